@@ -1,4 +1,4 @@
-//! What a computation costs at the least: arithmetic, and bytes that have to be read and written.
+//! Lower bounds of the cost of a computation: arithmetic, and bytes that must be read and written.
 
 use crate::fuse::Group;
 use crate::graph::Graph;
@@ -14,13 +14,13 @@ pub struct Work {
     pub bytes: f64,
 }
 
-/// The work of a node.
+/// Returns the work of a node.
 pub fn work(graph: &Graph, node: TensorId) -> Work {
     let reads = (0..graph.tensor(node).src().len()).map(|i| read(graph, node, i)).sum::<usize>();
     Work { flops: flops(graph, node), bytes: (reads + written(graph, node)) as f64 }
 }
 
-/// The work of nodes that are computed together: what stays inside is neither read nor written.
+/// Returns the work of a group. Tensors that stay inside the group count as neither read nor written.
 pub fn group_work(graph: &Graph, group: &Group) -> Work {
     let (nodes, results) = (group.nodes(), group.results());
     let mut read_already = Vec::new();
@@ -43,7 +43,7 @@ fn flops(graph: &Graph, node: TensorId) -> f64 {
     let elements = result.elements() as f64;
     match (result.op(), graph.operands(node).as_slice()) {
         (Some(Op::MulMat(_) | Op::MulMatId(_)), [a, ..]) => 2.0 * elements * a.ne[0] as f64,
-        // Each token passes over the state of its heads three times.
+        // Each token makes three passes over the state of its heads.
         (Some(Op::GatedDeltaNet(_)), [q, _, v, ..]) => 8.0 * v.elements() as f64 * q.ne[0] as f64,
         (Some(Op::SsmScan(_)), [x, _, _, b, ..]) => 6.0 * x.elements() as f64 * b.ne[0] as f64,
         (Some(Op::TopK(op)), [x, ..]) => 4.0 * x.elements() as f64 * op.k as f64,
@@ -54,18 +54,18 @@ fn flops(graph: &Graph, node: TensorId) -> f64 {
     }
 }
 
-/// Bytes that a node reads of an operand.
+/// Returns the bytes of an operand that a node reads.
 fn read(graph: &Graph, node: TensorId, operand: usize) -> usize {
     let operands = graph.operands(node);
     let all = operands[operand].span_bytes();
     match (graph.tensor(node).op(), operand) {
-        // Only the rows that are picked.
+        // Only the rows that the indices select.
         (Some(Op::GetRows(_)), 0) => {
             all.min(operands[0].span_bytes() / operands[0].rows().max(1) * operands[1].elements())
         }
-        // What is written to is not read.
+        // The destination is written, not read.
         (Some(Op::SetRows(_)), 0) => 0,
-        // Matrices that nobody chose are not read.
+        // Only matrices that a token has chosen are read.
         (Some(Op::MulMatId(_)), 0) => {
             let matrices = operands[0].ne[2].max(1);
             all / matrices * operands[2].elements().min(matrices)
@@ -74,10 +74,10 @@ fn read(graph: &Graph, node: TensorId, operand: usize) -> usize {
     }
 }
 
-/// Bytes that a node writes.
+/// Returns the bytes that a node writes.
 fn written(graph: &Graph, node: TensorId) -> usize {
     match (graph.tensor(node).op(), graph.operands(node).as_slice()) {
-        // Only the rows that are given, in the type of the rows that are written.
+        // Only the given rows, in the type of the destination.
         (Some(Op::SetRows(_)), [target, values, ..]) => {
             target.span_bytes() / target.rows().max(1) * values.rows()
         }

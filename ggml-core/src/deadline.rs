@@ -1,9 +1,9 @@
-//! The end of a phase: the one way in which limits of time are kept.
+//! Deadlines of phases. All time limits are checked through [`Deadline`].
 
 use crate::error::{Error, Phase};
 use std::time::{Duration, Instant};
 
-/// A phase that began at some time and may last so long. No limit is too long: `Duration::MAX` never passes.
+/// Start and time limit of a phase. Every limit is valid: `Duration::MAX` never passes.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     phase: Phase,
@@ -12,47 +12,48 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A phase that begins now.
+    /// Starts the deadline of a phase now.
     pub fn new(phase: Phase, limit: Duration) -> Deadline {
         Deadline { phase, limit, start: Instant::now() }
     }
 
-    /// The same end, for a phase within this one.
+    /// Returns the same deadline for a phase nested in this one.
     pub fn as_phase(self, phase: Phase) -> Deadline {
         Deadline { phase, ..self }
     }
 
-    /// The same with part of the time spent before now: on earlier steps of the phase.
+    /// Returns a deadline with `spent` already used up, for example by earlier steps of the phase.
     pub fn after(self, spent: Duration) -> Deadline {
         Deadline { start: self.start.checked_sub(spent).unwrap_or(self.start), ..self }
     }
 
-    /// The phase.
+    /// Returns the phase.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// How long the phase may take.
+    /// Returns the time that the phase may take.
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Time since the phase began.
+    /// Returns the time since the phase began.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Time left; zero once the deadline has passed. What waits gives this to a condition variable or a channel.
+    /// Returns the time left, zero once the deadline has passed: the timeout to pass to a condition variable
+    /// or channel.
     pub fn remaining(&self) -> Duration {
         self.limit.saturating_sub(self.start.elapsed())
     }
 
-    /// Whether there is no time left.
+    /// True if no time is left.
     pub fn passed(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// The error of a deadline that passed.
+    /// Returns the [`Error::Timeout`] for this deadline.
     pub fn missed(&self, backend: &str, node: Option<String>) -> Error {
         Error::Timeout { backend: backend.into(), phase: self.phase, node, after: self.limit }
     }

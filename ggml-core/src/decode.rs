@@ -1,7 +1,7 @@
-//! Decoders: the bytes of a type as F32 values. The other direction is [`crate::encode`].
+//! Decoders: convert the bytes of a type to F32 values. [`crate::encode`] is the inverse.
 //!
-//! Blocks are decoded by the `cpu` backend's decoders. The reference has decoders of its own, which are not used here:
-//! nothing that is measured against the reference may share them.
+//! Blocks are decoded by the decoders of the `cpu` backend. The reference backend has its own decoders. They
+//! are not used here, because code that is checked against the reference must not share them.
 //!
 //! ```
 //! use ggml_core::{DType, decode::decode, encode::encode};
@@ -19,11 +19,12 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 
-/// The values of whole blocks, for every type that [`computable`](crate::dtype::DTypeInfo::computable) says can be an
-/// operand. Rounded to F32 once, where they are no F32 values (minima); I32 is converted.
+/// Decodes whole blocks of every [`computable`](crate::dtype::DTypeInfo::computable) type. Values are rounded
+/// to F32 once where F32 cannot represent them (types with minima). I32 is converted.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the bytes are no whole blocks, or the type has no decoder; [`Error::OutOfMemory`].
+/// [`Error::InvalidArgument`] if the length is no multiple of the block size or the type has no decoder;
+/// [`Error::OutOfMemory`].
 pub fn decode(dtype: DType, bytes: &[u8]) -> Result<Vec<f32>> {
     if !bytes.len().is_multiple_of(dtype.block_bytes()) {
         return Err(wrong_length(dtype, bytes, format!("whole blocks of {}", dtype.block_bytes())));
@@ -33,11 +34,11 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(out)
 }
 
-/// As [`decode`], into memory that is there: a row, or several that follow each other.
+/// Decodes into existing memory, as [`decode`]: one row or several consecutive rows.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if `out` has no whole blocks, `bytes` another length than these, or the type has no
-/// decoder.
+/// [`Error::InvalidArgument`] if the length of `out` is no multiple of the block, `bytes` does not have the
+/// matching length, or the type has no decoder.
 pub fn decode_into(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     match dtype.row_bytes(out.len()) {
         Some(wanted) if wanted == bytes.len() => {}
@@ -80,7 +81,7 @@ mod tests {
     use crate::rng::Rng;
     use crate::shape::Shape;
 
-    /// What the reference's own decoders make of a row.
+    /// Decodes a row with the reference's own decoders.
     fn by_reference(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         let row = Shape {
             name: "row".into(),
@@ -91,7 +92,7 @@ mod tests {
         Operand::new(&row, 0, bytes).row([0, 0, 0]).unwrap()
     }
 
-    /// Any bytes at all: every scale, code and sign of every type.
+    /// Random bytes, so that every scale, code and sign of every type occurs.
     #[test]
     fn any_block_is_what_the_reference_makes_of_it_rounded_once() {
         let mut rng = Rng::new(11);
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// From an odd address too.
+    /// Also from an odd address.
     #[test]
     fn values_that_a_type_has_come_back() {
         let halves: Vec<f32> = (-8..8).map(|i| i as f32 / 2.0).collect();

@@ -1,12 +1,12 @@
 //! Element types and their block layouts.
 //!
-//! One table ([`DType::info`]) states for every type that a GGUF file can hold: its name, the number that the file
-//! format gives it, how many elements one block has and how many bytes. Block layouts are bit-exact with GGUF files
-//! (source: the GGUF specification and the block structures of ggml).
+//! One table ([`DType::info`]) lists every type that a GGUF file can hold: its name, its GGUF type number,
+//! the elements of a block and the bytes of a block. Block layouts are bit-exact with GGUF files (source: the
+//! GGUF specification and the block structures of ggml).
 //!
-//! Decoders live apart from this table: the reference backend, the CPU backend and the GPU kernels each have their
-//! own, so that an error in one of them is seen by the others. A new type is one entry here and one decoder in each.
-//! [`crate::decode`] gives the CPU's decoders to everybody.
+//! Decoders are separate from this table: the reference backend, the CPU backend and the GPU kernels each
+//! have their own, so that an error in one shows as a mismatch with the others. A new type needs one entry
+//! here and one decoder in each of them. [`crate::decode`] makes the CPU's decoders public.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -83,13 +83,13 @@ pub enum DType {
     MXFP4 = 39,
     /// 64 elements: four unsigned E4M3 scales, 4-bit E2M1 floats.
     NVFP4 = 40,
-    /// 128 elements: F16 scale, signs alone.
+    /// 128 elements: F16 scale, sign bits only.
     Q1_0 = 41,
-    /// 64 elements: F16 scale, 2-bit numbers from -1 to 2.
+    /// 64 elements: F16 scale, 2-bit integers from -1 to 2.
     Q2_0 = 42,
 }
 
-/// What the table states about a type.
+/// Table entry of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DTypeInfo {
     /// The type.
@@ -100,8 +100,8 @@ pub struct DTypeInfo {
     pub block: usize,
     /// Bytes of one block.
     pub bytes: usize,
-    /// Whether the decoders of this library know the type: it can be an operand of a computation. Types without
-    /// decoders can still be listed, copied and written.
+    /// True if this library can decode the type, so that it can be an operand. Types without decoders can
+    /// still be listed, copied and written.
     pub computable: bool,
 }
 
@@ -109,7 +109,7 @@ const fn entry(dtype: DType, name: &'static str, block: usize, bytes: usize, com
     DTypeInfo { dtype, name, block, bytes, computable }
 }
 
-/// The table. Order is that of the GGUF numbers.
+/// All types, sorted by GGUF type number.
 pub const DTYPES: &[DTypeInfo] = &[
     entry(DType::F32, "F32", 1, 4, true),
     entry(DType::F16, "F16", 1, 2, true),
@@ -149,43 +149,44 @@ pub const DTYPES: &[DTypeInfo] = &[
 ];
 
 impl DType {
-    /// The table entry of this type.
+    /// Returns the table entry of this type.
     pub fn info(self) -> &'static DTypeInfo {
-        // Every variant has an entry (asserted by a test); F32 is the answer for none.
+        // Every variant has an entry (a test asserts it); F32 is an unreachable fallback.
         DTYPES.iter().find(|i| i.dtype == self).unwrap_or(&DTYPES[0])
     }
 
-    /// The type with a number found in a GGUF file, if there is one.
+    /// Returns the type with a GGUF type number, if there is one.
     pub fn from_gguf(number: u32) -> Option<DType> {
         DTYPES.iter().find(|i| i.dtype as u32 == number).map(|i| i.dtype)
     }
 
-    /// The type of a name, in any case ("q8_0", "Q8_0").
+    /// Returns the type with a name, in any case ("q8_0", "Q8_0").
     pub fn from_name(name: &str) -> Option<DType> {
         DTYPES.iter().find(|i| i.name.eq_ignore_ascii_case(name)).map(|i| i.dtype)
     }
 
-    /// Name as GGUF tools print it.
+    /// Returns the name as GGUF tools print it.
     pub fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// Elements in one block.
+    /// Returns the number of elements in one block.
     pub fn block(self) -> usize {
         self.info().block
     }
 
-    /// Bytes of one block.
+    /// Returns the number of bytes of one block.
     pub fn block_bytes(self) -> usize {
         self.info().bytes
     }
 
-    /// Whether blocks hold more than one element.
+    /// True if a block holds more than one element.
     pub fn is_quantized(self) -> bool {
         self.block() > 1
     }
 
-    /// Bytes of a row of `n` elements; `None` if `n` is no multiple of the block or the product overflows.
+    /// Returns the bytes of a row of `n` elements; `None` if `n` is no multiple of the block or the product
+    /// overflows.
     pub fn row_bytes(self, n: usize) -> Option<usize> {
         let info = self.info();
         if !n.is_multiple_of(info.block) { None } else { (n / info.block).checked_mul(info.bytes) }
@@ -195,7 +196,7 @@ impl DType {
 impl std::str::FromStr for DType {
     type Err = Error;
 
-    /// The type of a name, as [`DType::from_name`].
+    /// Parses a type name, as [`DType::from_name`].
     fn from_str(text: &str) -> Result<DType> {
         DType::from_name(text)
             .ok_or_else(|| Error::argument("type", format!("'{text}'"), "a type as Q8_0 or F16"))

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Short form used throughout the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a backend was doing. Every phase has a deadline and is a `tracing` span of the same name.
+/// Activity of a backend. Every phase has a deadline and is a `tracing` span of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -16,9 +16,9 @@ pub enum Phase {
     LoadRuntime,
     /// Listing devices.
     Enumerate,
-    /// Creating the device, its queues and its probes.
+    /// Creating the device and its queues, and probing it.
     OpenDevice,
-    /// Asking the driver for memory.
+    /// Allocating device memory.
     Allocate,
     /// Host to device copies.
     Upload,
@@ -28,16 +28,16 @@ pub enum Phase {
     Prepare,
     /// The first run of a program.
     FirstCompute,
-    /// Every later run.
+    /// Every later run of a program.
     Compute,
     /// Device to host copies.
     Readback,
-    /// Giving everything back.
+    /// Freeing all resources.
     Close,
 }
 
 impl Phase {
-    /// All phases in the order in which a run goes through them.
+    /// All phases, in the order in which they occur.
     pub const ALL: [Phase; 11] = [
         Phase::LoadRuntime,
         Phase::Enumerate,
@@ -52,7 +52,7 @@ impl Phase {
         Phase::Close,
     ];
 
-    /// Name as in reports ("load_runtime").
+    /// Returns the name as in reports ("load_runtime").
     pub fn name(self) -> &'static str {
         match self {
             Phase::LoadRuntime => "load_runtime",
@@ -69,7 +69,7 @@ impl Phase {
         }
     }
 
-    /// The phase of a name.
+    /// Returns the phase with a name.
     pub fn from_name(name: &str) -> Option<Phase> {
         Phase::ALL.into_iter().find(|p| p.name() == name)
     }
@@ -81,15 +81,15 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// Why a backend cannot be used on this machine: three findings that ask for three different remedies.
+/// Reason why a backend cannot be used on this machine. Each reason has a different remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
     /// The driver's library was not found or could not be loaded.
     Library,
-    /// The library is there and reports no device.
+    /// The library was loaded and reports no device.
     Device,
-    /// A device node exists and may not be opened by this user.
+    /// A device node exists, but this user may not open it.
     Permission,
     /// The device lacks a feature that the backend needs.
     Feature,
@@ -97,12 +97,12 @@ pub enum Missing {
     Build,
 }
 
-/// Memory that a model and a session on it need on a device, in bytes.
+/// Device memory that a model and its session need, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryNeed {
     /// Backend name.
     pub backend: String,
-    /// Weights that are copied there; those that are read in place need none.
+    /// Weights that are copied to the device. Weights that are read in place need none.
     pub weights: u64,
     /// State: the KV cache.
     pub state: u64,
@@ -113,12 +113,12 @@ pub struct MemoryNeed {
 }
 
 impl MemoryNeed {
-    /// All of it.
+    /// Returns the sum of all parts, saturating.
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.state).saturating_add(self.compute)
     }
 
-    /// Whether there is room for it, as far as is known.
+    /// True if the total fits into the free memory, or if the free memory is unknown.
     pub fn fits(&self) -> bool {
         self.free.is_none_or(|free| self.total() <= free)
     }
@@ -141,7 +141,7 @@ impl std::fmt::Display for MemoryNeed {
     }
 }
 
-/// Everything that can go wrong, with the place where it did.
+/// Any failure, with its location where one is known.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -154,7 +154,7 @@ pub enum Error {
         op: &'static str,
         /// Node name.
         node: String,
-        /// What is missing.
+        /// Reason: the missing kernel or feature.
         reason: String,
     },
     /// The backend cannot be used here.
@@ -162,11 +162,11 @@ pub enum Error {
     Unavailable {
         /// Backend name.
         backend: String,
-        /// Phase in which it was found out.
+        /// Phase in which the failure occurred.
         phase: Phase,
-        /// What is missing.
+        /// Kind of the missing part.
         missing: Missing,
-        /// What was looked at and what was found.
+        /// Details: the checks that were made and their results.
         reason: String,
     },
     /// A model file that breaks its format or lacks what its architecture needs.
@@ -174,11 +174,11 @@ pub enum Error {
     InvalidModel {
         /// The file, where known.
         path: Option<PathBuf>,
-        /// What is wrong: a metadata key, a tensor, a part of the file, with its offset where one is known.
+        /// Subject: a metadata key, a tensor, or a part of the file, with its offset where known.
         what: String,
-        /// What was found there; empty if nothing was.
+        /// Value found; empty if it is missing.
         found: String,
-        /// What would be right; empty where that says nothing more.
+        /// Expected value; empty if it adds nothing.
         expected: String,
     },
     /// A node whose operands break the rule of its operation.
@@ -194,32 +194,32 @@ pub enum Error {
     /// A wrong argument of a call.
     #[error("{what}{}", found_text(.found, .expected))]
     InvalidArgument {
-        /// Which argument.
+        /// Name of the argument.
         what: String,
-        /// What was found: its value, or what is wrong with it; empty if it is missing.
+        /// Value found, or its defect; empty if it is missing.
         found: String,
-        /// What would be right; empty where that says nothing more.
+        /// Expected value; empty if it adds nothing.
         expected: String,
     },
-    /// Memory could not be had.
+    /// An allocation that failed.
     #[error("{backend}: out of memory in {heap}: asked for {asked} bytes{}{}", free_text(.free), driver_text(.driver))]
     OutOfMemory {
         /// Backend name.
         backend: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
-        /// Bytes free, where the driver says.
+        /// Bytes free, where the driver reports them.
         free: Option<u64>,
-        /// Which memory.
+        /// Name of the memory heap.
         heap: String,
-        /// The driver's function and what it answered ("hipMalloc: hipErrorOutOfMemory (2)"); `None` where no driver
-        /// was asked.
+        /// The driver's function and its result ("hipMalloc: hipErrorOutOfMemory (2)"); `None` if no driver
+        /// was called.
         driver: Option<String>,
     },
-    /// A model that does not fit, found out before anything was loaded.
+    /// A model that does not fit, detected before anything is loaded.
     #[error("the model does not fit: {}", needs_text(.needs))]
     DoesNotFit {
-        /// What it needs on each device.
+        /// Memory needed on each device.
         needs: Vec<MemoryNeed>,
     },
     /// A wait that outlasted its deadline.
@@ -243,7 +243,7 @@ pub enum Error {
         phase: Phase,
         /// Node that was running, where known.
         node: Option<String>,
-        /// What the driver said of it; empty if nothing.
+        /// The driver's explanation; empty if it gives none.
         reason: String,
     },
     /// A driver call that failed.
@@ -253,13 +253,13 @@ pub enum Error {
         backend: String,
         /// Phase.
         phase: Phase,
-        /// Node, where one is known.
+        /// Node, where known.
         node: Option<String>,
         /// The driver's function.
         call: &'static str,
         /// The driver's code.
         code: i64,
-        /// The driver's own name of the code.
+        /// The driver's name of the code.
         name: String,
     },
     /// A file that could not be read or written.
@@ -267,10 +267,10 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's error, with its kind.
+        /// The operating system's error, with its kind.
         source: Arc<std::io::Error>,
     },
-    /// A failure that was asked for (the `null` backend's fault injection).
+    /// A requested failure (the `null` backend's fault injection).
     #[error("{backend}: injected fault in phase {phase}{}", at_node(.node))]
     Injected {
         /// Backend name.
@@ -322,8 +322,8 @@ fn driver_text(driver: &Option<String>) -> String {
 }
 
 impl Error {
-    /// An [`Error::InvalidModel`] without a path: what it is about, what was found, what would be right. Reads
-    /// "what: found; expected expectation", without the part that is empty.
+    /// Builds an [`Error::InvalidModel`] without a path from its subject, the value found and the expected
+    /// value. Displayed as "what: found; expected expectation"; an empty part is left out.
     pub fn model(what: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Error {
         Error::InvalidModel {
             path: None,
@@ -333,18 +333,19 @@ impl Error {
         }
     }
 
-    /// An [`Error::InvalidArgument`]: which argument, what was found, what would be right. Reads
-    /// "what: found; expected expectation", without the part that is empty.
+    /// Builds an [`Error::InvalidArgument`] from the argument's name, the value found and the expected value.
+    /// Displayed as "what: found; expected expectation"; an empty part is left out.
     pub fn argument(what: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Error {
         Error::InvalidArgument { what: what.into(), found: found.to_string(), expected: expected.into() }
     }
 
-    /// An [`Error::Io`]. Takes [`std::io::Error`] or an [`std::io::ErrorKind`].
+    /// Builds an [`Error::Io`] from an [`std::io::Error`] or an [`std::io::ErrorKind`].
     pub fn io(path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> Error {
         Error::Io { path: path.into(), source: Arc::new(error.into()) }
     }
 
-    /// The kind of an [`Error::Io`]: `BrokenPipe` where a reader of the output went away, `StorageFull` ...
+    /// Returns the kind of an [`Error::Io`]: for example `BrokenPipe` if the reader of the output has exited,
+    /// or `StorageFull`.
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
         match self {
             Error::Io { source, .. } => Some(source.kind()),
@@ -352,7 +353,7 @@ impl Error {
         }
     }
 
-    /// Adds the file to an [`Error::InvalidModel`] that has none.
+    /// Adds the file to an [`Error::InvalidModel`] without a path.
     pub fn with_path(mut self, file: impl Into<PathBuf>) -> Error {
         if let Error::InvalidModel { path, .. } = &mut self {
             path.get_or_insert(file.into());
@@ -360,7 +361,7 @@ impl Error {
         self
     }
 
-    /// Adds the node to an error that can name one and has none.
+    /// Adds the node to a timeout, lost device or driver error without one.
     pub fn with_node(mut self, name: &str) -> Error {
         match &mut self {
             Error::Timeout { node, .. } | Error::DeviceLost { node, .. } | Error::Driver { node, .. } => {
@@ -371,7 +372,7 @@ impl Error {
         self
     }
 
-    /// The phase in which the error happened, where it has one.
+    /// Returns the phase in which the error happened, where it has one.
     pub fn phase(&self) -> Option<Phase> {
         match self {
             Error::Unavailable { phase, .. }
@@ -385,7 +386,7 @@ impl Error {
         }
     }
 
-    /// The node at which the error happened, where it has one.
+    /// Returns the node at which the error happened, where it has one.
     pub fn node(&self) -> Option<&str> {
         match self {
             Error::Unsupported { node, .. } => Some(node),

@@ -1,7 +1,9 @@
-//! The points of the types that name whole vectors: IQ1, IQ2 and IQ3.
+//! Lattice points of the types whose codes are indices of vectors: IQ1, IQ2 and IQ3.
 //!
-//! An index of a block stands for eight numbers (IQ1, IQ2) or four (IQ3), one of some points of a lattice that the format
-//! lists (ggml's `iq2xxs_grid` and its like). Here a point is 16 bits with codes of its numbers, the first in the lowest
+//! An index in a block selects one point from the list of the format (ggml's `iq2xxs_grid` and its like). A
+//! point is eight elements (IQ1, IQ2) or four (IQ3). Here a point is a 16-bit word with a code for each
+//! element, the first in the lowest bits: two bits for each of eight, or four bits for each of four. The
+//! value of a code `c` is
 //! bits: two bits for each of eight, or four bits for each of four. A code `c` means
 //!
 //! * IQ1: `c - 1`
@@ -9,12 +11,13 @@
 //! * IQ3_XXS: `4 + 8 * c`, and 2 more for 7
 //! * IQ3_S: `2 * c + 1`
 //!
-//! Devices have the same words. Signs of IQ2 and IQ3 are in the blocks; where they have seven bits for eight numbers, the
-//! eighth makes the number of set ones even, for which no table is needed.
+//! Devices use the same words. Signs of IQ2 and IQ3 are stored in the blocks. Types with seven sign bits for
+//! eight elements make the eighth sign from the parity: the number of set signs is even, so no table is
+//! needed.
 
 use crate::dtype::DType;
 
-/// The points of a type, in the order of their indices; `None` for a type that has none.
+/// Returns the points of a type in the order of their indices; `None` for a type without points.
 pub fn grid(dtype: DType) -> Option<&'static [u16]> {
     Some(match dtype {
         DType::IQ1_S | DType::IQ1_M => &IQ1,
@@ -27,7 +30,7 @@ pub fn grid(dtype: DType) -> Option<&'static [u16]> {
     })
 }
 
-/// Of IQ2_XXS: magnitudes 8, 25, 43.
+/// Points of IQ2_XXS: magnitudes 8, 25, 43.
 pub static IQ2_XXS: [u16; 256] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0020, 0x0022, 0x0028, 0x002a, 0x0041, 0x0044,
     0x0050, 0x0058, 0x0061, 0x0064, 0x0080, 0x0082, 0x008a, 0x00a2, 0x0101, 0x0104, 0x0110, 0x0115, 0x0140,
@@ -51,7 +54,7 @@ pub static IQ2_XXS: [u16; 256] = [
     0x9920, 0xa002, 0xa050, 0xa085, 0xa109, 0xa200, 0xa418, 0xa850, 0xa904,
 ];
 
-/// Of IQ2_XS: magnitudes 8, 25, 43.
+/// Points of IQ2_XS: magnitudes 8, 25, 43.
 pub static IQ2_XS: [u16; 512] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0016, 0x0019, 0x0020, 0x0022, 0x0025, 0x0028,
     0x0041, 0x0044, 0x0046, 0x0049, 0x0050, 0x0052, 0x0055, 0x0058, 0x0061, 0x0064, 0x0080, 0x0082, 0x0085,
@@ -95,7 +98,7 @@ pub static IQ2_XS: [u16; 512] = [
     0xa986, 0xaa28, 0xaa2a, 0xaa91, 0xaaaa,
 ];
 
-/// Of IQ2_S: magnitudes 8, 25, 43.
+/// Points of IQ2_S: magnitudes 8, 25, 43.
 pub static IQ2_S: [u16; 1024] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0016, 0x0019, 0x0020, 0x0022, 0x0025, 0x0028,
     0x0041, 0x0044, 0x0046, 0x0049, 0x0050, 0x0052, 0x0055, 0x0058, 0x0061, 0x0064, 0x0066, 0x0069, 0x0080,
@@ -178,7 +181,7 @@ pub static IQ2_S: [u16; 1024] = [
     0xa8a2, 0xa954, 0xa986, 0xaa08, 0xaa0a, 0xaa20, 0xaa22, 0xaa28, 0xaa88, 0xaaaa,
 ];
 
-/// Of IQ3_XXS: magnitudes 4, 12, 20, 28, 36, 44, 52, 62.
+/// Points of IQ3_XXS: magnitudes 4, 12, 20, 28, 36, 44, 52, 62.
 pub static IQ3_XXS: [u16; 256] = [
     0x0000, 0x0002, 0x0004, 0x0011, 0x0013, 0x0017, 0x0020, 0x0022, 0x0031, 0x0042, 0x0073, 0x0075, 0x0101,
     0x0103, 0x0110, 0x0112, 0x0121, 0x0125, 0x0130, 0x0132, 0x0141, 0x0154, 0x0170, 0x0200, 0x0202, 0x0204,
@@ -202,7 +205,7 @@ pub static IQ3_XXS: [u16; 256] = [
     0x7315, 0x7333, 0x7360, 0x7421, 0x7441, 0x7500, 0x7502, 0x7524, 0x7630,
 ];
 
-/// Of IQ3_S: magnitudes 1, 3, 5, ... 15.
+/// Points of IQ3_S: magnitudes 1, 3, 5, ... 15.
 pub static IQ3_S: [u16; 512] = [
     0x0000, 0x0001, 0x0002, 0x0005, 0x0007, 0x0010, 0x0011, 0x0012, 0x0014, 0x0016, 0x0020, 0x0021, 0x0025,
     0x0033, 0x0040, 0x0042, 0x0045, 0x0047, 0x0051, 0x0053, 0x0060, 0x0062, 0x0071, 0x0074, 0x0077, 0x0100,
@@ -246,7 +249,7 @@ pub static IQ3_S: [u16; 512] = [
     0x7522, 0x7542, 0x7602, 0x7631, 0x7700,
 ];
 
-/// Of IQ1_S and IQ1_M: -1, 0, 1.
+/// Points of IQ1_S and IQ1_M: -1, 0, 1.
 pub static IQ1: [u16; 2048] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0015, 0x0020, 0x0022, 0x0028, 0x002a, 0x0045, 0x0051,
     0x0054, 0x0056, 0x0065, 0x0080, 0x0082, 0x0088, 0x008a, 0x0095, 0x00a0, 0x00a2, 0x00a8, 0x00aa, 0x0104,
@@ -413,7 +416,7 @@ mod tests {
     use super::*;
     use crate::hash::Fnv1a;
 
-    /// Points are listed in the order of their codes; the sums are those of the tables that ggml has.
+    /// Points are sorted by their codes. The hashes are those of ggml's tables.
     #[test]
     fn grids_are_those_of_the_format() {
         for (dtype, bits, top, sum) in [

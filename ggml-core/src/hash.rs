@@ -1,34 +1,34 @@
-//! FNV-1a (Fowler, Noll, Vo), 64 bits: the same number on every machine and in every version, for names and identities.
-//! It is no defence against anybody who chooses what is hashed.
+//! 64-bit FNV-1a hash (Fowler, Noll, Vo) for names and identities. It gives the same value on every machine
+//! and in every version. It is not collision-resistant against chosen inputs.
 
 use std::io;
 
-/// Takes bytes; also as a writer.
+/// Incremental FNV-1a hasher; also an [`io::Write`].
 #[derive(Clone, Debug)]
 pub struct Fnv1a(u64);
 
 impl Default for Fnv1a {
-    /// Of nothing.
+    /// Returns the hasher of the empty input.
     fn default() -> Fnv1a {
         Fnv1a(0xcbf2_9ce4_8422_2325)
     }
 }
 
 impl Fnv1a {
-    /// Of some bytes.
+    /// Hashes a byte slice.
     pub fn of(bytes: &[u8]) -> u64 {
         let mut hash = Fnv1a::default();
         hash.update(bytes);
         hash.finish()
     }
 
-    /// Takes more bytes.
+    /// Adds bytes to the hash.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 =
             bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     }
 
-    /// The number of all bytes so far.
+    /// Returns the hash of all bytes so far.
     pub fn finish(&self) -> u64 {
         self.0
     }
@@ -49,7 +49,7 @@ impl io::Write for Fnv1a {
 mod tests {
     use super::*;
 
-    /// Values of the authors' own list (draft-eastlake-fnv, appendix C).
+    /// Values from the authors' own list (draft-eastlake-fnv, appendix C).
     #[test]
     fn known_values() {
         assert_eq!(Fnv1a::of(b""), 0xcbf2_9ce4_8422_2325);

@@ -1,15 +1,17 @@
-//! The part of Diptych that knows no GPU: element types, tensors, graphs, operations, planning, GGUF files, the
-//! [`Backend`](backend::Backend) trait, and three backends that run anywhere:
+//! GPU-independent core of Diptych: element types, tensors, graphs, operations, planning, GGUF files, the
+//! [`Backend`](backend::Backend) trait, and three backends that run on any machine:
 //!
-//! * [`mod@reference`]: every operation as its definition says, in f64, one thread. It shares no code with any other
-//!   backend, not even a dequantiser, so that agreement with it means something.
-//! * [`cpu`]: SIMD and threads; reads weights from the memory map without a copy.
-//! * [`null`]: accepts everything, computes nothing, fails or hangs on request. It proves the trait and tests callers.
+//! * [`mod@reference`]: every operation as defined, in f64, on one thread. It shares no code with any other
+//!   backend, not even a dequantiser, so that agreement with it is meaningful.
+//! * [`cpu`]: SIMD and threads. It reads weights from the memory map without a copy.
+//! * [`null`]: accepts everything, computes nothing, fails or hangs on request. It shows that the trait can
+//!   be implemented and serves to test callers.
 //!
-//! The crate depends on no GPU backend, and the GPU backends do not know each other. What they share lives here: the
-//! kernel parameter structures ([`kernel`]) and the planner ([`plan`]).
+//! The crate depends on no GPU backend, and the GPU backends do not depend on each other. Their common parts
+//! are here: the kernel parameter structures ([`kernel`]) and the planner ([`plan`]).
 //!
-//! Names follow ggml: `ne` are extents (`ne[0]` varies fastest), `nb` byte strides, MUL_MAT, RMS_NORM, ROPE and so on.
+//! Names follow ggml: `ne` are extents (`ne[0]` varies fastest), `nb` are byte strides; MUL_MAT, RMS_NORM,
+//! ROPE and so on.
 #![deny(missing_docs)]
 
 pub mod backend;

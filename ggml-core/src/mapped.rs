@@ -1,7 +1,8 @@
-//! Bytes of a mapped file or of memory, shared by handle.
+//! Reference-counted bytes of a mapped file or of memory.
 //!
-//! A [`MappedBytes`] is a window on bytes that somebody else may hold too: cloning and slicing it copies nothing, and
-//! the map (or the memory) lives as long as its last window. Weights go from a file to the CPU backend this way.
+//! A [`MappedBytes`] is a window on bytes that other handles may share. Cloning and slicing copy nothing, and
+//! the map (or the memory) is freed with its last window. The CPU backend reads weights from a file through
+//! it.
 //!
 //! The call that maps a file is the only `unsafe` code here.
 
@@ -12,13 +13,14 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Start address of bytes that [`MappedBytes`] copied into memory of its own, as a power of two.
+/// Alignment in bytes of memory that [`MappedBytes`] copies into, a power of two.
 const ALIGNMENT: usize = 64;
 
 /// A window on shared, read-only bytes.
 ///
-/// It dereferences to `[u8]`. A mapped file starts at a page boundary, bytes made from a `Vec` at a multiple of 64, so
-/// that an aligned offset in a file is an aligned address in both cases. An `Arc<[u8]>` is taken as it is.
+/// It dereferences to `[u8]`. A mapped file starts at a page boundary and bytes copied from a `Vec` or slice
+/// at a multiple of 64, so that an aligned file offset is an aligned address in both cases. An `Arc<[u8]>` is
+/// used without a copy, at its own alignment.
 #[derive(Clone)]
 pub struct MappedBytes {
     owner: Owner,
@@ -35,28 +37,29 @@ enum Owner {
 impl MappedBytes {
     /// Maps a regular file for reading.
     ///
-    /// The file must not be truncated or written in place while a window on it lives: the system then ends the process
-    /// (SIGBUS) or the bytes change under the reader. Replacing the file by renaming another one onto its name, as
-    /// [`GgufWriter`](crate::gguf::GgufWriter) does, is safe.
+    /// The file must not be truncated or written in place while a window on it exists: the operating system
+    /// would kill the process (SIGBUS) or the bytes would change under the reader. Replacing the file by
+    /// renaming another file to its name, as [`GgufWriter`](crate::gguf::GgufWriter) does, is safe.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is no such file, it may not be read, is no regular file or cannot be mapped.
+    /// [`Error::Io`] if the file does not exist, cannot be read, is no regular file or cannot be mapped.
     pub fn map(path: &Path) -> Result<MappedBytes> {
         let io = |e: std::io::Error| Error::io(path, e);
-        // Asked before opening, because opening a pipe would wait for its writer.
+        // Checked before opening, because opening a pipe would block until it has a writer.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(Error::io(path, std::io::Error::other("not a regular file")));
         }
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only and private to this process's handles. The bytes stay valid for the life of the
-        // map unless another process truncates or rewrites the file in place; that it must not is this function's
-        // documented condition, and no code in this library writes to a file that exists (writers rename).
+        // SAFETY: the map is read-only and private to this process's handles. The bytes stay valid for the
+        // lifetime of the map unless another process truncates or rewrites the file in place. This function's
+        // documentation forbids that, and no code in this library writes to an existing file (writers
+        // rename).
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let len = map.len();
         Ok(MappedBytes { owner: Owner::Map(Arc::new(map)), start: 0, len })
     }
 
-    /// A smaller window on the same bytes; it keeps them alive as this one does.
+    /// Returns a smaller window on the same bytes, which also keeps them alive.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the range is not within this window.
@@ -79,7 +82,7 @@ impl MappedBytes {
         Ok(MappedBytes { owner: self.owner.clone(), start: self.start + start, len: end - start })
     }
 
-    /// Whether the bytes are those of a mapped file.
+    /// True if the bytes belong to a mapped file.
     pub fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::Map(_))
     }
@@ -93,7 +96,7 @@ impl Deref for MappedBytes {
             Owner::Map(map) => map,
             Owner::Memory(bytes) => bytes,
         };
-        // Always within: `slice` admits no other window.
+        // Always in range: `slice` returns no window outside the owner.
         all.get(self.start..self.start + self.len).unwrap_or_default()
     }
 }
@@ -113,10 +116,10 @@ impl From<Arc<[u8]>> for MappedBytes {
 
 impl From<&[u8]> for MappedBytes {
     fn from(bytes: &[u8]) -> MappedBytes {
-        // Room for the start to move up to an aligned address.
+        // Extra bytes, so that the start can move to an aligned address.
         let mut memory: Arc<[u8]> = std::iter::repeat_n(0, bytes.len() + ALIGNMENT - 1).collect();
         let start = memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;
-        // Nobody else holds the new memory, and the start moves by less than the room.
+        // The new memory is not shared yet, and the start moves by less than the extra bytes.
         if let Some(to) = Arc::get_mut(&mut memory).and_then(|m| m.get_mut(start..start + bytes.len())) {
             to.copy_from_slice(bytes);
         }

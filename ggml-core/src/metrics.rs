@@ -1,39 +1,41 @@
-//! How far apart two results are.
+//! Error measures between a result and a reference.
 
 use serde::{Deserialize, Serialize};
 
-/// Distance of a result from a reference of the same length.
+/// Error of a result against a reference of the same length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distance {
-    /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of squares.
+    /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of
+    /// squares.
     pub nmse: f64,
-    /// Mean squared error of the row or column that is farthest off, over its mean square in the reference or that of the
-    /// whole reference, whichever is larger: one that is wrong among thousands hardly shows in the error of the tensor.
+    /// Largest mean squared error of a row or column, relative to the larger of two mean squares of the
+    /// reference: of that row or column, and of the whole tensor. It exposes one wrong row among thousands,
+    /// which hardly changes the error of the tensor.
     #[serde(default)]
     pub row: f64,
     /// Largest absolute difference.
     pub max_abs: f64,
     /// Largest difference in units in the last place of binary32 (saturating).
     pub ulp: u64,
-    /// Elements that are NaN or infinite in the result and not the same in the reference.
+    /// Number of elements at which the result or the reference is NaN or infinite and the two differ.
     pub non_finite: usize,
-    /// Index of the largest absolute difference.
+    /// Index of the largest absolute difference or of a non-finite mismatch.
     pub worst: usize,
 }
 
-/// Position of a float on the number line, so that neighbours differ by one.
+/// Maps a float to an integer so that neighbouring floats differ by one.
 fn ordinal(x: f32) -> i64 {
     let bits = i64::from(x.to_bits() as i32);
     if bits < 0 { i64::from(i32::MIN) - bits } else { bits }
 }
 
-/// Distance of `x` from `reference`, each a row of its own.
+/// Returns the distance of `x` from `reference`, both treated as one row.
 pub fn distance(x: &[f32], reference: &[f32]) -> Distance {
     distance_in_rows(x, reference, x.len())
 }
 
-/// Distance of `x` from `reference`, tensors of rows of `n` elements. Equal infinities and equal NaN-ness count as equal.
-/// A length mismatch or a non-finite element that the reference does not have gives infinite errors.
+/// Returns the distance of `x` from `reference`, both with rows of `n` elements. Equal infinities count as
+/// equal, and so do two NaNs. A length mismatch or any other non-finite element gives infinite errors.
 pub fn distance_in_rows(x: &[f32], reference: &[f32], n: usize) -> Distance {
     let mut d = Distance::default();
     if x.len() != reference.len() {
@@ -68,7 +70,7 @@ pub fn distance_in_rows(x: &[f32], reference: &[f32], n: usize) -> Distance {
     d
 }
 
-/// Sums over a row or a column.
+/// Sums over a row, a column or the tensor: squared errors, squared reference values, elements.
 #[derive(Clone, Copy, Default)]
 struct Squares {
     error: f64,
@@ -82,7 +84,7 @@ impl Squares {
     }
 }
 
-/// The difference of two elements; what is known of the worst ones is noted.
+/// Returns the difference of two elements and updates the maxima in `d`.
 fn difference(d: &mut Distance, at: usize, a: f32, r: f32) -> f64 {
     if a.is_nan() && r.is_nan() || a == r {
         return 0.0;
@@ -102,9 +104,11 @@ fn difference(d: &mut Distance, at: usize, a: f32, r: f32) -> f64 {
     diff
 }
 
-/// Index of the largest element (the first of equals); `None` for an empty row or one of NaNs only.
+/// Returns the index of the largest element (the first of equal ones); `None` for an empty row or one of NaNs
+/// only.
 pub fn argmax(row: &[f32]) -> Option<usize> {
-    // Two passes in pieces that fill vector registers: the largest, then where it is. NaN is never larger, nor equal.
+    // Two passes over chunks that fill vector registers: find the maximum, then its index. NaN never compares
+    // larger or equal.
     let (pieces, rest) = row.as_chunks::<32>();
     let larger = |most: f32, x: f32| if x > most { x } else { most };
     let mut most = [f32::NEG_INFINITY; 32];
@@ -117,7 +121,7 @@ pub fn argmax(row: &[f32]) -> Option<usize> {
     row[begin..].iter().position(|&x| x == most).map(|i| begin + i)
 }
 
-/// Share of rows of `n` elements whose largest element is at the same place.
+/// Returns the fraction of rows of `n` elements whose largest elements have the same index.
 pub fn top1_agreement(x: &[f32], reference: &[f32], n: usize) -> f64 {
     let rows = reference.len() / n.max(1);
     if rows == 0 || x.len() != reference.len() {
@@ -128,7 +132,8 @@ pub fn top1_agreement(x: &[f32], reference: &[f32], n: usize) -> f64 {
     same as f64 / rows as f64
 }
 
-/// Mean over rows of the Kullback-Leibler divergence, in nats, of the soft-maxed reference from the soft-maxed result.
+/// Returns the mean over rows of KL(p || q) in nats, with p the softmax of the reference row and q that of
+/// the result row.
 pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
     let rows = reference.len() / n.max(1);
     if rows == 0 || x.len() != reference.len() {
@@ -198,7 +203,7 @@ mod tests {
         let mut rng = Rng::new(3);
         let odd = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -0.0, 0.0];
         for n in (0..200).chain([1000, 4097]) {
-            // Few values, so that many are equal.
+            // Few distinct values, so that many elements are equal.
             let plain: Vec<f32> = (0..n).map(|_| rng.below(9) as f32 - 4.0).collect();
             let mixed = plain.iter().map(|&x| if x == 2.0 { odd[rng.below(5)] } else { x }).collect();
             let low = plain.iter().map(|&x| if x > 0.0 { f32::NAN } else { f32::NEG_INFINITY }).collect();
@@ -214,7 +219,7 @@ mod tests {
         }
     }
 
-    /// One wrong row of many, or one wrong column, shows as if it were alone; NMSE hardly shows it.
+    /// One wrong row or column among many gives the same `row` error as on its own; NMSE hardly changes.
     #[test]
     fn a_wrong_row_stands_out() {
         let (rows, n) = (2050, 8);
@@ -229,7 +234,7 @@ mod tests {
         ] {
             assert!((d.row - 1e-6).abs() < 1e-9 && d.nmse < 1e-9, "{d:?}");
         }
-        // A row that is a hundred times as large rounds a hundred times as much.
+        // A row that is a hundred times as large has rounding errors a hundred times as large.
         let large = |x: f32, i: usize| if i / n == 77 { 100.0 * x } else { x };
         let want: Vec<f32> = right.iter().enumerate().map(|(i, &x)| large(x, i)).collect();
         let got: Vec<f32> =

@@ -1,7 +1,7 @@
-//! The `null` backend: accepts everything, computes nothing, and fails, hangs or crashes where it is told to.
+//! The `null` backend: accepts everything, computes nothing, and fails, hangs or crashes on request.
 //!
-//! It proves that the [`Backend`] trait can be implemented in a few lines and lets callers test how they treat a
-//! device that misbehaves. Every result is zero.
+//! It shows that the [`Backend`] trait can be implemented in a few lines and lets callers test how they
+//! handle a misbehaving device. Every result is zero.
 
 use crate::backend::{
     Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats,
@@ -20,33 +20,34 @@ use std::time::{Duration, Instant};
 
 const NAME: &str = "null";
 
-/// What goes wrong.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The call returns [`Error::Injected`].
     Fail,
-    /// The call does not return before its deadline: it sleeps, then returns [`Error::Timeout`].
+    /// The call sleeps until its deadline, then returns [`Error::Timeout`].
     Hang,
-    /// The call sleeps without minding any deadline, as a driver that never returns does (a day, so that a test ends).
+    /// The call sleeps past every deadline, like a driver that never returns. It ends after a day, so that a
+    /// test ends.
     Stuck,
-    /// The process gets SIGABRT's like from a crashing driver. The backend itself never does that: it calls
-    /// [`NullOptions::crash`], which the caller provides.
+    /// The process is killed by a signal such as SIGABRT, as by a crashing driver. The backend itself never
+    /// does that: it calls [`NullOptions::crash`], which the caller provides.
     Crash,
 }
 
-/// A fault on request.
+/// A requested failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// In which phase.
+    /// Phase in which it occurs.
     pub phase: Phase,
-    /// At which node: part of a node's name; only for the compute phases. `None`: at once.
+    /// Part of the name of the node at which it occurs; only for the compute phases. `None`: immediately.
     pub node: Option<String>,
-    /// What happens.
+    /// Kind of failure.
     pub kind: FaultKind,
 }
 
 impl Fault {
-    /// From "kind@phase" or "kind@phase:node", kinds `fail`, `hang`, `stuck` and `crash`.
+    /// Parses "kind@phase" or "kind@phase:node"; the kinds are `fail`, `hang`, `stuck` and `crash`.
     pub fn parse(text: &str) -> Result<Fault> {
         let wrong = |expected: &str| Error::argument("fault", format!("'{text}'"), expected);
         let (kind, place) = text.split_once('@').ok_or_else(|| wrong("kind@phase[:node]"))?;
@@ -66,17 +67,17 @@ impl Fault {
     }
 }
 
-/// How to open the backend.
+/// Options of [`NullBackend::open`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct NullOptions {
-    /// What goes wrong.
+    /// Requested failure, if any.
     pub fault: Option<Fault>,
     /// Deadlines.
     pub deadlines: Deadlines,
-    /// Bytes of memory that the device says it has; it gives out more all the same.
+    /// Bytes of memory that the device reports. Allocations are not limited by it.
     pub memory: Option<u64>,
-    /// Called for [`FaultKind::Crash`]. Without it such a fault is a [`FaultKind::Fail`].
+    /// Function called for [`FaultKind::Crash`]. Without it, that fault acts as [`FaultKind::Fail`].
     pub crash: Option<fn()>,
 }
 
@@ -100,7 +101,7 @@ struct Shared {
     stats: Mutex<Stats>,
 }
 
-/// Memory with no bytes: only its size is counted.
+/// Memory without bytes: only its size is counted.
 #[derive(Debug)]
 struct Nothing {
     shared: Arc<Shared>,
@@ -124,7 +125,7 @@ impl Shared {
         change(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Does what the fault asks for, if it is for this place.
+    /// Triggers the fault if it matches the phase and node.
     fn fault(&self, phase: Phase, node: Option<&str>) -> Result<()> {
         let Some(fault) = &self.options.fault else { return Ok(()) };
         let here = match (&fault.node, node) {
@@ -158,7 +159,7 @@ impl Shared {
 }
 
 impl NullBackend {
-    /// Opens the backend; goes through the opening phases so that each can fail.
+    /// Opens the backend. It passes through the opening phases, so that each can fail.
     pub fn open(options: NullOptions) -> Result<NullBackend> {
         let memory = options.memory;
         let shared = Arc::new(Shared { options, stats: Mutex::default() });

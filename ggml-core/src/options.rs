@@ -1,6 +1,7 @@
-//! Option structures that may get more fields: an application begins with the default and sets what it wants.
+//! Option structures that may gain fields: an application starts from the default and sets the fields it
+//! needs.
 
-/// Methods that set one field each of a structure and return it.
+/// Defines methods that set one field each of a structure and return the structure.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! setters {

@@ -1,11 +1,11 @@
-//! What a backend is doing, as `tracing` spans and events for whoever records it, and the deadlines of phases.
+//! Activity of backends as `tracing` spans and events, and the deadlines of phases.
 
 use crate::error::Phase;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Enters the span of a phase; it lasts until the returned guard is dropped. The span has the phase's name, the target
-/// `diptych::phase` and a field `backend`.
+/// Enters the span of a phase and returns its guard; dropping the guard leaves the span. The span has the
+/// phase's name, the target `diptych::phase` and a field `backend`.
 pub fn enter(phase: Phase, backend: &str) -> tracing::span::EnteredSpan {
     macro_rules! span {
         ($name:literal) => {
@@ -27,21 +27,21 @@ pub fn enter(phase: Phase, backend: &str) -> tracing::span::EnteredSpan {
     }
 }
 
-/// Announces a call into a driver, before it is made: it may not come back. The event has the target `diptych::call` and
-/// the fields `name`, of the driver's function, and `on`: what it is given where that says more than the name, the file of
-/// a library.
+/// Records a driver call before it is made, because it may never return. The event has the target
+/// `diptych::call` and the fields `name` (the driver's function) and `on` (its subject where the name is not
+/// enough, for example the file of a library).
 pub fn call(name: &str, on: &str) {
     tracing::trace!(target: "diptych::call", name, on);
 }
 
-/// Tells something of a driver or device as soon as it is known, in an event with the target `diptych::learnt`: what comes
-/// after may not come back. Paths of libraries are called "library", other things as in the versions of
-/// [`DeviceInfo`](crate::backend::DeviceInfo).
+/// Records a fact about a driver or device as soon as it is known, because a later call may never return. The
+/// event has the target `diptych::learnt`. Paths of libraries are called "library"; other facts have the
+/// names used in the versions of [`DeviceInfo`](crate::backend::DeviceInfo).
 pub fn learnt(what: &str, value: &str) {
     tracing::trace!(target: "diptych::learnt", what, value);
 }
 
-/// How long each phase may take before it becomes an [`Error::Timeout`](crate::Error::Timeout).
+/// Time that each phase may take before it becomes an [`Error::Timeout`](crate::Error::Timeout).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deadlines {
     /// Opening a device: load_runtime, enumerate, open_device together.
@@ -57,7 +57,7 @@ pub struct Deadlines {
 }
 
 impl Default for Deadlines {
-    /// Generous values: a software driver compiles slowly, and a deadline is there to end a hang.
+    /// Returns generous values: a software driver compiles slowly, and a deadline only has to end a hang.
     fn default() -> Self {
         Deadlines {
             open: Duration::from_secs(60),
@@ -70,12 +70,12 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// The same deadline for every phase.
+    /// Returns the same deadline for every phase.
     pub fn all(limit: Duration) -> Self {
         Deadlines { open: limit, allocate: limit, transfer: limit, prepare: limit, compute: limit }
     }
 
-    /// The deadline of a phase.
+    /// Returns the deadline of a phase.
     pub fn of(&self, phase: Phase) -> Duration {
         match phase {
             Phase::LoadRuntime | Phase::Enumerate | Phase::OpenDevice | Phase::Close => self.open,

@@ -1,17 +1,17 @@
-//! Commands that would write again what is there already.
+//! Elimination of repeated commands.
 //!
-//! Products of one input round it alike: for q, k and v, or for gate and up. A device's program is a list of commands
-//! that read and write bytes; where one is the same as one before, and nobody has touched since what that one read and
-//! wrote, it can be left out. Of all commands those come into question that write memory of the program's own (scratch),
-//! which nobody reads but the commands behind them.
+//! Several products of one input quantise it in the same way: q, k and v, or gate and up. A device's program
+//! is a list of commands that read and write bytes. A command can be left out if it equals an earlier command
+//! and nothing has since written the bytes that the earlier one read and wrote. Only commands that write
+//! scratch are candidates: memory owned by the program and read only by later commands.
 
 /// A range of a device's memory.
 pub trait Range {
-    /// Whether both have a byte in common.
+    /// True if both ranges share a byte.
     fn meets(&self, other: &Self) -> bool;
 }
 
-/// What commands have left in scratch, as long as nobody touches it.
+/// Commands whose results in scratch are still valid.
 #[derive(Debug)]
 pub struct Repeats<C, R> {
     left: Vec<Left<C, R>>,
@@ -31,14 +31,14 @@ impl<C, R> Default for Repeats<C, R> {
 }
 
 impl<C: PartialEq, R: Range + Clone> Repeats<C, R> {
-    /// Takes the next command, and says whether it need not run. `scratch`: all that it writes is scratch.
+    /// Registers the next command and returns true if it can be left out. `scratch`: it writes scratch only.
     pub fn repeats(&mut self, command: C, reads: &[R], writes: &[R], scratch: bool) -> bool {
         let meet = |a: &[R], b: &[R]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
         if self.left.iter().any(|left| left.command == command) {
             return true;
         }
         self.left.retain(|left| !meet(writes, &left.reads) && !meet(writes, &left.writes));
-        // What changes its own operands does something else when it runs again.
+        // A command that overwrites its own operands gives another result when run again.
         if scratch && !meet(reads, writes) {
             self.left.push(Left { command, reads: reads.to_vec(), writes: writes.to_vec() });
         }
@@ -66,7 +66,7 @@ mod tests {
         [Bytes { begin, end }]
     }
 
-    /// Inputs at 0 .. 20, scratch at 20 .. 30, results from 30 on.
+    /// Inputs at 0 .. 20, scratch at 20 .. 30, results from 30.
     #[test]
     fn a_command_runs_again_when_something_changed() {
         let mut all = Repeats::default();

@@ -1,4 +1,5 @@
-//! A small seeded random generator for test data and synthetic models: the same numbers on every machine.
+//! Small seeded random generator for test data and synthetic models. It gives the same values on every
+//! machine.
 
 use crate::hash::Fnv1a;
 
@@ -7,17 +8,17 @@ use crate::hash::Fnv1a;
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator for a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    /// A generator for a name: FNV-1a of its bytes mixed with a seed.
+    /// Creates a generator from a name: FNV-1a of its bytes, mixed with a seed.
     pub fn named(name: &str, seed: u64) -> Self {
         Rng(Fnv1a::of(name.as_bytes()) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,22 +27,22 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Uniform in `[0, 1)` with 53 bits.
+    /// Returns a uniform value in `[0, 1)` with 53 bits.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `[lo, hi)`.
+    /// Returns a uniform value in `[lo, hi)`.
     pub fn uniform(&mut self, lo: f32, hi: f32) -> f32 {
         (f64::from(lo) + self.unit() * (f64::from(hi) - f64::from(lo))) as f32
     }
 
-    /// Uniform below `n` (0 if `n` is 0).
+    /// Returns a uniform integer below `n` (0 if `n` is 0).
     pub fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { (self.unit() * n as f64) as usize }
     }
 
-    /// Normal with mean 0 and standard deviation 1 (Box and Muller).
+    /// Returns a normal value with mean 0 and standard deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f32 {
         let u = 1.0 - self.unit();
         let v = self.unit();

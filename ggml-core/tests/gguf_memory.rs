@@ -1,22 +1,22 @@
-//! A hostile GGUF file cannot make the reader allocate more than a small multiple of its size.
+//! A malicious GGUF file cannot make the reader allocate more than a small multiple of its size.
 //!
-//! The counting allocator is the whole process's, so this file has one test.
+//! The counting allocator counts for the whole process, so this file has only one test.
 
 use ggml_core::dtype::DType;
 use ggml_core::gguf::{Array, GgufFile, GgufWriter};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes asked for since the last reset.
+/// Bytes requested since the last reset.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator with the same arguments.
+// SAFETY: every call is forwarded to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `alloc`'s conditions.
+        // SAFETY: the caller meets the conditions of `alloc`.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,4 +1,4 @@
-//! Graphs on several devices give the bits that they give on one.
+//! Graphs on several devices give the same bits as on one device.
 
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -15,7 +15,7 @@ const TOKENS: usize = 3;
 const WIDTH: usize = 8;
 const CONTEXT: usize = 6;
 
-/// A graph with its leaves' contents.
+/// A graph with the contents of its leaves.
 struct Work {
     graph: Graph,
     inputs: Vec<(TensorId, Vec<u8>)>,
@@ -48,7 +48,8 @@ impl Work {
     }
 }
 
-/// Two layers of attention with caches, permutations and views, a second use of the embedding, and two outputs.
+/// Builds two layers of attention with caches, permutations and views, a second use of the embedding, and two
+/// outputs.
 fn decoder() -> Work {
     let mut w = Work::new();
     let rows = w.ids("rows", &[1, 4, 2]);
@@ -95,7 +96,7 @@ fn decoder() -> Work {
     w
 }
 
-/// Storage of weights and state on a backend.
+/// Allocates weights and state on a backend.
 fn bind(w: &Work, backend: &dyn Backend) -> Bindings {
     let mut bindings = Bindings::default();
     for (id, bytes) in &w.weights {
@@ -110,7 +111,7 @@ fn bind(w: &Work, backend: &dyn Backend) -> Bindings {
     bindings
 }
 
-/// How programs are run.
+/// Mode in which programs are run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Whole,
@@ -118,7 +119,7 @@ enum Mode {
     Stepwise,
 }
 
-/// Outputs and state after two runs; the second has the inputs of the first, but for one.
+/// Returns outputs and state after two runs; the second has the inputs of the first except for one.
 fn results(w: &Work, program: &mut dyn Program, mode: Mode) -> Vec<Vec<u8>> {
     for (id, bytes) in &w.inputs {
         program.write(*id, bytes).unwrap();
@@ -228,7 +229,7 @@ fn state_stays_together_and_refusals_are_reported() {
     let first = g.computed().find(|&id| attends(id)).unwrap();
     let refuses = |id, device| (id == first && device == 1).then(|| "no kernel".to_string());
     let placement = assign_devices(g, (0, "host"), &wanted, &refuses).unwrap();
-    // The product with the cache takes the write into it along.
+    // The write into the cache moves together with the product that reads the cache.
     let moved: Vec<TensorId> = g.computed().filter(|id| placement.device[id.index()] == 0).collect();
     assert!(moved.contains(&first) && moved.len() >= 2, "{moved:?}");
     assert_eq!(placement.fallbacks.len(), moved.len());

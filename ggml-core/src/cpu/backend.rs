@@ -1,4 +1,4 @@
-//! The backend: device, memory, preparation.
+//! The CPU backend: device, memory and program preparation.
 
 use super::crew::Crew;
 use super::isa::{Detected, Isa};
@@ -19,17 +19,16 @@ use crate::precision::Precision;
 use crate::tensor::TensorId;
 use std::sync::Arc;
 
-/// Threads for each processor that there may be at the most.
+/// Maximum number of threads per processor.
 const THREADS_PER_PROCESSOR: usize = 4;
 
-/// How to open the backend.
+/// Options of [`CpuBackend::open`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CpuOptions {
-    /// Number of threads; as many as the system has processors if `None`. More than 4 for each processor are not
-    /// started.
+    /// Number of threads; the number of processors if `None`. Limited to 4 threads per processor.
     pub threads: Option<usize>,
-    /// Instruction set; the best one that the machine executes if `None`.
+    /// Instruction set; the best one that the machine supports if `None`.
     pub isa: Option<Isa>,
     /// Deadlines.
     pub deadlines: Deadlines,
@@ -41,7 +40,7 @@ crate::setters!(CpuOptions {
     with_deadlines => deadlines: Deadlines,
 });
 
-/// The processor as a device.
+/// CPU backend.
 #[derive(Debug)]
 pub struct CpuBackend {
     device: DeviceInfo,
@@ -52,8 +51,8 @@ impl CpuBackend {
     /// Opens the backend.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the machine does not execute the wanted instruction set, has the bytes of its numbers
-    /// in the other order than GGUF files, or gives no threads; [`Error::InvalidArgument`] for 0 threads.
+    /// [`Error::Unavailable`] if the machine does not support the wanted instruction set, is big-endian (GGUF
+    /// files are little-endian), or cannot start the threads; [`Error::InvalidArgument`] for 0 threads.
     pub fn open(options: CpuOptions) -> Result<CpuBackend> {
         let _span = phase::enter(Phase::OpenDevice, NAME);
         if cfg!(target_endian = "big") {
@@ -80,8 +79,8 @@ fn unavailable(reason: String) -> Error {
     Error::Unavailable { backend: NAME.into(), phase: Phase::OpenDevice, missing: Missing::Feature, reason }
 }
 
-/// Threads for a wish. What is more than the processors can do anything with is cut, and that is said: each thread takes
-/// memory, and a hundred thousand take all of it.
+/// Returns the number of threads to start. Excess threads are cut with a warning, because each thread needs
+/// memory and a hundred thousand would exhaust it.
 fn threads(wanted: Option<usize>, processors: usize) -> Result<usize> {
     let most = processors.saturating_mul(THREADS_PER_PROCESSOR);
     match wanted {

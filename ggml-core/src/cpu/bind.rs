@@ -1,4 +1,4 @@
-//! Where the tensors of a graph lie: from a plan and bindings to windows on memory.
+//! Storage of a graph's tensors: resolves plans and bindings to windows on memory.
 
 use super::gate::Access;
 use super::memory::{HostMemory, MemorySet};
@@ -9,31 +9,31 @@ use crate::graph::Graph;
 use crate::plan::Plan;
 use crate::tensor::{Source, TensorId};
 
-/// The storage of every tensor of a graph.
+/// Storage of all tensors of a graph.
 #[derive(Debug)]
 pub(super) struct Storage<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
     leaves: &'a Bindings,
     arena: Buffer,
-    /// What the program does to which memory.
+    /// Memories of the program, each with its kind of access.
     pub(super) memories: MemorySet,
 }
 
-/// A contiguous tensor's bytes in a buffer, for transfers.
+/// Bytes of a contiguous tensor in a buffer, for transfers.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
-    /// The buffer and where in it.
+    /// Buffer and offset.
     pub(super) slice: Slice,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) bytes: usize,
 }
 
 impl<'a> Storage<'a> {
-    /// The storage of `graph` under `plan`, with `arena` for what the plan places.
+    /// Returns the storage of `graph` under `plan`, with `arena` for the tensors that the plan places.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the arena is too small, cannot be written or is another backend's.
+    /// [`Error::InvalidArgument`] if the arena is too small, read-only or from another backend.
     pub(super) fn new(
         graph: &'a Graph,
         plan: &'a Plan,
@@ -49,11 +49,11 @@ impl<'a> Storage<'a> {
         Ok(Storage { graph, plan, leaves, arena, memories: MemorySet::default() })
     }
 
-    /// The elements of a tensor, to be read or written by the program.
+    /// Returns the window of a tensor that the program reads or writes, and registers the access.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the tensor has no storage, the storage is too small, wrongly aligned, another
-    /// backend's, or to be written and a memory map.
+    /// [`Error::InvalidArgument`] if the tensor has no storage, or the storage is too small, misaligned or
+    /// from another backend, or is to be written but is a memory map.
     pub(super) fn window(&mut self, id: TensorId, access: Access) -> Result<Window> {
         let slice = self.slice(id)?;
         let memory = HostMemory::of(&slice.buffer)?;
@@ -64,7 +64,7 @@ impl<'a> Storage<'a> {
         memory.window(slice.offset, self.graph.tensor(id))
     }
 
-    /// The bytes of a contiguous tensor.
+    /// Returns the bytes of a contiguous tensor.
     ///
     /// # Errors
     /// As [`Storage::window`].
@@ -79,7 +79,7 @@ impl<'a> Storage<'a> {
         Ok(Span { slice, bytes })
     }
 
-    /// Where a tensor begins.
+    /// Returns the buffer and offset of a tensor's first element.
     fn slice(&self, id: TensorId) -> Result<Slice> {
         let tensor = self.graph.tensor(id);
         let root = self.graph.tensor(tensor.root);

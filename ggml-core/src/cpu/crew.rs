@@ -1,8 +1,9 @@
-//! Threads that help with the steps of runs.
+//! Helper threads for the steps of a run.
 //!
-//! A step of a small model takes a few microseconds: less than a thread needs to wake up, but several times what one
-//! that is awake needs to see that there is work. So helpers stay awake between steps, and for a moment between runs.
-//! Who has work takes part in it and waits for those alone who have begun: where no helper comes, it does everything.
+//! A step of a small model takes a few microseconds. That is less than the time to wake a thread, but several
+//! times what an awake thread needs to notice new work. So helpers stay awake between steps and for a short
+//! time between runs. The caller works on its own job and waits only for helpers that have started; if none
+//! wakes up in time, it does all of it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,16 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a helper looks for work before it sleeps: the time between two tokens, as a rule.
+/// Time that a helper polls before it sleeps; usually covers the time between two tokens.
 const AWAKE: Duration = Duration::from_micros(200);
 
-/// How often somebody who waits looks before others may have the processor: some microseconds.
+/// Number of polls before a waiting thread yields the processor: a few microseconds.
 const SPINS: usize = 200;
 
-/// What is added to [`Desk::state`] when work begins, and again when it ends.
+/// Added to [`Desk::state`] when a job is published, and again when it is closed.
 const TURN: u64 = 1 << 32;
 
-/// The helpers of one caller at a time.
+/// Helper threads, which serve one caller at a time.
 #[derive(Debug)]
 pub(super) struct Crew {
     pool: rayon::ThreadPool,
@@ -28,48 +29,48 @@ pub(super) struct Crew {
     desk: Arc<Desk>,
 }
 
-/// Where the work lies.
+/// Shared state that publishes a job to the helpers.
 #[derive(Debug, Default)]
 struct Desk {
-    /// In the upper half the beginnings and ends of work so far, an odd number while there is some; in the lower half
-    /// the helpers that are at it.
+    /// Upper half: number of times that a job was published or closed, odd while a job is open. Lower half:
+    /// number of helpers working on it.
     state: AtomicU64,
-    /// The work. It exists as long as there are helpers at it.
+    /// The current job. It stays valid while helpers work on it.
     work: AtomicPtr<Work<'static>>,
-    /// Whether somebody has work there.
+    /// True while a caller has the helpers.
     taken: AtomicBool,
-    /// Helpers that are awake, or about to be.
+    /// Number of helpers that are awake or about to wake up.
     awake: AtomicUsize,
 }
 
 struct Work<'a> {
     f: &'a (dyn Fn() + Sync),
-    /// What a helper panicked with.
+    /// Payload of a helper's panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Crew {
-    /// A crew of so many threads beside the caller's.
+    /// Starts `helpers` threads in addition to the caller's.
     ///
     /// # Errors
-    /// The reason why the system gives none.
+    /// The operating system's error if it cannot start the threads.
     pub(super) fn new(helpers: usize) -> Result<Crew, rayon::ThreadPoolBuildError> {
         let name = |i| format!("diptych-cpu-{}", i + 1);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(helpers).thread_name(name).build()?;
         Ok(Crew { pool, helpers, desk: Arc::default() })
     }
 
-    /// Number of the calling thread: 0 unless it is one of the helpers, which are counted from 1.
+    /// Returns the index of the calling thread: helpers count from 1, any other thread is 0.
     pub(super) fn index(&self) -> usize {
         self.pool.current_thread_index().map_or(0, |i| i + 1)
     }
 
-    /// Calls `f` on this thread and on the helpers that come; returns when all these calls have.
+    /// Calls `f` on this thread and on the available helpers; returns when all these calls have returned.
     ///
     /// # Panics
-    /// If a call does.
+    /// If any call of `f` panics.
     pub(super) fn together(&self, f: &(dyn Fn() + Sync)) {
-        // Work within work, and of another run at the same time, has no helpers.
+        // Nested calls, and calls while another run has the helpers, run on the calling thread only.
         if self.desk.taken.swap(true, Ordering::Acquire) {
             return f();
         }
@@ -83,7 +84,7 @@ impl Crew {
         }
     }
 
-    /// Wakes the helpers that sleep.
+    /// Wakes sleeping helpers.
     fn wake(&self) {
         for _ in self.desk.awake.load(Ordering::SeqCst)..self.helpers {
             self.desk.awake.fetch_add(1, Ordering::SeqCst);
@@ -94,20 +95,20 @@ impl Crew {
 }
 
 impl Desk {
-    /// Lets helpers at the work until the result is dropped.
+    /// Publishes the job; helpers may join until the guard is dropped.
     fn open<'a>(&'a self, work: &'a Work<'_>) -> Open<'a> {
         self.work.store(ptr::from_ref(work).cast_mut().cast(), Ordering::Relaxed);
         self.state.fetch_add(TURN, Ordering::SeqCst);
         Open(self)
     }
 
-    /// Whether there is work in `state` other than that of turn `done`.
+    /// True if `state` has an open job other than that of turn `done`.
     fn is_open(state: u64, done: u64) -> bool {
         let turn = state / TURN;
         turn % 2 == 1 && turn != done
     }
 
-    /// Takes part in work until there has been none for a while.
+    /// Runs jobs until there has been none for [`AWAKE`].
     fn help(&self) {
         let mut done = 0;
         let (mut turns, mut since) = (0, None);
@@ -124,7 +125,7 @@ impl Desk {
                 pause(&mut turns);
             } else {
                 self.awake.fetch_sub(1, Ordering::SeqCst);
-                // Whoever began work before this did not see that a helper is missing.
+                // A job published before this decrement did not see that a helper is missing, so check again.
                 if !Desk::is_open(self.state.load(Ordering::SeqCst), done) {
                     return;
                 }
@@ -133,9 +134,10 @@ impl Desk {
         }
     }
 
-    /// Does the work, as a helper that is counted in `state`.
+    /// Runs the job as a helper that is counted in `state`.
     fn take_part(&self) {
-        // SAFETY: `Open` keeps the work alive, and this the one that is there, until the helper is no longer counted.
+        // SAFETY: `Open` keeps the job alive, and unchanged in `work`, until this helper is no longer
+        // counted.
         let work = unsafe { &*self.work.load(Ordering::Relaxed) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work.f)) {
             *work.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
@@ -144,8 +146,8 @@ impl Desk {
     }
 }
 
-/// Work that helpers may begin. Dropped, it waits for those that have: for as long as they need for the piece that they
-/// are at.
+/// Guard of a published job. Dropping it closes the job and waits for the helpers that have joined, until
+/// each has finished its current part.
 struct Open<'a>(&'a Desk);
 
 impl Drop for Open<'_> {
@@ -159,7 +161,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Passes a moment.
+/// Spins briefly, then yields the processor.
 fn pause(turns: &mut usize) {
     *turns += 1;
     if *turns <= SPINS {
@@ -173,7 +175,7 @@ fn pause(turns: &mut usize) {
 mod tests {
     use super::*;
 
-    /// Numbers below `count` that were handed out, added up by whoever came.
+    /// Sums the indices below `count`, distributed over all threads that take part.
     fn sum(crew: &Crew, count: usize) -> usize {
         let (next, sum) = (AtomicUsize::new(0), AtomicUsize::new(0));
         crew.together(&|| {
@@ -191,7 +193,7 @@ mod tests {
         for helpers in [1, 3, 9] {
             let crew = Crew::new(helpers).unwrap();
             for round in 0..3000 {
-                // Now and then the helpers have gone to sleep.
+                // Helpers sleep from time to time.
                 if round % 1000 == 999 {
                     std::thread::sleep(5 * AWAKE);
                 }
@@ -212,7 +214,7 @@ mod tests {
         });
     }
 
-    /// Several callers at a time, and work within work.
+    /// Several concurrent callers, and nested calls.
     #[test]
     fn who_finds_no_helper_works_alone() {
         let crew = Crew::new(2).unwrap();
@@ -227,7 +229,7 @@ mod tests {
         });
     }
 
-    /// A panic of any of the calls reaches the caller, and the crew goes on.
+    /// A panic in any call reaches the caller, and the helpers remain usable.
     #[test]
     fn a_panic_reaches_the_caller() {
         let crew = Crew::new(1).unwrap();

@@ -1,21 +1,21 @@
-//! Who may touch a piece of memory, and for how long others wait for it.
+//! Locks on memory, with deadlines.
 //!
-//! The memory of this backend is reached through pointers, from programs on several threads. Every access passes the
-//! memory's gate first: many readers or one writer. Nobody waits longer than a deadline.
+//! The memory of this backend is accessed through pointers, by programs on several threads. Every access
+//! first passes the memory's gate: many readers or one writer. No thread waits longer than a deadline.
 
 use crate::deadline::Deadline;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What somebody wants to do with a piece of memory.
+/// Kind of access to a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
-    /// Read; others may read too.
+    /// Shared read access.
     Read,
-    /// Write, alone.
+    /// Exclusive write access.
     Write,
 }
 
-/// A lock with readers, a writer and deadlines.
+/// Readers-writer lock with deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     inside: Mutex<Inside>,
@@ -26,7 +26,8 @@ pub(super) struct Gate {
 struct Inside {
     readers: usize,
     writer: bool,
-    /// Those who wait. Waking costs a system call, which an ordinary run would make for each of its memories.
+    /// Number of waiting threads. Without waiters no notification is sent: it is a system call that a run
+    /// would otherwise make for each of its memories.
     waiting: usize,
 }
 
@@ -37,8 +38,8 @@ impl Inside {
 }
 
 impl Gate {
-    /// Waits until `access` is possible; `false` if it is not before the deadline. Everyone let in leaves with
-    /// [`Gate::leave`].
+    /// Waits for `access`; returns `false` if it is not granted before the deadline. Each granted access ends
+    /// with [`Gate::leave`].
     pub(super) fn enter(&self, access: Access, deadline: &Deadline) -> bool {
         let mut inside = self.lock();
         while !inside.admits(access) {
@@ -57,7 +58,7 @@ impl Gate {
         true
     }
 
-    /// Ends an access that [`Gate::enter`] allowed.
+    /// Ends an access granted by [`Gate::enter`].
     pub(super) fn leave(&self, access: Access) {
         let mut inside = self.lock();
         match access {
@@ -69,7 +70,7 @@ impl Gate {
         }
     }
 
-    /// The counters; nothing that holds this lock can panic, so they are never left half changed.
+    /// Locks the counters. Code that holds this lock cannot panic, so they are never inconsistent.
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }

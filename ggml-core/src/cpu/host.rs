@@ -1,25 +1,25 @@
-//! What the system says of the processor and of its memory.
+//! Information of the operating system about the processor and memory.
 
 use crate::error::Error;
 
-/// The processor's name, where it can be had.
+/// Returns the processor's name, where available.
 pub(super) fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     // x86 has "model name"; Arm boards often have "Model" or "Hardware" only.
     ["model name", "Model", "Hardware"].into_iter().find_map(|key| field(&text, key)).map(str::to_string)
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the machine's memory in bytes.
 pub(super) fn total_memory() -> Option<u64> {
     memory("MemTotal")
 }
 
-/// Bytes of memory that programs can get without swapping.
+/// Returns the memory in bytes that programs can get without swapping.
 pub(super) fn available_memory() -> Option<u64> {
     memory("MemAvailable")
 }
 
-/// The error of an allocation that failed.
+/// Returns the error of a failed allocation.
 pub(super) fn out_of_memory(asked: usize) -> Error {
     let heap = "host memory".into();
     Error::OutOfMemory {
@@ -31,7 +31,7 @@ pub(super) fn out_of_memory(asked: usize) -> Error {
     }
 }
 
-/// Bytes of memory that programs can get, others swapped out.
+/// Returns the memory in bytes that programs can get if others are swapped out.
 pub(super) fn obtainable_memory() -> Option<u64> {
     Some(available_memory()?.saturating_add(memory("SwapFree").unwrap_or(0)))
 }
@@ -42,7 +42,7 @@ fn memory(key: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The value of the first "key : value" line with this key.
+/// Returns the value of the first "key : value" line with this key.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let (_, value) = text.lines().filter_map(|l| l.split_once(':')).find(|(k, _)| k.trim() == key)?;
     Some(value.trim()).filter(|v| !v.is_empty())

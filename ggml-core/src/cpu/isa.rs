@@ -1,29 +1,29 @@
-//! Instruction sets, and the proof that one of them can be executed here.
+//! Instruction sets, and the proof that one is supported by this machine.
 
 use crate::error::{Error, Missing, Phase, Result};
 
-/// An instruction set that kernels are compiled for.
+/// Instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// Portable code; what the compiler makes of it.
+    /// Portable code for the compiler's default target features.
     Scalar,
     /// Arm Advanced SIMD (aarch64).
     Neon,
-    /// The same with SDOT (Cortex-A76, Neoverse N1, Apple M1 and later).
+    /// Neon with SDOT (Cortex-A76, Neoverse N1, Apple M1 and later).
     NeonDot,
-    /// The same with SMMLA (FEAT_I8MM: Neoverse V1, Cortex-X2, Apple M2 and later).
+    /// [`Isa::NeonDot`] with SMMLA (FEAT_I8MM: Neoverse V1, Cortex-X2, Apple M2 and later).
     NeonMatrix,
     /// x86-64 with AVX2, FMA and F16C (Haswell 2013, Zen and later).
     Avx2,
-    /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later), besides everything of [`Isa::Avx2`].
+    /// [`Isa::Avx2`] with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later).
     Avx512,
 }
 
 impl Isa {
-    /// Every instruction set, from the least to the most capable.
+    /// All instruction sets, from the least to the most capable.
     pub const ALL: [Isa; 6] = [Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::NeonMatrix, Isa::Avx2, Isa::Avx512];
 
-    /// Name as in reports ("avx2").
+    /// Returns the name as in reports ("avx2").
     pub fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -35,12 +35,12 @@ impl Isa {
         }
     }
 
-    /// The instruction set of a name.
+    /// Returns the instruction set with a name.
     pub fn from_name(name: &str) -> Option<Isa> {
         Isa::ALL.into_iter().find(|i| i.name() == name)
     }
 
-    /// Whether this machine can execute it.
+    /// True if this machine supports it.
     pub fn available(self) -> bool {
         match self {
             Isa::Scalar => true,
@@ -59,7 +59,7 @@ impl Isa {
         }
     }
 
-    /// The most capable one that this machine can execute.
+    /// Returns the most capable instruction set that this machine supports.
     pub fn best() -> Isa {
         Isa::ALL.into_iter().rev().find(|i| i.available()).unwrap_or(Isa::Scalar)
     }
@@ -82,16 +82,16 @@ fn avx512() -> bool {
         && has!("avx512vnni")
 }
 
-/// An instruction set that was found to be executable. That a value exists is the proof: the only way to one is
-/// [`Detected::new`], so that choosing kernels by it is safe.
+/// An instruction set that this machine supports. Values are made by [`Detected::new`] only, so a value is
+/// proof of support, which makes it safe to select kernels by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Detected(Isa);
 
 impl Detected {
-    /// The wanted instruction set, or the best one.
+    /// Checks the wanted instruction set, or selects the best one.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if this machine cannot execute the wanted one.
+    /// [`Error::Unavailable`] if this machine does not support the wanted one.
     pub(super) fn new(wanted: Option<Isa>) -> Result<Detected> {
         let isa = wanted.unwrap_or_else(Isa::best);
         if isa.available() {
@@ -109,7 +109,7 @@ impl Detected {
         })
     }
 
-    /// The instruction set.
+    /// Returns the instruction set.
     pub(super) fn isa(self) -> Isa {
         self.0
     }

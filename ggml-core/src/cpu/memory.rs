@@ -1,15 +1,17 @@
-//! Host memory as device memory: allocations of our own and memory maps, reached through pointers.
+//! Host memory as device memory: allocations of this backend and memory maps, accessed through pointers.
 //!
 //! # Protocol
 //!
-//! The bytes live outside of any Rust reference that outlasts a call. Whoever touches them
+//! No Rust reference to the bytes outlives a call. Every access to them
 //!
-//! 1. passes the memory's [`Gate`] with the access that is wanted, and keeps it until done ([`Held`]);
-//! 2. stays within the memory (ranges are checked here, or by [`HostMemory::window`] when a program is prepared);
-//! 3. never writes to a memory map (refused here and in [`HostMemory::window`]).
+//! 1. passes the memory's [`Gate`] with the wanted access and holds it until done ([`Held`]);
+//! 2. stays within the memory (ranges are checked here, or by [`HostMemory::window`] when a program is
+//!    prepared);
+//! 3. never writes to a memory map (see [`HostMemory::check_writable`]).
 //!
-//! So a writer is alone with the bytes, and readers meet no writer. Within a program's run the threads of the pool
-//! share the program's access; how they divide an output among themselves is the business of [`super::window`].
+//! So a writer has exclusive access to the bytes, and there is no writer while others read. Within a
+//! program's run, the threads of the pool share the program's access; [`super::window`] divides an output
+//! among them.
 
 use super::gate::{Access, Gate};
 use super::window::Window;
@@ -24,10 +26,10 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Alignment in bytes of allocations: a cache line, and the widest vector.
+/// Alignment of allocations in bytes: a cache line, and the widest vector.
 pub(super) const ALIGNMENT: usize = 64;
 
-/// Allocations from this size on are compared with the memory that the system has.
+/// Size in bytes from which an allocation is compared with the available memory first.
 const LARGE: usize = 1 << 30;
 
 /// Memory of the `cpu` backend.
@@ -52,7 +54,7 @@ struct Allocation {
     stats: SharedStats,
 }
 
-// SAFETY: the pointer owns its memory like a Box; all access follows the protocol of this module.
+// SAFETY: the pointer owns its memory like a Box; every access follows the protocol of this module.
 unsafe impl Send for Allocation {}
 // SAFETY: as above; concurrent accesses are excluded by the gate.
 unsafe impl Sync for Allocation {}
@@ -85,34 +87,34 @@ impl DeviceMemory for HostMemory {
 }
 
 impl HostMemory {
-    /// Zeroed memory, aligned to [`ALIGNMENT`].
+    /// Allocates zeroed memory, aligned to [`ALIGNMENT`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if the allocator has none.
+    /// [`Error::OutOfMemory`] if the allocation fails or exceeds the available memory.
     pub(super) fn allocate(bytes: usize, stats: &SharedStats) -> Result<HostMemory> {
-        // A system that promises more memory than it has ends the process while the zeros are written.
+        // An operating system that overcommits memory kills the process while the zeros are written.
         let promised = bytes >= LARGE && host::obtainable_memory().is_some_and(|free| bytes as u64 > free);
         let own = if promised { None } else { Allocation::new(bytes, stats.clone()) };
         let own = own.ok_or_else(|| host::out_of_memory(bytes))?;
         Ok(HostMemory { bytes: Bytes::Own(own), gate: Gate::default() })
     }
 
-    /// Bytes of somebody else, for reading only.
+    /// Wraps shared bytes, read-only.
     pub(super) fn mapped(bytes: MappedBytes) -> HostMemory {
         HostMemory { bytes: Bytes::Mapped(bytes), gate: Gate::default() }
     }
 
-    /// The memory of a buffer.
+    /// Returns the memory of a buffer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if another backend made the buffer.
+    /// [`Error::InvalidArgument`] if the buffer belongs to another backend.
     pub(super) fn of(buffer: &Buffer) -> Result<&HostMemory> {
         buffer
             .downcast()
             .ok_or_else(|| Error::argument("buffer", "another backend's", "a buffer of this one"))
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(super) fn len(&self) -> usize {
         match &self.bytes {
             Bytes::Own(own) => own.len,
@@ -120,12 +122,12 @@ impl HostMemory {
         }
     }
 
-    /// Whether it may be written.
+    /// True if it may be written.
     pub(super) fn writable(&self) -> bool {
         matches!(self.bytes, Bytes::Own(_))
     }
 
-    /// A tensor's elements at `offset`, if they lie within this memory and are aligned for their type.
+    /// Returns the window of a tensor at `offset`, if it is within this memory and aligned for its type.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] otherwise.
@@ -148,29 +150,32 @@ impl HostMemory {
         Ok(Window::new(at, span, tensor))
     }
 
-    /// Copies bytes out.
+    /// Copies bytes to the caller.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] outside of the memory, [`Error::Timeout`] if a program keeps the memory.
+    /// [`Error::InvalidArgument`] outside of the memory, [`Error::Timeout`] if a program holds the memory too
+    /// long.
     pub(super) fn read(&self, offset: usize, out: &mut [u8], limit: Duration) -> Result<()> {
         self.check(offset, out.len())?;
         let _held = Held::one(self, Access::Read, &Deadline::new(Phase::Readback, limit))?;
-        // SAFETY: the range is within the memory, no writer is inside the gate, and `out` is a reference of its own.
+        // SAFETY: the range is within the memory, no writer holds the gate, and `out` is an exclusive
+        // reference.
         unsafe {
             self.start().add(offset).copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len())
         };
         Ok(())
     }
 
-    /// Copies bytes in.
+    /// Copies bytes from the caller.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] outside of the memory or for a memory map, [`Error::Timeout`] if a program keeps it.
+    /// [`Error::InvalidArgument`] outside of the memory or for a memory map, [`Error::Timeout`] if a program
+    /// holds it too long.
     pub(super) fn write(&self, offset: usize, data: &[u8], limit: Duration) -> Result<()> {
         self.check(offset, data.len())?;
         self.check_writable()?;
         let _held = Held::one(self, Access::Write, &Deadline::new(Phase::Upload, limit))?;
-        // SAFETY: the range is within writable memory, and nobody else is inside the gate.
+        // SAFETY: the range is within writable memory, and this thread holds the gate exclusively.
         unsafe { self.start().add(offset).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
         Ok(())
     }
@@ -208,7 +213,7 @@ impl HostMemory {
         Ok(())
     }
 
-    /// An error if it is a memory map.
+    /// Returns an error for a memory map.
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.writable() {
             return Ok(());
@@ -223,13 +228,13 @@ impl HostMemory {
     fn start(&self) -> NonNull<u8> {
         match &self.bytes {
             Bytes::Own(own) => own.at,
-            // Only ever read: `window` and `write` refuse to write to a map.
+            // Only read: `write`, `copy` and `check_writable` prevent writes to a map.
             Bytes::Mapped(bytes) => NonNull::from(&**bytes).cast(),
         }
     }
 }
 
-/// [`Tensor::span_bytes`] without overflow.
+/// Returns [`Tensor::span_bytes`], or `None` on overflow.
 fn checked_span(t: &Tensor) -> Option<usize> {
     let row = t.ne[0].div_ceil(t.dtype.block());
     let mut span = row.checked_sub(1)?.checked_mul(t.nb[0])?.checked_add(t.dtype.block_bytes())?;
@@ -240,12 +245,12 @@ fn checked_span(t: &Tensor) -> Option<usize> {
     Some(span)
 }
 
-/// Alignment of the Rust type that kernels read a tensor's elements as: blocks are read as bytes.
+/// Returns the alignment of the Rust type as which kernels read the elements; blocks are read as bytes.
 fn element_alignment(t: &Tensor) -> usize {
     if t.dtype.is_quantized() { 1 } else { t.dtype.block_bytes() }
 }
 
-/// An access that the gate of a memory allowed; it ends with this value.
+/// Access granted by the gate of a memory; it ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     memory: &'a HostMemory,
@@ -253,7 +258,7 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Passes the gate of a memory.
+    /// Waits for access to a memory.
     ///
     /// # Errors
     /// [`Error::Timeout`] after the deadline.
@@ -271,15 +276,15 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The memories of a program, with what it does to each of them.
+/// Memories of a program, each with its kind of access.
 #[derive(Debug, Default)]
 pub(super) struct MemorySet {
-    /// In the order of addresses, so that two programs never wait for each other.
+    /// Sorted by address, so that two programs cannot deadlock.
     wanted: Vec<(Buffer, Access)>,
 }
 
 impl MemorySet {
-    /// Adds a memory, or asks for more access to one that is there.
+    /// Adds a memory, or upgrades the access to one that is already there.
     pub(super) fn add(&mut self, buffer: &Buffer, access: Access) -> Result<()> {
         let address =
             |b: &Buffer| HostMemory::of(b).map(|m| std::ptr::from_ref(m).addr()).unwrap_or_default();
@@ -291,7 +296,7 @@ impl MemorySet {
         Ok(())
     }
 
-    /// Passes all the gates; they are left when the result is dropped. Allocates nothing.
+    /// Waits for access to all memories; dropping the result ends it. Allocates nothing.
     ///
     /// # Errors
     /// [`Error::Timeout`] after the deadline.
@@ -307,7 +312,7 @@ impl MemorySet {
     }
 }
 
-/// The gates of a [`MemorySet`], passed.
+/// Granted access to the memories of a [`MemorySet`].
 #[derive(Debug)]
 pub(super) struct HeldSet<'a> {
     set: &'a MemorySet,

@@ -1,18 +1,19 @@
-//! The `cpu` backend: SIMD chosen at run time, threads, and weights that are read where they are.
+//! The `cpu` backend: SIMD selected at run time, threads, and weights that are read in place.
 //!
-//! * [`CpuBackend::open`] finds the best instruction set ([`Isa`]) and makes a pool of threads.
+//! * [`CpuBackend::open`] selects the best instruction set ([`Isa`]) and starts a pool of threads.
 //! * A memory map becomes device memory without a copy; products read its quantised blocks in place.
-//! * Preparing a program resolves every operand to an address with checked bounds; running it has nothing left that
-//!   could fail but its deadline.
+//! * Preparing a program resolves every operand to an address with checked bounds. A run can only fail at its
+//!   deadline.
 //!
-//! Kernels are written once over a vector type (`simd`) and compiled for each instruction set. Results depend on the
-//! instruction set, because it decides in which order F32 numbers are added, but neither on the number of threads nor
-//! on where operands lie nor on how many columns a product has: every element of a result is computed by one thread,
-//! in an order that only the length of the rows decides. With 8-bit activations ([`Precision::Fast`]) and quantised
-//! weights products do not even depend on the instruction set.
+//! Kernels are written once over a vector type (`simd`) and compiled for each instruction set. Results depend
+//! on the instruction set, because it determines the order in which F32 values are added. They do not depend
+//! on the number of threads, the addresses of operands or the number of columns of a product: every element
+//! of a result is computed by one thread, in an order determined by the row length only. Products of
+//! quantised weights with 8-bit activations ([`Precision::Fast`]) do not depend on the instruction set
+//! either.
 //!
-//! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads), and `crew` (work of
-//! other threads). Each states its invariants.
+//! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads), and
+//! `crew` (jobs shared between threads). Each module states its invariants.
 //!
 //! [`Precision::Fast`]: crate::precision::Precision::Fast
 
@@ -38,7 +39,7 @@ pub use backend::{CpuBackend, CpuOptions};
 pub(crate) use decode::decode_blocks;
 pub use isa::Isa;
 
-/// The backend's name.
+/// Name of the backend.
 const NAME: &str = "cpu";
 
 /// Counters shared by a backend, its memory and its programs.

@@ -1,4 +1,4 @@
-//! Prepared graphs.
+//! Prepared programs.
 
 use super::bind::{Span, Storage};
 use super::crew::Crew;
@@ -19,14 +19,14 @@ use crate::plan::Plan;
 use crate::tensor::{Source, Tensor, TensorId};
 use std::sync::{Arc, Mutex};
 
-/// What all programs of a backend share.
+/// State shared by all programs of a backend.
 #[derive(Debug)]
 pub(super) struct Engine {
     /// Instruction set.
     pub(super) detected: Detected,
     /// Number of threads.
     pub(super) threads: usize,
-    /// The threads beside the caller's.
+    /// Helper threads, without the caller's.
     pub(super) crew: Option<Crew>,
     /// Deadlines.
     pub(super) deadlines: Deadlines,
@@ -34,21 +34,22 @@ pub(super) struct Engine {
     pub(super) stats: SharedStats,
 }
 
-/// A step: a kernel and the addresses of its operands.
+/// A step: a kernel and its operands' addresses.
 #[derive(Debug)]
 struct Step {
     node: String,
     kernel: Box<dyn Kernel>,
-    /// Operands that the kernel reads. `None`: there is none, or its elements are in the output before the step.
+    /// Operands that the kernel reads. `None`: missing, or already stored in the output before the step.
     src: [Option<Window>; MAX_OPERANDS],
     out: Window,
     /// Further results.
     more: [Option<Window>; MAX_RESULTS - 1],
-    /// Operands that overlap a result, and the places where the kernel reads them: copied before the step.
+    /// Operands that overlap a result, each with the window from which the kernel reads it: copied before the
+    /// step.
     copies: Vec<(Window, Window)>,
 }
 
-/// What a caller may do with a tensor of the program.
+/// A caller's access to a tensor of the program.
 #[derive(Debug)]
 struct Port {
     span: Option<Span>,
@@ -62,7 +63,7 @@ struct Port {
 pub(super) struct CpuProgram {
     engine: Arc<Engine>,
     steps: Vec<Step>,
-    /// The memories that the windows of `steps` point into; they live as long as the program.
+    /// Memories that contain the windows of `steps`; they live as long as the program.
     memories: MemorySet,
     ports: Vec<Port>,
     shared: Vec<Line>,
@@ -72,11 +73,11 @@ pub(super) struct CpuProgram {
 }
 
 impl CpuProgram {
-    /// Chooses kernels, checks and resolves all addresses, and allocates everything that runs need.
+    /// Selects kernels, checks and resolves all addresses, and allocates all memory needed by runs.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a node without a kernel, [`Error::InvalidArgument`] for bindings or plans that do not
-    /// fit the graph, [`Error::OutOfMemory`].
+    /// [`Error::Unsupported`] for a node without a kernel, [`Error::InvalidArgument`] for bindings or plans
+    /// that do not match the graph, [`Error::OutOfMemory`].
     pub(super) fn new(
         engine: Arc<Engine>,
         graph: &Graph,
@@ -150,7 +151,7 @@ impl CpuProgram {
     }
 }
 
-/// Runs steps in order; the step after which the deadline had passed, if it did.
+/// Runs steps in order. Returns the step after which the deadline had passed, if any.
 fn all<'a>(steps: &'a [Step], run: &Run<'_>, shared: &mut [Line]) -> Option<&'a Step> {
     steps.iter().find(|step| {
         step.run(run, shared);
@@ -161,15 +162,17 @@ fn all<'a>(steps: &'a [Step], run: &Run<'_>, shared: &mut [Line]) -> Option<&'a 
 impl Step {
     fn run(&self, run: &Run<'_>, shared: &mut [Line]) {
         for (from, to) in &self.copies {
-            // SAFETY: the program holds the gates of all its memories, so nobody else is there; `to` is in a memory
-            // that the program owns for this purpose.
+            // SAFETY: the program holds the gates of all its memories, so no other thread accesses them; `to`
+            // is in memory that the program owns for this purpose.
             unsafe { from.copy_to(to) };
         }
-        // SAFETY: the windows are within memories that the program keeps and whose gates it holds. Nobody writes to
-        // the operands during this step but the step itself, and its results overlap none of them (`step`, `Copies`).
+        // SAFETY: the windows are within memories that the program keeps alive and whose gates it holds.
+        // During this step only the step itself writes to its operands, and its results do not overlap them
+        // (`step`, `Copies`).
         let src = self.src.map(|window| window.map(|w| unsafe { w.input() }));
         let [out, more @ ..] =
-            // SAFETY: as above; the memory is writable, which `Storage::window` has checked, and no two results overlap.
+            // SAFETY: as above; the memory is writable (checked by `Storage::window`), and no two results
+            // overlap.
             [Some(self.out), self.more[0], self.more[1]].map(|w| w.map(|w| unsafe { w.output() }));
         if let Some(out) = out {
             self.kernel.run(run, Args { src, out, more, shared });
@@ -177,7 +180,7 @@ impl Step {
     }
 }
 
-/// Resolves a group.
+/// Resolves a group to a step.
 fn step(
     engine: &Engine,
     graph: &Graph,
@@ -225,11 +228,11 @@ fn step(
     Ok(Some(Step { node: name(), kernel, src, out: first, more, copies: Vec::new() }))
 }
 
-/// Operands that overlap the output of their step in another way than the kernel can use. Each is read from a copy, in
-/// one piece of memory that all steps use in turn.
+/// Operands that overlap a result of their step in a way that the kernel does not support. Each is read from
+/// a copy, in one memory that all steps reuse.
 #[derive(Debug, Default)]
 struct Copies {
-    /// For each step the operands: which one, its tensor, where it is.
+    /// For each step the operands: index, tensor, window.
     steps: Vec<Vec<(usize, TensorId, Window)>>,
 }
 
@@ -238,12 +241,12 @@ impl Copies {
         self.steps.push(step);
     }
 
-    /// Offset after a copy that begins at `offset`.
+    /// Returns the offset after a copy that begins at `offset`.
     fn after(offset: usize, window: &Window) -> usize {
         (offset + window.span()).next_multiple_of(super::memory::ALIGNMENT)
     }
 
-    /// Allocates the memory, if any step needs it, and gives each operand some of it.
+    /// Allocates the memory, if any step needs it, and assigns a window to each operand.
     fn allocate(
         &self,
         engine: &Engine,
@@ -278,7 +281,7 @@ fn allocate(engine: &Engine, bytes: usize) -> Result<Buffer> {
     Ok(Buffer::new(Arc::new(HostMemory::allocate(bytes, &engine.stats)?), bytes, Usage::Compute))
 }
 
-/// What a caller may do with a tensor.
+/// Determines the access that a caller has to a tensor.
 fn port(graph: &Graph, plan: &Plan, storage: &Storage<'_>, id: TensorId) -> Port {
     let tensor: &Tensor = graph.tensor(id);
     let source = &graph.tensor(tensor.root).source;
@@ -293,7 +296,7 @@ fn port(graph: &Graph, plan: &Plan, storage: &Storage<'_>, id: TensorId) -> Port
 }
 
 impl Port {
-    /// The bytes of the tensor, if `allowed` and as many as the caller has.
+    /// Returns the bytes of the tensor if the access is `allowed` and `len` matches.
     fn span(&self, allowed: bool, verb: &str, len: usize) -> Result<&Span> {
         let wrong = |found: String, expected: String| {
             Error::argument(format!("tensor {}", self.name), found, expected)

@@ -1,4 +1,4 @@
-//! One run of a program: threads, scratch memory, and the time at which it must end.
+//! One run of a program: threads, scratch memory and deadline.
 
 use super::crew::Crew;
 use super::host;
@@ -8,28 +8,28 @@ use crate::error::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Estimated nanoseconds on one thread below which a step stays there: several times what it costs to have helpers that
-/// are awake, as they mostly are between the steps of a run.
+/// Estimated nanoseconds on one thread below which a step is not shared: several times the cost of sharing
+/// with awake helpers. Helpers are usually awake between the steps of a run.
 const WORTH_NS: usize = 4_000;
 
-/// Estimated nanoseconds after which a thread looks at the clock.
+/// Estimated nanoseconds between checks of the clock by a thread.
 const LOOK_NS: usize = 100_000;
 
-/// A cache line of scratch memory.
+/// Cache line of scratch memory.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 pub(super) struct Line([u8; 64]);
 
-/// Scratch memory of at least `bytes` bytes.
+/// Allocates scratch memory of at least `bytes` bytes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the allocator has none.
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the allocation fails.
 pub(super) fn lines(bytes: usize) -> Result<Vec<Line>> {
     let count = bytes.div_ceil(size_of::<Line>());
     bytemuck::allocation::try_zeroed_vec(count).map_err(|()| host::out_of_memory(bytes))
 }
 
-/// What every step of a run gets.
+/// Context shared by all steps of a run.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     detected: Detected,
@@ -41,7 +41,8 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run on `threads` threads, the caller's and those of `crew`; `locals` is scratch memory for each of them.
+    /// Creates a run on `threads` threads, the caller's and those of `crew`; `locals` is scratch memory for
+    /// each of them.
     pub(super) fn new(
         detected: Detected,
         threads: usize,
@@ -52,27 +53,27 @@ impl<'a> Run<'a> {
         Run { detected, threads, crew, locals, deadline, expired: AtomicBool::new(false) }
     }
 
-    /// The instruction set to dispatch kernels to.
+    /// Returns the instruction set for dispatching kernels.
     pub(super) fn detected(&self) -> Detected {
         self.detected
     }
 
-    /// Threads that share the work.
+    /// Returns the number of threads that share the work.
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Whether the deadline has passed; results of the step are incomplete then.
+    /// True if the deadline has passed; the results of the step are then incomplete.
     pub(super) fn expired(&self) -> bool {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// Whether work is worth several threads: `ns` is the estimated time on one.
+    /// True if work is worth sharing between threads; `ns` is the estimated time on one thread.
     pub(super) fn is_shared(&self, ns: usize) -> bool {
         self.threads > 1 && ns >= WORTH_NS
     }
 
-    /// Notes whether the deadline has passed.
+    /// Checks the clock, and returns true if the deadline has passed.
     pub(super) fn check_deadline(&self) -> bool {
         if self.deadline.passed() {
             self.expired.store(true, Ordering::Relaxed);
@@ -80,8 +81,8 @@ impl<'a> Run<'a> {
         self.expired()
     }
 
-    /// Calls `f` for every number below `count`, on several threads if `ns`, the estimated time on one thread, is
-    /// worth it. After the deadline nothing more is called.
+    /// Calls `f` for every index below `count`, on several threads if `ns`, the estimated time on one thread,
+    /// is worth it. After the deadline there are no further calls.
     pub(super) fn for_each(&self, count: usize, ns: usize, f: impl Fn(usize) + Sync) {
         let between = (count.saturating_mul(LOOK_NS) / ns.max(1)).max(1);
         let task = |n: usize| {
@@ -95,8 +96,9 @@ impl<'a> Run<'a> {
         match self.crew.filter(|_| count > 1 && self.is_shared(ns)) {
             None => (0..count).for_each(task),
             Some(crew) => {
-                // Whoever is free takes the next ones: many in a row at first, so that memory is read in its order, few
-                // at last, so that nobody waits long for another, or for a thread that came late.
+                // A free thread claims the next range of indices. Ranges are long at first, so that memory is
+                // read in order, and short at the end, so that no thread waits long for another or for one
+                // that started late.
                 let next = AtomicUsize::new(0);
                 let after = |n: usize| (n < count).then(|| n + ((count - n) / (2 * self.threads)).max(1));
                 crew.together(&|| {
@@ -108,7 +110,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Calls `f` for every piece of `chunk` lines, as [`Run::for_each`] does.
+    /// Calls `f` for every chunk of `chunk` lines, as [`Run::for_each`] does.
     pub(super) fn for_each_chunk(
         &self,
         lines: &mut [Line],
@@ -127,11 +129,11 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// The calling thread's scratch memory. A task must not start other tasks while it has it.
+    /// Calls `f` with the calling thread's scratch memory. A task must not start other tasks from within `f`.
     pub(super) fn local<R>(&self, f: impl FnOnce(&mut [Line]) -> R) -> R {
         let index = self.crew.map_or(0, Crew::index);
         match self.locals.get(index) {
-            // Never contended: each thread has its own, and a program runs once at a time.
+            // Never contended: each thread has its own, and a program runs only once at a time.
             Some(local) => f(&mut local.lock().unwrap_or_else(PoisonError::into_inner)),
             None => f(&mut []),
         }

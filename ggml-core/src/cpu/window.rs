@@ -1,17 +1,18 @@
-//! A tensor's elements at an address: what kernels read and write.
+//! Windows: tensors at an address, as kernels read and write them.
 //!
-//! Besides [`super::memory`], [`super::crew`] and the vector loads of [`super::simd`] and [`super::dot`] this is the only
-//! module with `unsafe` code. Its invariants:
+//! Except for [`super::memory`], [`super::crew`] and the vector loads of [`super::simd`] and [`super::dot`],
+//! this is the only module with `unsafe` code. Its invariants:
 //!
-//! * A [`Window`] lies within a memory that its program keeps alive, and is aligned for its elements; both were
+//! * A [`Window`] is within a memory that its program keeps alive, and is aligned for its elements. Both were
 //!   checked when the program was prepared.
-//! * [`Input`]s and [`Output`]s are made for one step, while the program holds the gates of all its memories. The
-//!   step's outputs overlap none of its inputs: an operand that would overlap is either given to the kernel as being
-//!   in the output already, or is copied elsewhere first (see [`super::bind`]). They do not overlap each other either.
-//! * The threads of a step get an output in [`Tile`]s. Tiles are boxes of one grid over the output's indices; no two
-//!   have an index in common, and no two indices an address, or else there is one tile only. Two outputs that are tiled
-//!   together have no address in common.
-//! * Scratch memory is an input or a tile only for as long as it is borrowed.
+//! * [`Input`]s and [`Output`]s are made for one step, while the program holds the gates of all its memories.
+//!   The step's outputs overlap none of its inputs: an operand that would overlap is either already stored in
+//!   the output for the kernel, or is copied elsewhere first (see [`super::program`]). Outputs do not overlap
+//!   each other either.
+//! * The threads of a step access an output through [`Tile`]s. Tiles are boxes of one grid over the output's
+//!   indices. No two tiles share an index and no two indices share an address; otherwise there is only one
+//!   tile. Two outputs that are tiled together share no address.
+//! * Scratch memory is an input or a tile only while it is borrowed.
 
 use super::run::Run;
 use crate::dtype::DType;
@@ -21,10 +22,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Results that a step has at the most.
+/// Maximum number of results of a step.
 pub(super) const MAX_RESULTS: usize = 3;
 
-/// Where a tensor's elements are.
+/// Location and layout of a tensor's elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     at: NonNull<u8>,
@@ -34,30 +35,30 @@ pub(super) struct Window {
     nb: [usize; 4],
 }
 
-// SAFETY: a plain address; what may be done with it is said where `Input` and `Output` are made.
+// SAFETY: a plain address; the conditions for its use are stated where `Input` and `Output` are made.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// The elements of `tensor`, which span `span` bytes from `at`; the caller has checked that they lie within a
-    /// memory and are aligned.
+    /// Returns the window of `tensor`, which spans `span` bytes from `at`. The caller has checked that the
+    /// span is within a memory and aligned.
     pub(super) fn new(at: NonNull<u8>, span: usize, tensor: &Tensor) -> Window {
         Window { at, span, dtype: tensor.dtype, ne: tensor.ne, nb: tensor.nb }
     }
 
-    /// Bytes from the first to one past the last.
+    /// Returns the bytes from the first to one past the last.
     pub(super) fn span(&self) -> usize {
         self.span
     }
 
-    /// Whether two windows have addresses in common, gaps counted.
+    /// True if two windows share addresses, including gaps.
     pub(super) fn overlaps(&self, other: &Window) -> bool {
         let (a, b) = (self.at.addr().get(), other.at.addr().get());
         a < b + other.span && b < a + self.span
     }
 
-    /// Whether two windows are the same elements at the same addresses.
+    /// True if two windows have the same elements at the same addresses.
     pub(super) fn same(&self, other: &Window) -> bool {
         let key = |w: &Window| {
             (w.at, w.dtype, w.ne, std::array::from_fn(|d| if w.ne[d] == 1 { 0 } else { w.nb[d] }))
@@ -66,8 +67,8 @@ impl Window {
         a == b
     }
 
-    /// Whether different indices are certainly different addresses: sorted by stride, each dimension steps over all
-    /// that lies within it.
+    /// True if different indices certainly have different addresses: sorted by stride, each dimension's
+    /// stride is at least the extent of all dimensions inside it.
     pub(super) fn injective(&self) -> bool {
         let mut dims = std::array::from_fn::<_, 4, _>(|d| {
             let n = if d == 0 { self.ne[0].div_ceil(self.dtype.block()) } else { self.ne[d] };
@@ -83,29 +84,30 @@ impl Window {
         })
     }
 
-    /// For reading during a step.
+    /// Returns the window for reading during a step.
     ///
     /// # Safety
-    /// For the whole of `'a` the memory exists, and nobody writes within the window.
+    /// During all of `'a` the memory exists, and no code writes within the window.
     pub(super) unsafe fn input<'a>(&self) -> Input<'a> {
         Input { window: *self, life: PhantomData }
     }
 
-    /// For writing during a step.
+    /// Returns the window for writing during a step.
     ///
     /// # Safety
-    /// For the whole of `'a` the memory exists and is writable, and nobody else reads or writes within the window.
+    /// During all of `'a` the memory exists and is writable, and no other code reads or writes within the
+    /// window.
     pub(super) unsafe fn output<'a>(&self) -> Output<'a> {
         Output { window: *self, injective: self.injective(), life: PhantomData }
     }
 
-    /// Copies all bytes, gaps too, to a window of the same span.
+    /// Copies all bytes, including gaps, to a window of the same span.
     ///
     /// # Safety
-    /// Nobody writes within this window, nobody else reads or writes within `to`, both memories exist, and the
-    /// windows do not overlap.
+    /// No code writes within this window, no other code reads or writes within `to`, both memories exist, and
+    /// the windows do not overlap.
     pub(super) unsafe fn copy_to(&self, to: &Window) {
-        // SAFETY: the caller's promise; the lesser span is within both.
+        // SAFETY: guaranteed by the caller; the smaller span is within both windows.
         unsafe { self.at.copy_to_nonoverlapping(to.at, self.span.min(to.span)) };
     }
 
@@ -138,39 +140,40 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Extents.
+    /// Returns the extents.
     pub(super) fn ne(&self) -> [usize; 4] {
         self.window.ne
     }
 
-    /// Strides in bytes.
+    /// Returns the strides in bytes.
     pub(super) fn nb(&self) -> [usize; 4] {
         self.window.nb
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub(super) fn dtype(&self) -> DType {
         self.window.dtype
     }
 
-    /// Whether the elements of a row lie without gaps.
+    /// True if the elements of a row are contiguous.
     pub(super) fn rows_contiguous(&self) -> bool {
         self.window.rows_contiguous()
     }
 
-    /// A row of contiguous elements (blocks of block types).
+    /// Returns a row of contiguous elements (blocks of block types).
     #[inline(always)]
     pub(super) fn row<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> &'a [T] {
         self.window.assert_type::<T>();
         assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
         let at = self.window.byte_offset([0, i1, i2, i3]);
         let blocks = self.window.ne[0] / self.window.dtype.block();
-        // SAFETY: the row is within the window (`byte_offset`, and contiguous elements), aligned for `T`, for which any
-        // bytes are a value; nobody writes there during `'a` (the promise of `Window::input`).
+        // SAFETY: the row is within the window (`byte_offset`, and contiguous elements) and aligned for `T`,
+        // for which any bytes are a valid value; no code writes there during `'a` (guaranteed to
+        // `Window::input`).
         unsafe { std::slice::from_raw_parts(self.window.at.add(at).cast().as_ptr(), blocks) }
     }
 
-    /// Rows `first ..` of a matrix; behind row `last` this one again.
+    /// Returns `N` rows of a matrix from `first` on; beyond row `last`, row `last` is repeated.
     #[inline(always)]
     pub(super) fn group<T: Pod, const N: usize>(
         &self,
@@ -182,13 +185,14 @@ impl<'a> Input<'a> {
         let mut rows = [self.row::<T>([first, i2, i3]); N];
         for (i, row) in rows.iter_mut().enumerate().skip(1) {
             let skipped = i.min(last - first) * self.window.nb[1];
-            // SAFETY: row `first + i` or `last`, both rows of the window by the assertion; otherwise as in `row`.
+            // SAFETY: row `first + i` or `last`, both rows of the window by the assertion; otherwise as in
+            // `row`.
             *row = unsafe { std::slice::from_raw_parts(row.as_ptr().byte_add(skipped), row.len()) };
         }
         rows
     }
 
-    /// One element of a plain type.
+    /// Returns one element of a plain type.
     pub(super) fn at<T: Pod>(&self, index: [usize; 4]) -> T {
         self.window.assert_type::<T>();
         let at = self.window.byte_offset(index);
@@ -196,7 +200,7 @@ impl<'a> Input<'a> {
         unsafe { self.window.at.add(at).cast().read() }
     }
 
-    /// Copies the elements of a row from `first` on into `out`, whatever their stride. Plain types.
+    /// Copies the elements of a row from `first` on into `out`, for any stride. Plain types only.
     pub(super) fn gather<T: Pod>(&self, [i1, i2, i3]: [usize; 3], first: usize, out: &mut [T]) {
         if out.is_empty() {
             return;
@@ -216,7 +220,7 @@ impl<'a> Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Some rows of scratch memory, `stride` elements apart, as a matrix with rows of `n`.
+    /// Wraps rows of `n` elements in scratch memory, `stride` elements apart, as a matrix.
     pub(super) fn of_scratch(rows: &'a [f32], n: usize, stride: usize) -> Input<'a> {
         let count = rows.len() / stride.max(1);
         assert!(n <= stride && count > 0, "a kernel's scratch memory is too small");
@@ -227,13 +231,13 @@ impl<'a> Input<'a> {
         Input { window: Window { at, span: all, dtype: DType::F32, ne, nb }, life: PhantomData }
     }
 
-    /// Rows `first .. first + count` of a matrix.
+    /// Returns rows `first .. first + count` of a matrix.
     pub(super) fn rows(&self, first: usize, count: usize) -> Input<'a> {
         let [n, _, n2, n3] = self.window.ne;
         self.part([0, first], [n, count, n2, n3])
     }
 
-    /// Elements `first .. first + count` of the rows of a plain type.
+    /// Returns elements `first .. first + count` of each row. Plain types only.
     pub(super) fn elements(&self, first: usize, count: usize) -> Input<'a> {
         let [_, n1, n2, n3] = self.window.ne;
         assert!(self.window.dtype.block() == 1, "a kernel divides blocks");
@@ -250,7 +254,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The result of a step.
+/// A result of a step.
 #[derive(Debug)]
 pub(super) struct Output<'a> {
     window: Window,
@@ -259,19 +263,20 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Extents.
+    /// Returns the extents.
     pub(super) fn ne(&self) -> [usize; 4] {
         self.window.ne
     }
 
-    /// Whether the elements of a row lie without gaps.
+    /// True if the elements of a row are contiguous.
     pub(super) fn rows_contiguous(&self) -> bool {
         self.window.rows_contiguous()
     }
 
-    /// Calls `f` for every tile of a grid, on several threads if that pays. `tile` are the extents of a tile, those at
-    /// the borders are smaller; `ns` is an estimate of the time that all of it takes on one thread. Where the output
-    /// has several indices for one address, there is one tile, and its rows are in the order of their indices.
+    /// Calls `f` for every tile of a grid, on several threads if worthwhile. `tile` has the extents of a
+    /// tile; tiles at the borders are smaller. `ns` is the estimated total time on one thread. If several
+    /// indices of the output share an address, there is one tile, and its rows are processed in the order of
+    /// their indices.
     pub(super) fn for_each_tile(
         &mut self,
         run: &Run<'_>,
@@ -290,8 +295,8 @@ impl Output<'_> {
         Grid { window: self.window, extents, counts, life: PhantomData }
     }
 
-    /// The first elements of a result without gaps, with extents `ne[0]`, and those behind them, with extents `ne[1]`.
-    /// Plain types.
+    /// Splits a contiguous result into its first elements, with extents `ne[0]`, and the remaining ones, with
+    /// extents `ne[1]`. Plain types only.
     pub(super) fn split(self, ne: [[usize; 4]; 2]) -> [Self; 2] {
         let (window, [first, second]) = (self.window, ne.map(|ne| ne.iter().product::<usize>()));
         let size = window.dtype.block_bytes();
@@ -305,13 +310,13 @@ impl Output<'_> {
             let span = size * ne.iter().product::<usize>();
             Output { window: Window { at, span, ne, nb, ..window }, injective: true, life: PhantomData }
         };
-        // No two elements have an address in common, so neither have the two parts.
+        // No two elements share an address, so neither do the two parts.
         [part(0, ne[0]), part(first * size, ne[1])]
     }
 }
 
-/// Calls `f` for the tiles of two outputs, those of the same number in their grids together, as
-/// [`Output::for_each_tile`] does; the grids have as many tiles.
+/// Calls `f` for pairs of tiles with the same index in the grids of two outputs, as [`Output::for_each_tile`]
+/// does. Both grids must have the same number of tiles.
 pub(super) fn for_each_pair(
     [a, b]: [&mut Output<'_>; 2],
     run: &Run<'_>,
@@ -324,7 +329,8 @@ pub(super) fn for_each_pair(
     run.for_each(a.count(), ns, |n| f(&mut a.tile(n), &mut b.tile(n)));
 }
 
-/// Calls `f` for every tile of several outputs in one loop, with the output's number, as [`Output::for_each_tile`] does.
+/// Calls `f` with the output's index for every tile of several outputs in one loop, as
+/// [`Output::for_each_tile`] does.
 pub(super) fn for_each_of(
     outs: &mut [Option<Output<'_>>; MAX_RESULTS],
     run: &Run<'_>,
@@ -345,7 +351,7 @@ pub(super) fn for_each_of(
     });
 }
 
-/// The tiles of an output. Made for one loop that takes each tile once.
+/// Tiles of an output, for one loop that visits each tile once.
 struct Grid<'a> {
     window: Window,
     extents: [usize; 4],
@@ -369,7 +375,7 @@ impl Grid<'_> {
     }
 }
 
-/// A part of an output: a box of indices that one thread writes.
+/// Part of an output: a box of indices that one thread writes.
 #[derive(Debug)]
 pub(super) struct Tile<'a> {
     window: Window,
@@ -380,29 +386,29 @@ pub(super) struct Tile<'a> {
 }
 
 impl<'a> Tile<'a> {
-    /// F32 elements with the indices of `ranges` in scratch memory, without gaps.
+    /// Wraps scratch memory as contiguous F32 elements with the indices of `ranges`.
     pub(super) fn in_scratch(scratch: &'a mut [f32], ranges: [Range<usize>; 4]) -> Tile<'a> {
         let ne: [usize; 4] = std::array::from_fn(|d| ranges[d].len());
         let span = 4 * ne.iter().product::<usize>();
         assert!(span <= size_of_val(scratch) && span > 0, "a kernel's scratch memory is too small");
         let nb = [4, 4 * ne[0], 4 * ne[0] * ne[1], 4 * ne[0] * ne[1] * ne[2]];
         let origin = std::array::from_fn(|d| ranges[d].start);
-        // All elements are within the slice, which is borrowed for `'a` by this tile alone.
+        // All elements are within the slice, which is borrowed for `'a` by this tile only.
         let window = Window { at: NonNull::from(scratch).cast(), span, dtype: DType::F32, ne, nb };
         Tile { window, origin, ranges, life: PhantomData }
     }
 
-    /// Extents of the whole result; of scratch memory those of the tile.
+    /// Returns the extents of the whole result; for scratch memory those of the tile.
     pub(super) fn extents(&self) -> [usize; 4] {
         self.window.ne
     }
 
-    /// Indices in a dimension.
+    /// Returns the index range of a dimension.
     pub(super) fn range(&self, d: usize) -> Range<usize> {
         self.ranges[d].clone()
     }
 
-    /// The rows of the tile in the order of their indices.
+    /// Iterates over the rows of the tile in the order of their indices.
     pub(super) fn rows(&self) -> impl Iterator<Item = [usize; 3]> + use<> {
         let [_, r1, r2, r3] = self.ranges.clone();
         r3.flat_map(move |i3| {
@@ -411,18 +417,19 @@ impl<'a> Tile<'a> {
         })
     }
 
-    /// The tile's part of a row of contiguous elements. What it holds is what was there before the step.
+    /// Returns the tile's part of a row of contiguous elements, with the contents from before the step.
     #[inline(always)]
     pub(super) fn row<T: Pod>(&mut self, row: [usize; 3]) -> &mut [T] {
         assert!(self.window.rows_contiguous(), "a kernel takes its result's rows for contiguous");
         let at = self.byte_offset::<T>(row);
         let len = self.ranges[0].len() / self.window.dtype.block();
-        // SAFETY: within the window and aligned as in `Input::row`. Nobody else has this part of the output: other
-        // tiles have other addresses (the module's invariant), inputs do not overlap it, and this borrows the tile.
+        // SAFETY: within the window and aligned as in `Input::row`. No other reference to this part of the
+        // output exists: other tiles have other addresses (the module's invariant), inputs do not overlap it,
+        // and this call borrows the tile.
         unsafe { std::slice::from_raw_parts_mut(self.window.at.add(at).cast().as_ptr(), len) }
     }
 
-    /// Writes the tile's part of a row from the tile's element `first` on, whatever the stride. Plain types.
+    /// Writes the tile's part of a row from the tile's element `first` on, for any stride. Plain types only.
     pub(super) fn scatter<T: Pod>(&mut self, row: [usize; 3], first: usize, values: &[T]) {
         let start = self.byte_offset::<T>(row);
         assert!(first + values.len() <= self.ranges[0].len(), "a kernel writes beyond its tile");
@@ -432,7 +439,7 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// The address of the tile's part of a row.
+    /// Returns the byte offset of the tile's part of a row.
     #[inline(always)]
     fn byte_offset<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> usize {
         self.window.assert_type::<T>();

@@ -1,22 +1,22 @@
-//! Blocks of 32 whose numbers are evenly spaced: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is ggml's reference
-//! rounding; where the columns have importance the scales are those of a [`search`].
+//! Encoders of the evenly spaced types with blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is
+//! ggml's reference rounding. With the importance of columns, a [`search`] finds the scales.
 
 use super::{How, extreme, inverse, put_half, search, weights};
 use half::f16;
 
-/// 32 numbers below 16 in 16 bytes: the first 16 in the low nibbles.
+/// Writes 32 codes below 16 as 16 bytes, the first 16 codes in the low nibbles.
 pub(super) fn put_nibbles(q: &[u8; 32], out: &mut Vec<u8>) {
     out.extend((0..16).map(|i| (q[i] & 15) | q[i + 16] << 4));
 }
 
-/// The fifth bits of 32 numbers, the first in the lowest bit, then their nibbles.
+/// Writes the fifth bits of 32 codes, the first in the lowest bit, then their nibbles.
 fn put_five_bits(q: &[u8; 32], out: &mut Vec<u8>) {
     let high = q.iter().enumerate().fold(0u32, |bits, (i, q)| bits | u32::from(q >> 4 & 1) << i);
     out.extend_from_slice(&high.to_le_bytes());
     put_nibbles(q, out);
 }
 
-/// Scale = largest magnitude / 127; values rounded half away from zero.
+/// Encodes with scale = largest magnitude / 127; codes are rounded half away from zero.
 pub(super) fn q8_0(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
     let scale = extreme(block).abs() / 127.0;
     let inverse = inverse(scale);
@@ -24,13 +24,13 @@ pub(super) fn q8_0(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
     out.extend(block.iter().map(|v| (v * inverse).round() as i8 as u8));
 }
 
-/// Scale = the value of largest magnitude / -2^(bits - 1), so that it becomes the lowest number; values
-/// `x / scale + 2^(bits - 1) + 0.5` truncated.
+/// Writes the scale and returns the codes. Scale = the value of largest magnitude / -2^(bits - 1), so that
+/// this value gets the lowest code; codes are `x / scale + 2^(bits - 1) + 0.5` truncated.
 fn centred(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let zero = (1 << (bits - 1)) as f32;
     let scale = match how {
         How::Weighted(importance, square) => {
-            // As it is stored: the numbers are the nearest ones to it.
+            // Rounded as it is stored, so that the codes are the nearest ones for the stored scale.
             let fit = search::signed(block, &weights(block, importance, Some(square)), zero);
             f16::from_f32(fit).to_f32()
         }
@@ -41,7 +41,8 @@ fn centred(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8
     block.map(|v| ((v * inverse + zero + 0.5) as u8).min((1 << bits) - 1))
 }
 
-/// Scale = range / (2^bits - 1), and the minimum; values `(x - minimum) / scale + 0.5` truncated.
+/// Writes the scale and the minimum and returns the codes. Scale = range / (2^bits - 1); codes are `(x -
+/// minimum) / scale + 0.5` truncated.
 fn ranged(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let top = (1u8 << bits) - 1;
     let (scale, low) = match how {
@@ -62,25 +63,25 @@ fn ranged(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8;
     block.map(|v| (((v - low) * inverse + 0.5) as u8).min(top))
 }
 
-/// 8 stands for zero.
+/// Encodes as scale, nibbles with offset 8.
 pub(super) fn q4_0(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
     let q = centred(block, how, 4, out);
     put_nibbles(&q, out);
 }
 
-/// Scale, minimum, nibbles.
+/// Encodes as scale, minimum, nibbles.
 pub(super) fn q4_1(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
     let q = ranged(block, how, 4, out);
     put_nibbles(&q, out);
 }
 
-/// 16 stands for zero.
+/// Encodes as scale, fifth bits, nibbles with offset 16.
 pub(super) fn q5_0(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
     let q = centred(block, how, 5, out);
     put_five_bits(&q, out);
 }
 
-/// Scale, minimum, fifth bits, nibbles.
+/// Encodes as scale, minimum, fifth bits, nibbles.
 pub(super) fn q5_1(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
     let q = ranged(block, how, 5, out);
     put_five_bits(&q, out);

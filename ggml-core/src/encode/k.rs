@@ -1,23 +1,24 @@
-//! Blocks of 256 with scales of their parts: Q2_K to Q6_K.
+//! Encoders of the types with blocks of 256 and scales of sub-blocks (parts): Q2_K to Q6_K.
 //!
-//! Every part gets the scale (and minimum) of its range, improved by one least-squares fit to the numbers that it gives, or
-//! the best of a [`search`]; these scales are rounded to a few bits of an F16 scale for all of them, and the numbers chosen
-//! again. ggml rounds in another order, so its files differ in some bits.
+//! Every part gets the scale (and minimum) of its range, improved by one least-squares fit to the resulting
+//! codes, or the best result of a [`search`]. The scales of a block are then rounded to a few bits of a
+//! common F16 scale, and the codes are chosen again. ggml rounds in another order, so its files differ in
+//! some bits.
 
 use super::{How, extreme, inverse, mean_square, search, signed_multiples, signed_scales, weights};
 use half::f16;
 
-/// A block as `scale * q - minimum` with scales and minima of its parts.
+/// A block as `scale * q - minimum`, with a scale and a minimum for each part.
 struct Affine<const PARTS: usize> {
-    /// F16 scales of the scales and of the minima.
+    /// F16 scales of the integer scales and of the integer minima.
     units: [f16; 2],
     scales: [u8; PARTS],
     minima: [u8; PARTS],
     q: [u8; 256],
 }
 
-/// Numbers of an [`affine`] block, steps of its scales, what a search without importance does, and how many times the
-/// mean square of the block the weights have where there is importance.
+/// Parameters of an [`affine`] block: the largest code, the largest integer scale, the search to use without
+/// importance, and the multiple of the block's mean square in the error weights with importance.
 struct Shape {
     top: u8,
     steps: u8,
@@ -25,7 +26,8 @@ struct Shape {
     squares: f32,
 }
 
-/// Numbers `0..=top` for `PARTS` equal parts, scales and minima `0..=steps`; with effort, scales of a search.
+/// Returns codes `0..=top` for `PARTS` equal parts, with scales and minima in `0..=steps`. Except for
+/// `How::Quick`, the scales come from a search.
 fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) -> Affine<PARTS> {
     let Shape { top, steps, search, squares } = shape;
     let size = 256 / PARTS;
@@ -65,7 +67,7 @@ fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) ->
     Affine { units, scales, minima, q }
 }
 
-/// Scales and minima with those that lose less among their neighbours.
+/// Replaces each scale and minimum by a neighbour if that reduces the weighted error.
 fn polished<const PARTS: usize>(
     block: &[f32; 256],
     weights: &[f32; 256],
@@ -96,8 +98,8 @@ fn polished<const PARTS: usize>(
     [scales, minima]
 }
 
-/// Scale and minimum of a part by a search where all columns count the same: errors weigh as the values, or as
-/// squares as these and their mean.
+/// Searches the scale and minimum of a part without importance. The weight of an error is the value's
+/// magnitude, plus the root mean square of the part if squared errors count.
 fn searched(part: &[f32], range: f32, search: search::Affine) -> [f32; 2] {
     let mean = if search.magnitudes { 0.0 } else { mean_square(part).sqrt() };
     let mut weights = [0.0; 32];
@@ -105,7 +107,7 @@ fn searched(part: &[f32], range: f32, search: search::Affine) -> [f32; 2] {
     search::affine(part, &weights, range, search)
 }
 
-/// Scale and minimum (subtracted, not negative) of some values for numbers `0..=top`.
+/// Returns the least-squares scale and minimum (subtracted, not negative) of `x` for codes `0..=top`.
 fn fit_affine(x: &[f32], top: f32) -> [f32; 2] {
     let low = x.iter().copied().fold(0.0, f32::min);
     let high = x.iter().copied().fold(0.0, f32::max);
@@ -123,19 +125,20 @@ fn fit_affine(x: &[f32], top: f32) -> [f32; 2] {
     let determinant = n * q2 - q1 * q1;
     let fitted = [(n * qx - q1 * x1) / determinant, (q1 * qx - q2 * x1) / determinant];
     match fitted {
-        // All numbers equal, or no numbers at all.
+        // All codes are equal, or a value is NaN or infinite.
         _ if !(determinant > 0.0 && fitted[0] > 0.0) => [scale, -low],
         [_, minimum] if minimum < 0.0 => [qx / q2, 0.0],
         _ => fitted,
     }
 }
 
-/// Where element `i` of Q2_K, Q3_K and Q6_K lies: half of 128, quarter of 32 in it, lane.
+/// Splits the index of an element of Q2_K, Q3_K or Q6_K: half of 128, quarter of 32 in the half, lane.
 fn split_index(i: usize) -> (usize, usize, usize) {
     (i / 128, i % 128 / 32, i % 32)
 }
 
-/// Bit pairs `shift` and up of all numbers: quarter `n` of a half in bits `2 n` of its 32 bytes.
+/// Packs bits `shift` and `shift + 1` of all codes: quarter `n` of a half in bits `2 n` and up of its 32
+/// bytes.
 fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
     let mut pairs = [0; 64];
     for (i, q) in q.iter().enumerate() {
@@ -145,7 +148,7 @@ fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
     pairs
 }
 
-/// 16 parts; scale and minimum in the nibbles of a byte, numbers of 2 bits.
+/// Encodes 16 parts: scale and minimum in the nibbles of a byte, codes of 2 bits.
 pub(super) fn q2_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: true, follow: false };
     let shape = Shape { top: 3, steps: 15, search, squares: 1.0 };
@@ -155,7 +158,7 @@ pub(super) fn q2_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
 }
 
-/// 16 signed scales, 32 too large, in 6 bits; numbers of 3 bits, 4 stands for zero.
+/// Encodes 16 signed scales in 6 bits with offset 32, and codes of 3 bits with offset 4.
 pub(super) fn q3_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let (unit, scales, q) = centred(block, 4.0, 32.0, how);
     let mut high = [0u8; 32];
@@ -174,8 +177,9 @@ pub(super) fn q3_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&unit.to_le_bytes());
 }
 
-/// Eight scales and minima of 6 bits in 12 bytes: the first four in the low bits of bytes 0 to 3 and 4 to 7, of the
-/// others four bits in the nibbles of bytes 8 to 11 and two above those of the first.
+/// Packs eight scales and eight minima of 6 bits into 12 bytes. The first four scales are the low bits of
+/// bytes 0 to 3, the first four minima those of bytes 4 to 7. The other scales and minima have their low four
+/// bits in the nibbles of bytes 8 to 11 and their upper two bits above those of the first four.
 fn put_scales(scales: &[u8; 8], minima: &[u8; 8], out: &mut Vec<u8>) {
     for values in [scales, minima] {
         out.extend((0..4).map(|i| values[i] | values[i + 4] >> 4 << 6));
@@ -183,12 +187,12 @@ fn put_scales(scales: &[u8; 8], minima: &[u8; 8], out: &mut Vec<u8>) {
     out.extend((4..8).map(|i| (scales[i] & 15) | minima[i] << 4));
 }
 
-/// Nibbles of eight parts: two parts share 32 bytes.
+/// Returns the nibbles of eight parts; two parts share 32 bytes.
 fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
     q.chunks_exact(64).flat_map(|two| (0..32).map(|i| (two[i] & 15) | two[i + 32] << 4))
 }
 
-/// Eight parts of 4 bits.
+/// Encodes eight parts of 4 bits.
 pub(super) fn q4_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let search = search::Affine { first: -1.0, step: 0.1, tries: 20, magnitudes: false, follow: false };
     let shape = Shape { top: 15, steps: 63, search, squares: 2.0 };
@@ -198,7 +202,7 @@ pub(super) fn q4_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(paired_nibbles(&q));
 }
 
-/// Eight parts of 5 bits; the fifth bits of part `n` in bits `n` of 32 bytes.
+/// Encodes eight parts of 5 bits; the fifth bits of part `n` are bit `n` of 32 bytes.
 pub(super) fn q5_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: false, follow: false };
     let shape = Shape { top: 31, steps: 63, search, squares: 2.0 };
@@ -213,7 +217,7 @@ pub(super) fn q5_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(paired_nibbles(&q));
 }
 
-/// 16 signed scales of 8 bits; numbers of 6 bits, 32 stands for zero.
+/// Encodes 16 signed scales of 8 bits, and codes of 6 bits with offset 32.
 pub(super) fn q6_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let (unit, scales, q) = centred(block, 32.0, 128.0, how);
     let mut low = [0u8; 128];
@@ -227,10 +231,11 @@ pub(super) fn q6_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&unit.to_le_bytes());
 }
 
-/// Numbers `-zero .. zero`, `zero` added, for 16 parts with scales `-steps .. steps` of one scale.
+/// Returns the F16 unit, the scales `-steps .. steps` of 16 parts in this unit, and the codes: `-zero ..
+/// zero` with `zero` added.
 fn centred(block: &[f32; 256], zero: f32, steps: f32, how: How<'_>) -> (f16, [i8; 16], [u8; 256]) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-zero, zero - 1.0);
-    // Scales of 8 bits are exact enough as they are, and ggml weighs the numbers of Q6_K by importance alone.
+    // Scales of 8 bits need no further search, and ggml weights the errors of Q6_K by importance only.
     let coarse = steps < 128.0;
     let weights = match how {
         How::Quick => [1.0; 256],

@@ -1,35 +1,35 @@
-//! The points of a grid that numbers are named by, and which of them is nearest.
+//! Nearest point of a grid.
 //!
-//! Where all numbers count the same, the nearest point depends on the levels that are nearest to each number alone,
-//! and a table has all answers. Where they have weights, it is searched: the cost of a point is that of its lower
-//! half and that of its upper half, of which there are few, and points share upper halves.
+//! With equal weights, the nearest point depends only on the nearest level of each element, so a table holds
+//! the answer. With different weights it is searched: the cost of a point is the cost of its lower half plus
+//! that of its upper half. There are few halves, and points share upper halves.
 
 use crate::dtype::DType;
 use crate::grids;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// How a type names numbers.
+/// Grid points of a type.
 pub(super) struct Points {
     dtype: DType,
-    /// What the codes of a number mean.
+    /// Magnitude of each code of an element.
     pub(super) levels: &'static [f32],
-    /// Numbers of a point.
+    /// Number of elements of a point.
     pub(super) size: usize,
-    /// The index of the nearest point by the codes of its numbers.
+    /// Index of the nearest point for the codes of its elements.
     nearest: OnceLock<Vec<u16>>,
     halves: OnceLock<Halves>,
 }
 
-/// Points by their halves. A half is a number whose digits, to the base of the number of levels, are its codes.
+/// Points by their halves. A half is an integer whose digits, in base number of levels, are its codes.
 struct Halves {
-    /// Upper halves, each with the points that have it.
+    /// Upper halves, each with the index range of the points that have it.
     upper: Vec<(u8, Range<usize>)>,
-    /// Lower halves of all points.
+    /// Lower half of each point.
     lower: Vec<u8>,
 }
 
-/// The most halves of a type: four numbers of three levels, or two of eight (64).
+/// Largest number of halves of a type: four elements of three levels (81), or two of eight (64).
 const MOST_HALVES: usize = 81;
 
 impl Points {
@@ -41,7 +41,7 @@ impl Points {
         grids::grid(self.dtype).unwrap_or_default()
     }
 
-    /// Bits of a code.
+    /// Returns the bits of a code.
     fn bits(&self) -> usize {
         16 / self.size
     }
@@ -55,7 +55,7 @@ impl Points {
                 let distance = |point: u16| -> i32 {
                     let differ = key ^ point;
                     match self.size {
-                        // Codes 0, 1, 2: 0 and 2 differ in the high bit alone, others in the low one.
+                        // Codes 0, 1, 2: 0 and 2 differ in the high bit only; otherwise the low bit differs.
                         8 => {
                             ((differ & 0x5555).count_ones()
                                 + 4 * (differ >> 1 & !differ & 0x5555).count_ones())
@@ -75,7 +75,7 @@ impl Points {
         self.halves.get_or_init(|| {
             let mut upper: Vec<(u8, Range<usize>)> = Vec::new();
             for (index, &point) in self.grid().iter().enumerate() {
-                // Points are in the order of their codes, so that those of an upper half are side by side.
+                // Points are sorted by their codes, so points that share an upper half are adjacent.
                 let half = self.half(point, self.size / 2) as u8;
                 match upper.last_mut() {
                     Some((last, range)) if *last == half => range.end = index + 1,
@@ -86,33 +86,33 @@ impl Points {
         })
     }
 
-    /// The half of a point that begins with number `first`.
+    /// Returns the half of a point that begins with element `first`.
     fn half(&self, point: u16, first: usize) -> usize {
         let codes = (first..first + self.size / 2).rev().map(|i| self.code(point, i));
         codes.fold(0, |half, code| half * self.levels.len() + code)
     }
 
-    /// Code of number `i` of a point.
+    /// Returns the code of element `i` of a point.
     fn code(&self, point: u16, i: usize) -> usize {
         usize::from(point >> (i * self.bits())) & ((1 << self.bits()) - 1)
     }
 
-    /// The codes that are nearest to each of some numbers.
+    /// Returns the codes of the levels nearest to each element.
     fn key(&self, x: &[f32]) -> u16 {
         x.iter().enumerate().fold(0, |key, (i, &x)| {
-            // Levels are in order: those whose middle to the one before lies below the number.
+            // Levels are sorted: count the midpoints of neighbouring levels that are below the element.
             let code = self.levels.windows(2).filter(|pair| (pair[0] + pair[1]) / 2.0 < x).count();
             key | (code as u16) << (i * self.bits())
         })
     }
 
-    /// The point for some numbers, as many as it has, and what they become: the nearest to their nearest codes, or with
-    /// weights the one with the least weighted sum of squared errors.
+    /// Returns the index of a point for `size` elements and writes its levels to `out`: the point nearest to
+    /// their nearest codes, or with weights the one with the least weighted sum of squared errors.
     pub(super) fn name(&self, x: &[f32], weights: Option<&[f32]>, out: &mut [f32]) -> u16 {
         let key = self.key(x);
         let mut index = self.nearest()[usize::from(key)];
         if let Some(weights) = weights {
-            // What is nearest in each number is so by any weights.
+            // A point that has the nearest level in every element is the nearest for any weights.
             if self.grid()[usize::from(index)] != key {
                 index = self.least(x, weights, index);
             }
@@ -124,7 +124,7 @@ impl Points {
         index
     }
 
-    /// The point of least weighted error; of equal ones `first` or the first.
+    /// Returns the point of least weighted error; among equal ones `first` or the first.
     fn least(&self, x: &[f32], weights: &[f32], first: u16) -> u16 {
         let halves = self.halves();
         let middle = self.size / 2;
@@ -149,11 +149,12 @@ impl Points {
         best.1
     }
 
-    /// Weighted squared errors of all halves for some numbers.
+    /// Returns the weighted squared errors of all halves for some elements.
     fn costs<'a>(&self, x: &[f32], weights: &[f32], out: &'a mut [f32; MOST_HALVES]) -> &'a [f32] {
         let mut count = 1;
         for (x, weight) in x.iter().zip(weights) {
-            // Digit by digit, the last level first because it takes what is there.
+            // Digit by digit, the last level first, because the first one overwrites the costs that the
+            // others read.
             for (digit, level) in self.levels.iter().enumerate().rev() {
                 let cost = weight * (x - level) * (x - level);
                 for half in 0..count {
@@ -171,7 +172,8 @@ mod tests {
     use super::super::points;
     use crate::rng::Rng;
 
-    /// Against all points of the grid, numbers on levels, between them and beyond, weights of any size.
+    /// Compares with all points of the grid, for elements on, between and beyond levels and weights of any
+    /// size.
     #[test]
     fn no_other_point_is_nearer() {
         let mut rng = Rng::new(3);

@@ -1,7 +1,8 @@
-//! Encoders: F32 values into the bytes of a type, for writing models and test data.
+//! Encoders: convert F32 values to the bytes of a type, for writing models and test data. [`crate::decode`]
+//! is the inverse.
 //!
-//! The rounding of Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 is ggml's reference rounding, so that a file quantised here
-//! equals one quantised there. The other direction is [`crate::decode`].
+//! Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 are rounded as by ggml's reference code, so that a file quantised
+//! here equals one quantised by ggml.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -15,17 +16,17 @@ mod search;
 mod table;
 mod ternary;
 
-/// How the scales of K-quants and of IQ1 to IQ4 are found, which are no matter of a formula. Other types know one
-/// way; with the importance of columns there is [`encode_weighted`].
+/// Method to find the scales of K-quants and of IQ1 to IQ4, for which there is no formula. Other types have
+/// one method only. [`encode_weighted`] uses the importance of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// From the range of the values and one fit.
     Quick,
-    /// Some scales are tried, as ggml does, for 10 to 20 times the work.
+    /// The best of several scales, as in ggml, at 10 to 20 times the cost.
     Search,
 }
 
-/// [`encode_with`] little effort.
+/// Encodes rows of `n` values with [`Effort::Quick`].
 ///
 /// # Errors
 /// As [`encode_with`].
@@ -33,11 +34,11 @@ pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
     encode_with(dtype, n, values, Effort::Quick)
 }
 
-/// Encodes rows of `n` values. Every type that [`computable`](crate::dtype::DTypeInfo::computable) says can be an operand.
+/// Encodes rows of `n` values in any [`computable`](crate::dtype::DTypeInfo::computable) type.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the values are no rows of `n`, `n` is no multiple of the type's block, or the type
-/// cannot be written.
+/// [`Error::InvalidArgument`] if the length of `values` is no multiple of `n`, `n` is no multiple of the
+/// type's block, or the type has no encoder.
 pub fn encode_with(dtype: DType, n: usize, values: &[f32], effort: Effort) -> Result<Vec<u8>> {
     let way = match effort {
         Effort::Quick => Way::Quick,
@@ -46,12 +47,11 @@ pub fn encode_with(dtype: DType, n: usize, values: &[f32], effort: Effort) -> Re
     rows(dtype, n, values, way)
 }
 
-/// Encodes rows of `n` values by a search in which the error of column `i` counts `importance[i]` times as much as
-/// that of a column of importance 1: K-quants, IQ1 to IQ4, Q4_0, Q4_1, Q5_0 and Q5_1. Other types are what
-/// [`encode_with`] makes.
+/// Encodes rows of `n` values by a search that weights the error of column `i` by `importance[i]`. It applies
+/// to K-quants, IQ1 to IQ4, Q4_0, Q4_1, Q5_0 and Q5_1; other types are encoded as by [`encode_with`].
 ///
 /// # Errors
-/// As [`encode_with`]; also if there are not `n` importances, or one is negative or not finite.
+/// As [`encode_with`]; also if `importance` does not have `n` entries, or an entry is negative or not finite.
 pub fn encode_weighted(dtype: DType, n: usize, values: &[f32], importance: &[f32]) -> Result<Vec<u8>> {
     if importance.len() != n {
         return Err(Error::argument(
@@ -66,7 +66,7 @@ pub fn encode_weighted(dtype: DType, n: usize, values: &[f32], importance: &[f32
     rows(dtype, n, values, Way::Weighted(importance))
 }
 
-/// How all rows are encoded; importance is that of the columns.
+/// Method to encode rows; importance is given per column.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     Quick,
@@ -74,12 +74,12 @@ enum Way<'a> {
     Weighted(&'a [f32]),
 }
 
-/// How a block is encoded.
+/// Method to encode a block.
 #[derive(Clone, Copy)]
 enum How<'a> {
     Quick,
     Search,
-    /// By importance of its numbers, with the mean square of their row.
+    /// Importance of each element, and the mean square of the row.
     Weighted(&'a [f32], f32),
 }
 
@@ -127,7 +127,7 @@ fn rows(dtype: DType, n: usize, values: &[f32], way: Way<'_>) -> Result<Vec<u8>>
     Ok(out)
 }
 
-/// Rows of `n` values, and how they are encoded.
+/// Rows of `n` values and the method to encode them.
 struct Rows<'a> {
     n: usize,
     values: &'a [f32],
@@ -135,7 +135,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Puts all blocks.
+    /// Encodes all blocks.
     fn each<const N: usize>(&self, put: impl Fn(&[f32; N], How<'_>, &mut Vec<u8>), out: &mut Vec<u8>) {
         for row in self.values.chunks_exact(self.n) {
             let blocks = row.as_chunks().0.iter();
@@ -156,9 +156,9 @@ fn mean_square(x: &[f32]) -> f32 {
     x.iter().map(|v| v * v).sum::<f32>() / x.len() as f32
 }
 
-/// What the errors of a block's numbers count: importance times `sqrt(square + x^2)` (ggml's, after its imatrix), or
-/// importance alone where `square` is `None`. Importance is taken as a part of the block's largest and no less than a
-/// millionth of it, so that what was never used is not lost altogether.
+/// Returns the weight of each element's error: importance times `sqrt(square + x^2)` (as in ggml, after its
+/// imatrix), or importance only if `square` is `None`. Importance is relative to the largest of the block and
+/// at least 1e-6, so that columns that were never used keep some precision.
 fn weights<const N: usize>(block: &[f32; N], importance: &[f32], square: Option<f32>) -> [f32; N] {
     let most = importance.iter().copied().fold(0.0, f32::max);
     let mut weights = [1.0; N];
@@ -177,22 +177,22 @@ fn put_half(x: f32, out: &mut Vec<u8>) {
     out.extend_from_slice(&f16::from_f32(x).to_le_bytes());
 }
 
-/// The value of largest magnitude, the first of those.
+/// Returns the value of largest magnitude, the first among equal ones.
 fn extreme(values: &[f32]) -> f32 {
     values.iter().fold(0.0f32, |m, &v| if v.abs() > m.abs() { v } else { m })
 }
 
-/// 0 for 0: what has no scale becomes zeros.
+/// Returns the reciprocal, or 0 for 0: values with scale 0 become zeros.
 fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-/// Scales as multiples `-steps .. steps` of one F16: the one of largest magnitude becomes `-steps`.
+/// Rounds scales to multiples `-steps .. steps` of one F16; the scale of largest magnitude becomes `-steps`.
 fn signed_scales<const N: usize>(scales: &[f32; N], steps: f32) -> (f16, [i8; N]) {
     signed_multiples(f16::from_f32(extreme(scales) / -steps), scales, steps)
 }
 
-/// The nearest multiples `-steps .. steps` of an F16.
+/// Rounds scales to the nearest multiples `-steps .. steps` of an F16.
 fn signed_multiples<const N: usize>(unit: f16, scales: &[f32; N], steps: f32) -> (f16, [i8; N]) {
     let inverse = inverse(unit.to_f32());
     (unit, scales.map(|s| (s * inverse).round().clamp(-steps, steps - 1.0) as i8))

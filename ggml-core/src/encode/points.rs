@@ -1,9 +1,9 @@
-//! Blocks that name points of a grid: IQ1, IQ2, IQ3.
+//! Encoders of the types whose codes are indices of grid points: IQ1, IQ2, IQ3.
 //!
-//! The numbers of a scale are tried with some scales; the one that loses least after a least-squares fit is kept, and
-//! these are rounded to odd multiples of one F16. A search tries more scales, weighs errors as ggml does, takes the
-//! points that are nearest by these weights, and at last fits the F16 to all numbers and chooses multiples and points
-//! again.
+//! Several scales are tried for each group of elements that share a scale. The one with the least error after
+//! a least-squares fit is used, and the scales are rounded to odd multiples of one F16. A search tries more
+//! scales, weights errors as ggml does, and uses the points nearest by these weights. It then fits the F16 to
+//! all elements and chooses multiples and points again.
 
 use super::lattice::Points;
 use super::{How, extreme, inverse, mean_square, weights};
@@ -19,36 +19,37 @@ static IQ3_XXS: Points = Points::new(DType::IQ3_XXS, &[4.0, 12.0, 20.0, 28.0, 36
 static IQ3_S: Points = Points::new(DType::IQ3_S, &[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0], 4);
 static IQ1: Points = Points::new(DType::IQ1_S, &[-1.0, 0.0, 1.0], 8);
 
-/// All of them.
+/// All point sets.
 #[cfg(test)]
 pub(super) static ALL: [&Points; 6] = [&IQ2_XXS, &IQ2_XS, &IQ2_S, &IQ3_XXS, &IQ3_S, &IQ1];
 
-/// How the numbers of eight get their signs or their shift.
+/// Meaning of the extra bits of eight elements: signs or a shift.
 #[derive(Clone, Copy, PartialEq)]
 enum Extra {
     /// Eight signs.
     Signs,
-    /// Seven signs; an even number of them is negative.
+    /// Seven signs; the number of negative elements is even.
     EvenSigns,
-    /// An eighth more, or less where the bit is 0x80, for all of a scale.
+    /// 1/8 is added to all elements of a scale, or subtracted if the shift bit is set.
     Shift,
-    /// The same for each eight.
+    /// As `Shift`, but with one bit for each eight elements.
     Shifts,
 }
 
-/// The numbers of a scale as they are named: 16 or 32.
+/// Encoded elements of a scale: 16 or 32.
 #[derive(Clone, Copy, Default)]
 struct Named {
     /// Indices of the points.
     indices: [u16; 8],
-    /// Signs of eight numbers, the first in the lowest bit, or whether an eighth is taken off: all bits or none.
+    /// Signs of eight elements, the first in the lowest bit, or the shift: all bits set if 1/8 is subtracted,
+    /// else none.
     extra: [u8; 4],
-    /// What the numbers become, without their scale.
+    /// Decoded elements, without their scale.
     values: [f32; 32],
 }
 
 impl Named {
-    /// With the eights of another where a bit is set, of a type with points of eight.
+    /// Replaces each group of eight whose bit is set by that of `other`. For types with points of eight.
     fn or(&self, other: &Named, bits: u8) -> Named {
         let mut mixed = *self;
         for n in (0..4).filter(|n| bits >> n & 1 == 1) {
@@ -59,27 +60,27 @@ impl Named {
     }
 }
 
-/// A type: points, extras, numbers of a scale, largest multiple `s` of a scale `2 s + 1`, how much smaller than the F16
-/// the unit of the scales is.
+/// A type: points, meaning of the extra bits, elements of a scale, the largest `s` of a scale `2 s + 1`, and
+/// the unit of the scales as a fraction of the F16.
 struct Format {
     points: &'static Points,
     extra: Extra,
     group: usize,
     top: u8,
     fraction: f32,
-    /// How many times the mean square of the block weights have where there is importance.
+    /// Multiple of the block's mean square in the error weights with importance.
     squares: f32,
 }
 
-/// A block as it is named: bits of the F16, multiples of it, numbers of each scale.
+/// An encoded block: the F16, its multiples, and the elements of each scale.
 struct Block {
     unit: f16,
     scales: Vec<u8>,
     groups: Vec<Named>,
 }
 
-/// Some numbers and what their errors count, and whether points are searched by that: with weights that are all the
-/// same a table has them.
+/// Elements, the weights of their errors, and whether the point search uses the weights. With equal weights
+/// the table has the answer.
 #[derive(Clone, Copy)]
 struct Numbers<'a> {
     x: &'a [f32],
@@ -92,7 +93,7 @@ impl<'a> Numbers<'a> {
         Numbers { x: &self.x[range.clone()], weights: &self.weights[range], ..self }
     }
 
-    /// Sums of weighted squares of what the numbers become, and of products with them.
+    /// Returns the weighted sums of squares of the decoded values and of their products with the elements.
     fn sums(self, values: &[f32]) -> (f32, f32) {
         let (mut q2, mut qx) = (0.0, 0.0);
         for ((x, weight), q) in self.x.iter().zip(self.weights).zip(values) {
@@ -102,14 +103,14 @@ impl<'a> Numbers<'a> {
         (q2, qx)
     }
 
-    /// The weighted squared error.
+    /// Returns the weighted squared error.
     fn lost(self, scale: f32, values: &[f32]) -> f32 {
         let numbers = self.x.iter().zip(self.weights).zip(values);
         numbers.map(|((x, weight), q)| weight * (x - scale * q).powi(2)).sum()
     }
 }
 
-/// Times that a scale is fitted to the points that it gives.
+/// Number of times that a scale is refitted to its points.
 const REFITS: usize = 2;
 
 impl Format {
@@ -146,7 +147,7 @@ impl Format {
     const IQ1_M: Format =
         Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0, squares: 2.0 };
 
-    /// Eight numbers, divided by the scale already.
+    /// Encodes eight elements that are already divided by the scale.
     fn eight(&self, numbers: Numbers<'_>, shift: u8, n: usize, named: &mut Named) {
         let x = numbers.x;
         let values = &mut named.values[8 * n..8 * n + 8];
@@ -154,7 +155,7 @@ impl Format {
         if matches!(self.extra, Extra::Signs | Extra::EvenSigns) {
             extra = x.iter().enumerate().fold(0, |bits, (i, x)| bits | u8::from(*x < 0.0) << i);
             if self.extra == Extra::EvenSigns && extra.count_ones() % 2 == 1 {
-                // The sign that costs least to be wrong.
+                // Flips the sign with the smallest error.
                 let cost = |i: usize| f64::from(numbers.weights[i]) * f64::from(x[i]).powi(2);
                 let least = (1..8).fold(0, |least, i| if cost(i) < cost(least) { i } else { least });
                 extra ^= 1 << least;
@@ -181,7 +182,7 @@ impl Format {
         matches!(self.extra, Extra::Shift | Extra::Shifts)
     }
 
-    /// The numbers of a scale with all of some shifts, those that lose least.
+    /// Encodes the elements of a scale; for types with shifts, with the combination of shifts of least error.
     fn named(&self, numbers: Numbers<'_>, inverse: f32) -> Named {
         let mut scaled = [0.0; 32];
         scaled.iter_mut().zip(numbers.x).for_each(|(to, x)| *to = x * inverse);
@@ -204,19 +205,19 @@ impl Format {
         best.reduce(|a, b| if b.0 < a.0 { b } else { a }).map_or(more, |(_, named)| named)
     }
 
-    /// The scale that loses least of some.
+    /// Returns the scale of least error among several.
     fn fit(&self, numbers: Numbers<'_>, searched: bool) -> f32 {
         let levels = self.points.levels;
         let (most, top) = (extreme(numbers.x).abs(), levels.last().copied().unwrap_or(1.0));
         let mut best = (0.0, most / top);
         let attempt = |best: &mut (f32, f32), scale: f32, exact: bool| {
             let (q2, qx) = numbers.sums(&self.named(Numbers { exact, ..numbers }, inverse(scale)).values);
-            // What the fit takes off the sum of squares.
+            // Reduction of the sum of squares by the fit.
             if qx > 0.0 && qx * qx / q2 > best.0 {
                 *best = (qx * qx / q2, qx / q2);
             }
         };
-        // The largest magnitude somewhere about the highest level, or at one of the others.
+        // Map the largest magnitude near the highest level, or to one of the other levels.
         let (steps, parts) = if searched { (5..=25, 20.0) } else { (4..=11, 10.0) };
         let near = steps.map(|step| most / top * step as f32 / parts);
         for scale in near.chain(levels.iter().filter(|level| **level > 0.0).map(|level| most / level)) {
@@ -250,12 +251,12 @@ impl Format {
         (0..REFITS).fold(first, |best, _| self.refitted(best, groups()))
     }
 
-    /// Scale of a multiple.
+    /// Returns the scale of multiple `s`.
     fn scale(&self, unit: f16, s: u8) -> f32 {
         unit.to_f32() * self.fraction * (2.0 * f32::from(s) + 1.0)
     }
 
-    /// A block with the multiples nearest to some scales.
+    /// Encodes a block with the multiples nearest to the given scales.
     fn rounded<'a>(&self, fits: &[f32], unit: f16, groups: impl Iterator<Item = Numbers<'a>>) -> Block {
         let step = unit.to_f32() * self.fraction;
         let multiple = |fit: &f32| (((fit * inverse(step) - 1.0) / 2.0).round() as u8).min(self.top);
@@ -265,7 +266,8 @@ impl Format {
         Block { unit, groups: named.collect(), scales }
     }
 
-    /// The block with its F16 fitted to all numbers, and multiples and points chosen again, if that loses less.
+    /// Refits the F16 to all elements and chooses multiples and points again; returns the block unchanged
+    /// unless that reduces the error.
     fn refitted<'a>(&self, block: Block, groups: impl Iterator<Item = Numbers<'a>> + Clone) -> Block {
         let (mut q2, mut qx, mut before) = (0.0, 0.0, 0.0);
         for ((numbers, named), s) in groups.clone().zip(&block.groups).zip(&block.scales) {
@@ -295,22 +297,22 @@ impl Format {
 }
 
 impl Block {
-    /// All indices in order.
+    /// Returns all indices in order, `each` per scale.
     fn indices(&self, each: usize) -> impl Iterator<Item = u16> + '_ {
         self.groups.iter().flat_map(move |g| g.indices.into_iter().take(each))
     }
 
-    /// The signs of all eights.
+    /// Returns the signs of all groups of eight, `each` per scale.
     fn signs(&self, each: usize) -> impl Iterator<Item = u8> + '_ {
         self.groups.iter().flat_map(move |g| g.extra.into_iter().take(each))
     }
 
-    /// Scales in nibbles, the low ones first.
+    /// Returns the scales as nibbles, low ones first.
     fn nibbles(&self) -> impl Iterator<Item = u8> + '_ {
         self.scales.as_chunks().0.iter().map(|[a, b]| a | b << 4)
     }
 
-    /// The words of 32 numbers: four times seven signs and the scale.
+    /// Returns a word for each 32 elements: four times seven signs, and the scale.
     fn words(&self) -> impl Iterator<Item = u32> + '_ {
         self.groups.iter().zip(&self.scales).map(|(g, s)| {
             let signs = g.extra.iter().enumerate();
@@ -319,12 +321,12 @@ impl Block {
     }
 }
 
-/// Bits `shift` and up of some indices, `bits` of each, the first the lowest.
+/// Packs `bits` bits of each index, starting at bit `shift`; the first index in the lowest bits.
 fn high(indices: &[u16], shift: u32, bits: usize) -> u8 {
     indices.iter().enumerate().fold(0, |byte, (i, index)| byte | ((index >> shift) as u8) << (bits * i))
 }
 
-/// For each 32: four indices and a word.
+/// Encodes four indices and a word for each 32 elements.
 pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ2_XXS.block(block, how);
     out.extend(block.unit.to_le_bytes());
@@ -334,7 +336,7 @@ pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// For each 8: nine bits of index and seven signs.
+/// Encodes nine index bits and seven signs for each 8 elements, then the scales.
 pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ2_XS.block(block, how);
     out.extend(block.unit.to_le_bytes());
@@ -344,7 +346,7 @@ pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(block.nibbles());
 }
 
-/// Low bytes of indices, signs, high bits of indices.
+/// Encodes low bytes of indices, signs, high bits of indices, scales.
 pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ2_S.block(block, how);
     let indices: Vec<u16> = block.indices(2).collect();
@@ -355,7 +357,7 @@ pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(block.nibbles());
 }
 
-/// Indices, words.
+/// Encodes indices, then words.
 pub(super) fn iq3_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ3_XXS.block(block, how);
     out.extend(block.unit.to_le_bytes());
@@ -363,7 +365,7 @@ pub(super) fn iq3_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(block.words().flat_map(u32::to_le_bytes));
 }
 
-/// Low bytes of indices, their ninth bits, signs.
+/// Encodes low bytes of indices, their ninth bits, signs, scales.
 pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ3_S.block(block, how);
     let indices: Vec<u16> = block.indices(8).collect();
@@ -374,7 +376,8 @@ pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend(block.nibbles());
 }
 
-/// Low bytes of indices; for each 32 a word of their high bits, the scale and the shift.
+/// Encodes low bytes of indices, then for each 32 elements a word with their high bits, the scale and the
+/// shift.
 pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ1_S.block(block, how);
     out.extend(block.unit.to_le_bytes());
@@ -387,7 +390,8 @@ pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Low bytes of indices; nibbles of their high bits and the shift; words of scales, with a nibble of the F16 on top.
+/// Encodes low bytes of indices; nibbles with their high bits and the shift; words with scales and a nibble
+/// of the F16 on top.
 pub(super) fn iq1_m(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let block = Format::IQ1_M.block(block, how);
     out.extend(block.indices(2).map(|index| index as u8));
@@ -409,8 +413,8 @@ mod tests {
     use crate::encode::tests::decode;
     use crate::rng::Rng;
 
-    /// What the decoder makes of a block is what the search saw: points, signs, shifts and scales are where they
-    /// belong.
+    /// A decoded block equals the values that the search computed: points, signs, shifts and scales are
+    /// stored at the right offsets.
     #[test]
     fn blocks_hold_what_was_meant() {
         type Put = fn(&[f32; 256], How<'_>, &mut Vec<u8>);
@@ -439,7 +443,7 @@ mod tests {
                 put(&x, how, &mut bytes);
                 let decoded = decode(*dtype, &bytes);
                 assert!(decoded.iter().copied().eq(meant), "{dtype} {round}");
-                // More than one point, sign, shift and scale of all that there are.
+                // More than one point, sign, shift and scale must occur.
                 let mut scales = block.scales.clone();
                 scales.sort_unstable();
                 scales.dedup();

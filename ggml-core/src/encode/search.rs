@@ -1,30 +1,30 @@
-//! Searches for scales, for files that are written once and read often. They are ggml's: errors count by weights that
-//! grow with a value's size, and with the importance of its column where that is known; of some scales near to the
-//! one of the range the best is kept.
+//! Scale searches, for files that are written once and read often. They follow ggml: errors are weighted by
+//! the value's magnitude, and by the importance of its column where known. The best of several scales near
+//! the one given by the range is used.
 
 use super::{extreme, inverse};
 
-/// Where a search for a scale and a minimum begins, and by how much of a step it goes.
+/// Parameters of a search for a scale and a minimum.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
-    /// Added to the largest number for the first scale.
+    /// Added to the largest code for the first scale.
     pub(super) first: f32,
-    /// Added for each further one.
+    /// Added for each further scale.
     pub(super) step: f32,
-    /// Scales that are tried after the first.
+    /// Number of scales to try after the first.
     pub(super) tries: usize,
-    /// Whether magnitudes of errors count, and not squares.
+    /// True if errors count by magnitude, not by square.
     pub(super) magnitudes: bool,
-    /// Whether numbers count from the best minimum so far, and not from the lowest value.
+    /// True if codes are relative to the best minimum so far, not to the lowest value.
     pub(super) follow: bool,
 }
 
-/// With the importance of columns (ggml's `make_qkx3_quants`).
+/// Search with the importance of columns (ggml's `make_qkx3_quants`).
 pub(super) const WEIGHTED: Affine =
     Affine { first: -0.9, step: 0.05, tries: 36, magnitudes: false, follow: true };
 
-/// Scale and minimum (subtracted, not negative) of some values, each with the weight of its error, for numbers
-/// `0..=top`.
+/// Returns the scale and minimum (subtracted, not negative) of values for codes `0..=top`. `weights` are
+/// those of the values' errors.
 pub(super) fn affine(x: &[f32], weights: &[f32], top: f32, search: Affine) -> [f32; 2] {
     let low = x.iter().copied().fold(0.0, f32::min);
     let high = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -56,7 +56,8 @@ pub(super) fn affine(x: &[f32], weights: &[f32], top: f32, search: Affine) -> [f
     best.1
 }
 
-/// The weighted least-squares fit of `scale * q - minimum`, the minimum not negative; `None` if all numbers are equal.
+/// Returns the weighted least-squares fit of `scale * q - minimum` with a non-negative minimum; `None` if all
+/// codes are equal.
 fn fit_affine(x: &[f32], weights: &[f32], number: impl Fn(f32) -> f32) -> Option<[f32; 2]> {
     let [mut w1, mut q1, mut q2, mut x1, mut qx] = [0.0f32; 5];
     for (&v, &weight) in x.iter().zip(weights) {
@@ -77,7 +78,7 @@ fn fit_affine(x: &[f32], weights: &[f32], number: impl Fn(f32) -> f32) -> Option
     }
 }
 
-/// Of some scales, given by their inverses, the one with the best fit to the numbers that it gives.
+/// Tries scales, given by their reciprocals, and returns the fitted scale with the least weighted error.
 pub(super) fn centred(
     x: &[f32],
     weights: &[f32],
@@ -89,7 +90,7 @@ pub(super) fn centred(
         let numbers = x.iter().zip(weights).map(|(&v, &weight)| (v, weight, number(v * inverse)));
         let (q2, qx) =
             numbers.fold((0.0, 0.0), |(q2, qx), (v, weight, q)| (q2 + weight * q * q, qx + weight * q * v));
-        // What the fit takes off the weighted sum of squares.
+        // Reduction of the weighted sum of squares by the fit.
         if q2 > 0.0 && qx * qx > best.0 * q2 {
             best = (qx * qx / q2, qx / q2);
         }
@@ -97,15 +98,15 @@ pub(super) fn centred(
     best.1
 }
 
-/// The scale of numbers `-zero .. zero`: the value of largest magnitude becomes `-zero` or what is near to it.
+/// Returns the scale for codes `-zero .. zero`. It maps the value of largest magnitude to about `-zero`.
 pub(super) fn signed(x: &[f32], weights: &[f32], zero: f32) -> f32 {
     let most = inverse(extreme(x));
     let inverses = (-9..=9).map(|step| -(zero + 0.1 * step as f32) * most);
     centred(x, weights, inverses, |x| x.round().clamp(-zero, zero - 1.0))
 }
 
-/// A scale of some values that are not negative, for numbers `0..=top`, and the numbers: the best of the scales near
-/// to the one of the largest value, and then each number by itself, as long as the fit gets better (as ggml's
+/// Returns a scale and codes `0..=top` of non-negative values. It uses the best of the scales near that of
+/// the largest value, then improves each code by itself as long as the fit gets better (as ggml's
 /// `make_qp_quants`).
 pub(super) fn positive<const N: usize>(x: &[f32; N], weights: &[f32; N], top: u8) -> (f32, [u8; N]) {
     let most = inverse(extreme(x));
@@ -126,7 +127,7 @@ pub(super) fn positive<const N: usize>(x: &[f32; N], weights: &[f32; N], top: u8
             if !(other2 > 0.0 && otherx > 0.0) {
                 continue;
             }
-            // The scale that the others alone would have.
+            // The scale fitted to the other codes only.
             let new = number(x[i] * other2 / otherx);
             let with = f32::from(new);
             let (new2, newx) = (other2 + weight * with * with, otherx + weight * with * x[i]);

@@ -1,18 +1,18 @@
-//! Numbers of 4 bits that name values of a table: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
+//! Encoders of the types whose 4-bit codes are indices of a value table: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 
 use super::blocks::put_nibbles;
 use super::{How, extreme, inverse, mean_square, put_half, search, signed_scales, weights};
 
-/// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`): closer to each other around zero.
+/// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`), denser around zero.
 const NONLINEAR: [f32; 16] = [
     -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
 ];
 
-/// Values of E2M1 (OCP Microscaling Formats, 5.3.3) by their bits.
+/// Values of E2M1 by their bits (OCP Microscaling Formats, 5.3.3).
 const E2M1: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
-/// The first of the nearest entries.
+/// Returns the nearest table entry, the first among equal ones.
 fn nearest(table: &[f32; 16], x: f32) -> u8 {
     let mut best = (0, (x - table[0]).abs());
     for (i, entry) in table.iter().enumerate().skip(1) {
@@ -24,8 +24,9 @@ fn nearest(table: &[f32; 16], x: f32) -> u8 {
     best.0 as u8
 }
 
-/// The value of largest magnitude becomes -127; then a least-squares fit to the entries that this gives. With effort, it
-/// becomes what loses least of some numbers about -127, or about 127.
+/// Returns the scale of a block. With `How::Quick`, the value of largest magnitude maps to -127 and a
+/// least-squares fit to the resulting entries follows. Otherwise it is the best of several targets around
+/// -127 and of 127.
 fn fit(block: &[f32; 32], weights: &[f32; 32], how: How<'_>) -> f32 {
     let number = |x| NONLINEAR[usize::from(nearest(&NONLINEAR, x))];
     if matches!(how, How::Quick) {
@@ -39,7 +40,7 @@ fn fit(block: &[f32; 32], weights: &[f32; 32], how: How<'_>) -> f32 {
     search::centred(block, weights, inverses.chain([-NONLINEAR[0] * most]), number)
 }
 
-/// What errors count: with importance as in ggml, else as the squares of the values.
+/// Returns the weights of errors: with importance as in ggml, else the squares of the values.
 fn weigh<const N: usize>(block: &[f32; N], how: How<'_>) -> [f32; N] {
     match how {
         How::Quick => [1.0; N],
@@ -52,14 +53,15 @@ fn put_numbers(table: &[f32; 16], block: &[f32; 32], inverse: f32, out: &mut Vec
     put_nibbles(&block.map(|x| nearest(table, x * inverse)), out);
 }
 
-/// F16 scale, nibbles.
+/// Encodes as F16 scale, nibbles.
 pub(super) fn iq4_nl(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
     let scale = fit(block, &weigh(block, how), how);
     put_half(scale, out);
     put_numbers(&NONLINEAR, block, inverse(scale), out);
 }
 
-/// F16 scale of eight scales of 6 bits that are 32 too large: two high bits of each in 16 bits, nibbles in 4 bytes.
+/// Encodes as an F16 unit and eight scales of 6 bits with offset 32: the two high bits of each in 16 bits,
+/// the nibbles in 4 bytes.
 pub(super) fn iq4_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let weights = weigh(block, how);
     let (parts, weights) = (block.as_chunks::<32>().0, weights.as_chunks::<32>().0);
@@ -81,29 +83,30 @@ pub(super) fn iq4_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Scale = a power of two such that the largest magnitude lies in `4 .. 8`; larger ones than 6 become 6. The byte is
-/// the power plus 127.
+/// Encodes with a power of two as scale, so that the largest magnitude is in `4 .. 8`; values above 6 become
+/// 6. The scale byte is the exponent plus 127.
 pub(super) fn mxfp4(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
     let exponent = (extreme(block).abs().to_bits() >> 23).saturating_sub(2);
-    // In F64, because the inverse of the least scale is no F32.
+    // In F64, because the reciprocal of the smallest scale is not representable in F32.
     let inverse = 2f64.powi(127 - exponent as i32);
     out.push(exponent as u8);
     put_nibbles(&block.map(|x| nearest(&E2M1, (f64::from(x) * inverse) as f32)), out);
 }
 
-/// The value of an unsigned E4M3.
+/// Returns the value of an unsigned E4M3.
 fn ue4m3(bits: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(bits >> 3), f32::from(bits & 7));
     if exponent == 0 { mantissa / 512.0 } else { (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7) }
 }
 
-/// The nearest E4M3 that is no NaN, of two the lesser one; 0 for a NaN.
+/// Returns the nearest E4M3 that is no NaN, the smaller of two equally near ones; 0 for a NaN.
 fn nearest_ue4m3(x: f32) -> u8 {
     (1..=126)
         .fold(0, |best, bits| if (ue4m3(bits) - x).abs() < (ue4m3(best) - x).abs() { bits } else { best })
 }
 
-/// The scale of 16 numbers: where the largest magnitude becomes 6, or one of those near to it that loses less.
+/// Returns the scale of 16 elements: the one that maps the largest magnitude to 6, or a neighbour with less
+/// error.
 fn fit_nvfp4(part: &[f32; 16]) -> u8 {
     let first = nearest_ue4m3(extreme(part).abs() / 6.0);
     let lost = |bits: u8| -> f32 {
@@ -114,7 +117,7 @@ fn fit_nvfp4(part: &[f32; 16]) -> u8 {
     near.fold((first, lost(first)), |best, next| if next.1 < best.1 { next } else { best }).0
 }
 
-/// Four scales, then 16 numbers of each in nibbles.
+/// Encodes as four scales, then the 16 nibbles of each.
 pub(super) fn nvfp4(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
     let parts = block.as_chunks::<16>().0;
     let scales = [0, 1, 2, 3].map(|i| fit_nvfp4(&parts[i]));

@@ -1,8 +1,9 @@
-//! Blocks of few bits whose numbers share one scale: Q1_0, Q2_0, TQ1_0, TQ2_0. The rounding of TQ1_0 and TQ2_0 is ggml's.
+//! Encoders of the types with few bits and one scale for a block: Q1_0, Q2_0, TQ1_0, TQ2_0. The rounding of
+//! TQ1_0 and TQ2_0 is ggml's.
 
 use super::{How, extreme, inverse, put_half};
 
-/// Scale = mean magnitude, which loses least; then signs.
+/// Encodes as scale = mean magnitude, which has the least error, then signs.
 pub(super) fn q1_0(block: &[f32; 128], _: How<'_>, out: &mut Vec<u8>) {
     put_half(block.iter().map(|x| x.abs()).sum::<f32>() / 128.0, out);
     for eight in block.as_chunks::<8>().0 {
@@ -10,7 +11,8 @@ pub(super) fn q1_0(block: &[f32; 128], _: How<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Numbers -1 to 2 with the scale that loses least of some between the largest magnitude and a third of it, of either sign.
+/// Encodes codes -1 to 2 with the best of several scales, of either sign, between a third of the largest
+/// magnitude and all of it.
 pub(super) fn q2_0(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-1.0, 2.0);
     let most = extreme(block);
@@ -21,7 +23,7 @@ pub(super) fn q2_0(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
             let q = number(x, inverse);
             (q2 + q * q, qx + q * x)
         });
-        // What a fit to these numbers takes off the sum of squares.
+        // Reduction of the sum of squares by a fit to these codes.
         if q2 > 0.0 && qx * qx / q2 > best.0 {
             best = (qx * qx / q2, qx / q2);
         }
@@ -34,21 +36,21 @@ pub(super) fn q2_0(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Scale = largest magnitude; numbers -1, 0, 1, and 1 added.
+/// Returns scale = largest magnitude, and codes -1, 0, 1 with 1 added.
 fn ternary(block: &[f32; 256]) -> (f32, [u8; 256]) {
     let scale = extreme(block).abs();
     let inverse = inverse(scale);
     (scale, block.map(|x| ((x * inverse).round() + 1.0) as u8))
 }
 
-/// Numbers as base-3 digits, the first the highest, as a fraction of 243 in 256ths, rounded up. (Of numbers that there
-/// are not, digits are 0.)
+/// Packs codes as base-3 digits, the first the highest, into a byte: the value / 243 in 256ths, rounded up.
+/// Missing digits are 0.
 fn digits(numbers: impl Iterator<Item = u8>) -> u8 {
     let sum: u32 = numbers.zip([81, 27, 9, 3, 1]).map(|(q, weight)| u32::from(q) * weight).sum();
     (sum * 256).div_ceil(243) as u8
 }
 
-/// Bytes of digits of numbers 32 apart, then 16 apart, then 4 apart; scale.
+/// Encodes as bytes of digits of codes that are 32 apart, then 16 apart, then 4 apart; then the scale.
 pub(super) fn tq1_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
     let (scale, q) = ternary(block);
     for (part, step) in [(&q[..160], 32), (&q[160..240], 16), (&q[240..], 4)] {
@@ -57,7 +59,7 @@ pub(super) fn tq1_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
     put_half(scale, out);
 }
 
-/// Bit pairs: of each 128 numbers those 32 apart share a byte; scale.
+/// Encodes as bit pairs, where codes 32 apart in each 128 share a byte; then the scale.
 pub(super) fn tq2_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
     let (scale, q) = ternary(block);
     for half in q.as_chunks::<128>().0 {

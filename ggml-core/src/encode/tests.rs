@@ -36,18 +36,18 @@ fn blocks_by_hand() {
     y[1] = -16.0;
     y[17] = 15.0;
     let b = encode(DType::Q5_0, 32, &y).unwrap();
-    // Below zero are elements 0 and 1 only.
+    // Only elements 0 and 1 are below zero.
     assert_eq!((b.len(), &b[..6], b[6], b[7]), (22, &[0x00, 0x3c, 0xfc, 0xff, 0xff, 0xff][..], 0x78, 0xf0));
     let b = encode(DType::Q5_1, 32, &y).unwrap();
     assert_eq!((b.len(), &b[..4], b[8], b[9]), (24, &[0x00, 0x3c, 0x00, 0xcc][..], 0x78, 0xf0));
-    y[2] = 5.0; // 1.25 steps of 4, as near to 1 as to 1.5: the first of them, and so for 7
+    y[2] = 5.0; // 1.25 units of 4, equally near to 1 and 1.5: the first is used; the same for 7
     let b = encode(DType::MXFP4, 32, &y).unwrap();
     assert_eq!((b.len(), b[0], b[1], b[2], b[3]), (17, 129, 0x3c, 0x6e, 0x02));
     assert!(encode(DType::Q8_0, 31, &x[..31]).is_err());
     assert!(encode(DType::Q8_K, 256, &[0.0; 256]).is_err());
 }
 
-/// Error of each type on what weights look like: about what its steps give.
+/// Error of each type on typical weight distributions: about what its step size gives.
 #[test]
 fn little_is_lost() {
     let mut rng = Rng::new(4);
@@ -97,7 +97,7 @@ impl Way<'_> {
     }
 }
 
-/// Zeros stay zeros, equal and positive values keep their size, nothing becomes NaN.
+/// Zeros stay zero, equal values keep their magnitude, and the encoder accepts non-finite and extreme values.
 #[test]
 fn edges() {
     let types = crate::dtype::DTYPES.iter().filter(|i| i.computable && i.block > 1);
@@ -124,7 +124,7 @@ fn edges() {
     }
 }
 
-/// What a search finds loses less than a quick fit by the errors that it weighs, and never much more by plain ones.
+/// A search has less error than a quick fit by its own weights, and never much more by plain squares.
 #[test]
 fn a_search_loses_less() {
     let mut rng = Rng::new(8);
@@ -162,9 +162,9 @@ fn a_search_loses_less() {
     assert_eq!(bytes(Effort::Quick), bytes(Effort::Search));
 }
 
-/// Squared errors of 64 rows of 1024 as parts of the squares: with all columns of importance 1, and with others,
-/// weighted by these. The bounds are what ggml's own encoders (August 2026) leave of the very same numbers with the
-/// same importance.
+/// Squared errors of 64 rows of 1024, relative to the sum of squares: with importance 1 for all columns, and
+/// with other importances, weighted by them. The bounds are the errors of ggml's own encoders (August 2026)
+/// on the same values with the same importance.
 #[test]
 fn importance_is_worth_as_much_as_in_ggml() {
     let (mut rng, columns) = (Rng::new(1), 1024);
@@ -203,7 +203,7 @@ fn importance_is_worth_as_much_as_in_ggml() {
         let coded = |importance: &[f32]| encode_weighted(dtype, columns, &x, importance).unwrap();
         let (evenly, weighted) = (coded(&even), coded(&importance));
         let searched = encode_with(dtype, columns, &x, Effort::Search).unwrap();
-        // ggml's figures have five digits after the point.
+        // ggml's values are given to five decimal places.
         let [a, b] = [lost(dtype, &evenly, &even), lost(dtype, &weighted, &importance)];
         assert!(a < of_even + 5e-6, "{dtype}: {a}, in ggml {of_even}");
         assert!(b < of_weighted + 5e-6, "{dtype}: {b} by importance, in ggml {of_weighted}");
@@ -218,7 +218,7 @@ fn importance_is_worth_as_much_as_in_ggml() {
     assert!(points.is_sorted_by(|a, b| a.1 < b.1), "more bits, less lost: {points:?}");
 }
 
-/// Only what columns count beside each other matters; what never counts is not lost altogether.
+/// Only the ratios of importances matter, and columns of importance zero keep some precision.
 #[test]
 fn importance_is_relative() {
     let mut rng = Rng::new(2);

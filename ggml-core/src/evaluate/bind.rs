@@ -1,4 +1,4 @@
-//! The leaves of a graph on a backend.
+//! Binding of a graph's leaves on a backend.
 
 use super::Contents;
 use crate::backend::{Backend, Bindings, Limits, Program, Slice, Usage};
@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::tensor::{Source, TensorId};
 
-/// An error unless `data` has what a graph's leaves need: every weight and input, each of its size, and nothing else.
+/// Checks that `data` matches the graph's leaves: it has every weight and input with the right size,
+/// optionally states, and nothing else.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] that names the leaf.
+/// [`Error::InvalidArgument`] with the name of the leaf.
 pub fn check(graph: &Graph, data: &Contents) -> Result<()> {
     for id in graph.ids() {
         let t = graph.tensor(id);
@@ -33,10 +34,11 @@ pub fn check(graph: &Graph, data: &Contents) -> Result<()> {
     }
 }
 
-/// A graph's weights and state on a backend, in as few blocks of memory as its limits allow, with their contents.
+/// Allocates a graph's weights and state on a backend and uploads their contents. It uses as few allocations
+/// as the backend's limits allow.
 ///
 /// # Errors
-/// Those of [`check`]; what the backend says when it is asked for memory or uploads.
+/// Errors of [`check`]; allocation and upload errors of the backend.
 pub fn bind(backend: &dyn Backend, graph: &Graph, data: &Contents) -> Result<Bindings> {
     check(graph, data)?;
     let limits = &backend.device().limits;
@@ -54,7 +56,7 @@ pub fn bind(backend: &dyn Backend, graph: &Graph, data: &Contents) -> Result<Bin
     Ok(bindings)
 }
 
-/// Leaves that share an allocation.
+/// Leaves that share one allocation.
 #[derive(Default)]
 struct Block {
     leaves: Vec<(TensorId, usize)>,
@@ -62,8 +64,8 @@ struct Block {
 }
 
 impl Block {
-    /// Adds a leaf, unless the allocation would become larger than the device allows. The first always finds room: what
-    /// is too large on its own is for the backend to refuse.
+    /// Adds a leaf; returns false if the allocation would exceed the device's limit. The first leaf is always
+    /// added: if it is too large by itself, the backend reports the error.
     fn add(&mut self, limits: &Limits, id: TensorId, bytes: usize) -> bool {
         let padded = bytes.checked_next_multiple_of(limits.alignment).unwrap_or(bytes);
         match self.bytes.checked_add(padded).filter(|&end| end as u64 <= limits.max_allocation) {
@@ -98,10 +100,10 @@ impl Block {
     }
 }
 
-/// Writes the contents of a graph's inputs into a program of it.
+/// Writes the contents of a graph's inputs into its program.
 ///
 /// # Errors
-/// What the program says.
+/// Errors of the program.
 pub fn write_inputs(program: &mut dyn Program, graph: &Graph, data: &Contents) -> Result<()> {
     for (&id, contents) in data.iter().filter(|(id, _)| graph.tensor(**id).source == Source::Input) {
         program.write(id, contents)?;

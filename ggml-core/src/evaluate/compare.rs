@@ -1,4 +1,4 @@
-//! One graph on several backends.
+//! Comparison of one graph on several backends.
 
 use super::{Contents, read, run};
 use crate::backend::Backend;
@@ -9,41 +9,41 @@ use crate::metrics::{Bound, Distance, distance_in_rows};
 use crate::precision::Precision;
 use crate::tensor::TensorId;
 
-/// How far one output of a graph on a backend is from the same on another.
+/// Distance of one output on a backend from the same output on another backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputDistance {
-    /// The output's name.
+    /// Name of the output.
     pub name: String,
-    /// How far it is.
+    /// Distance between the two outputs.
     pub distance: Distance,
-    /// The largest errors that count as agreement.
+    /// Largest errors that count as agreement.
     pub bound: Bound,
 }
 
 impl OutputDistance {
-    /// Whether it is near enough.
+    /// True if the distance is within the bound.
     pub fn agrees(&self) -> bool {
         self.bound.holds(&self.distance)
     }
 }
 
-/// What became of a graph on a backend, measured against another one.
+/// Result of a graph on a backend, compared with another backend.
 #[derive(Clone, Debug)]
 pub struct BackendComparison {
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
-    /// Distances of the outputs in their order, or why there are none.
+    /// Distances of the outputs in their order, or the error that prevented them.
     pub outputs: Result<Vec<OutputDistance>>,
 }
 
 impl BackendComparison {
-    /// Whether the backend ran the graph and every output is near enough.
+    /// True if the backend ran the graph and every output is within its bound.
     pub fn agrees(&self) -> bool {
         self.outputs.as_ref().is_ok_and(|outputs| outputs.iter().all(OutputDistance::agrees))
     }
 }
 
-/// The verdict in a line.
+/// Formats the verdict in one line.
 impl std::fmt::Display for BackendComparison {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: ", self.backend)?;
@@ -57,13 +57,13 @@ impl std::fmt::Display for BackendComparison {
     }
 }
 
-/// Runs a graph on each backend and measures the outputs of all but the first against the first's. Of an output that
-/// looks into another tensor, as that of SET_ROWS does, the whole of that tensor is measured: what must not be touched
-/// counts too. The bounds are those of [`bound::of_output`].
+/// Runs a graph on each backend and compares the outputs of all others with those of the first. For an output
+/// that is a view, as the result of SET_ROWS is, the whole root tensor is compared, so that a wrong write
+/// outside the view is detected. The bounds are those of [`bound::of_output`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if there is no backend; those of [`evaluate`](super::evaluate) on the first one. Errors of the others are in
-/// their comparisons.
+/// [`Error::InvalidArgument`] if there is no backend; errors of [`evaluate`](super::evaluate) on the first
+/// backend. Errors of the other backends are in their comparisons.
 pub fn compare_backends(
     backends: &[&dyn Backend],
     graph: &Graph,
@@ -91,7 +91,7 @@ pub fn compare_backends(
     Ok(compared.collect())
 }
 
-/// For each output the values of the tensor in whose storage it lies.
+/// Returns the values of each output's root tensor.
 fn roots(
     backend: &dyn Backend,
     graph: &Graph,

@@ -1,8 +1,9 @@
-//! A graph in one call: on one backend, or on several to see whether they agree.
+//! Evaluation of a graph in one call: on one backend, or on several to compare their results.
 //!
-//! [`evaluate`] puts a graph's leaves on a backend, plans, prepares and runs it once, and reads its outputs.
-//! [`compare_backends`] does so on several backends and says how far the outputs of each are from those of the first.
-//! Who runs a graph many times prepares it once instead: [`bind`], [`Backend::prepare`], [`write_inputs`].
+//! [`evaluate`] binds a graph's leaves on a backend, plans, prepares and runs it once, and reads its outputs.
+//! [`compare_backends`] does so on several backends and measures the distance of each one's outputs from
+//! those of the first. To run a graph many times, prepare it once instead: [`bind`], [`Backend::prepare`],
+//! [`write_inputs`].
 //!
 //! ```
 //! use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -53,24 +54,24 @@ mod tests;
 pub use bind::{bind, check, write_inputs};
 pub use compare::{BackendComparison, OutputDistance, compare_backends};
 
-/// Contents of leaves, dense, in their types: as in a [`GraphFile`](crate::graph::file::GraphFile).
+/// Contents of leaves: dense bytes in their types, as in a [`GraphFile`](crate::graph::file::GraphFile).
 pub type Contents = HashMap<TensorId, Vec<u8>>;
 
-/// A tensor's contents, read from a backend.
+/// Contents of a tensor, read from a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
-    /// The tensor's name in its graph.
+    /// Name of the tensor in its graph.
     pub name: String,
     /// Element type.
     pub dtype: DType,
     /// Extents in elements, fastest first.
     pub ne: [usize; 4],
-    /// The elements row after row, in the type's blocks, whatever the strides of the tensor.
+    /// Elements row after row, in the type's blocks. They are dense, regardless of the tensor's strides.
     pub bytes: Vec<u8>,
 }
 
 impl HostTensor {
-    /// The elements as F32.
+    /// Decodes the elements to F32.
     ///
     /// # Errors
     /// As [`decode`].
@@ -79,12 +80,12 @@ impl HostTensor {
     }
 }
 
-/// Runs a graph once; its outputs, in the order in which they were declared. `data` has the contents of every weight
-/// and input; state without contents is zero.
+/// Runs a graph once and returns its outputs in the order in which they were declared. `data` holds the
+/// contents of every weight and input; state without contents is zero.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if `data` and the graph's leaves do not fit together, [`Error::Unsupported`] if the backend
-/// has no kernel for a node, and what the backend says when it is given memory, prepares or runs.
+/// [`Error::InvalidArgument`] if `data` does not match the graph's leaves; [`Error::Unsupported`] if the
+/// backend has no kernel for a node; errors of the backend's allocation, preparation and run.
 pub fn evaluate(
     backend: &dyn Backend,
     graph: &Graph,
@@ -95,12 +96,12 @@ pub fn evaluate(
     graph.outputs().iter().map(|&id| read(program.as_mut(), graph, id)).collect()
 }
 
-/// The first tensor of a graph that a backend has no kernel for, and why.
+/// Returns the first tensor of a graph that the backend does not support, with the reason.
 pub(crate) fn refusal(backend: &dyn Backend, graph: &Graph) -> Option<(TensorId, String)> {
     graph.ids().find_map(|id| unsupported(backend, graph, id).map(|reason| (id, reason)))
 }
 
-/// A program of a graph, after its run.
+/// Runs a graph once and returns the program.
 pub(crate) fn run(
     backend: &dyn Backend,
     graph: &Graph,
@@ -120,7 +121,7 @@ pub(crate) fn run(
     Ok(program)
 }
 
-/// Reads a tensor whose root the program keeps.
+/// Reads a tensor whose root the program still holds.
 pub(crate) fn read(program: &mut dyn Program, graph: &Graph, id: TensorId) -> Result<HostTensor> {
     let t = graph.tensor(id);
     let mut bytes = host_memory(graph.tensor(t.root).dense_bytes())?;
@@ -131,7 +132,7 @@ pub(crate) fn read(program: &mut dyn Program, graph: &Graph, id: TensorId) -> Re
     Ok(HostTensor { name: t.name.clone(), dtype: t.dtype, ne: t.ne, bytes })
 }
 
-/// A view's elements, row after row, from the bytes of its root.
+/// Copies the elements of a view, row after row, from the bytes of its root.
 fn gather(t: &Tensor, root: &[u8]) -> Result<Vec<u8>> {
     let outside = || Error::argument(format!("view {}", t.describe()), "outside of its root", "");
     let (blocks, block) = (t.ne[0] / t.dtype.block(), t.dtype.block_bytes());

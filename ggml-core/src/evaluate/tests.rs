@@ -16,7 +16,7 @@ fn null(fault: Option<&str>) -> NullBackend {
     NullBackend::open(NullOptions::default().with_fault(fault)).unwrap()
 }
 
-/// y = w x, its transpose, and rows of y written into a state in blocks.
+/// y = w x, its transpose, and the rows of y written into a Q8_0 state.
 struct Small {
     graph: Graph,
     data: Contents,
@@ -36,7 +36,7 @@ fn small() -> Small {
     let turned = g.transpose(y).unwrap();
     let set = g.set_rows(cache, y, rows).unwrap();
     [y, turned, set].into_iter().for_each(|id| g.output(id).unwrap());
-    // Row i of w has 127 at i: y is 127 x. A largest element of 127 has a scale of 1.
+    // Row i of w has 127 at column i, so y is 127 x. Blocks with a largest element of 127 have scale 1.
     let diagonal: Vec<f32> = (0..32 * 32).map(|i| if i % 33 == 0 { 127.0 } else { 0.0 }).collect();
     let mut xs = [0.0f32; 64];
     (xs[0], xs[1], xs[32]) = (1.0, 2.0 / 127.0, -1.0);
@@ -117,7 +117,7 @@ fn what_a_backend_cannot_compute_is_named() {
     }
 }
 
-/// The null backend gives out what nobody has.
+/// The null backend has no memory limit, but the host has.
 #[test]
 fn a_result_without_room_on_the_host_is_an_error() {
     let mut g = Graph::new();
@@ -169,7 +169,7 @@ fn broken_first() -> NullBackend {
     null(Some("fail@prepare"))
 }
 
-/// What an operation must not touch belongs to its result.
+/// Elements that an operation must not write are part of the comparison.
 #[test]
 fn the_whole_tensor_behind_an_output_is_measured() {
     let mut g = Graph::new();
@@ -184,7 +184,7 @@ fn the_whole_tensor_behind_an_output_is_measured() {
     let compared =
         compare_backends(&[&ReferenceBackend::default(), &null(None)], &g, &data, Precision::Exact).unwrap();
     let outputs = compared[0].outputs.as_ref().unwrap();
-    // The copied zeros are right; the 7 behind them is not there.
+    // The copied zeros are right; the 7 after them is missing.
     assert_eq!((outputs[0].distance.max_abs, outputs[0].distance.worst), (7.0, 4));
 }
 

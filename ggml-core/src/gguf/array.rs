@@ -1,24 +1,24 @@
-//! Metadata arrays, kept as they are encoded.
+//! Metadata arrays in their encoded form.
 //!
-//! A vocabulary has 150,000 texts and more. An array is therefore a window on the file in which every element's length
-//! was checked; elements are decoded when they are asked for.
+//! A vocabulary has 150,000 strings or more. An array is therefore a window on the file. The length of every
+//! element is checked when the file is read; elements are decoded on access.
 
 use super::cursor::{Cursor, as_argument};
 use super::value::{Kind, Value, encode_text};
 use crate::error::Result;
 use crate::mapped::MappedBytes;
 
-/// Elements of one kind.
+/// Array of elements of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
     kind: Kind,
     len: usize,
-    /// The elements as they stand in a file.
+    /// Encoded elements, as in a file.
     bytes: MappedBytes,
 }
 
 impl Array {
-    /// An array of texts of any bytes.
+    /// Builds an array of strings, which may be any bytes.
     pub fn texts<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Array {
         let mut bytes = Vec::new();
         let mut len = 0;
@@ -29,10 +29,11 @@ impl Array {
         Array { kind: Kind::Str, len, bytes: bytes.into() }
     }
 
-    /// An array of arrays.
+    /// Builds an array of arrays.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if arrays are nested deeper than the reader accepts (8).
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if arrays are nested deeper than the reader
+    /// accepts (8).
     pub fn nested(arrays: &[Array]) -> Result<Array> {
         let mut bytes = Vec::new();
         for array in arrays {
@@ -45,38 +46,38 @@ impl Array {
         Ok(array)
     }
 
-    /// An array whose encoded elements were checked.
+    /// Wraps encoded elements that were already checked.
     pub(super) fn checked(kind: Kind, len: usize, bytes: MappedBytes) -> Array {
         Array { kind, len, bytes }
     }
 
-    /// The kind of the elements.
+    /// Returns the kind of the elements.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The elements as they stand in a file, little-endian.
+    /// Returns the encoded elements, little-endian as in a file.
     pub fn encoded(&self) -> &MappedBytes {
         &self.bytes
     }
 
-    /// The elements one after the other, as values.
+    /// Iterates over the elements as values.
     pub fn values(&self) -> impl Iterator<Item = Value> + '_ {
         let mut cursor = Cursor::new(&self.bytes);
         (0..self.len).map_while(move |_| cursor.value(self.kind).ok())
     }
 
-    /// The bytes of the texts one after the other; `None` if the elements are no texts.
+    /// Iterates over the bytes of the strings; `None` if the elements are no strings.
     pub fn as_texts(&self) -> Option<impl Iterator<Item = &[u8]> + '_> {
         if self.kind != Kind::Str {
             return None;
@@ -85,12 +86,12 @@ impl Array {
         Some((0..self.len).map_while(move |_| cursor.text("text in array").ok()))
     }
 
-    /// Kind and number of the elements ("[str; 32000]").
+    /// Returns the kind and number of the elements ("[str; 32000]").
     pub(super) fn describe(&self) -> String {
         format!("[{}; {}]", self.kind, self.len)
     }
 
-    /// Appends the array as it stands in a file, after its kind.
+    /// Appends the encoded array, without its own kind.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend((self.kind as u32).to_le_bytes());
         out.extend((self.len as u64).to_le_bytes());

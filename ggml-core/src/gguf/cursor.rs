@@ -1,11 +1,11 @@
-//! A position in untrusted bytes. Every step checks what is left before it takes anything.
+//! Reader of untrusted bytes. Every read checks the number of bytes left first.
 
 use super::array::Array;
 use super::value::{Kind, Value};
 use crate::error::{Error, Result};
 use crate::mapped::MappedBytes;
 
-/// Arrays in arrays in arrays, at most so deep. (Files in use have none; each level costs stack.)
+/// Maximum nesting depth of arrays. (Files in use have no nested arrays; each level needs stack.)
 pub(super) const MAX_ARRAY_DEPTH: usize = 8;
 
 pub(super) struct Cursor<'a> {
@@ -19,17 +19,17 @@ impl<'a> Cursor<'a> {
         Cursor { window, bytes: window, position: 0 }
     }
 
-    /// Bytes taken so far. Never more than there are.
+    /// Returns the number of bytes read so far, at most the total.
     pub(super) fn position(&self) -> usize {
         self.position
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     pub(super) fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.position)
     }
 
-    /// The next `n` bytes; `what` names them if there are fewer.
+    /// Reads the next `n` bytes; `what` names them in the error if fewer are left.
     pub(super) fn take(&mut self, n: u64, what: &str) -> Result<&'a [u8]> {
         let end = usize::try_from(n).ok().and_then(|n| self.position.checked_add(n));
         match end.and_then(|end| Some((end, self.bytes.get(self.position..end)?))) {
@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next `N` bytes by value.
+    /// Reads the next `N` bytes by value.
     pub(super) fn fixed<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         let taken = self.take(N as u64, what)?;
         taken.try_into().map_err(|_| self.error(what, format!("{} bytes", taken.len()), format!("{N} bytes")))
@@ -57,7 +57,8 @@ impl<'a> Cursor<'a> {
         self.fixed(what).map(u64::from_le_bytes)
     }
 
-    /// A count of things of which each takes at least `least` bytes: refused where the bytes left cannot hold them.
+    /// Reads a count of items of at least `least` bytes each. It is an error if the bytes left cannot hold
+    /// that many.
     pub(super) fn count(&mut self, least: usize, what: &str) -> Result<usize> {
         let count = self.u64(what)?;
         let most = self.left() / least.max(1);
@@ -70,7 +71,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The bytes of a text, length first.
+    /// Reads the bytes of a string after its length.
     pub(super) fn text(&mut self, what: &str) -> Result<&'a [u8]> {
         let n = self.u64("text length")?;
         self.take(n, what)
@@ -81,7 +82,7 @@ impl<'a> Cursor<'a> {
         Kind::from_gguf(number).ok_or_else(|| self.error(what, number, "0 to 12"))
     }
 
-    /// A value of a kind, after that kind was read.
+    /// Reads a value of a kind that was already read.
     pub(super) fn value(&mut self, kind: Kind) -> Result<Value> {
         let what = kind.name();
         Ok(match kind {
@@ -112,7 +113,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An array: element kind, count, elements. Each element is checked, none is copied.
+    /// Reads an array: element kind, count, elements. Each element is checked; none is copied.
     pub(super) fn array(&mut self, depth: usize) -> Result<Array> {
         if depth > MAX_ARRAY_DEPTH {
             return Err(self.error(
@@ -149,13 +150,13 @@ impl<'a> Cursor<'a> {
         Ok(Array::checked(kind, len, self.window.slice(start..self.position)?))
     }
 
-    /// What is wrong with the thing at this position.
+    /// Builds an error for the item at this position.
     pub(super) fn error(&self, what: &str, found: impl ToString, expected: impl Into<String>) -> Error {
         Error::model(format!("{what} at byte {}", self.position), found, expected)
     }
 }
 
-/// Says in which part of the file an error happened.
+/// Prefixes an error with the part of the file in which it happened.
 pub(super) fn within(error: Error, place: impl FnOnce() -> String) -> Error {
     match error {
         Error::InvalidModel { path, what, found, expected } => {
@@ -165,7 +166,7 @@ pub(super) fn within(error: Error, place: impl FnOnce() -> String) -> Error {
     }
 }
 
-/// The error of bytes that the caller gave, not a file.
+/// Converts an error in a file to an error in an argument, for bytes given by the caller.
 pub(super) fn as_argument(error: Error) -> Error {
     match error {
         Error::InvalidModel { what, found, expected, .. } => Error::InvalidArgument { what, found, expected },

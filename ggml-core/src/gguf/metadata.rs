@@ -1,4 +1,4 @@
-//! The key-value pairs of a file and typed access to them.
+//! Key-value pairs of a file, and typed access to them.
 
 use super::array::Array;
 use super::value::Value;
@@ -8,55 +8,55 @@ use std::path::{Path, PathBuf};
 
 /// Key-value pairs in the order of the file.
 ///
-/// The typed getters return an [`Error::InvalidModel`] that names the key, what was expected and what was found. The
-/// `opt_` getters return `None` for a missing key and the same error for a wrong value. Integers are accepted in any
-/// integer kind if the value fits, floating-point numbers in both kinds.
+/// The typed getters return an [`Error::InvalidModel`] with the key, the expected kind and the value found.
+/// The `opt_` getters return `None` for a missing key and the same error for a wrong value. Integers are
+/// accepted from any integer kind if the value fits, floating-point values from both floating-point kinds.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     entries: Vec<(String, Value)>,
     positions: HashMap<String, usize>,
-    /// The file, for errors.
+    /// The file, for error messages.
     path: Option<PathBuf>,
 }
 
-/// What a getter can return: how a value becomes one, and its name in errors.
+/// Type that a getter can return: the conversion from a value and the name in errors.
 trait FromValue<'a>: Sized {
     const EXPECTED: &'static str;
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 
 impl Metadata {
-    /// No pairs.
+    /// Returns metadata without pairs.
     pub fn new() -> Metadata {
         Metadata::default()
     }
 
-    /// The number of pairs.
+    /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no pairs.
+    /// True if there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The pairs in the order of the file.
+    /// Iterates over the pairs in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Whether there is a value of that key.
+    /// True if the key has a value.
     pub fn contains(&self, key: &str) -> bool {
         self.positions.contains_key(key)
     }
 
-    /// The value of a key, of whatever kind.
+    /// Returns the value of a key, of any kind.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.positions.get(key).and_then(|p| self.entries.get(*p)).map(|(_, value)| value)
     }
 
-    /// Sets a value; a value of the same key is replaced where it stands and returned.
+    /// Sets a value. An existing value of the key is replaced at its position and returned.
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
         let (key, value) = (key.into(), value.into());
         if let Some((_, old)) = self.positions.get(&key).and_then(|p| self.entries.get_mut(*p)) {
@@ -67,39 +67,39 @@ impl Metadata {
         None
     }
 
-    /// A text.
+    /// Returns a string.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the key is missing or its value is no UTF-8 text.
+    /// [`Error::InvalidModel`] if the key is missing or its value is no UTF-8 string.
     pub fn str(&self, key: &str) -> Result<&str> {
         self.required(key)
     }
 
-    /// A text, or `None` if the key is missing.
+    /// Returns a string, or `None` if the key is missing.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the value is no UTF-8 text.
+    /// [`Error::InvalidModel`] if the value is no UTF-8 string.
     pub fn opt_str(&self, key: &str) -> Result<Option<&str>> {
         self.optional(key)
     }
 
-    /// The bytes of a text, UTF-8 or not.
+    /// Returns the bytes of a string, UTF-8 or not.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the key is missing or its value is no text.
+    /// [`Error::InvalidModel`] if the key is missing or its value is no string.
     pub fn bytes(&self, key: &str) -> Result<&[u8]> {
         self.required(key)
     }
 
-    /// The bytes of a text, UTF-8 or not, or `None` if the key is missing.
+    /// Returns the bytes of a string, UTF-8 or not, or `None` if the key is missing.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the value is no text.
+    /// [`Error::InvalidModel`] if the value is no string.
     pub fn opt_bytes(&self, key: &str) -> Result<Option<&[u8]>> {
         self.optional(key)
     }
 
-    /// An array of any element kind.
+    /// Returns an array of any element kind.
     ///
     /// # Errors
     /// [`Error::InvalidModel`] if the key is missing or its value is no array.
@@ -107,7 +107,7 @@ impl Metadata {
         self.required(key)
     }
 
-    /// An array of any element kind, or `None` if the key is missing.
+    /// Returns an array of any element kind, or `None` if the key is missing.
     ///
     /// # Errors
     /// [`Error::InvalidModel`] if the value is no array.
@@ -115,10 +115,11 @@ impl Metadata {
         self.optional(key)
     }
 
-    /// The texts of an array.
+    /// Returns the strings of an array.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the key is missing, its value is no array of texts or one of them is not UTF-8.
+    /// [`Error::InvalidModel`] if the key is missing, its value is no array of strings or an element is not
+    /// UTF-8.
     pub fn array_str(&self, key: &str) -> Result<Vec<&str>> {
         let texts = self.array_bytes(key)?.into_iter().enumerate();
         texts
@@ -126,28 +127,28 @@ impl Metadata {
             .collect()
     }
 
-    /// The texts of an array, or `None` if the key is missing.
+    /// Returns the strings of an array, or `None` if the key is missing.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the value is no array of texts or one of them is not UTF-8.
+    /// [`Error::InvalidModel`] if the value is no array of strings or an element is not UTF-8.
     pub fn opt_array_str(&self, key: &str) -> Result<Option<Vec<&str>>> {
         self.if_present(key, |m| m.array_str(key))
     }
 
-    /// The texts of an array as bytes, UTF-8 or not.
+    /// Returns the bytes of the strings of an array, UTF-8 or not.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the key is missing or its value is no array of texts.
+    /// [`Error::InvalidModel`] if the key is missing or its value is no array of strings.
     pub fn array_bytes(&self, key: &str) -> Result<Vec<&[u8]>> {
         let array = self.array(key)?;
         let wrong = || self.key_error(key, array.describe(), "array of str");
         array.as_texts().map(Iterator::collect).ok_or_else(wrong)
     }
 
-    /// The texts of an array as bytes, UTF-8 or not, or `None` if the key is missing.
+    /// Returns the bytes of the strings of an array, UTF-8 or not, or `None` if the key is missing.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if the value is no array of texts.
+    /// [`Error::InvalidModel`] if the value is no array of strings.
     pub fn opt_array_bytes(&self, key: &str) -> Result<Option<Vec<&[u8]>>> {
         self.if_present(key, |m| m.array_bytes(key))
     }
@@ -169,7 +170,7 @@ impl Metadata {
         self.optional(key)?.ok_or_else(|| self.key_error(key, "missing", T::EXPECTED))
     }
 
-    /// The elements of an array of numbers or truth values.
+    /// Returns the elements of an array of integers, floats or booleans.
     fn elements<T: for<'a> FromValue<'a>>(&self, key: &str) -> Result<Vec<T>> {
         let wrong = |i, v: &Value| self.element_error(key, i, v.describe(), T::EXPECTED);
         let values = self.array(key)?.values().enumerate();
@@ -193,7 +194,7 @@ impl Metadata {
     }
 }
 
-/// The same pairs in the same order; where they came from does not matter.
+/// True if both have the same pairs in the same order; the file does not matter.
 impl PartialEq for Metadata {
     fn eq(&self, other: &Metadata) -> bool {
         self.entries == other.entries
@@ -207,7 +208,8 @@ macro_rules! getters {
                 #[doc = concat!("A value as `", stringify!($t), "`.")]
                 ///
                 /// # Errors
-                /// [`Error::InvalidModel`] if the key is missing, or its value is of another kind or does not fit.
+                /// [`Error::InvalidModel`] if the key is missing, or its value is of another kind or does not
+                /// fit.
                 pub fn $one(&self, key: &str) -> Result<$t> {
                     self.required(key)
                 }
@@ -223,8 +225,8 @@ macro_rules! getters {
                 #[doc = concat!("The elements of an array as `", stringify!($t), "`.")]
                 ///
                 /// # Errors
-                /// [`Error::InvalidModel`] if the key is missing, its value is no array, or an element is of another
-                /// kind or does not fit.
+                /// [`Error::InvalidModel`] if the key is missing, its value is no array, or an element is of
+                /// another kind or does not fit.
                 pub fn $array(&self, key: &str) -> Result<Vec<$t>> {
                     self.elements(key)
                 }
@@ -232,7 +234,8 @@ macro_rules! getters {
                 #[doc = concat!("The elements of an array as `", stringify!($t), "`, or `None` if the key is missing.")]
                 ///
                 /// # Errors
-                /// [`Error::InvalidModel`] if the value is no array, or an element is of another kind or does not fit.
+                /// [`Error::InvalidModel`] if the value is no array, or an element is of another kind or does
+                /// not fit.
                 pub fn $opt_array(&self, key: &str) -> Result<Option<Vec<$t>>> {
                     self.if_present(key, |m| m.elements(key))
                 }

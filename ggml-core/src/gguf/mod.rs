@@ -1,17 +1,18 @@
 //! GGUF files: reading without a copy, splitting, writing.
 //!
 //! [`GgufFile::open`] maps a model of one or several files and checks all of it: magic, version (2 and 3,
-//! little-endian), every length, count, kind and type, and that each tensor's data is aligned, within its file and
-//! apart from all others. A file that breaks a rule gives [`Error::InvalidModel`] with the file, the place and the
-//! numbers; whatever its bytes are, reading does not panic, read out of bounds, or allocate more than a small multiple
-//! of the file's size. Texts and arrays stay in the map and are decoded when they are asked for.
+//! little-endian), every length, count, kind and type. It also checks that each tensor's data is aligned,
+//! within its file and does not overlap another tensor. A file that breaks a rule gives
+//! [`Error::InvalidModel`] with the file, the location and the values. For any input bytes, reading does not
+//! panic, read out of bounds, or allocate more than a small multiple of the file's size. Strings and arrays
+//! stay in the map and are decoded on access.
 //!
-//! [`GgufWriter`] writes version 3; what it writes reads back equal.
+//! [`GgufWriter`] writes version 3; reading its output gives back equal metadata and tensors.
 //!
-//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Where this reader is stricter than others: an
-//! extent of 0, a tensor of 0 dimensions, an alignment below 8 and overlapping tensors are errors. Where it is wider:
-//! tensors need not follow one another without a gap, nested arrays are read (8 levels deep), and names of tensors may
-//! have up to 1024 bytes.
+//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. This reader is stricter than others
+//! in some points: an extent of 0, a tensor of 0 dimensions, an alignment below 8 and overlapping tensors are
+//! errors. It is more permissive in others: there may be gaps between tensors, nested arrays are read (8
+//! levels deep), and tensor names may have up to 1024 bytes.
 //!
 //! ```
 //! use ggml_core::dtype::DType;
@@ -60,14 +61,14 @@ pub struct GgufFile {
 }
 
 impl GgufFile {
-    /// Maps a model and checks it. Of a split model any part may be named; all of them are opened.
+    /// Maps a model and checks it. `path` may be any part of a split model; all parts are opened.
     ///
-    /// The files must not be truncated or written in place while the model or a handle on its bytes lives (see
-    /// [`MappedBytes::map`]).
+    /// The files must not be truncated or written in place during the lifetime of the model or of a handle on
+    /// its bytes (see [`MappedBytes::map`]).
     ///
     /// # Errors
-    /// [`Error::Io`] if a file cannot be opened or mapped; [`Error::InvalidModel`] if a file breaks the format or a
-    /// part of a split model is missing or does not belong to it. Both name the file.
+    /// [`Error::Io`] if a file cannot be opened or mapped; [`Error::InvalidModel`] if a file breaks the
+    /// format or a part of a split model is missing or does not belong to it. Both name the file.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile> {
         let path = path.as_ref();
         let contents = reader::read(MappedBytes::map(path)?, Some(path), 0)?;
@@ -76,7 +77,7 @@ impl GgufFile {
         GgufFile::assemble(contents).map_err(|e| e.with_path(path))
     }
 
-    /// Reads a model of one file from memory. Bytes in a `Vec` are copied once (to an aligned address), an `Arc<[u8]>`
+    /// Reads a model of one file from memory. A `Vec` is copied once (to an aligned address); an `Arc<[u8]>`
     /// and [`MappedBytes`] are shared.
     ///
     /// # Errors
@@ -89,25 +90,25 @@ impl GgufFile {
         }
     }
 
-    /// The metadata; of a split model that of its first part.
+    /// Returns the metadata; for a split model, that of its first part.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// All tensors, part by part in the order of the files.
+    /// Returns all tensors, part by part in the order of the files.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
-    /// The tensor of a name, if there is one.
+    /// Returns the tensor with a name, if there is one.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.positions.get(name).and_then(|p| self.tensors.get(*p))
     }
 
-    /// The tensor of a name that the model must have.
+    /// Returns a tensor that the model must have.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] if there is none.
+    /// [`Error::InvalidModel`] if the tensor is missing.
     pub fn require(&self, name: &str) -> Result<&TensorInfo> {
         self.tensor(name).ok_or_else(|| {
             let error = Error::model(format!("tensor {name:?}"), "missing", "");
@@ -118,31 +119,32 @@ impl GgufFile {
         })
     }
 
-    /// The data of a tensor, in the type's block layout.
+    /// Returns the data of a tensor, in the type's block layout.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the tensor is not one of this model.
+    /// [`Error::InvalidArgument`] if the tensor does not belong to this model.
     pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8]> {
         let part = self.parts.get(tensor.part).map(Part::bytes);
         let range = tensor.offset..tensor.offset.saturating_add(tensor.bytes);
         part.and_then(|p| p.get(range)).ok_or_else(|| foreign(tensor))
     }
 
-    /// A handle on the data of a tensor: it keeps the map alive and copies nothing.
+    /// Returns a handle on the data of a tensor. It shares the map, without a copy, and keeps it alive.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the tensor is not one of this model.
+    /// [`Error::InvalidArgument`] if the tensor does not belong to this model.
     pub fn share(&self, tensor: &TensorInfo) -> Result<MappedBytes> {
         let range = tensor.offset..tensor.offset.saturating_add(tensor.bytes);
         self.part_bytes(tensor.part)?.slice(range).map_err(|_| foreign(tensor))
     }
 
-    /// The files of the model, at least one.
+    /// Returns the files of the model, at least one.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// A handle on all bytes of a part, counted from 0: [`TensorInfo::offset`] counts from its start.
+    /// Returns a handle on all bytes of a part, counted from 0. [`TensorInfo::offset`] is relative to its
+    /// start.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such part.
@@ -151,7 +153,7 @@ impl GgufFile {
         self.parts.get(part).map(|p| p.bytes().clone()).ok_or_else(missing)
     }
 
-    /// Puts the parts together; the first one's metadata is the model's.
+    /// Combines the parts; the first one's metadata is the model's.
     fn assemble(contents: Vec<Contents>) -> Result<GgufFile> {
         let mut file = GgufFile {
             parts: Vec::new(),
@@ -183,7 +185,7 @@ fn foreign(tensor: &TensorInfo) -> Error {
     Error::argument("tensor", format!("{:?}", tensor.name), "one of this model")
 }
 
-/// Opens all parts of a split model of which one is open.
+/// Opens the remaining parts of a split model of which one part is open.
 fn open_parts(path: &Path, opened: Contents, count: usize) -> Result<Vec<Contents>> {
     let Some(name) = SplitName::parse(path).filter(|n| n.count == count) else {
         let expected = format!("\"-00001-of-{count:05}.gguf\", or another part's number, at its end");

@@ -1,7 +1,7 @@
 //! Header, metadata and tensor list of one file.
 //!
-//! Nothing in the file is believed: a count is compared with the bytes that are left before anything is made of it, an
-//! offset with the file before it is kept.
+//! The file is untrusted: counts are checked against the bytes left before anything is allocated, and offsets
+//! against the file size before they are stored.
 
 use super::cursor::{Cursor, within};
 use super::metadata::Metadata;
@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 pub(super) const DEFAULT_ALIGNMENT: u32 = 32;
-/// The longest key by the specification.
+/// Longest key in bytes, by the specification.
 pub(super) const MAX_KEY: usize = 65_535;
-/// More pairs or tensors than any model has; they bound the memory that a hostile file can ask for.
+/// Limits above the counts of any real model; they bound the memory that a malicious file can make the reader
+/// allocate.
 const MAX_PAIRS: usize = 1 << 16;
 const MAX_TENSORS: usize = 1 << 20;
 
@@ -31,41 +32,41 @@ pub struct Part {
 }
 
 impl Part {
-    /// The file; `None` for a model in memory.
+    /// Returns the file; `None` for a model in memory.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The whole file. A handle: cloning it copies nothing.
+    /// Returns the whole file as a handle; cloning it copies nothing.
     pub fn bytes(&self) -> &MappedBytes {
         &self.bytes
     }
 
-    /// Version of the format, 2 or 3.
+    /// Returns the version of the format, 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Alignment of tensor data in bytes, a power of two and at least 8.
+    /// Returns the alignment of tensor data in bytes, a power of two and at least 8.
     pub fn alignment(&self) -> usize {
         self.alignment
     }
 
-    /// Where tensor data begins, in bytes from the start of the file. Behind the end in a file without tensors that
-    /// was not padded.
+    /// Returns the offset of the tensor data in bytes from the start of the file. It is beyond the end of a
+    /// file that has no tensors and no padding.
     pub fn data_start(&self) -> usize {
         self.data_start
     }
 }
 
-/// What one file holds.
+/// Contents of one file.
 pub(super) struct Contents {
     pub(super) part: Part,
     pub(super) metadata: Metadata,
     pub(super) tensors: Vec<TensorInfo>,
 }
 
-/// A tensor's entry before the start of the data is known.
+/// Tensor entry before the start of the data is known.
 struct Entry {
     name: String,
     dtype: DType,
@@ -73,7 +74,7 @@ struct Entry {
     offset: u64,
 }
 
-/// Reads and checks one file; `part` is its number in the model. Errors name the file.
+/// Reads and checks one file; `part` is its index in the model. Errors name the file.
 pub(super) fn read(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Contents> {
     parse(bytes, path, part).map_err(|e| match path {
         Some(path) => e.with_path(path),
@@ -84,7 +85,8 @@ pub(super) fn read(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Resu
 fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Contents> {
     let mut cursor = Cursor::new(&bytes);
     let version = version(&mut cursor)?;
-    // A tensor's entry takes at least an empty name, one extent, type and offset; a pair an empty key, kind and a byte.
+    // A tensor entry has at least an empty name, one extent, type and offset; a pair at least an empty key,
+    // kind and a byte.
     let n_tensors = limited(cursor.count(32, "tensor count")?, MAX_TENSORS, "tensor count")?;
     let n_pairs = limited(cursor.count(13, "metadata count")?, MAX_PAIRS, "metadata count")?;
     let mut metadata = Metadata::new();
@@ -146,7 +148,7 @@ fn pair(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<()> {
     }
 }
 
-/// `general.alignment`, or the default where the file does not say.
+/// Returns `general.alignment`, or the default if the key is missing.
 pub(super) fn alignment(metadata: &Metadata) -> Result<usize> {
     let given = metadata.opt_u32(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
     let alignment = usize::try_from(given).ok().filter(|a| a.is_power_of_two() && *a >= 8);
@@ -181,7 +183,7 @@ fn shape_and_offset(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
     Ok(Entry { name: name.into(), dtype, extents, offset: cursor.u64("offset")? })
 }
 
-/// Finds a tensor's data in the file.
+/// Computes and checks the range of a tensor's data in the file.
 fn locate(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
     let Entry { name, dtype, extents, offset } = entry;
     let Extents { ne, n_dims, bytes } = extents;

@@ -1,7 +1,7 @@
 //! Models in several files, named `NAME-00001-of-00003.gguf`.
 //!
-//! Each part is a GGUF file with the keys `split.no` (from 0), `split.count` and `split.tensors.count` (of all parts).
-//! The first part holds the metadata of the model.
+//! Each part is a GGUF file with the keys `split.no` (part number from 0), `split.count` (number of parts)
+//! and `split.tensors.count` (tensors in all parts). The first part holds the metadata of the model.
 
 use super::metadata::Metadata;
 use crate::error::{Error, Result};
@@ -11,12 +11,12 @@ pub(super) const NO_KEY: &str = "split.no";
 pub(super) const COUNT_KEY: &str = "split.count";
 pub(super) const TENSORS_KEY: &str = "split.tensors.count";
 
-/// The number of parts that a file says its model has; 1 for a model in one file.
+/// Returns the number of parts of the model according to its metadata; 1 for a model in one file.
 pub(super) fn count(metadata: &Metadata) -> Result<usize> {
     Ok(metadata.opt_u16(COUNT_KEY)?.unwrap_or(1).max(1).into())
 }
 
-/// Checks what a part says about itself.
+/// Checks the part number and part count in a part's metadata.
 pub(super) fn check_part(metadata: &Metadata, number: usize, of: usize) -> Result<()> {
     let (found_number, found_of) = (usize::from(metadata.u16(NO_KEY)?), count(metadata)?);
     if (found_number, found_of) != (number, of) {
@@ -26,7 +26,7 @@ pub(super) fn check_part(metadata: &Metadata, number: usize, of: usize) -> Resul
     Ok(())
 }
 
-/// Checks the number of tensors in all parts against what the first part says.
+/// Checks the number of tensors in all parts against the first part's metadata.
 pub(super) fn check_tensors(metadata: &Metadata, found: usize) -> Result<()> {
     match metadata.opt_usize(TENSORS_KEY)? {
         Some(expected) if expected != found => {
@@ -36,18 +36,18 @@ pub(super) fn check_tensors(metadata: &Metadata, found: usize) -> Result<()> {
     }
 }
 
-/// The name of a part, taken apart.
+/// Parsed file name of a part.
 #[derive(Debug, PartialEq)]
 pub(super) struct SplitName {
     folder: PathBuf,
     stem: String,
-    /// From 0.
+    /// Part number, from 0.
     pub(super) number: usize,
     pub(super) count: usize,
 }
 
 impl SplitName {
-    /// Takes `NAME-00001-of-00003.gguf` apart; `None` for every other name.
+    /// Parses `NAME-00001-of-00003.gguf`; `None` for every other name.
     pub(super) fn parse(path: &Path) -> Option<SplitName> {
         let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (rest, count) = name.rsplit_once("-of-")?;
@@ -62,7 +62,7 @@ impl SplitName {
         valid.then(|| SplitName { folder, stem: stem.into(), number: number - 1, count })
     }
 
-    /// The file of a part, counted from 0.
+    /// Returns the file of a part, counted from 0.
     pub(super) fn path(&self, number: usize) -> PathBuf {
         self.folder.join(format!("{}-{:05}-of-{:05}.gguf", self.stem, number + 1, self.count))
     }

@@ -1,14 +1,14 @@
-//! What a file says about a tensor, and the rules that it must keep.
+//! Tensor entries of a file, and the rules for their shapes.
 
 use crate::dtype::DType;
 
-/// The most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 pub const MAX_DIMS: usize = 4;
 
-/// The longest tensor name in bytes. (llama.cpp stops at 63.)
+/// Maximum length of a tensor name in bytes. (llama.cpp allows 63.)
 pub const MAX_NAME: usize = 1024;
 
-/// A tensor of a file: type, shape and place. All of it was checked against the file.
+/// A tensor of a file: type, shape and data range. All values were checked against the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
@@ -16,9 +16,10 @@ pub struct TensorInfo {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Extents in elements, `ne[0]` contiguous; 1 from `n_dims` on. None is 0, and `ne[0]` is whole blocks.
+    /// Extents in elements, `ne[0]` contiguous; 1 from `n_dims` on. No extent is 0, and `ne[0]` is a multiple
+    /// of the type's block.
     pub ne: [usize; MAX_DIMS],
-    /// Dimensions as the file counts them, 1 to 4.
+    /// Number of dimensions in the file, 1 to 4.
     pub n_dims: usize,
     /// Index of the part that holds the data; 0 in a model of one file.
     pub part: usize,
@@ -29,19 +30,19 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// The extents that the file gives: the first `n_dims` of `ne`.
+    /// Returns the extents in the file: the first `n_dims` of `ne`.
     pub fn shape(&self) -> &[usize] {
         self.ne.get(..self.n_dims).unwrap_or(&self.ne)
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
-        // No overflow in what the reader made: the product was checked there.
+        // Cannot overflow for tensors of the reader, which checked the product.
         self.ne.iter().fold(1, |n, e| n.saturating_mul(*e))
     }
 }
 
-/// A shape that keeps the rules of its type.
+/// Shape that conforms to the rules of its type.
 pub(super) struct Extents {
     pub(super) ne: [usize; MAX_DIMS],
     pub(super) n_dims: usize,
@@ -49,8 +50,8 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Checks a shape: 1 to 4 extents, none of them 0, whole blocks, products that fit. The error says what was found
-    /// and what would be right.
+    /// Checks a shape: 1 to 4 extents, none of them 0, `ne[0]` a multiple of the block, and products that fit
+    /// into `i64`. The error holds the shape found and the rule.
     pub(super) fn check(dtype: DType, shape: &[u64]) -> Result<Extents, (String, String)> {
         let wrong = |expected: String| (format!("{dtype} {shape:?}"), expected);
         if shape.is_empty() || shape.len() > MAX_DIMS {
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(wrong(DType::F32, &[1; 5]), ("F32 [1, 1, 1, 1, 1]".into(), "1 to 4 dimensions".into()));
         assert_eq!(wrong(DType::F32, &[4, 0]), ("F32 [4, 0]".into(), "no extent of 0".into()));
         assert_eq!(wrong(DType::Q4_K, &[128]), ("Q4_K [128]".into(), "rows of whole blocks of 256".into()));
-        // The elements of the last one overflow where the bytes do not.
+        // In the last case the number of elements overflows, but the number of bytes does not.
         let large: [(DType, &[u64]); 4] = [
             (DType::F32, &[u64::MAX]),
             (DType::I8, &[1 << 32, 1 << 32]),

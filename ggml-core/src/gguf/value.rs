@@ -1,10 +1,10 @@
-//! Metadata values: their kinds, numbers, texts and arrays.
+//! Metadata values: kinds, scalars, strings and arrays.
 
 use super::array::Array;
 use crate::mapped::MappedBytes;
 use std::sync::Arc;
 
-/// The kind of a metadata value. The discriminants are the numbers of GGUF files.
+/// Kind of a metadata value. The discriminants are the GGUF type numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Kind {
@@ -24,7 +24,7 @@ pub enum Kind {
     F32 = 6,
     /// One byte, 0 or 1.
     Bool = 7,
-    /// Bytes with a 64-bit length; UTF-8 by the specification, not always in practice.
+    /// Bytes with a 64-bit length; UTF-8 by the specification, but not always in practice.
     Str = 8,
     /// Elements of one kind with a 64-bit count.
     Array = 9,
@@ -37,7 +37,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, sorted by GGUF type number.
     pub const ALL: [Kind; 13] = [
         Kind::U8,
         Kind::I8,
@@ -54,12 +54,12 @@ impl Kind {
         Kind::F64,
     ];
 
-    /// The kind with a number found in a file, if there is one.
+    /// Returns the kind with a GGUF type number, if there is one.
     pub fn from_gguf(number: u32) -> Option<Kind> {
         Kind::ALL.into_iter().find(|k| *k as u32 == number)
     }
 
-    /// Name as GGUF tools print it ("u32", "str", "arr").
+    /// Returns the name as GGUF tools print it ("u32", "str", "arr").
     pub fn name(self) -> &'static str {
         match self {
             Kind::U8 => "u8",
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of one encoded value; `None` where they depend on the value (texts, arrays).
+    /// Returns the bytes of one encoded value; `None` if they depend on the value (strings, arrays).
     pub fn size(self) -> Option<usize> {
         match self {
             Kind::U8 | Kind::I8 | Kind::Bool => Some(1),
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// The least number of bytes that a value takes in a file: what bounds a count before its values are read.
+    /// Returns the minimum encoded size of a value in bytes. It bounds a count before the values are read.
     pub(super) fn least_size(self) -> usize {
         match self {
             Kind::Str => 8,
@@ -122,9 +122,9 @@ pub enum Value {
     I32(i32),
     /// IEEE binary32.
     F32(f32),
-    /// True or false.
+    /// Boolean.
     Bool(bool),
-    /// The bytes of a text, as they are in the file: not known to be UTF-8.
+    /// Bytes of a string, as in the file; may be invalid UTF-8.
     Str(MappedBytes),
     /// Elements of one kind.
     Array(Array),
@@ -137,7 +137,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The kind of this value.
+    /// Returns the kind of this value.
     pub fn kind(&self) -> Kind {
         match self {
             Value::U8(_) => Kind::U8,
@@ -156,7 +156,7 @@ impl Value {
         }
     }
 
-    /// The number, if the value is of an integer kind.
+    /// Returns the integer, if the value is of an integer kind.
     pub fn as_integer(&self) -> Option<i128> {
         match *self {
             Value::U8(v) => Some(v.into()),
@@ -171,7 +171,7 @@ impl Value {
         }
     }
 
-    /// The number, if the value is of a floating-point kind.
+    /// Returns the float, if the value is of a floating-point kind.
     pub fn as_float(&self) -> Option<f64> {
         match *self {
             Value::F32(v) => Some(v.into()),
@@ -180,7 +180,7 @@ impl Value {
         }
     }
 
-    /// The truth value, if this is one.
+    /// Returns the boolean, if the value is one.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             Value::Bool(v) => Some(v),
@@ -188,7 +188,7 @@ impl Value {
         }
     }
 
-    /// The bytes of a text, UTF-8 or not.
+    /// Returns the bytes of a string, UTF-8 or not.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Str(bytes) => Some(bytes),
@@ -196,12 +196,12 @@ impl Value {
         }
     }
 
-    /// The text, if this is one and is UTF-8.
+    /// Returns the string, if the value is one and is UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         self.as_bytes().and_then(|b| std::str::from_utf8(b).ok())
     }
 
-    /// The array, if this is one.
+    /// Returns the array, if the value is one.
     pub fn as_array(&self) -> Option<&Array> {
         match self {
             Value::Array(array) => Some(array),
@@ -209,7 +209,7 @@ impl Value {
         }
     }
 
-    /// Appends the value as it stands in a file, after its kind.
+    /// Appends the encoded value, without its kind.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Value::U8(v) => out.extend(v.to_le_bytes()),
@@ -228,7 +228,7 @@ impl Value {
         }
     }
 
-    /// Kind and value for an error message; long texts are cut, arrays are counted.
+    /// Returns kind and value for an error message; of long strings and arrays only the length.
     pub(super) fn describe(&self) -> String {
         match self {
             Value::Str(bytes) if std::str::from_utf8(bytes).is_err() => {
@@ -241,13 +241,13 @@ impl Value {
     }
 }
 
-/// Appends a text as it stands in a file.
+/// Appends an encoded string.
 pub(super) fn encode_text(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend((bytes.len() as u64).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
-/// Numbers as numbers, texts quoted and escaped, arrays as kind and count ("[str; 32000]").
+/// Formats scalars as such, strings quoted and escaped, arrays as kind and count ("[str; 32000]").
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -292,7 +292,7 @@ impl From<String> for Value {
     }
 }
 
-/// A text of any bytes.
+/// A string of any bytes.
 impl From<&[u8]> for Value {
     fn from(bytes: &[u8]) -> Value {
         Value::Str(MappedBytes::from(Arc::<[u8]>::from(bytes)))

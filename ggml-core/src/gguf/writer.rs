@@ -1,4 +1,4 @@
-//! Writing GGUF files, version 3, little-endian.
+//! Writer of GGUF files, version 3, little-endian.
 
 use super::cursor::as_argument;
 use super::metadata::Metadata;
@@ -15,13 +15,15 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeros between tensors are written in pieces of this size.
+/// Block of zeros for the padding between tensors.
 const PAD: [u8; 4096] = [0; 4096];
 
-/// Builds a GGUF file: metadata and tensors first, the bytes of streamed tensors only while the file is written.
+/// Builder of a GGUF file. Metadata and tensors are added first; the bytes of streamed tensors are produced
+/// while the file is written.
 ///
-/// Data follow in the order in which tensors were added, each at the next multiple of `general.alignment` (32 unless
-/// set), so files are read by every GGUF program that knows the types and accepts the names (llama.cpp: 63 bytes).
+/// Tensor data are written in the order in which tensors were added, each at the next multiple of
+/// `general.alignment` (32 unless set). Every GGUF program that supports the types and the name lengths
+/// (llama.cpp: 63 bytes) can read the file.
 #[derive(Default)]
 pub struct GgufWriter<'a> {
     metadata: Metadata,
@@ -37,27 +39,28 @@ struct Tensor<'a> {
     data: TensorData<'a>,
 }
 
-/// Produces the data of a tensor piece by piece.
+/// Function that produces the data of a tensor in chunks.
 type Source<'a> = Box<dyn FnOnce(&mut TensorSink<'_>) -> Result<()> + 'a>;
 
-/// Where the bytes of a tensor come from.
+/// Source of a tensor's bytes.
 #[non_exhaustive]
 pub enum TensorData<'a> {
     /// All bytes, borrowed or owned.
     Bytes(Cow<'a, [u8]>),
     /// A window on a mapped file or on shared memory.
     Shared(MappedBytes),
-    /// A function that is called when the tensor's turn comes; it puts exactly the tensor's bytes into the sink.
+    /// Function that is called when the tensor is written. It must put exactly the tensor's bytes into the
+    /// sink.
     Stream(Source<'a>),
 }
 
 impl<'a> TensorData<'a> {
-    /// Data that a function produces piece by piece while the file is written.
+    /// Wraps a function that produces the data in chunks while the file is written.
     pub fn stream(source: impl FnOnce(&mut TensorSink<'_>) -> Result<()> + 'a) -> TensorData<'a> {
         TensorData::Stream(Box::new(source))
     }
 
-    /// The number of bytes, where it is known before writing.
+    /// Returns the number of bytes, if known before writing.
     fn len(&self) -> Option<usize> {
         match self {
             TensorData::Bytes(bytes) => Some(bytes.len()),
@@ -85,7 +88,7 @@ impl From<MappedBytes> for TensorData<'_> {
     }
 }
 
-/// Takes the bytes of one streamed tensor.
+/// Receiver of the bytes of one streamed tensor.
 pub struct TensorSink<'w> {
     out: &'w mut dyn FnMut(&[u8]) -> Result<()>,
     name: &'w str,
@@ -93,7 +96,7 @@ pub struct TensorSink<'w> {
 }
 
 impl TensorSink<'_> {
-    /// Bytes that the tensor still needs.
+    /// Returns the number of bytes still missing.
     pub fn left(&self) -> usize {
         self.left
     }
@@ -101,7 +104,8 @@ impl TensorSink<'_> {
     /// Writes the next bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be written.
+    /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be
+    /// written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let more = || {
             let what = format!("data of tensor {:?}", self.name);
@@ -113,16 +117,16 @@ impl TensorSink<'_> {
 }
 
 impl<'a> GgufWriter<'a> {
-    /// A file without metadata and tensors.
+    /// Creates a file without metadata and tensors.
     pub fn new() -> GgufWriter<'a> {
         GgufWriter::default()
     }
 
-    /// Sets a metadata value; one of the same key is replaced.
+    /// Sets a metadata value; an existing value of the key is replaced.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the key is empty or longer than 65,535 bytes, or `general.alignment` is no power
-    /// of two that is at least 8.
+    /// [`Error::InvalidArgument`] if the key is empty or longer than 65,535 bytes, or `general.alignment` is
+    /// not a power of two of at least 8.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Result<&mut Self> {
         let (key, value) = (key.into(), value.into());
         if key.is_empty() || key.len() > MAX_KEY {
@@ -138,7 +142,7 @@ impl<'a> GgufWriter<'a> {
         Ok(self)
     }
 
-    /// Sets all values of a file that was read, except those that say which part of a split model it is.
+    /// Copies all values of another file's metadata except the keys of a split model (`split.*`).
     ///
     /// # Errors
     /// As [`GgufWriter::set`].
@@ -152,16 +156,16 @@ impl<'a> GgufWriter<'a> {
     /// Sets `general.alignment` in bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it is no power of two that is at least 8.
+    /// [`Error::InvalidArgument`] if it is not a power of two of at least 8.
     pub fn alignment(&mut self, bytes: u32) -> Result<&mut Self> {
         self.set(ALIGNMENT_KEY, bytes)
     }
 
-    /// Adds a tensor: 1 to 4 extents `ne` with `ne[0]` contiguous, data in the block layout of its type.
+    /// Adds a tensor with 1 to 4 extents `ne` (`ne[0]` contiguous) and data in the block layout of its type.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the name is empty, too long or there already, the shape breaks a rule of its type,
-    /// or the data have another size than the shape.
+    /// [`Error::InvalidArgument`] if the name is empty, too long or already used, the shape breaks a rule of
+    /// its type, or the size of the data does not match the shape.
     pub fn tensor(
         &mut self,
         name: impl Into<String>,
@@ -190,12 +194,12 @@ impl<'a> GgufWriter<'a> {
 
     /// Writes the file.
     ///
-    /// Everything goes to a new file in the same folder, which takes the name at the end: if anything fails, a file
-    /// that was there stays as it is, and one that is mapped may be replaced.
+    /// The contents go to a new file in the same folder, which is renamed to `path` at the end. If anything
+    /// fails, an existing file stays unchanged. A file that is mapped may be replaced.
     ///
     /// # Errors
-    /// [`Error::Io`] with the file; [`Error::InvalidArgument`] if a streamed tensor gets too many or too few bytes; what
-    /// the source of a streamed tensor returns.
+    /// [`Error::Io`] with the file; [`Error::InvalidArgument`] if a streamed tensor gets too many or too few
+    /// bytes; errors of the source of a streamed tensor.
     pub fn write_to(self, path: impl AsRef<Path>) -> Result<()> {
         let path = target(path.as_ref())?;
         let (temporary, file) = Temporary::create(&path)?;
@@ -206,10 +210,10 @@ impl<'a> GgufWriter<'a> {
         std::fs::rename(&temporary.path, &path).map_err(|e| Error::io(&path, e))
     }
 
-    /// The file as bytes, for models in memory.
+    /// Returns the file as bytes, for models in memory.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a streamed tensor gets too many or too few bytes; what its source returns.
+    /// [`Error::InvalidArgument`] if a streamed tensor gets too many or too few bytes; errors of its source.
     pub fn to_bytes(self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write(&mut Output { out: &mut bytes, path: Path::new("memory"), position: 0 })?;
@@ -226,13 +230,13 @@ impl<'a> GgufWriter<'a> {
                 TensorData::Shared(bytes) => out.put(&bytes)?,
                 TensorData::Stream(source) => out.stream(&name, bytes, source)?,
             }
-            // After the last one too: some readers take the padded size of each.
+            // Also after the last tensor: some readers expect the padded size of each.
             out.pad(alignment)?;
         }
         Ok(())
     }
 
-    /// Everything before the data.
+    /// Returns all bytes before the data.
     fn header(&self, alignment: u64) -> Result<Vec<u8>> {
         let mut out = Vec::from(MAGIC);
         out.extend(3u32.to_le_bytes());
@@ -259,7 +263,7 @@ impl<'a> GgufWriter<'a> {
     }
 }
 
-/// Where bytes go, and how many went there.
+/// Output stream with the number of bytes written so far.
 struct Output<'w> {
     out: &'w mut dyn Write,
     path: &'w Path,
@@ -296,7 +300,7 @@ impl Output<'_> {
     }
 }
 
-/// The file that a path names: links are followed, and what is no regular file is refused, not replaced.
+/// Resolves links in a path. An existing non-regular file is an error and is not replaced.
 fn target(path: &Path) -> Result<PathBuf> {
     match std::fs::canonicalize(path) {
         Ok(there) if there.is_file() => Ok(there),
@@ -305,13 +309,13 @@ fn target(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// A file that is removed when it is dropped, unless it was renamed.
+/// File that is removed on drop, unless it was renamed.
 struct Temporary {
     path: PathBuf,
 }
 
 impl Temporary {
-    /// A new file in the folder of another one.
+    /// Creates a new file in the folder of `beside`.
     fn create(beside: &Path) -> Result<(Temporary, File)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         if beside.file_name().is_none() {
@@ -322,7 +326,7 @@ impl Temporary {
             let path = beside.with_file_name(format!(".{}-{number}.gguf.tmp", std::process::id()));
             match File::create_new(&path) {
                 Ok(file) => return Ok((Temporary { path }, file)),
-                // Left by a process of the same number that was killed.
+                // Left behind by a killed process with the same process ID.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(Error::io(beside, e)),
             }
@@ -332,7 +336,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the renaming there is nothing to remove; a failure to remove has nobody to hear of it.
+        // After the rename there is nothing to remove; a failure to remove cannot be reported from here.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -11,57 +11,57 @@ use crate::op::{
 use crate::tensor::TensorId;
 
 impl Graph {
-    /// GET_ROWS: rows of `a` by index.
+    /// Adds GET_ROWS: rows of `a` by index.
     pub fn get_rows(&mut self, a: TensorId, ids: TensorId) -> Result<TensorId> {
         self.node(Op::GetRows(GetRows {}), &[a, ids])
     }
 
-    /// SET_ROWS: writes `values` into rows of `dst`; the result is `dst` after that.
+    /// Adds SET_ROWS: writes `values` into rows of `dst`; the result is the modified `dst`.
     pub fn set_rows(&mut self, dst: TensorId, values: TensorId, ids: TensorId) -> Result<TensorId> {
         self.node(Op::SetRows(SetRows {}), &[dst, values, ids])
     }
 
-    /// MUL_MAT: matrix product of `a` (weights) and `b` (activations).
+    /// Adds MUL_MAT: matrix product of `a` (weights) and `b` (activations).
     pub fn mul_mat(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
         self.node(Op::MulMat(MulMat {}), &[a, b])
     }
 
-    /// MUL_MAT_ID: product of `b` and the matrices of `a` that `ids` names for each token.
+    /// Adds MUL_MAT_ID: product of `b` and the matrices of `a` that `ids` selects for each token.
     pub fn mul_mat_id(&mut self, a: TensorId, b: TensorId, ids: TensorId) -> Result<TensorId> {
         self.node(Op::MulMatId(MulMatId {}), &[a, b, ids])
     }
 
-    /// TOP_K: indices of the `k` largest elements of each row.
+    /// Adds TOP_K: indices of the `k` largest elements of each row.
     pub fn top_k(&mut self, x: TensorId, k: usize) -> Result<TensorId> {
         self.node(Op::TopK(TopK { k, flat: false }), &[x])
     }
 
-    /// [`TopK`] of a matrix's rows with indices into the matrix.
+    /// Adds [`TopK`] of a matrix's rows, with indices into the whole matrix.
     pub fn top_k_flat(&mut self, x: TensorId, k: usize) -> Result<TensorId> {
         self.node(Op::TopK(TopK { k, flat: true }), &[x])
     }
 
-    /// ADD or MUL.
+    /// Adds ADD or MUL.
     pub fn binary(&mut self, op: Binary, a: TensorId, b: TensorId) -> Result<TensorId> {
         self.node(Op::Binary(op), &[a, b])
     }
 
-    /// ADD, `b` repeated to the extents of `a`.
+    /// Adds ADD; `b` is repeated to the extents of `a`.
     pub fn add(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
         self.binary(Binary::Add, a, b)
     }
 
-    /// MUL, `b` repeated to the extents of `a`.
+    /// Adds MUL; `b` is repeated to the extents of `a`.
     pub fn mul(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
         self.binary(Binary::Mul, a, b)
     }
 
-    /// RMS_NORM of each row.
+    /// Adds RMS_NORM of each row.
     pub fn rms_norm(&mut self, x: TensorId, eps: f32) -> Result<TensorId> {
         self.node(Op::RmsNorm(RmsNorm { eps }), &[x])
     }
 
-    /// ROPE.
+    /// Adds ROPE.
     pub fn rope(
         &mut self,
         op: Rope,
@@ -73,39 +73,39 @@ impl Graph {
         self.node(Op::Rope(op), &src)
     }
 
-    /// SOFT_MAX of each row.
+    /// Adds SOFT_MAX of each row.
     pub fn soft_max(&mut self, op: SoftMax, x: TensorId, mask: Option<TensorId>) -> Result<TensorId> {
         let src: Vec<TensorId> = [x].into_iter().chain(mask).collect();
         self.node(Op::SoftMax(op), &src)
     }
 
-    /// An activation function.
+    /// Adds an activation function.
     pub fn unary(&mut self, activation: Activation, x: TensorId) -> Result<TensorId> {
         self.node(Op::Unary(Unary { activation }), &[x])
     }
 
-    /// SCALE: `x * scale + bias`.
+    /// Adds SCALE: `x * scale + bias`.
     pub fn scale(&mut self, x: TensorId, scale: f32, bias: f32) -> Result<TensorId> {
         self.node(Op::Scale(Scale { scale, bias }), &[x])
     }
 
-    /// Gated linear unit of `gate` and `up`, or of the halves of one operand.
+    /// Adds a gated linear unit of `gate` and `up`, or of the halves of one operand.
     pub fn glu(&mut self, op: Glu, gate: TensorId, up: Option<TensorId>) -> Result<TensorId> {
         let src: Vec<TensorId> = [gate].into_iter().chain(up).collect();
         self.node(Op::Glu(op), &src)
     }
 
-    /// CPY: copies `a` into `dst`; the result is `dst` after that.
+    /// Adds CPY: copies `a` into `dst`; the result is the modified `dst`.
     pub fn cpy(&mut self, a: TensorId, dst: TensorId) -> Result<TensorId> {
         self.node(Op::Cpy(Cpy {}), &[a, dst])
     }
 
-    /// CONT: a contiguous copy.
+    /// Adds CONT: a contiguous copy.
     pub fn cont(&mut self, a: TensorId) -> Result<TensorId> {
         self.node(Op::Cont(Cont {}), &[a])
     }
 
-    /// FLASH_ATTN_EXT: attention.
+    /// Adds FLASH_ATTN_EXT: attention.
     pub fn flash_attn_ext(
         &mut self,
         op: FlashAttnExt,
@@ -118,7 +118,7 @@ impl Graph {
         self.node(Op::FlashAttnExt(op), &src)
     }
 
-    /// FLASH_ATTN_EXT with sinks.
+    /// Adds FLASH_ATTN_EXT with sinks.
     pub fn flash_attn_sinks(
         &mut self,
         op: FlashAttnExt,
@@ -129,12 +129,12 @@ impl Graph {
         self.node(Op::FlashAttnExt(op), &[q, k, v, mask, sinks])
     }
 
-    /// CACHE_MASK: which of the cells each of the tokens sees.
+    /// Adds CACHE_MASK: the attention mask of cache cells for each token.
     pub fn cache_mask(&mut self, op: CacheMask, cells: TensorId, tokens: TensorId) -> Result<TensorId> {
         self.node(Op::CacheMask(op), &[cells, tokens])
     }
 
-    /// SSM_CONV: convolution of `x` with the taps `w`; the new state comes behind the result.
+    /// Adds SSM_CONV: convolution of `x` with the taps `w`. The new state is stored after the result.
     pub fn ssm_conv(
         &mut self,
         x: TensorId,
@@ -145,32 +145,34 @@ impl Graph {
         self.node(Op::SsmConv(SsmConv {}), &[x, w, state, runs])
     }
 
-    /// GATED_DELTA_NET of `q`, `k`, `v`, `g`, `beta`, `state` and `runs`; the new state comes behind the result.
+    /// Adds GATED_DELTA_NET of `q`, `k`, `v`, `g`, `beta`, `state` and `runs`. The new state is stored after
+    /// the result.
     pub fn gated_delta_net(&mut self, scale: f32, src: [TensorId; 7]) -> Result<TensorId> {
         self.node(Op::GatedDeltaNet(GatedDeltaNet { scale }), &src)
     }
 
-    /// SSM_SCAN of `x`, `dt`, `a`, `b`, `c`, `state` and `runs`; the new state comes behind the result.
+    /// Adds SSM_SCAN of `x`, `dt`, `a`, `b`, `c`, `state` and `runs`. The new state is stored after the
+    /// result.
     pub fn ssm_scan(&mut self, src: [TensorId; 7]) -> Result<TensorId> {
         self.node(Op::SsmScan(SsmScan {}), &src)
     }
 
-    /// VIEW: a window with strides and offset in bytes.
+    /// Adds VIEW: a window with strides and offset in bytes.
     pub fn view(&mut self, x: TensorId, ne: [usize; 4], nb: [usize; 4], offset: usize) -> Result<TensorId> {
         self.node(Op::View(View { ne, nb, offset }), &[x])
     }
 
-    /// RESHAPE of a contiguous tensor.
+    /// Adds RESHAPE of a contiguous tensor.
     pub fn reshape(&mut self, x: TensorId, ne: [usize; 4]) -> Result<TensorId> {
         self.node(Op::Reshape(Reshape { ne }), &[x])
     }
 
-    /// PERMUTE: dimension `i` becomes dimension `axes[i]`.
+    /// Adds PERMUTE: dimension `i` becomes dimension `axes[i]`.
     pub fn permute(&mut self, x: TensorId, axes: [usize; 4]) -> Result<TensorId> {
         self.node(Op::Permute(Permute { axes }), &[x])
     }
 
-    /// TRANSPOSE: the first two dimensions exchanged.
+    /// Adds TRANSPOSE: exchanges the first two dimensions.
     pub fn transpose(&mut self, x: TensorId) -> Result<TensorId> {
         self.node(Op::Transpose(Transpose {}), &[x])
     }

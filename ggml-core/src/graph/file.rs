@@ -1,8 +1,8 @@
-//! Graph files: a graph that failed somewhere can travel.
+//! Graph files, for example to reproduce a failure on another machine.
 //!
-//! `NAME.json` holds the structure: tensors, operations, outputs. `NAME.bin` beside it holds the contents of leaves
-//! that were given, each at a 64-byte boundary. Reading builds the graph anew through the same checks as any other
-//! graph, so a damaged file is an error and never a broken graph.
+//! `NAME.json` holds the structure: tensors, operations, outputs. `NAME.bin` next to it holds the contents of
+//! leaves where given, each at a 64-byte boundary. Reading rebuilds the graph through the same checks as any
+//! other graph, so a damaged file gives an error and never an invalid graph.
 
 use super::Graph;
 use crate::dtype::DType;
@@ -36,7 +36,7 @@ struct Entry {
     data: Option<[usize; 2]>,
 }
 
-/// Where the contents of a tensor come from.
+/// Source of a tensor's contents.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Origin {
@@ -46,22 +46,22 @@ enum Origin {
     Node { operation: Op, src: Vec<u32> },
 }
 
-/// A graph with the contents of some of its leaves.
+/// A graph and the contents of some of its leaves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphFile {
     /// The graph.
     pub graph: Graph,
-    /// Dense contents by leaf.
+    /// Dense contents of leaves.
     pub data: HashMap<TensorId, Vec<u8>>,
 }
 
-/// The data file that belongs to a structure file.
+/// Returns the path of the data file of a structure file.
 fn data_path(path: &Path) -> PathBuf {
     path.with_extension("bin")
 }
 
 impl GraphFile {
-    /// Writes `path` (JSON) and the data file beside it.
+    /// Writes `path` (JSON) and the data file next to it.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut blob = Vec::new();
         let mut tensors = Vec::new();
@@ -108,7 +108,7 @@ impl GraphFile {
     }
 }
 
-/// Builds the graph through its ordinary checks.
+/// Builds the graph through the usual checks.
 fn rebuild(file: &File, blob: &[u8]) -> Result<GraphFile> {
     let mut out = GraphFile::default();
     for entry in &file.tensors {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Every floating-point parameter of every operation travels, whatever it is.
+    /// Every floating-point parameter of every operation survives a round trip, including NaN and infinities.
     #[test]
     fn parameters_that_are_no_number_travel() {
         let ops: Vec<Op> = crate::catalogue::cases()
@@ -195,7 +195,7 @@ mod tests {
         assert!(error.contains("'many' is not a number, NaN, inf or -inf"), "{error}");
     }
 
-    /// Writes `text` for every floating-point number.
+    /// Replaces every floating-point value by `text`.
     fn replace(json: &mut serde_json::Value, text: &str, found: &mut impl FnMut(&str) -> bool) {
         for (name, value) in json.as_object_mut().into_iter().flatten() {
             if value.is_f64() {
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A graph with a NaN, and with a leaf that has the name which a node would get if it had none.
+    /// A graph with a NaN parameter, and with a leaf that has the default name of a node.
     #[test]
     fn a_graph_with_a_nan_travels() {
         let dir = tempfile::tempdir().unwrap();
@@ -221,7 +221,8 @@ mod tests {
         assert_eq!((read.outputs(), read.find("y")), (&[y][..], Some(y)));
     }
 
-    /// What no builder would make: the rules of operations, names and outputs hold for files too.
+    /// Files that no builder could produce: the rules of operations, names and outputs are also checked on
+    /// loading.
     #[test]
     fn broken_graphs_in_files_are_errors() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Graphs: tensors in topological order.
 //!
-//! A graph is a value. Leaves are added with [`Graph::leaf`], nodes with the builder methods, one for each operation, which check
-//! shapes and types when a node is added and name operation, operands and rule when one does not fit.
+//! Leaves are added with [`Graph::leaf`], nodes with one builder method for each operation. The methods check
+//! shapes and types when a node is added. Their errors name the operation, the operands and the violated
+//! rule.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -14,10 +15,10 @@ use std::sync::LazyLock;
 mod build;
 pub mod file;
 
-/// The longest name of a tensor, in bytes: names are columns of tables.
+/// Maximum length of a tensor name in bytes; names appear as table columns.
 pub const MAX_NAME: usize = 255;
 
-/// Tensors in topological order, and which of them are results.
+/// Tensors in topological order, and the graph's outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     tensors: Vec<Tensor>,
@@ -26,31 +27,31 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// An empty graph.
+    /// Creates an empty graph.
     pub fn new() -> Graph {
         Graph::default()
     }
 
-    /// All tensors; a [`TensorId`] is an index here.
+    /// Returns all tensors; a [`TensorId`] is an index into them.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// Ids of all tensors in order.
+    /// Iterates over the ids of all tensors in order.
     pub fn ids(&self) -> impl Iterator<Item = TensorId> + use<> {
         (0..self.tensors.len() as u32).map(TensorId)
     }
 
-    /// The tensor of an id; `None` if there is none.
+    /// Returns the tensor with an id; `None` if there is none.
     pub fn get(&self, id: TensorId) -> Option<&Tensor> {
         self.tensors.get(id.index())
     }
 
-    /// The tensor of an id that this graph gave.
+    /// Returns the tensor with an id of this graph.
     ///
-    /// An id that it did not give is a mistake of the caller, and no panic: a tensor that belongs to no graph stands in,
-    /// an input of one element whose root is no tensor either, so that nothing has storage for it. What takes ids
-    /// from outside asks [`Graph::get`] instead.
+    /// For a foreign id, which is an error of the caller, it does not panic but returns a placeholder: an
+    /// input of one element whose root id is invalid, so that nothing has storage for it. For untrusted ids
+    /// use [`Graph::get`].
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         static STAND_IN: LazyLock<Tensor> = LazyLock::new(|| Tensor {
             shape: Shape { name: "(not in this graph)".into(), dtype: DType::F32, ne: [1; 4], nb: [4; 4] },
@@ -61,7 +62,7 @@ impl Graph {
         self.get(id).unwrap_or(&STAND_IN)
     }
 
-    /// Checks an id from outside.
+    /// Checks an id given by the caller.
     fn known(&self, id: TensorId, what: &str) -> Result<()> {
         let count = self.tensors.len();
         let foreign =
@@ -69,22 +70,22 @@ impl Graph {
         self.get(id).map(|_| ()).ok_or_else(foreign)
     }
 
-    /// Operands of a node.
+    /// Returns the operands of a node.
     pub fn operands(&self, id: TensorId) -> Vec<&Tensor> {
         self.tensor(id).src().iter().map(|&s| self.tensor(s)).collect()
     }
 
-    /// The tensor of a name.
+    /// Returns the tensor with a name.
     pub fn find(&self, name: &str) -> Option<TensorId> {
         self.ids().find(|&id| self.tensor(id).name == name)
     }
 
-    /// Results, in the order in which they were declared.
+    /// Returns the graph's outputs, in the order in which they were declared.
     pub fn outputs(&self) -> &[TensorId] {
         &self.outputs
     }
 
-    /// Declares a result: it keeps its storage until the end of a run.
+    /// Declares an output. Its storage is preserved until the end of a run.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the tensor is not in this graph.
@@ -96,12 +97,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Nodes that compute something (no leaves, no views), in order.
+    /// Iterates over the nodes that compute something (no leaves, no views), in order.
     pub fn computed(&self) -> impl Iterator<Item = TensorId> + '_ {
         self.ids().filter(|&id| self.tensor(id).op().is_some_and(|op| !op.is_view()))
     }
 
-    /// The leaf or computing node whose result a tensor looks at: the tensor itself unless it is a view.
+    /// Returns the leaf or computing node that a view refers to; for other tensors the tensor itself.
     pub fn producer(&self, mut id: TensorId) -> TensorId {
         while self.tensor(id).is_view() {
             id = self.tensor(id).src()[0];
@@ -127,7 +128,7 @@ impl Graph {
         self.push(Tensor { shape, root: id, offset: 0, source })
     }
 
-    /// Adds a node. Its name is "op-index" until [`Graph::name`] gives it another.
+    /// Adds a node. Its name is "op-index" until it is renamed by [`Graph::name`].
     pub fn node(&mut self, op: Op, src: &[TensorId]) -> Result<TensorId> {
         let name = format!("{}-{}", op.name().to_lowercase(), self.tensors.len());
         self.named_node(op, src, &name)
@@ -148,7 +149,7 @@ impl Graph {
         if out.ne.contains(&0) {
             return Err(invalid("the result would have no elements".into()));
         }
-        // Of a view too: with strides of 0 it may have more elements than there are numbers.
+        // Checked for views too: with strides of 0 a view may have more elements than can be counted.
         let dense = contiguous_strides(out.dtype, out.ne)
             .ok_or_else(|| invalid("the result would have rows of broken blocks or an absurd size".into()))?;
         let (nb, root, offset) = match out.alias {
@@ -169,8 +170,8 @@ impl Graph {
     /// Renames a tensor.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the tensor is not in this graph, or another one has the name, or it is longer than
-    /// [`MAX_NAME`].
+    /// [`Error::InvalidArgument`] if the tensor is not in this graph, another tensor has the name, or the
+    /// name is longer than [`MAX_NAME`].
     pub fn name(&mut self, id: TensorId, name: &str) -> Result<()> {
         self.known(id, "tensor to rename")?;
         let index = id.index();
@@ -183,7 +184,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Notes a name, which has to be new.
+    /// Registers a name, which must be new.
     fn take_name(&mut self, name: &str) -> Result<()> {
         let (what, limit) = ("tensor name", MAX_NAME);
         if name.len() > limit {
@@ -224,7 +225,7 @@ mod tests {
         assert!(g.leaf("a", DType::F32, [1; 4], Source::Input).is_err(), "names are unique");
         assert!(g.leaf("z", DType::Q8_0, [33, 1, 1, 1], Source::Input).is_err());
         assert!(g.leaf("z", DType::F32, [usize::MAX, 2, 1, 1], Source::Input).is_err());
-        // A view may see elements again and again, but not more of them than can be counted.
+        // A view may repeat elements, but their number must not overflow.
         assert!(g.view(a, [8, 1 << 30, 1 << 30, 1], [4, 0, 0, 0], 0).is_err());
         assert_eq!(g.tensors().len(), 2, "a refused node leaves nothing behind");
     }

@@ -1,49 +1,51 @@
-//! Recurrences with a state by chunks of tokens: prompts take a part of the arithmetic out of the order of tokens.
+//! Chunked form of recurrences with a state. For prompts it takes part of the arithmetic out of the
+//! sequential order of tokens.
 //!
-//! Sources: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024), section 3.3;
-//! Dao and Gu, "Transformers are SSMs" (2024), section 6. What tokens of a chunk do to each other does not depend on the
-//! state: a first kernel computes it for all chunks at once. A second one goes over the chunks of a sequence in turn, in
-//! place of its tokens.
+//! Sources: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024),
+//! section 3.3; Dao and Gu, "Transformers are SSMs" (2024), section 6. The interactions of tokens within a
+//! chunk do not depend on the state. A first kernel computes them for all chunks in parallel. A second kernel
+//! then processes the chunks of a sequence one after the other, instead of its tokens.
 
 use super::{DeltaNetParams, SsmScanParams};
 
-/// Tokens of a chunk, a constant of the kernels.
+/// Tokens in a chunk, a constant of the kernels.
 pub const TOKENS: u32 = 32;
 
-/// Tokens of a sequence from which on chunks are used, on the average over all slots. What a chunk takes does not depend
-/// on how many of its tokens there are: about as many instructions as so many tokens one after the other.
+/// Average number of tokens per slot from which chunks are used. The cost of a chunk does not depend on how
+/// many of its tokens are used: it equals about this many tokens one after the other.
 const LEAST: u32 = 16;
 
-/// The longest column of a state that these kernels take: their shared memory.
+/// Longest column of a state that these kernels support; workgroup-shared memory limits it.
 pub const MAX_COLUMN: u32 = 128;
 
-/// The chunks of a node.
+/// Chunks of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// The most that the runs of a batch have, all slots together.
+    /// Maximum number of chunks of a batch, over all slots.
     pub count: u32,
-    /// Bytes between the two kernels.
+    /// Bytes of the buffer between the two kernels.
     pub bytes: u64,
 }
 
 impl Chunks {
-    /// Of a delta net, where it is computed by chunks.
+    /// Returns the chunks of a delta net; `None` if it is not computed in chunks.
     pub fn of_delta_net(p: &DeltaNetParams) -> Option<Chunks> {
         Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots)
     }
 
-    /// Of a state space, where it is computed by chunks.
+    /// Returns the chunks of a state space scan; `None` if it is not computed in chunks.
     pub fn of_scan(p: &SsmScanParams) -> Option<Chunks> {
         Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots)
     }
 
-    /// Of states with columns of `length` elements.
+    /// Returns the chunks for states with columns of `length` elements.
     fn of(length: u32, heads: u32, tokens: u32, slots: u32) -> Option<Chunks> {
         let suits = length <= MAX_COLUMN && u64::from(tokens) >= u64::from(LEAST) * u64::from(slots);
-        // A last chunk of each slot may have but one token.
+        // The last chunk of each slot may have only one token.
         let padded = u64::from(tokens) + u64::from(slots) * u64::from(TOKENS - 1);
         let count = u32::try_from(padded / u64::from(TOKENS)).ok().filter(|_| suits)?;
-        // For each head two squares, factors of what is written and of results, and the decay of each of their rows.
+        // For each head two square matrices, the factors of the writes and of the results, and two decays for
+        // each of their rows.
         let floats = u64::from(2 * TOKENS * TOKENS + 2 * TOKENS);
         Some(Chunks { count, bytes: u64::from(count) * u64::from(heads) * floats * 4 })
     }
@@ -68,7 +70,7 @@ mod tests {
         assert_eq!(of(u32::MAX, 1, 64), chunks(1 << 27));
     }
 
-    /// However tokens are shared out, there are no more chunks.
+    /// The count is the maximum over all distributions of tokens to sequences.
     #[test]
     fn no_runs_have_more_chunks() {
         for tokens in 48..200 {

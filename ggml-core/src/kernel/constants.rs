@@ -1,4 +1,4 @@
-//! Constant data that kernels read besides their operands: for ROPE the frequency table.
+//! Constant data that kernels read in addition to their operands: for ROPE the frequency table.
 
 use super::rope;
 use crate::graph::Graph;
@@ -6,8 +6,8 @@ use crate::op::Op;
 use crate::tensor::{Tensor, TensorId};
 use std::collections::HashMap;
 
-/// The constants of a program. Backends keep them in memory of their own, because a plan's arena may be shared with
-/// other programs. Nodes with the same contents share one entry.
+/// Constants of a program. Backends store them in their own memory, because a plan's arena may be shared with
+/// other programs. Nodes with equal contents share one entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constants {
     contents: Vec<Vec<f32>>,
@@ -15,7 +15,7 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// The constants of these nodes.
+    /// Collects the constants of the given nodes.
     pub fn collect(graph: &Graph, nodes: impl IntoIterator<Item = TensorId>) -> Constants {
         let mut constants = Constants::default();
         let mut known: HashMap<Vec<u32>, usize> = HashMap::new();
@@ -31,18 +31,18 @@ impl Constants {
         constants
     }
 
-    /// Contents of all entries, each once.
+    /// Returns the contents of all entries, without duplicates.
     pub fn contents(&self) -> &[Vec<f32>] {
         &self.contents
     }
 
-    /// Index in [`Constants::contents`] of what a node's kernels read.
+    /// Returns the index in [`Constants::contents`] of a node's constant.
     pub fn entry(&self, node: TensorId) -> Option<usize> {
         self.entries.get(&node).copied()
     }
 }
 
-/// What a node's kernels read besides its operands.
+/// Returns the constant data of a node's kernels, if any.
 pub fn constant(node: &Tensor) -> Option<Vec<f32>> {
     match node.op()? {
         Op::Rope(op) => Some(rope::frequency_table(op)),

@@ -1,8 +1,9 @@
-//! The frequency table of ROPE, shared by the CPU backend and the GPU kernels.
+//! Frequency table of ROPE, shared by the CPU backend and the GPU kernels.
 //!
-//! An angle is `position * frequency`. In F32 that product loses the fraction of a turn at far positions, and the
-//! sine of a large argument is poor on GPUs. So the table holds turns per position (`frequency / 2 pi`, computed in
-//! f64) as an unevaluated sum of two F32 numbers, and a kernel gets the fraction of a turn nearly exactly:
+//! An angle is `position * frequency`. In F32 this product loses the fraction of a revolution at large
+//! positions, and the sine of a large argument is inaccurate on GPUs. The table therefore holds revolutions
+//! per position (`frequency / 2 pi`, computed in f64) as an unevaluated sum of two F32 values, so that a
+//! kernel gets the fraction of a revolution almost exactly:
 //!
 //! ```text
 //! high = position * t.hi                      (rounded)
@@ -10,13 +11,14 @@
 //! turn = (high - round(high)) + low           in [-0.5, 0.5] plus a little
 //! ```
 //!
-//! With a per-frequency factor `f` the pair is divided first: `q = t.hi / f`, remainder `fma(-q, f, t.hi) + t.lo`
-//! divided by `f`.
+//! With a per-frequency factor `f`, the pair is divided first: `q = t.hi / f`, remainder `fma(-q, f, t.hi) +
+//! t.lo` divided by `f`.
 
 use crate::op::Rope;
 use std::f64::consts::PI;
 
-/// For each pair `i`: `[2 i]` the high part and `[2 i + 1]` the low part of its turns per position.
+/// Returns for each pair `i` its revolutions per position: the high part at `[2 i]`, the low part at `[2 i +
+/// 1]`.
 pub fn frequency_table(op: &Rope) -> Vec<f32> {
     (0..op.n_dims / 2)
         .flat_map(|i| {
@@ -27,14 +29,14 @@ pub fn frequency_table(op: &Rope) -> Vec<f32> {
         .collect()
 }
 
-/// Factor of sine and cosine.
+/// Returns the factor of sine and cosine.
 pub fn magnitude(op: &Rope) -> f32 {
     let m = f64::from(op.attn_factor);
     let m = if op.ext_factor == 0.0 { m } else { m * (1.0 + 0.1 * (1.0 / f64::from(op.freq_scale)).ln()) };
     m as f32
 }
 
-/// Bounds of YaRN's ramp in pairs.
+/// Returns the bounds of YaRN's ramp, in pairs.
 fn correction_range(op: &Rope) -> (f64, f64) {
     let pair = |rotations: f32| {
         let ratio = op.n_ctx_orig as f64 / (f64::from(rotations) * 2.0 * PI);
@@ -45,7 +47,7 @@ fn correction_range(op: &Rope) -> (f64, f64) {
     (low.max(0.0), high.min(op.n_dims as f64 - 1.0))
 }
 
-/// Angle per position of pair `i`, before the per-frequency factor.
+/// Returns the angle per position of pair `i`, before the per-frequency factor.
 fn frequency(op: &Rope, i: usize) -> f64 {
     let f = f64::from(op.freq_base).powf(-2.0 * i as f64 / op.n_dims as f64);
     let scale = f64::from(op.freq_scale);

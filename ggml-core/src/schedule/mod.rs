@@ -1,12 +1,13 @@
 //! Scheduling: one graph on several devices.
 //!
-//! [`assign_devices`] says on which device each computing node lies, [`Split`] cuts the graph at the borders into segments, each
-//! a graph for one device, and [`SplitProgram`] runs the segments one after the other and carries tensors across the
-//! borders through the host.
+//! [`assign_devices`] assigns a device to each computing node. [`Split`] cuts the graph at device boundaries
+//! into segments, each a graph for one device. [`SplitProgram`] runs the segments one after the other and
+//! copies tensors across boundaries through the host.
 //!
-//! A segment is a run of computing nodes that follow each other on one device. What it reads from others it has as
-//! inputs, leaves of the whole graph are repeated where they are needed, and views are made again on the side that uses
-//! them. Tensors keep their names. State stays where it is: all nodes that touch one state tensor lie on one device.
+//! A segment is a sequence of consecutive computing nodes on one device. Tensors of other segments are its
+//! inputs, leaves of the whole graph are duplicated where they are needed, and views are recreated in the
+//! segment that uses them. Tensors keep their names. State is never copied: all nodes that use one state
+//! tensor are on one device.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -22,21 +23,21 @@ mod program;
 pub use placement::{Fallback, Placement, assign_devices, unsupported};
 pub use program::{SplitDevice, SplitProgram};
 
-/// A part of a graph that one device computes.
+/// Part of a graph that one device computes.
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// Index of the device.
     pub device: usize,
-    /// Its graph; tensors that others need are outputs.
+    /// Graph of the segment; tensors that other segments need are outputs.
     pub graph: Graph,
-    /// Its computing nodes among those of the whole graph.
+    /// Range of its computing nodes among those of the whole graph.
     pub nodes: Range<usize>,
-    /// Tensors here, by tensor of the whole graph.
+    /// Tensors of this segment, by tensor of the whole graph.
     local: HashMap<TensorId, TensorId>,
-    /// Inputs here, with the tensors of the whole graph whose contents they get: its inputs, or results of segments
-    /// before.
+    /// Inputs of this segment, each with the tensor of the whole graph that supplies its contents: an input,
+    /// or a result of an earlier segment.
     feeds: Vec<(TensorId, TensorId)>,
-    /// Tensors here whose contents later segments get, with the tensors of the whole graph.
+    /// Tensors of this segment that later segments need, each with its tensor of the whole graph.
     gives: Vec<(TensorId, TensorId)>,
 }
 
@@ -52,12 +53,13 @@ impl Segment {
         }
     }
 
-    /// This segment's tensor for one of the whole graph.
+    /// Returns this segment's tensor for one of the whole graph.
     pub fn local(&self, id: TensorId) -> Option<TensorId> {
         self.local.get(&id).copied()
     }
 
-    /// Bytes that are written into its inputs before it runs and read for later segments afterwards.
+    /// Returns the bytes copied per run: written into inputs before the segment runs, and read for later
+    /// segments afterwards.
     pub fn traffic(&self) -> usize {
         let bytes = |pairs: &[(TensorId, TensorId)]| -> usize {
             pairs.iter().map(|&(id, _)| self.graph.tensor(id).dense_bytes()).sum()
@@ -70,18 +72,18 @@ impl Segment {
 #[derive(Clone, Debug)]
 pub struct Split {
     segments: Vec<Segment>,
-    /// The segment that wrote a tensor's storage last, by root; inputs that nobody writes have none.
+    /// Index of the segment that last wrote a tensor's storage, by root; unwritten inputs have no entry.
     holder: HashMap<TensorId, usize>,
     roots: Vec<TensorId>,
     outputs: Vec<TensorId>,
 }
 
 impl Split {
-    /// Cuts a graph. `device` has an entry for each tensor; those of leaves and views do not matter.
+    /// Cuts a graph. `device` has an entry for each tensor; the entries of leaves and views are ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where a state tensor is used on two devices, a node writes into a weight, or entries
-    /// are missing.
+    /// [`Error::InvalidArgument`] if a state tensor is used on two devices, a node writes into a weight, or
+    /// `device` has the wrong length.
     pub fn new(graph: &Graph, device: &[usize]) -> Result<Split> {
         if device.len() != graph.tensors().len() {
             let expected = format!("{}, one for each tensor", graph.tensors().len());
@@ -103,20 +105,20 @@ impl Split {
         })
     }
 
-    /// The segments in the order in which they run.
+    /// Returns the segments in execution order.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// A plan for each segment, of its graph and its device.
+    /// Builds a plan for each segment from its graph and its device.
     ///
     /// # Errors
-    /// Those of `plan`.
+    /// Errors of `plan`.
     pub fn plans(&self, plan: impl Fn(&Graph, usize) -> Result<Plan>) -> Result<Vec<Plan>> {
         self.segments.iter().map(|segment| plan(&segment.graph, segment.device)).collect()
     }
 
-    /// Bytes of the largest arena on each device that has a segment.
+    /// Returns the bytes of the largest arena on each device that has a segment.
     pub fn arenas(&self, plans: &[Plan]) -> BTreeMap<usize, usize> {
         let mut arenas = BTreeMap::new();
         for (segment, plan) in self.segments.iter().zip(plans) {
@@ -126,8 +128,8 @@ impl Split {
         arenas
     }
 
-    /// The segment that knows a tensor of the whole graph best, and the tensor there: the one that wrote its storage
-    /// last, else the first that has it.
+    /// Returns the segment that holds the current contents of a tensor of the whole graph, and its tensor
+    /// there: the segment that last wrote its storage, otherwise the first one that has it.
     fn find(&self, id: TensorId) -> Option<(usize, TensorId)> {
         let root = *self.roots.get(id.index())?;
         let there = |s: usize| Some((s, self.segments.get(s)?.local(id)?));
@@ -136,7 +138,7 @@ impl Split {
     }
 }
 
-/// That nodes which touch one state tensor lie on one device.
+/// Checks that all nodes that use one state tensor are on one device.
 fn check_state(graph: &Graph, device: &[usize]) -> Result<()> {
     let mut used: HashMap<TensorId, TensorId> = HashMap::new();
     for id in graph.computed() {
@@ -180,7 +182,8 @@ impl Cutter<'_> {
         Ok(())
     }
 
-    /// A tensor of the whole graph in a segment: what is there, or an input, a leaf or a view that is made now.
+    /// Returns the tensor of a segment for one of the whole graph. If it is missing, an input, leaf or view
+    /// is added.
     fn here(&mut self, segment: usize, id: TensorId) -> Result<TensorId> {
         if let Some(local) = self.segments[segment].local(id) {
             return Ok(local);
@@ -192,7 +195,7 @@ impl Cutter<'_> {
                 let of = self.here(segment, src[0])?;
                 self.segments[segment].graph.named_node(op.clone(), &[of], &tensor.name)?
             }
-            // The result of another segment's node that wrote into an operand: the same place in that storage.
+            // Result of another segment's node that wrote into an operand: the same range of that storage.
             _ => {
                 let root = self.storage(segment, tensor.root)?;
                 let whole = self.graph.tensor(tensor.root);
@@ -208,7 +211,7 @@ impl Cutter<'_> {
         Ok(local)
     }
 
-    /// The storage of a root tensor in a segment that has not got it yet.
+    /// Returns a root tensor in a segment, adding it if it is missing.
     fn storage(&mut self, segment: usize, root: TensorId) -> Result<TensorId> {
         if let Some(local) = self.segments[segment].local(root) {
             return Ok(local);
@@ -229,7 +232,7 @@ impl Cutter<'_> {
         Ok(local)
     }
 
-    /// Makes a segment give the contents of a root tensor to later ones.
+    /// Marks a root tensor of a segment as needed by later segments.
     fn give(&mut self, segment: usize, root: TensorId) -> Result<()> {
         let from = &mut self.segments[segment];
         if from.gives.iter().any(|&(_, given)| given == root) {

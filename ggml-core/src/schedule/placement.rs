@@ -1,4 +1,4 @@
-//! On which device each node lies.
+//! Assignment of nodes to devices.
 
 use crate::backend::{Backend, Support};
 use crate::error::{Error, Result};
@@ -6,14 +6,14 @@ use crate::graph::Graph;
 use crate::tensor::{Source, TensorId};
 use std::collections::BTreeMap;
 
-/// A node that was to lie on a device and lies on the host.
+/// A node that runs on the host instead of the wanted device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Its operation.
+    /// Name of its operation.
     pub op: &'static str,
-    /// Why.
+    /// Reason of the fallback.
     pub reason: String,
 }
 
@@ -26,14 +26,14 @@ impl std::fmt::Display for Fallback {
 /// Devices of a graph's nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Index of the device of each tensor; only those of computing nodes mean something.
+    /// Index of the device of each tensor; only the entries of computing nodes are meaningful.
     pub device: Vec<usize>,
-    /// Nodes that lie on the host although they were wanted elsewhere, in order.
+    /// Nodes that run on the host although another device was wanted, in order.
     pub fallbacks: Vec<Fallback>,
 }
 
 impl Placement {
-    /// The device of all computing nodes, if it is one.
+    /// Returns the device of all computing nodes, if it is the same for all.
     pub fn only_device(&self, graph: &Graph) -> Option<usize> {
         let mut devices = graph.computed().map(|id| self.device[id.index()]);
         let first = devices.next()?;
@@ -41,7 +41,7 @@ impl Placement {
     }
 }
 
-/// Why a backend cannot compute a node.
+/// Returns the reason why a backend cannot compute a node, if it cannot.
 pub fn unsupported(backend: &dyn Backend, graph: &Graph, node: TensorId) -> Option<String> {
     match backend.supports(graph, node) {
         Support::Native => None,
@@ -49,11 +49,12 @@ pub fn unsupported(backend: &dyn Backend, graph: &Graph, node: TensorId) -> Opti
     }
 }
 
-/// Places every computing node on the device that `wanted` says. Where `refuses` gives a reason against that device the
-/// node goes to the host; so do all nodes that touch a state tensor, unless all of them can lie on one device.
+/// Assigns every computing node to the device given by `wanted`. If `refuses` returns a reason against that
+/// device, the node goes to the host. The nodes that use one state tensor all go to the host unless they can
+/// all be on one device.
 ///
 /// # Errors
-/// [`Error::Unsupported`], in the name `host_name`, where the host refuses a node too.
+/// [`Error::Unsupported`] with the backend name `host_name` if the host refuses a node too.
 pub fn assign_devices(
     graph: &Graph,
     (host, host_name): (usize, &str),
@@ -73,7 +74,7 @@ pub fn assign_devices(
     keep_state_together(graph, host, &mut device, &mut reasons);
     for id in graph.computed().filter(|&id| device[id.index()] == host) {
         let Some(reason) = refuses(id, host) else { continue };
-        // The first refusal says more than the host's.
+        // The first refusal comes first: it is more informative than the host's.
         let reason = reasons.remove(&id).map(|first| format!("{first}; {reason}")).unwrap_or(reason);
         let node = graph.tensor(id).name.clone();
         return Err(Error::Unsupported { backend: host_name.into(), op: op_name(graph, id), node, reason });
@@ -87,21 +88,21 @@ fn op_name(graph: &Graph, id: TensorId) -> &'static str {
     graph.tensor(id).op().map_or("LEAF", |op| op.name())
 }
 
-/// State tensors that a node reads or writes.
+/// Returns the state tensors that a node reads or writes.
 pub(super) fn states(graph: &Graph, id: TensorId) -> impl Iterator<Item = TensorId> {
     let tensor = graph.tensor(id);
     let roots = tensor.src().iter().map(|&s| graph.tensor(s).root).chain([tensor.root]);
     roots.filter(|&root| graph.tensor(root).source == Source::State)
 }
 
-/// Moves nodes to the host until those that touch one state tensor lie on one device.
+/// Moves nodes to the host until all nodes that use one state tensor are on one device.
 fn keep_state_together(
     graph: &Graph,
     host: usize,
     device: &mut [usize],
     reasons: &mut BTreeMap<TensorId, String>,
 ) {
-    // A node may touch several state tensors, so what moves for one may part the users of another.
+    // A node may use several state tensors, so moving it for one may separate the users of another.
     loop {
         let mut users: BTreeMap<TensorId, Vec<TensorId>> = BTreeMap::new();
         for id in graph.computed() {

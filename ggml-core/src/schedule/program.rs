@@ -13,14 +13,15 @@ use std::ops::Range;
 pub struct SplitDevice<'a> {
     /// The backend.
     pub backend: &'a dyn Backend,
-    /// Where weights and state lie there, by tensor of the whole graph, and memory that its segments share.
+    /// Location of weights and state on the device, by tensor of the whole graph, and the arena that its
+    /// segments share.
     pub bindings: &'a Bindings,
 }
 
-/// Contents of a tensor on the host, on the way from one segment to others or from the caller to segments.
+/// Host copy of a tensor that is passed from a segment or from the caller to segments.
 struct Carried {
     bytes: Vec<u8>,
-    /// Counts the changes.
+    /// Incremented at each change.
     version: u64,
 }
 
@@ -28,7 +29,7 @@ struct Carried {
 struct Feed {
     local: TensorId,
     root: TensorId,
-    /// The version that the program has.
+    /// Version that the program last received.
     version: u64,
 }
 
@@ -37,28 +38,29 @@ struct Running {
     /// Its steps among those of all segments.
     steps: Range<usize>,
     feeds: Vec<Feed>,
-    /// Outputs of the whole graph that are read as soon as the segment has run: programs that share memory keep
-    /// nothing.
+    /// Outputs of the whole graph that are read as soon as the segment has run, because programs that share
+    /// an arena may overwrite each other's results.
     outputs: Vec<(TensorId, TensorId)>,
 }
 
-/// A program whose steps lie on several devices; tensors are named by their ids in the whole graph.
+/// A program whose steps run on several devices; tensors are named by their ids in the whole graph.
 ///
-/// It holds the contents of inputs and of what crosses borders on the host. Nothing is allocated when it runs.
+/// The contents of inputs and of tensors that cross boundaries are held on the host. Nothing is allocated
+/// when it runs.
 pub struct SplitProgram {
     split: Split,
     running: Vec<Running>,
     carried: HashMap<TensorId, Carried>,
     results: HashMap<TensorId, Vec<u8>>,
-    /// Whether segments share memory.
+    /// True if segments share an arena.
     shared: bool,
 }
 
 impl SplitProgram {
-    /// Prepares every segment of a split. `plans` are those of [`Split::plans`], `devices` are by index.
+    /// Prepares every segment of a split. `plans` are those of [`Split::plans`]; `devices` are by index.
     ///
     /// # Errors
-    /// What the backends report; [`Error::InvalidArgument`] where a device or a plan is missing.
+    /// Errors of the backends; [`Error::InvalidArgument`] if a device or a plan is missing.
     pub fn prepare(
         split: Split,
         plans: &[Plan],
@@ -91,12 +93,12 @@ impl SplitProgram {
         Ok(SplitProgram { split, running, carried, results, shared })
     }
 
-    /// The segments.
+    /// Returns the segments.
     pub fn segments(&self) -> &[Segment] {
         &self.split.segments
     }
 
-    /// Writes the inputs of a segment that its program has not got.
+    /// Writes the inputs of a segment that changed since its program received them.
     fn deliver(&mut self, segment: usize) -> Result<()> {
         let Running { program, feeds, .. } = &mut self.running[segment];
         for feed in feeds {
@@ -109,7 +111,7 @@ impl SplitProgram {
         Ok(())
     }
 
-    /// Reads what others need of a segment that has run.
+    /// Reads the results of a segment that has run, for later segments and for the caller.
     fn collect(&mut self, segment: usize) -> Result<()> {
         let Running { program, outputs, .. } = &mut self.running[segment];
         for &(local, root) in &self.split.segments[segment].gives {
@@ -127,7 +129,7 @@ impl SplitProgram {
     }
 }
 
-/// A segment's bindings from those of its device.
+/// Selects a segment's bindings from those of its device.
 fn local_bindings(segment: &Segment, all: &Bindings) -> Bindings {
     let leaves = all.leaves.iter().filter_map(|(&id, slice)| Some((segment.local(id)?, slice.clone())));
     Bindings { leaves: leaves.collect(), compute: all.compute.clone() }
@@ -135,7 +137,7 @@ fn local_bindings(segment: &Segment, all: &Bindings) -> Bindings {
 
 type HostMemory = (HashMap<TensorId, Carried>, HashMap<TensorId, Vec<u8>>);
 
-/// Room for what is carried, and for the results of segments that share memory.
+/// Allocates host memory for the carried tensors, and for the results of segments that share an arena.
 fn host_memory(split: &Split, shared: bool) -> HostMemory {
     let mut carried = HashMap::new();
     for segment in &split.segments {
@@ -171,7 +173,7 @@ impl Program for SplitProgram {
             carried.version += 1;
             known = true;
         }
-        // Where it is no input of a segment but its state or, under a debug plan, its node.
+        // The tensor is a segment's state or, under a debug plan, a node.
         if let Some((segment, local)) = self.split.find(tensor)
             && self.split.segments[segment].graph.tensor(local).source != Source::Input
         {

@@ -1,4 +1,4 @@
-//! Nodes that are computed together: in one step, and with the results of the nodes one by one.
+//! Groups: nodes computed together in one step give the results of the nodes computed one by one.
 
 use super::mixture::mixture;
 use super::work::{Work, floats, isas, layers, open};
@@ -9,8 +9,8 @@ use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Source};
 
-/// All of groups, but for those that the processor computes in parts: scores of experts are products as others are,
-/// and so are the squares of logits.
+/// Returns all cases with groups, except groups that the CPU computes in parts: scores of experts and squares
+/// of logits are ordinary nodes there.
 fn cases() -> Vec<Case> {
     let apart = ["gate", "conv", "delta", "best"];
     catalogue::cases().into_iter().filter(|case| case.group.is_some_and(|g| !apart.contains(&g))).collect()
@@ -30,7 +30,7 @@ fn groups_are_one_step() {
     }
 }
 
-/// Results, all NaNs made the same: which one a sum has depends on the order of its operands.
+/// Results with all NaNs replaced by one: the NaN of a sum depends on the order of its operands.
 fn results(work: &Work, threads: usize, isa: Isa, precision: Precision, fused: bool) -> Vec<Vec<u8>> {
     let backend = open(isa, threads);
     let plan = if fused {
@@ -60,7 +60,7 @@ fn compare(what: &str, work: &Work, threads: &[usize]) {
     }
 }
 
-/// Bit for bit.
+/// Results must be bit-identical.
 #[test]
 fn groups_are_their_nodes() {
     for case in cases() {
@@ -79,7 +79,7 @@ fn groups_of_a_model_are_their_nodes() {
     }
 }
 
-/// More columns than a thread keeps beside its tile.
+/// More columns than fit into a thread's scratch memory next to its tile.
 #[test]
 fn gates_of_many_columns_are_their_nodes() {
     for (dtype, halves) in [(DType::Q8_0, false), (DType::Q4_0, true), (DType::F16, false)] {

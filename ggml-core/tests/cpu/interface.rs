@@ -1,4 +1,4 @@
-//! The interface: memory, misuse, counters, deadlines, sharing.
+//! Backend interface: memory, misuse, counters, deadlines, sharing.
 
 use super::mixture::mixture;
 use super::product;
@@ -157,7 +157,7 @@ fn a_deadline_ends_a_run_and_names_the_node() {
     assert_eq!(error.node(), Some(work.graph.tensor(work.graph.outputs()[0]).name.as_str()));
 }
 
-/// Programs on several threads that share an arena, a state and weights take turns.
+/// Programs on several threads that share an arena, a state and weights run one after the other.
 #[test]
 fn programs_share_memory_in_turns() {
     let work = layers(3);
@@ -201,16 +201,16 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }

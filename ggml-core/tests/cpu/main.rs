@@ -1,4 +1,4 @@
-//! The `cpu` backend against the reference, and against itself under changes that must not change results.
+//! The `cpu` backend compared with the reference, and with itself under changes that must not change results.
 
 mod groups;
 mod interface;
@@ -18,8 +18,8 @@ use ggml_core::{DType, Source};
 use half::f16;
 use work::{Work, floats, isas, layers, open};
 
-/// Every case of the operations that are asked for, in both precisions, on every instruction set that this machine
-/// executes. Nothing may be refused.
+/// Runs every case of the selected operations in both precisions, on every instruction set of this machine.
+/// Every case must be supported.
 fn catalogue_agrees(is_asked: impl Fn(&str) -> bool) {
     let reference = ReferenceBackend::default();
     let backends: Vec<CpuBackend> = isas().into_iter().map(|isa| open(isa, 2)).collect();
@@ -103,7 +103,7 @@ fn results_do_not_depend_on_threads_places_or_plans() {
     }
 }
 
-/// A product with one type of weights.
+/// Builds a product with one type of weights.
 fn product(dtype: DType, k: usize, m: usize, n: usize, first: usize, count: usize) -> Work {
     let mut w = Work::new();
     let a = w.leaf("a", dtype, [k, m, 1, 1], Source::Weight);
@@ -115,11 +115,11 @@ fn product(dtype: DType, k: usize, m: usize, n: usize, first: usize, count: usiz
     w
 }
 
-/// A product of many columns is that of its columns one by one, bit for bit.
+/// A product of many columns equals the products of its single columns, bit for bit.
 #[test]
 fn results_do_not_depend_on_the_number_of_columns() {
     for &dtype in WEIGHT_TYPES {
-        // More than a segment; plain types with a row that ends within a vector.
+        // More than a segment; for plain types a row that ends within a vector.
         let k = match dtype.block() {
             1 => 1024 + 45,
             block => 1024 + 96usize.next_multiple_of(block),
@@ -139,15 +139,15 @@ fn results_do_not_depend_on_the_number_of_columns() {
     }
 }
 
-/// Products of quantised weights with 8-bit activations, evaluated as their definition says: the same bits on every
-/// instruction set and for every number of columns.
+/// Products of quantised weights with 8-bit activations, evaluated by their definition: bit-identical on
+/// every instruction set and for every number of columns.
 #[test]
 fn integer_products_are_exact() {
     let (k, m) = (1280, 45);
     for dtype in [DType::Q8_0, DType::Q4_0, DType::Q6_K] {
         for n in [1, 4, 6, 13] {
             let mut work = product(dtype, k, m, n, 0, n);
-            // Extreme weights too: every byte value occurs.
+            // Includes extreme weights: every byte value occurs.
             let mut rng = Rng::new(11);
             let block = dtype.block_bytes();
             let scale_at = if dtype == DType::Q6_K { 208 } else { 0 };
@@ -185,7 +185,7 @@ fn integer_product(dtype: DType, row: &[u8], x: &[f32]) -> f32 {
     total
 }
 
-/// Number `i` of a block without the block's scale.
+/// Returns quantised value `i` of a block, without the block's scale.
 fn weight(dtype: DType, block: &[u8], i: usize) -> i32 {
     match dtype {
         DType::Q8_0 => i32::from(block[2 + i] as i8),
@@ -199,7 +199,7 @@ fn weight(dtype: DType, block: &[u8], i: usize) -> i32 {
     }
 }
 
-/// Places of the binary16 numbers in a block.
+/// Returns the offsets of the binary16 values in a block.
 fn half_floats(dtype: DType) -> &'static [usize] {
     match dtype {
         DType::Q2_K => &[80, 82],
@@ -213,8 +213,8 @@ fn half_floats(dtype: DType) -> &'static [usize] {
     }
 }
 
-/// Blocks in which every byte value occurs: rows as the reference decodes them, and with 8-bit activations the same
-/// products on every instruction set and for every number of columns.
+/// Blocks in which every byte value occurs: rows equal those decoded by the reference, and products with
+/// 8-bit activations are equal on every instruction set and for every number of columns.
 #[test]
 fn blocks_of_any_bytes_agree() {
     let (k, m) = (512, 37);
@@ -229,7 +229,7 @@ fn blocks_of_any_bytes_agree() {
                     b[at..at + 2].copy_from_slice(&f16::from_f32(rng.uniform(-0.1, 0.1)).to_le_bytes());
                 }
                 match dtype {
-                    // Of all exponents a block with the largest would hide the others.
+                    // With all exponents, the block with the largest one would hide the others.
                     DType::MXFP4 => b[0] = 120 + (b[0] & 15),
                     // The exponent is in the highest bits of the last word.
                     DType::IQ1_M => b[55] = b[55] & 15 | 0x20,
@@ -253,7 +253,7 @@ fn blocks_of_any_bytes_agree() {
     }
 }
 
-/// A NaN or an infinity in the activations is not rounded away.
+/// A NaN or an infinity in the activations is not lost in the rounding.
 #[test]
 fn faults_upstream_show_in_8_bits() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -271,7 +271,8 @@ fn faults_upstream_show_in_8_bits() {
     }
 }
 
-/// Operands that overlap the result without being it: copies within a tensor, rows taken from where they go.
+/// Operands that overlap the result without being equal to it: copies within a tensor, and rows read from
+/// where they are written.
 #[test]
 fn overlapping_operands_agree_with_the_reference() {
     let mut w = Work::new();
@@ -288,7 +289,7 @@ fn overlapping_operands_agree_with_the_reference() {
     g.cpy(t, square).unwrap();
     let values = g.view(s, [40, 3, 1, 1], [4, row, row * 3, row * 3], 0).unwrap();
     let r = g.set_rows(whole, values, ids).unwrap();
-    // Several indices for one address: the last one stays.
+    // Several indices for one address: the last write remains.
     let folded = g.view(s, [10, 4, 1, 1], [4, 8, 40, 40], 400).unwrap();
     let many = g.view(s, [10, 4, 1, 1], [4, 40, 160, 160], 1000).unwrap();
     let c = g.cpy(many, folded).unwrap();
@@ -300,7 +301,7 @@ fn overlapping_operands_agree_with_the_reference() {
     }
 }
 
-/// Extents that nobody chose.
+/// Random extents.
 #[test]
 fn random_shapes_agree_with_the_reference() {
     let mut rng = Rng::new(5);

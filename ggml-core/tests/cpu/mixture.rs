@@ -9,7 +9,8 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Result, Source, TensorId};
 
-/// A mixture, a recurrent layer with two sequences, and attention with sinks, at sizes that are worth several threads.
+/// Builds a mixture, a recurrent layer with two sequences, and attention with sinks, large enough for several
+/// threads.
 pub(crate) fn mixture(tokens: usize) -> Work {
     let mut w = Work::new();
     let x = w.leaf("x", DType::F32, [256, tokens, 1, 1], Source::Input);
@@ -39,7 +40,7 @@ fn recurrent(w: &mut Work, x: TensorId, tokens: usize) -> Result<TensorId> {
     let gate = w.filled("gate", DType::F32, [2, tokens, 1, 1], Source::Input, &gate);
     let beta = w.filled("beta", DType::F32, [2, tokens, 1, 1], Source::Input, &vec![0.4; 2 * tokens]);
     let state = w.leaf("state", DType::F32, [64, 64, 2, 2], Source::State);
-    // The second sequence has the greater half of the tokens and goes on.
+    // The second sequence has the larger half of the tokens and continues an earlier run.
     let half = (tokens / 2) as f32;
     let runs = [0.0, half, 0.0, half, tokens as f32 - half, 5.0];
     let runs = w.filled("runs", DType::I32, [3, 2, 1, 1], Source::Input, &runs);
@@ -109,7 +110,8 @@ fn results_do_not_depend_on_threads_places_or_plans() {
     }
 }
 
-/// Whatever number of tokens chose a matrix: each product is that of MUL_MAT with one column, bit for bit.
+/// For any number of tokens that select a matrix, each product equals that of MUL_MAT with one column, bit
+/// for bit.
 #[test]
 fn products_with_chosen_matrices_are_those_of_their_columns() {
     const EXPERTS: usize = 5;
@@ -118,7 +120,8 @@ fn products_with_chosen_matrices_are_those_of_their_columns() {
         let (k, m, used) = (1024 + 96usize.next_multiple_of(dtype.block()), 37, 2);
         for (tokens, own) in [(1, false), (3, true), (60, false)] {
             let rows = if own { used } else { 1 };
-            // The second matrix is chosen by nobody, the third by most, the one behind the last does not exist.
+            // No token selects the second matrix, most select the third, and the one after the last is out of
+            // range.
             let mut choose = || [0, 2, 2, 2, 3, 4, EXPERTS][rng.below(7)];
             let ids: Vec<usize> = (0..used * tokens).map(|_| choose()).collect();
             let mut w = Work::new();

@@ -1,10 +1,10 @@
-//! Blocks of random bits and their values as ggml's own decoders give them, bit for bit.
+//! Random blocks and their values from ggml's own decoders, compared bit for bit.
 
 use ggml_core::decode::decode;
 use ggml_core::exact::Operand;
 use ggml_core::{DType, Shape};
 
-/// A line has a type, the bytes of a block and the bits of its values, all in hexadecimal.
+/// Lines with a type, the bytes of a block and the bits of its values, in hexadecimal.
 const BLOCKS: &str = include_str!("blocks.txt");
 
 fn hex(text: &str, digits: usize) -> impl Iterator<Item = u32> + '_ {

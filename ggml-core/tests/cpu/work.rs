@@ -20,7 +20,7 @@ pub(crate) fn open(isa: Isa, threads: usize) -> CpuBackend {
     CpuBackend::open(CpuOptions::default().with_isa(isa).with_threads(threads)).unwrap()
 }
 
-/// A graph with contents for its leaves.
+/// A graph with the contents of its leaves.
 pub(crate) struct Work {
     pub(crate) graph: Graph,
     pub(crate) leaves: Vec<(TensorId, Vec<u8>)>,
@@ -31,7 +31,7 @@ impl Work {
         Work { graph: Graph::new(), leaves: Vec::new() }
     }
 
-    /// A leaf with uniform random contents.
+    /// Adds a leaf with uniform random contents.
     pub(crate) fn leaf(&mut self, name: &str, dtype: DType, ne: [usize; 4], source: Source) -> TensorId {
         let mut rng = Rng::named(name, 7);
         let values: Vec<f32> = (0..ne.iter().product()).map(|_| rng.uniform(-1.0, 1.0)).collect();
@@ -51,7 +51,8 @@ impl Work {
         id
     }
 
-    /// Binds, writes, runs twice, reads the outputs' roots. `shift` moves weights and state in their buffers.
+    /// Binds, writes, runs twice and reads the outputs' roots. `shift` moves weights and state in their
+    /// buffers.
     pub(crate) fn run_with(&self, backend: &dyn Backend, plan: &Plan, shift: usize) -> Result<Vec<Vec<u8>>> {
         let mut bindings = Bindings::default();
         for (id, data) in &self.leaves {
@@ -92,7 +93,8 @@ pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Every kind of operation at sizes that are worth several threads, with a layer of a model in the middle.
+/// Builds a graph with every kind of operation, large enough for several threads, with a model layer in the
+/// middle.
 pub(crate) fn layers(tokens: usize) -> Work {
     let mut w = Work::new();
     let (d, heads, heads_kv, ff, context) = (256, 8, 2, 768, 320);

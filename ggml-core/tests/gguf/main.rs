@@ -1,4 +1,4 @@
-//! GGUF files that are valid, broken, hostile, split and written by the library itself.
+//! GGUF files: valid, broken, malicious, split, and written by the library itself.
 
 use ggml_core::dtype::DType;
 use ggml_core::error::{Error, Result};
@@ -9,7 +9,7 @@ mod rules;
 mod split;
 mod writer;
 
-/// A file made field by field, so that every field can be wrong.
+/// A file built field by field, so that every field can be wrong.
 #[derive(Clone)]
 struct Raw(Vec<u8>);
 
@@ -42,7 +42,7 @@ impl Raw {
         }
         self.u32(dtype).u64(offset)
     }
-    /// Padding to 32 and so many bytes of data.
+    /// Adds padding to 32 and `bytes` bytes of data.
     fn data(mut self, bytes: usize) -> Raw {
         let end = self.0.len().next_multiple_of(32) + bytes;
         self.0.resize(end, 0);
@@ -51,14 +51,14 @@ impl Raw {
     fn open(self) -> Result<GgufFile> {
         GgufFile::from_bytes(self.0)
     }
-    /// It is refused, with these fields.
+    /// Checks that the file is rejected with these error fields.
     #[track_caller]
     fn refused(self, what: &str, found: &str, expected: &str) {
         refused(self.open(), what, found, expected);
     }
 }
 
-/// The error has these fields; after `what` there may be the place.
+/// Checks the fields of the error; `what` may be followed by the offset.
 #[track_caller]
 fn refused(result: Result<GgufFile>, what: &str, found: &str, expected: &str) {
     match result {
@@ -71,7 +71,7 @@ fn refused(result: Result<GgufFile>, what: &str, found: &str, expected: &str) {
     }
 }
 
-/// Uses everything that an opened file offers.
+/// Calls all accessors of an opened file.
 fn exercise(file: &GgufFile) {
     for (key, value) in file.metadata().iter() {
         let _ = (value.to_string(), value.as_integer(), value.as_float(), value.as_str(), value.as_bytes());
@@ -88,7 +88,7 @@ fn exercise(file: &GgufFile) {
     }
 }
 
-/// A small file with every kind of value and several types of tensors.
+/// Builds a small file with every kind of value and several types of tensors.
 fn sample() -> Vec<u8> {
     let mut w = GgufWriter::new();
     w.set("general.architecture", "llama").unwrap().alignment(16).unwrap();

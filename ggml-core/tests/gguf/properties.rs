@@ -1,4 +1,4 @@
-//! Random files: what is written reads back equal, and random bytes do no harm.
+//! Random files: written files read back equal, and random bytes never cause a panic.
 
 use super::{Raw, exercise, sample};
 use ggml_core::DType;
@@ -33,7 +33,7 @@ fn values() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Type, extents (`ne[0]` in blocks) and how the data are given.
+/// Generates type, extents (`ne[0]` in blocks) and the source of the data.
 fn tensors() -> impl Strategy<Value = Vec<(DType, Vec<usize>, u8)>> {
     let all: Vec<DType> = ggml_core::dtype::DTYPES.iter().map(|i| i.dtype).collect();
     let one = (proptest::sample::select(all), proptest::collection::vec(1..4usize, 1..5), 0..3u8);

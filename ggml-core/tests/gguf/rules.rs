@@ -1,4 +1,4 @@
-//! Files that break one rule of the format.
+//! Files that break one rule of the format each.
 
 use super::{Raw, exercise};
 use ggml_core::DType;
@@ -38,7 +38,7 @@ fn counts_and_lengths_are_compared_with_the_file() {
             let array = Raw::header(3, 0, 1).pair("k", Kind::Array).u32(kind as u32).u64(n);
             array.refused(&format!("{value}array length"), &count, &none(0));
         }
-        // A count that the bytes could hold, of texts of which one runs past the end.
+        // A count that fits into the bytes, of strings of which one runs past the end.
         let texts =
             Raw::header(3, 0, 1).pair("k", Kind::Array).u32(Kind::Str as u32).u64(1).u64(n).bytes(b"x");
         texts.refused(&format!("{value}text in array"), &bytes, &left(1));
@@ -69,7 +69,7 @@ fn metadata_rules_are_kept() {
         deep = deep.u32(Kind::Array as u32).u64(1);
     }
     deep.u32(0).u64(0).refused(&format!("{value}array"), "level 9", "at most 8 levels");
-    // Texts that are not UTF-8 are no error of the file.
+    // A string that is not UTF-8 is no error of the file.
     let text = Raw::header(3, 0, 1).pair("k", Kind::Str).u64(1).bytes(&[0xff]).open().unwrap();
     assert_eq!(text.metadata().bytes("k").unwrap(), [0xff]);
     assert!(text.metadata().str("k").is_err());
@@ -143,7 +143,7 @@ fn tensors_keep_apart() {
     two("a", 0, "b", 32).refused(ab, "64 bytes at 96 overlap those at 128", "");
     two("a", 32, "b", 0).refused(ba, "36 bytes at 96 overlap those at 128", "");
     two("a", 64, "b", 32).refused(ba, "36 bytes at 128 overlap those at 160", "");
-    // Any order and gaps are fine.
+    // Any order and gaps are valid.
     for (a, b) in [(0, 64), (64, 0), (0, 192), (128, 0)] {
         exercise(&two("a", a, "b", b).open().unwrap());
     }

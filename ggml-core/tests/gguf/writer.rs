@@ -1,4 +1,4 @@
-//! What the writer refuses, and what a failure leaves behind.
+//! Errors of the writer, and the files that remain after a failure.
 
 use super::{exercise, sample};
 use ggml_core::gguf::{GgufFile, GgufWriter, TensorData};
@@ -60,7 +60,7 @@ fn a_failed_write_loses_nothing() {
     }
     write(2).unwrap();
     assert_eq!(GgufFile::open(&path).unwrap().tensors().len(), 1);
-    // The old file is still mapped, and nothing else is left in the folder.
+    // The old file is still mapped, and no other file remains in the folder.
     exercise(&before);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(matches!(GgufWriter::new().write_to(dir.path()), Err(Error::Io { .. })));

@@ -1,23 +1,24 @@
-//! Products in F32.
+//! Dot products in F32.
 //!
-//! One element of a result is always the same sum: the row is cut into segments of [`SEGMENT`] elements; in a segment
-//! lane `l` of one accumulator adds the products of elements `l`, `l + LANES`, ... in order; the lanes are added as
-//! [`Simd::sum4`] does, and the sums of the segments in order. So a product of many columns equals its columns one by
-//! one, bit for bit, and tiles can have any shape.
+//! An element of a result is always computed as the same sum. The row is cut into segments of [`SEGMENT`]
+//! elements. In a segment, lane `l` of one accumulator adds the products of elements `l`, `l + LANES`, ... in
+//! order. The lanes are added as by [`Simd::sum4`], and then the sums of the segments in order. So a product
+//! of many columns equals the products of its single columns bit for bit, and tiles can have any shape.
 
 use super::{MAX_PARTS, Weight, widen_units};
 use crate::cpu::simd::Simd;
 
-/// Elements of a row that are added up in registers: four rows of weights and six of activations are 40 KiB, near to
-/// what a first-level cache holds, and the sum over the lanes at the end costs little beside 1024 products.
+/// Elements of a row that are accumulated in registers. Four rows of weights and six of activations take 40
+/// KiB, about the size of a first-level cache. The final sum over the lanes is cheap compared with 1024
+/// products.
 pub(in crate::cpu) const SEGMENT: usize = 1024;
 
-/// Rows of weights that are multiplied together: independent accumulators hide the latency of the additions.
+/// Rows of weights that are multiplied together: independent accumulators hide the latency of additions.
 pub(in crate::cpu) const ROWS: usize = 4;
 
-/// Products of four rows with one, the weights widened in registers. For mat-vec, which memory bounds: what lies
-/// `ahead` bytes after each row is asked for, because short rows side by side are no pattern that the hardware's
-/// prefetcher follows.
+/// Returns the products of four rows with one column, converting the weights to F32 in registers. For
+/// matrix-vector products, which are memory-bound: it prefetches `ahead` bytes after each row, because the
+/// hardware's prefetcher does not follow several short rows.
 #[inline(always)]
 pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(
     s: S,
@@ -67,12 +68,12 @@ pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(
     total
 }
 
-/// Units of a segment.
+/// Returns the number of units in a segment.
 const fn units<W: Weight>() -> usize {
     SEGMENT / 32 / W::GROUPS
 }
 
-/// Widens segment `segment` of a row; `out` has the segment's length.
+/// Converts segment `segment` of a row to F32; `out` has the segment's length.
 #[inline(always)]
 pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(
     s: S,
@@ -84,9 +85,9 @@ pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(
     widen_units::<S, W>(s, all.get(segment * units::<W>()..).unwrap_or_default(), rest, out);
 }
 
-/// Products of four rows with `C`, all of the length of one segment at the most: `[column][row]`.
+/// Returns the products of four rows with `C` columns, all at most one segment long: `[column][row]`.
 ///
-/// Every vector of a row is used `C` times and every vector of a column four times; the accumulators stay in
+/// Every vector of a row is used `C` times and every vector of a column four times. The accumulators stay in
 /// registers (12 of 16 for `C` = 3, 24 of 32 for `C` = 6).
 #[inline(always)]
 pub(in crate::cpu) fn tile<S: Simd, const C: usize>(
@@ -95,7 +96,7 @@ pub(in crate::cpu) fn tile<S: Simd, const C: usize>(
     b: [&[f32]; C],
 ) -> [[f32; ROWS]; C] {
     let n = b[0].len();
-    // Checked once, so that the loop needs no checks.
+    // Checked once, so that the loop needs no bounds checks.
     assert!(a.iter().all(|r| r.len() == n) && b.iter().all(|c| c.len() == n), "rows of different lengths");
     let mut acc = [[s.splat(0.0); ROWS]; C];
     let whole = n - n % S::LANES;
@@ -132,20 +133,20 @@ pub(in crate::cpu) fn tile<S: Simd, const C: usize>(
     sums
 }
 
-/// Most rows that [`tiles`] takes.
+/// Maximum number of rows for [`tiles`].
 pub(in crate::cpu) const MAX_ROWS: usize = 64;
 
-/// Rows and columns of at most one segment, and what becomes of their products.
+/// Rows and columns of at most one segment, and a sink for their products.
 pub(in crate::cpu) trait Tiles<'a> {
-    /// A row.
+    /// Returns a row.
     fn row(&self, i: usize) -> &'a [f32];
-    /// A column.
+    /// Returns a column.
     fn column(&self, j: usize) -> &'a [f32];
-    /// Takes the products of a column with all rows.
+    /// Receives the products of a column with all rows.
     fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]);
 }
 
-/// Products of at most [`MAX_ROWS`] rows with any number of columns.
+/// Computes the products of at most [`MAX_ROWS`] rows with any number of columns.
 #[inline(always)]
 pub(in crate::cpu) fn tiles<'a, S: Simd>(s: S, rows: usize, columns: usize, mut operands: impl Tiles<'a>) {
     let rows = rows.min(MAX_ROWS);
@@ -164,7 +165,7 @@ pub(in crate::cpu) fn tiles<'a, S: Simd>(s: S, rows: usize, columns: usize, mut 
         for i in (0..rows).step_by(ROWS) {
             let mut a: [&[f32]; ROWS] = [&[]; ROWS];
             for r in 0..ROWS {
-                // At the end the last row stands in for those that are missing.
+                // At the end, the last row replaces missing rows.
                 a[r] = operands.row((i + r).min(rows - 1));
             }
             match step {
@@ -181,7 +182,7 @@ pub(in crate::cpu) fn tiles<'a, S: Simd>(s: S, rows: usize, columns: usize, mut 
     }
 }
 
-/// Puts the products of four rows, from row `i` on, to those of their columns.
+/// Stores the products of four rows, from row `i` on, in the arrays of their columns.
 #[inline(always)]
 fn keep<const C: usize>(i: usize, tile: [[f32; ROWS]; C], products: &mut [[f32; MAX_ROWS]; 6]) {
     for (to, from) in products.iter_mut().zip(tile) {

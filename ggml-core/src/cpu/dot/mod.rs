@@ -1,10 +1,10 @@
-//! Rows of weights as they are stored, and their products with rows of activations.
+//! Rows of weights as stored, and their dot products with rows of activations.
 //!
-//! * [`float`]: weights are widened to F32 in registers, or once for many columns; F32 accumulation.
+//! * [`float`]: weights are converted to F32 in registers, or once for many columns; F32 accumulation.
 //! * [`int8`]: activations are rounded to 8-bit blocks ([`quantize`]); products of blocks are exact integers.
 //!
-//! Quantised types are a [`block::Quant`]; plain types are a [`Weight`] here and an entry in [`with_weight`]. With that
-//! they have every operation.
+//! Quantised types implement [`block::Quant`]. Plain types implement [`Weight`] here and have an entry in
+//! [`with_weight`]. This is sufficient for every operation.
 
 #![allow(
     clippy::needless_range_loop,
@@ -24,40 +24,40 @@ pub(super) mod quantize;
 
 pub(super) use block::{BlockQ4, BlockQ8};
 
-/// Vectors that 32 numbers fill at the most.
+/// Maximum number of vectors for 32 values.
 pub(super) const MAX_PARTS: usize = 4;
 
-/// How weights are stored.
+/// Storage format of weights.
 pub(super) trait Weight: Send + Sync + 'static {
-    /// What a row consists of.
+    /// Element of a stored row.
     type Block: Pod + Send + Sync;
-    /// What is widened together: some groups of 32 weights.
+    /// Unit of conversion: some groups of 32 weights.
     type Unit: Pod;
-    /// Groups of a unit.
+    /// Number of groups in a unit.
     const GROUPS: usize = 1;
 
-    /// The whole units of a row and, for plain types, what remains.
+    /// Splits a row into its whole units and, for plain types, the remaining elements.
     fn split(row: &[Self::Block]) -> (&[Self::Unit], &[Self::Block]);
 
-    /// The scale of a unit, for [`Weight::group`]; anything for types without one.
+    /// Returns the scale of a unit, for [`Weight::group`]; unused for types without one.
     fn scale<S: Simd>(s: S, unit: &Self::Unit) -> S::F;
 
-    /// The weights of a group, in `32 / LANES` vectors; the others are left as they are.
+    /// Writes the weights of a group as `32 / LANES` vectors; the other vectors of `out` are unchanged.
     fn group<S: Simd>(s: S, unit: &Self::Unit, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]);
 
-    /// A vector of what remains of a row, at `at`; zeros above its end.
+    /// Returns a vector of the remaining elements of a row, from `at` on; zeros beyond the end.
     fn rest<S: Simd>(s: S, rest: &[Self::Block], at: usize) -> S::F;
 }
 
-/// Does something for a type of weights that is known when the program runs.
+/// Generic operation on a type of weights that is known only at run time.
 pub(super) trait ForWeight {
-    /// What comes out.
+    /// Result type.
     type Out;
-    /// Does it.
+    /// Runs the operation for a type.
     fn call<W: Weight>(self) -> Self::Out;
 }
 
-/// Calls `f` for the type; `None` if there is no [`Weight`] for it.
+/// Calls `f` for the type; `None` if it has no [`Weight`].
 pub(super) fn with_weight<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
     Some(match dtype {
         DType::F32 => f.call::<F32>(),
@@ -67,7 +67,7 @@ pub(super) fn with_weight<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
     })
 }
 
-/// Blocks are weights.
+/// Adapter from [`ForWeight`] to [`ForQuant`].
 struct Blocks<F>(F);
 
 impl<F: ForWeight> ForQuant for Blocks<F> {
@@ -78,7 +78,7 @@ impl<F: ForWeight> ForQuant for Blocks<F> {
     }
 }
 
-/// Whether there is a [`Weight`] for a type.
+/// True if a type has a [`Weight`].
 pub(super) fn has_weight(dtype: DType) -> bool {
     struct Nothing;
     impl ForWeight for Nothing {
@@ -88,7 +88,7 @@ pub(super) fn has_weight(dtype: DType) -> bool {
     with_weight(dtype, Nothing).is_some()
 }
 
-/// Plain types: a unit is an array of 32.
+/// Implements [`Weight`] for plain types: a unit is an array of 32.
 macro_rules! plain {
     ($(#[$doc:meta])* $name:ident, $block:ty, $load:ident) => {
         $(#[$doc])*
@@ -139,7 +139,7 @@ plain!(
     BF16, u16, load_bf16
 );
 
-/// Block types: a unit is a block. Products of a number and its scales are exact in F32.
+/// Block types: a unit is a block. Products of a quantised value and its scales are exact in F32.
 impl<Q: Quant> Weight for Q {
     type Block = Q;
     type Unit = Q;
@@ -193,14 +193,14 @@ impl<Q: Quant> Weight for Q {
     }
 }
 
-/// Widens a row to F32; `out` has its length.
+/// Converts a row to F32; `out` has its length.
 #[inline(always)]
 pub(super) fn widen<S: Simd, W: Weight>(s: S, row: &[W::Block], out: &mut [f32]) {
     let (units, rest) = W::split(row);
     widen_units::<S, W>(s, units, rest, out);
 }
 
-/// [`widen`] as a job of its own.
+/// [`widen`] as a [`Job`].
 pub(super) struct Widen<'a, W: Weight> {
     row: &'a [W::Block],
     out: &'a mut [f32],
@@ -208,7 +208,7 @@ pub(super) struct Widen<'a, W: Weight> {
 }
 
 impl<'a, W: Weight> Widen<'a, W> {
-    /// A row and the memory for its elements, as many.
+    /// Creates the job for a row and an output of the same number of elements.
     pub(super) fn new(row: &'a [W::Block], out: &'a mut [f32]) -> Widen<'a, W> {
         Widen { row, out, weight: PhantomData }
     }
@@ -223,7 +223,7 @@ impl<W: Weight> Job for Widen<'_, W> {
     }
 }
 
-/// Widens units and what remains of a row to F32, as far as `out` reaches.
+/// Converts units and the remaining elements of a row to F32, up to the length of `out`.
 #[inline(always)]
 pub(super) fn widen_units<S: Simd, W: Weight>(s: S, units: &[W::Unit], rest: &[W::Block], out: &mut [f32]) {
     let (chunks, tail) = out.as_chunks_mut::<32>();

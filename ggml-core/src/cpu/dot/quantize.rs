@@ -1,47 +1,48 @@
 //! Activations in 8 bits: blocks of 32 with an F32 scale.
 //!
-//! The scale is the largest magnitude over 127; values are rounded to nearest, ties to even. A block with an infinity
-//! or a NaN gets a NaN for its scale, so that a fault upstream shows in the result instead of vanishing here. Blocks
-//! of magnitudes below [`SMALLEST`] become zeros.
+//! The scale is the largest magnitude / 127; values are rounded to nearest, ties to even. The scale of a
+//! block with an infinity or a NaN is NaN, so that an earlier error appears in the result instead of being
+//! hidden. Blocks with magnitudes below [`SMALLEST`] become zeros.
 
 use super::block::Quant;
 use crate::cpu::run::Line;
 use crate::cpu::simd::Simd;
 use bytemuck::{Pod, Zeroable};
 
-/// Magnitude below which 127 over it could be infinite.
+/// Magnitude below which 127 / magnitude could be infinite.
 const SMALLEST: f32 = 1e-36;
 
-/// 32 activations in 8 bits with what kernels want to know of them, side by side: a kernel follows one address for each
-/// column.
+/// 32 activations in 8 bits with their scale and sums in one structure, so that a kernel needs one address
+/// for each column.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct Rounded {
-    /// Numbers.
+    /// Quantised values.
     pub(in crate::cpu) q: [i8; 32],
-    /// Their scale.
+    /// Scale of the values.
     pub(in crate::cpu) scale: f32,
-    /// Bits of what [`Rounded::weighed`] or [`Rounded::excess`] gives: types with minima have no bias.
+    /// Bits of the result of [`Rounded::weighed`] or [`Rounded::excess`]: types with minima have no bias.
     sums: [u32; 2],
-    /// Fills three blocks up to whole cache lines.
+    /// Padding: three blocks fill whole cache lines.
     unused: u32,
 }
 
 impl Rounded {
-    /// What the minima of a group of weights are multiplied with: the sum of the activations, or those of its halves.
+    /// Returns the factors of a group's minima: the scaled sum of the activations, or the sums of its halves.
     #[inline(always)]
     pub(in crate::cpu) fn weighed(&self) -> [f32; 2] {
         self.sums.map(f32::from_bits)
     }
 
-    /// [`Quant::BIAS`] times the sum of the numbers, or the sums of its halves if these have scales, with the other sign.
+    /// Returns [`Quant::BIAS`] times the sum of the values, negated; the sums of the halves if these have
+    /// scales.
     #[inline(always)]
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "unsigned weights are x86-64's"))]
     pub(in crate::cpu) fn excess(&self) -> [i32; 2] {
         self.sums.map(u32::cast_signed)
     }
 
-    /// Rounds 32 activations for products with a type of weights.
+    /// Quantises 32 activations for products with a type of weights.
     #[inline(always)]
     fn fill<S: Simd, Q: Quant>(&mut self, s: S, x: &[f32; 32]) {
         const { assert!(Q::MINIMA == 0 || Q::BIAS == 0, "sums have one meaning") };
@@ -67,13 +68,13 @@ impl Rounded {
     allow(dead_code, reason = "numbers in 16 bits are for kernels of x86-64")
 )]
 pub(in crate::cpu) struct Column<'a> {
-    /// Its blocks.
+    /// Blocks of the row.
     pub(in crate::cpu) blocks: &'a [Rounded],
-    /// Their numbers in 16 bits, where kernels want them so.
+    /// Values in 16 bits, for kernels that need them.
     pub(in crate::cpu) wide: &'a [[i16; 32]],
 }
 
-/// How the parts of a row lie in scratch memory, in lines.
+/// Layout of a row in scratch memory, in lines.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct RowScratch {
     blocks: usize,
@@ -81,23 +82,23 @@ pub(in crate::cpu) struct RowScratch {
 }
 
 impl RowScratch {
-    /// For rows of `k` numbers; `wide` asks for the numbers in 16 bits too.
+    /// Returns the layout for rows of `k` elements; `wide` adds the values in 16 bits.
     pub(in crate::cpu) fn new(k: usize, wide: bool) -> RowScratch {
         RowScratch { blocks: k / 32, wide }
     }
 
-    /// Lines of the blocks, and those of the numbers in 16 bits.
+    /// Returns the lines of the blocks and of the values in 16 bits.
     fn parts(&self) -> [usize; 2] {
         let lines = |bytes: usize| bytes.div_ceil(size_of::<Line>());
         [lines(self.blocks * size_of::<Rounded>()), if self.wide { lines(self.blocks * 64) } else { 0 }]
     }
 
-    /// Lines of a row.
+    /// Returns the lines of a row.
     pub(in crate::cpu) fn lines(&self) -> usize {
         self.parts().iter().sum()
     }
 
-    /// A row in its scratch memory.
+    /// Returns a row in its scratch memory.
     #[inline]
     pub(in crate::cpu) fn column<'a>(&self, lines: &'a [Line]) -> Column<'a> {
         let (blocks, wide) = lines.split_at(self.parts()[0]);
@@ -108,7 +109,7 @@ impl RowScratch {
         }
     }
 
-    /// Rounds a row into its scratch memory, for products with a type of weights.
+    /// Quantises a row into its scratch memory, for products with a type of weights.
     #[inline(always)]
     pub(in crate::cpu) fn fill<S: Simd, Q: Quant>(&self, s: S, x: &[f32], lines: &mut [Line]) {
         let (blocks, wide) = lines.split_at_mut(self.parts()[0]);
@@ -124,7 +125,7 @@ impl RowScratch {
     }
 }
 
-/// Rounds a block; its scale.
+/// Quantises a block and returns its scale.
 #[inline(always)]
 fn block<S: Simd>(s: S, x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
     let mut most = s.splat(0.0);
@@ -132,7 +133,7 @@ fn block<S: Simd>(s: S, x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
     for chunk in x.chunks_exact(S::LANES) {
         let v = s.load(chunk);
         most = s.max(s.abs(v), most);
-        // Nothing but 0, unless a number is infinite or NaN.
+        // Stays 0 unless a value is infinite or NaN.
         finite = s.add(finite, s.sub(v, v));
     }
     let most = s.greatest(most);

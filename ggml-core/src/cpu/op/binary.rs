@@ -1,4 +1,4 @@
-//! ADD and MUL.
+//! ADD and MUL kernels.
 
 use super::{Args, Kernel, row_tiles};
 use crate::cpu::run::Run;
@@ -7,15 +7,15 @@ use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::op::Binary;
 
-/// Numbers of `b` that are gathered at a time where they lie apart.
+/// Elements of `b` that are gathered at a time if its rows are not contiguous.
 const GATHERED: usize = 256;
 
-/// Element by element, the second operand repeated.
+/// ADD or MUL of each element, with the second operand repeated.
 #[derive(Debug)]
 pub(super) struct BinaryKernel(Binary);
 
 impl BinaryKernel {
-    /// For one of the operations.
+    /// Creates the kernel of an operation.
     pub(super) fn new(op: Binary) -> BinaryKernel {
         BinaryKernel(op)
     }
@@ -32,7 +32,7 @@ impl Kernel for BinaryKernel {
     }
 }
 
-/// One tile: `a` is copied into the result unless it is there, then `b` is applied.
+/// One tile: `a` is copied into the result unless it is already there, then `b` is applied.
 pub(super) struct Combine<'a, 'b, 'c> {
     pub(super) op: Binary,
     pub(super) a: Option<&'a Input<'a>>,
@@ -63,7 +63,7 @@ impl Job for Combine<'_, '_, '_> {
             }
             let mut done = 0;
             while done < row.len() {
-                // Up to where the row of b begins anew.
+                // Up to the next repetition of the row of b.
                 let at = (first + done) % m0;
                 let end = row.len().min(done + m0 - at);
                 if self.b.rows_contiguous() {
@@ -82,7 +82,7 @@ impl Job for Combine<'_, '_, '_> {
     }
 }
 
-/// One row and another.
+/// Applies `op` to a row and another of the same length, in place.
 #[inline(always)]
 pub(super) fn apply<S: Simd>(s: S, op: Binary, x: &mut [f32], b: &[f32]) {
     match op {

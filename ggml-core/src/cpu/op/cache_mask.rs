@@ -1,4 +1,4 @@
-//! CACHE_MASK.
+//! CACHE_MASK kernel.
 
 use super::{Args, Kernel};
 use crate::cpu::run::Run;
@@ -8,21 +8,21 @@ use crate::op::CacheMask;
 /// Minus infinity in F16.
 const HIDDEN: u16 = 0xfc00;
 
-/// Which cells tokens see.
+/// Attention mask of cache cells for each token.
 #[derive(Debug)]
 pub(super) struct CacheMaskKernel(CacheMask);
 
 impl CacheMaskKernel {
-    /// With the operation's parameters.
+    /// Creates the kernel with the operation's parameters.
     pub(super) fn new(op: CacheMask) -> CacheMaskKernel {
         CacheMaskKernel(op)
     }
 
-    /// The first and the last position that a token at `position` sees.
+    /// Returns the first and the last position that a token at `position` attends to.
     fn seen(&self, position: i32) -> [i32; 2] {
         let CacheMask { causal, window, chunked } = self.0;
         let all = [0, if causal { position } else { i32::MAX }];
-        // A window of more positions than there are hides none.
+        // A window that does not fit into an i32 hides no position.
         let Some(size) = window.and_then(|size| i32::try_from(size).ok()).filter(|&size| size > 0) else {
             return all;
         };
@@ -36,7 +36,7 @@ impl CacheMaskKernel {
 }
 
 impl Kernel for CacheMaskKernel {
-    /// A thread has the rows of some tokens.
+    /// Each thread computes the rows of some tokens.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(cells), Some(tokens), ..], mut out, .. } = args else { return };
         let [kv, n, ..] = out.ne();
@@ -57,7 +57,8 @@ impl Kernel for CacheMaskKernel {
     }
 }
 
-/// The row of a token: its sequence, the positions that it sees, and what the cells hold.
+/// Mask row of a token: the token's sequence, the positions that it attends to, and the cells' sequences and
+/// positions.
 struct Row<'a> {
     row: &'a mut [u16],
     sequences: &'a [i32],

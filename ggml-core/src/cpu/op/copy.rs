@@ -1,4 +1,4 @@
-//! CPY and CONT.
+//! CPY and CONT kernels.
 
 use super::{Args, Kernel};
 use crate::cpu::run::Run;
@@ -8,20 +8,20 @@ use crate::dtype::DType;
 use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
 
-/// Elements that are converted at a time, in buffers on the stack.
+/// Elements converted at a time, in buffers on the stack.
 const CHUNK: usize = 256;
 
-/// Elements copied in order of their indices, with conversion of type.
+/// Copy of elements in the order of their indices, with type conversion.
 #[derive(Debug)]
 pub(super) struct CopyKernel {
     from: DType,
     to: DType,
-    /// Whether operand 1 is the destination.
+    /// True if operand 1 is the destination.
     aliased: bool,
 }
 
 impl CopyKernel {
-    /// From one type to another; `aliased` for CPY, whose second operand is the destination.
+    /// Creates a kernel from one type to another; `aliased` for CPY, whose second operand is the destination.
     pub(super) fn new(from: DType, to: DType, aliased: bool) -> Result<CopyKernel, String> {
         let float = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
         if from == to && from == DType::I32 || float(from) && float(to) {
@@ -40,8 +40,8 @@ impl Kernel for CopyKernel {
         let Args { src: [Some(x), ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let ns = ne.iter().product::<usize>();
-        // Operands whose rows are columns in memory: square tiles, so that each cache line is used up while it is
-        // there. Otherwise long pieces.
+        // If rows of an operand are columns in memory: square tiles, so that each cache line is fully used
+        // while cached. Otherwise long tiles.
         let straight = x.rows_contiguous() && out.rows_contiguous();
         let tile = if straight { [4096, (4096 / ne[0]).max(1), 1, 1] } else { [32, 32, 1, 1] };
         out.for_each_tile(run, tile, ns, |tile| match (self.from, self.to) {
@@ -57,7 +57,7 @@ impl Kernel for CopyKernel {
     }
 }
 
-/// Copies the elements of a tile, in pieces that lie in one row of the source.
+/// Copies the elements of a tile, in chunks within one row of the source.
 #[inline(always)]
 fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
     let [s0, s1, s2, _] = x.ne();
@@ -65,7 +65,7 @@ fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
     let (mut from, mut to) = ([P::From::zeroed(); CHUNK], [P::To::zeroed(); CHUNK]);
     let columns = tile.range(0);
     for [i1, i2, i3] in tile.rows() {
-        // The place of the row's first element in the order of all elements, then in the source.
+        // Index of the row's first element in the order of all elements, then in the source.
         let mut n = ((i3 * n2 + i2) * n1 + i1) * n0 + columns.start;
         let mut done = 0;
         while done < columns.len() {
@@ -81,17 +81,17 @@ fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
     }
 }
 
-/// What becomes of a piece of the source.
+/// Conversion of a chunk.
 trait Piece {
-    /// Elements of the source.
+    /// Element type of the source.
     type From: Pod;
-    /// Elements of the destination.
+    /// Element type of the destination.
     type To: Pod;
-    /// Converts as many as there are.
+    /// Converts `x.len()` elements.
     fn convert(&self, x: &[Self::From], out: &mut [Self::To]);
 }
 
-/// No conversion.
+/// Copy without conversion.
 struct Same<T>(PhantomData<T>);
 
 impl<T: Pod> Piece for Same<T> {
@@ -123,7 +123,7 @@ fn convert<A: Stored, B: Stored>(run: &Run<'_>, x: &Input<'_>, tile: &mut Tile<'
     dispatch(run.detected(), Convert::<A, B> { x, tile, types: PhantomData });
 }
 
-/// A tile with conversion from `A` to `B`.
+/// Job that copies a tile with conversion from `A` to `B`.
 struct Convert<'a, 'b, A, B> {
     x: &'a Input<'a>,
     tile: &'a mut Tile<'b>,
@@ -139,13 +139,13 @@ impl<A: Stored, B: Stored> Job for Convert<'_, '_, A, B> {
     }
 }
 
-/// A float type as it is stored.
+/// Float type as stored.
 trait Stored: Send + Sync {
-    /// Its bits.
+    /// Bits of a stored value.
     type Bits: Pod;
-    /// To F32, exactly.
+    /// Converts to F32, exactly.
     fn widen<S: Simd>(s: S, x: &[Self::Bits], out: &mut [f32]);
-    /// From F32, to nearest, ties to even.
+    /// Converts from F32, rounded to nearest, ties to even.
     fn narrow<S: Simd>(s: S, x: &[f32], out: &mut [Self::Bits]);
 }
 
@@ -203,7 +203,7 @@ impl Stored for AsBF16 {
     }
 }
 
-/// F32 to binary16, to nearest, ties to even.
+/// Converts F32 to binary16, rounded to nearest, ties to even.
 #[inline(always)]
 pub(super) fn narrow_f16<S: Simd>(s: S, x: &[f32], out: &mut [u16]) {
     let mut from = x.chunks_exact(S::LANES);

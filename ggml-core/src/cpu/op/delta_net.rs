@@ -1,4 +1,4 @@
-//! GATED_DELTA_NET.
+//! GATED_DELTA_NET kernel.
 
 use super::ssm_conv::tokens_of;
 use super::{Args, Kernel};
@@ -8,34 +8,35 @@ use crate::cpu::window::{Input, Tile, for_each_pair};
 use crate::op::GatedDeltaNet;
 use crate::tensor::Tensor;
 
-/// Columns of a state that a thread takes at a time: 16 KiB for keys of 128, for a first-level cache.
+/// Columns of a state that a thread processes at a time: 16 KiB for keys of 128, to fit a first-level cache.
 const COLUMNS: usize = 32;
 
 /// Columns that share the loads of key and query.
 const GROUP: usize = 4;
 
-/// The recurrence.
+/// Gated delta net recurrence.
 #[derive(Debug)]
 pub(super) struct DeltaNetKernel {
     op: GatedDeltaNet,
-    /// Length of a column in scratch memory: a key's, filled up to whole vectors.
+    /// Length of a column in scratch memory: that of a key, padded to whole vectors.
     stride: usize,
 }
 
 impl DeltaNetKernel {
-    /// For operands q, k, v, g, beta, state and runs.
+    /// Creates the kernel for operands q, k, v, g, beta, state and runs.
     pub(super) fn new(op: GatedDeltaNet, src: &[&Tensor]) -> DeltaNetKernel {
         DeltaNetKernel { op, stride: src[0].ne[0].next_multiple_of(MAX_LANES) }
     }
 }
 
 impl Kernel for DeltaNetKernel {
-    /// The columns of a task, a key and a query.
+    /// Returns the size of a task's columns, a key and a query.
     fn local_bytes(&self) -> usize {
         4 * self.stride * (COLUMNS + 2)
     }
 
-    /// A task has some columns of a head in all slots: their state stays in scratch memory over all tokens of a run.
+    /// Each task processes some columns of a head in all slots. Their state stays in scratch memory for all
+    /// tokens of a run.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args {
             src: [Some(q), Some(k), Some(v), Some(g), Some(beta), Some(state), Some(runs), ..],
@@ -74,7 +75,7 @@ struct Operands<'a> {
     runs: Input<'a>,
 }
 
-/// A thread's scratch memory; every vector has `stride` elements, with zeros at its end.
+/// Scratch memory of a thread; every vector has `stride` elements, padded with zeros.
 struct Scratch<'a> {
     columns: &'a mut [f32],
     key: &'a mut [f32],
@@ -82,7 +83,7 @@ struct Scratch<'a> {
     stride: usize,
 }
 
-/// Some columns of a head.
+/// Job for some columns of a head.
 struct Columns<'a, 'b, 'c> {
     scale: f32,
     operands: &'a Operands<'a>,
@@ -120,7 +121,7 @@ impl Job for Columns<'_, '_, '_> {
     }
 }
 
-/// Copies a vector and fills up with zeros.
+/// Copies a vector and pads it with zeros.
 #[inline(always)]
 fn copy_padded(from: &[f32], to: &mut [f32]) {
     let (head, rest) = to.split_at_mut(from.len());
@@ -129,7 +130,7 @@ fn copy_padded(from: &[f32], to: &mut [f32]) {
 }
 
 impl Columns<'_, '_, '_> {
-    /// A token's step for all columns.
+    /// Processes one token for all columns.
     #[inline(always)]
     fn token<S: Simd>(&mut self, s: S, head: usize, t: usize) {
         let Operands { q, k, v, g, beta, .. } = self.operands;
@@ -144,7 +145,8 @@ impl Columns<'_, '_, '_> {
         for ((out, values), columns) in
             out.chunks_mut(GROUP).zip(values.chunks(GROUP)).zip(columns.chunks_exact_mut(GROUP * *stride))
         {
-            // Columns that do not exist are computed with whatever is there, and left out.
+            // Missing columns of the last group are computed from whatever the scratch memory holds, and
+            // ignored.
             let mut value = [0.0; GROUP];
             value[..values.len()].copy_from_slice(values);
             let sums = step(s, columns, key, query, value, decay, beta);
@@ -153,9 +155,11 @@ impl Columns<'_, '_, '_> {
     }
 }
 
-/// A token's step for [`GROUP`] columns, one behind the other; the products of the new columns and the query.
+/// Processes one token for [`GROUP`] consecutive columns; returns the products of the new columns and the
+/// query.
 ///
-/// Two passes over the columns: the first one finds what the state knows of the key, the second one corrects it.
+/// Two passes over the columns: the first one computes the products of the state and the key, the second one
+/// updates the state.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "columns are indices of several arrays")]
 fn step<S: Simd>(
@@ -168,14 +172,14 @@ fn step<S: Simd>(
     beta: f32,
 ) -> [f32; GROUP] {
     let n = key.len();
-    // Checked once, so that the loops need no checks.
+    // Checked once, so that the loops need no bounds checks.
     assert!(n.is_multiple_of(S::LANES) && query.len() == n && columns.len() == GROUP * n);
     let mut acc = [s.splat(0.0); GROUP];
     for at in (0..n).step_by(S::LANES) {
         // SAFETY: a vector at `at` ends within `n`, the length of the key.
         let k = unsafe { s.load_at(key, at) };
         for c in 0..GROUP {
-            // SAFETY: as above, in column `c` of as many with the same length.
+            // SAFETY: as above, in column `c` of `GROUP` columns of the same length.
             acc[c] = s.fma(unsafe { s.load_at(columns, c * n + at) }, k, acc[c]);
         }
     }

@@ -1,4 +1,4 @@
-//! FLASH_ATTN_EXT.
+//! FLASH_ATTN_EXT kernel.
 
 use super::soft_max::alibi_slope;
 use super::{Args, Kernel};
@@ -14,10 +14,10 @@ use crate::op::FlashAttnExt;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
-/// Positions of k and v that are worked on together: their rows stay in the second-level cache.
+/// Positions of k and v that are processed together: their rows stay in the second-level cache.
 const POSITIONS: usize = MAX_ROWS;
 
-/// The positions of a group that a query sees: one bit for each.
+/// Bit set of the positions of a group that a query attends to.
 type Seen = u64;
 const _: () = assert!(POSITIONS <= Seen::BITS as usize);
 
@@ -29,12 +29,12 @@ const QUERIES: usize = 16;
 pub(super) struct FlashAttnKernel {
     op: FlashAttnExt,
     d: usize,
-    /// Row length of v, filled up to whole vectors.
+    /// Row length of v, padded to whole vectors.
     dv: usize,
 }
 
 impl FlashAttnKernel {
-    /// For operands q, k, v, maybe a mask and sinks.
+    /// Creates the kernel for operands q, k, v and optionally a mask and sinks.
     pub(super) fn new(op: FlashAttnExt, src: &[&Tensor]) -> Result<FlashAttnKernel, String> {
         let (k, v) = (src[1], src[2]);
         if !matches!(k.dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
@@ -43,8 +43,8 @@ impl FlashAttnKernel {
         Ok(FlashAttnKernel { op, d: k.ne[0], dv: v.ne[0].next_multiple_of(MAX_LANES) })
     }
 
-    /// Heads that a task computes: as many of those that share a head of k as queries are taken together, fewer if
-    /// threads would have nothing to do. A divisor of `shared`, so that no task has two heads of k.
+    /// Returns the number of heads that a task computes: as many heads with a common head of k as the queries
+    /// allow, but fewer if threads would be idle. It divides `shared`, so that no task has two heads of k.
     fn heads(&self, run: &Run<'_>, shared: usize, others: usize) -> usize {
         let fits = |n: &usize| shared.is_multiple_of(*n) && *n <= QUERIES;
         let busy = |n: &usize| *n == 1 || others * (shared / n) >= run.threads();
@@ -57,7 +57,7 @@ impl Kernel for FlashAttnKernel {
         4 * (POSITIONS * (self.d + self.dv) + QUERIES * (POSITIONS + self.dv))
     }
 
-    /// A task has some heads and tokens, all of one head of k and v.
+    /// Each task computes some heads and tokens, all with one head of k and v.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(q), Some(k), Some(v), mask, sinks, ..], mut out, .. } = args else { return };
         let [dv, heads, tokens, batch] = out.ne();
@@ -83,15 +83,15 @@ struct Operands<'a> {
     v: Input<'a>,
     mask: Option<Input<'a>>,
     sinks: Option<Input<'a>>,
-    /// The head of k and v.
+    /// Index of the head of k and v.
     head_kv: usize,
 }
 
-/// A thread's scratch memory.
+/// Scratch memory of a thread.
 struct Scratch<'a> {
     keys: &'a mut [f32],
     values: &'a mut [f32],
-    /// Scores, then weights, of a query: [`POSITIONS`] for each.
+    /// Scores, then weights, of each query: [`POSITIONS`] for each.
     scores: &'a mut [[f32; POSITIONS]],
     /// Sums of weighted values.
     sums: &'a mut [f32],
@@ -102,7 +102,7 @@ impl<'a> Scratch<'a> {
         let (keys, local) = local.split_at_mut(POSITIONS * kernel.d);
         let (values, local) = local.split_at_mut(POSITIONS * kernel.dv);
         let (scores, local) = local.split_at_mut(POSITIONS * QUERIES);
-        // A thread's memory is as large as the largest kernel wants it.
+        // The thread's memory may be larger, because its size is that of the most demanding kernel.
         let sums = &mut local[..QUERIES * kernel.dv];
         Scratch { keys, values, scores: scores.as_chunks_mut().0, sums }
     }
@@ -118,7 +118,7 @@ struct Query {
     sum: f32,
 }
 
-/// One tile.
+/// Job for one tile.
 struct Attention<'a, 'b> {
     kernel: &'a FlashAttnKernel,
     operands: Operands<'a>,
@@ -139,10 +139,10 @@ impl Job for Attention<'_, '_> {
         for ([head, token, _], query) in self.tile.rows().zip(&mut queries) {
             let slope = alibi_slope(bias, head, self.tile.extents()[1]);
             *query = Query { head, token, slope, ..*query };
-            // A sink is a score that was seen before any other, and whose value is zero.
+            // A sink is a score that precedes all others and has the value zero.
             if let Some(sink) = self.operands.sinks.map(|sinks| sinks.at::<f32>([head, 0, 0, 0])) {
                 query.most = sink.max(f32::NEG_INFINITY);
-                // 1, or NaN for what is no number.
+                // 1, or NaN for an infinite or NaN sink.
                 query.sum = if sink == f32::NEG_INFINITY { 0.0 } else { 1.0 + 0.0 * sink };
             }
             count += 1;
@@ -155,7 +155,7 @@ impl Job for Attention<'_, '_> {
         }
         for (query, sums) in queries.iter().zip(self.scratch.sums.chunks_exact(self.kernel.dv)) {
             let row = self.tile.row([query.head, query.token, batch]);
-            // A query that sees nothing gives zeros.
+            // A query that attends to nothing gives zeros.
             let factor = s.splat(if query.sum == 0.0 { 0.0 } else { 1.0 / query.sum });
             row.copy_from_slice(&sums[..row.len()]);
             map!(s, row, |x| s.mul(x, factor));
@@ -181,7 +181,7 @@ impl Attention<'_, '_> {
         let seen = &seen[..queries.len()];
         let by_any = seen.iter().fold(0, |all, seen| all | seen);
         let by_all = seen.iter().fold(by_any, |all, seen| all & seen);
-        // Above the diagonal of a causal mask nothing is left to do.
+        // Above the diagonal of a causal mask there is nothing to do.
         if by_any == 0 {
             return;
         }
@@ -214,7 +214,7 @@ impl Attention<'_, '_> {
     }
 }
 
-/// The products of keys and queries, and the scores that they become.
+/// Sink of the products of keys and queries, which converts them to scores.
 struct Scores<'a, 'b> {
     keys: &'a [f32],
     d: usize,
@@ -243,7 +243,8 @@ impl<'a> Tiles<'a> for Scores<'a, '_> {
     }
 }
 
-/// Widens rows of k or v to F32, each filled up to `stride` with zeros. Rows that nobody sees are zeros.
+/// Converts rows of k or v to F32, each padded to `stride` with zeros. Rows that no query attends to become
+/// zeros.
 #[inline(always)]
 fn widen<S: Simd>(
     s: S,
@@ -271,8 +272,8 @@ fn widen<S: Simd>(
     }
 }
 
-/// Writes `slope * mask` for some positions; which of them are not hidden. A hidden one gets minus infinity whatever the
-/// slope.
+/// Writes `slope * mask` for some positions and returns the positions that are not hidden. A hidden one
+/// becomes minus infinity for any slope.
 #[inline(always)]
 fn bias<S: Simd>(
     s: S,
@@ -290,13 +291,14 @@ fn bias<S: Simd>(
     }
     let (slope, least) = (s.splat(slope), s.splat(f32::NEG_INFINITY));
     map!(s, out, |m| s.select_lt(m, s.splat(f32::MIN), least, s.mul(m, slope)));
-    // Not "> minus infinity": a NaN is to be seen.
+    // Not "> minus infinity": a position with a NaN mask counts as visible.
     let bit = |(i, &m): (usize, &f32)| Seen::from(m != f32::NEG_INFINITY) << i;
     out.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
 }
 
-/// Scores of a query from its products: scaled, bounded, plus what `scores` holds if there is a mask. Minus infinity there
-/// stays, whatever the product is, and positions that do not exist get it.
+/// Computes the scores of a query from its products: scaled, soft-capped, plus the mask in `scores` if there
+/// is one. A mask of minus infinity stays minus infinity for any product, and missing positions become minus
+/// infinity.
 #[inline(always)]
 fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], scores: &mut [f32; POSITIONS]) {
     let (seen, unseen) = scores.split_at_mut(products.len());
@@ -318,14 +320,14 @@ fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], score
     }
 }
 
-/// Scores become weights relative to the greatest score so far; what was summed up before is scaled to it.
+/// Converts scores to weights relative to the largest score so far, and rescales the previous sums to it.
 #[inline(always)]
 fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sums: &mut [f32]) {
     let least = s.splat(f32::NEG_INFINITY);
     let most =
         s.greatest(fold!(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
     if most == f32::NEG_INFINITY {
-        // `most` leaves NaNs out.
+        // `most` ignores NaNs.
         if scores.iter().any(|x| x.is_nan()) {
             query.sum = f32::NAN;
         }
@@ -343,8 +345,8 @@ fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sum
     query.sum += s.sum(fold!(s, scores, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
 }
 
-/// Takes the value of position `i`, which some queries do not see, out of the common work where it is not finite: a weight of
-/// zero would not silence it. It is added to those that see it, and becomes zeros.
+/// Handles a non-finite value at position `i`, which some queries do not attend to: a weight of zero would
+/// not suppress it. The value is added to the queries that attend to it and then replaced by zeros.
 #[inline(always)]
 fn weigh_seen<S: Simd>(
     s: S,
@@ -355,7 +357,7 @@ fn weigh_seen<S: Simd>(
     sums: &mut [f32],
 ) {
     let zero = s.splat(0.0);
-    // 0 times what is not finite is NaN.
+    // 0 times a non-finite value is NaN.
     if s.sum(fold!(s, value, 0.0, zero, |sum, x| s.fma(x, zero, sum))) == 0.0 {
         return;
     }
@@ -368,7 +370,7 @@ fn weigh_seen<S: Simd>(
     value.fill(0.0);
 }
 
-/// Adds `n` weighted values to the sums of `R` queries: two vectors of each sum stay in registers.
+/// Adds `n` weighted values to the sums of `R` queries; two vectors of each sum stay in registers.
 #[inline(always)]
 fn weigh<S: Simd, const R: usize>(
     s: S,
@@ -380,11 +382,11 @@ fn weigh<S: Simd, const R: usize>(
 ) {
     let Some(weights) = weights.first_chunk::<R>() else { return };
     let n = n.min(POSITIONS);
-    // Checked once, so that the loop needs no checks.
+    // Checked once, so that the loop needs no bounds checks.
     assert!(values.len() >= n * dv && sums.len() >= R * dv && dv.is_multiple_of(S::LANES));
     let pairs = 2 * S::LANES;
     for at in (0..dv).step_by(pairs) {
-        // The last vector alone is computed twice where their number is odd.
+        // If the number of vectors is odd, the last one is computed twice.
         let second = if at + pairs <= dv { at + S::LANES } else { at };
         let mut acc = [[s.splat(0.0); 2]; R];
         for r in 0..R {

@@ -1,4 +1,4 @@
-//! Gated linear units.
+//! Kernels of gated linear units.
 
 use super::{Args, Kernel, row_tiles};
 use crate::cpu::run::Run;
@@ -12,7 +12,7 @@ use crate::op::{Activation, Clamped, Glu};
 pub(super) struct GluKernel(Glu);
 
 impl GluKernel {
-    /// With the operation's parameters.
+    /// Creates the kernel with the operation's parameters.
     pub(super) fn new(op: Glu) -> GluKernel {
         GluKernel(op)
     }
@@ -24,7 +24,7 @@ impl Kernel for GluKernel {
         let ne = out.ne();
         let n = ne[0];
         let ns = 2 * ne.iter().product::<usize>();
-        // With one operand its rows are twice as long as those of the result: both halves are in them.
+        // A single operand has rows twice as long as the result's, which hold both halves.
         let halves = first.filter(|x| x.ne()[0] != n);
         out.for_each_tile(run, row_tiles(ne), ns, |tile| {
             let from = tile.range(0).start;
@@ -38,7 +38,7 @@ impl Kernel for GluKernel {
                     }
                     (None, gate, up) => (gate.map(|x| x.row(i)), up.map(|x| x.row(i))),
                 };
-                // The other one of gate and up, beside what the row has or gets.
+                // Gate or up, whichever is not in the result's row.
                 let (other, gate_in_row) = match (gate, up) {
                     (Some(gate), Some(up)) => {
                         row.copy_from_slice(&gate[from..end]);
@@ -54,7 +54,7 @@ impl Kernel for GluKernel {
     }
 }
 
-/// A function of gate and up.
+/// Function of gate and up.
 trait Gate: Copy {
     fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F;
 }
@@ -70,13 +70,13 @@ impl Gate for Clamped {
     #[inline(always)]
     fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
         let limit = s.splat(self.limit);
-        // The order of operands lets NaN through.
+        // This order of operands propagates NaN.
         let (x, y) = (s.min(limit, gate), s.max(s.splat(-self.limit), s.min(limit, up)));
         s.mul(gated(s, x, s.mul(x, s.splat(self.alpha))), s.add(y, s.splat(1.0)))
     }
 }
 
-/// A row that has the gate, or what is gated, and gets the result; the other one comes beside it.
+/// Job on a row that holds gate or up and receives the result; `other` is the other operand.
 pub(super) struct Apply<'a> {
     pub(super) op: Glu,
     pub(super) row: &'a mut [f32],
@@ -103,7 +103,7 @@ impl Job for Apply<'_> {
         if let Some(clamped) = self.op.clamped {
             return self.with(s, clamped);
         }
-        // One loop for each function: the choice is made outside of it.
+        // One loop for each function, so that the function is selected outside the loop.
         match self.op.activation {
             Activation::Silu => self.with(s, Activation::Silu),
             Activation::Gelu => self.with(s, Activation::Gelu),

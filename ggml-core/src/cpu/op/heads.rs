@@ -1,4 +1,4 @@
-//! What stands between the projections and attention: heads are normed, turned, and stored.
+//! Kernel of heads between the projections and attention: norm, rotation (ROPE) and storing.
 
 use super::norm::Normalize;
 use super::rope::RopeKernel;
@@ -12,29 +12,29 @@ use crate::fuse::{Head, Heads};
 use crate::graph::Graph;
 use crate::tensor::TensorId;
 
-/// Tokens from which on threads store heads of their own.
+/// Number of tokens from which heads are stored by several threads.
 const MANY: usize = 64;
 
-/// q, k and v.
+/// Kernel of q, k and v.
 #[derive(Debug)]
 pub(super) struct HeadsKernel(Vec<Part>);
 
-/// One of them. Operands are named by their numbers.
+/// One of the results. Operands are given by index.
 #[derive(Debug)]
 struct Part {
     x: usize,
     /// Weight and epsilon.
     norm: Option<(usize, f32)>,
-    /// The kernel, positions and factors.
+    /// ROPE kernel, positions and factors.
     rope: Option<(RopeKernel, usize, Option<usize>)>,
-    /// The cache's type, and the cells.
+    /// Type of the cache, and the cells.
     stored: Option<(DType, usize)>,
-    /// Bytes of the heads of a token.
+    /// Bytes of the heads of one token.
     bytes: usize,
 }
 
 impl HeadsKernel {
-    /// For a group.
+    /// Plans a group.
     pub(super) fn group(group: &Heads, operands: Operands<'_>) -> Result<Planned, String> {
         let mut src: Vec<TensorId> = Vec::new();
         let parts = group.heads.iter().map(|head| Part::new(head, operands, &mut src));
@@ -101,7 +101,7 @@ impl Part {
         };
         let Some(cells) = src[cells] else { return };
         let (d, tokens) = (x.ne()[0], cells.ne()[0]);
-        // A thread has all tokens, in their order, because two of them may name the same cell.
+        // Each tile processes all tokens in order, because two of them may have the same cell.
         let apart = self.rope.is_some() && d % dtype.block() == 0 && tokens >= MANY;
         let tile = [if apart { d } else { ne[0] }, ne[1], 1, 1];
         out.for_each_tile(run, tile, 2 * elements, |tile| {
@@ -122,7 +122,7 @@ impl Part {
         });
     }
 
-    /// Norms and turns the heads of a tile.
+    /// Normalises and rotates the heads of a tile.
     fn turn(&self, run: &Run<'_>, src: &[Option<Input<'_>>], x: &Input<'_>, tile: &mut Tile<'_>) {
         let norm = self.norm.and_then(|(weight, eps)| Some((src[weight].as_ref()?.row([0; 3]), eps)));
         for i in tile.rows() {

@@ -1,8 +1,8 @@
 //! Kernels by family of operations.
 //!
-//! [`plan`] is the one place where a group gets its kernel or a reason why there is none; `supports`, `joins` and
-//! preparation ask it. A kernel has the operations' parameters; addresses and extents come with each run. A node alone
-//! is the special case of its family's kernel.
+//! [`plan`] maps a group to its kernel, or to a reason why there is none; `supports`, `joins` and program
+//! preparation all use it. A kernel holds the operations' parameters; addresses and extents are passed to
+//! each run. A single node is a special case of its family's kernel.
 
 use super::isa::Detected;
 use super::run::{Line, Run};
@@ -34,49 +34,49 @@ mod ssm_scan;
 mod top_k;
 mod unary;
 
-/// Operands that a step has at the most.
+/// Maximum number of operands of a step.
 pub(super) const MAX_OPERANDS: usize = 9;
 
-/// Operands and result of a step.
+/// Operands and results of a step.
 pub(super) struct Args<'a> {
-    /// Operands by index. `None` where the node has none, where the kernel does not read it, and where its elements
-    /// are in the output already (only for operands that the operation's definition allows it for).
+    /// Operands by index. `None` if the node does not have it, the kernel does not read it, or its elements
+    /// are already in the output (only if the operation's definition allows that).
     pub(super) src: [Option<Input<'a>>; MAX_OPERANDS],
-    /// The result.
+    /// First result.
     pub(super) out: Output<'a>,
     /// Further results of a group.
     pub(super) more: [Option<Output<'a>>; MAX_RESULTS - 1],
-    /// Scratch memory, at least [`Kernel::shared_bytes`].
+    /// Scratch memory, at least [`Kernel::shared_bytes`] long.
     pub(super) shared: &'a mut [Line],
 }
 
-/// A kernel with the parameters of its operation.
+/// Kernel with the parameters of its operation.
 pub(super) trait Kernel: Send + Sync + std::fmt::Debug {
-    /// Computes the result, on several threads if that pays.
+    /// Computes the result, on several threads if worthwhile.
     fn run(&self, run: &Run<'_>, args: Args<'_>);
 
-    /// Whether operand `i` is read: not so for one that the result aliases.
+    /// True if operand `i` is read; false for an operand that the result aliases.
     fn reads(&self, _i: usize) -> bool {
         true
     }
 
-    /// Scratch memory that all threads share, in bytes.
+    /// Returns the bytes of scratch memory that all threads share.
     fn shared_bytes(&self) -> usize {
         0
     }
 
-    /// Scratch memory of each thread, in bytes.
+    /// Returns the bytes of scratch memory of each thread.
     fn local_bytes(&self) -> usize {
         0
     }
 }
 
-/// A step: its kernel, and what the kernel's operands and results are.
+/// Planned step: the kernel, its operands and its results.
 pub(super) struct Planned {
     pub(super) kernel: Box<dyn Kernel>,
-    /// Operands by the kernel's numbers.
+    /// Operands by the kernel's indices.
     pub(super) src: Vec<Option<TensorId>>,
-    /// At least one.
+    /// Results, at least one.
     pub(super) out: Vec<TensorId>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Planned {
 struct Operands<'a>(&'a Graph);
 
 impl Operands<'_> {
-    /// A tensor, if it has F32 rows without gaps.
+    /// Returns the tensor if its rows are contiguous F32.
     fn row(self, id: TensorId) -> Result<Option<TensorId>, String> {
         let tensor = self.0.tensor(id);
         if tensor.dtype == DType::F32 && tensor.rows_contiguous() {
@@ -95,7 +95,7 @@ impl Operands<'_> {
     }
 }
 
-/// The kernel of a group; `None` for leaves and views, which compute nothing.
+/// Returns the kernel of a group; `None` for leaves and views, which compute nothing.
 ///
 /// # Errors
 /// The reason why there is no kernel.
@@ -126,7 +126,7 @@ pub(super) fn plan(
     }))
 }
 
-/// [`plan`] for a node.
+/// Plans a single node, as [`plan`].
 fn plan_node(
     graph: &Graph,
     node: TensorId,
@@ -159,10 +159,11 @@ fn plan_node(
     }))
 }
 
-/// Extents of the tiles of an element-wise operation: parts of rows, or whole rows, of some thousand elements.
+/// Returns the tile extents of an element-wise operation: parts of rows, or whole rows, of about 4096
+/// elements.
 ///
-/// That is small enough to stay in the first-level cache between the copy of an operand into the result and the
-/// computation there, and to keep all threads busy.
+/// A tile is small enough to stay in the first-level cache between the copy of an operand into the result and
+/// the computation there, and to occupy all threads.
 fn row_tiles(ne: [usize; 4]) -> [usize; 4] {
     const ELEMENTS: usize = 4096;
     [ne[0].min(ELEMENTS), (ELEMENTS / ne[0].max(1)).max(1), 1, 1]

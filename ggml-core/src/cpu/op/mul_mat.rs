@@ -1,16 +1,17 @@
-//! MUL_MAT, and the products of MUL_MAT_ID.
+//! MUL_MAT kernels, also used by MUL_MAT_ID.
 //!
-//! Four ways, by the number of columns and by how activations are rounded:
+//! Four methods, by the number of columns and the precision of activations:
 //!
 //! | | one column (few with 8 bits) | more |
 //! | --- | --- | --- |
-//! | F32 activations | [`DotRows`]: weights are widened in registers | [`Panel`]: widened once for all columns |
-//! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged once for all columns |
+//! | F32 activations | [`DotRows`]: weights converted in registers | [`Panel`]: once for all columns |
+//! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged for all columns |
 //!
-//! The left ones read every weight once and are bound by memory, the right ones by arithmetic. Left and right give
-//! the same bits (see [`crate::cpu::dot`]). A tile consists of [`TileProduct`]s: a matrix of weights with the columns that it is
-//! multiplied with. What its products become before they leave their thread is a [`Recipe`]; several results with one
-//! input are computed in one loop.
+//! The methods on the left read every weight once and are memory-bound; those on the right are compute-bound.
+//! Left and right give bit-identical results (see [`crate::cpu::dot`]). A tile consists of [`TileProduct`]s:
+//! a matrix of weights and the columns that it is multiplied with. A [`Recipe`] describes the operations that
+//! are applied to products before they leave their thread. Several results with one input are computed in one
+//! loop.
 //!
 //! [`TileProduct`]: columns::TileProduct
 
@@ -40,13 +41,13 @@ mod recipe;
 pub(super) use columns::Routes;
 pub(super) use recipe::{Bias, Matrix, Recipe, Source};
 
-/// Bytes of weights that a thread takes at a time for one column.
+/// Bytes of weights that a thread processes at a time for one column.
 const PIECE: usize = 64 << 10;
 
-/// The same where all weights are few.
+/// The same if there are few weights.
 const SMALL_PIECE: usize = 8 << 10;
 
-/// Bytes of products that a thread keeps beside a tile.
+/// Bytes of products that a thread stores in scratch memory in addition to its tile.
 const BESIDE: usize = 128 << 10;
 
 /// Matrix product.
@@ -54,20 +55,20 @@ const BESIDE: usize = 128 << 10;
 pub(super) struct MulMatKernel {
     dtype: DType,
     k: usize,
-    /// Columns of the second operand.
+    /// Number of columns of the second operand.
     columns: usize,
-    /// Columns of the result.
+    /// Number of columns of the result.
     products: usize,
-    /// Matrices that are read for them.
+    /// Number of matrices that are read for them.
     matrices: usize,
     way: Way,
-    /// Whether activations are normed first.
+    /// True if activations are normalised first.
     normed: bool,
-    /// Whether there are products that do not leave a thread.
+    /// True if some products stay in a thread's scratch memory.
     beside: bool,
 }
 
-/// See the module's table.
+/// Method of the module's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     DotRows,
@@ -77,7 +78,7 @@ enum Way {
 }
 
 impl MulMatKernel {
-    /// For operands `a` and `b`.
+    /// Creates the kernel for operands `a` and `b`.
     pub(super) fn new(
         src: &[&Tensor],
         precision: Precision,
@@ -87,19 +88,19 @@ impl MulMatKernel {
         MulMatKernel::with(src, src[1].rows(), matrices, src[1].ne[1], precision, detected)
     }
 
-    /// For operands `a`, `b` and `ids`.
+    /// Creates the kernel for operands `a`, `b` and `ids`.
     pub(super) fn routed(
         src: &[&Tensor],
         precision: Precision,
         detected: Detected,
     ) -> Result<MulMatKernel, String> {
         let products = src[2].rows() * src[2].ne[0];
-        // Of one token no matrix has two columns, unless an index is there twice.
+        // With one token, no matrix has two columns unless an index occurs twice.
         let most = if src[2].ne[1] == 1 { 1 } else { products };
         MulMatKernel::with(src, products, products.min(src[0].ne[2]), most, precision, detected)
     }
 
-    /// `most` is the number of columns that a matrix may have.
+    /// Creates the kernel. `most` is the maximum number of columns of a matrix.
     fn with(
         src: &[&Tensor],
         products: usize,
@@ -134,15 +135,16 @@ impl MulMatKernel {
         })
     }
 
-    /// With a norm before the products.
+    /// Adds a norm before the products.
     pub(super) fn with_norm(self) -> MulMatKernel {
         MulMatKernel { normed: true, ..self }
     }
 
-    /// With products that do not leave a thread but as a GLU or a sum. `columns` of them are in one tile at the least.
+    /// Allows products that leave a thread only as part of a GLU or a sum. A tile has at least `columns` of
+    /// them.
     ///
     /// # Errors
-    /// If that is too many.
+    /// If there are too many columns.
     pub(super) fn with_products_beside(self, columns: usize) -> Result<MulMatKernel, String> {
         if columns > BESIDE / 4 / MAX_PANEL_ROWS {
             return Err(format!("{columns} columns of products are too many to be kept beside"));
@@ -150,7 +152,7 @@ impl MulMatKernel {
         Ok(MulMatKernel { beside: true, ..self })
     }
 
-    /// Computes results, each as its recipe says; with `routes` products of MUL_MAT_ID. `shared` is at least
+    /// Computes results, each by its recipe; with `routes`, the products of MUL_MAT_ID. `shared` has at least
     /// [`Kernel::shared_bytes`].
     pub(super) fn multiply<'a>(
         &self,
@@ -168,12 +170,12 @@ impl MulMatKernel {
         };
     }
 
-    /// Lines of a row of F32 activations.
+    /// Returns the lines of a row of F32 activations.
     fn row_lines(&self) -> usize {
         (4 * self.k).div_ceil(size_of::<Line>())
     }
 
-    /// Lines of a thread's panel.
+    /// Returns the lines of a thread's panel.
     fn panel_lines(&self) -> usize {
         let bytes = match self.way {
             Way::DotRows | Way::DotBlocks => 0,
@@ -183,19 +185,19 @@ impl MulMatKernel {
         bytes.div_ceil(size_of::<Line>())
     }
 
-    /// How rows of 8-bit activations lie in scratch memory.
+    /// Returns the layout of rows of 8-bit activations in scratch memory.
     fn row_scratch(&self) -> RowScratch {
         RowScratch::new(self.k, matches!(self.way, Way::BlockPanel(shape) if shape.wide))
     }
 
-    /// Bytes of a panel's numbers and of its scales.
+    /// Returns the bytes of a panel's values and of its scales.
     fn panel_bytes(&self, shape: PanelShape) -> [usize; 2] {
         let numbers = shape.rows * self.k * if shape.wide { 2 } else { 1 };
         [numbers, shape.rows * self.k / 32 * shape.factors * 4].map(|b| b.next_multiple_of(size_of::<Line>()))
     }
 }
 
-/// Asks for the shape of panels.
+/// Determines the shape of panels.
 struct ShapeOf(Detected);
 
 impl ForQuant for ShapeOf {
@@ -238,7 +240,7 @@ impl Kernel for MulMatKernel {
     }
 }
 
-/// Results of products with one input, once the type of the weights is known.
+/// Job for results with one input, once the type of the weights is known.
 struct Product<'a, 'b> {
     kernel: &'a MulMatKernel,
     run: &'a Run<'b>,
@@ -250,8 +252,9 @@ struct Product<'a, 'b> {
 }
 
 impl<'a> Product<'a, '_> {
-    /// The tiles of all results. `rows` are those of a panel; without panels tiles are as large as suits memory.
-    /// `product` puts the products with a matrix into a tile, with a panel in scratch memory.
+    /// Processes the tiles of all results. `rows` is the number of rows of a panel; without panels, the tile
+    /// size is chosen for memory access. `product` writes the products with a matrix into a tile, using a
+    /// panel in scratch memory.
     fn for_each_tile(
         self,
         rows: Option<usize>,
@@ -311,7 +314,7 @@ impl ForWeight for Product<'_, '_> {
 impl ForQuant for Product<'_, '_> {
     type Out = ();
 
-    /// The activations are rounded first, each column once.
+    /// The activations are quantised first, each column once.
     fn call<Q: Quant>(mut self) {
         let Product { kernel, run, b: source, routes, .. } = self;
         let row = kernel.row_scratch();
@@ -331,7 +334,7 @@ impl ForQuant for Product<'_, '_> {
         self.for_each_tile(shape.map(|shape| shape.rows), |a, tile, panel| {
             for of in tile_products(a, tile, routes) {
                 let x = &x;
-                // Few columns of a tile of many are those of a matrix that few tokens chose.
+                // In a tile with many columns, a matrix that few tokens selected has few.
                 let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.from) else {
                     dispatch(run.detected(), DotBlocks::<Q> { a, of, tile, x, q: PhantomData });
                     continue;
@@ -348,15 +351,15 @@ impl ForQuant for Product<'_, '_> {
 }
 
 impl MulMatKernel {
-    /// Time of `m` rows on one thread.
+    /// Returns the time of `m` rows on one thread.
     fn ns(&self, m: usize) -> usize {
         let bytes = self.dtype.row_bytes(self.k).unwrap_or(0);
-        // About 8 bytes of weights or 16 products in a nanosecond.
+        // About 8 bytes of weights or 16 products per nanosecond.
         m * self.products * self.k / 16 + self.matrices * m * bytes / 8
     }
 
-    /// Extents of a result's tiles; `all` are the rows of weights of all results, `panel` those of a panel if there are
-    /// panels.
+    /// Returns the extents of a result's tiles. `all` is the number of rows of weights of all results,
+    /// `panel` that of a panel if panels are used.
     fn tile(
         &self,
         run: &Run<'_>,
@@ -387,7 +390,8 @@ impl MulMatKernel {
         [rows, columns, 1, 1]
     }
 
-    /// Rows of a tile without panels: certain bytes of weights, but some tiles for each thread.
+    /// Returns the rows of a tile without panels: a fixed number of bytes of weights, but several tiles for
+    /// each thread.
     fn narrow(&self, run: &Run<'_>, recipe: &Recipe<'_>, all: usize, routed: bool) -> usize {
         let bytes = self.dtype.row_bytes(self.k).unwrap_or(1).max(1) * if routed { self.matrices } else { 1 };
         let parts = if run.is_shared(self.ns(all)) { 4 * run.threads() } else { 1 };

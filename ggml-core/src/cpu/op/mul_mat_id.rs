@@ -1,7 +1,7 @@
-//! MUL_MAT_ID, and what becomes of a mixture's products.
+//! MUL_MAT_ID kernel, with the operations of a mixture of experts.
 //!
-//! The pairs of token and index are sorted by the matrix that they choose, so that every matrix is read once, and
-//! multiplied with all of its columns as MUL_MAT does.
+//! The pairs of token and index are sorted by the matrix that they select, so that every matrix is read once
+//! and multiplied with all of its columns as in MUL_MAT.
 
 use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Routes, Source};
 use super::{Args, Kernel, Operands, Planned};
@@ -13,21 +13,22 @@ use crate::op::Glu;
 use crate::precision::Precision;
 use crate::tensor::Tensor;
 
-/// Product with chosen matrices; of a group also with biases, a second matrix and a GLU, or weights and a sum.
+/// Product with selected matrices. For a group also with biases, and with a second matrix and a GLU, or with
+/// weights and a sum.
 ///
-/// Operands: the matrices, the columns, the indices; of a group the second matrices, the biases of both, the weights,
-/// what is added to the sum.
+/// Operands: the matrices, the columns, the indices; for a group the second matrices, the biases of both, the
+/// weights, the tensor that is added to the sum.
 #[derive(Debug)]
 pub(super) struct MulMatIdKernel {
     product: MulMatKernel,
     glu: Option<Glu>,
     matrices: usize,
-    /// Pairs of a token and one of its indices.
+    /// Number of pairs of a token and one of its indices.
     pairs: usize,
 }
 
 impl MulMatIdKernel {
-    /// For operands `a`, `b` and `ids`.
+    /// Creates the kernel for operands `a`, `b` and `ids`.
     pub(super) fn new(
         src: &[&Tensor],
         precision: Precision,
@@ -41,7 +42,7 @@ impl MulMatIdKernel {
         Ok(MulMatIdKernel { product, glu: None, matrices: src[0].ne[2], pairs })
     }
 
-    /// For a group.
+    /// Plans a group.
     pub(super) fn group(
         group: &Experts,
         operands: Operands<'_>,
@@ -71,12 +72,12 @@ impl MulMatIdKernel {
         Ok(Planned { kernel: Box::new(kernel), src, out: vec![last.unwrap_or(first.result)] })
     }
 
-    /// Lines of the sorted pairs: the ends of all matrices' pairs, then the pairs.
+    /// Returns the lines of the sorted pairs: the ends of all matrices' pairs, then the pairs.
     fn lines(&self) -> usize {
         (4 * (self.matrices + 1 + self.pairs)).div_ceil(size_of::<Line>())
     }
 
-    /// Sorts the pairs by counting; those with an index outside come last.
+    /// Sorts the pairs by counting; pairs with an index out of range come last.
     fn sort<'a>(&self, ids: &Input<'_>, lines: &'a mut [Line]) -> Routes<'a> {
         let (ends, pairs) = bytemuck::cast_slice_mut::<Line, u32>(lines).split_at_mut(self.matrices + 1);
         let pairs = &mut pairs[..self.pairs];
@@ -91,7 +92,7 @@ impl MulMatIdKernel {
         for end in ends.iter_mut() {
             (*end, before) = (before, before + *end);
         }
-        // Until here the beginnings; each moves to its end.
+        // So far the beginnings; each now advances to its end.
         for pair in 0..self.pairs {
             let end = &mut ends[chosen(pair)];
             pairs[*end as usize] = pair as u32;

@@ -1,4 +1,4 @@
-//! RMS_NORM, and what stands around it.
+//! RMS_NORM kernel, with the operations around it.
 
 use super::binary::apply;
 use super::glu;
@@ -11,10 +11,11 @@ use crate::fuse::{Norm, Scaled};
 use crate::op::{Binary, Glu, RmsNorm};
 use crate::tensor::TensorId;
 
-/// `x / sqrt(mean(x^2) + eps)` for each row. Of a group before it a sum, and after it a weight, a sum or a gate, or
-/// a number.
+/// `x / sqrt(mean(x^2) + eps)` for each row. For a group also a sum before it, and after it a weight, a sum
+/// or a gate, or a constant factor.
 ///
-/// Operands: `x`, what is added to it, the weight, what is added to the norm, the gate. Results: the norm, the sum.
+/// Operands: `x`, the tensor added to it, the weight, the tensor added to the norm, the gate. Results: the
+/// norm, the sum.
 #[derive(Debug)]
 pub(super) struct NormKernel {
     eps: f32,
@@ -23,19 +24,19 @@ pub(super) struct NormKernel {
 }
 
 impl NormKernel {
-    /// With the operation's parameters.
+    /// Creates the kernel with the operation's parameters.
     pub(super) fn new(op: RmsNorm) -> NormKernel {
         NormKernel { eps: op.eps, factor: None, gate: None }
     }
 
-    /// A norm times a number.
+    /// Plans a norm times a constant.
     pub(super) fn scaled(group: &Scaled, operands: Operands<'_>) -> Result<Planned, String> {
         let src = vec![operands.row(group.x)?];
         let kernel = NormKernel { eps: group.eps, factor: Some(group.factor), gate: None };
         Ok(Planned { kernel: Box::new(kernel), src, out: vec![group.nodes[1]] })
     }
 
-    /// A norm with its sums.
+    /// Plans a norm with its sums.
     pub(super) fn group(group: &Norm, operands: Operands<'_>) -> Result<Planned, String> {
         let graph = operands.0;
         let [x, y] = group.sum.map_or([Some(group.norm.x), None], |sum| sum.of.map(Some));
@@ -52,7 +53,7 @@ impl NormKernel {
         Ok(Planned { kernel: Box::new(NormKernel { eps: group.norm.eps, factor: None, gate }), src, out })
     }
 
-    /// One tile, and that of the sum.
+    /// Computes one tile, and that of the sum.
     fn tile(
         &self,
         run: &Run<'_>,
@@ -79,7 +80,7 @@ impl NormKernel {
 }
 
 impl Kernel for NormKernel {
-    /// A thread has whole rows: a few tokens' worth.
+    /// Each thread computes whole rows of some tokens.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src, mut out, more: [sum, _], .. } = args;
         let ne = out.ne();
@@ -95,10 +96,10 @@ impl Kernel for NormKernel {
     }
 }
 
-/// A row that is normed, with what is added to it before and after.
+/// Job for the norm of a row, with sums before and after it.
 struct Around<'a> {
     y: Option<&'a [f32]>,
-    /// Where the sum is kept.
+    /// Destination of the sum.
     sum: Option<&'a mut [f32]>,
     norm: Normalize<'a>,
     added: Option<&'a [f32]>,
@@ -123,7 +124,7 @@ impl Job for Around<'_> {
     }
 }
 
-/// One row in place, perhaps times a weight or a number.
+/// Job for the norm of a row in place, optionally times a weight or a constant.
 pub(super) struct Normalize<'a> {
     row: &'a mut [f32],
     eps: f32,
@@ -132,13 +133,13 @@ pub(super) struct Normalize<'a> {
 }
 
 impl<'a> Normalize<'a> {
-    /// A row, times a weight.
+    /// Returns the job for a row and a weight.
     pub(super) fn weighted(row: &'a mut [f32], eps: f32, weight: &'a [f32]) -> Normalize<'a> {
         Normalize { row, eps, weight: Some(weight), factor: None }
     }
 
-    /// Squares are added in f64, in 16 sums that the compiler puts into vectors: neither huge nor tiny rows lose
-    /// anything, and the sum is the same on every instruction set.
+    /// Computes the norm. Squares are added in f64, in 16 sums that the compiler vectorises: no precision is
+    /// lost for very large or small values, and the sum is the same on every instruction set.
     #[inline(always)]
     fn apply<S: Simd>(&mut self, s: S) {
         let (chunks, rest) = self.row.as_chunks::<16>();
@@ -156,7 +157,7 @@ impl<'a> Normalize<'a> {
         let scale = s.splat((1.0 / (mean + f64::from(self.eps)).sqrt()) as f32);
         match (self.weight, self.factor.map(|factor| s.splat(factor))) {
             (None, None) => map!(s, self.row, |x| s.mul(x, scale)),
-            // As SCALE does it.
+            // Rounded as by SCALE.
             (None, Some(factor)) => map!(s, self.row, |x| s.fma(s.mul(x, scale), factor, s.splat(0.0))),
             (Some(weight), _) => zip!(s, self.row, weight, |x, w| s.mul(s.mul(x, scale), w)),
         }

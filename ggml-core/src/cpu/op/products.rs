@@ -1,4 +1,4 @@
-//! Products of one input, and what stands before and after them.
+//! Kernel of products with one input and of the operations around them.
 
 use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Source};
 use super::{Args, Kernel, Operands, Planned};
@@ -8,10 +8,10 @@ use crate::fuse::Products;
 use crate::op::Glu;
 use crate::precision::Precision;
 
-/// A group of products.
+/// Group of products.
 ///
-/// Operands: the input, or what is normed; the weight of the norm; three matrices; their biases; what is added to the
-/// one product.
+/// Operands: the input, or the operand of its norm; the weight of the norm; three matrices; their biases; the
+/// tensor that is added to a single product.
 #[derive(Debug)]
 pub(super) struct ProductsKernel {
     product: MulMatKernel,
@@ -19,11 +19,11 @@ pub(super) struct ProductsKernel {
     glu: Option<Glu>,
 }
 
-/// Matrices of a group.
+/// Maximum number of matrices in a group.
 const MOST: usize = 3;
 
 impl ProductsKernel {
-    /// For a group.
+    /// Plans a group.
     pub(super) fn group(
         group: &Products,
         operands: Operands<'_>,
@@ -86,7 +86,7 @@ impl Kernel for ProductsKernel {
             let Some(op) = self.glu else {
                 return Some(Recipe { matrix: first, gated: None, weights: None, added });
             };
-            // With one matrix its halves are gate and up, or up and gate.
+            // The halves of a single matrix are gate and up, or up and gate.
             let [gate, up] = match (matrix(1), first.halves()) {
                 (Some(up), _) => [first, up],
                 (None, [up, gate]) if op.swapped => [gate, up],

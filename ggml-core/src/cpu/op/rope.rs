@@ -1,4 +1,4 @@
-//! ROPE.
+//! ROPE kernel.
 
 use super::{Args, Kernel};
 use crate::cpu::run::Run;
@@ -17,12 +17,12 @@ pub(super) struct RopeKernel {
     mode: RopeMode,
     n_dims: usize,
     magnitude: f32,
-    /// Turns per position of each pair: high part, low part (see [`crate::kernel::rope`]).
+    /// Revolutions per position of each pair: high part, low part (see [`crate::kernel::rope`]).
     table: Box<[f32]>,
 }
 
 impl RopeKernel {
-    /// With the operation's parameters.
+    /// Creates the kernel with the operation's parameters.
     pub(super) fn new(op: Rope) -> RopeKernel {
         let table = frequency_table(&op).into();
         RopeKernel { mode: op.mode, n_dims: op.n_dims, magnitude: magnitude(&op), table }
@@ -30,7 +30,8 @@ impl RopeKernel {
 }
 
 impl Kernel for RopeKernel {
-    /// A thread has all heads of some tokens, so that sines and cosines are computed once for each token.
+    /// Each thread processes all heads of some tokens, so that sines and cosines are computed once for each
+    /// token.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [x, Some(positions), factors, ..], mut out, .. } = args else { return };
         let ne = out.ne();
@@ -45,7 +46,7 @@ impl Kernel for RopeKernel {
     }
 }
 
-/// One tile in place.
+/// Job for one tile in place.
 struct Rotate<'a, 'b, 'c> {
     kernel: &'a RopeKernel,
     positions: &'a [i32],
@@ -79,7 +80,7 @@ impl Job for Rotate<'_, '_, '_> {
 }
 
 impl RopeKernel {
-    /// Turns the rows of a tile in place.
+    /// Rotates the rows of a tile in place.
     pub(super) fn turn(
         &self,
         run: &Run<'_>,
@@ -91,10 +92,10 @@ impl RopeKernel {
         dispatch(run.detected(), Rotate { kernel: self, positions, factors, tile });
     }
 
-    /// Sine and cosine, times the magnitude, of pairs `first ..` at a position.
+    /// Computes sine and cosine, times the magnitude, of pairs `first ..` at a position.
     ///
-    /// The fraction of a turn is found as [`crate::kernel::rope`] describes, so that it is exact to F32 at positions
-    /// where the angle itself is not.
+    /// The fraction of a revolution is computed as described in [`crate::kernel::rope`], so that it is
+    /// accurate to F32 even at positions where the angle itself is not.
     #[inline(always)]
     fn turns<S: Simd>(
         &self,
@@ -150,7 +151,7 @@ impl RopeKernel {
     }
 }
 
-/// `c - a * b`, where `c` is the rounded product: in f64 the product of two F32 numbers is exact.
+/// Returns `c - a * b`, where `c` is the rounded product: in f64 the product of two F32 values is exact.
 #[inline(always)]
 fn remainder(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(c) - f64::from(a) * f64::from(b)) as f32

@@ -1,4 +1,4 @@
-//! The choice of experts.
+//! Expert selection kernel.
 
 use super::soft_max::SoftMaxRow;
 use super::top_k::top;
@@ -8,7 +8,7 @@ use crate::cpu::simd::dispatch;
 use crate::cpu::window::for_each_pair;
 use crate::fuse::Router;
 
-/// TOP_K of the scores, and SOFT_MAX of those.
+/// TOP_K of the scores, and SOFT_MAX of the selected scores.
 ///
 /// Operand: the scores. Results: indices, weights.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct RouterKernel {
 }
 
 impl RouterKernel {
-    /// For a group.
+    /// Plans a group.
     pub(super) fn group(group: &Router, operands: Operands<'_>) -> Result<Planned, String> {
         let src = vec![operands.row(group.scores)?];
         let kernel = Box::new(RouterKernel { scale: group.soft_max.scale });
@@ -26,7 +26,7 @@ impl RouterKernel {
 }
 
 impl Kernel for RouterKernel {
-    /// A thread has some tokens.
+    /// Each thread processes some tokens.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(scores), ..], out: mut ids, more: [Some(mut weights), _], .. } = args else {
             return;

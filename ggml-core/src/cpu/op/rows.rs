@@ -1,4 +1,4 @@
-//! GET_ROWS and SET_ROWS.
+//! GET_ROWS and SET_ROWS kernels.
 
 use super::copy::narrow_f16;
 use super::{Args, Kernel};
@@ -11,12 +11,12 @@ use crate::dtype::DType;
 use bytemuck::Pod;
 use half::f16;
 
-/// Picks rows and widens them to F32.
+/// GET_ROWS: copies rows by index and converts them to F32.
 #[derive(Debug)]
 pub(super) struct GetRowsKernel(DType);
 
 impl GetRowsKernel {
-    /// For rows of a type.
+    /// Creates the kernel for rows of a type.
     pub(super) fn new(dtype: DType) -> Result<GetRowsKernel, String> {
         if dtype == DType::I32 || dot::has_weight(dtype) {
             return Ok(GetRowsKernel(dtype));
@@ -25,7 +25,7 @@ impl GetRowsKernel {
     }
 }
 
-/// An index that lies in `0..rows`.
+/// Converts an index to `usize` if it is in `0..rows`.
 pub(super) fn valid(index: i32, rows: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|&i| i < rows)
 }
@@ -60,7 +60,8 @@ impl ForWeight for Pick<'_, '_> {
     }
 }
 
-/// Writes each row of the result, as 32-bit numbers, with `f` from the row of `a` that is picked; a thread has some rows.
+/// Writes each row of the result, as 32-bit values, by applying `f` to the selected row of `a`; each thread
+/// processes some rows.
 fn pick<T: Pod>(
     run: &Run<'_>,
     a: &Input<'_>,
@@ -83,12 +84,12 @@ fn pick<T: Pod>(
     });
 }
 
-/// Writes rows.
+/// SET_ROWS: writes rows by index.
 #[derive(Debug)]
 pub(super) struct SetRowsKernel(DType);
 
 impl SetRowsKernel {
-    /// For a destination of a type.
+    /// Creates the kernel for a destination type.
     pub(super) fn new(dtype: DType) -> Result<SetRowsKernel, String> {
         if stores(dtype) {
             return Ok(SetRowsKernel(dtype));
@@ -102,7 +103,7 @@ impl Kernel for SetRowsKernel {
         i != 0
     }
 
-    /// One thread: two indices may name the same row, whatever the definition asks for.
+    /// Runs on one thread, because two indices might select the same row although the definition forbids it.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [_, Some(values), Some(ids), ..], mut out, .. } = args else { return };
         let rows = out.ne()[1];
@@ -122,12 +123,12 @@ impl Kernel for SetRowsKernel {
     }
 }
 
-/// Whether rows of a type can be written.
+/// True if rows of a type can be written.
 pub(super) fn stores(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)
 }
 
-/// Writes the tile's part of a row of a type.
+/// Converts and writes the tile's part of a row.
 pub(super) fn store(detected: Detected, dtype: DType, x: &[f32], tile: &mut Tile<'_>, to: [usize; 3]) {
     match dtype {
         DType::F16 => dispatch(detected, Narrow { x, out: tile.row(to) }),
@@ -137,7 +138,7 @@ pub(super) fn store(detected: Detected, dtype: DType, x: &[f32], tile: &mut Tile
     }
 }
 
-/// A row of F32, to binary16.
+/// Job that converts an F32 row to binary16.
 struct Narrow<'a> {
     x: &'a [f32],
     out: &'a mut [u16],
@@ -152,13 +153,13 @@ impl Job for Narrow<'_> {
     }
 }
 
-/// A block of a cache, rounded as SET_ROWS says. Plain loops: the compiler turns them into vectors.
+/// Block type of a cache, rounded as defined by SET_ROWS. Plain loops, which the compiler vectorises.
 trait Stored: Pod {
-    /// The block of 32 numbers.
+    /// Quantises 32 values to a block.
     fn round(x: &[f32; 32]) -> Self;
 }
 
-/// The largest magnitude.
+/// Returns the largest magnitude.
 #[inline(always)]
 fn magnitude(x: &[f32; 32]) -> f32 {
     x.iter().fold(0.0f32, |most, x| most.max(x.abs()))
@@ -184,7 +185,7 @@ impl Stored for BlockQ4 {
     }
 }
 
-/// A row of F32, to blocks.
+/// Job that converts an F32 row to blocks.
 struct Blocks<'a, B> {
     x: &'a [f32],
     out: &'a mut [B],

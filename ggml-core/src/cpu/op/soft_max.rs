@@ -1,4 +1,4 @@
-//! SOFT_MAX.
+//! SOFT_MAX kernel.
 
 use super::{Args, Kernel};
 use crate::cpu::dot;
@@ -15,14 +15,14 @@ use crate::op::SoftMax;
 pub(super) struct SoftMaxKernel(SoftMax);
 
 impl SoftMaxKernel {
-    /// With the operation's parameters.
+    /// Creates the kernel with the operation's parameters.
     pub(super) fn new(op: SoftMax) -> SoftMaxKernel {
         SoftMaxKernel(op)
     }
 }
 
 impl Kernel for SoftMaxKernel {
-    /// A thread has whole rows.
+    /// Each thread computes whole rows.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [x, mask, ..], mut out, .. } = args;
         let ne = out.ne();
@@ -42,14 +42,15 @@ impl Kernel for SoftMaxKernel {
     }
 }
 
-/// ALiBi's slope of head `h` of `n`, as the kernels of other devices compute it: a power of one of two factors.
+/// Returns ALiBi's slope of head `h` of `n`, computed as by the kernels of other devices: a power of one of
+/// two factors.
 pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f32 {
     let power = 1usize << n.max(1).ilog2();
     let factor = (-max_bias / power as f32).exp2();
     if h < power { factor.powi(h as i32 + 1) } else { factor.sqrt().powi(2 * (h - power) as i32 + 1) }
 }
 
-/// One row in place.
+/// Job for one row in place.
 pub(super) struct SoftMaxRow<'a> {
     pub(super) row: &'a mut [f32],
     pub(super) mask: Option<(&'a Input<'a>, [usize; 3])>,
@@ -71,7 +72,7 @@ impl Job for SoftMaxRow<'_> {
         let least = s.splat(f32::NEG_INFINITY);
         let most = s.greatest(fold!(s, row, f32::NEG_INFINITY, least, |most, x| s.max(x, most)));
         if most == f32::NEG_INFINITY {
-            // `most` leaves NaNs out.
+            // `most` ignores NaNs.
             let nan = row.iter().any(|x| x.is_nan());
             row.fill(if nan { f32::NAN } else { 0.0 });
             return;
@@ -84,10 +85,10 @@ impl Job for SoftMaxRow<'_> {
     }
 }
 
-/// Positions of a mask that are widened at a time.
+/// Elements of a mask that are converted at a time.
 const CHUNK: usize = 256;
 
-/// `scale * x + slope * mask`; minus infinity, whatever `x` is, where the mask is.
+/// Computes `scale * x + slope * mask`; minus infinity, for any `x`, where the mask is minus infinity.
 #[inline(always)]
 fn scaled_and_biased<S: Simd>(
     s: S,
@@ -107,7 +108,7 @@ fn scaled_and_biased<S: Simd>(
             bias.copy_from_slice(&mask.row(at)[first..first + bias.len()]);
         }
         zip!(s, row, bias, |x, bias| {
-            // Minus infinity alone is less than the least number; NaN is not.
+            // Only minus infinity is less than the smallest finite float; NaN is not.
             s.select_lt(bias, s.splat(f32::MIN), least, s.fma(x, scale, s.mul(slope, bias)))
         });
     }

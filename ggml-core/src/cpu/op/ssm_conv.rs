@@ -1,4 +1,4 @@
-//! SSM_CONV.
+//! SSM_CONV kernel.
 
 use super::{Args, Kernel};
 use crate::cpu::run::Run;
@@ -7,14 +7,14 @@ use crate::cpu::window::{Input, Tile};
 use crate::op::ssm_conv::Tokens;
 use crate::tensor::Tensor;
 
-/// Channels that a thread takes at a time; a multiple of every vector. Rows of this length, those of [`TAPS`] inputs and
-/// of the taps, stay in a first-level cache.
+/// Channels that a thread processes at a time; a multiple of every vector length. Rows of this length, for
+/// [`TAPS`] inputs and the taps, stay in a first-level cache.
 const CHANNELS: usize = 512;
 
-/// Taps whose products are added up in registers.
+/// Taps whose products are added in registers.
 const TAPS: usize = 4;
 
-/// The run of a slot, cut to the tokens that there are.
+/// Returns the run of a slot, limited to the existing tokens.
 pub(super) fn tokens_of(runs: &Input<'_>, slot: usize, tokens: usize) -> Tokens {
     let field = |i| runs.at::<i32>([i, slot, 0, 0]).max(0) as usize;
     let first = field(0).min(tokens);
@@ -28,19 +28,19 @@ pub(super) struct SsmConvKernel {
 }
 
 impl SsmConvKernel {
-    /// For operands x, w, state and runs.
+    /// Creates the kernel for operands x, w, state and runs.
     pub(super) fn new(src: &[&Tensor]) -> SsmConvKernel {
         SsmConvKernel { taps: src[1].ne[0] }
     }
 }
 
 impl Kernel for SsmConvKernel {
-    /// The taps of a thread's channels, those of one tap next to each other, and a row of zeros.
+    /// Returns the size of the taps of a thread's channels, stored tap by tap, and of a row of zeros.
     fn local_bytes(&self) -> usize {
         4 * CHANNELS * (self.taps + 1)
     }
 
-    /// A task has some channels of all tokens and slots.
+    /// Each task computes some channels of all tokens and slots.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(x), Some(w), Some(state), Some(runs), ..], mut out, .. } = args else { return };
         let [channels, rows, ..] = out.ne();
@@ -60,19 +60,20 @@ impl Kernel for SsmConvKernel {
     }
 }
 
-/// Some channels.
+/// Job for some channels.
 struct Convolution<'a, 'b> {
     x: &'a Input<'a>,
     state: &'a Input<'a>,
     runs: &'a Input<'a>,
-    /// [`CHANNELS`] numbers for each tap.
+    /// Taps: [`CHANNELS`] values for each tap.
     taps: &'a [f32],
     zeros: &'a [f32],
     tile: &'a mut Tile<'b>,
 }
 
 impl<'a> Convolution<'a, '_> {
-    /// The inputs at token `j - before` of a run: of the batch, of the state, or before the sequence's first.
+    /// Returns the inputs at token `j - before` of a run: from the batch, from the state, or zeros before the
+    /// first token of the sequence.
     #[inline(always)]
     fn input(&self, slot: usize, run: Tokens, j: usize, before: usize) -> &'a [f32] {
         let channels = self.tile.range(0);
@@ -117,7 +118,8 @@ impl Job for Convolution<'_, '_> {
     }
 }
 
-/// `out = w[0] * x[0] + w[1] * x[1] + ...`, after what is there if `more`; there are [`CHANNELS`] numbers for each tap.
+/// Computes `out = w[0] * x[0] + w[1] * x[1] + ...`, added to the previous contents if `more`; `w` has
+/// [`CHANNELS`] values for each tap.
 #[inline(always)]
 fn add_products<S: Simd>(s: S, out: &mut [f32], w: &[f32], x: &[&[f32]], more: bool) {
     for (i, out) in out.chunks_mut(S::LANES).enumerate() {

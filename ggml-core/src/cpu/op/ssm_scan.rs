@@ -1,4 +1,4 @@
-//! SSM_SCAN.
+//! SSM_SCAN kernel.
 
 use super::ssm_conv::tokens_of;
 use super::{Args, Kernel};
@@ -8,15 +8,17 @@ use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile, for_each_pair};
 use crate::op::Activation;
 
-/// Channels of a head that a thread takes at a time: 16 KiB for states of 128, for a first-level cache.
+/// Channels of a head that a thread processes at a time: 16 KiB for states of 128, to fit a first-level
+/// cache.
 const CHANNELS: usize = 32;
 
-/// The recurrence.
+/// State space recurrence.
 #[derive(Debug)]
 pub(super) struct SsmScanKernel;
 
 impl Kernel for SsmScanKernel {
-    /// A task has some channels of a head in all slots: their state is computed where the new state will be.
+    /// Each task computes some channels of a head in all slots. The state is updated in the memory of the new
+    /// state.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args {
             src: [Some(x), Some(dt), Some(a), Some(b), Some(c), Some(state), Some(runs), ..],
@@ -48,7 +50,7 @@ struct Operands<'a> {
     runs: Input<'a>,
 }
 
-/// Some channels of a head.
+/// Job for some channels of a head.
 struct Channels<'a, 'b, 'c> {
     operands: &'a Operands<'a>,
     out: &'a mut Tile<'b>,
@@ -81,7 +83,7 @@ impl Job for Channels<'_, '_, '_> {
 }
 
 impl Channels<'_, '_, '_> {
-    /// A token's step for all channels.
+    /// Processes one token for all channels.
     #[inline(always)]
     fn token<S: Simd>(&mut self, s: S, [head, t, slot]: [usize; 3]) {
         let Operands { x, dt, a, b, c, .. } = self.operands;
@@ -101,7 +103,8 @@ impl Channels<'_, '_, '_> {
     }
 }
 
-/// A token's step of one channel: `state = decay state + input to`; the product of the new state and `from`.
+/// Processes one token for one channel: `state = decay state + input to`; returns the product of the new
+/// state and `from`.
 #[inline(always)]
 fn advance<S: Simd>(s: S, state: &mut [f32], [to, from]: [&[f32]; 2], [decay, input]: [f32; 2]) -> f32 {
     let (decay, input) = (s.splat(decay), s.splat(input));

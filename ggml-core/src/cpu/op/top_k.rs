@@ -1,29 +1,29 @@
-//! TOP_K.
+//! TOP_K kernel.
 
 use super::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::op::TopK;
 
-/// The largest elements of rows.
+/// Indices of the largest elements of rows.
 #[derive(Debug)]
 pub(super) struct TopKKernel(TopK);
 
 impl TopKKernel {
-    /// With the operation's parameters.
+    /// Creates the kernel with the operation's parameters.
     pub(super) fn new(op: TopK) -> TopKKernel {
         TopKKernel(op)
     }
 }
 
 impl Kernel for TopKKernel {
-    /// A thread has some rows. The result itself holds the best so far in order: most elements are compared with the
-    /// last of them only.
+    /// Each thread processes some rows. The result itself holds the best elements so far in order: most
+    /// elements are compared with the last of them only.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(x), ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let n = x.ne()[0];
         let rows = (4096 / n).max(1);
-        // The best so far change the more often the fewer elements were seen.
+        // The best elements change more often while few elements have been processed.
         let ns = ne[1] * ne[2] * ne[3] * (n + 20 * ne[0]);
         out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
             for i in tile.rows() {
@@ -36,15 +36,15 @@ impl Kernel for TopKKernel {
     }
 }
 
-/// Whether `a` comes before `b`, which stands before it in the row.
+/// True if `a` ranks before `b`, given that `b` has the lower index.
 fn precedes(a: f32, b: f32) -> bool {
     (a > b) | (b.is_nan() & !a.is_nan())
 }
 
-/// Elements that are looked at together, in vectors: hardly any of a long row are among the best.
+/// Elements that are compared together, in vectors: few elements of a long row are among the best.
 const TOGETHER: usize = 64;
 
-/// Indices of the largest elements of `x`, as many as `best` takes.
+/// Writes the indices of the largest elements of `x` to `best`, as many as it holds.
 pub(super) fn top(x: &[f32], best: &mut [i32]) {
     let mut count = 0;
     for (first, chunk) in (0..).step_by(TOGETHER).zip(x.chunks(TOGETHER)) {
@@ -60,7 +60,7 @@ pub(super) fn top(x: &[f32], best: &mut [i32]) {
                 continue;
             }
             let place = best[..count].partition_point(|&j| !precedes(new, x[j as usize]));
-            // The last one gives way once all places are taken.
+            // Once `best` is full, the last entry is dropped.
             count += usize::from(!full);
             best.copy_within(place..count - 1, place + 1);
             best[place] = i;

@@ -1,4 +1,4 @@
-//! Activations and SCALE, and chains of element-wise functions.
+//! Kernels of activations, SCALE, and chains of element-wise functions.
 
 use super::binary::Combine;
 use super::glu;
@@ -11,9 +11,9 @@ use crate::fuse::Chain;
 use crate::op::{Activation, Binary, Glu, Op, Scale};
 use crate::tensor::TensorId;
 
-/// Functions of every element, one after the other.
+/// Functions applied to every element, one after the other.
 ///
-/// Operands: `x`, and of a chain what its sums, products and gated units take beside, in order.
+/// Operands: `x`, and for a chain the other operands of its sums, products and gated units, in order.
 #[derive(Debug)]
 pub(super) struct UnaryKernel(Vec<Function>);
 
@@ -21,24 +21,24 @@ pub(super) struct UnaryKernel(Vec<Function>);
 enum Function {
     Activation(Activation),
     Scale(Scale),
-    /// With the next other operand.
+    /// ADD or MUL with the next other operand.
     With(Binary),
-    /// Gated unit with the next other operand; whether what the chain has is the gate.
+    /// Gated unit with the next other operand; the flag is true if the chain's value is the gate.
     Gated(Glu, bool),
 }
 
 impl UnaryKernel {
-    /// An activation.
+    /// Creates the kernel of an activation.
     pub(super) fn activation(activation: Activation) -> UnaryKernel {
         UnaryKernel(vec![Function::Activation(activation)])
     }
 
-    /// SCALE.
+    /// Creates the kernel of SCALE.
     pub(super) fn scale(scale: Scale) -> UnaryKernel {
         UnaryKernel(vec![Function::Scale(scale)])
     }
 
-    /// A chain.
+    /// Plans a chain.
     pub(super) fn group(group: &Chain, operands: Operands<'_>) -> Result<Planned, String> {
         let graph = operands.0;
         let function = |(&node, of): (&TensorId, TensorId)| match graph.tensor(node).op() {
@@ -58,7 +58,7 @@ impl UnaryKernel {
         Ok(Planned { kernel: Box::new(UnaryKernel(functions)), src, out: vec![group.result()] })
     }
 
-    /// Quarter nanoseconds that an element takes, roughly.
+    /// Returns the approximate time for one element in quarter nanoseconds.
     fn quarters(&self) -> usize {
         let of =
             |f: &Function| if matches!(f, Function::Activation(_) | Function::Gated(..)) { 8 } else { 1 };
@@ -99,7 +99,7 @@ impl Kernel for UnaryKernel {
     }
 }
 
-/// The function applied to a row in place.
+/// Job that applies a function to a row in place.
 struct Apply<'a> {
     function: Function,
     row: &'a mut [f32],
@@ -115,9 +115,9 @@ impl Job for Apply<'_> {
                 let (scale, bias) = (s.splat(scale), s.splat(bias));
                 map!(s, self.row, |x| s.fma(x, scale, bias));
             }
-            // They have jobs of their own.
+            // Handled by other jobs.
             Function::With(_) | Function::Gated(..) => {}
-            // One loop for each function: the choice is made outside of it.
+            // One loop for each function, so that the function is selected outside the loop.
             Function::Activation(Activation::Silu) => map!(s, self.row, |x| activate(s, Activation::Silu, x)),
             Function::Activation(Activation::Gelu) => map!(s, self.row, |x| activate(s, Activation::Gelu, x)),
             Function::Activation(Activation::GeluErf) => {

@@ -1,9 +1,9 @@
-//! Vectors of eight numbers: AVX2, FMA, F16C.
+//! Vectors of eight floats: AVX2, FMA, F16C.
 
 use super::{Job, Simd};
 use std::arch::x86_64::*;
 
-/// Eight numbers in a register. A value exists only inside [`enter`].
+/// Token for eight floats in a register. A value exists only inside [`enter`].
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct Avx2(());
 
@@ -13,7 +13,8 @@ pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
     job.run(Avx2(()))
 }
 
-/// Intrinsics that touch no memory, or memory that the caller has just borrowed with its length in the type.
+/// Wraps intrinsics that access no memory, or only memory that the caller has just borrowed with its length
+/// in the type.
 macro_rules! avx2 {
     ($($body:tt)*) => {{
         // SAFETY: a token of type `Avx2` exists only on machines with these features, and pointers come from
@@ -22,7 +23,7 @@ macro_rules! avx2 {
     }};
 }
 
-/// The first `N` elements; zeros where there are fewer.
+/// Returns the first `N` elements; zeros if there are fewer.
 #[inline(always)]
 fn head<T: Copy + Default, const N: usize>(x: &[T]) -> [T; N] {
     debug_assert!(x.len() >= N);
@@ -48,7 +49,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn load_at(self, x: &[f32], at: usize) -> __m256 {
         debug_assert!(at + 8 <= x.len());
-        // SAFETY: the caller promises that the eight elements are within `x`.
+        // SAFETY: the caller guarantees that the eight elements are within `x`.
         unsafe { _mm256_loadu_ps(x.as_ptr().add(at)) }
     }
 
@@ -178,16 +179,16 @@ impl Simd for Avx2 {
     }
 }
 
-/// Asks for the cache line at some bytes after `x`.
+/// Prefetches the cache line `bytes` bytes after `x`.
 #[inline(always)]
 #[allow(unused_unsafe, reason = "the intrinsic became a safe function after Rust 1.89")]
 pub(in crate::cpu) fn prefetch<T>(x: &T, bytes: usize) {
     let at = std::ptr::from_ref(x).wrapping_byte_add(bytes);
-    // SAFETY: the instruction is a hint that may name any address, and every x86-64 has it.
+    // SAFETY: the instruction is a hint that accepts any address, and every x86-64 processor supports it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
-/// The sums of four vectors: pairs, pairs of pairs, then the two halves.
+/// Returns the sums of four vectors: pairs, pairs of pairs, then the two halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn sums(v: [__m256; 4]) -> [f32; 4] {

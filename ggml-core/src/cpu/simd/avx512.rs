@@ -1,9 +1,9 @@
-//! Vectors of sixteen numbers: AVX-512.
+//! Vectors of sixteen floats: AVX-512.
 
 use super::{Job, Simd, avx2};
 use std::arch::x86_64::*;
 
-/// Sixteen numbers in a register. A value exists only inside [`enter`].
+/// Token for sixteen floats in a register. A value exists only inside [`enter`].
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct Avx512(());
 
@@ -13,16 +13,17 @@ pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
     job.run(Avx512(()))
 }
 
-/// Intrinsics that touch no memory, or memory that the caller has just borrowed with its length in the type.
+/// Wraps intrinsics that access no memory, or only memory that the caller has just borrowed with its length
+/// in the type.
 macro_rules! avx512 {
     ($($body:tt)*) => {{
-        // SAFETY: a token of type `Avx512` exists only on machines with these features, and pointers come from
-        // references to arrays as long as the access.
+        // SAFETY: a token of type `Avx512` exists only on machines with these features, and pointers come
+        // from references to arrays as long as the access.
         unsafe { $($body)* }
     }};
 }
 
-/// The first 16 elements; zeros where there are fewer.
+/// Returns the first 16 elements; zeros if there are fewer.
 #[inline(always)]
 fn head<T: Copy + Default>(x: &[T]) -> [T; 16] {
     debug_assert!(x.len() >= 16);
@@ -48,7 +49,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn load_at(self, x: &[f32], at: usize) -> __m512 {
         debug_assert!(at + 16 <= x.len());
-        // SAFETY: the caller promises that the sixteen elements are within `x`.
+        // SAFETY: the caller guarantees that the sixteen elements are within `x`.
         unsafe { _mm512_loadu_ps(x.as_ptr().add(at)) }
     }
 
@@ -173,19 +174,19 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn sum4(self, v: [__m512; 4]) -> [f32; 4] {
         avx512!({
-            // The two halves first; then as with eight lanes.
+            // The two halves first, then as with eight lanes.
             avx2::sums([fold(v[0]), fold(v[1]), fold(v[2]), fold(v[3])])
         })
     }
 
     #[inline(always)]
     fn greatest(self, v: __m512) -> f32 {
-        // The second operand stands in for a NaN.
+        // The second operand replaces a NaN.
         avx512!(_mm512_reduce_max_ps(_mm512_max_ps(v, _mm512_set1_ps(f32::NEG_INFINITY))))
     }
 }
 
-/// The sum of the two halves.
+/// Returns the sum of the two halves.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512dq")]
 fn fold(v: __m512) -> __m256 {

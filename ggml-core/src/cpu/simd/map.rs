@@ -1,9 +1,9 @@
-//! Loops over rows: whole vectors, then what remains of the row through a padded one.
+//! Loops over rows: whole vectors, then the rest of the row in a padded vector.
 //!
-//! They are macros and not functions that take closures, because a closure is a function of its own: it would be
+//! They are macros instead of functions with closures, because a closure is a separate function: it would be
 //! compiled without the instruction set's features, and each of its intrinsics would become a call.
 
-/// `x[i] = f(x[i])`: `map!(s, x, |v| f(v))`.
+/// Computes `x[i] = f(x[i])`: `map!(s, x, |v| f(v))`.
 macro_rules! map {
     ($s:expr, $x:expr, |$v:ident| $f:expr) => {{
         let (s, x): (_, &mut [f32]) = ($s, $x);
@@ -20,7 +20,7 @@ macro_rules! map {
     }};
 }
 
-/// `x[i] = f(x[i], y[i])`: `zip!(s, x, y, |v, w| f(v, w))`.
+/// Computes `x[i] = f(x[i], y[i])`: `zip!(s, x, y, |v, w| f(v, w))`.
 macro_rules! zip {
     ($s:expr, $x:expr, $y:expr, |$v:ident, $w:ident| $f:expr) => {{
         let (s, x, y): (_, &mut [f32], &[f32]) = ($s, $x, $y);
@@ -38,7 +38,7 @@ macro_rules! zip {
     }};
 }
 
-/// A vector made of all vectors of `x`, the last one filled up with `pad`: `fold!(s, x, pad, init, |acc, v| f(acc, v))`.
+/// Folds all vectors of `x`, the last one padded with `pad`: `fold!(s, x, pad, init, |acc, v| f(acc, v))`.
 macro_rules! fold {
     ($s:expr, $x:expr, $pad:expr, $init:expr, |$acc:ident, $v:ident| $f:expr) => {{
         let (s, x): (_, &[f32]) = ($s, $x);

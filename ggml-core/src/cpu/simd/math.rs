@@ -1,15 +1,16 @@
-//! Functions of a vector of numbers, to a few units in the last place of F32.
+//! Vector functions, accurate to a few units in the last place of F32.
 
 use super::Simd;
 use crate::op::Activation;
 
-/// `e^x`; 0 below the subnormal numbers, infinity above the largest one, NaN for NaN.
+/// Returns `e^x`; 0 below the subnormal range, infinity above the largest float, NaN for NaN.
 ///
-/// `x = n ln 2 + r` with a whole `n`, `ln 2` in two parts (Cody and Waite 1980); `e^r` by the polynomial of Cephes
-/// (Moshier, `expf`). `2^n` is applied in two steps, so that results underflow and overflow as they should.
+/// `x = n ln 2 + r` with an integer `n`, where `ln 2` is split into two parts (Cody and Waite 1980); `e^r` by
+/// the polynomial of Cephes (Moshier, `expf`). `2^n` is applied in two steps, so that results underflow and
+/// overflow correctly.
 #[inline(always)]
 pub(in crate::cpu) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
-    // The order of operands lets NaN through.
+    // This order of operands propagates NaN.
     let x = s.min(s.splat(100.0), s.max(s.splat(-110.0), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     let r = s.fma(n, s.splat(-0.693_359_4), x);
@@ -21,7 +22,7 @@ pub(in crate::cpu) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.mul(p, s.exp2i(half)), s.exp2i(s.sub(n, half)))
 }
 
-/// A polynomial, the highest power first.
+/// Evaluates a polynomial, highest power first.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(s: S, terms: &[f32; N], x: S::F) -> S::F {
     let mut p = s.splat(terms[0]);
@@ -31,7 +32,7 @@ fn polynomial<S: Simd, const N: usize>(s: S, terms: &[f32; N], x: S::F) -> S::F 
     p
 }
 
-/// Hyperbolic tangent: a polynomial near 0 (Moshier, Cephes `tanhf`), else from `e^2x`.
+/// Returns the hyperbolic tangent: a polynomial near 0 (Moshier, Cephes `tanhf`), else from `e^2x`.
 #[inline(always)]
 pub(in crate::cpu) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let a = s.abs(x);
@@ -43,8 +44,8 @@ pub(in crate::cpu) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     s.select_lt(a, s.splat(0.625), near, s.flip(far, x))
 }
 
-/// `1 - erf(x)` for `x` that is not negative: `e^(-x^2)` times a polynomial in `1 / (1 + x / 2)`, fitted for this
-/// library to a relative error of 5e-8 on [0, 10]; beyond, the result is 0 in F32.
+/// Returns `1 - erf(x)` for `x >= 0`: `e^(-x^2)` times a polynomial in `1 / (1 + x / 2)`. The polynomial was
+/// fitted for this library to a relative error of 5e-8 on [0, 10]; beyond, the result is 0 in F32.
 #[inline(always)]
 fn erfc<S: Simd>(s: S, x: S::F) -> S::F {
     let t = s.div(s.splat(1.0), s.fma(x, s.splat(0.5), s.splat(1.0)));
@@ -63,8 +64,9 @@ fn erfc<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.mul(polynomial(s, &terms, t), t), gauss)
 }
 
-/// `ln(1 + x)` for `x` in 0 ..= 1: twice the series of the inverse hyperbolic tangent of `x / (2 + x)`, which is at most
-/// 1/3, so that what is left out is below 2e-10 of the sum (Abramowitz and Stegun 4.1.29 and 4.6.22).
+/// Returns `ln(1 + x)` for `x` in 0 ..= 1: twice the series of the inverse hyperbolic tangent of `x / (2 +
+/// x)`. The argument is at most 1/3, so the truncation error is below 2e-10 of the sum (Abramowitz and Stegun
+/// 4.1.29 and 4.6.22).
 #[inline(always)]
 fn ln_1p<S: Simd>(s: S, x: S::F) -> S::F {
     let t = s.div(x, s.add(x, s.splat(2.0)));
@@ -73,24 +75,24 @@ fn ln_1p<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(polynomial(s, &terms, s.mul(t, t)), t)
 }
 
-/// `x / (1 + e^-u)`.
+/// Returns `x / (1 + e^-u)`.
 #[inline(always)]
 pub(in crate::cpu) fn gated<S: Simd>(s: S, x: S::F, u: S::F) -> S::F {
     s.div(x, s.add(s.splat(1.0), exp(s, s.flip(u, s.splat(-1.0)))))
 }
 
-/// An activation function.
+/// Applies an activation function.
 #[inline(always)]
 pub(in crate::cpu) fn activate<S: Simd>(s: S, activation: Activation, x: S::F) -> S::F {
     match activation {
         Activation::Silu => gated(s, x, x),
-        // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), which loses nothing where tanh is near -1.
+        // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), which avoids cancellation where tanh is near -1.
         Activation::Gelu => {
             let cubic = s.fma(s.mul(s.mul(x, x), s.splat(0.044_715)), x, x);
             gated(s, x, s.mul(cubic, s.splat(1.595_769_2)))
         }
         Activation::GeluErf => {
-            // x Phi(x): Phi is erfc / 2 below 0 and one minus that above.
+            // x Phi(x), where Phi is erfc / 2 below 0 and one minus that above.
             let half =
                 s.mul(s.splat(0.5), erfc(s, s.mul(s.abs(x), s.splat(std::f32::consts::FRAC_1_SQRT_2))));
             s.mul(x, s.select_lt(x, s.splat(0.0), half, s.sub(s.splat(1.0), half)))
@@ -98,7 +100,7 @@ pub(in crate::cpu) fn activate<S: Simd>(s: S, activation: Activation, x: S::F) -
         Activation::GeluQuick => gated(s, x, s.mul(x, s.splat(1.702))),
         Activation::Relu => s.max(x, s.splat(0.0)),
         Activation::Sigmoid => gated(s, s.splat(1.0), x),
-        // Without overflow where x is large; the order of operands lets NaN through.
+        // Avoids overflow for large x; this order of operands propagates NaN.
         Activation::Softplus => {
             let small = exp(s, s.flip(s.abs(x), s.splat(-1.0)));
             s.add(s.max(s.splat(0.0), x), ln_1p(s, small))
@@ -107,10 +109,10 @@ pub(in crate::cpu) fn activate<S: Simd>(s: S, activation: Activation, x: S::F) -
     }
 }
 
-/// Sine and cosine of an angle given in turns, in -0.5 ..= 0.5.
+/// Returns sine and cosine of an angle in revolutions, in -0.5 ..= 0.5.
 ///
-/// Both are the sine of an angle of at most a quarter turn: `sin x = sin(pi - x)`, `cos x = sin(pi / 2 - |x|)`. The
-/// polynomial is a minimax fit made for this library (error 2e-11 before rounding).
+/// Both are computed as the sine of at most a quarter revolution: `sin x = sin(pi - x)`, `cos x = sin(pi / 2
+/// - |x|)`. The polynomial is a minimax fit made for this library (error 2e-11 before rounding).
 #[inline(always)]
 pub(in crate::cpu) fn sin_cos_turns<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let quarter = s.splat(0.25);
@@ -119,7 +121,7 @@ pub(in crate::cpu) fn sin_cos_turns<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     (s.flip(sin_quarter(s, folded), x), sin_quarter(s, s.sub(quarter, a)))
 }
 
-/// Sine of at most a quarter turn.
+/// Returns the sine of at most a quarter revolution.
 #[inline(always)]
 fn sin_quarter<S: Simd>(s: S, x: S::F) -> S::F {
     let terms = [-14.337_026, 41.999_99, -76.703_67, 81.605_21, -41.341_7, std::f32::consts::TAU];
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
     use crate::cpu::isa::{Detected, Isa};
 
-    /// One of the functions on sixteen numbers.
+    /// One of the functions, applied to sixteen floats.
     #[derive(Clone, Copy)]
     struct Apply(fn(usize) -> f32, usize, usize);
 
@@ -193,8 +195,8 @@ mod tests {
         check(|i| i as f32 * 1e-4 - 0.5, 4, 10_001, |x| (x * std::f64::consts::TAU).cos(), 0.0, 2e-7);
     }
 
-    /// The series of erf (Abramowitz and Stegun 7.1.5) where it loses nothing, else the continued fraction of erfc
-    /// (7.1.14).
+    /// Returns erfc by the series of erf where that has no cancellation (Abramowitz and Stegun 7.1.5), else
+    /// by the continued fraction of erfc (7.1.14).
     fn erfc_f64(x: f64) -> f64 {
         let root = std::f64::consts::PI.sqrt();
         if x < 1.5 {

@@ -1,17 +1,18 @@
-//! Vectors of eight numbers: two registers of Arm Advanced SIMD.
+//! Vectors of eight floats: two registers of Arm Advanced SIMD.
 //!
-//! Eight and not four lanes, so that sums are added in the order of AVX2; and two independent halves hide latency.
+//! Eight lanes instead of four, so that sums are added in the same order as with AVX2. The two independent
+//! halves also hide latency.
 
 use super::{IntDot, Job, Simd};
 use half::f16;
 use std::arch::aarch64::*;
 
-/// Levels of integer products: none in one instruction, SDOT, and SMMLA besides.
+/// Levels of integer dot products: no single instruction, SDOT, SDOT and SMMLA.
 pub(in crate::cpu) const PLAIN: u8 = 0;
 pub(in crate::cpu) const DOT: u8 = 1;
 pub(in crate::cpu) const MATRIX: u8 = 2;
 
-/// Eight numbers in two registers. A value exists only inside the function that enters its level.
+/// Token for eight floats in two registers. A value exists only inside the function that enters its level.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct Neon<const LEVEL: u8>(());
 
@@ -25,35 +26,36 @@ pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
     job.run(Neon::<PLAIN>(()))
 }
 
-/// The same with SDOT.
+/// Runs a kernel compiled with SDOT.
 #[target_feature(enable = "neon,dotprod")]
 pub(in crate::cpu) fn enter_dot<J: Job>(job: J) -> J::Out {
     job.run(Neon::<DOT>(()))
 }
 
-/// The same with SDOT and SMMLA.
+/// Runs a kernel compiled with SDOT and SMMLA.
 #[target_feature(enable = "neon,dotprod,i8mm")]
 pub(in crate::cpu) fn enter_matrix<J: Job>(job: J) -> J::Out {
     job.run(Neon::<MATRIX>(()))
 }
 
-/// Intrinsics that touch no memory, or memory that the caller has just borrowed with its length in the type.
+/// Wraps intrinsics that access no memory, or only memory that the caller has just borrowed with its length
+/// in the type.
 macro_rules! neon {
     ($($body:tt)*) => {{
-        // SAFETY: a token of type `Neon` exists only on machines with this feature, and pointers come from references
-        // to arrays as long as the access.
+        // SAFETY: a token of type `Neon` exists only on machines with this feature, and pointers come from
+        // references to arrays as long as the access.
         unsafe { $($body)* }
     }};
 }
 
-/// The first 8 elements; zeros where there are fewer.
+/// Returns the first 8 elements; zeros if there are fewer.
 #[inline(always)]
 fn head<T: Copy + Default>(x: &[T]) -> [T; 8] {
     debug_assert!(x.len() >= 8);
     x.first_chunk().copied().unwrap_or_default()
 }
 
-/// Both halves through a function.
+/// Applies a function to both halves.
 macro_rules! both {
     ($f:ident($($v:expr),+)) => {
         neon!(Pair($f($($v.0),+), $f($($v.1),+)))
@@ -61,7 +63,7 @@ macro_rules! both {
 }
 
 impl<const LEVEL: u8> Neon<LEVEL> {
-    /// Eight signed 16-bit numbers, converted.
+    /// Converts eight signed 16-bit integers.
     #[inline(always)]
     fn widen(self, x: int16x8_t) -> Pair {
         neon!(Pair(vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(x)))))
@@ -90,7 +92,7 @@ where
     #[inline(always)]
     unsafe fn load_at(self, x: &[f32], at: usize) -> Pair {
         debug_assert!(at + 8 <= x.len());
-        // SAFETY: the caller promises that the eight elements are within `x`.
+        // SAFETY: the caller guarantees that the eight elements are within `x`.
         unsafe { Pair(vld1q_f32(x.as_ptr().add(at)), vld1q_f32(x.as_ptr().add(at + 4))) }
     }
 
@@ -106,7 +108,7 @@ where
 
     #[inline(always)]
     fn load_f16(self, x: &[u16]) -> Pair {
-        // By integers: the vector type of binary16 is not in stable Rust.
+        // Converted in software: stable Rust has no vector type of binary16.
         let x = head(x).map(|x| f16::from_bits(x).to_f32_const());
         self.load(&x)
     }
@@ -181,7 +183,7 @@ where
 
     #[inline(always)]
     fn max(self, a: Pair, b: Pair) -> Pair {
-        // Not the maximum of the instruction set, which gives NaN if either is.
+        // Not the instruction set's maximum, which returns NaN if either operand is NaN.
         let greater = |a, b| neon!(vbslq_f32(vcgtq_f32(a, b), a, b));
         Pair(greater(a.0, b.0), greater(a.1, b.1))
     }

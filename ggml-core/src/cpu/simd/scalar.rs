@@ -1,24 +1,26 @@
-//! Portable vectors: arrays of eight numbers. The compiler makes SSE2 or whatever the target has of them.
+//! Portable vectors: arrays of eight floats. The compiler vectorises them with SSE2 or the target's default
+//! features.
 
 use super::Simd;
 use half::f16;
 
 const LANES: usize = 8;
 
-/// 1.5 * 2^23: in a sum with it a number has its fraction pushed out of the mantissa, and its ones are the lowest bit.
+/// 1.5 * 2^23: adding it to a float pushes the fraction out of the mantissa, so that the lowest bit has
+/// weight 1.
 const PUSH: f32 = 12_582_912.0;
 
-/// Eight numbers in an array.
+/// Token for eight floats in an array.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct Scalar;
 
-/// Each lane through a function.
+/// Builds a vector lane by lane.
 #[inline(always)]
 fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     std::array::from_fn(f)
 }
 
-/// The first lanes of a slice, converted; zeros where it is too short.
+/// Converts the first lanes of a slice; zeros if it is too short.
 #[inline(always)]
 fn convert<T: Copy>(x: &[T], f: impl Fn(T) -> f32) -> [f32; LANES] {
     debug_assert!(x.len() >= LANES);
@@ -108,7 +110,7 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // Two roundings: without the instruction a fused one is a call of a library function.
+        // Two roundings: without the instruction, a fused operation is a library call.
         each(|i| a[i] * b[i] + c[i])
     }
 
@@ -134,13 +136,13 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn round(self, a: Self::F) -> Self::F {
-        // Kernels round small numbers only.
+        // Kernels round small values only.
         each(|i| if a[i].abs() < 4_194_304.0 { (a[i] + PUSH) - PUSH } else { a[i] })
     }
 
     #[inline(always)]
     fn exp2i(self, n: Self::F) -> Self::F {
-        // The sum's lowest bits are the exponent. (A conversion would ask whether the number fits, lane by lane.)
+        // The lowest bits of the sum are the exponent. (A conversion would check the range in each lane.)
         each(|i| f32::from_bits((n[i] + (PUSH + 127.0)).to_bits() << 23))
     }
 

@@ -1,4 +1,4 @@
-//! The mask of a cache.
+//! Parameters of cache masks.
 
 use super::{Offsets, last, offset, wrong};
 use crate::error::Result;
@@ -8,19 +8,19 @@ use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// CACHE_MASK. Operands: cells, tokens. All are contiguous, like the result.
+/// Parameters of CACHE_MASK. Operands: cells, tokens. Operands and result are contiguous.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct CacheMaskParams {
-    /// Cells.
+    /// Number of cells.
     pub kv: u32,
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// 1 where a token sees no position behind its own.
+    /// 1 if a token attends to no position after its own.
     pub causal: u32,
-    /// Positions of the window, [`CacheMaskParams::ALL`] at the most.
+    /// Length of the window in positions, at most [`CacheMaskParams::ALL`].
     pub window: u32,
-    /// 1 where the window is the token's chunk.
+    /// 1 if the window is the token's chunk.
     pub chunked: u32,
     /// Offset of the cells.
     pub off0: u32,
@@ -31,12 +31,12 @@ pub struct CacheMaskParams {
 }
 
 impl CacheMaskParams {
-    /// A window that has all positions.
+    /// Window that contains all positions.
     pub const ALL: u32 = 1 << 31;
-    /// Tokens for which a kernel uses the cells that it has read.
+    /// Tokens for which a kernel reuses the cells it has read.
     pub const TOKENS: u32 = 4;
 
-    /// From a CACHE_MASK node. `off` is that of the operands and the result.
+    /// Builds the parameters of a CACHE_MASK node. `off` has the offsets of the operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::CacheMask(op)) = d.op() else { return Err(wrong(d)) };

@@ -1,4 +1,4 @@
-//! Element-wise kernels.
+//! Parameters of element-wise kernels.
 
 use super::{Offsets, last, offset, wrong};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// ADD, MUL (and fused forms of them): `d[i] = a[i] op b[i mod ne1]`.
+/// Parameters of ADD and MUL, also in fused kernels: `d[i] = a[i] op b[i mod ne1]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct BinaryParams {
@@ -29,12 +29,12 @@ pub struct BinaryParams {
     pub off1: u32,
     /// Offset of the result.
     pub offd: u32,
-    /// 0 ADD, 1 MUL.
+    /// 0 for ADD, 1 for MUL.
     pub op: u32,
 }
 
 impl BinaryParams {
-    /// From an ADD or MUL node.
+    /// Builds the parameters of an ADD or MUL node.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::Binary(op)) = d.op() else { return Err(wrong(d)) };
@@ -53,7 +53,8 @@ impl BinaryParams {
     }
 }
 
-/// Element-wise functions, up to four one after the other, of F32: `d[i] = f(a[i], ...)`. The result is contiguous.
+/// Parameters of up to four consecutive element-wise functions of F32: `d[i] = f(a[i], ...)`. The result is
+/// contiguous.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct UnaryParams {
@@ -61,7 +62,8 @@ pub struct UnaryParams {
     pub ne: [u32; 4],
     /// Strides of `a`.
     pub nb0: [u32; 4],
-    /// Strides of the other operands; 0 along which one is repeated, and for one that there is not.
+    /// Strides of the other operands; 0 in dimensions along which an operand is repeated, and for missing
+    /// operands.
     pub nb: [[u32; 4]; 3],
     /// Offset of `a`.
     pub off0: u32,
@@ -69,36 +71,37 @@ pub struct UnaryParams {
     pub off: [u32; 3],
     /// Offset of the result.
     pub offd: u32,
-    /// How many functions; from bit 8 on how many other operands.
+    /// Number of functions; from bit 8 on the number of other operands.
     pub count: u32,
-    /// What the functions are, 8 bits each, the first in the lowest: numbers of the
-    /// [`Activation`](crate::op::Activation)s, or 100 for SCALE, 101 for ADD, 102 for MUL with the next other operand;
-    /// with 128 the product with that activation of the next other operand, with 192 the product of the activation with
-    /// the next other operand.
+    /// Codes of the functions, 8 bits each, the first in the lowest: numbers of
+    /// [`Activation`](crate::op::Activation)s, or 100 for SCALE, 101 for ADD and 102 for MUL with the next
+    /// other operand. Activation + 128 is the product with that activation of the next other operand;
+    /// activation + 192 is the product of the activation with the next other operand.
     pub op: u32,
-    /// Factor and summand of each SCALE.
+    /// Factor and bias of each SCALE.
     pub scale: [[f32; 2]; 2],
 }
 
 const _: () = assert!(Chain::OTHERS == 3 && Chain::SCALES == 2, "`UnaryParams` has a place for each");
 
 impl UnaryParams {
-    /// Number of SCALE in the field `op`.
+    /// Code of SCALE in the field `op`.
     pub const SCALE: u32 = 100;
-    /// Number of ADD.
+    /// Code of ADD.
     pub const ADD: u32 = 101;
-    /// Number of MUL.
+    /// Code of MUL.
     pub const MUL: u32 = 102;
-    /// Added to the activation of the other operand, which is the gate.
+    /// Added to the code of the activation if the other operand is the gate.
     pub const GATED: u32 = 128;
-    /// Added to the activation of what goes through the chain, which is the gate.
+    /// Added to the code of the activation if the chain's value is the gate.
     pub const GATE: u32 = 192;
 
-    /// From a chain, which may be of one function. `off` is that of the operand, the others (anything for those that there
-    /// are not) and the result.
+    /// Builds the parameters of a chain, possibly of one function. `off` has the offsets of the operand, the
+    /// other operands (any value for missing ones) and the result.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for too many functions or operands, or other functions.
+    /// [`Error::InvalidArgument`] for too many functions or operands, a result that is not contiguous, or
+    /// unsupported functions.
     pub fn new(graph: &Graph, chain: &Chain, off: [u32; 2 + Chain::OTHERS]) -> Result<Self> {
         let (a, d) = (graph.tensor(chain.x), graph.tensor(chain.result()));
         let [off0, rest @ .., offd] = off;
@@ -150,8 +153,8 @@ impl UnaryParams {
     }
 }
 
-/// Gated linear units: `d[i] = activation(gate[i]) * up[i]`. With one operand both windows are the same and the
-/// offsets tell the halves apart.
+/// Parameters of gated linear units: `d[i] = activation(gate[i]) * up[i]`. With one operand, both windows are
+/// the same and the offsets select the halves.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct GluParams {
@@ -178,7 +181,7 @@ pub struct GluParams {
 }
 
 impl GluParams {
-    /// From a GLU node. `off` is that of the node's operands and the result.
+    /// Builds the parameters of a GLU node. `off` has the offsets of the operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::Glu(glu)) = d.op() else { return Err(wrong(d)) };
@@ -207,7 +210,7 @@ impl GluParams {
     }
 }
 
-/// CPY and CONT: element `n` of the source goes to element `n` of the destination.
+/// Parameters of CPY and CONT: element `n` of the source is copied to element `n` of the destination.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct CopyParams {
@@ -228,7 +231,8 @@ pub struct CopyParams {
 }
 
 impl CopyParams {
-    /// From a CPY or CONT node. `off` is that of the source first and the result last.
+    /// Builds the parameters of a CPY or CONT node. `off` has the offset of the source first and of the
+    /// result last.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::Cpy(_) | Op::Cont(_))) {

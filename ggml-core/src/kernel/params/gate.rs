@@ -1,4 +1,4 @@
-//! The choice of experts with what gives the scores.
+//! Parameters of fused expert selection.
 
 use super::outer;
 use crate::error::{Error, Result};
@@ -8,8 +8,8 @@ use crate::kernel::{extents, narrow};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// A [`Gate`]: `n = rms_norm(x) * s`, `scores = w n + b`, the indices of the experts that are chosen by these, and their
-/// weights.
+/// Parameters of a [`Gate`]: `n = rms_norm(x) * s`, `scores = w n + b`, the indices of the experts selected
+/// by the scores, and their weights.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct GateParams {
@@ -19,7 +19,7 @@ pub struct GateParams {
     pub experts: u32,
     /// Rows of x.
     pub tokens: u32,
-    /// Experts that are chosen for each.
+    /// Experts selected for each token.
     pub used: u32,
     /// Stride of rows of x.
     pub nbx: u32,
@@ -43,51 +43,53 @@ pub struct GateParams {
     pub offd: u32,
     /// Offset of the weights.
     pub offe: u32,
-    /// 1 if there is a b.
+    /// 1 if b is present.
     pub bias: u32,
-    /// Added to the mean square.
+    /// Epsilon added to the mean square.
     pub eps: f32,
-    /// Soft-max of the weights: factor of the scores.
+    /// Factor of the scores in the soft-max of the weights.
     pub scale: f32,
-    /// What is made of the scores: [`GateParams::SIGMOID`], [`GateParams::SOFT_MAX`], or 0: they are their own.
+    /// Probabilities from scores: [`GateParams::SIGMOID`], [`GateParams::SOFT_MAX`], or 0 for the scores
+    /// themselves.
     pub probabilities: u32,
-    /// What weights are: [`GateParams::OF_SCORES`], [`GateParams::OF_LOGARITHMS`], or 0: the probabilities themselves.
+    /// Weights: [`GateParams::OF_SCORES`], [`GateParams::OF_LOGARITHMS`], or 0 for the probabilities
+    /// themselves.
     pub weights: u32,
     /// Factor of the weights.
     pub factor: f32,
-    /// 1 if there is a c, which is added to the probabilities for the choice only.
+    /// 1 if c is present; it is added to the probabilities for the selection only.
     pub biased: u32,
     /// Offset of c.
     pub offc: u32,
-    /// Groups of experts.
+    /// Number of groups of experts.
     pub groups: u32,
-    /// How many of them count.
+    /// Number of groups from which experts are selected.
     pub groups_used: u32,
-    /// What a candidate of the others becomes, unless it is no finite number.
+    /// Value that replaces finite candidates of the other groups.
     pub never: f32,
 }
 
 impl GateParams {
-    /// The sigmoid of each score.
+    /// Sigmoid of each score.
     pub const SIGMOID: u32 = 1;
-    /// The soft-max of all scores.
+    /// Soft-max of all scores.
     pub const SOFT_MAX: u32 = 2;
-    /// The soft-max of the chosen scores.
+    /// Soft-max of the selected scores.
     pub const OF_SCORES: u32 = 1;
-    /// The soft-max of `scale * ln(1 + exp(-score))` of the chosen ones.
+    /// Soft-max of `scale * ln(1 + exp(-score))` of the selected scores.
     pub const OF_LOGARITHMS: u32 = 2;
 
-    /// Whether experts are chosen by their scores as they are, and weights are the soft-max of these.
+    /// True if experts are selected by their raw scores and the weights are the soft-max of these scores.
     pub fn is_plain(&self) -> bool {
         let GateParams { probabilities, weights, factor, biased, groups, .. } = *self;
         (probabilities, weights, factor, biased, groups) == (0, Self::OF_SCORES, 1.0, 0, 1)
     }
 
-    /// From a group. `off` says what remains of a tensor's offset.
+    /// Builds the parameters of a group. `off` gives the remainder of a tensor's offset.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for rows that are no whole quads at multiples of four elements, and for operands whose
-    /// elements do not lie side by side.
+    /// [`Error::InvalidArgument`] if rows are no multiple of four elements at multiples of four elements, or
+    /// the elements of an operand's rows are not contiguous.
     pub fn new(graph: &Graph, gate: &Gate, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
         let [x, s, w, b, c, n, ids, weights] = Self::operands(gate).map(|id| graph.tensor(id));
         let [ox, os, ow, ob, oc, on, oi, oe] = Self::operands(gate).map(off);
@@ -128,7 +130,7 @@ impl GateParams {
         Ok(p)
     }
 
-    /// What a choice says.
+    /// Fills the fields that depend on the selection only.
     fn of_choice(graph: &Graph, choice: &Choice) -> Result<Self> {
         let ids = graph.tensor(choice.ids);
         let weights = |n: Normalised| match n.logarithms {
@@ -153,8 +155,8 @@ impl GateParams {
         })
     }
 
-    /// The tensors of a group in the order of its kernels' operands: x, s, w, b, c (s for those that there are not), n, the
-    /// indices, the weights.
+    /// Returns the tensors of a group in the order of the kernel's operands: x, s, w, b, c (s in place of a
+    /// missing b or c), n, the indices, the weights.
     pub fn operands(gate: &Gate) -> [TensorId; 8] {
         let (s, choice) = (gate.norm.weight, &gate.choice);
         let b = gate.scores.bias.unwrap_or(s);

@@ -1,4 +1,4 @@
-//! Heads between the projections and attention.
+//! Parameters of the heads between the projections and attention.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -9,40 +9,40 @@ use crate::op::RopeMode;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// [`Heads`]: up to three parts.
+/// Parameters of [`Heads`], of up to three parts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct HeadsParams {
-    /// Elements of a head.
+    /// Elements in a head.
     pub d: u32,
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Heads of each part; 0 for a part that there is not.
+    /// Heads of each part; 0 for a missing part.
     pub heads: [u32; 3],
-    /// Strides of heads.
+    /// Strides of heads, for each part.
     pub nbh: [u32; 3],
-    /// Strides of tokens.
+    /// Strides of tokens, for each part.
     pub nbt: [u32; 3],
     /// Strides of rows of the results, in blocks.
     pub nbd: [u32; 3],
     /// Eight bits for each part: the sum of [`HeadsParams::NORMED`], [`HeadsParams::TURNED`] and
-    /// [`HeadsParams::STORED`], and 16 times the number of the type of the result: 0 F32, 1 F16, 2 Q8_0, 3 Q4_0.
+    /// [`HeadsParams::STORED`], and 16 times the type code of the result: 0 F32, 1 F16, 2 Q8_0, 3 Q4_0.
     pub parts: u32,
-    /// Cells of the cache.
+    /// Number of cells in the cache.
     pub rows: u32,
-    /// ROPE: elements that are rotated.
+    /// ROPE: number of rotated elements.
     pub n_dims: u32,
-    /// ROPE: 0 neighbours are a pair, 1 halves.
+    /// ROPE: 0 if pairs are neighbours, 1 if they are the halves.
     pub neox: u32,
     /// ROPE: 1 if there are factors.
     pub has_factors: u32,
     /// ROPE: factor of sine and cosine.
     pub magnitude: f32,
-    /// Norms: added to the mean square.
+    /// Norms: epsilon added to the mean square.
     pub eps: f32,
     /// Offsets of the parts.
     pub offx: [u32; 3],
-    /// Offsets of the weights of the norms of the first two.
+    /// Offsets of the norm weights of the first two parts.
     pub offw: [u32; 2],
     /// Offsets of the results in blocks.
     pub offd: [u32; 3],
@@ -54,18 +54,18 @@ pub struct HeadsParams {
     pub off_factors: u32,
 }
 
-/// The tensors of a group in the order of its kernels' operands. What there is not has another one in its place.
+/// Tensors of a group in the order of the kernel's operands. A missing operand is replaced by another tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadsOperands {
     /// The parts.
     pub x: [TensorId; 3],
-    /// Weights of the norms of the first two.
+    /// Norm weights of the first two parts.
     pub w: [TensorId; 2],
     /// ROPE's positions.
     pub positions: TensorId,
     /// Cells of the cache.
     pub cells: TensorId,
-    /// The node whose constant the frequencies are.
+    /// Node whose constant is the frequency table.
     pub table: TensorId,
     /// ROPE's factors, if there are any.
     pub factors: Option<TensorId>,
@@ -77,7 +77,7 @@ fn refused(what: &str, found: impl ToString, expected: &str) -> Error {
     Error::argument(format!("heads: {what}"), found.to_string(), expected)
 }
 
-/// What all parts that have it have in common.
+/// Returns the value shared by all parts that have one; an error if they differ.
 fn common<T: PartialEq>(parts: impl Iterator<Item = T>, what: &str) -> Result<Option<T>> {
     let mut found = None;
     for part in parts {
@@ -90,20 +90,20 @@ fn common<T: PartialEq>(parts: impl Iterator<Item = T>, what: &str) -> Result<Op
 }
 
 impl HeadsParams {
-    /// In `parts`: heads are normed.
+    /// In `parts`: heads are normalised.
     pub const NORMED: u32 = 1;
-    /// In `parts`: heads are turned.
+    /// In `parts`: heads are rotated by ROPE.
     pub const TURNED: u32 = 2;
-    /// In `parts`: the rows of the result are cells.
+    /// In `parts`: the result is stored in rows of the cache.
     pub const STORED: u32 = 4;
 
-    /// Elements of a head at the most.
+    /// Maximum number of elements in a head.
     pub const LONGEST: usize = 256;
 
-    /// From a group. `off` says what remains of a tensor's offset.
+    /// Builds the parameters and operands of a group. `off` gives the remainder of a tensor's offset.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a group that the kernels do not compute.
+    /// [`Error::InvalidArgument`] for a group that the kernels do not support.
     pub fn new(
         graph: &Graph,
         group: &Heads,

@@ -1,7 +1,7 @@
-//! Parameter structures, one for each family of kernels, and how they follow from a node.
+//! Parameter structures, one for each family of kernels, and their constructors from nodes.
 //!
-//! Field order is part of the interface: shaders and HIP kernels declare the same structures. All fields have four
-//! bytes, so there is no padding.
+//! Field order is part of the interface: shaders and HIP kernels declare the same structures. All fields have
+//! four bytes, so there is no padding.
 
 use super::strides;
 use crate::error::{Error, Result};
@@ -32,8 +32,8 @@ pub use top_k::{BestParams, TopKParams};
 /// Largest parameter structure in bytes: every Vulkan device has 128 bytes of push constants.
 pub const MAX_PARAM_BYTES: usize = 128;
 
-/// What remains of the offsets of the operands and the result after their windows were aligned, in blocks: operands
-/// in order, the result last.
+/// Remainders of the offsets of the operands and the result after their windows were aligned, in blocks.
+/// Operands in order, the result last.
 pub type Offsets<'a> = &'a [u32];
 
 fn wrong(node: &Tensor) -> Error {
@@ -48,7 +48,7 @@ fn last(off: Offsets<'_>) -> u32 {
     off.last().copied().unwrap_or(0)
 }
 
-/// 0 no mask, 1 F32, 2 F16.
+/// Returns 0 for no mask, 1 for F32, 2 for F16.
 fn mask_type(mask: Option<&&Tensor>) -> u32 {
     mask.map_or(0, |m| if m.dtype == crate::DType::F16 { 2 } else { 1 })
 }
@@ -114,8 +114,8 @@ mod tests {
         assert!(BinaryParams::new(&g, d, &[]).is_err());
     }
 
-    /// A GLU of the halves of one product has them as its matrices; of the matrices' offsets the second is later by the
-    /// rows of the first.
+    /// A GLU of the halves of one product uses them as its two matrices; the offset of the second is larger
+    /// by the rows of the first.
     #[test]
     fn products_are_those_of_their_group() {
         let mut g = Graph::new();

@@ -1,4 +1,4 @@
-//! Norms with the sums around them.
+//! Parameters of norms with the sums around them.
 
 use super::{Offsets, last, offset, outer, wrong};
 use crate::error::{Error, Result};
@@ -9,8 +9,9 @@ use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// RMS_NORM, alone or as a [`Norm`] or [`Scaled`]: `r = x + y` or x, `n = rms_norm(r) * factor * w`, `d = n + z` or
-/// `activation(z) * n`. Operands: x, y, w, z, r, d; those that there are not have others in their place.
+/// Parameters of RMS_NORM, by itself or as a [`Norm`] or [`Scaled`]: `r = x + y` or x, `n = rms_norm(r) *
+/// factor * w`, `d = n + z` or `activation(z) * n`. Operands: x, y, w, z, r, d; a missing operand is replaced
+/// by another tensor.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct NormParams {
@@ -36,28 +37,29 @@ pub struct NormParams {
     pub offr: u32,
     /// Offset of d.
     pub offd: u32,
-    /// Added to the mean square.
+    /// Epsilon added to the mean square.
     pub eps: f32,
-    /// The factor.
+    /// Factor of the norm.
     pub factor: f32,
     /// Number of the gate's [`Activation`](crate::op::Activation).
     pub op: u32,
-    /// The sum of those that there are of [`NormParams::SUM`], [`NormParams::WEIGHT`], [`NormParams::RESIDUAL`] and
+    /// Sum of the present parts: [`NormParams::SUM`], [`NormParams::WEIGHT`], [`NormParams::RESIDUAL`],
     /// [`NormParams::GATE`].
     pub parts: u32,
 }
 
 impl NormParams {
-    /// In `parts`: there is a y.
+    /// In `parts`: y is present.
     pub const SUM: u32 = 1;
-    /// In `parts`: there is a w.
+    /// In `parts`: w is present.
     pub const WEIGHT: u32 = 2;
-    /// In `parts`: there is a z, which is added.
+    /// In `parts`: z is present and is added.
     pub const RESIDUAL: u32 = 4;
-    /// In `parts`: there is a z, which is a gate.
+    /// In `parts`: z is present and is a gate.
     pub const GATE: u32 = 8;
 
-    /// From an RMS_NORM node. `off` is that of the operand first and the result last.
+    /// Builds the parameters of an RMS_NORM node. `off` has the offset of the operand first and of the result
+    /// last.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::RmsNorm(norm)) = d.op() else { return Err(wrong(d)) };
@@ -67,16 +69,16 @@ impl NormParams {
         Ok(NormParams { ne: extents(d)?, nb0, nbd, off0, offd, eps, factor, ..NormParams::default() })
     }
 
-    /// From a norm times a number. `off` is that of x and the result.
+    /// Builds the parameters of a norm times a constant. `off` has the offsets of x and the result.
     pub fn of_scaled(graph: &Graph, scaled: &Scaled, off: [u32; 2]) -> Result<Self> {
         let p = NormParams::new(graph, scaled.nodes[0], &off)?;
         Ok(NormParams { factor: scaled.factor, ..p })
     }
 
-    /// From a group. `off` says what remains of a tensor's offset.
+    /// Builds the parameters of a group. `off` gives the remainder of a tensor's offset.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for operands whose elements do not lie side by side.
+    /// [`Error::InvalidArgument`] for an operand whose rows are not contiguous.
     pub fn of_group(graph: &Graph, norm: &Norm, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
         let operands = Self::operands(norm);
         let [x, y, w, z, r, d] = operands;
@@ -106,7 +108,7 @@ impl NormParams {
         })
     }
 
-    /// The tensors of a group in the order of its kernels' operands: x, y, w, z, r, d.
+    /// Returns the tensors of a group in the order of the kernel's operands: x, y, w, z, r, d.
     pub fn operands(norm: &Norm) -> [TensorId; 6] {
         let [x, y] = norm.sum.map_or([norm.norm.x; 2], |sum| sum.of);
         let (w, d) = (norm.norm.weight, norm.result());

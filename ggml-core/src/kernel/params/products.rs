@@ -1,4 +1,4 @@
-//! Products and attention.
+//! Parameters of products and attention.
 
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
 use crate::error::{Error, Result};
@@ -9,7 +9,8 @@ use crate::op::{Glu, Op};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// MUL_MAT, mat-vec and mat-mul: `d[m, n] = sum over k of a[k, m] * b[k, n]`.
+/// Parameters of MUL_MAT, as matrix-vector and matrix-matrix product: `d[m, n] = sum over k of a[k, m] * b[k,
+/// n]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct MulMatParams {
@@ -17,21 +18,21 @@ pub struct MulMatParams {
     pub m: u32,
     /// Rows of `b`.
     pub n: u32,
-    /// Length of the rows in elements.
+    /// Elements in a row.
     pub k: u32,
     /// Third extent of `b`.
     pub ne2: u32,
     /// Fourth extent of `b`.
     pub ne3: u32,
-    /// Third extent of `b` over that of `a`.
+    /// Ratio of the third extents of `b` and `a`.
     pub r2: u32,
-    /// Fourth extent of `b` over that of `a`.
+    /// Ratio of the fourth extents of `b` and `a`.
     pub r3: u32,
-    /// Strides of `a` in blocks, rows and outwards.
+    /// Strides of `a` in blocks: rows and outer dimensions.
     pub nb0: [u32; 3],
-    /// Strides of `b`, rows and outwards.
+    /// Strides of `b`: rows and outer dimensions.
     pub nb1: [u32; 3],
-    /// Strides of the result, rows and outwards.
+    /// Strides of the result: rows and outer dimensions.
     pub nbd: [u32; 3],
     /// Offset of `a` in blocks.
     pub off0: u32,
@@ -44,7 +45,7 @@ pub struct MulMatParams {
 }
 
 impl MulMatParams {
-    /// From a MUL_MAT node.
+    /// Builds the parameters of a MUL_MAT node.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::MulMat(_))) {
@@ -70,15 +71,16 @@ impl MulMatParams {
         })
     }
 
-    /// Whether there are so few long rows that tiles would leave most of a device's compute units idle, each going through
-    /// all of `k` in turn, and mat-vec is better whatever the number of columns: the small matrices beside a delta net.
+    /// True if the matrix has few long rows. Tiles would then leave most compute units idle, because each
+    /// tile goes through all of `k`, so the matrix-vector kernel is faster for any number of columns. This
+    /// applies to the small matrices of a delta net.
     pub fn has_few_rows(&self, compute_units: u64) -> bool {
         let tiles = u64::from(self.n.div_ceil(64)) * u64::from(self.ne2) * u64::from(self.ne3);
         self.m - self.first_row <= FEW_ROWS as u32 && self.k >= 1024 && tiles * 2 <= compute_units
     }
 
-    /// What says of a product where its columns are: the same for all products of one `b`, whose columns may be rounded
-    /// once for all of them.
+    /// Returns only the fields that describe the columns of `b`. They are equal for all products of one `b`,
+    /// whose columns can then be quantised once for all of them.
     pub fn of_columns(&self) -> MulMatParams {
         let MulMatParams { n, k, ne2, ne3, nb1, off1, .. } = *self;
         MulMatParams { n, k, ne2, ne3, nb1, off1, ..MulMatParams::default() }
@@ -86,7 +88,8 @@ impl MulMatParams {
 }
 
 impl MulMatIdParams {
-    /// The same of a product with matrices by index: a column, or one for each matrix used, of each token.
+    /// Returns the same for a product with matrices by index: each token has one column, or one for each
+    /// selected matrix.
     pub fn of_columns(&self) -> MulMatParams {
         let n = if self.nb1[0] == 0 { 1 } else { self.used };
         let nb1 = [self.nb1[0], self.nb1[1], 0];
@@ -102,37 +105,38 @@ impl MulMatIdParams {
     }
 }
 
-/// Products of one input with one to three matrices of one type whose rows are as long and lie as far apart, and what
-/// stands before and after them: the input may be RMS_NORM(x) * w of the `x` that is in memory, each result may have a
-/// bias and the only one a residual, and the first two may be gate and `up` of a GLU, which then is the one result. A
-/// GLU of the halves of one product has them as its two matrices.
+/// Parameters of products of one input with one to three matrices that have the same type, row length and row
+/// stride, with fused operations. The input may be RMS_NORM(x) * w of an `x` in memory. Each result may have
+/// a bias, and a single result may have a residual. The first two products may be gate and `up` of a GLU,
+/// which is then the only result. A GLU of the halves of one product treats them as two matrices.
 ///
 /// Results are contiguous: column `j` of result `i` begins at `offd[i] + j * m[i]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct ProductsParams {
-    /// Length of the rows in elements.
+    /// Elements in a row.
     pub k: u32,
-    /// Rows of the input: columns of each result.
+    /// Rows of the input, which are the columns of each result.
     pub n: u32,
-    /// Rows of each matrix; 0 where there is none.
+    /// Rows of each matrix; 0 for a missing matrix.
     pub m: [u32; 3],
-    /// Rows that this dispatch computes, first and behind the last, counted over all matrices, of a GLU over the first
-    /// (a matrix larger than a window is split by rows; its window then begins with the first of them).
+    /// Rows that this dispatch computes: first and one past the last, counted over all matrices, for a GLU
+    /// over the first matrix. (A matrix larger than a window is split by rows; its window then begins with
+    /// the first of them.)
     pub rows: [u32; 2],
-    /// Third extent of the input: 1 but for a single product without anything before and after it.
+    /// Third extent of the input: 1 except for a single product without fused operations.
     pub ne2: u32,
-    /// Third extent of the input over that of the matrix.
+    /// Ratio of the third extents of input and matrix.
     pub r2: u32,
-    /// Strides of the matrices in blocks: rows (of all matrices alike), and one outwards.
+    /// Strides of the matrices in blocks: rows (equal for all matrices), and the third dimension.
     pub nb0: [u32; 2],
-    /// Strides of the input: rows, and one outwards.
+    /// Strides of the input: rows, and the third dimension.
     pub nb1: [u32; 2],
     /// Stride of the residual's rows.
     pub nbr: u32,
     /// Offsets of the matrices in blocks.
     pub off0: [u32; 3],
-    /// Offset of the input (of the norm's `x`).
+    /// Offset of the input (or of the norm's `x`).
     pub off1: u32,
     /// Offsets of the results.
     pub offd: [u32; 3],
@@ -150,12 +154,12 @@ pub struct ProductsParams {
     pub alpha: f32,
     /// SWIGLU_OAI: bound of gate and `up`; 0 for all other functions.
     pub limit: f32,
-    /// What there is: sum of the constants of this type.
+    /// Present parts: sum of the constants of this type.
     pub parts: u32,
 }
 
 impl ProductsParams {
-    /// Whether all are products of which [`MulMatParams::has_few_rows`] says so, with nothing before and after them.
+    /// True if all matrices satisfy [`MulMatParams::has_few_rows`] and there are no fused operations.
     pub fn have_few_rows(&self, compute_units: u64) -> bool {
         let few = |&m: &u32| {
             let one =
@@ -165,11 +169,12 @@ impl ProductsParams {
         self.parts == 0 && self.m.iter().all(few)
     }
 
-    /// From a group, or from a single MUL_MAT as one, whose input then may have a third extent. `remainder` gives the
-    /// offset of a tensor.
+    /// Builds the parameters of a group, or of a single MUL_MAT, whose input may have a third extent.
+    /// `remainder` gives the remainder of a tensor's offset.
     ///
     /// # Errors
-    /// Matrices whose rows are not equally far apart, and what does not fit 32 bits.
+    /// [`Error::InvalidArgument`] for matrices with different row strides; an error if a value does not fit
+    /// into 32 bits.
     pub fn new(graph: &Graph, group: &Products, remainder: impl Fn(TensorId) -> u32) -> Result<Self> {
         let at = |id: Option<TensorId>| id.map_or(0, &remainder);
         let x = group.norm.map_or(group.input, |norm| norm.x);
@@ -190,7 +195,7 @@ impl ProductsParams {
         for (i, product) in group.products.iter().take(p.m.len()).enumerate() {
             let weight = graph.tensor(product.weight);
             let (a, [nb0, nb02, _]) = (extents(weight)?, outer(weight)?);
-            // Of a matrix of one row the stride does not matter.
+            // The row stride of a matrix with one row does not matter.
             if p.nb0[0] != nb0 && p.nb0[0] != 0 && nb0 != 0 {
                 return Err(Error::argument(
                     "products",
@@ -216,7 +221,7 @@ impl ProductsParams {
         Ok(p)
     }
 
-    /// Makes gate and `up` of the matrices.
+    /// Converts the matrices to gate and `up` of a GLU.
     fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
         if products == 1 {
             self.m = [self.m[0] / 2, self.m[0] / 2, 0];
@@ -234,62 +239,64 @@ impl ProductsParams {
         (self.alpha, self.limit) = glu.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
     }
 
-    /// Bits of `parts`, from this one on: matrix `i` has a bias.
+    /// First bit of `parts`, shifted by `i`: matrix `i` has a bias.
     pub const BIAS: u32 = 1;
-    /// Bit of `parts`: there is a residual.
+    /// Bit of `parts`: a residual is present.
     pub const RESIDUAL: u32 = 8;
-    /// Bit of `parts`: there is a norm.
+    /// Bit of `parts`: a norm is present.
     pub const NORM: u32 = 16;
     /// Bit of `parts`: the result is the GLU of the first two products.
     pub const GLU: u32 = 32;
 }
 
-/// What a mat-vec of HIP takes beyond [`ProductsParams`]: its grid, a fourth dimension, experts.
+/// Parameters of a HIP matrix-vector kernel in addition to [`ProductsParams`]: its grid, a fourth dimension,
+/// experts.
 ///
-/// With experts the planes of the input are pairs: [`ProductsParams::ne2`] indices of each token, and the matrices of
-/// an expert are those planes of the weights that its index says.
+/// With experts, the planes of the input are pairs of token and index: [`ProductsParams::ne2`] indices for
+/// each token. The matrices of a pair are the planes of the weights that its index selects.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct MatVecParams {
-    /// Work-groups with which the second and the third matrix begin.
+    /// First work-groups of the second and the third matrix.
     pub begin: [u32; 2],
-    /// How many times a wavefront takes rows.
+    /// Number of times that a wavefront processes rows.
     pub passes: u32,
-    /// Logarithm of the number of wavefronts that share rows.
+    /// Base-2 logarithm of the number of wavefronts that share rows.
     pub split: u32,
-    /// Fourth extent of the input over that of the matrix.
+    /// Ratio of the fourth extents of input and matrix.
     pub r3: u32,
-    /// Stride of the matrices two outwards.
+    /// Stride of the matrices in the fourth dimension.
     pub nb03: u32,
-    /// Stride of the input two outwards.
+    /// Stride of the input in the fourth dimension.
     pub nb13: u32,
-    /// Experts; 0 where there are no indices.
+    /// Number of experts; 0 without indices.
     pub experts: u32,
     /// Strides of the experts' indices: indices, tokens.
     pub nb2: [u32; 2],
-    /// Indices of which each result is the weighted sum; 0 where every index has a result.
+    /// Number of indices over which each result is the weighted sum; 0 if every index has its own result.
     pub summed: u32,
-    /// Strides of the weights of that sum: indices, tokens.
+    /// Strides of the weights of the sum: indices, tokens.
     pub nbf: [u32; 2],
 }
 
-/// MUL_MAT_ID: `d[m, used, tokens] = sum over k of a[k, m, ids[used, tokens]] * b[k, used, tokens]`.
+/// Parameters of MUL_MAT_ID: `d[m, used, tokens] = sum over k of a[k, m, ids[used, tokens]] * b[k, used,
+/// tokens]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct MulMatIdParams {
     /// Rows of each matrix of `a`.
     pub m: u32,
-    /// Length of the rows in elements.
+    /// Elements in a row.
     pub k: u32,
-    /// Matrices of `a`.
+    /// Number of matrices in `a`.
     pub experts: u32,
-    /// Indices for each token.
+    /// Number of indices for each token.
     pub used: u32,
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
     /// Strides of `a` in blocks: rows, matrices.
     pub nb0: [u32; 2],
-    /// Strides of `b`: rows (0 where all indices share one), tokens.
+    /// Strides of `b`: rows (0 if all indices share one row), tokens.
     pub nb1: [u32; 2],
     /// Strides of the ids: indices, tokens.
     pub nb2: [u32; 2],
@@ -303,15 +310,16 @@ pub struct MulMatIdParams {
     pub off2: u32,
     /// Offset of the result.
     pub offd: u32,
-    /// First matrix of `a` in the window (operands larger than a window are split by matrices): pairs whose index is
-    /// outside `first_expert .. first_expert + window_experts` are left alone by this dispatch.
+    /// First matrix of `a` in the window (operands larger than a window are split by matrices). This dispatch
+    /// skips pairs whose index is outside `first_expert .. first_expert + window_experts`.
     pub first_expert: u32,
-    /// Matrices in the window.
+    /// Number of matrices in the window.
     pub window_experts: u32,
 }
 
 impl MulMatIdParams {
-    /// From a MUL_MAT_ID node. `off` is that of the node's operands (a, b, ids) and the result.
+    /// Builds the parameters of a MUL_MAT_ID node. `off` has the offsets of the operands (a, b, ids) and the
+    /// result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::MulMatId(_))) {
@@ -340,13 +348,14 @@ impl MulMatIdParams {
     }
 }
 
-/// Products of one input with one or two matrices of each chosen expert, and what stands after them: each may have a bias,
-/// the two may be gate and `up` of a GLU, and the results of a token's experts may be summed with weights, and then a
-/// residual be added. The second matrix of an expert is as the first.
+/// Parameters of products of one input with one or two matrices of each selected expert, with fused
+/// operations. Each product may have a bias. The two may be gate and `up` of a GLU. The results of a token's
+/// experts may be summed with weights, and then a residual may be added. The second matrix of an expert has
+/// the shape and strides of the first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct ExpertsParams {
-    /// The first product; offset and strides of the result are those of the group's.
+    /// The first product; offset and strides of the result are those of the group's result.
     pub product: MulMatIdParams,
     /// Offset of the second matrix in blocks.
     pub off0_up: u32,
@@ -369,10 +378,12 @@ pub struct ExpertsParams {
 }
 
 impl ExpertsParams {
-    /// From a group, or from a single MUL_MAT_ID as one. `remainder` gives the offset of a tensor.
+    /// Builds the parameters of a group, or of a single MUL_MAT_ID. `remainder` gives the remainder of a
+    /// tensor's offset.
     ///
     /// # Errors
-    /// A second matrix of other strides, and what does not fit 32 bits.
+    /// [`Error::InvalidArgument`] for no products or a second matrix with different strides; an error if a
+    /// value does not fit into 32 bits.
     pub fn new(graph: &Graph, group: &Experts, remainder: impl Fn(TensorId) -> u32) -> Result<Self> {
         let (first, second) = (group.products.first(), group.products.get(1));
         let first = first.ok_or_else(|| Error::argument("products", "none", "one or two"))?;
@@ -406,7 +417,7 @@ impl ExpertsParams {
     }
 }
 
-/// FLASH_ATTN_EXT. Operands: q, k, v, mask (q again where there is none), sinks (q again where there are none).
+/// Parameters of FLASH_ATTN_EXT. Operands: q, k, v, mask (q if missing), sinks (q if missing).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct FlashAttnParams {
@@ -416,35 +427,35 @@ pub struct FlashAttnParams {
     pub ne: [u32; 3],
     /// Positions and heads of k and v.
     pub kv: [u32; 2],
-    /// Strides of q, rows and outwards.
+    /// Strides of q: rows and outer dimensions.
     pub nbq: [u32; 3],
-    /// Strides of k, rows and outwards.
+    /// Strides of k: rows and outer dimensions.
     pub nbk: [u32; 3],
-    /// Strides of v, rows and outwards.
+    /// Strides of v: rows and outer dimensions.
     pub nbv: [u32; 3],
-    /// Strides of the mask, rows and outwards.
+    /// Strides of the mask: rows and outer dimensions.
     pub nbm: [u32; 3],
     /// Outer extents of the mask.
     pub mask_ne: [u32; 2],
     /// Offsets of q, k, v, mask, sinks, result. The result is contiguous.
     pub off: [u32; 6],
-    /// 0 no mask, 1 F32, 2 F16; 4 more where there are sinks.
+    /// 0 for no mask, 1 for F32, 2 for F16; plus 4 if sinks are present.
     pub mask_type: u32,
-    /// Largest power of two that is no more than the heads.
+    /// Largest power of two not above the number of heads.
     pub heads_log2: u32,
     /// Factor of the scores.
     pub scale: f32,
-    /// ALiBi; 0 for slope 1.
+    /// Maximum bias of ALiBi; 0 for slope 1.
     pub max_bias: f32,
-    /// Bound of the scores; 0 for none.
+    /// Soft cap of the scores; 0 for none.
     pub logit_softcap: f32,
 }
 
 impl FlashAttnParams {
-    /// Bit of `mask_type` that says that there are sinks.
+    /// Bit of `mask_type`: sinks are present.
     pub const SINKS: u32 = 4;
 
-    /// From a FLASH_ATTN_EXT node. `off` is that of the node's operands and the result.
+    /// Builds the parameters of a FLASH_ATTN_EXT node. `off` has the offsets of the operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::FlashAttnExt(op)) = d.op() else { return Err(wrong(d)) };

@@ -1,4 +1,4 @@
-//! Kernels with a state that goes from token to token, and TOP_K.
+//! Parameters of kernels with a recurrent state.
 
 use super::{Offsets, last, offset, outer, wrong};
 use crate::error::Result;
@@ -9,17 +9,17 @@ use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// SSM_CONV. Operands: x, w, state, runs. All but x are contiguous, like the result.
+/// Parameters of SSM_CONV. Operands: x, w, state, runs. All but x are contiguous, like the result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct SsmConvParams {
-    /// Channels.
+    /// Number of channels.
     pub channels: u32,
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Taps.
+    /// Number of taps.
     pub taps: u32,
-    /// Slots of the state.
+    /// Number of slots of the state.
     pub slots: u32,
     /// Stride of the rows of x.
     pub nb0: u32,
@@ -28,7 +28,7 @@ pub struct SsmConvParams {
 }
 
 impl SsmConvParams {
-    /// From an SSM_CONV node. `off` is that of the node's operands and the result.
+    /// Builds the parameters of an SSM_CONV node. `off` has the offsets of the operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::SsmConv(_))) {
@@ -47,7 +47,8 @@ impl SsmConvParams {
     }
 }
 
-/// GATED_DELTA_NET. Operands: q, k, v, g, beta, state, runs. All but q, k and v are contiguous, like the result.
+/// Parameters of GATED_DELTA_NET. Operands: q, k, v, g, beta, state, runs. All but q, k and v are contiguous,
+/// like the result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct DeltaNetParams {
@@ -55,9 +56,9 @@ pub struct DeltaNetParams {
     pub d: [u32; 2],
     /// Heads of keys and values.
     pub heads: [u32; 2],
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Slots of the state.
+    /// Number of slots of the state.
     pub slots: u32,
     /// Strides of q: heads, tokens.
     pub nbq: [u32; 2],
@@ -69,14 +70,14 @@ pub struct DeltaNetParams {
     pub off: [u32; 8],
     /// Factor of the result.
     pub scale: f32,
-    /// Queries and keys are normed: `x factor / sqrt(mean(x^2) + eps)`. A factor of 0: they are not.
+    /// Norm of queries and keys: `x factor / sqrt(mean(x^2) + eps)`. A factor of 0 means no norm.
     pub factor: f32,
-    /// Added to the mean square.
+    /// Epsilon added to the mean square.
     pub eps: f32,
 }
 
 impl DeltaNetParams {
-    /// From a GATED_DELTA_NET node. `off` is that of the node's operands and the result.
+    /// Builds the parameters of a GATED_DELTA_NET node. `off` has the offsets of the operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::GatedDeltaNet(op)) = d.op() else { return Err(wrong(d)) };
@@ -100,8 +101,8 @@ impl DeltaNetParams {
         })
     }
 
-    /// From a group: queries and keys are those of the operand that is normed. `off` as for [`DeltaNetParams::new`]; of the
-    /// first two operands the offset of that tensor.
+    /// Builds the parameters of a group: queries and keys are taken from the operand of the norm. `off` as
+    /// for [`DeltaNetParams::new`], but the first two offsets are those of this operand.
     pub fn with_unit(graph: &Graph, delta: &Delta, off: Offsets<'_>) -> Result<Self> {
         let x = graph.tensor(delta.unit.x);
         let [heads, tokens, _] = outer(x)?;
@@ -115,38 +116,38 @@ impl DeltaNetParams {
     }
 }
 
-/// A short convolution with a bias and an activation; its new state replaces the old one.
+/// Parameters of a short convolution with a bias and an activation. Its new state replaces the old one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct ConvParams {
-    /// Channels.
+    /// Number of channels.
     pub channels: u32,
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Taps.
+    /// Number of taps.
     pub taps: u32,
-    /// Slots of the state.
+    /// Number of slots of the state.
     pub slots: u32,
     /// Stride of the rows of x.
     pub nb0: u32,
     /// Number of the [`Activation`](crate::op::Activation).
     pub op: u32,
-    /// 1 if there is a bias.
+    /// 1 if a bias is present.
     pub bias: u32,
     /// Offsets of x, w, runs, bias, result, state.
     pub off: [u32; 6],
 }
 
 impl ConvParams {
-    /// Tokens of a channel that a thread computes.
+    /// Tokens of a channel computed by one thread.
     pub const TOKENS: u32 = 8;
 
-    /// How many threads a channel takes.
+    /// Returns the number of threads for each channel.
     pub fn tiles(&self) -> u32 {
         self.tokens.div_ceil(ConvParams::TOKENS)
     }
 
-    /// From a group. `off` says what remains of a tensor's offset.
+    /// Builds the parameters of a group. `off` gives the remainder of a tensor's offset.
     pub fn new(graph: &Graph, conv: &Conv, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
         let p = SsmConvParams::new(graph, conv.node, &[])?;
         Ok(ConvParams {
@@ -161,8 +162,8 @@ impl ConvParams {
         })
     }
 
-    /// The tensors of a group in the order of its kernels' operands: x, w, runs, bias (w if there is none), the rows, the
-    /// state. The last two are written.
+    /// Returns the tensors of a group in the order of the kernel's operands: x, w, runs, bias (w if missing),
+    /// the rows, the state. The last two are written.
     pub fn operands(graph: &Graph, conv: &Conv) -> [TensorId; 6] {
         let src = graph.tensor(conv.node).src();
         let [x, w, state, runs] = [0, 1, 2, 3].map(|i| src.get(i).copied().unwrap_or(conv.node));
@@ -170,7 +171,8 @@ impl ConvParams {
     }
 }
 
-/// SSM_SCAN. Operands: x, dt, a, b, c, state, runs. All but x, b and c are contiguous, like the result.
+/// Parameters of SSM_SCAN. Operands: x, dt, a, b, c, state, runs. All but x, b and c are contiguous, like the
+/// result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct SsmScanParams {
@@ -178,9 +180,9 @@ pub struct SsmScanParams {
     pub d: [u32; 2],
     /// Groups and heads.
     pub heads: [u32; 2],
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Slots of the state.
+    /// Number of slots of the state.
     pub slots: u32,
     /// Strides of x: heads, tokens.
     pub nbx: [u32; 2],
@@ -193,7 +195,7 @@ pub struct SsmScanParams {
 }
 
 impl SsmScanParams {
-    /// From an SSM_SCAN node. `off` is that of the node's operands and the result.
+    /// Builds the parameters of an SSM_SCAN node. `off` has the offsets of the operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::SsmScan(_))) {

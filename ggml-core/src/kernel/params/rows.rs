@@ -1,4 +1,4 @@
-//! Kernels that work row by row.
+//! Parameters of kernels that work row by row.
 
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
 use crate::error::Result;
@@ -8,7 +8,8 @@ use crate::op::{Op, RopeMode};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// ROPE. Operands: x, positions, table (see [`crate::kernel::rope`]), factors (the table again where there are none).
+/// Parameters of ROPE. Operands: x, positions, table (see [`crate::kernel::rope`]), factors (the table if
+/// missing).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct RopeParams {
@@ -26,18 +27,19 @@ pub struct RopeParams {
     pub off2: u32,
     /// Offset of the result.
     pub offd: u32,
-    /// Elements that are rotated.
+    /// Number of rotated elements.
     pub n_dims: u32,
-    /// 0 neighbours are a pair, 1 halves.
+    /// 0 if pairs are neighbours, 1 if they are the halves.
     pub neox: u32,
-    /// 1 if there are factors.
+    /// 1 if factors are present.
     pub has_factors: u32,
     /// Factor of sine and cosine.
     pub magnitude: f32,
 }
 
 impl RopeParams {
-    /// From a ROPE node. `off` is that of the node's operands (x, positions, factors if any) and the result.
+    /// Builds the parameters of a ROPE node. `off` has the offsets of the operands (x, positions, factors if
+    /// any) and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::Rope(rope)) = d.op() else { return Err(wrong(d)) };
@@ -58,17 +60,17 @@ impl RopeParams {
     }
 }
 
-/// SOFT_MAX. Operands: x, mask (x again where there is none).
+/// Parameters of SOFT_MAX. Operands: x, mask (x if missing).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct SoftMaxParams {
     /// Extents of x.
     pub ne: [u32; 4],
-    /// Strides of x, rows and outwards.
+    /// Strides of x: rows and outer dimensions.
     pub nb0: [u32; 3],
-    /// Strides of the mask, rows and outwards.
+    /// Strides of the mask: rows and outer dimensions.
     pub nb1: [u32; 3],
-    /// Strides of the result, rows and outwards.
+    /// Strides of the result: rows and outer dimensions.
     pub nbd: [u32; 3],
     /// Outer extents of the mask.
     pub mask_ne: [u32; 2],
@@ -78,18 +80,19 @@ pub struct SoftMaxParams {
     pub off1: u32,
     /// Offset of the result.
     pub offd: u32,
-    /// 0 no mask, 1 F32, 2 F16.
+    /// 0 for no mask, 1 for F32, 2 for F16.
     pub mask_type: u32,
     /// Factor of x.
     pub scale: f32,
-    /// ALiBi; 0 for slope 1.
+    /// Maximum bias of ALiBi; 0 for slope 1.
     pub max_bias: f32,
-    /// Largest power of two that is no more than the heads.
+    /// Largest power of two not above the number of heads.
     pub heads_log2: u32,
 }
 
 impl SoftMaxParams {
-    /// From a SOFT_MAX node. `off` is that of the node's operands (x, mask if any) and the result.
+    /// Builds the parameters of a SOFT_MAX node. `off` has the offsets of the operands (x, mask if any) and
+    /// the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::SoftMax(op)) = d.op() else { return Err(wrong(d)) };
@@ -114,19 +117,19 @@ impl SoftMaxParams {
     }
 }
 
-/// GET_ROWS. Operands: a, ids.
+/// Parameters of GET_ROWS. Operands: a, ids.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct GetRowsParams {
     /// Extents of the result.
     pub ne: [u32; 4],
-    /// Rows of `a`.
+    /// Number of rows of `a`.
     pub rows: u32,
-    /// Strides of `a` in blocks, rows and outwards.
+    /// Strides of `a` in blocks: rows and outer dimensions.
     pub nb0: [u32; 3],
     /// Strides of the ids.
     pub nb1: [u32; 3],
-    /// Strides of the result, rows and outwards.
+    /// Strides of the result: rows and outer dimensions.
     pub nbd: [u32; 3],
     /// Offset of `a` in blocks.
     pub off0: u32,
@@ -137,7 +140,7 @@ pub struct GetRowsParams {
 }
 
 impl GetRowsParams {
-    /// From a GET_ROWS node.
+    /// Builds the parameters of a GET_ROWS node.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::GetRows(_))) {
@@ -158,21 +161,21 @@ impl GetRowsParams {
     }
 }
 
-/// SET_ROWS. Operands: values, ids; the result is the destination.
+/// Parameters of SET_ROWS. Operands: values, ids; the result is the destination.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct SetRowsParams {
     /// Extents of the values.
     pub ne: [u32; 4],
-    /// Rows of the destination.
+    /// Number of rows of the destination.
     pub rows: u32,
     /// Outer extents of the ids.
     pub ids_ne: [u32; 2],
-    /// Strides of the values, rows and outwards.
+    /// Strides of the values: rows and outer dimensions.
     pub nb0: [u32; 3],
     /// Strides of the ids.
     pub nb1: [u32; 3],
-    /// Strides of the destination, rows and outwards.
+    /// Strides of the destination: rows and outer dimensions.
     pub nbd: [u32; 3],
     /// Offset of the values.
     pub off0: u32,
@@ -183,7 +186,8 @@ pub struct SetRowsParams {
 }
 
 impl SetRowsParams {
-    /// From a SET_ROWS node. `off` is that of the node's operands (destination, values, ids) and the result.
+    /// Builds the parameters of a SET_ROWS node. `off` has the offsets of the operands (destination, values,
+    /// ids) and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         if !matches!(d.op(), Some(Op::SetRows(_))) {

@@ -1,4 +1,4 @@
-//! The largest elements of rows, and their soft-max.
+//! Parameters of kernels that find the largest elements of rows.
 
 use super::{Offsets, last, offset, outer, wrong};
 use crate::error::{Error, Result};
@@ -9,16 +9,16 @@ use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// TOP_K, alone or as a [`Router`]: then the soft-max of the elements that were picked is a second result, with the
-/// extents and strides of the first.
+/// Parameters of TOP_K, by itself or as a [`Router`]. With a router, the soft-max of the selected elements is
+/// a second result with the extents and strides of the first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct TopKParams {
     /// Extents of x.
     pub ne: [u32; 4],
-    /// Strides of x, rows and outwards.
+    /// Strides of x: rows and outer dimensions.
     pub nb0: [u32; 3],
-    /// Strides of the results, rows and outwards.
+    /// Strides of the results: rows and outer dimensions.
     pub nbd: [u32; 3],
     /// Offset of x.
     pub off0: u32,
@@ -26,18 +26,18 @@ pub struct TopKParams {
     pub offd: u32,
     /// Offset of the soft-max.
     pub offw: u32,
-    /// Indices for each row.
+    /// Number of indices for each row.
     pub k: u32,
-    /// Index of the first element of a row by the row's number in its matrix.
+    /// Index of a row's first element, per row number in its matrix: the row length for flat indices, else 0.
     pub first: u32,
-    /// 1 for the soft-max.
+    /// 1 if the soft-max is computed.
     pub weights: u32,
-    /// Soft-max: factor of the elements.
+    /// Factor of the elements in the soft-max.
     pub scale: f32,
 }
 
 impl TopKParams {
-    /// From a TOP_K node. `off` is that of the operand and the result.
+    /// Builds the parameters of a TOP_K node. `off` has the offsets of the operand and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
         let Some(Op::TopK(op)) = d.op() else { return Err(wrong(d)) };
@@ -54,7 +54,7 @@ impl TopKParams {
         })
     }
 
-    /// From a group. `off` is that of the scores, the indices and the weights.
+    /// Builds the parameters of a group. `off` has the offsets of the scores, the indices and the weights.
     pub fn of_group(graph: &Graph, router: &Router, off: [u32; 3]) -> Result<Self> {
         let [scores, ids, offw] = off;
         let p = TopKParams::new(graph, router.ids, &[scores, ids])?;
@@ -62,16 +62,16 @@ impl TopKParams {
     }
 }
 
-/// A [`Best`]: the largest element of each row, where it is, and the sum of squares of the row, by work-groups that take a
-/// part of a row each.
+/// Parameters of a [`Best`]: the largest element of each row, its index, and the sum of squares of the row.
+/// Each work-group processes one part of a row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct BestParams {
-    /// Elements of a row.
+    /// Elements in a row.
     pub n: u32,
-    /// Elements of a part: whole quads. The last part may have fewer.
+    /// Elements in a part, a multiple of four. The last part may have fewer.
     pub part: u32,
-    /// Parts of a row.
+    /// Number of parts in a row.
     pub parts: u32,
     /// Offset of x.
     pub offx: u32,
@@ -83,21 +83,24 @@ pub struct BestParams {
     pub offs: u32,
     /// Offset of the copy of the indices.
     pub offn: u32,
-    /// 1 if there is a copy.
+    /// 1 if the copy is present.
     pub next: u32,
 }
 
 impl BestParams {
-    /// Parts of a row at the most: work-groups that keep a device busy, and few enough for one of them to choose from.
+    /// Maximum number of parts in a row: enough work-groups to occupy a device, and few enough for a final
+    /// selection by one of them.
     pub const MOST_PARTS: usize = 128;
-    /// Words that a part leaves for the work-group that chooses: the order of its best element, where that is, and its sum.
+    /// Words that a part passes to the final selection: the order of its best element, the element's index,
+    /// and its sum.
     pub const WORDS: usize = 3;
 
-    /// From a group. `off` says what remains of a tensor's offset, `together` how many elements a work-group of the kernel
-    /// reads at a time.
+    /// Builds the parameters of a group. `off` gives the remainder of a tensor's offset; `together` is the
+    /// number of elements that a work-group reads at a time.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for results whose elements do not lie side by side.
+    /// [`Error::InvalidArgument`] if a result is not contiguous with one value for each row, or `together` is
+    /// 0.
     pub fn new(graph: &Graph, best: &Best, together: u32, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
         let x = graph.tensor(best.logits);
         let rows = x.ne[1];
@@ -120,8 +123,8 @@ impl BestParams {
         })
     }
 
-    /// The tensors of a group in the order of its kernels' operands: x, the indices, the elements, the sums, the copy of
-    /// the indices (these themselves where there is none).
+    /// Returns the tensors of a group in the order of the kernel's operands: x, the indices, the elements,
+    /// the sums, the copy of the indices (the indices if missing).
     pub fn operands(best: &Best) -> [TensorId; 5] {
         let [token, value, squares, next] = Self::results(best);
         [best.logits, token, value, squares, next]

@@ -1,25 +1,27 @@
-//! Blocks of eight groups with scales of their own.
+//! Block types with eight groups that have their own scales.
 
 use super::small::NONLINEAR;
 use super::{Fields, Group, Pairs, Quant};
 use bytemuck::{Pod, Zeroable};
 
-/// A binary16 with the other sign.
+/// Sign bit of a binary16.
 const SIGN: u16 = 0x8000;
 
-/// Sequence `n` of 32 bytes.
+/// Returns the `n`th 32 bytes.
 #[inline(always)]
 fn bytes32(bytes: &[u8], n: usize) -> &[u8; 32] {
     &bytes.as_chunks().0[n]
 }
 
-/// Bit pairs in the order of Q2_K, Q3_K and Q6_K: group `4 m + n` in bits `2 n` of the `m`th 32 bytes.
+/// Returns the bytes and the shift of group `g` in the bit pair order of Q2_K, Q3_K and Q6_K: group `4 m + n`
+/// is in bits `2 n` and up of the `m`th 32 bytes.
 #[inline(always)]
 pub(super) fn pairs(bytes: &[u8; 64], g: usize) -> (&[u8; 32], u32) {
     (bytes32(bytes, g / 4 % 2), 2 * (g as u32 % 4))
 }
 
-/// Q2_K: scale and minimum of a half in the nibbles of a byte, bit pairs, units.
+/// Q2_K: scale and minimum of each half group in the nibbles of a byte, bit pairs, units of scales and
+/// minima.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ2K {
@@ -70,8 +72,8 @@ impl Quant for BlockQ2K {
     }
 }
 
-/// Q3_K: third bits (of group `n` in bits `n` of 32 bytes), bit pairs, 16 scales of 6 bits that are 32 too large, unit.
-/// Numbers are 4 too large.
+/// Q3_K: third bits (those of group `n` in bit `n` of 32 bytes), bit pairs, 16 scales of 6 bits with offset
+/// 32, unit. Quantised values have offset 4.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ3K {
@@ -90,7 +92,8 @@ impl Quant for BlockQ3K {
         u16::from_le_bytes(self.unit)
     }
 
-    /// Four low bits in nibbles, first those of the first eight bytes; two high bits for each in the last four.
+    /// Unpacks the scales: four low bits in the nibbles of the first eight bytes, all low nibbles first; two
+    /// high bits of each in the last four bytes.
     #[inline(always)]
     fn half_scales(&self) -> [[i8; 2]; 8] {
         let [a, b, high]: [u32; 3] = bytemuck::pod_read_unaligned(&self.scales);
@@ -116,8 +119,9 @@ impl Quant for BlockQ3K {
 struct Sixes([u32; 3]);
 
 impl Sixes {
-    /// Those of groups 0 to 3 are the low bits of the first two words. Of the others four bits are the nibbles of the last
-    /// word, and two bits the high ones of the first two.
+    /// Returns the scales (`which` = 0) or minima (1). Those of groups 0 to 3 are the low bits of the first
+    /// two words. The others have four bits in the nibbles of the last word and two bits in the high bits of
+    /// the first two words.
     #[inline(always)]
     fn eight(self, which: usize) -> [i8; 8] {
         let (word, low) = (self.0[which], self.0[2] >> (4 * which));
@@ -125,13 +129,14 @@ impl Sixes {
     }
 }
 
-/// Nibbles in the order of Q4_K and Q5_K: two groups share 32 bytes.
+/// Returns the bytes and the shift of group `g` in the nibble order of Q4_K and Q5_K: two groups share 32
+/// bytes.
 #[inline(always)]
 fn nibbles(bytes: &[u8; 128], g: usize) -> (&[u8; 32], u32) {
     (bytes32(bytes, g / 2 % 4), 4 * (g as u32 % 2))
 }
 
-/// Q4_K: units of scales and minima, these, nibbles.
+/// Q4_K: units of scales and minima, scales and minima, nibbles.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ4K {
@@ -186,7 +191,7 @@ impl Quant for BlockQ4K {
     }
 }
 
-/// Q5_K: as Q4_K, with fifth bits (of group `n` in bits `n` of 32 bytes) before the nibbles.
+/// Q5_K: as Q4_K, with fifth bits (those of group `n` in bit `n` of 32 bytes) before the nibbles.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ5K {
@@ -235,8 +240,8 @@ impl Quant for BlockQ5K {
     }
 }
 
-/// Q6_K: nibbles, bit pairs, scales of the halves, unit. Numbers are 32 too large. Groups `4 m + n` with `n` = 0 and 2, 1
-/// and 3 share 32 bytes of nibbles.
+/// Q6_K: nibbles, bit pairs, scales of the half groups, unit. Quantised values have offset 32. Groups `4 m`
+/// and `4 m + 2` share 32 bytes of nibbles, and so do groups `4 m + 1` and `4 m + 3`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ6K {
@@ -269,7 +274,7 @@ impl Quant for BlockQ6K {
     }
 }
 
-/// IQ4_XS: unit, two high bits and four low bits of eight scales that are 32 too large, places in [`NONLINEAR`].
+/// IQ4_XS: unit, two high bits and four low bits of eight scales with offset 32, indices into [`NONLINEAR`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockIQ4XS {

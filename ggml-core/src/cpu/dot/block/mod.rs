@@ -1,15 +1,15 @@
-//! Blocks of quantised weights, taken apart.
+//! Layouts of quantised blocks.
 //!
-//! Whatever the type, a block has groups of 32 weights, and a weight is
+//! Blocks of every type have groups of 32 weights, and a weight is
 //!
 //! > `unit * scale[group] * half_scale[group][half] * number - minimum`
 //!
-//! with an F32 `unit` of the block, small whole numbers for the scales, and whole numbers of a byte; `half` is 0 for
-//! the first 16 of a group and 1 for the last. Most types have only some of these factors. All of them together are
-//! exact in F32. (Scales of halves may be floats of few bits, too.)
+//! with an F32 `unit` of the block, small integers as scales, and an 8-bit integer `number`, the quantised
+//! value. `half` is 0 for the first 16 weights of a group and 1 for the others. Most types have only some of
+//! these factors. Their product is exact in F32. (Scales of halves may also be floats with few bits.)
 //!
-//! A type is a structure with the layout of its blocks and a [`Quant`] that says where the parts are; with an entry in
-//! [`with_quant`] it has every operation.
+//! A type is a structure with the layout of its blocks and a [`Quant`] implementation that locates the parts.
+//! With an entry in [`with_quant`] it supports every operation.
 
 use crate::cpu::simd::Simd;
 use crate::dtype::DType;
@@ -27,54 +27,55 @@ use small::{BlockIQ4NL, BlockMXFP4, BlockNVFP4, BlockQ4x1, BlockQ5x0, BlockQ5x1}
 pub(in crate::cpu) use small::{BlockQ4, BlockQ8};
 use ternary::{BlockQ1x0, BlockQ2x0, BlockTQ1, BlockTQ2};
 
-/// Bits of the numbers of a group, 32 of them.
+/// Encoding of the 32 quantised values of a group.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) enum Group<'a> {
     /// Signed bytes.
     Bytes(&'a [i8; 32]),
-    /// Nibbles, the first 16 numbers in the low ones.
+    /// Nibbles, the first 16 values in the low ones.
     Nibbles(&'a [u8; 16]),
-    /// The same, and a fifth bit for each number, the first in the lowest.
+    /// Nibbles as in `Nibbles`, and a fifth bit for each value, the first in the lowest bit.
     Five(&'a [u8; 16], u32),
-    /// Nibbles as before that are places in a table.
+    /// Nibbles as in `Nibbles` that are indices into a table.
     Named([u8; 16], &'static [i8; 16]),
-    /// Bytes that are made from others.
+    /// Decoded bytes.
     Made([i8; 32]),
-    /// Fields of two sequences of 32 bytes.
+    /// Bit fields in two sequences of 32 bytes.
     Fields(Fields<'a>),
 }
 
-/// A number is a field of a byte of `low`, and above it a field of a byte of `high`, less `excess`.
+/// Bit fields of a group. A value is a field of a byte of `low`, with a field of a byte of `high` above it,
+/// minus `excess`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct Fields<'a> {
-    /// Bytes with the low bits.
+    /// Bytes that contain the low bits.
     pub(in crate::cpu) low: &'a [u8; 32],
-    /// Position of the field in them.
+    /// Shift of the low field.
     pub(in crate::cpu) low_shift: u32,
-    /// Its width: 2 or 4.
+    /// Width of the low field: 2 or 4.
     pub(in crate::cpu) low_bits: u32,
-    /// Bytes with the high bits.
+    /// Bytes that contain the high bits.
     pub(in crate::cpu) high: &'a [u8; 32],
-    /// Position of the field in them.
+    /// Shift of the high field.
     pub(in crate::cpu) high_shift: u32,
-    /// Its width: 0 (there are none), 1 or 2.
+    /// Width of the high field: 0 (none), 1 or 2.
     pub(in crate::cpu) high_bits: u32,
-    /// What is taken off.
+    /// Value to subtract.
     pub(in crate::cpu) excess: i8,
 }
 
-/// Unsigned numbers of eight groups.
+/// Unsigned quantised values of eight groups.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
 pub(in crate::cpu) struct Pairs<'a> {
-    /// Two groups in each 32 bytes, the first of both in the low nibbles.
+    /// Two groups in each 32 bytes, the first one in the low nibbles.
     pub(in crate::cpu) nibbles: &'a [[u8; 32]; 4],
-    /// 32 bytes with a fifth bit of every group, the first group's lowest.
+    /// 32 bytes with a fifth bit of every group, the first group's in the lowest bit.
     pub(in crate::cpu) fifths: Option<&'a [u8; 32]>,
 }
 
 impl Group<'_> {
-    /// The numbers, as large as they are stored. Loops over bytes that the compiler turns into vectors.
+    /// Returns the quantised values as stored. The compiler vectorises these loops over bytes.
     #[inline(always)]
     pub(in crate::cpu) fn numbers(self) -> [i8; 32] {
         let nibble = |q: &[u8; 16], i: usize| if i < 16 { q[i] & 15 } else { q[i - 16] >> 4 };
@@ -97,16 +98,16 @@ impl Group<'_> {
     }
 }
 
-/// What the bits of [`Quant::unit`] are.
+/// Encoding of [`Quant::unit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) enum Unit {
-    /// A binary16.
+    /// Binary16.
     Half,
-    /// The exponent of a power of two, 128 too large.
+    /// Exponent of a power of two, plus 128.
     Power,
 }
 
-/// A power of two by its exponent, 128 too large: 2^-128, which is subnormal, to 2^127.
+/// Returns a power of two from its exponent plus 128: 2^-128 (subnormal) to 2^127.
 #[inline(always)]
 pub(in crate::cpu) fn power(exponent: u8) -> f32 {
     f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (u32::from(exponent) - 1) << 23 })
@@ -114,72 +115,73 @@ pub(in crate::cpu) fn power(exponent: u8) -> f32 {
 
 /// A block of quantised weights.
 pub(in crate::cpu) trait Quant: Pod + Send + Sync {
-    /// Groups of 32: 1, 2, 4 or 8.
+    /// Groups of 32 weights: 1, 2, 4 or 8.
     const GROUPS: usize = 1;
-    /// How much larger than they should be the numbers of [`Quant::group`] are, which then are unsigned; `None` if they are
-    /// right, and signed.
+    /// Offset of the values of [`Quant::group`], which are then unsigned; `None` if the values are signed
+    /// without an offset.
     const OFFSET: Option<i32> = None;
-    /// How much larger than they should be the numbers are as unsigned bytes.
+    /// Offset of the values as unsigned bytes.
     const BIAS: i32 = match Self::OFFSET {
         Some(offset) => offset,
         None => 128,
     };
-    /// What the unit is.
+    /// Encoding of the unit.
     const UNIT: Unit = Unit::Half;
-    /// What the unit is of the number that [`Quant::unit`] says: a power of two.
+    /// Factor of the stored unit ([`Quant::unit`]), a power of two.
     const FRACTION: f32 = 1.0;
-    /// Whether halves of groups have scales of their own; the groups have none then.
+    /// True if halves of groups have scales; groups then have none.
     const HALVES: bool = false;
-    /// Whether these are no whole numbers, but floats of at most eight bits: [`Quant::half_floats`].
+    /// True if the scales of halves are floats of at most eight bits instead of integers:
+    /// [`Quant::half_floats`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the AVX2 path alone asks"))]
     const FLOATS: bool = false;
-    /// Minima of a group: none, one, or one for each half.
+    /// Number of minima of a group: none, one, or one for each half.
     const MINIMA: usize = 0;
 
-    /// Bits of the unit.
+    /// Returns the bits of the unit.
     fn unit(&self) -> u16;
 
-    /// The numbers of a group.
+    /// Returns the encoded values of a group.
     fn group(&self, g: usize) -> Group<'_>;
 
-    /// The numbers of all groups, of types that have them so.
+    /// Returns the values of all groups, for types with this layout.
     #[inline(always)]
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
     fn pairs(&self) -> Option<Pairs<'_>> {
         None
     }
 
-    /// Scales of the groups.
+    /// Returns the scales of the groups.
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {
         [1; 8]
     }
 
-    /// Scales of the halves of the groups.
+    /// Returns the scales of the halves of the groups.
     #[inline(always)]
     fn half_scales(&self) -> [[i8; 2]; 8] {
         [[1; 2]; 8]
     }
 
-    /// The same as floats.
+    /// Returns the scales of the halves as floats.
     #[inline(always)]
     fn half_floats(&self) -> [[f32; 2]; 8] {
         self.half_scales().map(|[first, last]| [f32::from(first), f32::from(last)])
     }
 
-    /// Bits of a binary16: the unit of the minima with the other sign, as they are added.
+    /// Returns the bits of a binary16: the negated unit of the minima, so that minima can be added.
     #[inline(always)]
     fn negative_unit(&self) -> u16 {
         0
     }
 
-    /// Minima of the groups (if there are two, of their first or last halves).
+    /// Returns the minima of the groups (of their first or last halves if there are two).
     #[inline(always)]
     fn minima(&self, _half: usize) -> [i8; 8] {
         [1; 8]
     }
 
-    /// The unit as a number.
+    /// Returns the unit as a float.
     #[inline(always)]
     fn unit_f32(&self) -> f32 {
         match Self::UNIT {
@@ -188,7 +190,7 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
         }
     }
 
-    /// The unit in every lane.
+    /// Returns the unit in every lane.
     #[inline(always)]
     fn splat_unit<S: Simd>(&self, s: S) -> S::F {
         match Self::UNIT {
@@ -199,15 +201,15 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     }
 }
 
-/// Does something for a type of quantised weights that is known when the program runs.
+/// Generic operation on a type of quantised weights that is known only at run time.
 pub(in crate::cpu) trait ForQuant {
-    /// What comes out.
+    /// Result type.
     type Out;
-    /// Does it.
+    /// Runs the operation for a type.
     fn call<Q: Quant>(self) -> Self::Out;
 }
 
-/// Calls `f` for the type; `None` if it has no blocks, or unknown ones.
+/// Calls `f` for the type; `None` if it has no blocks or is unknown.
 pub(in crate::cpu) fn with_quant<F: ForQuant>(dtype: DType, f: F) -> Option<F::Out> {
     Some(match dtype {
         DType::Q8_0 => f.call::<BlockQ8>(),

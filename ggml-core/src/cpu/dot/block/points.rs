@@ -1,15 +1,16 @@
-//! Blocks that name points of a grid ([`crate::grids`]): IQ1, IQ2, IQ3.
+//! Block types whose codes are indices of grid points ([`crate::grids`]): IQ1, IQ2, IQ3.
 //!
-//! Eight numbers at a time are the bytes of a word, so that spreading codes and giving signs are a few instructions.
+//! Eight values at a time are the bytes of a 64-bit word, so that spreading codes and applying signs take a
+//! few instructions.
 
 use super::{Group, Quant};
 use crate::grids;
 use bytemuck::{Pod, Zeroable};
 
-/// 1 in every byte.
+/// The value 1 in every byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Eight codes of two bits, one in each byte.
+/// Spreads eight codes of two bits, one in each byte.
 #[inline(always)]
 fn spread8(point: u16) -> u64 {
     let x = u64::from(point);
@@ -18,7 +19,7 @@ fn spread8(point: u16) -> u64 {
     (x | x << 6) & (3 * ONES)
 }
 
-/// Four codes of four bits, one in each byte.
+/// Spreads four codes of four bits, one in each byte.
 #[inline(always)]
 fn spread4(point: u16) -> u64 {
     let x = u64::from(point);
@@ -26,54 +27,54 @@ fn spread4(point: u16) -> u64 {
     (x | x << 4) & 0x0f0f_0f0f
 }
 
-/// The magnitudes of IQ2: 8, 25 and 43. No byte overflows here or below.
+/// Returns the magnitudes of IQ2: 8, 25 and 43. No byte overflows here or below.
 #[inline(always)]
 fn magnitudes2(point: u16) -> u64 {
     let c = spread8(point);
     8 * ONES + 17 * c + (c >> 1 & ONES)
 }
 
-/// The magnitudes of two points of IQ3_XXS: 4, 12, 20 .. 52, 62.
+/// Returns the magnitudes of two points of IQ3_XXS: 4, 12, 20 .. 52, 62.
 #[inline(always)]
 fn magnitudes3_xxs(points: [u16; 2]) -> u64 {
     let c = spread4(points[0]) | spread4(points[1]) << 32;
     4 * ONES + 8 * c + 2 * ((c + ONES) >> 3 & ONES)
 }
 
-/// The magnitudes of two points of IQ3_S: 1, 3 .. 15.
+/// Returns the magnitudes of two points of IQ3_S: 1, 3 .. 15.
 #[inline(always)]
 fn magnitudes3_s(points: [u16; 2]) -> u64 {
     ONES + 2 * (spread4(points[0]) | spread4(points[1]) << 32)
 }
 
-/// Bytes that are not 0, negated where a bit is set, the first the lowest.
+/// Negates each non-zero byte whose sign bit is set; the first byte has the lowest bit.
 #[inline(always)]
 fn signed(magnitudes: u64, signs: u8) -> [i8; 8] {
     let own = (u64::from(signs) * ONES) & 0x8040_2010_0804_0201;
     let negative = (own + 127 * ONES) >> 7 & ONES;
-    // A number's complement, and 1 added: that does not carry unless the number is 0.
+    // Two's complement: adding 1 to the complement does not carry, because no byte is 0.
     bytemuck::cast((magnitudes ^ (negative * 255)).wrapping_add(negative).to_le_bytes())
 }
 
-/// Eight signs of seven: the number of set ones is even.
+/// Returns eight signs from seven: the number of set signs is even.
 #[inline(always)]
 fn even(seven: u32) -> u8 {
     (seven & 127 | (seven & 127).count_ones() << 7) as u8
 }
 
-/// 32 numbers from four times eight.
+/// Returns a group from four times eight values.
 #[inline(always)]
 fn made(eights: [[i8; 8]; 4]) -> Group<'static> {
     Group::Made(bytemuck::cast(eights))
 }
 
-/// `2 s + 1` for a nibble.
+/// Returns `2 s + 1` for a nibble.
 #[inline(always)]
 fn odd(s: u8) -> i8 {
     (2 * (s & 15) + 1) as i8
 }
 
-/// Scales of halves in the nibbles of eight bytes.
+/// Returns the scales of halves from the nibbles of eight bytes.
 #[inline(always)]
 fn odd_halves(bytes: [u8; 8]) -> [[i8; 2]; 8] {
     bytes.map(|byte| [odd(byte), odd(byte >> 4)])
@@ -111,7 +112,7 @@ impl Quant for BlockIQ2XXS {
     }
 }
 
-/// IQ2_XS: unit; for each eight numbers nine bits of index and seven signs; scales of halves.
+/// IQ2_XS: unit; for each eight values nine bits of index and seven signs; scales of halves.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockIQ2XS {
@@ -245,14 +246,14 @@ impl Quant for BlockIQ3S {
     }
 }
 
-/// Eight times the numbers of IQ1: -8, 0, 8, and 1 more, or less.
+/// Returns eight times the values of IQ1: -8, 0, 8, plus or minus 1.
 #[inline(always)]
 fn shifted(index: usize, less: bool) -> [i8; 8] {
     let numbers: [i8; 8] = bytemuck::cast((8 * spread8(grids::IQ1[index & 2047])).to_le_bytes());
     numbers.map(|number| number - if less { 9 } else { 7 })
 }
 
-/// IQ1_S: unit, low bytes of indices; for each group a word of their high bits, the scale and the shift.
+/// IQ1_S: unit, low bytes of indices; for each group a word with their high bits, the scale and the shift.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockIQ1S {
@@ -284,8 +285,8 @@ impl Quant for BlockIQ1S {
     }
 }
 
-/// IQ1_M: low bytes of indices; nibbles of their high bits and the shift; words of four scales of halves, with a nibble of
-/// the unit on top.
+/// IQ1_M: low bytes of indices; nibbles with their high bits and the shift; words with four scales of halves
+/// and a nibble of the unit on top.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockIQ1M {

@@ -1,4 +1,4 @@
-//! Blocks of one group, and of two that are of no larger whole.
+//! Block types with one group, and NVFP4 with two.
 
 use super::{Group, Quant, Unit};
 use bytemuck::{Pod, Zeroable};
@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 pub(super) static NONLINEAR: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// Twice the values of E2M1.
+/// Values of E2M1, doubled.
 static E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Q8_0: binary16 scale, 32 signed bytes.
@@ -16,7 +16,7 @@ static E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 pub(in crate::cpu) struct BlockQ8 {
     /// Bytes of the scale.
     pub(in crate::cpu) scale: [u8; 2],
-    /// Numbers.
+    /// Quantised values.
     pub(in crate::cpu) q: [i8; 32],
 }
 
@@ -32,13 +32,13 @@ impl Quant for BlockQ8 {
     }
 }
 
-/// Q4_0: binary16 scale, nibbles that are 8 too large.
+/// Q4_0: binary16 scale, nibbles with offset 8.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ4 {
     /// Bytes of the scale.
     pub(in crate::cpu) scale: [u8; 2],
-    /// Numbers.
+    /// Quantised values.
     pub(in crate::cpu) q: [u8; 16],
 }
 
@@ -85,7 +85,7 @@ impl Quant for BlockQ4x1 {
     }
 }
 
-/// Q5_0: binary16 scale, fifth bits, nibbles; numbers are 16 too large.
+/// Q5_0: binary16 scale, fifth bits, nibbles; values have offset 16.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ5x0 {
@@ -138,7 +138,7 @@ impl Quant for BlockQ5x1 {
     }
 }
 
-/// IQ4_NL: binary16 scale, places in [`NONLINEAR`].
+/// IQ4_NL: binary16 scale, indices into [`NONLINEAR`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockIQ4NL {
@@ -158,7 +158,7 @@ impl Quant for BlockIQ4NL {
     }
 }
 
-/// MXFP4: exponent, E2M1 numbers. The unit is half of the scale, because [`E2M1`] has twice the values.
+/// MXFP4: exponent, E2M1 values. The unit is half the scale, because [`E2M1`] holds doubled values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockMXFP4 {
@@ -180,20 +180,20 @@ impl Quant for BlockMXFP4 {
     }
 }
 
-/// An unsigned E4M3 without its highest bit, halved. Where the format has its NaN, ggml has zero.
+/// Returns half of an unsigned E4M3 without its highest bit. The NaN of the format is zero in ggml.
 #[inline(always)]
 fn half_ue4m3(bits: u8) -> f32 {
     let (exponent, mantissa) = (u32::from(bits >> 3 & 15), u32::from(bits & 7));
     match (exponent, bits & 127) {
         (_, 127) => 0.0,
         (0, _) => mantissa as f32 / 1024.0,
-        // 7 is the bias, and 1 for the half.
+        // 7 is the bias of the format; 1 more halves the value.
         _ => f32::from_bits((exponent + 127 - 7 - 1) << 23 | mantissa << 20),
     }
 }
 
-/// NVFP4: scales of 16 numbers, E2M1 numbers: of each 16 the first eight in the low nibbles. The unit is 1; scales are halves,
-/// as the unit of MXFP4.
+/// NVFP4: scales of 16 values, E2M1 values: the first eight of each 16 in the low nibbles. The unit is 1. The
+/// scales are halved, as the unit of MXFP4 is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockNVFP4 {
@@ -218,7 +218,7 @@ impl Quant for BlockNVFP4 {
         [first, last, first, last, first, last, first, last]
     }
 
-    /// Nibbles of both halves, in the order of other types.
+    /// Rearranges the nibbles of both halves to the order of the other types.
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;

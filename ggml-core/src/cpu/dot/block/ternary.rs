@@ -1,10 +1,11 @@
-//! Blocks of 1 to 2 bits a number, all of one scale.
+//! Block types with 1 to 2 bits for each value and one scale.
 
 use super::large::pairs;
 use super::{Fields, Group, Quant};
 use bytemuck::{Pod, Zeroable};
 
-/// TQ1_0: bytes of five base-3 digits, as fractions in 256ths; bytes of four; unit. Numbers are 1 too large.
+/// TQ1_0: bytes of five base-3 digits, as fractions in 256ths; bytes of four digits; unit. Values have offset
+/// 1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockTQ1 {
@@ -14,13 +15,13 @@ pub(in crate::cpu) struct BlockTQ1 {
 }
 
 impl BlockTQ1 {
-    /// The bytes of 16 numbers and which of their digits.
+    /// Returns the bytes of 16 values and the index of the digit in each.
     #[inline(always)]
     fn sixteen(&self, n: usize) -> ([u8; 16], [u8; 16]) {
         let fives: &[[u8; 16]; 3] = bytemuck::cast_ref(&self.fives);
         let [a, b, c, d] = self.fours;
         match n {
-            // 32 numbers share a digit of 32 bytes, then 16 that of 16, then 4 that of 4.
+            // 32 values share a digit position of 32 bytes, then 16 one of 16 bytes, then 4 one of 4 bytes.
             0..10 => (fives[n % 2], [n as u8 / 2; 16]),
             10..15 => (fives[2], [n as u8 - 10; 16]),
             _ => ([a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d], std::array::from_fn(|i| i as u8 / 4)),
@@ -37,7 +38,8 @@ impl Quant for BlockTQ1 {
         u16::from_le_bytes(self.unit)
     }
 
-    /// What the higher digits leave of a fraction, times 3: the whole part is the digit.
+    /// Extracts digits: the fraction that remains after the higher digits, times 3, has the digit as its
+    /// integer part.
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         const WEIGHTS: [u8; 5] = [1, 3, 9, 27, 81];
@@ -50,7 +52,7 @@ impl Quant for BlockTQ1 {
     }
 }
 
-/// TQ2_0: bit pairs, unit. Numbers are 1 too large.
+/// TQ2_0: bit pairs, unit. Values have offset 1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockTQ2 {
@@ -82,7 +84,7 @@ impl Quant for BlockTQ2 {
     }
 }
 
-/// Q1_0: unit, a bit for each number, the first in the lowest: set for 1, else -1.
+/// Q1_0: unit, a bit for each value, the first in the lowest bit: 1 if set, else -1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ1x0 {
@@ -105,7 +107,7 @@ impl Quant for BlockQ1x0 {
     }
 }
 
-/// Q2_0: unit, a pair of bits for each number, the first in the lowest. Numbers are 1 too large.
+/// Q2_0: unit, a bit pair for each value, the first in the lowest bits. Values have offset 1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::cpu) struct BlockQ2x0 {

@@ -1,4 +1,4 @@
-//! Integer products with AVX2.
+//! Integer dot products with AVX2.
 
 use super::lanes::{
     add_group, blocks8, factors_of, factors8, from_array, half_sums8, load, load_factors, numbers, prefetch8,
@@ -11,7 +11,7 @@ use crate::cpu::simd::avx2::Avx2;
 use std::arch::x86_64::*;
 
 impl IntDot for Avx2 {
-    /// Scales that are floats cannot be in numbers of 16 bits.
+    /// Returns no shape for float scales, which cannot be multiplied into 16-bit integers.
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
         (!Q::FLOATS).then_some(shape::<Q>())
@@ -42,21 +42,21 @@ impl IntDot for Avx2 {
     }
 }
 
-/// Two vectors of rows and four columns: eight accumulators of 16 registers, and eight totals that are needed once for
-/// 16 multiplications.
+/// Returns the shape: two vectors of rows and four columns need eight accumulators of 16 registers. Eight
+/// totals are needed only once for 16 multiplications.
 const fn shape<Q: Quant>() -> PanelShape {
     let from = if Q::GROUPS > 1 { 4 } else { 10 };
     PanelShape { rows: 16, columns: 4, wide: true, factors: factors_of::<Q>(), from }
 }
 
-/// Scales of the halves of a group, for 16 pairs of numbers.
+/// Returns the scales of the halves of a group, for 16 pairs of values.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn inner([first, last]: [i8; 2]) -> __m256i {
     _mm256_set_m128i(_mm_set1_epi16(i16::from(last)), _mm_set1_epi16(i16::from(first)))
 }
 
-/// Eight rows with one column: 32 products of bytes in three instructions, for each row and group.
+/// Multiplies eight rows with one column: 32 byte products in three instructions, for each row and group.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.blocks.len() / Q::GROUPS;
@@ -68,7 +68,7 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
         let blocks = blocks8(&rows, b);
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
-        // (Only where they are used: a `map` that is called is not taken for superfluous.)
+        // Conditional, because the compiler does not remove an unused `map` that is a call.
         let halves = if Q::HALVES && !Q::FLOATS { blocks.map(Q::half_scales) } else { [[[1; 2]; 8]; ROWS] };
         let floats = if Q::FLOATS { blocks.map(Q::half_floats) } else { [[[1.0; 2]; 8]; ROWS] };
         for (g, x) in x.iter().enumerate() {
@@ -94,8 +94,9 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
     to_array(total)
 }
 
-/// Sums of four neighbouring products of bytes, times the scales of their halves. The instruction multiplies unsigned by
-/// signed bytes: signed weights give their sign to the activations. No sum saturates: 2 * 128 * 127 < 2^15.
+/// Returns sums of four neighbouring byte products, times the scales of their halves. The instruction
+/// multiplies unsigned by signed bytes, so the signs of signed weights are moved to the activations. No sum
+/// saturates: 2 * 128 * 127 < 2^15.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn products<Q: Quant>(block: &Q, g: usize, scales: [i8; 2], x: __m256i) -> __m256i {
@@ -107,14 +108,14 @@ fn products<Q: Quant>(block: &Q, g: usize, scales: [i8; 2], x: __m256i) -> __m25
     _mm256_madd_epi16(pairs, if Q::HALVES && !Q::FLOATS { inner(scales) } else { _mm256_set1_epi16(1) })
 }
 
-/// A panel of 16 rows in 16 bits: for each group and each of its 16 pairs of numbers two vectors, the pair of rows 0
-/// to 7 and that of rows 8 to 15. Scales of halves of a group are multiplied in: 32 * 128 fits. For each group the scales
-/// of all rows, then their minima.
+/// Packs a panel of 16 rows in 16 bits. For each group and each of its 16 pairs of values it has two vectors:
+/// the pair of rows 0 to 7 and that of rows 8 to 15. Scales of half groups are multiplied in: 32 * 128 fits.
+/// The factors of each group are the scales of all rows, then their minima.
 #[target_feature(enable = "avx2,f16c")]
 fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
     let factors = factors.chunks_exact_mut(Q::GROUPS * 16 * factors_of::<Q>());
-    // Blocks of all rows before the next ones: halves of a cache line meet in the cache.
+    // Block by block for all rows, so that the parts of a cache line are written close together.
     for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
         for (half, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
             let blocks = blocks8(rows, b);
@@ -137,7 +138,7 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     }
 }
 
-/// 16 numbers in 16 bits, times their scale.
+/// Extends 16 values to 16 bits and multiplies them by their scale.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn widen<Q: Quant>(x: __m128i, scale: i8) -> __m256i {
@@ -145,7 +146,7 @@ fn widen<Q: Quant>(x: __m128i, scale: i8) -> __m256i {
     if Q::HALVES { _mm256_mullo_epi16(x, _mm256_set1_epi16(i16::from(scale))) } else { x }
 }
 
-/// A panel with up to four columns.
+/// Multiplies a panel with up to four columns.
 #[target_feature(enable = "avx2,fma")]
 fn panels<Q: Quant>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
     match *x {
@@ -157,7 +158,8 @@ fn panels<Q: Quant>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut 
     }
 }
 
-/// A panel with `C` columns: a pair of activations, repeated in all lanes, times the pairs of 16 rows.
+/// Multiplies a panel with `C` columns: a pair of activations, repeated in all lanes, times the pairs of 16
+/// rows.
 #[target_feature(enable = "avx2,fma")]
 fn panel<Q: Quant, const C: usize>(
     values: &[u8],

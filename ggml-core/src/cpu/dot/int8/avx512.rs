@@ -1,4 +1,4 @@
-//! Integer products with AVX-512 VNNI: 64 products of bytes and their sums in one instruction.
+//! Integer dot products with AVX-512 VNNI: 64 byte products and their sums in one instruction.
 
 use super::avx2;
 use super::lanes::{
@@ -18,7 +18,8 @@ impl IntDot for Avx512 {
         Some(shape::<Q>())
     }
 
-    /// Of scales of halves AVX2 makes as much: they multiply sums of pairs there, which this instruction leaves out.
+    /// Uses AVX2 for types with half scales. It is as fast, because it applies these scales to sums of pairs,
+    /// which the VNNI instruction does not provide.
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         // SAFETY: a token of type `Avx512` exists only on machines with these features.
@@ -54,14 +55,14 @@ impl IntDot for Avx512 {
     }
 }
 
-/// Two vectors of rows. Six columns: 12 sums and 12 totals of 32 registers; four where halves of groups have scales, and
-/// with them sums of their own.
+/// Returns the shape: two vectors of rows. Six columns need 12 sums and 12 totals of 32 registers. Types with
+/// half scales use four columns, because each half needs its own sums.
 const fn shape<Q: Quant>() -> PanelShape {
     let (columns, halves) = if Q::HALVES { (4, 2) } else { (6, 0) };
     PanelShape { rows: 32, columns, wide: false, factors: factors_of::<Q>() + halves, from: 4 }
 }
 
-/// The numbers of a group as unsigned bytes.
+/// Returns the values of a group as unsigned bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn biased<Q: Quant>(block: &Q, g: usize) -> __m256i {
@@ -71,8 +72,8 @@ fn biased<Q: Quant>(block: &Q, g: usize) -> __m256i {
     }
 }
 
-/// Eight rows with one column. The instruction wants unsigned weights; what the bias adds is taken off with the sum of
-/// the activations.
+/// Multiplies eight rows with one column. The instruction requires unsigned weights; the effect of the offset
+/// is subtracted through the sum of the activations.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512vnni")]
 fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.blocks.len() / Q::GROUPS;
@@ -100,15 +101,15 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
     to_array(total)
 }
 
-/// A panel of 32 rows in 8 bits: for each group and each of its 8 fours of numbers two vectors, the four of rows 0 to
-/// 15 and that of rows 16 to 31. For each group the scales of all rows, then their minima, then the scales of the first
-/// halves and those of the last.
+/// Packs a panel of 32 rows in 8 bits. For each group and each of its 8 runs of four values it has two
+/// vectors: the four values of rows 0 to 15 and those of rows 16 to 31. The factors of each group are the
+/// scales of all rows, then their minima, then the scales of the first halves and of the last halves.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw")]
 fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
     let shape = shape::<Q>();
     let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
-    // Blocks of all rows before the next ones: quarters of a cache line meet in the cache.
+    // Block by block for all rows, so that the parts of a cache line are written close together.
     for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
         for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
             let blocks = blocks8(rows, b);
@@ -136,8 +137,8 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     }
 }
 
-/// The numbers of a block of 16 rows, for types with [`Quant::pairs`]: rearranged first, so that both groups of a pair cost
-/// one rearrangement, then taken apart.
+/// Packs a block of 16 rows, for types with [`Quant::pairs`]. It rearranges the bytes before it separates the
+/// nibbles, so that both groups of a pair need only one rearrangement.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn pack_pairs<Q: Quant>(rows: &[&[Q]; 16], b: usize, half: usize, groups: &mut [[[u8; 32]; 32]]) {
@@ -178,13 +179,13 @@ fn pack_pairs<Q: Quant>(rows: &[&[Q]; 16], b: usize, half: usize, groups: &mut [
     }
 }
 
-/// The eight fours of bytes of 16 rows: a vector for each four, a lane for each row.
+/// Returns the eight 4-byte words of 16 rows: a vector for each word, a lane for each row.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
     let mut out = [_mm512_setzero_si512(); 8];
     for h in 0..2 {
-        // Four rows, four apart, in each vector; then rows and fours are exchanged within its quarters.
+        // Each vector holds 16 bytes of four rows that are four apart; then rows and words are transposed.
         let mut v = [_mm512_setzero_si512(); 4];
         for i in 0..4 {
             let mut quarters = [_mm_setzero_si128(); 4];
@@ -206,7 +207,8 @@ fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
     out
 }
 
-/// Writes the scales of the halves of the groups of eight blocks, from row `first` on: the last that a group of a panel has.
+/// Writes the half scales of the groups of eight blocks, from row `first` on. They are the last factors of
+/// each group of a panel.
 #[inline(always)]
 fn put_halves(scales: [[[f32; 2]; 8]; 8], first: usize, groups: usize, panel: &mut [f32]) {
     for (g, group) in panel.chunks_exact_mut(panel.len() / groups).enumerate() {
@@ -218,8 +220,9 @@ fn put_halves(scales: [[[f32; 2]; 8]; 8], first: usize, groups: usize, panel: &m
     }
 }
 
-/// A panel with `C` columns: four activations, repeated in all lanes, times the fours of 32 rows. Where halves of groups
-/// have scales, these multiply the sums of the halves; all of that is exact in F32 (of floats the products alone).
+/// Multiplies a panel with `C` columns: four activations, repeated in all lanes, times the four values of 32
+/// rows. Half scales multiply the sums of the halves, which is exact in F32 (for float scales only the
+/// products are exact).
 #[target_feature(enable = "avx2,fma,avx512f,avx512vnni")]
 fn panel<Q: Quant, const C: usize>(
     values: &[u8],
@@ -273,7 +276,7 @@ fn panel<Q: Quant, const C: usize>(
     }
 }
 
-/// Sums of the products of some fours of a group: of all, or of one half.
+/// Returns the sums of products over some 4-byte words of a group: of all, or of one half.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn sums<Q: Quant, const C: usize>(
@@ -311,7 +314,7 @@ fn floats<const C: usize>(sums: [[__m512i; 2]; C]) -> [[__m512; 2]; C] {
     out
 }
 
-/// 64 bytes.
+/// Loads 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load512(x: &[u8; 64]) -> __m512i {
@@ -319,7 +322,7 @@ fn load512(x: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
 }
 
-/// 16 numbers.
+/// Loads 16 floats.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn floats512(x: &[f32; 16]) -> __m512 {

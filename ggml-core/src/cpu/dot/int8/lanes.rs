@@ -1,4 +1,4 @@
-//! What both kinds of AVX have in common: blocks of eight rows, taken apart so that lanes are rows.
+//! Common code of AVX2 and AVX-512: blocks of eight rows, rearranged so that lanes are rows.
 
 use super::{PanelShape, ROWS};
 use crate::cpu::dot::block::{Fields, Group, Quant, Unit, power};
@@ -6,7 +6,7 @@ use crate::cpu::dot::quantize::Rounded;
 use crate::cpu::simd::avx2::prefetch;
 use std::arch::x86_64::*;
 
-/// 32 bytes.
+/// Loads 32 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn load(x: &[u8; 32]) -> __m256i {
@@ -14,7 +14,7 @@ pub(super) fn load(x: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
 
-/// 16 bytes, in both halves.
+/// Loads 16 bytes into both halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load_twice(x: &[u8; 16]) -> __m256i {
@@ -22,7 +22,7 @@ fn load_twice(x: &[u8; 16]) -> __m256i {
     _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(x.as_ptr().cast()) })
 }
 
-/// 32 nibbles of 16 bytes, the low ones first.
+/// Extracts 32 nibbles from 16 bytes, the low ones first.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn nibbles(q: &[u8; 16]) -> __m256i {
@@ -31,7 +31,8 @@ fn nibbles(q: &[u8; 16]) -> __m256i {
     _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(q), q), _mm256_set1_epi8(15))
 }
 
-/// 16 where a bit is set: every byte gets the byte of bits that its own is in, and keeps that one.
+/// Returns 16 in each byte whose bit is set: every byte receives the byte that contains its bit and masks
+/// that bit.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sixteens(bits: u32) -> __m256i {
@@ -42,7 +43,7 @@ fn sixteens(bits: u32) -> __m256i {
     _mm256_and_si256(set, _mm256_set1_epi8(16))
 }
 
-/// Fields of bytes.
+/// Extracts bit fields of bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn fields(f: Fields<'_>) -> __m256i {
@@ -53,14 +54,14 @@ fn fields(f: Fields<'_>) -> __m256i {
     let mut numbers = field(f.low, f.low_shift, f.low_bits);
     if f.high_bits > 0 {
         let high = field(f.high, f.high_shift, f.high_bits);
-        // The field fits into its byte.
+        // The shifted field fits into its byte.
         let high = _mm256_sll_epi16(high, _mm_cvtsi32_si128(f.low_bits as i32));
         numbers = _mm256_or_si256(numbers, high);
     }
     if f.excess == 0 { numbers } else { _mm256_sub_epi8(numbers, _mm256_set1_epi8(f.excess)) }
 }
 
-/// The numbers of a group in the order of the activations, [`Quant::OFFSET`] too large.
+/// Returns the values of a group in the order of the activations, with offset [`Quant::OFFSET`].
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn numbers<Q: Quant>(block: &Q, g: usize) -> __m256i {
@@ -74,7 +75,7 @@ pub(super) fn numbers<Q: Quant>(block: &Q, g: usize) -> __m256i {
     }
 }
 
-/// The same without the offset.
+/// Returns the values of a group without the offset.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn signed<Q: Quant>(block: &Q, g: usize) -> __m256i {
@@ -84,7 +85,7 @@ pub(super) fn signed<Q: Quant>(block: &Q, g: usize) -> __m256i {
     }
 }
 
-/// As an array.
+/// Returns the values of a group without the offset, as an array.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn signed_bytes<Q: Quant>(block: &Q, g: usize) -> [i8; 32] {
@@ -94,7 +95,7 @@ pub(super) fn signed_bytes<Q: Quant>(block: &Q, g: usize) -> [i8; 32] {
     out
 }
 
-/// The first four lanes of each of eight vectors added, and the last four: one lane for each vector.
+/// Adds the first four lanes of each of eight vectors, and the last four: one lane for each vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn half_sums8(v: [__m256i; 8]) -> [__m256i; 2] {
@@ -103,7 +104,7 @@ pub(super) fn half_sums8(v: [__m256i; 8]) -> [__m256i; 2] {
     [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)]
 }
 
-/// The lanes of each of eight vectors added: one lane for each.
+/// Adds the lanes of each of eight vectors: one lane for each vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
@@ -111,14 +112,15 @@ pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
     _mm256_add_epi32(first, last)
 }
 
-/// A block of each of eight rows. Written out: the closure of a `map` would be called, and a loop stays one.
+/// Returns a block of each of eight rows. Written out, because the compiler would not inline a closure or
+/// unroll a loop.
 #[inline(always)]
 pub(super) fn blocks8<'a, Q>(rows: &[&'a [Q]; ROWS], b: usize) -> [&'a Q; ROWS] {
     let [r0, r1, r2, r3, r4, r5, r6, r7] = rows;
     [&r0[b], &r1[b], &r2[b], &r3[b], &r4[b], &r5[b], &r6[b], &r7[b]]
 }
 
-/// Asks for the cache lines of the blocks that lie some bytes after eight blocks.
+/// Prefetches the cache lines of the blocks `ahead` bytes after eight blocks.
 #[inline(always)]
 pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
     for block in blocks {
@@ -128,7 +130,7 @@ pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
     }
 }
 
-/// Eight binary16 numbers.
+/// Converts eight binary16 values.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn halves8(bits: [u16; 8]) -> __m256 {
@@ -136,7 +138,7 @@ fn halves8(bits: [u16; 8]) -> __m256 {
     _mm256_cvtph_ps(_mm_set_epi16(h, g, f, e, d, c, b, a))
 }
 
-/// The units of eight blocks.
+/// Returns the units of eight blocks.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn units8<Q: Quant>(blocks: [&Q; 8]) -> __m256 {
@@ -152,7 +154,8 @@ fn units8<Q: Quant>(blocks: [&Q; 8]) -> __m256 {
     }
 }
 
-/// Eight small numbers of each of eight blocks, times the number of the block's lane: a vector for each of the eight.
+/// Multiplies eight small integers of each of eight blocks by the factor of the block's lane. Returns a
+/// vector for each of the eight integers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn times8(factor: __m256, rows: [[i8; 8]; 8]) -> [__m256; 8] {
@@ -160,7 +163,7 @@ fn times8(factor: __m256, rows: [[i8; 8]; 8]) -> [__m256; 8] {
     for i in 0..8 {
         r[i] = _mm_cvtsi64_si128(i64::from_le_bytes(bytemuck::cast(rows[i])));
     }
-    // Bytes of two rows side by side, then of four, then of all.
+    // Interleave the bytes of two rows, then of four, then of all.
     let (a, b) = (_mm_unpacklo_epi8(r[0], r[1]), _mm_unpacklo_epi8(r[2], r[3]));
     let (c, d) = (_mm_unpacklo_epi8(r[4], r[5]), _mm_unpacklo_epi8(r[6], r[7]));
     let (ab, cd) = (_mm_unpacklo_epi16(a, b), _mm_unpacklo_epi16(c, d));
@@ -181,23 +184,23 @@ fn times8(factor: __m256, rows: [[i8; 8]; 8]) -> [__m256; 8] {
     out
 }
 
-/// Scales and minima of the groups of eight blocks, a lane for each block.
+/// Scales and minima of the groups of eight blocks, one lane for each block.
 pub(super) struct Factors {
-    /// Of the groups (all the same if their halves have scales).
+    /// Scales of the groups (the unit for types with half scales).
     scales: [__m256; 8],
-    /// Of the groups or of their halves, to be added.
+    /// Negated minima of the groups or of their halves.
     minima: [[__m256; 8]; 2],
 }
 
 impl Factors {
-    /// The scale and the minima of a group.
+    /// Returns the scale and the minima of a group.
     #[inline(always)]
     pub(super) fn of(&self, g: usize) -> [__m256; 3] {
         [self.scales[g], self.minima[0][g], self.minima[1][g]]
     }
 }
 
-/// Those of eight blocks.
+/// Returns the factors of eight blocks.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn factors8<Q: Quant>(blocks: [&Q; 8]) -> Factors {
@@ -218,13 +221,13 @@ pub(super) fn factors8<Q: Quant>(blocks: [&Q; 8]) -> Factors {
     factors
 }
 
-/// Scales and minima of a row and group.
+/// Returns the number of scales and minima of a row and group.
 pub(super) const fn factors_of<Q: Quant>() -> usize {
     1 + Q::MINIMA
 }
 
-/// Writes the factors of the groups of eight blocks to those of a panel of `shape`, from row `first` on. What else a
-/// group has there comes behind them.
+/// Writes the factors of the groups of eight blocks into those of a panel of `shape`, from row `first` on.
+/// Further factors of a group follow them.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn put_factors<Q: Quant>(from: &Factors, shape: PanelShape, first: usize, panel: &mut [f32]) {
@@ -236,7 +239,7 @@ pub(super) fn put_factors<Q: Quant>(from: &Factors, shape: PanelShape, first: us
     }
 }
 
-/// The factors of eight rows, from row `first` on, of those of a group of a panel of `rows`.
+/// Loads the factors of eight rows, from row `first` on, from those of a group of a panel with `rows` rows.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn load_factors<Q: Quant>(group: &[f32], rows: usize, first: usize) -> [__m256; 3] {
@@ -250,8 +253,8 @@ pub(super) fn load_factors<Q: Quant>(group: &[f32], rows: usize, first: usize) -
     out
 }
 
-/// Adds a group to the totals of eight rows: the sums of its products and the sums of its activations, as its factors
-/// scale them.
+/// Adds a group to the totals of eight rows: the scaled sums of its products, and the minima times the sums
+/// of its activations.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn add_group<Q: Quant>(
@@ -268,7 +271,7 @@ pub(super) fn add_group<Q: Quant>(
     total
 }
 
-/// Eight numbers of a vector.
+/// Converts a vector to an array.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn to_array(v: __m256) -> [f32; 8] {
@@ -278,7 +281,7 @@ pub(super) fn to_array(v: __m256) -> [f32; 8] {
     out
 }
 
-/// The other way.
+/// Converts an array to a vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn from_array(x: [f32; 8]) -> __m256 {
@@ -286,7 +289,7 @@ pub(super) fn from_array(x: [f32; 8]) -> __m256 {
     unsafe { _mm256_loadu_ps(x.as_ptr()) }
 }
 
-/// An 8 x 8 matrix of 32-bit numbers with rows and columns exchanged.
+/// Transposes an 8 x 8 matrix of 32-bit integers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn transpose8(r: [__m256i; 8]) -> [__m256i; 8] {

@@ -1,13 +1,14 @@
-//! Products of quantised weights with 8-bit activations.
+//! Dot products of quantised weights with 8-bit activations.
 //!
-//! One element of a result is always the same sum, on every instruction set: groups of 32 in order, each the F32
-//! product of the scales of weights and activations times the exact integer sum of its 32 products, and each minimum
-//! times the scaled sum of its activations, added (not fused) to an F32 total. So these products equal each other bit for
-//! bit whatever computes them. (Scales of halves of a group are in the integer sum, which stays below 2^24 and is exact
-//! in F32. Where they are floats, their products with the sums of the halves are exact, and the sum of both is rounded.)
+//! An element of a result is always computed as the same sum, on every instruction set. For each group of 32
+//! in order, an F32 total gets the F32 product of the scales of weights and activations times the exact
+//! integer sum of the 32 products. Each minimum times the scaled sum of its activations is then added (not
+//! fused). So results are equal bit for bit on all instruction sets. (Half scales are part of the integer
+//! sum, which stays below 2^24 and is exact in F32. If they are floats, their products with the sums of the
+//! halves are exact, and the sum of both is rounded.)
 //!
-//! Lanes are rows: the integer sums of eight rows (or of a panel's) fill a vector, so that scaling costs a few
-//! instructions for all of them, and no sum over lanes is left for the end.
+//! Lanes are rows: the integer sums of eight rows (or of a panel's rows) fill a vector. Scaling then takes a
+//! few instructions for all of them, and no final sum over lanes is needed.
 
 use super::block::Quant;
 use super::quantize::Column;
@@ -25,39 +26,40 @@ mod neon;
 /// Rows of weights that are multiplied together.
 pub(in crate::cpu) const ROWS: usize = 8;
 
-/// Weights rearranged so that lanes are rows, for products of many columns.
+/// Shape of a panel: weights rearranged so that lanes are rows, for products of many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) struct PanelShape {
-    /// Rows; a multiple of 8.
+    /// Number of rows; a multiple of 8.
     pub(in crate::cpu) rows: usize,
-    /// Columns that are multiplied with a panel together.
+    /// Number of columns that are multiplied with a panel together.
     pub(in crate::cpu) columns: usize,
-    /// Whether numbers take 16 bits, those of the activations too, and not 8.
+    /// True if values, also those of the activations, have 16 bits instead of 8.
     pub(in crate::cpu) wide: bool,
-    /// F32 numbers for each row and group: its scale and its minima.
+    /// Number of F32 values for each row and group: its scale, its minima and further factors.
     pub(in crate::cpu) factors: usize,
-    /// Number of columns from which on rearranging is worth it (measured).
+    /// Number of columns from which rearranging is worthwhile (measured).
     pub(in crate::cpu) from: usize,
 }
 
-/// Most rows that a panel has on any instruction set.
+/// Maximum number of rows of a panel on any instruction set.
 pub(in crate::cpu) const MAX_PANEL_ROWS: usize = 32;
 
-/// Most columns that are multiplied with a panel together.
+/// Maximum number of columns that are multiplied with a panel together.
 pub(in crate::cpu) const MAX_PANEL_COLUMNS: usize = 6;
 
-/// Most products of a panel with such columns.
+/// Maximum number of products of a panel with these columns.
 pub(in crate::cpu) const MAX_TILE: usize = MAX_PANEL_ROWS * MAX_PANEL_COLUMNS;
 
-/// Integer kernels of an instruction set. The defaults are portable.
+/// Integer kernels of an instruction set. The default implementations are portable.
 pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
-    /// The shape of panels of a type; `None` if there are none.
+    /// Returns the shape of panels for a type; `None` if panels are not used.
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
         None
     }
 
-    /// Products of eight rows of the same length with a column. What lies `ahead` bytes after each row may be asked for.
+    /// Returns the products of eight rows of the same length with a column. It may prefetch `ahead` bytes
+    /// after each row.
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         let _ = ahead;
@@ -83,7 +85,7 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         })
     }
 
-    /// The numbers of a group.
+    /// Returns the values of a group without the offset.
     #[inline(always)]
     fn numbers<Q: Quant>(self, block: &Q, g: usize) -> [i8; 32] {
         let numbers = block.group(g).numbers();
@@ -93,12 +95,13 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         }
     }
 
-    /// Rearranges rows into a panel. `values` has 8 or 16 bits for each number, `factors` what
-    /// [`PanelShape::factors`] says.
+    /// Packs rows into a panel. `values` has 8 or 16 bits for each value; `factors` has
+    /// [`PanelShape::factors`] floats for each row and group.
     #[inline(always)]
     fn pack<Q: Quant>(self, _rows: &[&[Q]], _values: &mut [u8], _factors: &mut [f32]) {}
 
-    /// Products of a panel with at most as many columns as its shape says: `out[column * rows + row]`.
+    /// Computes the products of a panel with at most [`PanelShape::columns`] columns: `out[column * rows +
+    /// row]`.
     #[inline(always)]
     fn panel<Q: Quant>(
         self,

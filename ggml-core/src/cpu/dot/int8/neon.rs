@@ -1,7 +1,7 @@
-//! Integer products of Arm processors: SDOT multiplies four bytes with four and adds them, for four lanes; SMMLA two rows of
-//! eight with two columns of eight.
+//! Integer dot products on Arm: SDOT multiplies four bytes with four bytes and adds the products, for four
+//! lanes; SMMLA multiplies two rows of eight bytes with two columns of eight.
 //!
-//! Both as assembler: their intrinsics are not in stable Rust.
+//! Both use inline assembly, because stable Rust has no intrinsics for them.
 
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
@@ -13,7 +13,7 @@ use std::arch::asm;
 
 impl IntDot for Neon<PLAIN> {}
 
-/// The kernels of a level.
+/// Implements the kernels of a level.
 macro_rules! kernels {
     ($level:ident, $features:literal) => {
         impl IntDot for Neon<$level> {
@@ -66,17 +66,18 @@ macro_rules! kernels {
 kernels!(DOT, "neon,dotprod");
 kernels!(MATRIX, "neon,dotprod,i8mm");
 
-/// Eight rows are two vectors of sums; with four columns these and the totals are 16 of 32 registers.
+/// Returns the shape: eight rows are two vectors of sums. With four columns, sums and totals take 16 of 32
+/// registers.
 const fn shape<Q: Quant>() -> PanelShape {
     let factors = 1 + Q::MINIMA + if Q::HALVES { 2 } else { 0 };
     PanelShape { rows: 8, columns: 4, wide: false, factors, from: 4 }
 }
 
-/// Adds four products of bytes to each of four sums.
+/// Adds four byte products to each of four sums.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn sdot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: registers alone, and the instruction is one of this function's features.
+    // SAFETY: accesses registers only, and the instruction is among this function's target features.
     unsafe {
         asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) sum, in(vreg) a, in(vreg) b,
             options(pure, nomem, nostack, preserves_flags));
@@ -84,13 +85,13 @@ fn sdot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     sum
 }
 
-/// The same with four bytes of `b`, from `4 LANE` on, in every lane.
+/// Adds the products of four bytes of each lane of `a` and bytes `4 LANE ..` of `b`, which all lanes share.
 ///
 /// # Safety
-/// The processor has SDOT.
+/// The processor must support SDOT.
 #[inline(always)]
 unsafe fn sdot_lane<const LANE: i32>(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: registers alone, and the caller knows of the instruction.
+    // SAFETY: accesses registers only, and the caller guarantees support of the instruction.
     unsafe {
         asm!(".arch_extension dotprod", "sdot {0:v}.4s, {1:v}.16b, {2:v}.4b[{3}]", inout(vreg) sum, in(vreg) a,
             in(vreg) b, const LANE, options(pure, nomem, nostack, preserves_flags));
@@ -98,13 +99,14 @@ unsafe fn sdot_lane<const LANE: i32>(mut sum: int32x4_t, a: int8x16_t, b: int8x1
     sum
 }
 
-/// Adds the products of two rows of eight bytes and two columns of as many: row 0 with both columns, then row 1.
+/// Adds the products of two rows of eight bytes and two columns of eight: row 0 with both columns, then row
+/// 1.
 ///
 /// # Safety
-/// The processor has SMMLA.
+/// The processor must support SMMLA.
 #[inline(always)]
 unsafe fn smmla(mut sum: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t {
-    // SAFETY: registers alone, and the caller knows of the instruction.
+    // SAFETY: accesses registers only, and the caller guarantees support of the instruction.
     unsafe {
         asm!(".arch_extension i8mm", "smmla {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) sum, in(vreg) rows,
             in(vreg) columns, options(pure, nomem, nostack, preserves_flags));
@@ -112,7 +114,7 @@ unsafe fn smmla(mut sum: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int3
     sum
 }
 
-/// 16 bytes.
+/// Loads 16 bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn load(x: &[i8; 16]) -> int8x16_t {
@@ -120,7 +122,7 @@ fn load(x: &[i8; 16]) -> int8x16_t {
     unsafe { vld1q_s8(x.as_ptr()) }
 }
 
-/// Four numbers.
+/// Loads four floats.
 #[inline]
 #[target_feature(enable = "neon")]
 fn floats(x: &[f32; 4]) -> float32x4_t {
@@ -128,13 +130,13 @@ fn floats(x: &[f32; 4]) -> float32x4_t {
     unsafe { vld1q_f32(x.as_ptr()) }
 }
 
-/// Both halves of a group.
+/// Returns both halves of a group.
 #[inline(always)]
 fn halves(q: &[i8; 32]) -> &[[i8; 16]; 2] {
     bytemuck::cast_ref(q)
 }
 
-/// Eight rows with one column: the sums of eight rows are scaled together.
+/// Multiplies eight rows with one column; the sums of the eight rows are scaled together.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn dot8<S: IntDot, Q: Quant>(s: S, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
@@ -177,9 +179,9 @@ fn dot8<S: IntDot, Q: Quant>(s: S, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; R
     total
 }
 
-/// A panel of 8 rows: each group is 16 vectors. SDOT: of each of its 8 fours of numbers one of rows 0 to 3 and one of rows
-/// 4 to 7; SMMLA: of each of its 4 eights one of each two rows. For each group the scales of all rows, their minima, the
-/// scales of the first halves and those of the last.
+/// Packs a panel of 8 rows; each group is 16 vectors. SDOT: for each 4 of its 32 values one vector of rows 0
+/// to 3 and one of rows 4 to 7. SMMLA: for each 8 of its values one vector for each two rows. The factors of
+/// each group are the scales of all rows, their minima, the scales of the first halves and those of the last.
 #[inline(always)]
 fn pack<Q: Quant, const LEVEL: u8>(s: impl IntDot, rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[i8; 16]; 16]] = bytemuck::cast_slice_mut(values);
@@ -209,8 +211,8 @@ fn pack<Q: Quant, const LEVEL: u8>(s: impl IntDot, rows: &[&[Q]], values: &mut [
     }
 }
 
-/// A panel with `C` columns. Where halves of groups have scales, these multiply the sums of the halves; all of that is
-/// exact in F32 (of floats the products alone).
+/// Multiplies a panel with `C` columns. Half scales multiply the sums of the halves, which is exact in F32
+/// (for float scales only the products are exact).
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
@@ -264,10 +266,10 @@ fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
     }
 }
 
-/// Adds the products of a half of a group to the sums of eight rows with each column.
+/// Adds the products of half a group to the sums of eight rows with each column.
 ///
 /// # Safety
-/// The processor has the instructions of the level.
+/// The processor must support the instructions of the level.
 #[inline(always)]
 unsafe fn half_sums<const C: usize, const LEVEL: u8>(
     mut sums: [[int32x4_t; 2]; C],
@@ -276,12 +278,12 @@ unsafe fn half_sums<const C: usize, const LEVEL: u8>(
     at: usize,
     half: usize,
 ) -> [[int32x4_t; 2]; C] {
-    // SAFETY: the caller knows of the instructions; loads are as long as their arrays.
+    // SAFETY: the caller guarantees support of the instructions; loads are as long as their arrays.
     unsafe {
         let values = &values[8 * half..];
         let columns: [&[i8; 16]; C] = std::array::from_fn(|c| &halves(&x[c].blocks[at].q)[half]);
         if LEVEL == MATRIX {
-            // Columns by two; the last stands in for one that is missing.
+            // Two columns at a time; the last column replaces a missing one.
             for pair in 0..C.div_ceil(2) {
                 let (a, b) = (2 * pair, (2 * pair + 1).min(C - 1));
                 let mut four = [vdupq_n_s32(0); 4];

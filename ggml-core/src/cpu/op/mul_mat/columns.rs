@@ -1,25 +1,25 @@
-//! What a tile of a product consists of: matrices, and the columns that they are multiplied with.
+//! Parts of a product's tile: matrices, and the columns that they are multiplied with.
 
 use crate::cpu::window::{Input, Tile};
 use std::ops::Range;
 
-/// The indices that tokens choose matrices by, sorted by matrix. A pair is an index and a token: `token * used + index`.
+/// Expert indices of tokens, sorted by matrix. A pair of token and index is stored as `token * used + index`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu::op) struct Routes<'a> {
-    /// Pairs, those of the first matrix first; at the end those with an index outside.
+    /// Pairs, those of the first matrix first; pairs with an index out of range at the end.
     pub(in crate::cpu::op) pairs: &'a [u32],
-    /// For each matrix the end of its pairs.
+    /// End of each matrix's pairs.
     pub(in crate::cpu::op) ends: &'a [u32],
-    /// Indices of a token.
+    /// Number of indices of a token.
     pub(in crate::cpu::op) used: usize,
 }
 
 /// A matrix, and the columns of a tile that it is multiplied with.
 #[derive(Clone, Debug)]
 pub(super) struct TileProduct<'a> {
-    /// Which one of `a`.
+    /// Index of the matrix in `a`.
     pub(super) matrix: [usize; 2],
-    /// At least one.
+    /// Columns, at least one.
     pub(super) columns: Columns<'a>,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct TileProduct<'a> {
 pub(super) enum Columns<'a> {
     /// Some columns of a matrix.
     Matrix(Range<usize>, [usize; 2]),
-    /// Pairs that chose the same matrix, and how many a token has.
+    /// Pairs that selected the same matrix, and the number of indices of a token.
     Pairs(&'a [u32], usize),
 }
 
 impl Columns<'_> {
-    /// How many.
+    /// Returns the number of columns.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         match self {
@@ -42,7 +42,7 @@ impl Columns<'_> {
         }
     }
 
-    /// The place of a column in the result.
+    /// Returns the index of a column in the result.
     #[inline(always)]
     pub(super) fn at(&self, c: usize) -> [usize; 3] {
         match self {
@@ -52,7 +52,8 @@ impl Columns<'_> {
     }
 }
 
-/// The products of a tile. Columns with an index outside are in none; they become zeros here.
+/// Iterates over the products of a tile. Columns with an index out of range are in no product; they are set
+/// to zero here.
 pub(super) fn tile_products<'a>(
     a: &Input<'_>,
     tile: &mut Tile<'_>,
@@ -85,7 +86,8 @@ pub(super) fn tile_products<'a>(
     (0..count).map(product).filter(|product| product.columns.len() > 0)
 }
 
-/// The column of `b` for a column of the result: with MUL_MAT_ID a token may have one for all of its indices.
+/// Returns the column of `b` for a column of the result. With MUL_MAT_ID, a token may have one column for all
+/// of its indices.
 #[inline(always)]
 pub(super) fn source(b: &Input<'_>, [j, s, t]: [usize; 3]) -> [usize; 3] {
     [if b.ne()[1] == 1 { 0 } else { j }, s, t]

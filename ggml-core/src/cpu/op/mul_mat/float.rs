@@ -8,16 +8,17 @@ use crate::cpu::simd::{Job, Simd};
 use crate::cpu::window::{Input, Tile};
 use std::marker::PhantomData;
 
-/// Rows of weights that are widened together: 128 KiB in F32, for a second-level cache.
+/// Rows of weights that are converted together: 128 KiB in F32, to fit a second-level cache.
 pub(super) const PANEL_ROWS: usize = 32;
 
-/// The same for at most [`FEW`] columns, which are read again for each panel: 16 KiB, for a first-level cache.
+/// The same for at most [`FEW`] columns, which are read again for each panel: 16 KiB, to fit a first-level
+/// cache.
 const SMALL_PANEL_ROWS: usize = 4;
 
-/// Columns for which small panels are better.
+/// Maximum number of columns for small panels.
 const FEW: usize = 8;
 
-/// One column: rows of weights, four at a time, widened in registers.
+/// Job for one column: rows of weights, four at a time, converted in registers.
 pub(super) struct DotRows<'a, 'b, W> {
     pub(super) a: &'a Input<'a>,
     pub(super) b: &'a Input<'a>,
@@ -38,7 +39,7 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
             let x = self.b.row(source(self.b, at));
             let out = self.tile.row(at);
             for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
-                // At the end the last row stands in for those that are missing.
+                // At the end, the last row replaces missing rows.
                 let group = self.a.group(first, rows.end - 1, [a2, a3]);
                 let products = dot_rows::<S, W>(s, group, x, ahead);
                 out.copy_from_slice(&products[..out.len()]);
@@ -47,7 +48,8 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
     }
 }
 
-/// Many columns: a panel of rows is widened segment by segment and multiplied with all columns of the tile.
+/// Job for many columns: a panel of rows is converted segment by segment and multiplied with all columns of
+/// the tile.
 pub(super) struct Panel<'a, 'b, W> {
     pub(super) a: &'a Input<'a>,
     pub(super) b: &'a Input<'a>,
@@ -87,7 +89,7 @@ struct Segment<'a, 'b, 'c> {
     b: &'a Input<'a>,
     start: usize,
     len: usize,
-    /// First row, counted from the tile's.
+    /// First row, relative to the tile.
     first: usize,
     columns: &'a Columns<'a>,
     tile: &'c mut Tile<'b>,
@@ -104,7 +106,7 @@ impl<'a> Tiles<'a> for Segment<'a, '_, '_> {
         &self.b.row(source(self.b, self.columns.at(j)))[self.start..self.start + self.len]
     }
 
-    /// The sums of the segments, in order.
+    /// Adds the sums of the segments in order.
     #[inline(always)]
     fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]) {
         let row = self.tile.row::<f32>(self.columns.at(j));

@@ -1,4 +1,4 @@
-//! Products with activations rounded to 8 bits.
+//! Products with activations quantised to 8 bits.
 
 use super::columns::{TileProduct, source};
 use crate::cpu::dot::block::Quant;
@@ -9,7 +9,7 @@ use crate::cpu::simd::{Job, Simd};
 use crate::cpu::window::{Input, Tile};
 use std::marker::PhantomData;
 
-/// A column of activations, rounded to 8 bits.
+/// Job that quantises a column of activations to 8 bits.
 pub(super) struct Quantize<'a, Q> {
     pub(super) row: RowScratch,
     pub(super) x: &'a [f32],
@@ -26,7 +26,7 @@ impl<Q: Quant> Job for Quantize<'_, Q> {
     }
 }
 
-/// All columns, rounded.
+/// All columns, quantised.
 pub(super) struct Rows<'a> {
     pub(super) b: Input<'a>,
     pub(super) row: RowScratch,
@@ -34,7 +34,8 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The column for one of the result. (No closure: it would be called, and what it returns go through memory.)
+    /// Returns the column for a column of the result. (Not a closure: the compiler would not inline it and
+    /// would pass its result through memory.)
     #[inline(always)]
     fn at(&self, at: [usize; 3]) -> Column<'a> {
         let ([j, s, t], [_, n, b2, _], lines) = (source(&self.b, at), self.b.ne(), self.row.lines());
@@ -43,8 +44,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Few columns of 8-bit activations: rows of weights, eight at a time; a row that is read once from memory is in the
-/// cache for the other columns.
+/// Job for few columns of 8-bit activations: rows of weights, eight at a time. A row is read once from memory
+/// and then from the cache for the other columns.
 pub(super) struct DotBlocks<'a, 'b, Q> {
     pub(super) a: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
@@ -62,7 +63,7 @@ impl<Q: Quant> Job for DotBlocks<'_, '_, Q> {
         let [a2, a3] = self.of.matrix;
         let ahead = ROWS * self.a.nb()[1];
         for first in rows.clone().step_by(ROWS) {
-            // At the end the last row stands in for those that are missing.
+            // At the end, the last row replaces missing rows.
             let group: [&[Q]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
             for at in (0..columns.len()).map(|c| columns.at(c)) {
                 let products = s.dot8(group, self.x.at(at), ahead);
@@ -74,7 +75,8 @@ impl<Q: Quant> Job for DotBlocks<'_, '_, Q> {
     }
 }
 
-/// Many columns of 8-bit activations: a panel of rows is rearranged and multiplied with all columns of the tile.
+/// Job for many columns of 8-bit activations: a panel of rows is rearranged and multiplied with all columns
+/// of the tile.
 pub(super) struct BlockPanel<'a, 'b, Q> {
     pub(super) a: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
@@ -94,10 +96,10 @@ impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
         let (rows, columns, shape) = (self.tile.range(0), &self.of.columns, self.shape);
         let [a2, a3] = self.of.matrix;
         let mut out = [0.0; MAX_TILE];
-        // At the ends the last row and the last column stand in for those that are missing.
+        // At the end, the last row and the last column replace missing ones.
         let group: [&[Q]; MAX_PANEL_ROWS] = self.a.group(rows.start, rows.end - 1, [a2, a3]);
         s.pack(&group[..shape.rows], self.numbers, self.scales);
-        // The rows of the next panel, most likely this thread's too, come from memory meanwhile.
+        // Meanwhile prefetch the rows of the next panel, which this thread most likely processes next.
         let (ahead, steps) = (shape.rows * self.a.nb()[1], columns.len().div_ceil(shape.columns));
         let until = |step: usize| step * ahead.div_ceil(64) / steps;
         for (step, first) in (0..columns.len()).step_by(shape.columns).enumerate() {
@@ -109,7 +111,7 @@ impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
             for (c, column) in group.iter_mut().enumerate().take(count) {
                 let at = columns.at(first + c);
                 *column = self.x.at(at);
-                // What the products go to is far from the cache, too.
+                // The destination of the products is probably not cached either.
                 let to = self.tile.row::<f32>(at);
                 s.prefetch(&to[0], 0);
                 s.prefetch(&to[0], 64);
@@ -122,7 +124,7 @@ impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
     }
 }
 
-/// Copies as many products as there is room for, by eights: a copy of unknown length is a call.
+/// Copies as many products as fit, eight at a time: a copy of unknown length would be a function call.
 #[inline(always)]
 pub(super) fn put(to: &mut [f32], products: &[f32]) {
     let ((eights, rest), (from, from_rest)) = (to.as_chunks_mut::<8>(), products.as_chunks::<8>());

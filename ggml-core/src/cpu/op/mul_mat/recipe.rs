@@ -1,4 +1,4 @@
-//! What products become before they leave the thread that computes them.
+//! Operations that are applied to products before they leave the thread that computes them.
 
 use super::int8::put;
 use crate::cpu::isa::Detected;
@@ -11,16 +11,16 @@ use crate::cpu::window::{Input, Tile};
 use crate::op::{Binary, Glu};
 use std::ops::Range;
 
-/// The second operand of products.
+/// Second operand of products.
 #[derive(Clone, Copy)]
 pub(in crate::cpu::op) struct Source<'a> {
     pub(in crate::cpu::op) x: Input<'a>,
-    /// Weight and epsilon of the norm that `x` goes through first; of matrices.
+    /// Weight and epsilon of a norm of `x`, computed first; for matrices only.
     pub(in crate::cpu::op) norm: Option<(Input<'a>, f32)>,
 }
 
 impl<'a> Source<'a> {
-    /// A row; `scratch` has its length where it is normed.
+    /// Returns a row; `scratch` has at least its length if there is a norm.
     pub(super) fn row<'s>(&self, detected: Detected, at: [usize; 3], scratch: &'s mut [f32]) -> &'s [f32]
     where
         'a: 's,
@@ -34,41 +34,41 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What is added to a column of products.
+/// Bias of a column of products.
 #[derive(Clone, Copy)]
 pub(in crate::cpu::op) enum Bias<'a> {
-    /// This row.
+    /// The same row for all columns.
     Row(Input<'a>),
-    /// The row of the matrix that the column's index names: the rows, the indices.
+    /// Rows and indices: each column uses the row selected by its index.
     Chosen(Input<'a>, Input<'a>),
 }
 
-/// Weights, and what is added to their products.
+/// Weights, and the bias of their products.
 #[derive(Clone, Copy)]
 pub(in crate::cpu::op) struct Matrix<'a> {
     pub(in crate::cpu::op) weight: Input<'a>,
     pub(in crate::cpu::op) bias: Option<Bias<'a>>,
 }
 
-/// What a result is made of.
+/// Operations that produce a result.
 #[derive(Clone, Copy)]
 pub(in crate::cpu::op) struct Recipe<'a> {
     pub(in crate::cpu::op) matrix: Matrix<'a>,
-    /// The GLU of these products and those of another matrix.
+    /// GLU of these products and those of another matrix.
     pub(in crate::cpu::op) gated: Option<(Glu, Matrix<'a>)>,
-    /// The products of a token are added up with these weights.
+    /// Weights of the sum over a token's products.
     pub(in crate::cpu::op) weights: Option<Input<'a>>,
-    /// Added at last.
+    /// Tensor that is added last.
     pub(in crate::cpu::op) added: Option<Input<'a>>,
 }
 
 impl<'a> Matrix<'a> {
-    /// A matrix as it is.
+    /// Wraps a matrix without a bias.
     pub(in crate::cpu::op) fn plain(weight: Input<'a>) -> Matrix<'a> {
         Matrix { weight, bias: None }
     }
 
-    /// Its upper and its lower half.
+    /// Returns the upper and the lower half.
     pub(in crate::cpu::op) fn halves(&self) -> [Matrix<'a>; 2] {
         let m = self.weight.ne()[1] / 2;
         [0, m].map(|first| Matrix {
@@ -96,28 +96,28 @@ impl<'a> Matrix<'a> {
 }
 
 impl<'a> Recipe<'a> {
-    /// Products with a matrix, and nothing else.
+    /// Returns the recipe for plain products with a matrix.
     pub(in crate::cpu::op) fn plain(weight: Input<'a>) -> Recipe<'a> {
         Recipe { matrix: Matrix::plain(weight), gated: None, weights: None, added: None }
     }
 
-    /// Rows of weights.
+    /// Returns the number of rows of weights.
     pub(super) fn rows(&self) -> usize {
         self.matrix.weight.ne()[1] * self.matrices()
     }
 
-    /// Matrices of which a tile has rows.
+    /// Returns the number of matrices that contribute rows to a tile.
     pub(super) fn matrices(&self) -> usize {
         1 + usize::from(self.gated.is_some())
     }
 
-    /// Columns of products in scratch memory for a tile with some columns.
+    /// Returns the number of columns of products in scratch memory for a tile with `columns` columns.
     pub(super) fn beside(&self, columns: usize) -> usize {
         let used = self.weights.map(|weights| weights.ne()[1]);
         used.map_or(columns * (self.matrices() - 1), |used| columns * used)
     }
 
-    /// Computes a tile. `product` puts the products with a matrix into one.
+    /// Computes a tile. `product` writes the products with a matrix into a tile.
     pub(super) fn compute(
         &self,
         detected: Detected,
@@ -167,8 +167,8 @@ impl<'a> Recipe<'a> {
     }
 }
 
-/// The GLU of products in scratch memory. Rows of a result may lie a power of two apart and share few places of the caches:
-/// so each is visited once.
+/// Job for the GLU of products in scratch memory. Rows of a result may be a power of two apart and compete
+/// for the same cache sets, so each is accessed only once.
 struct Gated<'a, 'b, 'c> {
     op: Glu,
     gate: Tile<'a>,
@@ -210,7 +210,7 @@ impl Job for Sum<'_, '_, '_> {
     }
 }
 
-/// To each column the row that its index names.
+/// Job that adds to each column the row selected by its index.
 struct AddChosen<'a, 'b, 'c> {
     b: &'a Input<'a>,
     ids: &'a Input<'a>,
@@ -224,7 +224,7 @@ impl Job for AddChosen<'_, '_, '_> {
     fn run<S: Simd>(self, s: S) {
         let range = self.tile.range(0);
         for at in self.tile.rows() {
-            // A row that does not exist is a row of zeros.
+            // A row index out of range adds nothing.
             let Some(row) = rows::valid(self.ids.at([at[0], at[1], 0, 0]), self.b.ne()[1]) else { continue };
             let bias = &self.b.row([row, 0, 0])[range.clone()];
             zip!(s, self.tile.row(at), bias, |x, bias| s.add(x, bias));
@@ -232,7 +232,7 @@ impl Job for AddChosen<'_, '_, '_> {
     }
 }
 
-/// The products of each token's experts, each with its weight, added up from the first to the last.
+/// Job for the weighted sum of the products of each token's experts, from the first to the last.
 struct WeightedSum<'a, 'b, 'c> {
     products: Tile<'a>,
     weights: &'a Input<'a>,
