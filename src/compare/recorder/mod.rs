@@ -41,7 +41,7 @@ pub(super) enum RunEvent {
     Ended {
         /// Stem of its files.
         stem: String,
-        /// How the child ended.
+        /// End of the child.
         #[serde(flatten)]
         end: End,
     },
