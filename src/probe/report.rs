@@ -17,8 +17,7 @@ pub enum Gate {
     Firmware,
     /// The runtime's library, its path and version.
     Runtime,
-    /// Official support by the maker of the runtime. It does not imply that the card executes, nor the
-    /// opposite.
+    /// Official support by the maker of the runtime. An unsupported card may execute, a supported one fail.
     Support,
     /// Code for the card: built in, or compiled at run time.
     Code,
