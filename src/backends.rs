@@ -1,12 +1,12 @@
-//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `vulkan-virtual[:vega20|:vega10]`,
-//! `hip-virtual[:gfx906|:gfx900]`, `auto`, and `null[=fault]` for tests. An emulated card goes by either of its names:
-//! `vulkan-virtual:gfx906` is `vulkan-virtual:vega20`.
+//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`,
+//! `vulkan-virtual[:vega20|:vega10]`, `hip-virtual[:gfx906|:gfx900]`, `auto`, and `null[=fault]` for tests.
+//! An emulated card has two names, both accepted: `vulkan-virtual:gfx906` is `vulkan-virtual:vega20`.
 //!
-//! `auto` is the fastest of those that work here, see [`choose`].
+//! `auto` is the fastest backend that works on this machine, see [`choose`].
 //!
-//! The features of this crate say which drivers are part of a program: `vulkan`, `hip` (also `hip-nvidia`) and `virtual`
-//! (`vulkan-virtual`, `hip-virtual`). A name whose driver was left out is known all the same; opening it is an
-//! [`Error::Unavailable`] that names the feature.
+//! The features of this crate select the drivers that are compiled in: `vulkan`, `hip` (also `hip-nvidia`)
+//! and `virtual` (`vulkan-virtual`, `hip-virtual`). A name whose driver was left out still parses; opening it
+//! returns an [`Error::Unavailable`] that names the feature.
 
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -32,10 +32,10 @@ pub use auto::{Choice, Tried, choose};
 pub(crate) use devices::{DRIVERS, views};
 pub use devices::{Device, DeviceList, Pairing, View, devices};
 
-/// Names that [`open`] takes, for messages.
+/// Names that [`open`] accepts, for messages.
 pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], auto";
 
-/// The processors that the emulated AMD GPU can be.
+/// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum VirtualTarget {
     /// Vega 10: RX Vega 56 and 64, MI25.
@@ -48,7 +48,7 @@ pub enum VirtualTarget {
 impl VirtualTarget {
     const ALL: [VirtualTarget; 2] = [VirtualTarget::Gfx900, VirtualTarget::Gfx906];
 
-    /// LLVM's name of the processor.
+    /// Returns LLVM's name of the processor.
     pub fn name(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "gfx900",
@@ -56,7 +56,7 @@ impl VirtualTarget {
         }
     }
 
-    /// Mesa's name of the card.
+    /// Returns Mesa's name of the card.
     pub fn card(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "vega10",
@@ -64,7 +64,7 @@ impl VirtualTarget {
         }
     }
 
-    /// The card of either name; without one the default.
+    /// Parses either name of a card; `None` gives the default.
     fn parse(name: Option<&str>) -> Option<VirtualTarget> {
         match name {
             None => Some(VirtualTarget::default()),
@@ -73,31 +73,31 @@ impl VirtualTarget {
     }
 }
 
-/// A backend's name, parsed.
+/// Parsed name of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BackendName {
     /// f64 on one thread.
     Reference,
     /// SIMD and threads.
     Cpu,
-    /// A Vulkan device by index, or the preferred one.
+    /// A Vulkan device by index; `None` is the preferred one.
     Vulkan(Option<usize>),
-    /// A HIP device by index, or the first.
+    /// A HIP device by index; `None` is the first.
     Hip(Option<usize>),
-    /// HIP kernels on an NVIDIA device by index, or the first.
+    /// HIP kernels on an NVIDIA device by index; `None` is the first.
     HipNvidia(Option<usize>),
     /// RADV's machine code on an emulated GPU.
     VulkanVirtual(VirtualTarget),
     /// AMD code objects on an emulated GPU.
     HipVirtual(VirtualTarget),
-    /// The fastest of those that work on this machine, see [`choose`].
+    /// The fastest backend that works on this machine, see [`choose`].
     Auto,
-    /// Computes nothing; with a fault, see [`Fault::parse`].
+    /// Computes nothing, for tests; may simulate a fault, see [`Fault::parse`].
     Null(Option<String>),
 }
 
 impl BackendName {
-    /// Whether it computes on the host, so that a model cannot be divided between the two.
+    /// True if it computes on the host. A model cannot be divided between it and the host.
     #[cfg(feature = "compare")]
     pub(crate) fn is_host(&self) -> bool {
         matches!(self, BackendName::Reference | BackendName::Cpu)
@@ -161,7 +161,7 @@ impl std::fmt::Display for BackendName {
     }
 }
 
-/// How to open a backend. What a backend has no use for it ignores.
+/// Options for opening a backend. A backend ignores the options that do not apply to it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct OpenOptions {
@@ -171,16 +171,17 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
     /// Vulkan: the architecture class to tune for, by name ("AMD_GCN"), instead of the device's own.
     pub vulkan_arch: Option<String>,
-    /// Vulkan: how much memory may be taken, in bytes, or `ignore` for whatever the driver gives; default: what
-    /// `DIPTYCH_VULKAN_MEMORY` says, else what the driver reports as free.
+    /// Vulkan: the memory budget in bytes, or `ignore` for as much as the driver provides. Default: the value
+    /// of `DIPTYCH_VULKAN_MEMORY`, else the free memory that the driver reports.
     pub vulkan_memory: Option<String>,
     /// Vulkan: run under the validation layers.
     pub vulkan_validation: bool,
-    /// Record which node is running, so that a hang or a lost device can be blamed. Costs a little on GPUs.
+    /// Record which node is running, so that an error can name the node of a hang or a lost device. Costs a
+    /// little time on GPUs.
     pub breadcrumbs: bool,
     /// HIP: the runtime library to load.
     pub hip_library: Option<PathBuf>,
-    /// `null`: what a crash does.
+    /// `null`: the function that a simulated crash calls.
     pub(crate) crash: Option<fn()>,
 }
 
@@ -230,7 +231,7 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
     })
 }
 
-/// The feature that a backend needs, for those that need one.
+/// Returns the feature that a backend needs; `None` if it needs none.
 fn feature(name: &BackendName) -> Option<&'static str> {
     match name {
         BackendName::Vulkan(_) => Some("vulkan"),
@@ -240,7 +241,7 @@ fn feature(name: &BackendName) -> Option<&'static str> {
     }
 }
 
-/// That a backend was left out.
+/// Returns the error for a backend whose driver was left out of this build.
 fn unavailable(name: &BackendName) -> Error {
     Error::Unavailable {
         backend: name.to_string(),
@@ -256,7 +257,7 @@ mod tests {
     #[cfg(feature = "vulkan")]
     use ggml_core::backend::Usage;
 
-    /// A driver that was left out is no unknown name.
+    /// A driver that was left out is reported as unavailable, not as an unknown name.
     #[test]
     fn what_was_left_out_is_said() {
         for name in ["vulkan", "hip:1", "hip-nvidia", "hip-virtual"] {

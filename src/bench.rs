@@ -1,8 +1,8 @@
 //! Speed of a model on a backend: tokens per second of prompts (pp) and of generation (tg), repeated.
 //!
-//! A measurement is the wall time of the calls that an application makes for greedy text: building inputs, running, choosing
-//! the token, reading it back. Programs are prepared in a run before that does not count. Prompts are random tokens from a seed: speed does not
-//! depend on them.
+//! A measurement is the wall time of the calls an application makes for greedy decoding: building the inputs,
+//! running, choosing the token, reading it back. An uncounted run prepares the programs first. Prompts are
+//! random tokens from a seed: the speed does not depend on them.
 
 mod profile;
 
@@ -17,21 +17,21 @@ use ggml_core::{Error, Result};
 use serde::Serialize;
 use std::time::Instant;
 
-/// What is measured.
+/// Options of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BenchOptions {
-    /// Tokens of the prompt; 0 leaves the prompt out.
+    /// Tokens of the prompt; 0 skips the prompt measurement.
     pub prompt_tokens: usize,
-    /// Tokens that are generated after one token; 0 leaves generation out.
+    /// Tokens generated after one token; 0 skips the generation measurement.
     pub predict: usize,
-    /// Tokens that are in the cache before each measurement.
+    /// Tokens in the cache before each measurement.
     pub depth: usize,
-    /// How often each is measured.
+    /// Number of counted runs of each measurement.
     pub repeat: usize,
     /// Seed of the prompt.
     pub seed: u64,
-    /// The session; its context grows as far as the measurement needs it.
+    /// Options of the session; its context is enlarged to what the measurement needs.
     pub session: SessionOptions,
 }
 
@@ -54,20 +54,20 @@ impl Default for BenchOptions {
 /// Tokens per second of several runs of the same work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
-    /// "pp512", "tg128"; "tg128@4096" where 4096 tokens were in the cache before.
+    /// "pp512", "tg128"; "tg128@4096" if 4096 tokens were in the cache before.
     pub name: String,
-    /// Tokens of a run.
+    /// Tokens per run.
     pub tokens: usize,
     /// Tokens per second of each run.
     pub samples: Vec<f64>,
-    /// Their mean.
+    /// Mean of the samples.
     pub mean: f64,
-    /// Their standard deviation (of a sample: n - 1); 0 for one run.
+    /// Standard deviation of the samples (n - 1 in the denominator); 0 for one run.
     pub sd: f64,
 }
 
 impl Measurement {
-    /// From the seconds of runs of `tokens` tokens.
+    /// Builds a measurement from the seconds of runs of `tokens` tokens each.
     pub fn new(name: String, tokens: usize, seconds: &[f64]) -> Measurement {
         let samples: Vec<f64> = seconds.iter().map(|s| tokens as f64 / s.max(1e-9)).collect();
         let Summary { mean, sd, .. } = Summary::of(&samples).unwrap_or_default();
@@ -75,10 +75,11 @@ impl Measurement {
     }
 }
 
-/// Measures a model. `progress` is told the name of each run and its seconds.
+/// Measures a model. `progress` receives the name and the seconds of each counted run.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] where nothing is asked for or the context of the model is too small; what the backend reports.
+/// [`Error::InvalidArgument`] if there is nothing to measure or the model's context is too small; any error
+/// of the backend.
 pub fn bench(
     model: &Model,
     options: &BenchOptions,
@@ -116,10 +117,10 @@ pub fn bench(
     Ok(all)
 }
 
-/// Measures the steps of a batch of the prompt and of a decode step, as far as they are asked for: `repeat` passes of each.
+/// Measures the steps of a prompt batch and of a decode step, each if requested, with `repeat` passes.
 ///
 /// # Errors
-/// Those of [`bench()`].
+/// The errors of [`bench()`].
 pub fn profile(model: &Model, options: &BenchOptions) -> Result<Vec<Profile>> {
     let (mut session, tokens) = session(model, options)?;
     let batch = options.prompt_tokens.min(options.session.batch_on(model.backend().as_ref()));
@@ -133,7 +134,7 @@ pub fn profile(model: &Model, options: &BenchOptions) -> Result<Vec<Profile>> {
     Ok(profiles)
 }
 
-/// A session with room for a measurement, and the tokens that it appends.
+/// Creates a session with room for the measurement, and the tokens it appends.
 fn session(model: &Model, options: &BenchOptions) -> Result<(Session, Vec<u32>)> {
     let (prompt, predict, depth, repeat) =
         (options.prompt_tokens, options.predict, options.depth, options.repeat);
@@ -144,7 +145,7 @@ fn session(model: &Model, options: &BenchOptions) -> Result<(Session, Vec<u32>)>
             "something to measure",
         ));
     }
-    // Generation begins after one token.
+    // Generation starts after one token.
     let longest = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
     let context = depth.saturating_add(longest);
     if context > model.hparams().context {
@@ -159,7 +160,8 @@ fn session(model: &Model, options: &BenchOptions) -> Result<(Session, Vec<u32>)>
     Ok((session, tokens))
 }
 
-/// Leaves just these tokens in the session. What is there of them stays, but for recurrent state, which cannot go back.
+/// Resets the session to exactly these tokens. Tokens already in the cache are reused if the session can be
+/// truncated, which recurrent state prevents.
 fn return_to(session: &mut Session, tokens: &[u32]) -> Result<()> {
     if tokens.is_empty() || session.truncate(0, tokens.len().min(session.position())).is_err() {
         session.reset();
@@ -168,7 +170,7 @@ fn return_to(session: &mut Session, tokens: &[u32]) -> Result<()> {
     if rest.is_empty() { Ok(()) } else { step(session, rest).map(|_| ()) }
 }
 
-/// Appends tokens; the best token after them.
+/// Appends tokens and returns the best next token.
 fn step(session: &mut Session, tokens: &[u32]) -> Result<u32> {
     let rows = session.append(&[Item { sequence: 0, tokens }], Want::Best(1))?;
     Ok(rows.get(0).map_or(0, |row| row.greedy()))

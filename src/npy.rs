@@ -1,18 +1,18 @@
-//! NumPy's array files (format 1.0), F32 only, for exchange with other programs.
+//! Reader and writer of NumPy's array files (format 1.0), F32 only, for exchange with other programs.
 //!
 //! Source: the NumPy enhancement proposal 1, "A simple file format for NumPy arrays".
 
 use ggml_core::{Error, Result};
 use std::path::Path;
 
-/// Writes a two-dimensional array, rows first.
+/// Writes a two-dimensional array, row-major. Fails if `data` does not have `rows * columns` elements.
 pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<()> {
     if rows.checked_mul(columns) != Some(data.len()) {
         let expected = format!("{rows} rows of {columns}");
         return Err(Error::argument("array", format!("{} values", data.len()), expected));
     }
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-    // Magic, version and length are 10 bytes; the data begin at a multiple of 64.
+    // Magic, version and length are 10 bytes; the data start at a multiple of 64.
     while (10 + header.len() + 1) % 64 != 0 {
         header.push(' ');
     }
@@ -24,7 +24,7 @@ pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<(
     std::fs::write(path, bytes).map_err(|e| Error::io(path, e))
 }
 
-/// Reads a two-dimensional F32 array: rows, columns, values.
+/// Reads a two-dimensional F32 array and returns its rows, columns and row-major values.
 pub fn read(path: &Path) -> Result<(usize, usize, Vec<f32>)> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
     parse(&bytes).ok_or_else(|| Error::model("array file", "", "two dimensions of '<f4'").with_path(path))

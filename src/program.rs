@@ -1,4 +1,4 @@
-//! What programs do with results and errors: text for standard output, a line on standard error, an exit status.
+//! Output of a program: text on standard output, errors as a line on standard error, an exit status.
 //!
 //! ```no_run
 //! use diptych::{Result, program};
@@ -20,22 +20,23 @@ use std::path::Path;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
-/// Exit status of wrong use: an argument, a value in the environment, a file that is named and cannot be had or is
-/// broken.
+/// Exit status of wrong use: an invalid argument or environment variable, or a named file that is missing,
+/// inaccessible or broken.
 pub const WRONG_USE: u8 = 2;
 
-/// Exit status of everything else that fails.
+/// Exit status of any other failure.
 pub const FAILED: u8 = 1;
 
-/// The place that errors of [`print`] name.
+/// Path that errors of [`print`] carry.
 const STANDARD_OUTPUT: &str = "standard output";
 
-/// Runs what a program does, and says what its `main` returns. An error becomes a line on standard error, and the
-/// status [`WRONG_USE`] or [`FAILED`]. Where the reader of standard output went away (`| head -1`) the program has nothing
-/// more to do: it ends with success, and says nothing.
+/// Runs the work of a program and returns the exit code for `main`. An error is written to standard error as
+/// one line and gives the status [`WRONG_USE`] or [`FAILED`]. If the reader of standard output has closed it
+/// (`| head -1`), the program ends with success and without a message.
 ///
-/// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`]. In a child process that
-/// this library started it does the child's work instead: call it before anything that looks at the arguments.
+/// After an [`Error::Timeout`] it does not return but ends the process immediately, see [`leave`]. In a child
+/// process that this library started it runs the child's work instead. Call it before any code that reads the
+/// arguments.
 pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
     #[cfg(feature = "compare")]
     if let Some(status) = crate::compare::child_entry() {
@@ -58,21 +59,21 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
 /// Writes to standard output and flushes it.
 ///
 /// # Errors
-/// [`Error::Io`]: the disk is full, the reader went away ([`ErrorKind::BrokenPipe`]).
+/// [`Error::Io`] if the disk is full or the reader has closed the pipe ([`ErrorKind::BrokenPipe`]).
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|e| Error::io(STANDARD_OUTPUT, e))
 }
 
-/// A line on standard error, beside what the program is for: where nobody can read it, it is lost.
+/// Writes a line to standard error. Write errors are ignored.
 pub fn note(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Opens a backend by name. What `auto` stands for here, and why, is a line on standard error.
+/// Opens a backend by name. For `auto`, the selected backend and the reason are written to standard error.
 ///
 /// # Errors
-/// Those of [`open`](crate::open).
+/// The errors of [`open`](crate::open).
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     if name.parse::<BackendName>()? != BackendName::Auto {
         return crate::open(name, options);
@@ -82,8 +83,7 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     Ok(backend)
 }
 
-/// Says which nodes the host computed although they belong on the device, of those that nobody knew when the model was
-/// loaded.
+/// Writes a line to standard error for each node that fell back to the host after the model was loaded.
 pub fn note_fallbacks(model: &Model) {
     model.later_fallbacks().iter().for_each(|fallback| note(format_args!("on the host: {fallback}")));
 }

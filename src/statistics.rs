@@ -1,24 +1,24 @@
-//! Numbers that were measured several times.
+//! Statistics of repeated measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// What several measurements of one quantity come to.
+/// Summary of several measurements of one quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many there are.
+    /// Number of samples.
     pub n: usize,
-    /// Their mean.
+    /// Mean of the samples.
     pub mean: f64,
-    /// Their standard deviation (of a sample: n - 1); 0 for one.
+    /// Standard deviation of the samples (n - 1 in the denominator); 0 for one sample.
     pub sd: f64,
-    /// The smallest.
+    /// Smallest sample.
     pub min: f64,
-    /// The largest.
+    /// Largest sample.
     pub max: f64,
 }
 
 impl Summary {
-    /// `None` without any.
+    /// Summarises samples; `None` if there are none.
     pub fn of(samples: &[f64]) -> Option<Summary> {
         let n = samples.len();
         let mean = samples.iter().sum::<f64>() / n as f64;

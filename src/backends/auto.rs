@@ -9,62 +9,64 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long all backends together are measured.
+/// Time budget for measuring all backends together.
 const MEASURING: Duration = Duration::from_secs(2);
 
-/// How long a backend may take for a phase of its trial.
+/// Time limit of one phase of a backend's trial.
 #[cfg(feature = "compare")]
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What became of a backend when `auto` tried it.
+/// Result of a backend that `auto` tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// The name that opens it.
     pub backend: String,
-    /// Its device; empty where none was found.
+    /// Name of its device; empty if none was found.
     pub device: String,
-    /// Seconds of a step of generation; `None` if it does not work or was not measured.
+    /// Seconds of a decode step; `None` if the backend does not work or was not measured.
     pub step_s: Option<f64>,
-    /// Why it was not measured.
+    /// The reason it was not measured.
     pub why_not: Option<String>,
 }
 
-/// What `auto` stands for here, and why.
+/// The backend that `auto` selected, with the reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The name that opens it.
     pub backend: String,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: String,
-    /// All that were tried, the fastest first.
+    /// All backends that were tried, the fastest first.
     pub tried: Vec<Tried>,
 }
 
-/// What the file of choices holds.
+/// Contents of the file that stores the choice.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     marks: Vec<(String, String)>,
     choice: Choice,
 }
 
-/// The fastest of the backends that work here: two seconds of measurement, kept in the file `auto.json` of the user's
-/// cache folder, and done again when a driver, a library, the kernel, a card or the environment is another one.
+/// Selects the fastest backend that works on this machine. It measures for two seconds and stores the choice
+/// in the file `auto.json` of the user's cache folder. It measures again when a driver, a library, the
+/// kernel, a card or the environment has changed.
 ///
-/// Backends are tried in child processes where the program has called
-/// [`compare::child_entry`](crate::compare::child_entry). Else they are tried in this process: one that ends the process
-/// is left out when the program is started again.
+/// Backends are tried in child processes if the program has called
+/// [`compare::child_entry`](crate::compare::child_entry), otherwise in this process. A backend that ends this
+/// process is skipped when the program is started again.
 ///
 /// # Errors
-/// Those of the `cpu` backend.
+/// None at present: if no backend works, the choice is `cpu`, and its reason lists the failures.
 pub fn choose(options: &OpenOptions) -> Result<Choice> {
     let file = folder().map(|folder| folder.join("auto.json"));
     choose_with(&marks(options), file.as_deref(), &mut Prober { options })
 }
 
-/// Opens what [`choose`] chose. Where that does not open the next one is taken, and the reason says so.
+/// Opens the backend that [`choose`] selected. If it does not open, the next fastest is tried, and the reason
+/// records it.
 ///
 /// # Errors
-/// The first one's, if none opens.
+/// The first backend's error, if none opens; [`Error::Unavailable`] if none worked.
 pub(crate) fn open_chosen(options: &OpenOptions) -> Result<(Arc<dyn Backend>, Choice)> {
     let mut choice = choose(options)?;
     let mut first = None;
@@ -85,7 +87,7 @@ pub(crate) fn open_chosen(options: &OpenOptions) -> Result<(Arc<dyn Backend>, Ch
     Err(first.unwrap_or_else(|| none(&choice)))
 }
 
-/// Opens it, and logs the reason.
+/// Opens the chosen backend and logs the reason.
 pub(super) fn open(options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     let (backend, choice) = open_chosen(options)?;
     tracing::info!(target: "diptych::auto", backend = %choice.backend, "{}", choice.reason);
@@ -101,7 +103,7 @@ fn none(choice: &Choice) -> Error {
     }
 }
 
-/// The user's cache folder, as the drivers have it.
+/// Returns the user's cache folder that the Vulkan driver uses; `None` without that driver.
 fn folder() -> Option<PathBuf> {
     #[cfg(feature = "vulkan")]
     return super::drivers::cache_folder();
@@ -109,7 +111,7 @@ fn folder() -> Option<PathBuf> {
     None
 }
 
-/// Tries backends; tests put another one in its place.
+/// Lists and measures backends; tests replace it.
 trait Trier {
     fn devices(&mut self) -> devices::DeviceList;
     fn step(&mut self, name: &BackendName, budget: Duration) -> Result<f64, String>;
@@ -135,14 +137,15 @@ impl Trier for Prober<'_> {
     }
 }
 
-/// Tries a backend in this process.
+/// Tries a backend in this process: seconds of a decode step.
 fn here(name: &BackendName, options: &OpenOptions, budget: Duration) -> Result<f64> {
     let backend = open_named(name, options)?;
     measure::check(backend.as_ref())?;
     measure::step_seconds(backend.as_ref(), budget)
 }
 
-/// Does something that may end the process, unless it did so before.
+/// Runs `work`, which may end the process. A marker file exists while it runs; if the marker is left over
+/// from an earlier process, `work` is skipped and an error returned.
 fn guarded<T>(name: &BackendName, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let stem: String =
         name.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -170,14 +173,14 @@ fn choose_with(marks: &[(String, String)], file: Option<&Path>, trier: &mut dyn 
     }
     let kept = Kept { marks: marks.to_vec(), choice };
     if let Some(file) = file {
-        // Where nothing can be kept it is measured again next time.
+        // If the choice cannot be stored, it is measured again next time.
         let _ = file.parent().map(std::fs::create_dir_all);
         let _ = serde_json::to_vec_pretty(&kept).map(|text| std::fs::write(file, text));
     }
     Ok(kept.choice)
 }
 
-/// What is another than it was.
+/// Describes the first mark that changed.
 fn change(old: &[(String, String)], new: &[(String, String)]) -> Option<String> {
     let missing = |(name, value): &(String, String), among: &[(String, String)]| {
         !among.iter().any(|(n, v)| n == name && v == value)
@@ -223,7 +226,7 @@ fn measured(trier: &mut dyn Trier) -> Choice {
     Choice { backend: works.map_or("cpu".into(), |t| t.backend.clone()), reason, tried }
 }
 
-/// "hip:0 (name): 1.2 ms a step, the fastest of 2 (cpu 4.0 ms); vulkan:0 not used: why".
+/// Formats the reason: "hip:0 (name): 1.2 ms a step, the fastest of 2 (cpu 4.0 ms); vulkan:0 not used: why".
 fn reason(tried: &[Tried]) -> String {
     let ms = |t: &Tried| t.step_s.map(|s| format!("{:.2} ms", s * 1e3));
     let working: Vec<&Tried> = tried.iter().filter(|t| t.step_s.is_some()).collect();
@@ -251,11 +254,11 @@ fn reason(tried: &[Tried]) -> String {
     text
 }
 
-/// Prefixes of variables that change what drivers do.
+/// Prefixes of environment variables that change the behaviour of drivers.
 const VARIABLES: &[&str] =
     &["HSA_", "HIP_", "ROCR_", "ROCM_", "GPU_", "AMD_", "CUDA_", "VK_", "RADV_", "MESA_", "DIPTYCH_", "LD_"];
 
-/// What a choice depends on, by name: when one of these is another, it is measured again.
+/// Everything a choice depends on, as names and values. Any change triggers a new measurement.
 fn marks(options: &OpenOptions) -> Vec<(String, String)> {
     let root = Root("/".into());
     let mut marks = vec![("diptych".to_string(), env!("CARGO_PKG_VERSION").to_string())];
@@ -293,7 +296,7 @@ fn marks(options: &OpenOptions) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    /// Devices and times of a machine that was made up.
+    /// Devices and times of a simulated machine.
     struct Machine {
         views: Vec<(&'static str, Result<f64, &'static str>)>,
         measurements: usize,
@@ -344,14 +347,14 @@ mod tests {
                         hip-nvidia not used: no libcuda";
         assert_eq!(choice.reason, expected);
         assert_eq!(machine.measurements, 3);
-        // It is kept, until something changes.
+        // The choice is reused until a mark changes.
         assert_eq!(choose("6.8", &mut machine), choice);
         assert_eq!(machine.measurements, 3);
         machine.views[0].1 = Ok(0.001);
         let again = choose("6.9", &mut machine);
         assert_eq!((again.backend.as_str(), machine.measurements), ("hip:0", 6));
         assert!(again.reason.ends_with("(measured anew: kernel is not what it was)"), "{}", again.reason);
-        // A file that is broken is none.
+        // A broken file counts as missing.
         std::fs::write(&file, "{").unwrap();
         assert!(!choose("6.9", &mut machine).reason.contains("anew"));
         let mut alone = Machine { views: vec![("cpu", Ok(0.1))], measurements: 0 };

@@ -1,4 +1,4 @@
-//! The devices of this machine, and which views of them by different drivers are of one card.
+//! The devices of this machine. Views of one card by different drivers are grouped into one device.
 
 use super::BackendName;
 #[cfg(any(feature = "vulkan", feature = "hip"))]
@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A driver's view of a device.
+/// One driver's view of a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct View {
     /// The name that opens it ("vulkan:0").
     pub backend: String,
-    /// The device's name, as the driver gives it.
+    /// Device name that the driver reports.
     pub name: String,
-    /// The driver.
+    /// Name of the driver.
     pub driver: String,
     /// Architecture class or target.
     pub arch: String,
-    /// Domain, bus and device on the PCI bus ("0000:43:00"), where the driver says.
+    /// PCI domain, bus and device ("0000:43:00"), if the driver reports them.
     pub pci: Option<String>,
-    /// UUID, in the form that the driver gives it.
+    /// UUID, in the driver's own format.
     pub uuid: Option<String>,
-    /// Bytes of its memory, where known.
+    /// Bytes of its memory, if known.
     pub memory: Option<u64>,
-    /// Whether it is the processor that computes.
+    /// True if the host processor does the computing.
     pub is_processor: bool,
 }
 
 impl View {
-    /// The view that an open backend has.
+    /// Returns the view of an open backend.
     pub fn of(info: &DeviceInfo) -> View {
         let DeviceInfo { backend, name, driver, arch, features, uuid, memory, .. } = info;
         View { memory: *memory, ..View::new(backend, name, driver, arch, features, uuid.as_ref()) }
     }
 
-    /// The same out of its parts.
+    /// Builds a view from its parts.
     pub(crate) fn new(
         backend: &str,
         name: &str,
@@ -62,27 +62,27 @@ impl View {
         }
     }
 
-    /// Whether it is of a card: neither of the processor nor of an emulated one.
+    /// True if the view is of a real card, neither of the host processor nor of an emulated card.
     #[cfg(feature = "compare")]
     pub(crate) fn is_card(&self) -> bool {
         !self.is_processor && self.emulated().is_none()
     }
 
-    /// The UUID's 32 digits, where the driver gives one that another driver could give too. AMD's runtime gives the
-    /// card's serial number instead.
+    /// Returns the UUID's 32 digits, if they can be compared with another driver's. AMD's runtime reports the
+    /// card's serial number instead of a UUID.
     fn digits(&self) -> Option<String> {
         let uuid = self.uuid.as_ref()?;
         let digits: String = uuid.chars().filter(char::is_ascii_hexdigit).collect();
         (digits.len() == 32).then(|| digits.to_lowercase())
     }
 
-    /// The place on the PCI bus: as the driver says it, or out of RADV's UUID, which is made of it.
+    /// Returns the PCI address: as the driver reports it, or decoded from RADV's UUID, which consists of it.
     fn place(&self) -> Option<String> {
         if self.pci.is_some() || !self.driver.to_lowercase().contains("radv") {
             return self.pci.clone();
         }
         let digits = self.digits()?;
-        // Four numbers of four bytes, the lowest byte first: domain, bus, device, function.
+        // Four integers of four bytes each, least significant byte first: domain, bus, device, function.
         let number = |i: usize| {
             let bytes =
                 (0..4).map(|b| u32::from_str_radix(digits.get(8 * i + 2 * b..8 * i + 2 * b + 2)?, 16).ok());
@@ -92,7 +92,7 @@ impl View {
         (bus < 256 && device < 32 && function < 8).then(|| format!("{domain:04x}:{bus:02x}:{device:02x}"))
     }
 
-    /// The emulated card, which both of its drivers go by.
+    /// Returns the emulated card; the views of both of its drivers give the same value.
     fn emulated(&self) -> Option<BackendName> {
         let name = self.backend.split(':').take(2).collect::<Vec<_>>().join(":");
         match name.parse().ok()? {
@@ -104,19 +104,19 @@ impl View {
     }
 }
 
-/// Whether two views are of one card, with what says so.
+/// Result of comparing two views: same card or not, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pairing {
     /// One card.
     Same(String),
-    /// Two cards: what is compared between them says nothing of a driver.
+    /// Two cards: comparing them does not test a driver.
     Different(String),
-    /// Nothing says it.
+    /// No evidence either way.
     Unknown(String),
 }
 
 impl Pairing {
-    /// Of two views, by their place on the PCI bus and their UUIDs.
+    /// Compares two views by their PCI addresses and UUIDs.
     pub fn of(a: &View, b: &View) -> Pairing {
         let (first, second) = (&a.backend, &b.backend);
         match (a.emulated(), b.emulated()) {
@@ -144,33 +144,34 @@ impl Pairing {
     }
 }
 
-/// A device, with the views that drivers have of it.
+/// A device, with the view that each driver has of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Its name.
     pub name: String,
-    /// By driver.
+    /// The views, one per driver.
     pub views: Vec<View>,
 }
 
-/// What [`devices`] found.
+/// Result of [`devices`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceList {
     /// The devices.
     pub devices: Vec<Device>,
-    /// Drivers that list none: name and reason.
+    /// Drivers that list no device: name and reason.
     pub absent: Vec<(String, String)>,
 }
 
-/// The drivers that list devices.
+/// Drivers that list devices.
 pub(crate) const DRIVERS: &[&str] = &["vulkan", "hip", "hip-nvidia"];
 
-/// How long one driver may take to list its devices.
+/// Time limit for one driver to list its devices.
 pub(crate) const LISTING: Duration = Duration::from_secs(20);
 
-/// The devices of this machine and the drivers over which each can be reached. None is opened. A driver that ends the
-/// process when it is asked is asked in a child process where the program has called
-/// [`compare::child_entry`](crate::compare::child_entry), and in this one else.
+/// Lists the devices of this machine, with the drivers that can reach each of them. No device is opened.
+/// Drivers run in child processes, where a crash does no harm, if the program has called
+/// [`compare::child_entry`](crate::compare::child_entry); otherwise they run in this process, and a driver
+/// that crashes ends the program.
 ///
 /// ```no_run
 /// for device in diptych::devices().devices {
@@ -184,7 +185,7 @@ pub fn devices() -> DeviceList {
     devices_with(None)
 }
 
-/// [`devices`], with a HIP library that is to be loaded.
+/// Lists [`devices`], loading the given HIP library.
 pub(crate) fn devices_with(library: Option<PathBuf>) -> DeviceList {
     let mut list = DeviceList::default();
     for driver in DRIVERS {
@@ -205,7 +206,7 @@ fn ask(driver: &str, library: Option<PathBuf>) -> Result<Vec<View>, String> {
 }
 
 impl DeviceList {
-    /// Adds a view to the device that it is of.
+    /// Adds a view to the device it belongs to, or as a new device.
     pub(crate) fn add(&mut self, view: View) {
         let is_of = |device: &&mut Device| {
             device.views.iter().any(|other| matches!(Pairing::of(other, &view), Pairing::Same(_)))
@@ -217,10 +218,11 @@ impl DeviceList {
     }
 }
 
-/// The devices that a driver lists, asked in this process.
+/// Lists the devices of a driver, in this process.
 ///
 /// # Errors
-/// Those of opening the driver's library, for a name of [`DRIVERS`].
+/// The errors of loading the driver's library; [`Error::InvalidArgument`] for a name that is not in
+/// [`DRIVERS`].
 pub(crate) fn views(driver: &str, limit: Duration, library: Option<PathBuf>) -> Result<Vec<View>> {
     let _options =
         super::OpenOptions::default().with_deadlines(Deadlines::all(limit)).with_hip_library(library);
@@ -259,7 +261,7 @@ mod tests {
         let other = view("hip:1", "AMD HIP", Some("0000:03:00"), None);
         let same = |a: &View, b: &View| matches!(Pairing::of(a, b), Pairing::Same(_));
         assert!(same(&view("vulkan:0", "radv", Some("0000:43:00"), Some(RADV)), &hip));
-        // An older driver, without the extension that says the address.
+        // An older driver, without the extension that reports the address.
         let old = view("vulkan:0", "radv", None, Some(RADV));
         assert!(same(&old, &hip));
         let why = Pairing::Different("vulkan:0 is at PCI address 0000:43:00, hip:1 at 0000:03:00".into());

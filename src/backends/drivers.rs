@@ -1,4 +1,4 @@
-//! The drivers that are part of this program, opened as [`OpenOptions`] say.
+//! Opens the drivers that are compiled in, with the settings of [`OpenOptions`].
 
 use super::OpenOptions;
 #[cfg(feature = "virtual")]
@@ -58,7 +58,7 @@ pub(super) fn hip_virtual(target: VirtualTarget, options: &OpenOptions) -> Resul
     virtual_gpu::open(target.name(), hip_options(None, options)?)
 }
 
-/// What the environment says, then what the caller says.
+/// Returns the options of the environment, overridden by the caller's.
 #[cfg(feature = "hip")]
 fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOptions> {
     let base = HipOptions::from_env()?;
@@ -68,7 +68,7 @@ fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOption
     Ok(HipOptions { device: device.unwrap_or(0), deadlines, library, breadcrumbs, ..base })
 }
 
-/// The devices that Vulkan lists and this library can open.
+/// Lists the Vulkan devices that this library can open.
 #[cfg(feature = "vulkan")]
 pub(super) fn vulkan_views(options: &OpenOptions) -> Result<Vec<View>> {
     let base = VulkanOptions { deadlines: options.deadlines.clone(), ..VulkanOptions::default() };
@@ -86,26 +86,26 @@ pub(super) fn vulkan_views(options: &OpenOptions) -> Result<Vec<View>> {
     Ok(usable.map(view).collect())
 }
 
-/// The devices that AMD's runtime lists.
+/// Lists the devices of AMD's runtime.
 #[cfg(feature = "hip")]
 pub(super) fn hip_views(options: &OpenOptions) -> Result<Vec<View>> {
     Ok(backend_hip::devices(&hip_options(None, options)?)?.iter().map(View::of).collect())
 }
 
-/// The devices that NVIDIA's driver lists.
+/// Lists the devices of NVIDIA's driver.
 #[cfg(feature = "hip")]
 pub(super) fn hip_nvidia_views(options: &OpenOptions) -> Result<Vec<View>> {
     Ok(nvidia::devices(&hip_options(None, options)?)?.iter().map(View::of).collect())
 }
 
-/// The copies of AMD's runtime that there are.
+/// Lists the installed copies of AMD's runtime.
 #[cfg(feature = "hip")]
 pub(super) fn hip_libraries(options: &OpenOptions) -> Vec<std::path::PathBuf> {
     let options = hip_options(None, options).unwrap_or_default();
     backend_hip::installed::installed(&options).copies.into_iter().map(|copy| copy.path).collect()
 }
 
-/// The folder of this library in the user's cache.
+/// Returns this library's folder in the user's cache.
 #[cfg(feature = "vulkan")]
 pub(super) fn cache_folder() -> Option<std::path::PathBuf> {
     Some(VulkanOptions::default().pipeline_cache_dir?.parent()?.into())

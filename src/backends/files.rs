@@ -1,34 +1,34 @@
-//! What a system has of drivers, read as files: nothing is loaded.
+//! The drivers installed on a system, found by reading files: nothing is loaded.
 
 use serde::Deserialize;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Where system paths begin; tests replace it.
+/// Root directory of system paths; tests replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root(pub(crate) PathBuf);
 
 impl Root {
-    /// A system path below the root.
+    /// Returns a system path below the root.
     pub(crate) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Whether it is this machine.
+    /// True if it is the root of this machine, "/".
     #[cfg(any(feature = "probe", test))]
     pub(crate) fn is_here(&self) -> bool {
         self.0 == Path::new("/")
     }
 
-    /// First line of a small file.
+    /// Returns the first line of a small file.
     pub(crate) fn line(&self, path: impl AsRef<Path>) -> Option<String> {
         let text = std::fs::read_to_string(self.at(path)).ok()?;
         text.lines().next().map(|line| line.trim().to_string())
     }
 
-    /// Names in a directory, sorted.
+    /// Lists the names in a directory, sorted.
     pub(crate) fn names(&self, directory: impl AsRef<Path>) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(directory)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -40,19 +40,19 @@ impl Root {
 /// A driver that Vulkan's loader would find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VulkanDriver {
-    /// The manifest, as the system knows it.
+    /// Path of the manifest, without the test root.
     pub(crate) manifest: PathBuf,
-    /// The library that it names, where the file was found.
+    /// The library that the manifest names, if the file exists.
     pub(crate) library: Option<PathBuf>,
-    /// "25.0.7", of Mesa's drivers.
+    /// Mesa version ("25.0.7"), for Mesa's drivers.
     pub(crate) mesa: Option<String>,
 }
 
-/// Where the loader looks for manifests.
+/// Directories that the loader searches for manifests.
 pub(crate) const MANIFESTS: &[&str] =
     &["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
 
-/// Where libraries lie.
+/// Directories that contain libraries.
 const LIBRARIES: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -63,12 +63,12 @@ const LIBRARIES: &[&str] = &[
     "/lib",
 ];
 
-/// Vulkan's loader.
+/// Finds Vulkan's loader.
 pub(crate) fn vulkan_loader(root: &Root) -> Option<PathBuf> {
     find(root, "libvulkan.so.1")
 }
 
-/// The drivers whose manifests are installed.
+/// Lists the drivers whose manifests are installed.
 pub(crate) fn vulkan_drivers(root: &Root) -> Vec<VulkanDriver> {
     let folders = MANIFESTS.iter().map(Path::new);
     let manifests = folders.flat_map(|folder| {
@@ -104,10 +104,10 @@ fn find(root: &Root, name: &str) -> Option<PathBuf> {
     LIBRARIES.iter().map(|folder| Path::new(folder).join(name)).find(|path| root.at(path).is_file())
 }
 
-/// Bytes of a library that are looked at, from its beginning, where constant texts stand.
+/// Number of bytes read from the beginning of a library, the part with constant strings.
 const TEXTS: u64 = 48 << 20;
 
-/// The version in "Mesa 25.0.7", which Mesa's drivers call themselves.
+/// Finds the version in "Mesa 25.0.7", the name that Mesa's drivers report.
 fn mesa(path: &Path) -> Option<String> {
     const MARK: &[u8] = b"Mesa ";
     let mut bytes = Vec::new();
@@ -121,7 +121,7 @@ fn mesa(path: &Path) -> Option<String> {
     bytes.windows(MARK.len()).enumerate().filter(|(_, w)| *w == MARK).find_map(|(i, _)| at(i))
 }
 
-/// A file's path, size and time of change in a line: another one when it is replaced.
+/// Returns a file's path, size and modification time as one line. It changes when the file is replaced.
 pub(crate) fn mark(path: &Path) -> String {
     let metadata = std::fs::metadata(path);
     let time = metadata.as_ref().ok().and_then(|m| m.modified().ok());

@@ -1,4 +1,5 @@
-//! Whether a backend computes rightly, and how fast: small work that goes through every phase.
+//! Checks that a backend computes correct results, and measures its speed, with a small graph that goes
+//! through every phase.
 
 use ggml_core::backend::{Backend, PrepareOptions};
 use ggml_core::encode::encode;
@@ -9,18 +10,18 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::time::{Duration, Instant};
 
-/// Rows and columns of the weights of the check: no multiples of a tile.
+/// Rows and columns of the weights of the check; not a multiple of a tile.
 const SMALL: usize = 96;
 
-/// Rows and columns of each of the weights that are measured, and how many there are: more than a processor's cache
-/// holds, so that what is measured is what generation is bound by.
+/// Rows and columns of each measured weight matrix, and the number of matrices. Together they exceed a
+/// processor's cache, so the measurement is bound by memory bandwidth as generation is.
 const LARGE: usize = 2048;
 const LAYERS: usize = 8;
 
-/// Computes a small graph as an inference would, with results held against the reference's.
+/// Computes a small graph as an inference would and compares the results with the reference backend's.
 ///
 /// # Errors
-/// What the backend says in whatever phase; [`Error::InvalidArgument`] where its results are wrong.
+/// Any error of the backend, in any phase; [`Error::InvalidArgument`] if its results are wrong.
 pub(crate) fn check(backend: &dyn Backend) -> Result<()> {
     let (graph, data) = chain(SMALL, 2)?;
     let reference = ReferenceBackend::default();
@@ -34,18 +35,18 @@ pub(crate) fn check(backend: &dyn Backend) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of a step of generation through weights of some 36 MB in Q8_0: the least of those within a time, at least two
-/// runs.
+/// Returns the seconds of one decode step through about 36 MB of Q8_0 weights. It is the minimum over the
+/// runs within the budget, after one run that does not count.
 ///
 /// # Errors
-/// What the backend says in whatever phase.
+/// Any error of the backend, in any phase.
 pub(crate) fn step_seconds(backend: &dyn Backend, budget: Duration) -> Result<f64> {
     let (graph, data) = chain(LARGE, LAYERS)?;
     let bindings = bind(backend, &graph, &data)?;
     let plan = Plan::fused(&graph, backend, Precision::Fast)?;
     let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), &graph, &data)?;
-    // The first run may still load code and wake clocks.
+    // The first run may still load code and raise clocks.
     program.run()?;
     let (start, mut best) = (Instant::now(), f64::INFINITY);
     loop {
@@ -56,7 +57,7 @@ pub(crate) fn step_seconds(backend: &dyn Backend, budget: Duration) -> Result<f6
     }
 }
 
-/// RMS_NORM and MUL_MAT in turn, with contents.
+/// Builds a chain of alternating RMS_NORM and MUL_MAT, with contents for its leaves.
 fn chain(n: usize, layers: usize) -> Result<(Graph, Contents)> {
     let mut graph = Graph::new();
     let mut data = Contents::new();
@@ -78,7 +79,7 @@ fn product(graph: &mut Graph, w: TensorId, x: TensorId) -> Result<TensorId> {
     graph.mul_mat(w, normed)
 }
 
-/// Some rows of their own, repeated: they take time to encode.
+/// Encodes a few distinct rows and repeats them, because encoding is slow.
 fn weights(n: usize, layer: usize) -> Result<Vec<u8>> {
     const ROWS: usize = 7;
     let values: Vec<f32> = (0..n * ROWS).map(|i| ((i * 29 + layer * 11) % 127) as f32 / 63.0 - 1.0).collect();

@@ -1,5 +1,5 @@
-//! What the time of a batch goes to: tables of steps by operation, by node and by layer, a trace for a viewer, and what the
-//! device's memory could do.
+//! Breakdown of a batch's time: tables of steps by operation, by node and by layer, a trace for a viewer, and
+//! the bandwidth of the device's memory.
 
 use crate::session::{Profile, ProfiledStep};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::time::Instant;
 
-/// Bytes of the first copy that is measured; each further one has four times as many.
+/// Bytes of the first copy that is measured; each following copy is four times as large.
 const FIRST: usize = 16 << 20;
-/// The most bytes of a copy: caches hold no part of it that counts.
+/// The most bytes of a copy, large enough that caches do not matter.
 const MOST: usize = 1 << 30;
-/// A copy that takes so long is measured well enough.
+/// Seconds of a copy that are long enough for a good measurement.
 const LONG: f64 = 0.005;
-/// Elements of a row of what is copied.
+/// Elements per row of the copied tensors.
 const ROW: usize = 4096;
 
-/// Bytes a second that a copy on a device reads and writes, by a kernel or as its driver copies, whichever is faster;
-/// `None` where too little memory is free.
+/// Measures the bytes per second that a copy on a device reads and writes, by a kernel or by the driver's own
+/// copy, whichever is faster. Returns `None` if too little memory is free.
 ///
 /// # Errors
-/// What the backend reports.
+/// Any error of the backend.
 pub fn copy_bandwidth(backend: &dyn Backend) -> Result<Option<f64>> {
     let most = backend.free_memory().map_or(MOST, |free| (free / 4).min(MOST as u64) as usize);
     let (mut rate, mut bytes) = (None, FIRST);
@@ -39,7 +39,7 @@ pub fn copy_bandwidth(backend: &dyn Backend) -> Result<Option<f64>> {
     Ok(rate)
 }
 
-/// Seconds of a copy of so many bytes, the best of several; `None` where there is no room for them.
+/// Returns the seconds of a copy of `bytes` bytes, the best of several; `None` if memory is too small for it.
 fn copy_time(backend: &dyn Backend, bytes: usize) -> Result<Option<f64>> {
     let mut graph = Graph::new();
     let mut bindings = Bindings::default();
@@ -64,42 +64,42 @@ fn copy_time(backend: &dyn Backend, bytes: usize) -> Result<Option<f64>> {
         best = best.min(timing.device.unwrap_or(timing.host).as_secs_f64());
         let start = Instant::now();
         backend.copy(&from, &to, bytes)?;
-        // A copy may be under way when it returns; what is read after it is not.
+        // `copy` may return while the copy is in flight; the download waits for it.
         backend.download(&to.buffer, 0, &mut [0; 4])?;
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(Some(best))
 }
 
-/// Steps that have a name in common.
+/// Steps with a common name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// The operation, the node (of layer `*`), or the layer.
+    /// Name of the operation, of the node (with `*` for the layer), or of the layer.
     pub name: String,
-    /// How many steps.
+    /// Number of steps.
     pub steps: usize,
-    /// Seconds of all.
+    /// Total seconds of the steps.
     pub seconds: f64,
-    /// Bytes that they read and write at the least.
+    /// Minimum of the bytes they read and write.
     pub bytes: f64,
 }
 
-/// What the time of a batch goes to.
+/// Time of a batch, divided by operation, node and layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Breakdown {
     /// The measurement.
     pub profile: Profile,
-    /// Bytes a second that the device's own copies read and write, where known.
+    /// Bytes per second that the device's own copies read and write, if known.
     pub copy_bandwidth: Option<f64>,
-    /// By operation or kind of group, the longest first.
+    /// Shares by operation or kind of group, the longest first.
     pub operations: Vec<Share>,
-    /// By node, those of all layers together, the longest first.
+    /// Shares by node, the same node of all layers combined, the longest first.
     pub nodes: Vec<Share>,
-    /// By layer, in order.
+    /// Shares by layer, in layer order.
     pub layers: Vec<Share>,
 }
 
-/// Steps by name, in the order in which names come first.
+/// Sums steps by name, in order of first occurrence.
 fn shares(steps: &[ProfiledStep], name: impl Fn(&ProfiledStep) -> String) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     for step in steps {
@@ -120,7 +120,7 @@ fn longest_first(mut shares: Vec<Share>) -> Vec<Share> {
     shares
 }
 
-/// A node's name without the number of its layer.
+/// Replaces the layer index in a node's name by `*`.
 fn of_any_layer(name: &str) -> String {
     let parts = name.split('.').map(|part| match part.bytes().all(|b| b.is_ascii_digit()) {
         true => "*",
@@ -130,7 +130,7 @@ fn of_any_layer(name: &str) -> String {
 }
 
 impl Breakdown {
-    /// Of a measurement.
+    /// Builds the breakdown of a measurement.
     pub fn new(profile: Profile, copy_bandwidth: Option<f64>) -> Breakdown {
         let steps = &profile.steps;
         let operations = longest_first(shares(steps, |step| step.kind.to_string()));
@@ -140,13 +140,13 @@ impl Breakdown {
         Breakdown { operations, nodes, layers, profile, copy_bandwidth }
     }
 
-    /// Seconds of all steps, one by one.
+    /// Returns the total seconds of all steps, measured one by one.
     fn seconds(&self) -> f64 {
         self.profile.steps.iter().map(|step| step.seconds).sum()
     }
 
-    /// The steps one behind the other, in the JSON of trace viewers (the Trace Event Format of `chrome://tracing`).
-    /// `process` names it.
+    /// Returns the steps, one after the other, as JSON for trace viewers (the Trace Event Format of
+    /// `chrome://tracing`). `process` is the name of the process in the trace.
     pub fn trace(&self, process: &str) -> Vec<Value> {
         let name = format!("{process}, {} tokens", self.profile.tokens);
         let id = self.profile.tokens;

@@ -1,14 +1,14 @@
-//! The outcome in one sentence that needs no knowledge of drivers, with what to do.
+//! The outcome of a comparison in one sentence, with a recommendation. It needs no knowledge of drivers.
 
 use super::report::{Record, Report, Status};
 use crate::backends::BackendName;
 
-/// What to do after a comparison.
+/// Returns the recommendation after a comparison.
 pub(super) fn advice(report: &Report) -> String {
     let good = good(report);
     let trouble = trouble(report);
     let use_it = |name: &String| format!("use --backend {name}");
-    // A device is what one wants; of several the first that was asked for.
+    // Prefer a device over the host; of several devices, the first that was requested.
     let best = good.iter().find(|name| !is_host(name)).or(good.first());
     let others = match good.as_slice() {
         [] => None,
@@ -29,7 +29,7 @@ fn is_host(name: &str) -> bool {
     name.parse().is_ok_and(|name: BackendName| name.is_host())
 }
 
-/// Backends whose every run ended well and agrees, the reference not among them.
+/// Returns the backends of which every run succeeded and agrees, without the reference.
 fn good(report: &Report) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for c in &report.comparisons {
@@ -49,7 +49,7 @@ fn good(report: &Report) -> Vec<String> {
     names
 }
 
-/// The first thing that is wrong.
+/// Describes the first problem.
 fn trouble(report: &Report) -> Option<String> {
     let died = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Error);
     if let Some(r) = report.records.iter().find(died) {

@@ -1,15 +1,17 @@
-//! The second look at a difference of models: whether it is rounding or an error.
+//! The second examination of a model's difference: is it rounding or an error?
 //!
-//! Rounding of activations is no error, however much a router that chooses another expert makes of it. So the backend runs
-//! again in `exact` precision, where it has to agree within what F32 rounds, and node by node in `fast`, where each node
-//! has to be within the bound of its operation. What passes both is rounding.
+//! Rounding of activations is no error, even if a router amplifies it by choosing another expert. Therefore
+//! the backend runs again in `exact` precision, where it has to agree within the rounding of F32, and node by
+//! node in `fast`, where each node has to be within the bound of its operation. A difference that passes both
+//! is rounding.
 //!
-//! There are models that make so much of the rounding of F32 that two right backends part in `exact` precision as well. That
-//! is no error either if every node that gets the reference's operands is within its bound in `exact`, and the backend is no
-//! more than the sum of its nodes: the program gives the same bits when its steps are submitted and waited for one by one, and
-//! when it lies in other memory, so that no step sees what another one has not finished or never wrote.
+//! Some models amplify the rounding of F32 so much that two correct backends differ in `exact` precision too.
+//! This is no error either, under two conditions. Every node that gets the reference's operands is within its
+//! bound in `exact`. And the program gives the same bits when its steps are submitted and waited for one by
+//! one, and when it is stored in other memory, so that no step reads a result that is unfinished or was never
+//! written.
 //!
-//! Each is a run in a folder of its own.
+//! Each examination is a run in a separate folder.
 
 use super::header::Header;
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
@@ -22,11 +24,11 @@ use crate::model::Offload;
 use ggml_core::Result;
 use ggml_core::precision::Precision;
 
-/// What rounding gives at the most, where other experts are chosen at some positions: half of what unrelated numbers of the
-/// same size give. What is beyond it has nothing of the reference's left, whatever each node does.
+/// The largest NMSE that rounding can cause when other experts are chosen at some positions. Unrelated
+/// vectors of equal norm have an NMSE of 2, zeros one of 1; anything near that is no rounding.
 const MOST_ROUNDING: f64 = 1.0;
 
-/// Looks again at what differs, unless a node is known that does.
+/// Examines every difference again, unless a node out of its bound is already known.
 pub(super) fn look(
     header: &Header,
     task: &ModelTask,
@@ -42,7 +44,7 @@ pub(super) fn look(
         {
             continue;
         }
-        // What one epoch shows is true of all.
+        // The result of one epoch is valid for all epochs.
         let known =
             looks.iter().find(|(lhs, offload, _)| (lhs, *offload) == (&comparison.lhs, comparison.offload));
         let known = known.map(|(_, _, look)| look.clone());
@@ -60,7 +62,7 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Both runs; `None` where they were not made and the run is over.
+/// Runs the examinations of one comparison; `None` if they are missing and the run is over.
 fn look_at(
     header: &Header,
     task: &ModelTask,
@@ -117,7 +119,7 @@ fn failures(report: &Report) -> String {
     report.verdict.findings.join("; ")
 }
 
-/// The first node of a run out of its bound, in words.
+/// Describes the first node of a run that is out of its bound.
 fn differing_node(nodes: &Report) -> Option<String> {
     match nodes.comparisons.first() {
         Some(comparison) => judge::differing_node(comparison),
@@ -125,7 +127,7 @@ fn differing_node(nodes: &Report) -> Option<String> {
     }
 }
 
-/// The first way to run the same steps that changes bits, in words.
+/// Describes the first variant of execution that changes bits.
 fn differing_bits(nodes: &Report) -> Option<String> {
     nodes.records.iter().flat_map(judge::variance).next()
 }
@@ -136,7 +138,7 @@ fn is_rounding(look: &SecondLook, c: &Comparison) -> bool {
     exact && look.node.is_none() && worst <= MOST_ROUNDING
 }
 
-/// The options for the backend of a comparison alone.
+/// Returns the options for a comparison's backend only, with its offload.
 pub(super) fn alone(options: &CompareOptions, c: &Comparison) -> Result<CompareOptions> {
     let offload = match usize::try_from(c.offload) {
         Ok(0) => Offload::None,
@@ -147,8 +149,8 @@ pub(super) fn alone(options: &CompareOptions, c: &Comparison) -> Result<CompareO
     Ok(options.with_repeat(1).with_invariance(false).with_per_node(PerNode::Off))
 }
 
-/// A run in a folder of its own, which is begun unless it is there. `None` if it is not and the run that it belongs to is
-/// over.
+/// Runs a comparison in its own folder, or continues the one that is there. Returns `None` if there is none
+/// and the parent run is over.
 pub(super) fn run(
     options: &CompareOptions,
     children: &Children,

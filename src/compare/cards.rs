@@ -1,15 +1,15 @@
-//! Which backends of a report are drivers of one card, and which are not.
+//! Detection of backends of a report that drive the same card, and of those that do not.
 
 use super::report::{BackendReport, Report};
 use crate::backends::{Pairing, View};
 use std::collections::BTreeSet;
 
-/// A line for each card that several backends drive, and for each two backends whose cards are known to be two: what parts
-/// these need not be a driver.
+/// Returns a line for each card that several backends drive, and for each pair of backends known to drive two
+/// cards: a difference between the pair's results need not come from a driver.
 pub(super) fn remarks(report: &Report) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     let backends: Vec<&BackendReport> = report.backends.iter().filter(|b| !b.device.is_empty()).collect();
-    // Addresses are those of one machine.
+    // PCI addresses are only comparable within one machine.
     for run in backends.chunk_by(|a, b| a.run_id == b.run_id) {
         let views: Vec<View> = run.iter().map(|b| b.view()).collect();
         for (at, view) in views.iter().enumerate() {
@@ -62,7 +62,7 @@ mod tests {
                       what parts them may be the card, not the driver";
         assert_eq!(two, [wanted]);
         assert!(lines(vec![vulkan.clone(), backend("hip:0", "another", "0000:43:00")]).is_empty());
-        // An emulated one beside a card, and one that was never opened, are nothing to warn of.
+        // An emulated card next to a real one, and a backend that was never opened, give no warning.
         let absent = BackendReport { device: String::new(), ..backend("hip:0", "r", "0000:03:00") };
         assert!(lines(vec![vulkan, backend("hip-virtual:gfx906", "r", ""), absent]).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The child: one backend, one piece of work, everything recorded before it is done.
+//! The child process: one backend, one task. Every event is recorded before the act that it announces.
 
 use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
 use super::recorder::{Sync, UNHEARD, Writer};
@@ -19,16 +19,16 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Whether this program's `main` begins with [`child_entry`], so that it can have children.
+/// True if this program's `main` starts with [`child_entry`], so that child processes can be started.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this program can have children: [`child_entry`] was called.
+/// Returns true if this program can start child processes: [`child_entry`] was called.
 pub(crate) fn has_children() -> bool {
     ENTERED.load(Ordering::Relaxed)
 }
 
-/// Call this first thing in `main`: in a child process it does the child's work and returns its exit status; in any
-/// other it returns `None`.
+/// Runs the work of a child process and returns its exit status; in any other process it returns `None`. Call
+/// it first in `main`.
 pub fn child_entry() -> Option<ExitCode> {
     ENTERED.store(true, Ordering::Relaxed);
     let mut args = std::env::args_os().skip(1);
@@ -39,15 +39,15 @@ pub fn child_entry() -> Option<ExitCode> {
     Some(ExitCode::from(child(Path::new(&work), Path::new(&events))))
 }
 
-/// Where events go, and the last call that was recorded.
+/// Writer of events, and the last recorded call.
 static RECORD: OnceLock<Mutex<(Writer, Option<Message>)>> = OnceLock::new();
 
-/// Records a message. A result that cannot be recorded ends the process: nobody would learn of it. Anything else that
-/// is lost on a disk that is full is missed by nobody as long as all goes well.
+/// Records a message. If a result cannot be recorded the process ends, because the parent would never receive
+/// it. Other messages that cannot be recorded, for example on a full disk, are dropped.
 fn say(message: Message) {
     let Some(record) = RECORD.get() else { return };
     let (writer, last) = &mut *record.lock().unwrap_or_else(PoisonError::into_inner);
-    // What polls calls the same function again and again.
+    // Polling repeats the same call; only the first is recorded.
     let is_call = matches!(message, Message::Call { .. });
     if is_call && last.as_ref() == Some(&message) {
         return;
@@ -63,7 +63,7 @@ fn say(message: Message) {
     *last = is_call.then_some(message);
 }
 
-/// Whether a message has to be on the disk before what it announces, and what that is.
+/// Returns when a message has to be on the disk, and the name of the act that it announces.
 fn importance(message: &Message) -> (Sync, &str) {
     match message {
         Message::Enter { phase } => (Sync::Act, phase),
@@ -80,8 +80,8 @@ fn importance(message: &Message) -> (Sync, &str) {
     }
 }
 
-/// Records phases, the spans that backends enter; calls and what was learnt, their events; and warnings, which also go
-/// to the log.
+/// Records phases (the spans that backends enter), calls and facts learnt (their events), and warnings, which
+/// are also written to the log.
 struct Announcer;
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
@@ -111,7 +111,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
             _ if *level <= tracing::Level::WARN => {
                 let mut text = Words::default();
                 event.record(&mut text);
-                // The log may lie on a disk that is full.
+                // Writing the log may fail if its disk is full.
                 let _ = writeln!(std::io::stderr(), "{level} {target}: {}", text.0);
                 say(Message::Warning { what: text.0 });
             }
@@ -120,7 +120,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
     }
 }
 
-/// Texts of an event by name.
+/// Text fields of an event, by name.
 struct Fields<'a, const N: usize>([&'a str; N], [String; N]);
 
 impl<const N: usize> tracing::field::Visit for Fields<'_, N> {
@@ -139,14 +139,14 @@ fn fields<const N: usize>(event: &tracing::Event<'_>, names: [&str; N]) -> [Stri
     fields.1
 }
 
-/// An event's message and fields as text.
+/// Message and fields of an event as text.
 #[derive(Default)]
 struct Words(String);
 
 impl tracing::field::Visit for Words {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
         let text = format!("{value:?}");
-        // The record says which backend it is.
+        // The record already names the backend.
         if field.name() == "backend" || text == "\"\"" {
             return;
         }
@@ -189,9 +189,9 @@ fn serve(path: &Path) -> u8 {
         return conclude(trial::run_list(&work, &mut say));
     }
     match open_backend(&work) {
-        // What became of the work is said before the device is closed: closing may hang.
+        // The result is recorded before the device is closed, because closing may hang.
         Ok(backend) => conclude(run(&work, backend.clone())),
-        // No argument of a call within the work: an option or the environment.
+        // The invalid argument is an option or an environment variable, not an argument of the work.
         Err(error @ Error::InvalidArgument { .. }) => {
             say(Message::WrongUse { what: error.to_string() });
             WRONG_USE
@@ -200,7 +200,7 @@ fn serve(path: &Path) -> u8 {
     }
 }
 
-/// Says how it ended; the exit status.
+/// Records the outcome and returns the exit status.
 fn conclude(outcome: Result<Done>) -> u8 {
     match outcome {
         Ok(done) => {

@@ -1,4 +1,5 @@
-//! How far results are from the reference's: of logits, of nodes and cases, and what a difference is.
+//! Distances of results from the reference's: of logits, nodes and cases, and the classification of a
+//! difference.
 
 use super::json::null_is_infinite;
 use ggml_core::metrics::Bound;
@@ -6,20 +7,20 @@ use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreeme
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It ended and has results.
+    /// The run ended and has results.
     Ok,
-    /// It ended with a typed error.
+    /// The run ended with a typed error.
     #[default]
     Error,
-    /// The process died of a signal, or left before it had said how its work ended.
+    /// The process died of a signal, or left before it reported the end of its work.
     Crash,
-    /// A phase outlasted its deadline.
+    /// A phase exceeded its deadline.
     Hang,
-    /// The backend cannot run here, or cannot run this work.
+    /// The backend cannot run here, or does not support this work.
     Unsupported,
 }
 
@@ -35,29 +36,30 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// Distances of logits.
+/// Distances of logits from the reference's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogitsReport {
     /// Normalised mean squared error.
     #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
-    /// Error of the worst row (a position) or column (a token of the vocabulary) against the scale of the whole.
+    /// Error of the worst row (a position) or column (a token of the vocabulary), relative to the scale of
+    /// all logits.
     #[serde(default, deserialize_with = "null_is_infinite")]
     pub row: f64,
-    /// Largest difference.
+    /// Largest absolute difference.
     #[serde(deserialize_with = "null_is_infinite")]
     pub max_abs: f64,
     /// Mean Kullback-Leibler divergence in nats.
     #[serde(deserialize_with = "null_is_infinite")]
     pub kl: f64,
-    /// Share of positions with the same largest logit.
+    /// Fraction of positions with the same largest logit.
     pub top1_agreement: f64,
     /// NaN and infinities that the reference does not have.
     pub non_finite: usize,
 }
 
 impl LogitsReport {
-    /// Rows of `n` logits against the reference's.
+    /// Compares rows of `n` logits with the reference's.
     pub(super) fn new(got: &[f32], want: &[f32], n: usize) -> LogitsReport {
         let d = distance_in_rows(got, want, n);
         LogitsReport {
@@ -75,7 +77,7 @@ impl LogitsReport {
     }
 }
 
-/// What that means for who samples from them, in words.
+/// Describes the effect on sampling.
 impl std::fmt::Display for LogitsReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let share = 100.0 * self.top1_agreement;
@@ -83,31 +85,32 @@ impl std::fmt::Display for LogitsReport {
     }
 }
 
-/// A difference looked at again: one in `fast` precision in `exact`, and node by node with the reference's operands; one in
-/// `exact` too node by node, and for whether the same steps give the same bits however they are run.
+/// A second examination of a difference. A difference in `fast` precision is computed again in `exact`, and
+/// node by node with the reference's operands. A difference in `exact` is also computed node by node, and the
+/// same steps are executed in different ways and have to give the same bits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondLook {
-    /// Logits of the prompt in exact precision, if they could be computed.
+    /// Distances of the prompt's logits in exact precision, if they could be computed.
     pub exact: Option<LogitsReport>,
-    /// What differs in exact precision too.
+    /// The difference in exact precision, if there is one too.
     pub exact_disagreement: Option<String>,
-    /// The first node in `fast` that is out of its bound, in words.
+    /// The first node out of its bound in `fast`, in words.
     pub node: Option<String>,
-    /// What is wrong in exact precision node by node, or of the steps together, in words.
+    /// The error in exact precision, of a node or of the steps together, in words.
     #[serde(default)]
     pub exact_node: Option<String>,
-    /// Whether exact precision differs although in it every node agrees that gets the reference's operands, and the program
-    /// gives the same bits step by step and in other memory: the model makes much of rounding.
+    /// True if the model amplifies rounding: exact precision differs, although in it every node with the
+    /// reference's operands agrees, and the program gives the same bits step by step and in other memory.
     #[serde(default)]
     pub amplified: bool,
-    /// Whether all of it is rounding that the precision allows.
+    /// True if the whole difference is rounding that the precision allows.
     pub rounding: bool,
-    /// The difference in `fast`, in words.
+    /// The difference that was examined, in words.
     pub difference: String,
 }
 
 impl SecondLook {
-    /// What it found, in words.
+    /// Describes the result in words.
     pub fn words(&self) -> String {
         let agrees = || match &self.exact {
             Some(l) => format!("in exact precision it agrees (NMSE {:.1e}; {l})", l.nmse),
@@ -137,7 +140,7 @@ impl SecondLook {
         format!("{}; {found}", self.difference)
     }
 
-    /// The difference in exact precision, unless that is the one that was looked at.
+    /// Describes the difference in exact precision; empty if it is the one that was examined.
     fn rests_on(&self, exact: &str) -> String {
         match exact == self.difference {
             true => String::new(),
@@ -155,27 +158,27 @@ impl SecondLook {
     }
 }
 
-/// The prompt computed in another way on the same backend.
+/// The prompt computed by another method on the same backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// Which.
+    /// Name of the method.
     pub name: String,
-    /// Normalised mean squared error against the prompt in one batch.
+    /// Normalised mean squared error against the prompt computed in one batch.
     #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
     /// Error of the worst row.
     #[serde(deserialize_with = "null_is_infinite")]
     pub row: f64,
-    /// How large they may be; 0: the same bits are wanted.
+    /// The largest errors allowed; 0 requires the same bits.
     pub bound: Bound,
-    /// Whether they are larger.
+    /// True if an error is larger.
     pub changed: bool,
 }
 
-/// One node of a graph, or one case of an operation.
+/// Result of one node of a graph, or of one case of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// Name.
+    /// Name of the node or case.
     pub node: String,
     /// Operation.
     pub op: String,
@@ -184,40 +187,40 @@ pub struct NodeReport {
     pub dtype: String,
     /// Type of the first operand (the weights of a product).
     pub operand_type: String,
-    /// Extents.
+    /// Extents of the result.
     pub shape: [usize; 4],
-    /// Whether there is a result that could be judged, and if not, why.
+    /// `Ok` if there is a result to judge, otherwise the kind of failure.
     pub status: Status,
-    /// The reason or error that belongs to the status.
+    /// The reason or error for a status other than `Ok`.
     pub message: Option<String>,
     /// Normalised mean squared error; null in JSON if it is infinite or there is nothing to compare.
     #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
-    /// Error of the worst row against the scale of the whole, see
-    /// [`Distance::row`](ggml_core::metrics::Distance::row); null like the error.
+    /// Error of the worst row relative to the scale of all rows, see
+    /// [`Distance::row`](ggml_core::metrics::Distance::row); null as for `nmse`.
     #[serde(default, deserialize_with = "null_is_infinite")]
     pub row: f64,
-    /// Largest difference; null like the error.
+    /// Largest absolute difference; null as for `nmse`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub max_abs: f64,
     /// Largest difference in units in the last place.
     pub ulp: u64,
     /// NaN and infinities that the reference does not have.
     pub non_finite: usize,
-    /// The largest error that this node may show.
+    /// The largest NMSE allowed for this node.
     pub bound: f64,
-    /// The largest error that its worst row may show.
+    /// The largest error allowed for its worst row.
     #[serde(default)]
     pub row_bound: f64,
-    /// Seconds of preparing and running it, for operation tests.
+    /// Seconds of preparation and execution, for operation tests.
     pub elapsed_s: f64,
-    /// Values that were not the same bits in every repetition.
+    /// Number of values whose bits changed between repetitions.
     pub unstable: usize,
-    /// Whether it is of the graph of a step after the prompt, whose kernels are others.
+    /// True if the node belongs to the graph of a decode step, which uses other kernels than the prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub step: bool,
-    /// Of a result of a group the nodes that were computed together; the operation is the kind of group then, and the
-    /// bound the sum of theirs.
+    /// Names of the nodes that were computed together as a group. The operation is then the kind of group,
+    /// and the bound is the sum of the nodes' bounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
 }
@@ -233,24 +236,24 @@ impl NodeReport {
         (self.bound, self.row_bound) = (bound.nmse, bound.row);
     }
 
-    /// Without a result that could be judged, and why.
+    /// Marks the node as failed: it has no result to judge.
     pub(crate) fn fail(&mut self, why: impl ToString) {
         (self.status, self.message) = (Status::Error, Some(why.to_string()));
     }
 
-    /// Whether there is a result and it is out of bounds.
+    /// True if there is a result and it is out of bounds.
     pub fn is_out_of_bounds(&self) -> bool {
         self.status == Status::Ok && !self.held_to().holds(&self.distance())
     }
 
-    /// What is too large about it, in words.
+    /// Describes the error that exceeds its bound.
     pub(crate) fn describe_error(&self) -> String {
         self.held_to().excess(&self.distance())
     }
 
-    /// How many times its bound the result is off.
+    /// Returns the error as a multiple of its bound.
     pub(crate) fn excess(&self) -> f64 {
-        // Nothing is no times the bound, where that is nothing, too.
+        // An error of 0 gives 0, even if the bound is 0.
         let times = |error: f64, bound: f64| if error == 0.0 { 0.0 } else { error / bound };
         times(self.nmse, self.bound).max(times(self.row, self.row_bound))
     }
@@ -264,26 +267,26 @@ impl NodeReport {
     }
 }
 
-/// The first node that is out of bounds.
+/// The first node out of bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
-    /// Name.
+    /// Name of the node.
     pub node: String,
-    /// Operation.
+    /// Its operation.
     pub op: String,
-    /// Its error.
+    /// Its normalised mean squared error.
     #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
-    /// The nodes that were computed together with it.
+    /// Names of the nodes that were computed together with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
-    /// Whether it is of the graph of a step after the prompt.
+    /// True if it belongs to the graph of a decode step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub step: bool,
-    /// A graph file of it alone with its operands, as small as it still fails.
+    /// Graph file with this node and its operands only, reduced as long as it still fails.
     #[serde(default)]
     pub file: Option<PathBuf>,
-    /// The command that runs the file.
+    /// Command that runs the file.
     #[serde(default)]
     pub rerun: Option<String>,
 }
@@ -302,37 +305,37 @@ impl Divergence {
     }
 }
 
-/// A backend against the reference.
+/// Comparison of a backend with the reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The run that it belongs to, see [`Run`](super::report::Run).
+    /// ID of the run that it belongs to, see [`Run`](super::report::Run).
     #[serde(default)]
     pub run_id: String,
-    /// Number of the repetition.
+    /// Index of the repetition.
     #[serde(default)]
     pub epoch: usize,
-    /// The backend.
+    /// Name of the backend.
     pub lhs: String,
-    /// The reference.
+    /// Name of the reference.
     pub rhs: String,
-    /// Units of the model on the device.
+    /// Number of the model's units on the device.
     pub offload: i64,
-    /// Logits of the prompt, if the work is a model.
+    /// Distances of the prompt's logits, if the work is a model.
     pub logits: Option<LogitsReport>,
-    /// Logits of the steps after the prompt, each of which goes on with the reference's token.
+    /// Distances of the logits of the decode steps, each of which continues with the reference's token.
     #[serde(default)]
     pub steps: Option<LogitsReport>,
     /// The largest NMSE of the logits that counts as agreement.
     pub bound: Option<f64>,
-    /// The first node out of bounds, with node results.
+    /// The first node out of bounds, if node results were requested.
     pub first_divergence: Option<Divergence>,
-    /// Every node, with node results; every case, if the work is operation tests.
+    /// Results of every node, if requested; of every case, if the work is operation tests.
     pub nodes: Vec<NodeReport>,
     /// Index of the first generated token that differs.
     pub greedy_divergence_at: Option<usize>,
-    /// What a difference of models in `fast` precision is.
+    /// Second examination of a model's difference.
     #[serde(default)]
     pub second_look: Option<SecondLook>,
-    /// Whether they agree, and if not, why.
+    /// The difference in words; `None` if they agree.
     pub disagreement: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! What the kernels of both drivers do for a family of operations, counted by the emulated card: no noise, no time.
+//! Instruction and memory counts of both drivers' kernels for a family of operations, from the emulated card:
+//! free of noise, and without times.
 
 use super::ops::select;
 use super::text::align;
@@ -10,7 +11,7 @@ use ggml_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Columns: heading, and the counters that it sums up.
+/// Columns: heading, and the counters that are summed.
 const COLUMNS: [(&str, &[&str]); 11] = [
     ("instr", &["instructions"]),
     ("salu", &["salu", "branch"]),
@@ -25,14 +26,14 @@ const COLUMNS: [(&str, &[&str]); 11] = [
     ("written", &["global_written"]),
 ];
 
-/// Lanes of a wavefront.
+/// Lanes per wavefront.
 const LANES: f64 = 64.0;
 
-/// A table of the counts of each case that a filter selects, the backends that count one below the other: wavefront
-/// instructions by class, bytes read and written, and lane instructions for each element of the first operand.
+/// Formats a table of the counts of each case that the filter selects, with the counting backends in
+/// consecutive rows. Columns are wavefront instructions by class, bytes read and written, and lane
+/// instructions per element of the first operand.
 ///
-/// # Errors
-/// A filter that selects nothing, no backend that counts, and what goes wrong on a backend.
+/// [`Error::InvalidArgument`] if the filter selects nothing or no backend counts; any error of a backend.
 pub fn counts(filter: &str, names: &[BackendName], precision: Precision) -> Result<String> {
     let cases = select(filter)?;
     let counting =
@@ -57,7 +58,7 @@ pub fn counts(filter: &str, names: &[BackendName], precision: Precision) -> Resu
     Ok(align(&rows))
 }
 
-/// Cells of a row: case, backend, the columns, and two more.
+/// Cells per row: case, backend, the columns, and two more.
 const CELLS: usize = COLUMNS.len() + 4;
 
 fn row(cells: Vec<String>) -> [String; CELLS] {
@@ -65,7 +66,7 @@ fn row(cells: Vec<String>) -> [String; CELLS] {
     std::array::from_fn(|_| cells.next().unwrap_or_default())
 }
 
-/// Runs one case and tells what was counted for it.
+/// Runs one case and returns its row of counts.
 fn measure(
     case: &Case,
     name: &str,
@@ -89,7 +90,7 @@ fn measure(
     Ok(row(cells))
 }
 
-/// Elements of the first operand: of a product its weights.
+/// Returns the number of elements of the first operand (of a product, its weights).
 fn elements(case: &Case) -> f64 {
     let first = case.graph.as_ref().ok().and_then(|g| {
         let operands = g.operands(case.node);
@@ -98,7 +99,7 @@ fn elements(case: &Case) -> f64 {
     first.unwrap_or(1).max(1) as f64
 }
 
-/// What was counted since an earlier look, of the kernels that ran since.
+/// Returns the counts added since `before`, of the kernels that have run since.
 fn difference(before: &[KernelCounts], after: &[KernelCounts]) -> BTreeMap<String, Vec<(&'static str, u64)>> {
     let earlier = |kernel: &str, counter: usize| {
         let known = before.iter().find(|b| b.kernel == kernel);

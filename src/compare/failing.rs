@@ -1,5 +1,5 @@
-//! The first node that is out of its bound as a graph file: it alone, or the group that it was computed in, with the
-//! reference's operands, so that it can be looked at without the model.
+//! Graph file of the first node out of its bound: the node by itself, or the group it was computed in, with
+//! the reference's operands, so that it can be examined without the model.
 
 use super::header::Header;
 use super::loaded::{prompt_graph, step_graph};
@@ -16,8 +16,9 @@ use ggml_core::{Error, Graph, Result, Source, TensorId};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Writes the file of each backend's first node that is out of its bound where each got the reference's operands, makes
-/// it smaller as long as it fails, and says how it is run. What cannot be written takes away nothing of what is known.
+/// Writes a graph file for each backend's first node out of its bound, if the run is isolated (each node gets
+/// the reference's operands). The file is reduced as long as it still fails, and the command that runs it is
+/// added to the report. If the file cannot be written, the report's results stay.
 pub(super) fn of_model(
     header: &Header,
     task: &ModelTask,
@@ -39,7 +40,7 @@ pub(super) fn of_model(
             if !matches!(written, Ok(true)) {
                 let why = written.err().map_or("it agrees alone".to_string(), |error| error.to_string());
                 progress(&Event::new(&comparison.lhs, format!("no graph file: {why}")));
-                // What is left of it is of no use.
+                // An incomplete or agreeing file is useless.
                 let _ = files::remove(&path);
             }
         }
@@ -54,7 +55,7 @@ pub(super) fn of_model(
     judge::give_verdict(report);
 }
 
-/// Writes the file; whether it fails alone.
+/// Writes the file; returns true if it fails by itself.
 fn write(
     header: &Header,
     task: &ModelTask,
@@ -85,7 +86,7 @@ fn command(options: &CompareOptions, path: &Path, backend: &str) -> String {
     )
 }
 
-/// The part of a model's graph that a divergence was found in, with what its leaves hold.
+/// Extracts the part of a model's graph that diverged, with the contents of its leaves.
 fn extract(task: &ModelTask, out: &Path, report: &Report, divergence: &Divergence) -> Result<GraphFile> {
     let model = ModelFile::open(&task.model)?;
     let missing = || Error::argument("reference", "no run", "results of its nodes");
@@ -112,7 +113,7 @@ fn extract(task: &ModelTask, out: &Path, report: &Report, divergence: &Divergenc
                 Ok(gguf.data(gguf.require(name)?)?.to_vec())
             }
             Source::Input => data.get(&id).cloned().ok_or_else(missing),
-            // A state that nothing is known of is empty.
+            // An unknown state is empty.
             Source::State => Ok(data.get(&id).cloned().unwrap_or_else(|| vec![0; t.dense_bytes()])),
             Source::Node { .. } => Ok(results.bytes(results.find(&t.name).ok_or_else(missing)?).to_vec()),
         }
@@ -123,7 +124,7 @@ fn extract(task: &ModelTask, out: &Path, report: &Report, divergence: &Divergenc
     Part { graph: &graph, nodes, contents: &contents, copied, file }.copy_all(&divergence.node)
 }
 
-/// Some nodes of a graph on their way into one of their own.
+/// Nodes of a graph that are being copied into a graph of their own.
 struct Part<'a> {
     graph: &'a Graph,
     nodes: Vec<TensorId>,
@@ -133,7 +134,8 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The nodes with their operands as leaves. What leaves the group is an output, as the result that differs.
+    /// Copies the nodes, with their operands as leaves. Results used outside of the part, and the differing
+    /// result, become outputs.
     fn copy_all(mut self, differing: &str) -> Result<GraphFile> {
         for node in self.nodes.clone() {
             self.copy(node)?;
@@ -174,7 +176,8 @@ impl Part<'_> {
         Ok(copy)
     }
 
-    /// What no node of these computes: the whole of the tensor that it lies in, and the view of that.
+    /// Copies a tensor that no node of the part computes: its whole root tensor as a leaf, and the view of
+    /// it.
     fn leaf(&mut self, id: TensorId) -> Result<TensorId> {
         let (t, producer) = (self.graph.tensor(id), self.graph.producer(id));
         let root = self.graph.tensor(t.root);

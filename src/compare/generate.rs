@@ -1,4 +1,4 @@
-//! The child's work on a model: load it, run the prompt, generate, look at nodes.
+//! A child's work on a model: load it, run the prompt, generate, examine its nodes.
 
 use super::invariance;
 use super::loaded::{load, prompt_graph, session_options, step_graph};
@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How often a decode step is measured in parts.
+/// Number of passes in which a decode step is measured step by step.
 const PASSES: usize = 3;
 
-/// Does the work. A stepwise run has no results: it has announced the nodes.
+/// Runs the work. A stepwise run returns no results: it only announces the nodes.
 pub(super) fn run(
     work: &Work,
     task: &ModelTask,
@@ -49,7 +49,7 @@ pub(super) fn run(
         say(Message::Step { what: "decode step in parts".into() });
         match times(&mut session, token) {
             Ok(times) => done.times = times,
-            // Nothing else depends on it, and what cannot go on says so itself.
+            // Nothing else depends on the times, and an error that matters is reported again by a later call.
             Err(error) => {
                 say(Message::Warning { what: format!("times of operations are not known: {error}") })
             }
@@ -73,7 +73,8 @@ pub(super) fn run(
     Ok(done)
 }
 
-/// Seconds of a decode step by operation, the slowest first: each step of the program alone.
+/// Returns the seconds of a decode step by operation, the slowest first. Each step of the program is run
+/// separately.
 fn times(session: &mut Session, token: u32) -> Result<Vec<OpTime>> {
     let mut times: BTreeMap<&str, f64> = BTreeMap::new();
     for step in &session.profile(&[token], Want::Logits, PASSES)?.steps {
@@ -85,7 +86,7 @@ fn times(session: &mut Session, token: u32) -> Result<Vec<OpTime>> {
     Ok(times)
 }
 
-/// Elements that are not the same bits.
+/// Counts the elements with different bits.
 pub(super) fn differences(a: &[f32], b: &[f32]) -> usize {
     let pairs = a.iter().zip(b).filter(|(x, y)| x.to_bits() != y.to_bits()).count();
     pairs + a.len().abs_diff(b.len())
@@ -95,8 +96,9 @@ fn ids_differ(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).filter(|(x, y)| x != y).count()
 }
 
-/// Looks at the prompt's graph and, where there are steps, at that of the first of them, whose kernels are others. The
-/// cache that the step finds is the one that the prompt's nodes left, in the isolated look the reference's.
+/// Examines the prompt's graph and, if there are decode steps, the graph of the first one, which uses other
+/// kernels. The decode step's KV cache is the one left by the prompt's nodes; in an isolated examination by
+/// the reference's.
 fn look(
     model: &Model,
     work: &Work,
@@ -115,8 +117,8 @@ fn look(
     nodes::look(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, say)
 }
 
-/// The prompt with logits of every token, then a step for each token but the first; the logits of all, and the session, which
-/// has room for one more step.
+/// Computes the prompt with logits of every token, then a decode step for each generated token but the first.
+/// Returns the logits of all, and the session, which has room for one more step.
 fn generate(
     model: &Model,
     work: &Work,
@@ -150,7 +152,7 @@ fn generate(
     Ok((Done { prompt_s, eval_s, token_ids, margins, ..Done::default() }, logits, session))
 }
 
-/// Distance between the two largest values.
+/// Returns the difference between the two largest values.
 fn margin(row: &[f32]) -> f32 {
     let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
     for &x in row {

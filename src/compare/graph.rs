@@ -1,4 +1,4 @@
-//! The child's work on a graph file: bind its leaves, run it, keep its outputs or every node.
+//! A child's work on a graph file: bind its leaves, run it, store its outputs or every node.
 
 use super::nodes::{self, NodeResults, Nodes};
 use super::options::PerNode;
@@ -13,7 +13,7 @@ use ggml_core::{Graph, Result};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Does the work. A stepwise run has no results: it has announced the nodes.
+/// Runs the work. A stepwise run returns no results: it only announces the nodes.
 pub(super) fn run(
     work: &Work,
     task: &GraphTask,
@@ -45,7 +45,8 @@ pub(super) fn run(
     Ok(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() })
 }
 
-/// A program that runs step by step and keeps every result, and its steps: node by node, or as they ship.
+/// Prepares a program that runs step by step and retains every result, with its steps: fused groups as they
+/// ship, or node by node.
 fn debug_program(
     g: &Graph,
     backend: &dyn Backend,
@@ -61,7 +62,7 @@ fn debug_program(
     Ok((program, named_steps(g, &plan)))
 }
 
-/// One ordinary run; its outputs.
+/// Runs the fused program once and returns the graph's outputs.
 fn outputs(
     g: &Graph,
     data: &Contents,

@@ -1,4 +1,4 @@
-//! What is known of a run before anything runs: enough to go on with it, or to make its report.
+//! The description of a run, written before anything runs: enough to resume it, or to build its report.
 
 use super::files;
 use super::judge::Measure;
@@ -9,46 +9,46 @@ use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A run of one backend that is planned.
+/// One planned run of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Planned {
     /// Backend name.
     pub(super) backend: String,
-    /// Units of the model on it, see [`Record::offload`](super::report::Record::offload).
+    /// Number of the model's units on it, see [`Record::offload`](super::report::Record::offload).
     pub(super) offload: i64,
-    /// Number of the repetition.
+    /// Index of the repetition.
     pub(super) epoch: usize,
 }
 
 impl Planned {
-    /// Stem of its files.
+    /// Returns the stem of its files.
     pub(super) fn stem(&self) -> String {
         files::stem(&self.backend, self.offload, self.epoch)
     }
 }
 
-/// What is known of a run before anything runs.
+/// Description of a run, complete before anything runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Header {
-    /// The report without results.
+    /// The report, without results.
     pub(super) report: Report,
-    /// What was asked for.
+    /// The options of the run.
     pub(super) options: CompareOptions,
-    /// What agreement is measured by, unless each case says it.
+    /// Measure of agreement; `None` if each case has its own.
     pub(super) measure: Option<Measure>,
-    /// What a child has to do, but for what differs between the runs.
+    /// The task of a child, without the values that differ between the runs.
     pub(super) task: Task,
-    /// The runs in their order, unless it is the cases that are in order.
+    /// The planned runs in their order; empty for operation tests, which have an order of cases.
     pub(super) runs: Vec<Planned>,
 }
 
 impl Header {
-    /// Whether nodes are looked at with the reference's operands.
+    /// True if nodes are computed with the reference's operands.
     pub(super) fn is_isolated(&self) -> bool {
         self.options.per_node == PerNode::Isolated
     }
 
-    /// Reads that of a folder, which need not be where it was when the run began.
+    /// Reads the header of a folder, which may have been moved since the run started.
     pub(super) fn read(out: &Path) -> Result<Header> {
         let path = files::header(out);
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
@@ -61,7 +61,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Writes it.
+    /// Writes the header to its folder.
     pub(super) fn write(&self) -> Result<()> {
         let path = files::header(&self.options.out);
         let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(&path, e))?;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
-/// Environment variables that change what drivers do: recorded when they are set.
+/// Environment variables that change the behaviour of drivers; recorded if they are set.
 const OVERRIDES: &[&str] = &[
     "HSA_OVERRIDE_GFX_VERSION",
     "HSA_ENABLE_SDMA",
@@ -35,25 +35,25 @@ const OVERRIDES: &[&str] = &[
     "DIPTYCH_VIRTUAL_FAULTS",
 ];
 
-/// The machine.
+/// The host machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Operating system, as it names itself.
+    /// Name of the operating system, as it reports it.
     pub os: String,
     /// Kernel release.
     pub kernel: String,
-    /// Processor.
+    /// Name of the processor.
     pub cpu: String,
-    /// Hardware threads.
+    /// Number of hardware threads.
     pub threads: usize,
     /// Version of this library.
     pub diptych: String,
 }
 
-/// What was set in the environment.
+/// Environment variables that were set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Variables that change what drivers do.
+    /// Variables that change the behaviour of drivers.
     pub overrides: Vec<(String, String)>,
 }
 
@@ -64,7 +64,7 @@ impl Environment {
     }
 }
 
-/// Text of the system, which need not be UTF-8.
+/// Converts text of the system, which need not be UTF-8.
 pub(crate) fn lossy(text: OsString) -> String {
     text.to_string_lossy().into_owned()
 }

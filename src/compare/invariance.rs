@@ -1,5 +1,6 @@
-//! The same prompt in other ways on one backend: the logits must not change, but for what kernels round that are chosen by
-//! the number of tokens, or that compute the members of a group one by one.
+//! Invariance: the same prompt computed by other methods on one backend. The logits must not change, except
+//! for the rounding of kernels that are selected by the number of tokens, or that compute the members of a
+//! group one by one.
 
 use super::loaded::{load, prompt_graph, session_options};
 use super::nodes::has_quantised_weights;
@@ -16,13 +17,13 @@ use ggml_core::metrics::distance_in_rows;
 use ggml_core::{Error, Result};
 use std::sync::Arc;
 
-/// Tokens of a batch: no multiple of what kernels take at a time.
+/// Tokens of a batch; not a multiple of the number that kernels process together.
 const ODD: usize = 7;
 
-/// Bytes that are taken before a model is loaded again, so that all of it lies elsewhere.
+/// Bytes allocated before a model is loaded again, so that all of its memory has other addresses.
 const BALLAST: usize = (1 << 20) + 4096;
 
-/// The prompt in every way; `logits` are those of its tokens in one batch.
+/// Computes the prompt by every method. `logits` are the logits of its tokens in one batch.
 pub(super) fn variants(
     model: &Model,
     work: &Work,
@@ -32,14 +33,14 @@ pub(super) fn variants(
 ) -> Result<Vec<Variant>> {
     let n = model.hparams().vocabulary;
     let rounds = bound::of_graph(work.precision, has_quantised_weights(model.file().gguf()));
-    // The same kernels with the same operands.
+    // These variants run the same kernels with the same operands.
     let same = Bound::default();
     let ways = Ways { model, work, task };
     let mut variants = Vec::new();
     let mut add = |name: &str, bound: Bound, got: Result<Vec<f32>>| -> Result<()> {
         say(Message::Progress { what: name.into() });
         let got = got?;
-        // Some ways give the logits after the last token only.
+        // Some methods return the logits after the last token only.
         let wanted = logits.get(logits.len().saturating_sub(got.len())..).unwrap_or(&[]);
         let d = distance_in_rows(&got, wanted, n);
         variants.push(Variant {
@@ -75,7 +76,7 @@ pub(super) fn variants(
     Ok(variants)
 }
 
-/// What the ways have in common.
+/// The inputs that all methods share.
 struct Ways<'a> {
     model: &'a Model,
     work: &'a Work,
@@ -83,7 +84,7 @@ struct Ways<'a> {
 }
 
 impl Ways<'_> {
-    /// The model loaded once more.
+    /// Loads the model once more.
     fn again(&self, offload: i64) -> Result<Model> {
         let backend: Arc<dyn Backend> = self.model.backend().clone();
         load(self.work, &ModelTask { offload, ..self.task.clone() }, backend, &mut |_| ())
@@ -98,7 +99,7 @@ impl Ways<'_> {
         Ok(logits)
     }
 
-    /// Another prompt beside this one.
+    /// Computes another prompt in the same batch.
     fn two_sequences(&self) -> Result<Vec<f32>> {
         let options = session_options(self.work, self.task).with_sequences(2);
         let mut session = self.model.session(&options)?;
@@ -109,13 +110,14 @@ impl Ways<'_> {
         session.batch(&items)?.pop().ok_or_else(missing)
     }
 
-    /// The program that ships, each of its steps submitted and waited for alone.
+    /// Runs the program as it ships, but submits and waits for each of its steps separately.
     fn each_step_alone(&self) -> Result<Vec<f32>> {
         let mut session = self.model.session(&session_options(self.work, self.task))?;
         session.logits_step_by_step(&self.task.tokens)
     }
 
-    /// Each step submitted and waited for alone, as they ship or with groups taken apart, every result kept.
+    /// Submits and waits for each step separately, with fused groups or node by node, and retains every
+    /// result.
     fn step_by_step(&self, fused: bool) -> Result<Vec<f32>> {
         let (graph, inputs) = prompt_graph(self.model.file(), self.task)?;
         let (mut program, steps) = debug_program(self.model, &graph, self.work.precision, fused)?;

@@ -1,21 +1,22 @@
-//! What JSON has no form for: paths that are no text, values that have a text of their own, infinities.
+//! Serialisation of values that JSON has no form for: paths that are no text, types with a text form,
+//! infinities and NaN.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Infinities are written as null.
+/// Deserialises a value that may be infinite; infinity is written as null.
 pub(super) fn null_is_infinite<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::INFINITY))
 }
 
-/// So are NaN.
+/// Deserialises values that may be NaN; NaN is written as null.
 pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
     let values = Vec::<Option<f32>>::deserialize(from)?;
     Ok(values.into_iter().map(|value| value.unwrap_or(f32::NAN)).collect())
 }
 
-/// A path in JSON: text, or the system's own units where it is none.
+/// A path in JSON: text, or the system's own units if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum JsonPath {
@@ -44,7 +45,7 @@ impl AsRef<Path> for JsonPath {
     }
 }
 
-/// A path, for `#[serde(with)]`.
+/// Serialisation of a path, for `#[serde(with)]`.
 pub(super) mod path {
     use super::JsonPath;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -59,7 +60,7 @@ pub(super) mod path {
     }
 }
 
-/// A path that may be missing, for `#[serde(with)]`.
+/// Serialisation of an optional path, for `#[serde(with)]`.
 pub(super) mod some_path {
     use super::JsonPath;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -79,7 +80,7 @@ pub(super) mod some_path {
     }
 }
 
-/// A value that has a text of its own, for `#[serde(with)]`.
+/// Serialisation of a type by its text form, for `#[serde(with)]`.
 pub(super) mod text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::fmt::Display;
@@ -99,7 +100,7 @@ pub(super) mod text {
     }
 }
 
-/// A list of such values, for `#[serde(with)]`.
+/// Serialisation of a list of types with a text form, for `#[serde(with)]`.
 pub(super) mod texts {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::fmt::Display;

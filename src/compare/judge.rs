@@ -1,4 +1,4 @@
-//! From results to comparisons and a verdict.
+//! Derives comparisons and a verdict from results.
 
 use super::advice::advice;
 use super::files;
@@ -17,35 +17,35 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-/// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
-/// logits are no disagreement: either of them may win.
+/// Different greedy tokens are no disagreement if the reference's two best logits are closer than this many
+/// times the RMS error of the logits: either of them may win.
 const MARGIN_FACTOR: f64 = 10.0;
 
-/// What agreement is measured by.
+/// Measure of agreement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Measure {
-    /// Logits, and how far off they may be.
+    /// Logits, with their bound.
     Logits(Bound),
-    /// The outputs of a graph by name, each with how far off it may be.
+    /// Outputs of a graph by name, each with its bound.
     Outputs(HashMap<String, Bound>),
 }
 
 impl Measure {
-    /// For the bounds see [`bound`].
+    /// Builds the measure of a model's logits, with the bounds of [`bound`].
     pub(super) fn logits(precision: Precision, quantised: bool) -> Measure {
         Measure::Logits(bound::of_graph(precision, quantised))
     }
 
     pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
         let named = |&output: &TensorId| {
-            // Node by node the results are those of computing nodes: of a view, of what it looks at.
+            // Results of nodes exist for computing nodes only: for a view, add the node that it views.
             let names = [output, graph.producer(output)].map(|id| graph.tensor(id).name.clone());
             names.map(|name| (name, bound::of_output(graph, output, precision)))
         };
         Measure::Outputs(graph.outputs().iter().flat_map(named).collect())
     }
 
-    /// The widest of its bounds of NMSE.
+    /// Returns the largest of its NMSE bounds.
     fn bound(&self) -> Option<f64> {
         match self {
             Measure::Logits(bound) => Some(bound.nmse),
@@ -54,7 +54,7 @@ impl Measure {
     }
 }
 
-/// Compares what the backends of a report computed, and gives the verdict.
+/// Compares the results of a report's backends and sets the verdict.
 pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
     let reference = reference(report).filter(|r| r.status == Status::Ok);
     let others = report.records.iter().filter(|r| r.status == Status::Ok && !is_reference(report, r));
@@ -74,7 +74,7 @@ fn reference(report: &Report) -> Option<&Record> {
     report.records.iter().find(|r| is_reference(report, r))
 }
 
-/// The verdict from the records and comparisons of a report on graphs.
+/// Sets the verdict of a report on graphs, from its records and comparisons.
 pub(super) fn give_verdict(report: &mut Report) {
     let mut findings: Vec<String> = report.records.iter().filter_map(failure).collect();
     findings.extend(report.records.iter().filter_map(instability));
@@ -101,7 +101,7 @@ pub(super) fn give_verdict(report: &mut Report) {
     report.verdict.notes = notes;
 }
 
-/// The verdict from all findings. That nothing differs where nothing was compared is no agreement.
+/// Sets the verdict from all findings. If nothing was compared, the absence of differences is no agreement.
 pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared: bool) {
     findings.extend(report.records.iter().filter(|_| report.require_all).filter_map(absence));
     if report.missing > 0 {
@@ -115,13 +115,13 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
     report.verdict = Verdict { agree, findings, notes: Vec::new(), advice: advice(report) };
 }
 
-/// A run that gives other bits when it is repeated.
+/// Describes a run whose bits change when the work is repeated.
 fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
         .then(|| format!("{}: {} values change when the work is repeated", record.label(), record.unstable))
 }
 
-/// Ways to compute a prompt that change its logits.
+/// Describes the methods of computing a prompt that change its logits.
 pub(super) fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
     record.variants.iter().filter(|v| v.changed).map(|v| {
         let d = Distance { nmse: v.nmse, row: v.row, ..Distance::default() };
@@ -129,7 +129,7 @@ pub(super) fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Each finding once, with how often it was made.
+/// Removes duplicate findings and appends their count.
 fn counted(findings: Vec<String>) -> Vec<String> {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for finding in findings {
@@ -142,13 +142,13 @@ fn counted(findings: Vec<String>) -> Vec<String> {
     counts.into_iter().map(text).collect()
 }
 
-/// A backend that was asked for and is not there, or cannot do the work.
+/// Describes a requested backend that is absent or cannot do the work.
 fn absence(record: &Record) -> Option<String> {
     let is_absent = record.status == Status::Unsupported && record.case.is_none() && record.epoch == 0;
     is_absent.then(|| format!("{} cannot run here: {}", record.label(), record.headline()))
 }
 
-/// A run that did not end well, in words.
+/// Describes a run that failed.
 pub(super) fn failure(record: &Record) -> Option<String> {
     if matches!(record.status, Status::Ok | Status::Unsupported) {
         return None;
@@ -168,7 +168,7 @@ pub(super) fn failure(record: &Record) -> Option<String> {
     ))
 }
 
-/// What a process that died was doing; an error says that by itself.
+/// Describes the last actions of a process that died; an error message contains them already.
 fn evidence(record: &Record) -> String {
     let mut text = String::new();
     if matches!(record.status, Status::Crash | Status::Hang) {
@@ -195,7 +195,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
     comparison
 }
 
-/// Compares all results of two runs; the root mean square error of a logit.
+/// Compares all results of two runs and returns the root mean square error of a logit.
 fn results(
     comparison: &mut Comparison,
     record: &Record,
@@ -223,13 +223,15 @@ fn results(
     Ok(rms)
 }
 
-/// Positions at which a run's best token is another one than the reference's, which both went on with.
+/// Returns the positions at which a run's best token differs from the reference's. Both runs continued with
+/// the reference's token.
 fn differing_tokens<'a>(record: &'a Record, reference: &'a Record) -> impl Iterator<Item = usize> + 'a {
     let pairs = record.token_ids.iter().zip(&reference.token_ids).enumerate();
     pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at)
 }
 
-/// Distances of the logits of the prompt and of the steps after it; the root mean square error of one.
+/// Computes the distances of the logits of the prompt and of the decode steps, and returns the root mean
+/// square error of a logit.
 fn compare_logits(
     comparison: &mut Comparison,
     record: &Record,
@@ -242,7 +244,7 @@ fn compare_logits(
     if want.is_empty() {
         return Err(Error::model("logits", 0, "at least one").with_path(path(reference)));
     }
-    // The first token comes from the prompt's logits.
+    // The first token is chosen from the prompt's logits.
     let steps = reference.token_ids.len().saturating_sub(1).min(rows);
     let prompt = (rows - steps) * n;
     let split = |values: &'_ [f32]| values.len().min(prompt);
@@ -253,7 +255,7 @@ fn compare_logits(
     Ok(rms_error(&distance(&got, &want), &want))
 }
 
-/// Root mean square error per logit.
+/// Returns the root mean square error per logit.
 fn rms_error(d: &Distance, want: &[f32]) -> f64 {
     let norm: f64 = want.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
     (d.nmse * norm / want.len().max(1) as f64).sqrt()
@@ -273,8 +275,8 @@ fn disagreement(
     if c.logits.is_none() && c.nodes.is_empty() {
         return Some("there is no result to compare".into());
     }
-    // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node. They
-    // say more than what follows from them.
+    // Chained results include the errors of all earlier nodes, so only isolated results are held to the bound
+    // of a node. A node out of its bound explains more than the outputs that follow from it.
     if per_node == PerNode::Isolated {
         if let Some(why) = differing_node(c) {
             return Some(why);
@@ -300,7 +302,7 @@ fn disagreement(
     ))
 }
 
-/// The first node out of bounds, and how many others there are.
+/// Describes the first node out of bounds, with the number of others.
 pub(super) fn differing_node(c: &Comparison) -> Option<String> {
     let mut out = c.nodes.iter().filter(|n| n.is_out_of_bounds());
     let first = out.next()?;
@@ -312,7 +314,8 @@ pub(super) fn differing_node(c: &Comparison) -> Option<String> {
     };
     let what = format!("node '{}' ({}){of} has {}", first.node, first.op, first.describe_error());
     let others: BTreeSet<&str> = out.map(|n| n.node.as_str()).filter(|name| *name != first.node).collect();
-    // Groups come behind the nodes that are computed alone.
+    // Groups follow the single nodes: if the first node out of bounds is a group, its members are correct by
+    // themselves.
     let alone = match first.members.len() {
         0 => "",
         _ => "; its members are right when they are computed alone",
@@ -324,8 +327,9 @@ pub(super) fn differing_node(c: &Comparison) -> Option<String> {
     })
 }
 
-/// Every node of the reference against the same node of a run, then the results of the run's groups. What cannot be
-/// compared has the reason instead; a node without a result of its own that a group computed is not missed.
+/// Compares every node of the reference with the same node of a run, then the results of the run's groups. A
+/// result that cannot be compared gets the reason instead. A node without a result of its own is skipped if a
+/// group computed it.
 fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
     let (got, want) = (NodeFile::open(got)?, NodeFile::open(want)?);
     let mut nodes = Vec::new();
@@ -345,7 +349,7 @@ fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
     Ok(nodes)
 }
 
-/// A result against the reference's.
+/// Compares a result with the reference's.
 fn compare_results(
     (got, own): (&NodeFile, Option<&Entry>),
     (want, entry): (&NodeFile, &Entry),
@@ -382,7 +386,7 @@ mod tests {
     use ggml_core::{DType, Source};
     use serde_json::json;
 
-    /// The report of a reference and a CPU that both say that they are done.
+    /// Judges a report in which the reference and the CPU have both succeeded.
     fn judged(out: &Path, measure: &Measure) -> Report {
         let options = CompareOptions { out: out.into(), ..CompareOptions::default() };
         let done = |name: &str| Record {

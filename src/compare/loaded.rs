@@ -1,4 +1,4 @@
-//! The model of a task, loaded, and its graphs.
+//! Loading of a task's model, and its graphs.
 
 use super::protocol::{Message, ModelTask, Work};
 use crate::backends::BackendName;
@@ -10,7 +10,8 @@ use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::evaluate::Contents;
 use std::sync::Arc;
 
-/// The model, all of it on the backend or a part; `cpu` computes the rest and what a device cannot.
+/// Loads the model, all of it or a part on the backend; `cpu` computes the rest and everything that the
+/// device does not support.
 pub(super) fn load(
     work: &Work,
     task: &ModelTask,
@@ -20,7 +21,7 @@ pub(super) fn load(
     let on_host = work.backend.parse().is_ok_and(|name: BackendName| name.is_host());
     let offload = match usize::try_from(task.offload) {
         Ok(units) => Offload::Layers(units),
-        // Nobody stands in for a backend of the host.
+        // A backend of the host has no fallback.
         Err(_) if on_host => return Model::load(&task.model, backend),
         Err(_) => Offload::All,
     };
@@ -39,7 +40,8 @@ pub(super) fn load(
     Ok(model)
 }
 
-/// Room in the cache: models may depend on it, so node by node there is as much as in the run.
+/// Returns the number of cells of the cache. Results may depend on it, so node-by-node examination uses the
+/// same number as the run.
 fn context(task: &ModelTask) -> usize {
     (task.tokens.len() + task.predict).max(1).next_multiple_of(KV_STEP)
 }
@@ -53,12 +55,12 @@ pub(super) fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     }
 }
 
-/// The prompt's graph as one batch, with logits of every token, and its inputs.
+/// Builds the graph of the prompt as one batch, with logits of every token, and its inputs.
 pub(super) fn prompt_graph(model: &ModelFile, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
     graph_after(model, task, &[], &task.tokens)
 }
 
-/// The graph of the first step after the prompt, and its inputs.
+/// Builds the graph of the first decode step after the prompt, and its inputs.
 pub(super) fn step_graph(model: &ModelFile, task: &ModelTask, token: u32) -> Result<(BatchGraph, Contents)> {
     graph_after(model, task, &task.tokens, &[token])
 }
@@ -72,7 +74,7 @@ fn graph_after(
     let (context, n) = (context(task), tokens.len());
     let kv = match before.len() {
         0 => n,
-        // As many as a session looks at.
+        // As many cells as a session attends to.
         before => (before + n).next_multiple_of(KV_STEP).min(context),
     };
     let shape = BatchShape {
@@ -100,7 +102,8 @@ mod tests {
     use crate::synthesize::{self, Shape};
     use ggml_core::DType;
 
-    /// Everything on a device means what it means in every program: the host stands by for what the device cannot do.
+    /// With everything on a device, the host stays available as a fallback, as in every program; a backend of
+    /// the host has none.
     #[test]
     fn the_host_stands_by_for_a_device() {
         let folder = tempfile::tempdir().unwrap();

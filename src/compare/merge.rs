@@ -1,11 +1,11 @@
-//! Several runs in one report, and statistics over all their records.
+//! Merges several runs into one report, with statistics over all their records.
 
 use super::report::{Record, Report, Run, Statistics, Status};
 use crate::statistics::Summary;
 use ggml_core::{Error, Result};
 use std::path::Path;
 
-/// Says which run of which folder everything belongs to, and adds the statistics.
+/// Sets the run ID of all parts of a report and the folder of its run, and adds the statistics.
 pub(super) fn complete(report: &mut Report, folder: &Path) {
     let id = &report.run_id;
     report.backends.iter_mut().for_each(|b| b.run_id.clone_from(id));
@@ -24,7 +24,7 @@ pub(super) fn complete(report: &mut Report, folder: &Path) {
     report.statistics = statistics(report);
 }
 
-/// All reports as one; what is said of the work is what the first says.
+/// Merges reports into one. Its description of the work is the first report's.
 pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
     let mut reports = reports.into_iter();
     let mut all = reports.next().ok_or_else(|| Error::argument("folders", 0, "at least one"))?;
@@ -50,10 +50,10 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
     Ok(all)
 }
 
-/// What a line of statistics is about: backend, device, work, offload.
+/// Key of a line of statistics: backend, device, work, offload.
 type Key = (String, String, String, i64);
 
-/// A line for each backend, device, work and part of a model, in the order in which they come.
+/// Computes a line of statistics for each backend, device, work and offload, in order of first occurrence.
 fn statistics(report: &Report) -> Vec<Statistics> {
     let mut groups: Vec<(Key, Vec<&Record>)> = Vec::new();
     for record in report.records.iter().filter(|r| r.case.is_none()) {

@@ -1,10 +1,12 @@
-//! The same work on several backends, each in a process of its own, and where they part.
+//! Comparison of several backends on the same work, each in a separate process, with the node where they
+//! diverge.
 //!
-//! [`run`] starts one child process for each backend, one after the other: the same executable, by exec, never a fork
-//! of a process that touched a GPU. A child records what it does before it does it, so that a crash, a hang or an error
-//! becomes a record with phase and node, and the other backends' results are complete. The run's folder has all that is
-//! known: [`resume`] goes on with a run that was cut short, [`report()`] makes the report of what there is. A program that
-//! calls [`run`] or [`resume`] must call [`child_entry`] first thing in `main`.
+//! [`run`] starts one child process for each backend, one after the other. A child is the same executable,
+//! started by exec, never a fork of a process that has used a GPU. It records each action before performing
+//! it, so that a crash, a hang or an error becomes a record with phase and node, and the other backends'
+//! results are complete. All data is in the run's folder: [`resume`] continues a run that was interrupted,
+//! [`report()`] builds the report of the data that exists. A program that calls [`run`] or [`resume`] must
+//! call [`child_entry`] first in `main`.
 
 use ggml_core::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -56,9 +58,11 @@ use header::Header;
 use parent::Children;
 use protocol::Task;
 
-/// Runs the comparison. Errors are those of wrong use (model, tokens, filter, environment, output folder); what happens
-/// on a backend is in the report. [`Report::write`] keeps it, at [`report_path`] by custom: nothing is left there of an
-/// earlier run.
+/// Runs the comparison. Failures of a backend are in the report. The caller stores the report with
+/// [`Report::write`], usually at [`report_path`], where `run` has removed the report of an earlier run.
+///
+/// # Errors
+/// Wrong use only: model, tokens, filter, environment, output folder.
 pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     options.check()?;
     files::begin(&options.out)?;
@@ -72,18 +76,18 @@ pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     play(&header, &mut children, progress)
 }
 
-/// Goes on with the run of a folder: what ran is not run again, also not what may have stopped the machine. Of the
-/// options only [`CompareOptions::stop`] counts.
+/// Continues the run of a folder. Children that ran are not run again, including any that may have stopped
+/// the machine. Only [`CompareOptions::stop`] of the options is used.
 pub fn resume(out: &Path, options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     let header = Header::read(out)?;
     let mut children = Children::resume(out, options.stop.clone())?;
     play(&header, &mut children, progress)
 }
 
-/// The report of the runs of one or many folders, also of runs that did not end. Nothing is written.
+/// Builds the report of the runs in one or more folders, finished or not. Nothing is written.
 pub fn report(folders: &[PathBuf]) -> Result<Report> {
     let one = |folder: &PathBuf| {
-        // A report that came without the rest stands for itself.
+        // A folder that contains only a report is used as it is.
         if !files::header(folder).exists() && files::report(folder).exists() {
             return Report::read(&files::report(folder));
         }
@@ -111,12 +115,12 @@ fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Res
     Ok(report)
 }
 
-/// Where the page of a run with that output folder is kept, see [`html`].
+/// Returns the path of the page for a run with that output folder, see [`html`].
 pub fn page_path(out: &Path) -> PathBuf {
     files::page(out)
 }
 
-/// Where the report of a run with that output folder is kept.
+/// Returns the path of the report for a run with that output folder.
 pub fn report_path(out: &Path) -> PathBuf {
     files::report(out)
 }

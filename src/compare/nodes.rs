@@ -1,4 +1,4 @@
-//! Results of every step of a graph, in a file: a line of JSON, then the bytes.
+//! Results of every step of a graph, and their file: a line of JSON, then the bytes.
 
 use super::protocol::{Message, NodesTask};
 use crate::session::{NamedStep, Stepwise};
@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
-/// A node's entry in the file.
+/// Entry of a node in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -24,9 +24,9 @@ pub(super) struct Entry {
     pub(super) operand_type: DType,
     pub(super) dtype: DType,
     pub(super) ne: [usize; 4],
-    /// How far from the reference's a result may be that is computed from the reference's operands.
+    /// The largest error allowed for a result that is computed from the reference's operands.
     pub(super) bound: Bound,
-    /// Of a result of a group the nodes that were computed together, in their order.
+    /// Names of the nodes that were computed together as a group, in their order; empty for a single node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) members: Vec<String>,
     offset: usize,
@@ -54,7 +54,7 @@ impl NodeFile {
         &self.data[entry.offset..entry.offset + entry.bytes]
     }
 
-    /// A node's result as numbers, whatever its type.
+    /// Decodes a node's result to f32, whatever its type.
     pub(super) fn values(&self, entry: &Entry) -> Result<Vec<f32>> {
         let values = decode(entry.dtype, self.bytes(entry))?;
         let expected: usize = entry.ne.iter().product();
@@ -64,30 +64,30 @@ impl NodeFile {
         Ok(values)
     }
 
-    /// The result of a node that was computed alone.
+    /// Finds the result of a node that was computed by itself.
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.name == name && e.members.is_empty())
     }
 
-    /// A node's result, computed alone or as that of a group.
+    /// Finds a node's result, computed by itself or in a group.
     fn find_any(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.name == name)
     }
 
-    /// The groups that a node was computed in.
+    /// Returns the groups that a node was computed in.
     pub(super) fn groups_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Entry> {
         self.entries.iter().filter(move |e| e.members.iter().any(|member| member == name))
     }
 }
 
-/// A graph to be looked at step by step.
+/// A graph that is run step by step.
 pub(super) struct Nodes<'a> {
     graph: &'a Graph,
     program: Box<dyn Program>,
     steps: Vec<Step>,
 }
 
-/// A step by the ids of the graph.
+/// A step, with the tensor IDs of the graph.
 struct Step {
     kind: &'static str,
     nodes: Vec<TensorId>,
@@ -107,7 +107,7 @@ impl Step {
         self.nodes.len() > 1
     }
 
-    /// What is announced: the node, or the first and the last of a group and its kind.
+    /// Returns the name to announce: the node, or the first and last node of a group and its kind.
     fn name(&self, graph: &Graph) -> String {
         let name = |id: Option<&TensorId>| id.map_or("", |&id| graph.tensor(id).name.as_str());
         match self.is_group() {
@@ -122,8 +122,8 @@ fn missing(name: &str) -> Error {
 }
 
 impl<'a> Nodes<'a> {
-    /// `program` runs the graph step by step and keeps every result; the inputs and the state among `data` are written
-    /// into it.
+    /// Prepares a graph. `program` runs it step by step and retains every result; the inputs and the state in
+    /// `data` are written into the program.
     pub(super) fn new(
         graph: &'a Graph,
         (mut program, steps): Stepwise,
@@ -149,8 +149,8 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
-    /// Runs the graph step by step and adds every result. With a reference each step gets the reference's operands, and
-    /// with `only_groups` no other steps run.
+    /// Runs the graph step by step and appends every result. With a reference, each step gets the reference's
+    /// operands. With `only_groups`, only groups run.
     pub(super) fn run(
         &mut self,
         reference: Option<&NodeFile>,
@@ -179,7 +179,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Overwrites what a step reads with the reference's results.
+/// Overwrites the operands of a step with the reference's results.
 fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &NodeFile) -> Result<()> {
     let mut written = HashSet::new();
     for &operand in step.nodes.iter().flat_map(|&node| g.tensor(node).src()) {
@@ -197,7 +197,8 @@ fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &
     Ok(())
 }
 
-/// The state of a graph as an earlier graph left it whose results these are: of each leaf the last result that lies in it.
+/// Returns the state of `graph` after `earlier`, whose results are given: for each leaf, the last result
+/// stored in it.
 pub(super) fn state_after(earlier: &Graph, results: &NodeFile, graph: &Graph) -> Contents {
     let written = |name: &str| {
         let leaf = earlier.find(name)?;
@@ -208,10 +209,11 @@ pub(super) fn state_after(earlier: &Graph, results: &NodeFile, graph: &Graph) ->
     state.filter_map(|id| Some((id, results.bytes(written(&graph.tensor(id).name)?).to_vec()))).collect()
 }
 
-/// Looks at a graph as a task says, and writes the file of results. Chained: the steps that ship, one after the other, of
-/// the reference its nodes.
-/// Isolated: each group among them with the reference's operands, then each node alone, so that a group that is wrong
-/// is told from a node that is.
+/// Examines a graph as a task requests, and writes the file of results.
+///
+/// Chained, without a reference: runs the steps as they ship, one after the other; for the reference itself,
+/// node by node. Isolated, with a reference: runs each group with the reference's operands, then each node by
+/// itself, so that a wrong group can be distinguished from a wrong node.
 pub(super) fn look(
     graph: &Graph,
     task: &NodesTask,
@@ -243,12 +245,12 @@ pub(super) struct NodeResults {
 }
 
 impl NodeResults {
-    /// None yet, of a graph that is computed in that precision.
+    /// Creates an empty list of results, for a graph computed in that precision.
     pub(super) fn new(precision: Precision) -> NodeResults {
         NodeResults { precision, entries: Vec::new(), data: Vec::new() }
     }
 
-    /// Adds a node's result. Of an operation that writes into an operand the whole operand is the result.
+    /// Appends a node's result. If an operation writes into an operand, the whole operand is its result.
     pub(super) fn read(&mut self, g: &Graph, id: TensorId, program: &mut dyn Program) -> Result<()> {
         let t = g.tensor(id);
         let root = g.tensor(t.root);
@@ -269,7 +271,7 @@ impl NodeResults {
         Ok(())
     }
 
-    /// The result that was added last is that of a group.
+    /// Marks the last result as that of a group.
     fn in_group(&mut self, g: &Graph, step: &Step) {
         if let Some(entry) = self.entries.last_mut() {
             entry.op = step.kind.into();
@@ -278,7 +280,7 @@ impl NodeResults {
         }
     }
 
-    /// Bytes that differ from those of another run of the same graph.
+    /// Counts the bytes that differ from those of another run of the same graph.
     pub(super) fn differences(&self, other: &NodeResults) -> usize {
         self.data.iter().zip(&other.data).filter(|(a, b)| a != b).count()
     }
@@ -300,7 +302,7 @@ fn write(path: &Path, entries: &[Entry], data: &[u8]) -> Result<()> {
     file().map_err(|e| Error::io(path, e))
 }
 
-/// Whether a model file has block-quantised matrices.
+/// True if a model file has block-quantised matrices.
 pub(super) fn has_quantised_weights(gguf: &GgufFile) -> bool {
     gguf.tensors().iter().any(|t| t.dtype.is_quantized())
 }

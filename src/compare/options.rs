@@ -1,4 +1,4 @@
-//! What is compared and how, and who is told of it.
+//! Options of a comparison, and its progress events.
 
 use super::json;
 use crate::backends::{BackendName, VirtualTarget};
@@ -17,12 +17,12 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// A model; `None`: a small one with seeded random weights, written to the output folder.
+    /// A model; `None` is a small one with seeded random weights, written to the output folder.
     Model(#[serde(with = "json::some_path")] Option<PathBuf>),
     /// A graph file with the contents of its leaves, see [`ggml_core::graph::file`].
     Graph(#[serde(with = "json::path")] PathBuf),
-    /// The cases of the operation catalogue that a filter selects: names of operations and parts of the names of
-    /// cases, by comma; empty: all of them.
+    /// The cases of the operation catalogue that a filter selects: operations, and parts of the names of
+    /// cases, separated by commas. An empty filter selects all cases.
     Ops(String),
 }
 
@@ -38,16 +38,16 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Whether and how to compare node by node.
+/// Mode of comparing node by node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PerNode {
-    /// Not.
+    /// No comparison of nodes.
     #[default]
     Off,
-    /// Each node gets what the backend computed before: errors add up along the graph.
+    /// Each node gets operands that the backend computed: errors accumulate along the graph.
     Chained,
-    /// Each node gets the reference's operands: an error belongs to the node that makes it.
+    /// Each node gets the reference's operands: an error belongs to the node that causes it.
     Isolated,
 }
 
@@ -64,7 +64,7 @@ impl std::str::FromStr for PerNode {
     }
 }
 
-/// What to compare, and how.
+/// Options of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CompareOptions {
@@ -73,42 +73,44 @@ pub struct CompareOptions {
     /// Backends, in the order in which they run (the reference always first).
     #[serde(with = "json::texts")]
     pub backends: Vec<BackendName>,
-    /// Whether a backend that is not there is a finding: one that a user asked for by name is.
+    /// True if a missing backend is a finding. Set it for backends that a user requested by name.
     pub require_all: bool,
-    /// The backend that the others are measured against.
+    /// The backend with which the others are compared.
     #[serde(with = "json::text")]
     pub reference: BackendName,
     /// Text of the prompt, for a model with a tokenizer.
     pub prompt: Option<String>,
-    /// Token ids of the prompt where there is no text; `None`: 32 seeded ones.
+    /// Token ids of the prompt, used without `prompt`; `None` is 32 seeded random ids.
     pub tokens: Option<Vec<u32>>,
-    /// Tokens to generate greedily.
+    /// Number of tokens to generate greedily.
     pub predict: usize,
-    /// Models: how much lies on the device; a run for each. The backends of the host run once.
+    /// Models: the amounts to offload to the device, with one run for each. Backends of the host run once.
     #[serde(with = "json::texts")]
     pub offload: Vec<Offload>,
-    /// How often each run is made, in a process of its own, the runs of an epoch one after the other, so that drift hits
-    /// all alike. The `reference` backend runs once.
+    /// Number of repetitions of each run, each in its own process. All runs of an epoch precede the next
+    /// epoch, so that drift affects all runs alike. The `reference` backend runs once.
     pub epochs: usize,
-    /// Whether to compare every node of the graph.
+    /// Mode of comparing every node of the graph.
     pub per_node: PerNode,
-    /// How often each backend does the work: results must be the same bits every time.
+    /// Number of times each backend does the work; results must have the same bits every time.
     pub repeat: usize,
-    /// Models: whether each backend computes the prompt in other ways too, which must not change its logits: in other
-    /// batches, beside another sequence, step by step, in other memory, with another part of it on the device.
+    /// Models: true if each backend also computes the prompt by other methods, which must not change its
+    /// logits: in other batches, next to another sequence, step by step, in other memory, with another part
+    /// of the model on the device.
     pub invariance: bool,
-    /// Models: of those ways the ones that must give the same bits.
+    /// Models: true to compute the prompt at least by the methods that must give the same bits.
     #[serde(default)]
     pub(super) same_bits: bool,
-    /// How much rounding is allowed.
+    /// Precision, which determines how much rounding is allowed.
     pub precision: Precision,
-    /// Models: type of the cache, on every backend the same; `None`: F16, or F32 in `exact` precision.
+    /// Models: element type of the cache, the same on every backend; `None` is F16, or F32 in `exact`
+    /// precision.
     pub cache: Option<DType>,
-    /// Deadline of every phase. `Duration::MAX` never passes.
+    /// Deadline of every phase; `Duration::MAX` means no deadline.
     pub timeout: Duration,
     /// Seed of the default model and prompt.
     pub seed: u64,
-    /// Folder for `result.json`, events, logs and arrays; made if it is missing.
+    /// Folder for `result.json`, events, logs and arrays; created if it is missing.
     #[serde(with = "json::path")]
     pub out: PathBuf,
     /// Vulkan: architecture class to tune for.
@@ -116,7 +118,7 @@ pub struct CompareOptions {
     /// HIP: runtime library to load.
     #[serde(with = "json::some_path")]
     pub hip_library: Option<PathBuf>,
-    /// Set from outside it ends the child that runs; what there is by then is judged.
+    /// Flag that stops the run when it is set: the running child is ended, and the results so far are judged.
     #[serde(skip)]
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -180,7 +182,7 @@ setters!(CompareOptions {
 });
 
 impl CompareOptions {
-    /// What is wrong with them, before anything runs.
+    /// Checks the options before anything runs.
     pub(super) fn check(&self) -> Result<()> {
         if self.offload.is_empty() || self.offload.contains(&Offload::Auto) {
             return Err(Error::argument("offload", format!("{:?}", self.offload), "a list of numbers"));
@@ -208,7 +210,7 @@ impl CompareOptions {
         Ok(())
     }
 
-    /// The backends in the order in which they run: the reference first, none twice.
+    /// Returns the backends in the order in which they run: the reference first, without duplicates.
     pub(super) fn order(&self) -> Vec<BackendName> {
         let mut seen = HashSet::new();
         let all = std::iter::once(&self.reference).chain(&self.backends);
@@ -216,14 +218,14 @@ impl CompareOptions {
     }
 }
 
-/// What is going on, for a line of text or a bar.
+/// A progress event, for a line of text or a progress bar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Backend name.
     pub backend: String,
-    /// What it does.
+    /// Description of the action.
     pub what: String,
-    /// Parts of its work that are done, and all of them, where the work has parts.
+    /// Finished parts of the work, and all of its parts, if the work has parts.
     pub done: Option<(usize, usize)>,
 }
 
@@ -233,5 +235,5 @@ impl Event {
     }
 }
 
-/// Called for each event.
+/// Function called for each event.
 pub type Progress<'a> = &'a mut dyn FnMut(&Event);

@@ -1,4 +1,5 @@
-//! The parent's side: start a child, follow what it records, end it when it hangs, and make a record of what happened.
+//! The parent's side: starts a child, follows its events, ends it when it hangs, and builds a record of the
+//! outcome.
 
 use super::files;
 use super::protocol::{CHILD, Message, Work};
@@ -12,39 +13,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A child's own deadlines end a phase first; the parent waits this much longer before it ends the child.
+/// Time beyond a child's own deadlines, which end a phase first, before the parent ends the child.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often the parent looks whether a child has recorded something or has ended.
+/// Interval at which the parent polls a child for events and for its end.
 const POLL: Duration = Duration::from_millis(2);
 
-/// A child that was left behind, and the backend whose device it holds.
+/// A child that was abandoned, and the backend whose device it holds.
 struct Left {
     pid: u32,
     backend: String,
 }
 
-/// The children of a run, in its folder: those that ran already are recalled, others are started, unless the run is
-/// over.
+/// The children of a run, in its folder. A child that has run already is rebuilt from its events, any other
+/// is started, unless the run is over.
 pub(super) struct Children {
     out: PathBuf,
-    /// `None` for a run that is over.
+    /// Writer of the parent's events; `None` if the run is over.
     events: Option<Writer>,
-    /// Those that were started before, and how they ended if that is known.
+    /// Children that were started before, and their ends, if known.
     past: HashMap<String, Option<End>>,
     stop: Option<Arc<AtomicBool>>,
     left: Vec<Left>,
 }
 
 impl Children {
-    /// Of a new run.
+    /// Creates the children of a new run.
     pub(super) fn begin(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
         recorder::create(&files::run_events(out))?;
         Children::resume(out, stop)
     }
 
-    /// Of a run that goes on. Those that ran are not started again, also not those whose end nobody saw: they may have
-    /// stopped the machine.
+    /// Opens the children of a run that continues. Children that ran are not started again, including those
+    /// without a recorded end, which may have stopped the machine.
     pub(super) fn resume(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
         let mut children = Children::past(out)?;
         let path = files::run_events(out);
@@ -55,7 +56,7 @@ impl Children {
         Ok(children)
     }
 
-    /// Of a run that is over.
+    /// Opens the children of a run that is over.
     pub(super) fn past(out: &Path) -> Result<Children> {
         let mut past = HashMap::new();
         for event in recorder::read::<RunEvent>(&files::run_events(out))? {
@@ -67,7 +68,8 @@ impl Children {
         Ok(Children { out: out.into(), events: None, past, stop: None, left: Vec::new() })
     }
 
-    /// Those of another run in a folder of its own, which is begun, or goes on or is over as this one does and is.
+    /// Opens the children of another run in its own folder. That run is over if this one is; otherwise it is
+    /// created if `begins`, or else continued.
     pub(super) fn beside(&self, out: &Path, begins: bool) -> Result<Children> {
         match &self.events {
             Some(_) if begins => Children::begin(out, self.stop.clone()),
@@ -76,28 +78,29 @@ impl Children {
         }
     }
 
-    /// Whether nothing is started any more.
+    /// True if no more children are started.
     pub(super) fn is_over(&self) -> bool {
         self.events.is_none() || self.is_stopped()
     }
 
-    /// The run's folder.
+    /// Returns the run's folder.
     pub(super) fn out(&self) -> &Path {
         &self.out
     }
 
-    /// Whether the user ended the run.
+    /// True if the user ended the run.
     fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// Whether a child of that stem would be started if it were asked for.
+    /// Returns true if `run` would start a child for this stem.
     pub(super) fn starts(&self, stem: &str) -> bool {
         self.events.is_some() && !self.is_stopped() && !self.past.contains_key(stem)
     }
 
-    /// What became of a child, which runs to its end if it has not run before; `None` if it has not and the run is over.
-    /// Its files are those of that stem. A child that cannot be started has a record too; the error is one of wrong use.
+    /// Returns the outcome of a child, and runs it to its end if it has not run before; `None` if it has not
+    /// run and the run is over. The stem determines its files. A child that cannot be started also has a
+    /// record; the only error is wrong use.
     pub(super) fn run(
         &mut self,
         work: &Work,
@@ -107,7 +110,7 @@ impl Children {
         let mut account = Account::new(&work.backend, work.offload(), work.epoch, stem);
         let log = files::log(&self.out, stem);
         if let Some(end) = self.past.get(stem) {
-            // What cannot be read is not known; what is known of the others does not suffer.
+            // Unreadable events count as missing; the records of other children are not affected.
             let events = recorder::read(&files::events(&self.out, stem)).unwrap_or_default();
             events.into_iter().for_each(|event| account.hear(event));
             return Ok(Some(account.conclude(end.as_ref(), &log)));
@@ -120,7 +123,7 @@ impl Children {
             .follow(work, stem, &mut account, hear)
             .unwrap_or_else(|error| End { error: Some(error.to_string()), ..End::default() });
         end.elapsed_s = start.elapsed().as_secs_f64();
-        // A disk that is full loses what a later report would say, not what this one says.
+        // On a full disk the event is missing from a later report, but not from this one.
         let _ = self.note(RunEvent::Ended { stem: stem.into(), end: end.clone() });
         if let Some(what) = account.wrong_use() {
             return Err(Error::argument(&work.backend, what, ""));
@@ -138,7 +141,7 @@ impl Children {
         events.append(event, Sync::Now, "").map_err(|e| Error::io(&path, e))
     }
 
-    /// Starts a child and listens until it has ended.
+    /// Starts a child and follows its events until it has ended.
     fn follow(
         &mut self,
         work: &Work,
@@ -160,13 +163,14 @@ impl Children {
         let limit = work.timeout.saturating_add(GRACE);
         let end = self.watch(&mut child, &mut follower, limit, account, hear);
         if end.as_ref().is_ok_and(|end| end.stuck.is_none()) {
-            // The room that is left is of no use any more.
+            // The rest of the reserved space is not needed any more.
             Writer::open(&events, follower.end())?.trim();
         }
         end
     }
 
-    /// Listens until the child has ended, or has said nothing for longer than the limit.
+    /// Follows the child's events until it has ended, or has recorded none but calls for longer than the
+    /// limit.
     fn watch(
         &self,
         child: &mut Child,
@@ -178,7 +182,7 @@ impl Children {
         let mut heard = Instant::now();
         let mut listen = |account: &mut Account| -> Result<bool> {
             let events = follower.next().map_err(|e| Error::io("the events of a child", e))?;
-            // Calls may go on for ever within a phase that hangs.
+            // Calls may be repeated forever within a phase that hangs.
             let alive = events.iter().any(|e| !matches!(e.event, Message::Call { .. }));
             for event in events {
                 hear(&event.event);
@@ -188,7 +192,7 @@ impl Children {
         };
         loop {
             let status = child.try_wait().map_err(|e| Error::io("the end of a child", e))?;
-            // After the end nothing more comes.
+            // The status was read first, so no event follows these if the child has ended.
             if listen(account)? {
                 heard = Instant::now();
             }
@@ -198,7 +202,7 @@ impl Children {
             }
             let silent = heard.elapsed();
             if stopped || silent >= if account.has_failed() { GRACE } else { limit } {
-                // A child that is gone meanwhile cannot be killed.
+                // Killing fails if the child has ended in the meantime.
                 let _ = child.kill();
                 let status = ended(&mut || child.try_wait(), GRACE)?;
                 listen(account)?;
@@ -221,7 +225,7 @@ impl Drop for Children {
     }
 }
 
-/// Starts a child. It lives as long as its standard input is open, see [`crate::leave::follow_parent`].
+/// Starts a child. It ends when its standard input is closed, see [`crate::leave::follow_parent`].
 fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
     let open = || {
@@ -241,12 +245,12 @@ fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
 
 fn end_of(status: ExitStatus, stopped: bool) -> End {
     let signal = system::ended_by(status);
-    // A terminal sends the signal to parent and child alike.
+    // A terminal sends the signal to both parent and child.
     let interrupted = stopped || signal.as_deref() == Some(system::INTERRUPT);
     End { status: status.code(), signal, interrupted, ..End::default() }
 }
 
-/// Waits for the end of a child, which may not come even after it was killed: a call within the system does not return.
+/// Waits up to `limit` for the end of a child. A killed child may stay in a system call that does not return.
 fn ended(
     try_wait: &mut dyn FnMut() -> std::io::Result<Option<ExitStatus>>,
     limit: Duration,
@@ -269,7 +273,7 @@ mod tests {
     use crate::compare::protocol::{OpsTask, Task};
     use crate::compare::report::Status;
 
-    /// A process that never ends is waited for no longer than the limit.
+    /// Waiting for a process that never ends stops at the limit.
     #[test]
     fn waiting_has_an_end() {
         let mut asked = 0;
@@ -281,7 +285,7 @@ mod tests {
         assert!(asked > 1);
     }
 
-    /// What a child holds that could not be ended is not asked for again; other backends are.
+    /// A device held by a child that could not be ended is not used again; other backends are.
     #[test]
     fn a_device_that_is_held_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
@@ -294,7 +298,7 @@ mod tests {
         let message = outcome.record.message.clone().unwrap();
         assert_eq!(message, "was not run: process 77 could not be ended and holds its device");
         drop(children);
-        // A later report says the same.
+        // A later report gives the same record.
         let again = Children::past(dir.path()).unwrap().run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
         assert_eq!(again.record, outcome.record);
     }

@@ -1,5 +1,5 @@
-//! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with [`Message`]s, which
-//! the [recorder](super::recorder) keeps. What the child or a driver prints goes to a log file.
+//! Protocol between parent and child: the parent writes a [`Work`] file, the child answers with [`Message`]s,
+//! which the [recorder](super::recorder) stores. Output of the child or a driver goes to a log file.
 
 use super::files;
 use super::json::{JsonPath, null_is_nan};
@@ -12,41 +12,41 @@ use ggml_core::precision::Precision;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// First argument of a child; the second is its work file.
+/// First argument of a child process; followed by the paths of its work file and its event file.
 pub(super) const CHILD: &str = "--compare-child";
 
-/// What a child has to do.
+/// Work of a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Work {
     /// Backend name.
     pub(super) backend: String,
-    /// Number of the repetition.
+    /// Index of the repetition.
     #[serde(default)]
     pub(super) epoch: usize,
-    /// Rounding.
+    /// Precision of the work.
     pub(super) precision: Precision,
     /// Deadline of each phase.
     pub(super) timeout: Duration,
-    /// How often to run it; results must be the same bits every time.
+    /// Number of times to do the work; results must have the same bits every time.
     pub(super) repeat: usize,
-    /// Whether to compute the prompt in other ways too.
+    /// True to compute the prompt by other methods too.
     #[serde(default)]
     pub(super) invariance: bool,
-    /// Whether to compute it in those that must give the same bits.
+    /// True to compute it by the methods that must give the same bits.
     #[serde(default)]
     pub(super) same_bits: bool,
-    /// Only find the node at which the graph fails: announce and run each node alone.
+    /// True to only find the node at which the graph fails: announce and run each node separately.
     pub(super) stepwise: bool,
     /// Vulkan: architecture class to tune for.
     pub(super) vulkan_arch: Option<String>,
-    /// HIP: runtime library.
+    /// HIP: runtime library to load.
     pub(super) hip_library: Option<JsonPath>,
     /// The task.
     pub(super) task: Task,
 }
 
 impl Work {
-    /// What a comparison asks of a backend.
+    /// Builds the work of a backend from a comparison's options.
     pub(super) fn new(options: &CompareOptions, backend: &BackendName, task: Task) -> Work {
         Work {
             backend: backend.to_string(),
@@ -63,7 +63,7 @@ impl Work {
         }
     }
 
-    /// How much of the work's model lies on the device.
+    /// Returns the number of the model's units on the device.
     pub(super) fn offload(&self) -> i64 {
         match &self.task {
             Task::Model(task) => task.offload,
@@ -72,7 +72,7 @@ impl Work {
     }
 }
 
-/// The kinds of work.
+/// Kinds of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum Task {
@@ -82,67 +82,68 @@ pub(super) enum Task {
     Graph(GraphTask),
     /// Cases of the operation catalogue.
     Ops(OpsTask),
-    /// A little of everything, to see whether the backend works.
+    /// A small graph, to check that the backend works.
     Trial(TrialTask),
-    /// No work: the devices that the backend's driver lists.
+    /// No computation: lists the devices of the backend's driver.
     List,
 }
 
-/// A backend on trial.
+/// Trial of a backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct TrialTask {
-    /// How long to measure.
+    /// Time budget of the measurement; `None` measures nothing.
     pub(super) measure: Option<Duration>,
 }
 
 /// A prompt and its greedy continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ModelTask {
-    /// Model file.
+    /// Path of the model file.
     pub(super) model: JsonPath,
-    /// Prompt.
+    /// Token ids of the prompt.
     pub(super) tokens: Vec<u32>,
-    /// Tokens to generate.
+    /// Number of tokens to generate.
     pub(super) predict: usize,
-    /// What each step goes on with, so that one that differs does not change those after it; none: what it computed.
+    /// Token that each decode step continues with, so that a different token does not change later steps; if
+    /// empty, the computed tokens.
     #[serde(default)]
     pub(super) given: Vec<u32>,
-    /// Type of the cache: the same on all backends, so that nothing else than what they compute differs.
+    /// Type of the cache, the same on all backends, so that only their computations differ.
     pub(super) cache: DType,
-    /// How much lies on the device, see [`Record::offload`](super::report::Record::offload).
+    /// Number of units on the device, see [`Record::offload`](super::report::Record::offload).
     pub(super) offload: i64,
-    /// Where to write the logits: those of the prompt's tokens, then those of each step.
+    /// Path for the logits: rows of the prompt's tokens, then of each decode step.
     pub(super) logits: JsonPath,
-    /// Node by node.
+    /// Results of nodes.
     pub(super) nodes: NodesTask,
 }
 
 /// A graph file with the contents of its leaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct GraphTask {
-    /// The file.
+    /// Path of the graph file.
     pub(super) graph: JsonPath,
-    /// Node by node; without it only the outputs are written.
+    /// Results of nodes; if off, only the outputs are written.
     pub(super) nodes: NodesTask,
 }
 
-/// Results of nodes.
+/// Request for results of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct NodesTask {
-    /// Whether and how.
+    /// Mode of comparing nodes.
     pub(super) mode: PerNode,
-    /// Where to write node results.
+    /// Path for the node results.
     pub(super) out: JsonPath,
-    /// Node results of the reference, for [`PerNode::Isolated`].
+    /// Path of the reference's node results, for [`PerNode::Isolated`].
     pub(super) reference: Option<JsonPath>,
-    /// Whether nodes are computed one by one although they ship in groups: there has to be a result of each of the
-    /// reference's.
+    /// True if nodes are computed one by one although they ship in groups. The reference needs this, because
+    /// it has to have a result of every node.
     #[serde(default)]
     pub(super) alone: bool,
 }
 
 impl NodesTask {
-    /// The same for the graph of a step, in files beside those of the prompt's.
+    /// Returns the same request for the graph of a decode step, with files next to the prompt's.
     pub(super) fn of_step(&self) -> NodesTask {
         let beside = |path: &JsonPath| JsonPath::from(files::of_step(path.as_ref()));
         NodesTask { out: beside(&self.out), reference: self.reference.as_ref().map(beside), ..self.clone() }
@@ -152,101 +153,101 @@ impl NodesTask {
 /// Cases of the operation catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct OpsTask {
-    /// Their names, in the order in which they run.
+    /// Names of the cases, in the order in which they run.
     pub(super) cases: Vec<String>,
-    /// The reference's results: the reference adds to this file, the others read it.
+    /// File of the reference's results: the reference appends to it, the others read it.
     pub(super) results: JsonPath,
-    /// Whether this is the reference.
+    /// True if this backend is the reference.
     pub(super) is_reference: bool,
 }
 
-/// An event of a child.
+/// An event that a child records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Message {
-    /// It lives.
+    /// The child has started.
     Began {
         /// Process id.
         pid: u32,
     },
-    /// A phase begins.
+    /// A phase starts.
     Enter {
-        /// Its name.
+        /// Name of the phase.
         phase: String,
     },
     /// A phase ends.
     Exit {
-        /// Its name.
+        /// Name of the phase.
         phase: String,
     },
-    /// A call into a driver is about to be made. The same call several times in a row is said once.
+    /// A call into a driver is about to be made. Repetitions of the same call in a row are recorded once.
     Call {
         /// Name of the function.
         name: String,
-        /// What it is given, where that says more.
+        /// Argument of the call, if it adds information.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         on: String,
     },
-    /// Something is known of a driver or device that is not open yet.
+    /// A fact about a driver or device that is not open yet.
     Learnt {
-        /// What.
+        /// Name of the fact.
         what: String,
-        /// What it is.
+        /// Value of the fact.
         value: String,
     },
-    /// A part of a model's work is about to be computed.
+    /// A part of a model's work is about to start.
     Step {
-        /// "prompt", "decode step 3".
+        /// Name of the part: "prompt", "decode step 3".
         what: String,
     },
-    /// What is held now.
+    /// Current memory use.
     Memory {
-        /// Bytes of the process, where the system says.
+        /// Resident bytes of the process, if the system reports them.
         resident: Option<u64>,
-        /// Bytes that were allocated of the device.
+        /// Bytes allocated on the device.
         device: u64,
     },
-    /// A node is about to run alone.
+    /// A node is about to run by itself.
     Node {
-        /// Its name.
+        /// Name of the node.
         name: String,
     },
     /// The device is open.
     Device {
-        /// What it is.
+        /// Description of the device.
         device: DeviceInfo,
     },
     /// The devices that a driver lists.
     Listed {
-        /// Its views of them.
+        /// The driver's views of its devices.
         views: Vec<View>,
     },
     /// A case of the operation catalogue is about to run.
     Case {
-        /// Its name.
+        /// Name of the case.
         name: String,
     },
-    /// It ran, or the backend has no kernel for it.
+    /// A case has run, or the backend does not support it.
     CaseDone(NodeReport),
-    /// A backend warns of something, or has advice for an error.
+    /// A warning of a backend, or its advice for an error.
     Warning {
-        /// What, in words.
+        /// Text of the warning.
         what: String,
     },
-    /// Part of the work is done.
+    /// A part of the work is done.
     Progress {
-        /// What, in words.
+        /// Description of the part.
         what: String,
     },
-    /// The work is over and the device given back: what comes now are exit handlers.
+    /// The work is over and the device is closed; exit handlers follow.
     Leaving,
-    /// All is done. A child that says neither this nor one of the next two has not ended by itself.
+    /// The work has succeeded. A child without this event or one of the next two did not end by itself.
     Done(Done),
-    /// It ended with an error.
+    /// The work has ended with an error.
     Failed(Failed),
     /// The backend cannot be opened because of a wrong option or value in the environment.
     WrongUse {
-        /// Which, in words.
+        /// Description of the wrong option or variable.
         what: String,
     },
 }
@@ -254,38 +255,38 @@ pub(super) enum Message {
 /// Results of a child.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Done {
-    /// Seconds from opening the file to having all weights on the device.
+    /// Seconds from opening the file until all weights are on the device.
     pub(super) load_s: f64,
-    /// Seconds of the prompt, preparation included.
+    /// Seconds of the prompt, including preparation.
     pub(super) prompt_s: f64,
-    /// Seconds of generation, preparation of its program not included.
+    /// Seconds of generation, without the preparation of its program.
     pub(super) eval_s: f64,
     /// Generated token ids.
     pub(super) token_ids: Vec<u32>,
-    /// Distance between the two largest logits at each generated token.
+    /// Difference between the two largest logits at each generated token.
     #[serde(deserialize_with = "null_is_nan")]
     pub(super) margins: Vec<f32>,
-    /// Values that were not the same bits in every repetition.
+    /// Number of values whose bits changed between repetitions.
     pub(super) unstable: usize,
-    /// The prompt in other ways.
+    /// Results of the prompt by other methods.
     #[serde(default)]
     pub(super) variants: Vec<Variant>,
-    /// A decode step by operation.
+    /// Seconds of a decode step by operation.
     #[serde(default)]
     pub(super) times: Vec<OpTime>,
-    /// Counters.
+    /// Counters of the backend.
     pub(super) stats: Stats,
 }
 
-/// How a child failed.
+/// Failure of a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Failed {
-    /// What the run's status is then.
+    /// Status of the run.
     pub(super) status: Status,
-    /// Phase, where the error has one.
+    /// Phase of the error, if it has one.
     pub(super) phase: Option<String>,
-    /// Node, where the error has one.
+    /// Node of the error, if it has one.
     pub(super) node: Option<String>,
-    /// The error's text.
+    /// Text of the error.
     pub(super) message: String,
 }

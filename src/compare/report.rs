@@ -1,4 +1,4 @@
-//! `result.json`: the machine-readable account of a comparison.
+//! `result.json`: the machine-readable report of a comparison.
 
 pub use super::comparison::{Comparison, Divergence, LogitsReport, NodeReport, SecondLook, Status, Variant};
 use super::host::lossy;
@@ -17,79 +17,79 @@ use std::time::SystemTime;
 /// [`Record::offload`] of a run with everything on the device.
 pub const EVERYTHING: i64 = -1;
 
-/// Everything about one comparison.
+/// Report of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Unique name of the run.
     pub run_id: String,
-    /// Start, RFC 3339, UTC.
+    /// Start time, RFC 3339, UTC.
     pub started_at: String,
     /// The command line.
     pub command: Vec<String>,
-    /// The machine.
+    /// The host machine.
     pub host: Host,
-    /// What was set in the environment.
+    /// Environment variables that were set.
     pub environment: Environment,
-    /// The backend that the others are measured against.
+    /// The backend with which the others are compared.
     pub reference: String,
     /// The work: "model FILE", "graph FILE" or "ops FILTER".
     pub work: String,
-    /// How much rounding was allowed.
+    /// Precision, which determines how much rounding was allowed.
     pub precision: String,
-    /// Type of the cache, where the work is a model.
+    /// Type of the cache, if the work is a model.
     pub cache: Option<String>,
     /// The backends.
     pub backends: Vec<BackendReport>,
-    /// What each run did.
+    /// Records of all runs.
     pub records: Vec<Record>,
-    /// Runs that were planned and not made.
+    /// Number of runs that were planned but not made.
     #[serde(default)]
     pub missing: usize,
-    /// Whether a backend that is not there is a finding.
+    /// True if a missing backend is a finding.
     #[serde(default)]
     pub require_all: bool,
-    /// Each backend against the reference.
+    /// Comparison of each backend with the reference.
     pub comparisons: Vec<Comparison>,
-    /// Each backend with so much of the model on it, over all epochs and folders.
+    /// Statistics of each backend and offload, over all epochs and folders.
     #[serde(default)]
     pub statistics: Vec<Statistics>,
-    /// The folders that the report was made of. What is said above of the work is that of the first.
+    /// The runs that the report contains. The fields above that describe the work are those of the first run.
     #[serde(default)]
     pub runs: Vec<Run>,
     /// The outcome.
     pub verdict: Verdict,
 }
 
-/// A folder that a report was made of.
+/// A run, in a folder, that a report contains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Unique name of the run: [`Record::run_id`] of its records.
+    /// Unique name of the run, the [`Record::run_id`] of its records.
     pub run_id: String,
-    /// Start, RFC 3339, UTC.
+    /// Start time, RFC 3339, UTC.
     pub started_at: String,
     /// The command line.
     pub command: Vec<String>,
-    /// The machine.
+    /// The host machine.
     pub host: Host,
-    /// What was set in the environment.
+    /// Environment variables that were set.
     pub environment: Environment,
     /// The work.
     pub work: String,
-    /// How much rounding was allowed.
+    /// Precision, which determines how much rounding was allowed.
     pub precision: String,
-    /// The folder, as it was named.
+    /// The folder's path, as it was given.
     pub folder: String,
 }
 
-/// A backend.
+/// Description of a backend in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendReport {
-    /// The run that it belongs to, see [`Run`].
+    /// ID of the run that it belongs to, see [`Run`].
     #[serde(default)]
     pub run_id: String,
     /// Name on the command line.
     pub name: String,
-    /// Device name; empty where none was opened.
+    /// Device name; empty if none was opened.
     pub device: String,
     /// Driver name.
     pub driver: String,
@@ -116,21 +116,21 @@ impl BackendReport {
         self.overrides = device.overrides.clone();
     }
 
-    /// Its view of its device.
+    /// Returns the backend's view of its device.
     pub(super) fn view(&self) -> View {
         View::new(&self.name, &self.device, &self.driver, &self.arch, &self.features, self.uuid.as_ref())
     }
 }
 
-/// A process that did not end when it was killed, as the kernel describes it: it is in a system call that cannot be
-/// interrupted, within a driver.
+/// A process that did not end when it was killed, as the kernel describes it. It is inside a driver, in a
+/// system call that cannot be interrupted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stuck {
-    /// Its state ("D (disk sleep)").
+    /// Process state ("D (disk sleep)").
     pub state: String,
-    /// The function of the kernel that it waits in.
+    /// Kernel function in which the process waits.
     pub wchan: String,
-    /// The functions of the kernel that it is in, innermost first, where they may be read.
+    /// Call stack in the kernel, innermost function first, if it is readable.
     pub stack: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ impl Stuck {
 /// One run of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The run that it belongs to, see [`Run`].
+    /// ID of the run that it belongs to, see [`Run`].
     #[serde(default)]
     pub run_id: String,
     /// Stem of its files in the run's folder: `STEM.work.json`, `STEM.events.jsonl`, `STEM.log`.
@@ -157,23 +157,23 @@ pub struct Record {
     pub stem: String,
     /// Backend name.
     pub backend: String,
-    /// Units of the model on the device, counted from the end, see [`Offload`](crate::model::Offload); -1 is all. The
-    /// rest is computed by `cpu`.
+    /// Number of the model's units on the device, counted from the end, see
+    /// [`Offload`](crate::model::Offload); -1 is all. `cpu` computes the rest.
     pub offload: i64,
-    /// Number of the repetition.
+    /// Index of the repetition.
     pub epoch: usize,
-    /// What became of it.
+    /// Outcome of the run.
     pub status: Status,
-    /// Operation tests: the case that failed. The backend's own record has none.
+    /// Operation tests: the case that failed; `None` in the record of the backend as a whole.
     pub case: Option<String>,
     /// Phase in which it failed.
     pub phase: Option<String>,
-    /// Node at which it failed, where known.
+    /// Node at which it failed, if known.
     pub node: Option<String>,
-    /// What of a model was being computed: "prompt", "decode step 3".
+    /// Part of a model's work that was being computed: "prompt", "decode step 3".
     #[serde(default)]
     pub step: Option<String>,
-    /// The library that the backend loaded, or was about to load, once known.
+    /// Library that the backend loaded, or was about to load, if known.
     #[serde(default)]
     pub library: Option<String>,
     /// The last call into a driver that was announced.
@@ -181,12 +181,12 @@ pub struct Record {
     pub last_call: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
-    /// The process could not be ended.
+    /// Description of the process if it could not be ended.
     #[serde(default)]
     pub stuck: Option<Stuck>,
-    /// The error, or the last words of the process.
+    /// The error, or the last output of the process.
     pub message: Option<String>,
-    /// What the backend warned of, and its advice for the error.
+    /// Warnings of the backend, and its advice for the error.
     pub warnings: Vec<String>,
     /// Process id of the child.
     pub pid: u32,
@@ -198,54 +198,54 @@ pub struct Record {
     pub prompt_s: Option<f64>,
     /// Seconds of generation.
     pub eval_s: Option<f64>,
-    /// Tokens generated.
+    /// Number of tokens generated.
     pub tokens: usize,
     /// Tokens generated per second.
     pub tokens_per_s: Option<f64>,
-    /// Their ids.
+    /// Ids of the generated tokens.
     pub token_ids: Vec<u32>,
-    /// Distance between the two largest logits at each of them.
+    /// Difference between the two largest logits at each generated token.
     #[serde(deserialize_with = "null_is_nan")]
     pub margins: Vec<f32>,
-    /// The text, once there is a tokenizer.
+    /// The generated text; currently never set.
     pub text: Option<String>,
-    /// Values that were not the same bits in every repetition.
+    /// Number of values whose bits changed between repetitions.
     pub unstable: usize,
-    /// Allocations asked of the driver.
+    /// Number of allocations requested from the driver.
     pub driver_allocations: Option<u64>,
-    /// The most bytes that the process was seen to have in memory.
+    /// The largest observed number of resident bytes of the process.
     #[serde(default)]
     pub resident_bytes: Option<u64>,
-    /// The most bytes that it was seen to have allocated on the device.
+    /// The largest observed number of bytes allocated on the device.
     #[serde(default)]
     pub device_bytes: Option<u64>,
-    /// The prompt in other ways, where that was asked for.
+    /// Results of the prompt by other methods, if requested.
     #[serde(default)]
     pub variants: Vec<Variant>,
-    /// A decode step by operation, the slowest first, of the first epoch.
+    /// Times of a decode step by operation, the slowest first; only in the first epoch.
     #[serde(default)]
     pub times: Vec<OpTime>,
 }
 
-/// How long an operation, or a kind of group, took.
+/// Time of an operation, or of a kind of group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpTime {
-    /// Its name.
+    /// Name of the operation.
     pub op: String,
-    /// Seconds of all of its nodes, each run alone and waited for: more than what they take together.
+    /// Seconds of all its nodes, each run and waited for separately; more than their share of a whole step.
     pub seconds: f64,
 }
 
-/// A run's name in texts.
+/// Formats a run's name for texts.
 pub(super) fn label(backend: &str, offload: i64) -> String {
     if offload == EVERYTHING { backend.into() } else { format!("{backend} offload {offload}") }
 }
 
-/// Characters of a message's headline.
+/// The most characters of a message's headline.
 const HEADLINE: usize = 80;
 
 impl Record {
-    /// The first clauses of the message, as many as fit in a line.
+    /// Returns the first clauses of the message, as many as fit in a line.
     pub fn headline(&self) -> &str {
         let Some(message) = &self.message else { return "no reason given" };
         let ends = message.match_indices([':', ';']).map(|(at, _)| at).chain([message.len()]);
@@ -253,66 +253,66 @@ impl Record {
         fitting.filter(|&end| end > 0).map_or(message, |end| &message[..end])
     }
 
-    /// Backend and offload, for texts.
+    /// Formats backend and offload for texts.
     pub fn label(&self) -> String {
         label(&self.backend, self.offload)
     }
 }
 
-/// The outcome.
+/// Outcome of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Whether every backend that can run here agrees with the reference.
+    /// True if every backend that can run here agrees with the reference.
     pub agree: bool,
-    /// What does not, a line each.
+    /// Disagreements and failures, one line each.
     pub findings: Vec<String>,
-    /// What is beyond a bound and no disagreement, a line each, with the reason.
+    /// Differences beyond a bound that are no disagreement, one line each with the reason.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What to do, in one sentence that needs no knowledge of drivers.
+    /// Recommendation in one sentence, which needs no knowledge of drivers.
     #[serde(default)]
     pub advice: String,
 }
 
-/// What one backend with so much of the model on it did, over all epochs and folders.
+/// Statistics of a backend with one offload, over all epochs and folders.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Backend name.
     pub backend: String,
-    /// Its device; the same backend of two machines may have two.
+    /// Device of the backend, which may differ between machines.
     pub device: String,
     /// The work.
     pub work: String,
     /// Units of the model on the device, see [`Record::offload`].
     pub offload: i64,
-    /// Records.
+    /// Number of records.
     pub runs: usize,
-    /// Those that ended and have results.
+    /// Number of runs that ended with results.
     pub ok: usize,
-    /// Those that ended with a typed error.
+    /// Number of runs that ended with a typed error.
     pub errors: usize,
-    /// Those whose process died.
+    /// Number of runs whose process died.
     pub crashes: usize,
-    /// Those that hung.
+    /// Number of runs that hung.
     pub hangs: usize,
-    /// Those that cannot run there.
+    /// Number of runs that the backend does not support.
     pub unsupported: usize,
-    /// Seconds of the whole process, of those that ended well.
+    /// Seconds of the whole process, of runs with results.
     pub elapsed_s: Option<Summary>,
-    /// Seconds of loading.
+    /// Seconds of loading, of runs with results.
     pub load_s: Option<Summary>,
-    /// Seconds of the prompt.
+    /// Seconds of the prompt, of runs with results.
     pub prompt_s: Option<Summary>,
-    /// Seconds of generation.
+    /// Seconds of generation, of runs with results.
     pub eval_s: Option<Summary>,
-    /// Tokens generated per second.
+    /// Tokens generated per second, of runs with results.
     pub tokens_per_s: Option<Summary>,
     /// Seconds from the start of the process to its crash or hang.
     pub time_to_crash_s: Option<Summary>,
 }
 
 impl Verdict {
-    /// The outcome in words.
+    /// Returns the outcome in words.
     pub(super) fn sentence(&self) -> &'static str {
         if self.agree { "all backends that can run here agree" } else { "something differs" }
     }
@@ -344,43 +344,44 @@ impl Report {
         }
     }
 
-    /// The runs with their backends; records of single cases are not among them.
+    /// Returns the records with their backends, without the records of single cases.
     pub fn backend_records(&self) -> impl Iterator<Item = (&Record, &BackendReport)> {
         let backend =
             |r: &Record| self.backends.iter().find(|b| (&b.name, &b.run_id) == (&r.backend, &r.run_id));
         self.records.iter().filter(|r| r.case.is_none()).filter_map(move |r| Some((r, backend(r)?)))
     }
 
-    /// What became of a run against the reference.
+    /// Returns the comparison of a run with the reference.
     pub(super) fn comparison_of(&self, record: &Record) -> Option<&Comparison> {
         let of = (&record.run_id, &record.backend, record.offload, record.epoch);
         self.comparisons.iter().find(|c| (&c.run_id, &c.lhs, c.offload, c.epoch) == of)
     }
 
-    /// Adds what is known of a backend, unless it is there.
+    /// Adds the description of a backend, unless it is present already.
     pub(crate) fn add_backend(&mut self, backend: BackendReport) {
         match self.backends.iter_mut().find(|b| b.name == backend.name) {
-            // The device may not have been opened before.
+            // The device may not have been opened in an earlier run.
             Some(known) if known.device.is_empty() => *known = backend,
             Some(_) => {}
             None => self.backends.push(backend),
         }
     }
 
-    /// Reads one that was written, also one of an earlier version.
+    /// Reads a report that was written by this version or an earlier one.
     pub fn read(path: &Path) -> Result<Report> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
         serde_json::from_str(&text).map_err(|e| Error::model("report", e, "one of compare").with_path(path))
     }
 
-    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null. The file is never there in part.
+    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null. The file is replaced as
+    /// a whole.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(path, e))?;
         replace(path, &(text + "\n"))
     }
 }
 
-/// Writes a file, as a whole or not at all: beside its place, which it then takes.
+/// Writes a file completely or not at all: writes a temporary file next to it and renames that.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -393,7 +394,7 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let written = write().map_err(|e| Error::io(&beside, e));
     let moved = written.and_then(|()| std::fs::rename(&beside, path).map_err(|e| Error::io(path, e)));
     if moved.is_err() {
-        // Half a file is of no use, and the error is said already.
+        // A partial file is useless, and its error is returned already.
         let _ = std::fs::remove_file(&beside);
     }
     moved

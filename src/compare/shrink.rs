@@ -1,4 +1,4 @@
-//! A graph that fails, made smaller.
+//! Reduction of a failing graph to a smaller one.
 
 use ggml_core::graph::file::GraphFile;
 use ggml_core::{Graph, Result, Source, TensorId};
@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// Smaller graphs that are tried at the most: each is a run of two processes.
+/// The most smaller graphs that are tried; each is a run of two processes.
 const MOST_TRIALS: usize = 32;
 
-/// Writes a graph file, smaller as long as it `fails` in that file; whether it fails as it was given.
+/// Writes a graph file and reduces it as long as `fails` returns true for it. Returns false if the given
+/// graph does not fail.
 ///
-/// A dimension is halved as often as that can be done, in one leaf, in two or in all leaves that have as many elements
-/// along some dimension: what the rules of the operations do not allow is no graph, and not tried.
+/// A dimension is halved as often as possible: in one leaf, in two, or in all leaves that have this extent in
+/// some dimension. Extents that the operations' rules reject give no graph and are not tried.
 pub(super) fn shrink(
     mut file: GraphFile,
     path: &Path,
@@ -30,7 +31,7 @@ pub(super) fn shrink(
     Ok(true)
 }
 
-/// The first smaller graph that still fails.
+/// Returns the first smaller graph that still fails.
 fn next(
     file: &GraphFile,
     path: &Path,
@@ -53,10 +54,11 @@ fn next(
     Ok(None)
 }
 
-/// A dimension of a leaf.
+/// A leaf and one of its dimensions.
 type Place = (TensorId, usize);
 
-/// What can be cut, the longest first: rows and planes of one leaf, dimensions of two, then all dimensions of an extent.
+/// Lists the possible cuts, the largest extent first: rows and planes of one leaf, pairs of dimensions of two
+/// leaves, then all dimensions with the same extent.
 fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
     let leaves = graph.ids().filter(|&id| !matches!(graph.tensor(id).source, Source::Node { .. }));
     let all: Vec<(Place, usize)> = leaves
@@ -66,7 +68,7 @@ fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
         .collect();
     let mut places: Vec<(Vec<Place>, usize)> =
         all.iter().filter(|((_, d), _)| *d > 0).map(|&(place, extent)| (vec![place], extent)).collect();
-    // Of two operands, where others happen to have the same extent.
+    // Two leaves, for the case that others have the same extent by coincidence.
     for (i, &(first, extent)) in all.iter().enumerate() {
         let same = all[i + 1..].iter().filter(|((leaf, _), e)| *leaf != first.0 && *e == extent);
         places.extend(same.map(|&(second, _)| (vec![first, second], extent)));
@@ -83,7 +85,7 @@ fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
     places
 }
 
-/// The graph with a range of these dimensions only; `None` where that is none.
+/// Returns the graph with only a range of these dimensions; `None` if the operations reject it.
 fn cut(file: &GraphFile, places: &[Place], range: &Range<usize>) -> Option<GraphFile> {
     let graph = &file.graph;
     let (mut smaller, mut ids) = (GraphFile::default(), HashMap::new());
@@ -118,7 +120,7 @@ fn cut(file: &GraphFile, places: &[Place], range: &Range<usize>) -> Option<Graph
     Some(smaller)
 }
 
-/// Of every `count` pieces of that size those of a range.
+/// Copies the elements of `range` from each group of `count` elements of `piece` bytes.
 fn part(bytes: &[u8], piece: usize, count: usize, range: &Range<usize>) -> Vec<u8> {
     let wanted = range.start * piece..range.end * piece;
     bytes.chunks_exact(piece * count).flat_map(|whole| &whole[wanted.clone()]).copied().collect()
@@ -133,7 +135,8 @@ mod tests {
         values.flat_map(f32::to_le_bytes).collect()
     }
 
-    /// A product of eight rows and three columns with a sum behind it: one row and one column are left, those that fail.
+    /// A product of eight rows and three columns followed by a sum: the reduced graph has one row and one
+    /// column, the failing ones.
     #[test]
     fn what_fails_is_left() {
         let dir = tempfile::tempdir().unwrap();
@@ -150,7 +153,7 @@ mod tests {
             data.insert(leaf, floats((0..count).map(|i| i as f32)));
         }
         let file = GraphFile { graph, data };
-        // Element 5 of row 5 of a, and row 2 of b, are what it takes.
+        // The failure needs element 1 of row 5 of a, and row 2 of b.
         let holds = |path: &Path, leaf: &str, value: f32| {
             let file = GraphFile::load(path).unwrap();
             let id = file.graph.find(leaf).unwrap();

@@ -1,4 +1,5 @@
-//! What differs between systems: how a process says what ended it, what the kernel says of one that does not end.
+//! System-specific code: the signal or exception that ended a process, and the kernel's description of a
+//! process that does not end.
 
 use super::report::Stuck;
 use std::path::Path;
@@ -7,8 +8,8 @@ use std::process::ExitStatus;
 /// Name of the signal that a terminal sends to end a program.
 pub(super) const INTERRUPT: &str = "SIGINT";
 
-/// What the kernel says of a process that does not end when it is killed, under the folder where it says so (`/proc`).
-/// What may not be read, or is not there on other systems, is empty.
+/// Reads the kernel's description of a process that does not end when it is killed, below `proc` (`/proc`).
+/// Fields that are not readable, or are missing on other systems, are empty.
 pub(super) fn stuck(proc: &Path, pid: u32) -> Stuck {
     let read =
         |name: &str| std::fs::read_to_string(proc.join(pid.to_string()).join(name)).unwrap_or_default();
@@ -23,14 +24,14 @@ pub(super) fn stuck(proc: &Path, pid: u32) -> Stuck {
     }
 }
 
-/// Bytes that this process has in memory.
+/// Returns the resident bytes of this process.
 pub(super) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Name of the signal that ended a process.
+/// Returns the name of the signal that ended a process.
 #[cfg(unix)]
 pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
     use std::os::unix::process::ExitStatusExt;
@@ -49,8 +50,9 @@ pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
     })
 }
 
-/// Name of the exception that ended a process. Windows has no signals: the exit status is the exception's code, and
-/// those of errors begin with the bits 11 (the NTSTATUS values of Microsoft's [MS-ERREF], section 2.3).
+/// Returns the name of the exception that ended a process. Windows has no signals: the exit status is the
+/// exception's code, and the codes of errors start with the bits 11 (the NTSTATUS values of Microsoft's
+/// [MS-ERREF], section 2.3).
 #[cfg(not(unix))]
 pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
     let code = status.code()? as u32;
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
-    /// A process as the kernel describes it, recorded; nothing is readable of one that is not there.
+    /// A recorded description of a process; the description of a missing process is empty.
     #[test]
     fn a_process_that_does_not_end_is_described() {
         let dir = tempfile::tempdir().unwrap();

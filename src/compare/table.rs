@@ -1,4 +1,4 @@
-//! The table that `compare` ends with.
+//! The table that `compare` prints at its end.
 
 use super::ops;
 use super::report::{EVERYTHING, NodeReport, Record, Report, Statistics, Status, label};
@@ -8,14 +8,15 @@ use std::fmt::Write;
 
 pub use super::text::Style;
 
-/// Characters of the last line, which is one sentence and not broken.
+/// The most characters of the last line, which is one sentence and not wrapped.
 const MAX_ADVICE: usize = 400;
 
-/// Findings that are printed; all of them are in the report.
+/// The most findings that are printed; the report has all of them.
 const MAX_FINDINGS: usize = 20;
 
-/// The report as text, no line but the last of more than 100 columns: a row for each backend, the nodes with the largest errors or the
-/// operations, what was measured several times, the verdict, and last what to do.
+/// Formats the report as text. It has a row for each backend, the nodes with the largest errors or the
+/// operations, statistics of repeated measurements, the verdict, and the recommendation as the last line.
+/// Other lines have at most 100 columns.
 pub fn table(report: &Report, style: Style) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
     let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
@@ -31,7 +32,7 @@ pub fn table(report: &Report, style: Style) -> String {
     text + &fit(&report.verdict.advice, MAX_ADVICE) + "\n"
 }
 
-/// A model or a graph file.
+/// Formats the report of a model or a graph file.
 fn graphs(report: &Report, style: Style) -> String {
     let head = ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"];
     let mut rows = Rows::new(head);
@@ -46,7 +47,7 @@ fn graphs(report: &Report, style: Style) -> String {
     text
 }
 
-/// Whether a run ended in another way than the first of its kind.
+/// True if a run's status differs from that of the first run of the same backend and offload.
 fn is_news(report: &Report, record: &Record) -> bool {
     let of = |r: &Record| (r.run_id.clone(), r.backend.clone(), r.offload);
     let first = report.records.iter().find(|r| of(r) == of(record));
@@ -58,7 +59,7 @@ fn row(report: &Report, record: &Record, device: &str) -> (Mood, [String; 9]) {
     let c = report.comparison_of(record);
     let is_reference = (&report.reference, EVERYTHING, 0) == (&record.backend, record.offload, record.epoch);
     let logits = c.and_then(|c| c.logits);
-    // Without logits the largest error of a node stands for the whole.
+    // Without logits, the largest error of a node is shown.
     let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
     let nmse = logits.map(|l| l.nmse).or(worst);
     let mood = match record.status {
@@ -82,7 +83,7 @@ fn row(report: &Report, record: &Record, device: &str) -> (Mood, [String; 9]) {
     (mood, cells)
 }
 
-/// What was measured several times: mean, deviation and ends.
+/// Formats the statistics of repeated measurements: mean, deviation, smallest and largest value.
 fn repeated(report: &Report, style: Style) -> String {
     let several: Vec<&Statistics> = report.statistics.iter().filter(|s| s.runs > 1).collect();
     if several.is_empty() {
@@ -106,7 +107,7 @@ fn repeated(report: &Report, style: Style) -> String {
     format!("\nover all runs (sd: standard deviation):\n{}", rows.text(style))
 }
 
-/// The largest error of each operation.
+/// Formats the largest error of each operation.
 fn worst_nodes(backend: &str, nodes: &[NodeReport], style: Style) -> String {
     let mut worst: Vec<&NodeReport> = Vec::new();
     for node in nodes {

@@ -1,4 +1,4 @@
-//! Pieces of the table: columns, colours, remarks, texts that fit.
+//! Parts of the table: columns, colours, remarks, wrapped and shortened texts.
 
 use super::cards;
 use super::report::{Report, Status};
@@ -6,40 +6,40 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Warnings of one backend that are printed.
+/// The most warnings of one backend that are printed.
 const MAX_WARNINGS: usize = 2;
 
-/// Columns of a terminal that a line takes at most.
+/// The most columns of a line.
 pub(super) const WIDTH: usize = 100;
 
-/// Characters that a column keeps however long the others are, and the last one as long as any other can be cut.
+/// Minimum width of a column, and of the last column as long as others can be shortened.
 const MIN_COLUMN: usize = 6;
 const MIN_LAST: usize = 12;
 
-/// Lines that one message takes at most; the report has all of it.
+/// Approximate limit for the lines of one message; the report has the whole message.
 const MAX_LINES: usize = 4;
 
-/// What stands for the middle of a text that is too long.
+/// Replacement for the middle of a text that is too long.
 const GAP: &str = " ... ";
 
-/// How a table is written.
+/// Style of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
     /// Plain text.
     #[default]
     Plain,
-    /// With the colours of a terminal.
+    /// Text with terminal colours.
     Coloured,
 }
 
-/// What a row or a line says.
+/// Meaning of a row or a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
-    /// Nothing in particular.
+    /// No particular meaning.
     Neutral,
-    /// All is well.
+    /// Success.
     Good,
-    /// Something is wrong.
+    /// A problem.
     Bad,
 }
 
@@ -55,7 +55,7 @@ impl Style {
     }
 }
 
-/// Rows of a table, with what each says.
+/// Rows of a table, with the meaning of each.
 pub(super) struct Rows<const N: usize> {
     rows: Vec<(Mood, [String; N])>,
 }
@@ -69,8 +69,8 @@ impl<const N: usize> Rows<N> {
         self.rows.push((mood, row));
     }
 
-    /// Columns padded to their widest entry, the last one and then the widest cut until a line fits. Rows that say that something is
-    /// wrong are marked.
+    /// Formats the rows. Columns are padded to their widest entry; the last column, then the widest, is
+    /// shortened until a line fits. Rows with a problem are marked.
     pub(super) fn text(&self, style: Style) -> String {
         let marked = self.rows.iter().any(|(mood, _)| *mood == Mood::Bad);
         let room = WIDTH.saturating_sub(2 * (N - 1) + if marked { 2 } else { 0 });
@@ -91,7 +91,7 @@ impl<const N: usize> Rows<N> {
     }
 }
 
-/// Widths of columns that together have so much room.
+/// Returns the widths of columns that fit into `room` together.
 fn widths<const N: usize>(rows: &[&[String; N]], room: usize) -> [usize; N] {
     let mut widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0));
@@ -112,21 +112,21 @@ fn joined<const N: usize>(row: &[String; N], widths: &[usize; N]) -> String {
     cells.join("  ")
 }
 
-/// Columns padded to their widest entry, whatever that is.
+/// Pads columns to their widest entry, without a limit.
 pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     let rows: Vec<&[String; N]> = rows.iter().collect();
     let widths = widths(&rows, usize::MAX);
     rows.iter().map(|row| format!("{}\n", joined(row, &widths).trim_end())).collect()
 }
 
-/// Backends that are drivers of one card, why some cannot run here, and the first of the warnings; nothing that is a
-/// finding.
+/// Formats the remarks: backends that drive the same card, reasons why backends cannot run here, and the
+/// first warnings. Findings are not repeated.
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
     for line in cards::remarks(report) {
         text.push_str(&wrapped(&line, ""));
     }
-    // What is a finding is said there.
+    // Warnings that are part of a finding are printed there.
     let said = report.verdict.findings.join("\n");
     let new = |what: &str| !said.contains(what);
     let mut seen = BTreeSet::new();
@@ -154,7 +154,8 @@ pub(super) fn remarks(report: &Report) -> String {
     text
 }
 
-/// A text in lines of the table's width, those after the first further in; what is too much is left out of its middle.
+/// Wraps a text to the table's width and indents its continuation lines; the middle of a text that is too
+/// long is left out.
 pub(super) fn wrapped(text: &str, indent: &str) -> String {
     let further = format!("{indent}  ");
     let text = fit(text, MAX_LINES * (WIDTH - further.len() - 10));
@@ -176,7 +177,7 @@ pub(super) fn wrapped(text: &str, indent: &str) -> String {
     out + &line + "\n"
 }
 
-/// A text of at most so many characters: where there are more, the middle is left out.
+/// Shortens a text to at most `max` characters by leaving out its middle.
 pub(super) fn fit(text: &str, max: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= max {
@@ -208,13 +209,13 @@ mod tests {
         assert_eq!(coloured, "  a    bb\n\x1b[32m  ccc  d\x1b[0m\n\x1b[31m! e    f\x1b[0m\n");
     }
 
-    /// Whatever names and messages there are: no line is longer than the table is wide.
+    /// No line is longer than the table's width, whatever the names and messages.
     #[test]
     fn everything_fits() {
         assert_eq!(fit("abcdefghij", 10), "abcdefghij");
         assert_eq!(fit("aäbcdefghijklüj", 11), "aäb ... lüj");
         assert_eq!(fit("abcdefghij", 3), "abc");
-        // A width of more than 65,535 columns is a panic of the standard library.
+        // A format width of more than 65,535 columns is a panic of the standard library.
         let mut rows = Rows::new(["name", "x", "y"]);
         rows.push(Mood::Bad, ["é".repeat(100_000), "x".into(), "y".repeat(70)]);
         let text = rows.text(Style::Plain);

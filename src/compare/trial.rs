@@ -1,5 +1,5 @@
-//! A backend on trial: a child lists a driver's devices, or opens a backend and computes a little with it, and whatever
-//! becomes of the child is told.
+//! Trial of a backend: a child lists a driver's devices, or opens a backend and computes a small graph; its
+//! outcome is reported even if it dies.
 
 use super::options::{CompareOptions, Subject};
 use super::parent::Children;
@@ -13,28 +13,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What became of a backend on trial.
+/// Outcome of a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     /// Versions and paths that the backend reported, by name.
     #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "shown by probe"))]
     pub(crate) versions: Vec<(String, String)>,
-    /// How it ended, in which phase.
+    /// Record of the child, with status and phase.
     pub(crate) record: Record,
 }
 
 impl Trial {
-    /// Seconds of a step of generation, where it was measured.
+    /// Returns the seconds of a decode step, if they were measured.
     pub(crate) fn step_s(&self) -> Option<f64> {
         self.record.eval_s.filter(|s| self.works() && *s > 0.0)
     }
 
-    /// Whether it opened, computed, and was right.
+    /// True if the backend opened, computed, and gave correct results.
     pub(crate) fn works(&self) -> bool {
         self.record.status == Status::Ok
     }
 
-    /// What became of it, in words.
+    /// Describes the outcome in words.
     pub(crate) fn describe(&self) -> String {
         let record = &self.record;
         if self.works() {
@@ -50,7 +50,8 @@ impl Trial {
     }
 }
 
-/// Has a child open a backend and compute with it; `measure`: also how long a step of generation takes.
+/// Opens a backend in a child and computes with it. With `measure`, also measures a decode step within that
+/// time.
 pub(crate) fn trial(
     backend: &BackendName,
     limit: Duration,
@@ -67,7 +68,7 @@ pub(crate) fn trial(
     }
 }
 
-/// Has a child list the devices of a driver; the error says what became of it.
+/// Lists the devices of a driver in a child; an error describes the child's outcome.
 pub(crate) fn list(driver: &str, limit: Duration, library: Option<PathBuf>) -> Result<Vec<View>, String> {
     let name: BackendName = driver.parse().map_err(|e: Error| e.to_string())?;
     let mut listed = None;
@@ -84,7 +85,7 @@ pub(crate) fn list(driver: &str, limit: Duration, library: Option<PathBuf>) -> R
     }
 }
 
-/// Runs one child in a folder that is gone after it.
+/// Runs one child in a temporary folder.
 fn child(
     backend: &BackendName,
     limit: Duration,
@@ -102,7 +103,7 @@ fn child(
     outcome.ok_or_else(|| Error::argument("a child", "was not started", ""))
 }
 
-/// A folder of this process's own.
+/// A temporary folder of this process, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -112,7 +113,7 @@ impl Folder {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("diptych-{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
-                // Of a process that had this number before, and left it.
+                // The folder was left by an earlier process with the same id.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {}
                 made => return made.map(|()| Folder(path.clone())).map_err(|e| Error::io(&path, e)),
             }
@@ -126,7 +127,7 @@ impl Drop for Folder {
     }
 }
 
-/// The child's part of [`list`].
+/// Runs the child's part of [`list`].
 pub(super) fn run_list(work: &Work, say: &mut dyn FnMut(Message)) -> Result<Done> {
     let driver = work.backend.as_str();
     if !DRIVERS.contains(&driver) {
@@ -137,7 +138,7 @@ pub(super) fn run_list(work: &Work, say: &mut dyn FnMut(Message)) -> Result<Done
     Ok(Done::default())
 }
 
-/// The child's part of [`trial`].
+/// Runs the child's part of [`trial`].
 pub(super) fn run_trial(task: &TrialTask, backend: &dyn Backend) -> Result<Done> {
     let start = Instant::now();
     measure::check(backend)?;

@@ -1,4 +1,4 @@
-//! The parent's part in work that is one graph: a model or a graph file.
+//! The parent's part of work on one graph: a model or a graph file.
 
 use super::header::{Header, Planned};
 use super::judge::{self, Measure};
@@ -18,7 +18,7 @@ use ggml_core::rng::Rng;
 use ggml_core::{Error, Result, evaluate};
 use std::path::{Path, PathBuf};
 
-/// Checks the work on a model and says what it is.
+/// Checks the work on a model and builds the header of the run.
 pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Result<Header> {
     let model = prepare_model(path, options)?;
     let file = ModelFile::open(&model)?;
@@ -43,7 +43,7 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
     })
 }
 
-/// Checks the work on a graph file and says what it is.
+/// Checks the work on a graph file and builds the header of the run.
 pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header> {
     let file = GraphFile::load(path)?;
     evaluate::check(&file.graph, &file.data)?;
@@ -59,12 +59,12 @@ pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header
     })
 }
 
-/// One child for each run, one after the other, then the judgement.
+/// Runs one child for each planned run, one after the other, then judges the results.
 pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let options = &header.options;
     let mut report = header.report.clone();
     for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
-        // What a child leaves there is its own.
+        // Remove the results of an earlier run, so that existing files are from this run's children.
         files::remove(&files::logits(&options.out, &run.stem()))?;
         let nodes = files::nodes(&options.out, &run.stem());
         files::remove(&nodes)?;
@@ -99,8 +99,9 @@ pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<
     Ok(report)
 }
 
-/// What becomes of a child. If it dies or hangs while it computes and nobody knows at which node, a second child runs
-/// the same graph node by node to find out, unless the first may have stopped the machine.
+/// Runs a child and returns its outcome. If the child dies or hangs while it computes and the node is
+/// unknown, a second child runs the same graph node by node to find it, unless the first may have stopped the
+/// machine.
 fn run_child(
     work: &Work,
     stem: &str,
@@ -127,7 +128,7 @@ fn run_child(
     Ok(Some(outcome))
 }
 
-/// What the child of a run has to do. All go on with the tokens of the first, the reference.
+/// Builds the task of a run. All runs continue with the tokens of the first run, the reference's.
 fn task(header: &Header, run: &Planned, report: &Report) -> Task {
     let (options, stem) = (&header.options, run.stem());
     let nodes = nodes_task(options, run);
@@ -144,8 +145,9 @@ fn task(header: &Header, run: &Planned, report: &Report) -> Task {
     }
 }
 
-/// The runs in their order: the reference with the whole model first, and once if it is `reference`, which has nothing to
-/// vary. Backends of the host have nothing to divide.
+/// Lists the runs in their order. The reference with the whole model is first. The `reference` backend runs
+/// in the first epoch only, because its results do not vary. Backends of the host run once per epoch, because
+/// their model cannot be divided.
 fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<Planned> {
     let planned =
         |backend: &BackendName, offload, epoch| Planned { backend: backend.to_string(), offload, epoch };
@@ -168,7 +170,8 @@ fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<Planned> {
     runs
 }
 
-/// The reference runs its nodes one after the other; the others may be given its results.
+/// Builds the request for node results: the reference computes its nodes one after the other; in isolated
+/// mode the others get its results.
 fn nodes_task(options: &CompareOptions, run: &Planned) -> NodesTask {
     let reference = Planned { backend: options.reference.to_string(), offload: EVERYTHING, epoch: 0 };
     let isolated = options.per_node == PerNode::Isolated && *run != reference;
@@ -183,7 +186,7 @@ fn nodes_task(options: &CompareOptions, run: &Planned) -> NodesTask {
     }
 }
 
-/// The model's path, after the file has been checked, or that of the default model, after it has been written.
+/// Returns the model's path; without one, writes the default model and returns its path.
 fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBuf> {
     let path = match path {
         Some(path) => path.into(),
@@ -248,7 +251,7 @@ mod tests {
         assert_eq!(plan(1), wanted);
     }
 
-    /// All runs of an epoch come before those of the next.
+    /// All runs of an epoch precede those of the next.
     #[test]
     fn epochs_are_interleaved() {
         let (once, thrice) = (plan(1), plan(3));

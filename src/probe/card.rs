@@ -1,4 +1,4 @@
-//! What is below the drivers: the card, the kernel's driver, device nodes, firmware.
+//! The layers below the drivers: the card, the kernel's driver, device nodes, firmware.
 
 use super::report::{Gate, Line, State, Way};
 use crate::backends::View;
@@ -6,17 +6,17 @@ use backend_hip::HipOptions;
 use backend_hip::advice::{self, Advice, Situation};
 use backend_hip::system::{Card, KernelFacts, KfdGpu, Node, NodeState, SystemReport, pci_text};
 
-/// A device and what the system says of it.
+/// A device, as the system describes it.
 pub(super) struct Found {
-    /// What the kernel lists.
+    /// The graphics card that the kernel lists.
     pub(super) card: Option<Card>,
-    /// What its compute driver lists.
+    /// The GPU that the kernel's compute driver (KFD) lists.
     pub(super) gpu: Option<KfdGpu>,
-    /// What drivers list.
+    /// The views of the drivers.
     pub(super) views: Vec<View>,
 }
 
-/// AMD's number on the PCI bus.
+/// AMD's vendor ID on the PCI bus.
 const AMD: u32 = 0x1002;
 
 impl Found {
@@ -28,7 +28,7 @@ impl Found {
         self.gpu.is_some() || self.card.as_ref().is_some_and(|card| card.ids.0 == AMD)
     }
 
-    /// The processor as the kernel sees it.
+    /// Returns the processor that the kernel reports.
     pub(super) fn target(&self) -> Option<&str> {
         self.gpu.as_ref().map(|gpu| gpu.target.processor.as_str())
     }
@@ -48,7 +48,7 @@ impl Found {
         Line::new(Gate::Hardware, Way::Card, State::Allows, parts.join("; "))
     }
 
-    /// The kernel's driver, and its part for computing.
+    /// Returns the lines of the kernel's driver, and of KFD, its part for computing.
     pub(super) fn kernel_driver(&self, kernel: &KernelFacts) -> Vec<Line> {
         let line = |way, state, text: String| Line::new(Gate::KernelDriver, way, state, text);
         let release =
@@ -84,7 +84,7 @@ impl Found {
         lines
     }
 
-    /// `/dev/kfd` for HIP, the card's render node for both.
+    /// Returns the lines of `/dev/kfd` (HIP only) and of the card's render node (HIP and Vulkan).
     pub(super) fn nodes(&self, system: &SystemReport) -> Vec<Line> {
         let minor = self.gpu.as_ref().and_then(|gpu| gpu.render_minor);
         let own = minor.map(|minor| format!("renderD{minor}"));
@@ -96,7 +96,7 @@ impl Found {
         ]
     }
 
-    /// Versions and parameters, and what is known of them.
+    /// Returns the line of firmware versions and module parameters, with the advice of the kernel's rows.
     pub(super) fn firmware(&self, kernel: &KernelFacts, rows: &[&Advice]) -> Line {
         let mut parts = Vec::new();
         parts.extend(kernel.mes.map(|version| format!("MES {version:#x}")));
@@ -130,7 +130,7 @@ impl Found {
             .with(missing.then_some(look))
     }
 
-    /// What rows of the advice table are compared with.
+    /// Returns the situation that the rows of the advice table are compared with.
     pub(super) fn situation(&self, options: &HipOptions, kernel: &KernelFacts, target: &str) -> Situation {
         Situation {
             target: target.into(),

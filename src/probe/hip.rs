@@ -1,4 +1,5 @@
-//! HIP's way to a card, as far as files and variables tell: library, official support, code, recognition, features.
+//! HIP's path to a card, as far as files and variables describe it: library, official support, code,
+//! recognition, features.
 
 use super::card::Found;
 use super::report::{Gate, Line, State, Way};
@@ -9,39 +10,40 @@ use backend_hip::arch::{Profile, Target};
 use backend_hip::installed::{Installation, LibraryFile, Release};
 use backend_hip::system::KernelFacts;
 
-/// Where the runtime comes from.
+/// Source of the runtime, for advice.
 pub(super) const GET: &str = "install ROCm's HIP runtime (https://rocm.docs.amd.com), or name a library: \
                               DIPTYCH_HIP_LIBRARY=/path/to/libamdhip64.so";
 
-/// Variables that hide devices.
+/// Environment variables that hide devices.
 const FILTERS: &[&str] =
     &["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
-/// The override that holds for a card.
+/// The override that is in effect for a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Override {
-    /// The variable, and the processor that it has the runtime see.
+    /// The variable with its value, and the processor that the runtime then reports.
     Target(String, String),
-    /// A value that the runtime does not take: it finds no device then.
+    /// A value that the runtime rejects; it finds no device then.
     Wrong(String),
 }
 
-/// HIP's way to one card.
+/// HIP's path to one card.
 pub(super) struct HipWay<'a> {
     pub(super) found: &'a Found,
     pub(super) options: &'a HipOptions,
     pub(super) libraries: &'a Installation,
     pub(super) kernel: &'a KernelFacts,
-    /// Targets with code objects.
+    /// Targets with built-in code objects.
     pub(super) built_in: &'a [String],
-    /// Why the runtime lists no devices, where it was asked.
+    /// The reason the runtime lists no devices, if it was queried.
     pub(super) refusal: Option<&'a str>,
-    /// Whether it was asked.
+    /// True if the runtime was queried.
     pub(super) was_asked: bool,
 }
 
 impl HipWay<'_> {
-    /// The override that is in effect, that of the node before the one for all.
+    /// Returns the override in effect. A variable for the card's node takes precedence over the variable for
+    /// all nodes.
     pub(super) fn overridden(&self) -> Option<Override> {
         let gpu = self.found.gpu.as_ref()?;
         let names = [format!("HSA_OVERRIDE_GFX_VERSION_{}", gpu.node), "HSA_OVERRIDE_GFX_VERSION".into()];
@@ -58,7 +60,7 @@ impl HipWay<'_> {
         })
     }
 
-    /// The processor that the runtime sees.
+    /// Returns the processor that the runtime reports for the card.
     fn seen(&self) -> Option<String> {
         let view = self.found.views.iter().find(|view| view.backend.starts_with("hip"));
         let real = || self.found.target().map(String::from);
@@ -68,12 +70,12 @@ impl HipWay<'_> {
         })
     }
 
-    /// Rows of the advice table that hold.
+    /// Returns the rows of the advice table that apply.
     pub(super) fn rows(&self) -> Vec<&'static Advice> {
         let Some(seen) = self.seen() else { return Vec::new() };
         let situation = Situation {
             hip: self.release().and_then(Release::hip),
-            // The backend itself has a kernel copy where a device shares the host's memory.
+            // On a device that shares the host's memory the backend itself copies with a kernel.
             dma_copies: false,
             ..self.found.situation(self.options, self.kernel, &seen)
         };
@@ -142,7 +144,7 @@ impl HipWay<'_> {
         }
     }
 
-    /// A compiler beside the runtime's library.
+    /// Finds a run-time compiler next to the runtime's library.
     fn hiprtc(&self) -> Option<String> {
         let folder = self.libraries.chosen()?.path.parent()?;
         let names = std::fs::read_dir(self.options.rooted(folder)).ok()?.flatten();
@@ -211,7 +213,7 @@ impl HipWay<'_> {
     }
 }
 
-/// What helps where the runtime, when it was asked for its devices, ended the process or never answered.
+/// Returns advice for a runtime that crashed or hung when its devices were listed.
 pub(super) fn help(why: &str) -> Option<String> {
     let ended = why.starts_with("crashed") || why.starts_with("hung");
     ended.then(|| {
@@ -221,7 +223,8 @@ pub(super) fn help(why: &str) -> Option<String> {
     })
 }
 
-/// The runtime's library: the one that is loaded, and what else there is.
+/// Returns the line of the runtime's library: the library that is loaded, and problems of the installed
+/// copies.
 pub(super) fn runtime(libraries: &Installation) -> Line {
     let line = |state, text: String| Line::new(Gate::Runtime, Way::Hip, state, text);
     if let Some(path) = &libraries.absent {

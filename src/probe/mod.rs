@@ -1,9 +1,10 @@
-//! Layer by layer, what allows and what blocks each card on each way to it: the gate matrix.
+//! The gate matrix: for each card and each path to it, the layers that allow or block it.
 //!
-//! A card that does not work says as little as "runner crashed". Between the hardware and a result lie the kernel's driver,
-//! device nodes, firmware, the runtime's library, official support, code for the processor, what the runtime takes the
-//! processor for, and execution; people take one for the other. [`probe`] looks at each by itself, with evidence:
-//! files are read, nothing is loaded in this process, and what has to be run is run in child processes with deadlines.
+//! A failure such as "runner crashed" does not name its cause. The layers between the hardware and a result
+//! are the kernel's driver, device nodes, firmware, the runtime's library, official support, code for the
+//! processor, the processor that the runtime recognises, and execution. They are easily confused. [`probe`]
+//! checks each layer separately and gives evidence. It reads files and loads nothing in this process;
+//! anything that must be executed runs in child processes with deadlines.
 //!
 //! ```no_run
 //! use diptych::probe::{ProbeOptions, probe, table};
@@ -44,22 +45,22 @@ use report::{DeviceReport, Gate, Line, State, Way};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to look at.
+/// Options of [`probe`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProbeOptions {
-    /// Where system paths begin ("/"): /sys, /proc, /dev, /opt, /etc, /usr. Below another root nothing is run; the
-    /// environment is that of `proc/self/environ` there.
+    /// Root of the system paths ("/"): /sys, /proc, /dev, /opt, /etc, /usr. With another root nothing is run,
+    /// and the environment is read from `proc/self/environ` below it.
     pub root: PathBuf,
-    /// The HIP library to load; `None`: it is searched.
+    /// The HIP library to load; `None` searches for it.
     pub hip_library: Option<PathBuf>,
-    /// How long a driver may take for a phase.
+    /// Time limit for each phase of a driver.
     pub timeout: Duration,
-    /// How often the smoke test runs on each way to each device; 0: not at all.
+    /// Number of smoke tests on each path to each device; 0 runs none.
     pub runs: usize,
-    /// How a device node is tried.
+    /// Replacement for opening a device node, for tests.
     open_node: Option<fn(&std::path::Path) -> std::io::Result<()>>,
-    /// Targets that code is said to be built in for.
+    /// Replacement for the list of targets with built-in code, for tests.
     built_in: Option<Vec<String>>,
 }
 
@@ -83,7 +84,7 @@ setters!(ProbeOptions {
     with_runs => runs: usize,
 });
 
-/// What everything is looked at with.
+/// The inputs of a probe.
 struct Look<'a> {
     options: &'a ProbeOptions,
     root: Root,
@@ -93,13 +94,14 @@ struct Look<'a> {
     built_in: Vec<String>,
 }
 
-/// Looks at every device of this machine, or of a recorded one.
+/// Probes every device of this machine, or of a recorded one.
 ///
-/// Smoke tests, and what drivers list, need child processes: the program has to call
-/// [`child_entry`](compare::child_entry) first thing in `main`. Without it nothing is run and the lines say so.
+/// Smoke tests and the drivers' device lists need child processes: the program has to call
+/// [`child_entry`](compare::child_entry) first in `main`. Otherwise nothing is run, and the lines of the
+/// report state it.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a root that is no folder, and a value in the environment that is not understood.
+/// [`Error::InvalidArgument`] if the root is no folder or a value in the environment is invalid.
 pub fn probe(options: &ProbeOptions) -> Result<Report> {
     if !options.root.is_dir() {
         return Err(Error::argument("root", options.root.display(), "a folder"));
@@ -142,12 +144,12 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Whether anything can be run.
+    /// True if child processes can be run.
     fn runs(&self) -> bool {
         self.root.is_here() && compare::has_children()
     }
 
-    /// What drivers list; without a graphics card and without a runtime's library HIP is not asked.
+    /// Lists the devices that the drivers report; empty if nothing can be run.
     fn listed(&self) -> DeviceList {
         let mut list = DeviceList::default();
         if !self.runs() {
@@ -163,7 +165,8 @@ impl<'a> Look<'a> {
         list
     }
 
-    /// What the kernel lists, with the views that drivers have of it; then what only drivers list.
+    /// Returns the devices that the kernel lists, with the drivers' views of them, then the devices that only
+    /// drivers list.
     fn found(&self, listed: &DeviceList) -> Vec<Found> {
         let mut views: Vec<Vec<View>> = listed.devices.iter().map(|device| device.views.clone()).collect();
         let mut take = |pci: [u32; 3]| {
@@ -180,7 +183,7 @@ impl<'a> Look<'a> {
                 card: Some(card),
             })
             .collect();
-        // Cards that compute and draw nothing may have no other entry.
+        // Cards that only compute may have no entry among the graphics cards.
         let rest = gpus.iter().filter(|gpu| !all.iter().any(|found| found.pci() == Some(gpu.pci)));
         let rest: Vec<Found> =
             rest.map(|gpu| Found { views: take(gpu.pci), gpu: Some(gpu.clone()), card: None }).collect();
@@ -236,7 +239,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What is missing where there is no card.
+    /// Returns the lines for a machine without a card, with the missing parts.
     fn machine(&self, listed: &DeviceList) -> Vec<Line> {
         let line = |gate, way, text: String| Line::new(gate, way, State::Blocks, text);
         let driver = self.root.at("/sys/module/amdgpu").is_dir();
@@ -268,7 +271,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// The lines by layer, and within a layer as they came.
+/// Sorts the lines by layer; the order within a layer stays.
 fn ordered(mut lines: Vec<Line>) -> Vec<Line> {
     lines.sort_by_key(|line| line.gate as u8);
     lines
@@ -286,7 +289,7 @@ fn name(found: &Found) -> String {
     }
 }
 
-/// The environment of a recorded system.
+/// Returns the HIP options of a recorded system, from its environment.
 fn recorded(root: &Root) -> HipOptions {
     let bytes = std::fs::read(root.at("/proc/self/environ")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).into_owned();

@@ -1,4 +1,4 @@
-//! What is reported: for each device a matrix of gates, and what follows from it.
+//! The probe's report: for each device a matrix of gates and the verdicts derived from it.
 
 use crate::backends::View;
 use serde::{Deserialize, Serialize};
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
-    /// The card and its numbers.
+    /// The card and its IDs.
     Hardware,
     /// The kernel's driver.
     KernelDriver,
-    /// Device nodes and who may open them.
+    /// Device nodes and the permissions to open them.
     DeviceNodes,
     /// Firmware, and parameters of the kernel's module.
     Firmware,
     /// The runtime's library, its path and version.
     Runtime,
-    /// Whether the maker of the runtime supports the card, which is another question than whether it executes.
+    /// Official support by the maker of the runtime. An unsupported card may execute, a supported one fail.
     Support,
-    /// Code for the card: built in, or made at run time.
+    /// Code for the card: built in, or compiled at run time.
     Code,
-    /// What the runtime takes the card for, and the override in effect.
+    /// The processor that the runtime recognises, and the override in effect.
     Recognition,
-    /// What kernels may count on.
+    /// Hardware features that kernels may use.
     Features,
-    /// Each phase once, in a process of its own.
+    /// Each phase once, in a separate process.
     Smoke,
 }
 
 impl Gate {
-    /// Name as in tables.
+    /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
             Gate::Hardware => "hardware",
@@ -47,11 +47,11 @@ impl Gate {
     }
 }
 
-/// Whose way to the card is meant.
+/// The path to a card that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// All.
+    /// All paths.
     Card,
     /// Through HIP.
     Hip,
@@ -60,7 +60,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Name as in tables.
+    /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
             Way::Card => "card",
@@ -70,20 +70,20 @@ impl Way {
     }
 }
 
-/// What a gate does.
+/// State of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing stands in the way here.
+    /// Nothing blocks the card at this gate.
     Allows,
-    /// Something does.
+    /// Something blocks the card.
     Blocks,
-    /// It could not be found out.
+    /// The state could not be determined.
     Unknown,
 }
 
 impl State {
-    /// Name as in tables.
+    /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
             State::Allows => "allows",
@@ -93,18 +93,18 @@ impl State {
     }
 }
 
-/// A gate on a way to a card.
+/// One gate on one path to a card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// The layer.
     pub gate: Gate,
-    /// Whose way.
+    /// The path.
     pub way: Way,
-    /// What it does.
+    /// State of the gate.
     pub state: State,
-    /// What was seen, and where.
+    /// The observation and its source.
     pub evidence: String,
-    /// What helps, and what is known of this card, firmware, kernel and runtime.
+    /// Remedies, and known problems of this card, firmware, kernel and runtime.
     pub advice: Vec<String>,
 }
 
@@ -119,12 +119,12 @@ impl Line {
     }
 }
 
-/// An answer with its reason.
+/// Answer to a question, with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// `None`: not known.
+    /// The answer; `None` if unknown.
     pub answer: Option<bool>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -134,60 +134,60 @@ impl Answer {
     }
 }
 
-/// Four questions that are often taken for one.
+/// Answers to four questions that are often confused, for one path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Whose way to the card.
+    /// The path to the card.
     pub way: Way,
-    /// Whether it is officially supported.
+    /// Is the card officially supported?
     pub supported: Answer,
-    /// Whether it executes here, and under which override.
+    /// Does it execute here, and under which override?
     pub executes: Answer,
-    /// Whether there is code for it.
+    /// Is there code for it?
     pub artifacts: Answer,
-    /// Whether all runs of this probe went well.
+    /// Did all runs of this probe succeed?
     pub stable: Answer,
 }
 
-/// A device.
+/// Report on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// Its name.
     pub name: String,
-    /// Vendor and device number ("1002:66a1"), where known.
+    /// Vendor and device ID ("1002:66a1"), if known.
     pub ids: Option<String>,
-    /// Domain, bus and device on the PCI bus, where known.
+    /// PCI domain, bus and device, if known.
     pub pci: Option<String>,
-    /// The processor as the kernel sees it ("gfx906").
+    /// The processor that the kernel reports ("gfx906").
     pub target: Option<String>,
-    /// The views that drivers have of it: paired by PCI address and UUID.
+    /// The views of the drivers, paired by PCI address and UUID.
     pub views: Vec<View>,
-    /// The matrix.
+    /// The matrix of gates.
     pub lines: Vec<Line>,
-    /// What follows.
+    /// One verdict for each path.
     pub verdicts: Vec<Verdict>,
 }
 
-/// What was found.
+/// Report of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this library.
     pub diptych: String,
-    /// Where system paths began.
+    /// Root of the system paths.
     pub root: String,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: Option<String>,
-    /// Variables that change what drivers do.
+    /// Environment variables that change the behaviour of drivers.
     pub environment: Vec<(String, String)>,
-    /// What is missing on a machine without a graphics card that could be used.
+    /// Missing parts, on a machine without a usable graphics card.
     pub machine: Vec<Line>,
     /// The devices.
     pub devices: Vec<DeviceReport>,
 }
 
 impl Report {
-    /// Whether something beside the processor computes here; on a recorded system, whether nothing is known that would
-    /// stop it on some way.
+    /// True if a card has a path on which execution is not known to fail; the host processor does not count.
+    /// On a recorded system, where nothing is run, this means that no known problem blocks the path.
     pub fn works(&self) -> bool {
         let cards = self.devices.iter().filter(|device| !device.views.iter().any(|view| view.is_processor));
         cards.flat_map(|device| &device.verdicts).any(|verdict| verdict.executes.answer != Some(false))

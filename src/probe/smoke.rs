@@ -1,4 +1,4 @@
-//! Each phase once, in a child process, and what follows for a way to a card.
+//! The smoke test: each phase once, in a child process, and the verdict on a path to a card.
 
 use super::ProbeOptions;
 use super::hip::Override;
@@ -7,14 +7,14 @@ use crate::backends::{BackendName, View};
 use crate::compare::{self, Trial};
 use std::path::PathBuf;
 
-/// What the runs of a way to a device gave.
+/// Results of the smoke tests on one path to a device.
 pub(super) struct Smoke {
     pub(super) lines: Vec<Line>,
     pub(super) runs: usize,
     pub(super) good: usize,
 }
 
-/// Runs the smoke test of a view.
+/// Runs the smoke test of a view, `options.runs` times.
 pub(super) fn smoke(
     view: Option<&View>,
     way: Way,
@@ -63,7 +63,7 @@ pub(super) fn smoke(
     Smoke { lines, runs: trials.len(), good }
 }
 
-/// What a way's lines amount to.
+/// Derives the verdict on a path from its lines.
 pub(super) fn verdict(way: Way, lines: &[Line], smoke: &Smoke, note: Option<&Override>) -> Verdict {
     let own = |gate| lines.iter().find(|line| line.gate == gate && line.way == way);
     let answer = |gate| match own(gate) {
@@ -82,7 +82,7 @@ pub(super) fn verdict(way: Way, lines: &[Line], smoke: &Smoke, note: Option<&Ove
         _ => " without an override".into(),
     };
     let with = if way == Way::Hip { with } else { String::new() };
-    // That it is not supported does not stop it.
+    // Missing official support does not stop the card.
     let stops = |line: &&Line| {
         line.state == State::Blocks
             && (line.way == way || line.way == Way::Card)

@@ -1,17 +1,17 @@
-//! Which processors AMD lists for which release of ROCm, on Linux.
+//! AMD's lists of supported processors by release of ROCm, on Linux.
 
 use backend_hip::installed::Release;
 
-/// From a release on, until the next row: what its documents list.
+/// Targets that the documents list, from one release up to the next row's.
 struct Row {
     from: (u32, u32, u32),
     targets: &'static [&'static str],
-    /// Listed on a track of its own.
+    /// Targets listed only on a separate release track.
     apart: &'static [&'static str],
 }
 
-/// AMD's compatibility matrices and lists of system requirements. From 7.9 on AMD publishes what it builds for, and calls
-/// less than that supported: nothing is said of those.
+/// Source: AMD's compatibility matrices and system requirements. From 7.9 on AMD publishes the targets it
+/// builds for and calls only a part of them supported, so this table stops before 7.9.
 const LISTS: &[Row] = &[
     Row { from: (5, 7, 0), targets: &["gfx906", "gfx908", "gfx90a", "gfx1030", "gfx1100"], apart: &[] },
     Row { from: (6, 0, 0), targets: &["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"], apart: &[] },
@@ -29,13 +29,13 @@ const LISTS: &[Row] = &[
     },
 ];
 
-/// The first release of which nothing is said.
+/// The first release that the table does not cover.
 const END: (u32, u32, u32) = (7, 9, 0);
 
-/// Whether a processor is listed for a release, with what says so. `None`: not known.
+/// Looks up a processor for a release: listed or not, with the evidence. `None` means unknown.
 pub(super) fn official(target: &str, release: Release) -> (Option<bool>, String) {
     let version = (release.major, release.minor.unwrap_or(0), release.patch.unwrap_or(0));
-    // Where only the major version is known, all its releases have to agree.
+    // If only the major version is known, its first and its last release have to agree.
     let last = match release.minor {
         Some(_) => version,
         None => (release.major, u32::MAX, u32::MAX),

@@ -3,13 +3,13 @@
 use super::report::{Answer, DeviceReport, Line, Report, State};
 use std::fmt::Write;
 
-/// Columns of a terminal.
+/// Width of the table in columns.
 const WIDTH: usize = 100;
 
-/// Where the text of a line begins.
+/// Column where the text of a line starts.
 const INDENT: usize = 34;
 
-/// The matrix of each device and what follows from it.
+/// Formats the matrix of each device and its verdicts.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
@@ -66,7 +66,7 @@ fn one(out: &mut String, line: &Line) {
     }
 }
 
-/// A text behind a head, broken at spaces; later lines begin where the text does.
+/// Appends a heading and a text wrapped at spaces; continuation lines are indented by `indent`.
 fn wrapped(out: &mut String, head: &str, text: &str, indent: usize) {
     let mut line = format!("{head:<indent$}");
     let mut is_empty = true;

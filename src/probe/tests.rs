@@ -1,4 +1,5 @@
-//! Recorded systems, written from small tables: what is printed of each is what happened on it.
+//! Recorded systems, generated from small tables. Each test reproduces a problem that was observed on a real
+//! system.
 
 use super::report::{DeviceReport, Report, State, Way};
 use super::{ProbeOptions, probe, table};
@@ -7,7 +8,7 @@ use std::io::{Error as IoError, ErrorKind};
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A card: what the kernel has of it.
+/// A card, as the kernel describes it.
 struct Card {
     pci: &'static str,
     device: &'static str,
@@ -56,7 +57,7 @@ const MESA: &[(&str, &str)] = &[
     ("usr/share/vulkan/icd.d/radeon_icd.x86_64.json", r#"{"ICD": {"library_path": "libvulkan_radeon.so"}}"#),
 ];
 
-/// A release of ROCm at its usual place.
+/// Files of a ROCm release in its usual folder.
 fn rocm(release: &str) -> Vec<(String, String)> {
     let numbers: Vec<u32> = release.split('.').map(|n| n.parse().unwrap()).collect();
     let encoded = numbers[0] * 10_000 + numbers[1] * 100 + numbers[2];
@@ -80,7 +81,7 @@ fn write(root: &Path, path: &str, text: &str) {
     }
 }
 
-/// A system with a card, Mesa, and these files; the second to last argument is the kernel.
+/// Creates a system with a card, Mesa, these files and a release of ROCm. `kernel` is the kernel's release.
 fn system(card: Option<&Card>, kernel: &str, files: &[(&str, &str)], rocm: &[(String, String)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| write(root.path(), path, text);
@@ -114,7 +115,7 @@ fn options(root: &TempDir) -> ProbeOptions {
     ProbeOptions { built_in: Some(built_in), ..ProbeOptions::default().with_root(root.path()) }
 }
 
-/// The only device of a system, and all that is printed of it, in one line.
+/// Probes a system with one device: its report, and the printed table joined into one line.
 fn look(root: &TempDir) -> (DeviceReport, String) {
     of(&options(root))
 }
@@ -123,7 +124,7 @@ fn of(options: &ProbeOptions) -> (DeviceReport, String) {
     let report = probe(options).unwrap();
     let text = table(&report);
     for line in text.lines().filter(|line| !line.contains("system paths below")) {
-        // One word may be longer, as a path is.
+        // A single long word, such as a path, may exceed the width.
         let words = line.split_whitespace().count();
         assert!(line.chars().count() <= 100 || words <= 6, "{line}");
     }
@@ -134,13 +135,14 @@ fn of(options: &ProbeOptions) -> (DeviceReport, String) {
     (report.devices.into_iter().next().unwrap(), text)
 }
 
-/// Way, gate and state of every line.
+/// Formats path, gate and state of every line.
 fn states(device: &DeviceReport) -> Vec<String> {
     let line = |l: &super::Line| format!("{} {} {}", l.way.name(), l.gate.name(), l.state.name());
     device.lines.iter().map(line).collect()
 }
 
-/// The lines of a card that nothing stands in the way of, but that nothing was run on, with some of them replaced.
+/// Returns the expected states of a card that nothing blocks and on which nothing was run; `but` replaces
+/// some of them.
 fn expected(but: &[&str]) -> Vec<String> {
     let all = [
         "card hardware allows",
@@ -176,8 +178,8 @@ fn executes(device: &DeviceReport, way: Way) -> (Option<bool>, &str) {
     (verdict.executes.answer, &verdict.executes.why)
 }
 
-/// MI50, ROCm 7.2, an application with libraries of 6.3 of its own: the kernel lists the card although no module is called
-/// kfd, AMD does not list it, and there are two runtimes.
+/// MI50 with ROCm 7.2, and an application that bundles libraries of 6.3: the kernel lists the card although
+/// no module is called kfd, AMD does not list it as supported, and there are two runtimes.
 #[test]
 fn mi50_with_rocm_7_2_and_an_application_with_6_3() {
     let bundled = [("usr/lib/ollama/rocm/libamdhip64.so.6.3.60303", "")];
@@ -208,8 +210,8 @@ fn mi50_with_rocm_7_2_and_an_application_with_6_3() {
     assert_eq!(executes(&device, Way::Vulkan), (None, "nothing was run; no gate blocks"));
 }
 
-/// Vega 56 with the override that HIP needs there: all gates but official support allow, and the override says what the
-/// card is.
+/// Vega 56 with the override that HIP needs there: all gates allow except official support, and the override
+/// matches the card.
 #[test]
 fn vega_56_with_an_override() {
     let environment = [("proc/self/environ", "HOME=/root\0HSA_OVERRIDE_GFX_VERSION=9.0.0\0SECRET=x\0")];
@@ -228,7 +230,8 @@ fn vega_56_with_an_override() {
         ],
     );
     assert!(!text.contains("SECRET"), "{text}");
-    // For its node alone another one, which wins: the runtime would see a processor with instructions that it lacks.
+    // An override for the node only takes precedence: the runtime would report a processor with instructions
+    // that the card lacks.
     let environment = "HSA_OVERRIDE_GFX_VERSION=9.0.0\0HSA_OVERRIDE_GFX_VERSION_1=9.0.6\0";
     write(root.path(), "proc/self/environ", environment);
     let (device, text) = look(&root);
@@ -247,7 +250,7 @@ fn vega_56_with_an_override() {
     assert_eq!(executes(&device, Way::Hip).0, Some(false));
 }
 
-/// RX 7900 XT, ROCm 7.1: everything allows, it is supported, and small allocations hang all the same.
+/// RX 7900 XT with ROCm 7.1: every gate allows and the card is supported, yet small allocations hang.
 #[test]
 fn rx_7900_xt_with_rocm_7_1() {
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("7.1.0"));
@@ -264,12 +267,13 @@ fn rx_7900_xt_with_rocm_7_1() {
             "hip officially supported yes:",
         ],
     );
-    // Under the release that helped nothing is said.
+    // With the release that fixes the hang there is no advice.
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("6.4.4"));
     assert!(!look(&root).1.contains("small allocations"));
 }
 
-/// Strix Halo, ROCm 7.1.1, MES firmware 0x80: waves are saved to an area that is too small, unless that is turned off.
+/// Strix Halo with ROCm 7.1.1 and MES firmware 0x80: the save area of waves is too small, unless saving is
+/// disabled.
 #[test]
 fn strix_halo_with_mes_80() {
     let saved = [("sys/module/amdgpu/parameters/cwsr_enable", "1\n")];
@@ -289,12 +293,12 @@ fn strix_halo_with_mes_80() {
     assert!(!text.contains("0x83"), "{text}");
     write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "0\n");
     assert_eq!(states(&look(&root).0), expected(&["hip support unknown"]));
-    // Both are new.
+    // Kernel and ROCm are both new enough.
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &saved, &rocm("7.2.1"));
     assert_eq!(states(&look(&root).0), expected(&["hip support unknown"]));
 }
 
-/// The same with MES firmware 0x83, which is broken; the parameter does not help.
+/// Strix Halo with the broken MES firmware 0x83; the parameter does not help.
 #[test]
 fn strix_halo_with_mes_83() {
     let broken = [
@@ -313,14 +317,14 @@ fn strix_halo_with_mes_83() {
         ],
     );
     assert!(!text.contains("boot with"), "{text}");
-    // A kernel that has no file for it: nobody knows.
+    // A kernel that has no file for the firmware version: the state is unknown.
     fs::remove_dir_all(root.path().join("sys/class/drm/card0/device/fw_version")).unwrap();
     let (device, text) = look(&root);
     assert_eq!(states(&device), expected(&["hip firmware unknown", "hip support unknown"]));
     says(&text, &["the version of the MES firmware is not known", "amdgpu_firmware_info"]);
 }
 
-/// A machine without a card: what is missing, and where to get it.
+/// A machine without a card: the missing parts, and sources for them.
 #[test]
 fn no_card() {
     let root = system(None, "6.8.0\n", &[], &[]);
@@ -344,7 +348,8 @@ fn no_card() {
     assert_eq!(nowhere.to_string(), "root: /nowhere/at/all; expected a folder");
 }
 
-/// A user who may not open /dev/kfd: HIP says "no device", the matrix says why; Vulkan does not need that node.
+/// A user without permission to open /dev/kfd: HIP reports "no device", the matrix gives the reason; Vulkan
+/// does not need that node.
 #[test]
 fn no_permission_on_kfd() {
     let root = system(Some(&MI50), "6.8.0\n", &[], &rocm("6.3.3"));
@@ -369,8 +374,8 @@ fn no_permission_on_kfd() {
     assert_eq!(executes(&device, Way::Vulkan).0, None);
 }
 
-/// What people do today: the application's link of version 6 leads to the system's library of version 7. The runtime that
-/// would be loaded is the wrong one for its name.
+/// A common workaround: the application's link of version 6 points to the system's library of version 7. The
+/// runtime that would be loaded contradicts its name.
 #[cfg(unix)]
 #[test]
 fn libraries_of_two_releases_and_a_bent_link() {
@@ -398,7 +403,8 @@ fn libraries_of_two_releases_and_a_bent_link() {
     says(&of(&gone).1, &["/opt/gone/libamdhip64.so is named and is not there"]);
 }
 
-/// Code for the card is missing, as in a build for the wrong targets; a compiler beside the runtime makes it.
+/// Missing code for the card, as in a build for the wrong targets; a run-time compiler next to the runtime
+/// compiles it.
 #[test]
 fn a_card_without_code() {
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &[], &rocm("7.2.1"));
@@ -416,7 +422,7 @@ fn a_card_without_code() {
     says(&text, &["/opt/rocm-7.2.1/lib/libhiprtc.so.7 compiles the kernels at run time"]);
 }
 
-/// A card that the compute driver does not take, one that no driver has taken, and drivers that are missing.
+/// A card that the compute driver does not list, a card bound to another driver, and missing Vulkan drivers.
 #[test]
 fn the_kernel_and_the_drivers() {
     let root = system(Some(&VEGA56), "6.12.9\n", &[], &rocm("5.7.1"));

@@ -1,4 +1,4 @@
-//! Vulkan's way to a card, as far as files tell.
+//! Vulkan's path to a card, as far as files describe it.
 
 use super::card::Found;
 use super::report::{Gate, Line, State, Way};
@@ -7,11 +7,12 @@ use backend_hip::HipOptions;
 use backend_hip::advice::{self, Situation, Stack};
 use backend_hip::system::KernelFacts;
 
-/// Where loader and drivers come from.
+/// Source of the loader and the drivers, for advice.
 pub(super) const GET: &str = "install Vulkan's loader and Mesa's drivers (Debian, Ubuntu: apt install libvulkan1 \
                               mesa-vulkan-drivers; Fedora: dnf install vulkan-loader mesa-vulkan-drivers)";
 
-/// Loader and drivers. `amd`: only AMD's count.
+/// Returns the line of the loader and its drivers, and Mesa's version. With `amd`, only drivers for AMD's
+/// cards count.
 pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
     let line = |state, text: String| Line::new(Gate::Runtime, Way::Vulkan, state, text);
     let Some(loader) = files::vulkan_loader(root) else {
@@ -46,12 +47,12 @@ pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
     (line(State::Blocks, parts.join("; ")).with([GET.into()]), None)
 }
 
-/// Code for any device.
+/// Returns the line of the code, which runs on any device.
 pub(super) fn code() -> Line {
     Line::new(Gate::Code, Way::Vulkan, State::Allows, "SPIR-V for any device is built in")
 }
 
-/// The lines of an AMD card.
+/// Returns the lines of an AMD card.
 pub(super) fn lines(found: &Found, root: &Root, options: &HipOptions, kernel: &KernelFacts) -> Vec<Line> {
     let (line, mesa) = runtime(root, true);
     let version = mesa.as_deref().and_then(|text| {

@@ -1,4 +1,4 @@
-//! The child's part: run case after case, compare, tell.
+//! The child's part of operation tests: run case after case, compare, report.
 
 use super::{describe, results};
 use crate::compare::generate::differences;
@@ -10,7 +10,8 @@ use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Runs the cases of a task. The first error ends it: a device that has failed is not to be trusted with the next case.
+/// Runs the cases of a task. The first error ends it: after a failure the device cannot be trusted with the
+/// next case.
 pub(in crate::compare) fn run_cases(
     work: &Work,
     task: &OpsTask,
@@ -23,7 +24,7 @@ pub(in crate::compare) fn run_cases(
     for name in &task.cases {
         let unknown = || Error::argument("case", format!("'{name}'"), "one of the catalogue");
         let mut case = cases.remove(name).ok_or_else(unknown)?;
-        // Errors that name a node then name the case.
+        // Name the node after the case, so that errors name the case.
         case.graph = case.graph.and_then(|mut g| g.name(case.node, &case.name).map(|()| g));
         say(Message::Case { name: name.clone() });
         let start = Instant::now();
@@ -42,7 +43,7 @@ pub(in crate::compare) fn run_cases(
     Ok(Done { stats: backend.stats(), ..Done::default() })
 }
 
-/// Runs a case as often as it is asked for; no values where the backend has no kernel.
+/// Runs a case `work.repeat` times; no values if the backend does not support it.
 fn run_case(work: &Work, case: &Case, backend: &dyn Backend) -> Result<(NodeReport, Option<Vec<f32>>)> {
     let mut report = describe(case, work.precision);
     let mut first: Option<Vec<f32>> = None;

@@ -1,8 +1,8 @@
-//! Operation tests: the cases of the catalogue on every backend, each backend in child processes of its own.
+//! Operation tests: the cases of the catalogue on every backend, each backend in its own child processes.
 //!
-//! The reference runs first and its results go to a file, once. Every other child compares while it runs and sends a
-//! line for each case, so that nothing is lost when one dies: the parent records the case and starts a new child for
-//! the cases after it.
+//! The reference runs first and writes its results to a file once. Every other child compares while it runs
+//! and records each case, so that nothing is lost when a child dies: the parent records the failed case and
+//! starts a new child for the remaining cases.
 
 use super::header::Header;
 use super::options::{CompareOptions, Event, Progress, Subject};
@@ -23,21 +23,21 @@ mod table;
 pub(super) use child::run_cases;
 pub(super) use table::table;
 
-/// What the report says of a case that no child came to.
+/// Message of a case that no child reached.
 const NOT_RUN: &str = "was not run";
 
-/// What became of all cases on one backend.
+/// Outcome of all cases on one backend.
 struct Run {
     backend: BackendReport,
-    /// The backend as a whole.
+    /// Record of the backend as a whole.
     record: Record,
-    /// A record for each case that crashed, hung or ended with an error.
+    /// Records of the cases that crashed, hung or ended with an error.
     failures: Vec<Record>,
-    /// Every case, unless the backend cannot run here.
+    /// Results of every case; empty if the backend cannot run here.
     cases: Vec<NodeReport>,
 }
 
-/// Checks the filter and says what the work is.
+/// Checks the filter and builds the header of the run.
 pub(super) fn plan(filter: &str, options: &CompareOptions) -> Result<Header> {
     select(filter)?;
     let results = files::reference_results(&options.out).into();
@@ -50,7 +50,7 @@ pub(super) fn plan(filter: &str, options: &CompareOptions) -> Result<Header> {
     })
 }
 
-/// All backends, one after the other.
+/// Runs all backends, one after the other.
 pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let (options, mut report) = (&header.options, header.report.clone());
     let Subject::Ops(filter) = &options.work else { return Ok(report) };
@@ -81,7 +81,7 @@ pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<
     Ok(report)
 }
 
-/// The operation that a case tests, or the group of operations.
+/// Returns the operation, or the group of operations, that a case tests.
 fn operation(case: &Case) -> &'static str {
     if let Some(group) = case.group {
         return group;
@@ -90,8 +90,8 @@ fn operation(case: &Case) -> &'static str {
     node.and_then(|n| n.op()).map_or("", |op| op.name())
 }
 
-/// The cases that a filter selects. A term that is a case's name selects this case, one that names an operation its
-/// cases, `all` every case, any other term the cases whose names contain it.
+/// Selects cases by a filter. A term that is a case's name selects that case, an operation's name selects its
+/// cases, `all` selects every case, and any other term selects the cases whose names contain it.
 pub(super) fn select(filter: &str) -> Result<Vec<Case>> {
     let mut cases = catalogue::cases();
     let names: HashSet<String> = cases.iter().map(|c| c.name.clone()).collect();
@@ -117,7 +117,8 @@ pub(super) fn select(filter: &str) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The terms of a filter: by comma, except within parentheses and brackets, so that a case's whole name is one term.
+/// Splits a filter into terms at commas, except within parentheses and brackets, so that a case's whole name
+/// is one term.
 fn terms(filter: &str) -> Vec<&str> {
     let mut depth = 0usize;
     let separates = |c: char| {
@@ -131,7 +132,7 @@ fn terms(filter: &str) -> Vec<&str> {
     filter.split(separates).map(str::trim).filter(|t| !t.is_empty()).collect()
 }
 
-/// What is known of a case before it runs.
+/// Builds the report of a case before it runs.
 fn describe(case: &Case, precision: Precision) -> NodeReport {
     let mut report = NodeReport {
         node: case.name.clone(),
@@ -150,7 +151,8 @@ fn describe(case: &Case, precision: Precision) -> NodeReport {
     report
 }
 
-/// What is wrong on a backend: a line for each operation and way to fail. The report has every case.
+/// Lists the problems of a backend: one line for each operation and kind of failure. The report has every
+/// case.
 fn faults(run: &Run, reference: &str) -> Vec<String> {
     let backend = &run.record.backend;
     let mut findings = failures(run);
@@ -177,7 +179,7 @@ fn faults(run: &Run, reference: &str) -> Vec<String> {
     findings
 }
 
-/// Crashes, hangs and errors of cases: those of one operation in one phase are one line.
+/// Lists crashes, hangs and errors of cases, with one line for those of the same operation and phase.
 fn failures(run: &Run) -> Vec<String> {
     let mut alike: Vec<(&str, Vec<&Record>)> = Vec::new();
     for record in &run.failures {
@@ -198,7 +200,7 @@ fn failures(run: &Run) -> Vec<String> {
     alike.iter().filter_map(line).collect()
 }
 
-/// Cases by operation, in the order in which they came.
+/// Groups cases by operation, in order of first occurrence.
 fn by_operation<'a>(cases: impl Iterator<Item = &'a NodeReport>) -> Vec<Vec<&'a NodeReport>> {
     let mut groups: Vec<Vec<&NodeReport>> = Vec::new();
     for case in cases {
@@ -210,7 +212,7 @@ fn by_operation<'a>(cases: impl Iterator<Item = &'a NodeReport>) -> Vec<Vec<&'a 
     groups
 }
 
-/// The worst of some cases of one operation by name, with their number if there are several.
+/// Formats the name of the worst of some cases of one operation, with their number if there are several.
 fn several(cases: &[&NodeReport], worst: &NodeReport) -> String {
     match cases.len() {
         1 => worst.node.clone(),

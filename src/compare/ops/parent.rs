@@ -1,4 +1,4 @@
-//! The parent's part: children for one backend until every case has an outcome.
+//! The parent's part of operation tests: starts children for one backend until every case has an outcome.
 
 use super::{NOT_RUN, Run, describe, results};
 use crate::backends::BackendName;
@@ -12,16 +12,16 @@ use ggml_core::Result;
 use ggml_core::catalogue::Case;
 use std::time::Duration;
 
-/// Cases that may hang one after the other before the rest is left out: each costs a whole deadline, and a device that
-/// hangs so often will not come back.
+/// Number of cases that may hang in a row before the rest is skipped. Each costs a whole deadline, and a
+/// device that hangs so often will not recover.
 const HANGS_IN_A_ROW: usize = 8;
 
-/// A device may need some time after it was reset: how often, and after how long, a child is started again that ended
-/// before it ran anything.
+/// Number of restarts, and the pause before each, for a child that ended before it ran a case. A device may
+/// need some time after a reset.
 const RESTARTS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Runs all cases on a backend.
+/// Runs all cases on a backend; `None` if no child was started.
 pub(super) fn run_backend(
     backend: &BackendName,
     cases: &[Case],
@@ -59,21 +59,21 @@ struct Series<'a> {
     work: Work,
     run: Run,
     started: usize,
-    /// Children in a row that ended before they ran anything.
+    /// Number of children in a row that ended before they ran a case.
     fruitless: usize,
-    /// Cases in a row that hung.
+    /// Number of cases in a row that hung.
     hangs: usize,
     elapsed_s: f64,
 }
 
-/// Stem of the files of the n-th child of a backend.
+/// Returns the stem of the files of a backend's n-th child.
 fn stem(backend: &str, n: usize) -> String {
     let stem = files::stem(backend, EVERYTHING, 0);
     if n == 1 { stem } else { format!("{stem}.{n}") }
 }
 
 impl Series<'_> {
-    /// Runs one child over the cases that have no outcome yet; whether another one is needed.
+    /// Runs one child over the cases that have no outcome yet; returns true if another child is needed.
     fn next_child(&mut self, children: &mut Children, progress: Progress<'_>) -> Result<bool> {
         let before = self.run.cases.len();
         let rest = self.cases.get(before..).unwrap_or_default();
@@ -98,7 +98,7 @@ impl Series<'_> {
         Ok(self.account(outcome))
     }
 
-    /// Takes over what a child did; whether another one is needed.
+    /// Merges the outcome of a child; returns true if another child is needed.
     fn account(&mut self, outcome: ChildOutcome) -> bool {
         let ChildOutcome { backend, record, cases, case, ended } = outcome;
         if self.run.backend.device.is_empty() {
@@ -117,15 +117,15 @@ impl Series<'_> {
         self.run.record = record;
         self.fruitless = if ran { 0 } else { self.fruitless + 1 };
         let rest = self.cases.len().saturating_sub(self.run.cases.len());
-        // What may have stopped the machine is not tried again.
+        // A case that may have stopped the machine is not tried again.
         if rest == 0 || self.hangs >= HANGS_IN_A_ROW || !ended {
             return false;
         }
-        // A backend that never opened is not there; one that did may be back in a moment.
+        // A backend that never opened is absent; one that has opened before may recover soon.
         ran || self.started > self.fruitless && self.fruitless <= RESTARTS
     }
 
-    /// The case that was running when a child ended gets the child's record.
+    /// Assigns the child's record to the case that was running when the child ended.
     fn blame(&mut self, mut record: Record) {
         let Some(case) = self.cases.get(self.run.cases.len()) else { return };
         record.case = Some(case.name.clone());
@@ -142,7 +142,7 @@ impl Series<'_> {
         }
     }
 
-    /// The record of the backend as a whole, and an entry for every case that was not run.
+    /// Builds the record of the backend as a whole, and an entry for every case that was not run.
     fn conclude(self) -> Run {
         let Series { cases, work, mut run, hangs, elapsed_s, .. } = self;
         let rest = cases.get(run.cases.len()..).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Series<'_> {
     }
 }
 
-/// Which of several statuses stands for the whole.
+/// Returns the rank of a status; the highest one represents all cases.
 fn severity(status: Status) -> usize {
     match status {
         Status::Ok => 0,

@@ -1,7 +1,7 @@
-//! The reference's results: a file that grows case by case.
+//! File of the reference's results, which grows case by case.
 //!
-//! An entry is the length of the name in bytes (u32), the number of values (u64), the name, the values (f32), all little
-//! endian. An entry that its writer did not finish is not there.
+//! An entry is the length of the name in bytes (u32), the number of values (u64), the name, the values (f32),
+//! all little endian. An unfinished last entry is ignored.
 
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Adds a case's values.
+/// Appends the values of a case.
 pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
     let mut entry = Vec::with_capacity(12 + case.len() + 4 * values.len());
     entry.extend_from_slice(&(case.len() as u32).to_le_bytes());
@@ -21,12 +21,12 @@ pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
     file.and_then(|mut f| f.write_all(&entry)).map_err(|e| Error::io(path, e))
 }
 
-/// Begins a new file.
+/// Creates an empty file.
 pub(super) fn create(path: &Path) -> Result<()> {
     std::fs::write(path, []).map_err(|e| Error::io(path, e))
 }
 
-/// Reads all values by case.
+/// Reads all values, by name of the case.
 pub(super) fn read(path: &Path) -> Result<HashMap<String, Vec<f32>>> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
     let (mut all, mut rest) = (HashMap::new(), bytes.as_slice());
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<HashMap<String, Vec<f32>>> {
     Ok(all)
 }
 
-/// The first entry and what follows it.
+/// Parses the first entry and returns it with the remaining bytes.
 fn entry(bytes: &[u8]) -> Option<(String, Vec<f32>, &[u8])> {
     let (name_bytes, rest) = bytes.split_first_chunk::<4>()?;
     let (count, rest) = rest.split_first_chunk::<8>()?;

@@ -1,11 +1,11 @@
-//! Operation tests as text.
+//! Operation tests as text tables.
 
 use super::by_operation;
 use crate::compare::report::{Comparison, NodeReport, Report, Status};
 use crate::compare::text::{Mood, Rows, Style, remarks, wrapped};
 use std::collections::BTreeMap;
 
-/// A row for each backend, then for each backend a row for each operation and what is not supported.
+/// Formats a row for each backend, then for each backend a row for each operation and its unsupported cases.
 pub(in crate::compare) fn table(report: &Report, style: Style) -> String {
     let head =
         ["backend", "status", "cases", "agree", "differ", "unsupported", "failed", "seconds", "device"];
@@ -56,7 +56,7 @@ fn has_failed(n: &NodeReport) -> bool {
     !matches!(n.status, Status::Ok | Status::Unsupported)
 }
 
-/// A backend's cases by operation.
+/// Formats a backend's cases by operation.
 fn operations(comparison: &Comparison, style: Style) -> String {
     let head = [
         "operation",
@@ -104,7 +104,7 @@ fn operations(comparison: &Comparison, style: Style) -> String {
     )
 }
 
-/// What is not supported: a line for each operation and reason.
+/// Lists the unsupported cases: a line for each operation and reason.
 fn refusals(cases: &[NodeReport]) -> String {
     let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for n in cases.iter().filter(|n| n.status == Status::Unsupported) {

@@ -1,4 +1,4 @@
-//! Rows with a name, something drawn to a common scale, and a number.
+//! Charts of rows: a name, a drawing to a common scale, and a value.
 
 use super::super::report::{NodeReport, Report, Status, label};
 use super::text::Escaped;
@@ -6,10 +6,10 @@ use super::{name, section, with_nodes};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Operations that a backend's plot has, the slowest first.
+/// The most operations in a backend's plot, the slowest first.
 const MAX_OPERATIONS: usize = 12;
 
-/// Per cent of the width that the largest value takes, so that a mark at its end is within.
+/// Width of the largest value in per cent, so that a mark at its end is still inside.
 const FULL: f64 = 97.0;
 
 fn row(name: &str, drawn: &str, number: &str) -> String {
@@ -24,10 +24,10 @@ fn bar(share: f64, data: &str) -> String {
     format!("<rect y=\"3\" height=\"12\" rx=\"2\" width=\"{:.2}%\" {data}/>", FULL * share)
 }
 
-/// What a plot of times shows: its name, and seconds by operation, the slowest first.
+/// Data of a plot of times: its name, and seconds by operation, the slowest first.
 type Timed<'a> = (String, Vec<(&'a str, f64)>);
 
-/// Where cases of operation tests have their own time.
+/// Plots the times of operation tests, where each case has its own time.
 pub(super) fn times_of_cases(report: &Report) -> String {
     let timed = with_nodes(report).map(|c| (name(report, c), by_operation(&c.nodes)));
     section(
@@ -37,7 +37,7 @@ pub(super) fn times_of_cases(report: &Report) -> String {
     )
 }
 
-/// Where a decode step of a model was measured in parts.
+/// Plots the times of a model's decode step, if it was measured step by step.
 pub(super) fn times_of_steps(report: &Report) -> String {
     let records = report.records.iter().filter(|r| r.case.is_none());
     let timed =
@@ -50,7 +50,7 @@ pub(super) fn times_of_steps(report: &Report) -> String {
     )
 }
 
-/// A plot for each that has times; `unit` is a second over `scale`.
+/// Draws a plot for each entry that has times. A value is seconds times `scale`, in `unit`.
 fn plots(timed: Vec<Timed<'_>>, scale: f64, unit: &str) -> String {
     let mut plots = String::new();
     for (name, times) in timed.iter().filter(|(_, times)| !times.is_empty()) {
@@ -70,7 +70,7 @@ fn plots(timed: Vec<Timed<'_>>, scale: f64, unit: &str) -> String {
     if plots.is_empty() { plots } else { format!("<div class=\"plots\">\n{plots}</div>\n") }
 }
 
-/// A number with as many decimals as make three digits.
+/// Formats a value with three significant digits.
 fn digits(x: f64) -> String {
     let whole = if x >= 1.0 { x.log10() as usize + 1 } else { 1 };
     format!("{x:.*}", 3usize.saturating_sub(whole))
@@ -113,7 +113,7 @@ pub(super) fn tokens_per_s(report: &Report) -> String {
     )
 }
 
-/// A mark for each run that crashed or hung, a row for each backend and offload.
+/// Draws a mark for each run that crashed or hung, in a row for each backend and offload.
 pub(super) fn times_to_death(report: &Report) -> String {
     let died = |r: &&super::super::report::Record| matches!(r.status, Status::Crash | Status::Hang);
     let records: Vec<_> = report.records.iter().filter(|r| r.case.is_none()).filter(died).collect();

@@ -1,4 +1,4 @@
-//! The error along the graph, a plot for each backend.
+//! The error along the graph, in one plot for each backend.
 
 use super::super::report::{Comparison, NodeReport, Report, Status};
 use super::text::Escaped;
@@ -9,14 +9,14 @@ use std::fmt::Write;
 const HEIGHT: f64 = 200.0;
 const MARGIN: f64 = 14.0;
 
-/// Per cent of the width at the left, for the labels, and at the right.
+/// Margins in per cent of the width: at the left for the labels, and at the right.
 const LEFT: f64 = 13.0;
 const RIGHT: f64 = 2.0;
 
-/// The decades that are drawn: what is smaller or larger, 0 and infinity too, lies on the edge.
+/// Range of decades that are drawn. Errors outside of it, including 0 and infinity, are drawn on the edge.
 const DECADES: (i32, i32) = (-16, 2);
 
-/// Decades from one line to the next.
+/// Decades between grid lines.
 const STEP: usize = 3;
 
 pub(super) fn errors(report: &Report) -> String {
@@ -30,7 +30,7 @@ pub(super) fn errors(report: &Report) -> String {
     )
 }
 
-/// Height of an error.
+/// Returns the vertical position of an error.
 fn y(error: f64) -> f64 {
     let (low, high) = (f64::from(DECADES.0), f64::from(DECADES.1));
     let decade = if error.is_nan() { high } else { error.log10().clamp(low, high) };
@@ -60,7 +60,7 @@ fn plot(name: &str, comparison: &Comparison) -> String {
         );
     }
     text.push_str(&bounds(nodes, x));
-    // What is out of bounds comes last, on top of the others.
+    // Nodes out of bounds are drawn last, on top of the others.
     for out in [false, true] {
         for (at, node) in nodes.iter().enumerate() {
             if node.status == Status::Ok && node.is_out_of_bounds() == out {
@@ -71,7 +71,7 @@ fn plot(name: &str, comparison: &Comparison) -> String {
     text + "</svg>\n</figure>\n"
 }
 
-/// A line for each stretch of nodes with the same bound.
+/// Draws a line for each stretch of nodes with the same bound.
 fn bounds(nodes: &[NodeReport], x: impl Fn(f64) -> f64) -> String {
     let (mut text, mut from) = (String::new(), 0);
     for stretch in nodes.chunk_by(|a, b| a.bound == b.bound) {
@@ -97,7 +97,7 @@ fn mark(node: &NodeReport, x: f64, out: bool) -> String {
     let said = if out { format!("{said}: {}", node.describe_error()) } else { said };
     let (said, nmse, y) = (Escaped(&said), node.nmse, y(node.nmse));
     if out {
-        // A nested image has a place in per cent; a path has not.
+        // A nested image can be positioned in per cent; a path cannot.
         return format!(
             "<svg class=\"out\" x=\"{x:.2}%\" y=\"{y:.1}\" overflow=\"visible\" data-nmse=\"{nmse:e}\">\
              <path d=\"M-5-5L5 5M-5 5L5-5\"/><title>{said}</title></svg>\n"

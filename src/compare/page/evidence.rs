@@ -1,4 +1,4 @@
-//! What the verdict rests on, folded.
+//! The evidence of the verdict, in folded sections.
 
 use super::super::report::{BackendReport, Divergence, Record, Report, Run, Stuck};
 use super::text::Escaped;
@@ -26,7 +26,7 @@ pub(super) fn evidence(report: &Report) -> String {
     text
 }
 
-/// Names and values; what is empty is left out.
+/// A list of names and values; empty values are omitted.
 #[derive(Default)]
 struct Facts(String);
 

@@ -1,10 +1,11 @@
-//! Backend x offload x epoch, coloured by what became of each run; letters say the same without colours.
+//! Matrix of backend x offload x epoch, coloured by the outcome of each run; signs show the outcome without
+//! colours.
 
 use super::super::report::{Record, Report, Status};
 use super::text::Escaped;
 use std::fmt::Write;
 
-/// What a run came to: class, sign, meaning.
+/// Outcome of a run: CSS class, sign, meaning.
 type Outcome = (&'static str, &'static str, &'static str);
 
 const OUTCOMES: [Outcome; 6] = [
@@ -29,7 +30,7 @@ fn outcome(report: &Report, record: &Record) -> Outcome {
     OUTCOMES[at]
 }
 
-/// A row for each backend and offload of a run, a cell for each epoch.
+/// Formats a row for each backend and offload of a run, with a cell for each epoch.
 pub(super) fn matrix(report: &Report) -> String {
     let mut rows: Vec<(&str, String, String, Vec<&Record>)> = Vec::new();
     for (record, backend) in report.backend_records() {

@@ -1,4 +1,4 @@
-//! `report.html`: the report as one page that stands alone. It has no script and refers to nothing outside itself.
+//! `report.html`: the report as one self-contained page, without scripts and external references.
 
 mod bars;
 mod errors;
@@ -14,10 +14,11 @@ use text::Escaped;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Nothing may be loaded, whatever a text of the report would do to the page.
+/// Content security policy: nothing may be loaded, whatever text the report contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The report as a page. All numbers in it are those of the report; those that are drawn stand in `data-` attributes too.
+/// Formats the report as a page. All its values come from the report; drawn values are also in `data-`
+/// attributes.
 pub fn html(report: &Report) -> String {
     let title = format!("compare: {}", report.work);
     let mut page = format!(
@@ -39,12 +40,12 @@ pub fn html(report: &Report) -> String {
     page
 }
 
-/// Writes [`html`] of a report.
+/// Writes the page of [`html`] to a file.
 pub fn write_page(report: &Report, path: &Path) -> Result<()> {
     replace(path, &html(report))
 }
 
-/// The verdict, what to do, and what was found.
+/// Formats the verdict, the recommendation and the findings.
 fn head(report: &Report) -> String {
     let verdict = &report.verdict;
     let mood = if verdict.agree { "good" } else { "bad" };
@@ -71,7 +72,7 @@ fn list<'a>(class: &str, lines: impl Iterator<Item = &'a String>) -> String {
     if items.is_empty() { items } else { format!("<ul class=\"{class}\">\n{items}</ul>\n") }
 }
 
-/// A part of the page; none where it would be empty.
+/// Formats a section of the page; empty if its body is empty.
 fn section(title: &str, explanation: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
@@ -80,13 +81,14 @@ fn section(title: &str, explanation: &str, body: &str) -> String {
         .replace("<p class=\"hint\"></p>\n", "")
 }
 
-/// Comparisons with results of nodes or cases: those of the first epoch, later ones if they disagree.
+/// Returns the comparisons with results of nodes or cases: those of the first epoch, and later ones if they
+/// disagree.
 fn with_nodes(report: &Report) -> impl Iterator<Item = &Comparison> {
     let is_shown = |c: &&Comparison| !c.nodes.is_empty() && (c.epoch == 0 || c.disagreement.is_some());
     report.comparisons.iter().filter(is_shown)
 }
 
-/// A comparison's name among all of them.
+/// Returns a comparison's name, unique within the report.
 fn name(report: &Report, comparison: &Comparison) -> String {
     let Comparison { lhs, offload, epoch, run_id, .. } = comparison;
     let mut name = super::report::label(lhs, *offload);

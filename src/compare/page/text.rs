@@ -1,9 +1,9 @@
-//! Text of reports in a page.
+//! Escaping of report text for the page.
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-/// A text as HTML shows it, within elements and in quoted attributes. Drivers say what they like: characters that
-/// control a terminal or the direction of writing are spelt out.
+/// Text escaped for HTML elements and quoted attributes. Text from drivers is arbitrary: characters that
+/// control a terminal or the writing direction are written as escapes.
 pub(super) struct Escaped<'a>(pub &'a str);
 
 impl Display for Escaped<'_> {

@@ -1,39 +1,39 @@
-//! From the events of a child, and what its parent saw of its end, to a record.
+//! Builds a record from a child's events and its parent's observation of its end.
 
 use super::{End, Timed};
 use crate::compare::protocol::{Done, Failed, Message};
 use crate::compare::report::{BackendReport, NodeReport, Record, Status};
 use std::path::Path;
 
-/// Bytes of a log that are quoted as last words.
+/// Bytes of the log's end that are quoted in a message.
 const LAST_WORDS: usize = 400;
 
-/// Warnings that a record keeps; the log has all of them.
+/// The most warnings in a record; the log has all of them.
 const MAX_WARNINGS: usize = 16;
 
 /// Exit status of a child that could not record a result.
 pub(in crate::compare) const UNHEARD: u8 = 3;
 
-/// Phase of a child whose work is over: it gives its device back.
+/// Phase of a child whose work is done: it closes its device.
 const CLOSE: &str = "close";
 
-/// Phase of a child that is about to be gone: exit handlers.
+/// Phase of a child that is about to end: exit handlers.
 const EXIT: &str = "exit";
 
-/// What became of a child.
+/// Outcome of a child.
 #[derive(Clone, Debug, Default)]
 pub(in crate::compare) struct ChildOutcome {
     pub(in crate::compare) backend: BackendReport,
     pub(in crate::compare) record: Record,
-    /// Cases of the catalogue that have a result.
+    /// Results of the finished cases.
     pub(in crate::compare) cases: Vec<NodeReport>,
-    /// The case that was running when it ended.
+    /// The case that was running when the child ended.
     pub(in crate::compare) case: Option<String>,
-    /// Whether its parent saw it end.
+    /// True if the parent saw the child end.
     pub(in crate::compare) ended: bool,
 }
 
-/// What is known of a child, event by event.
+/// State of a child, updated event by event.
 #[derive(Debug, Default)]
 pub(in crate::compare) struct Account {
     outcome: ChildOutcome,
@@ -50,7 +50,7 @@ pub(in crate::compare) struct Account {
 }
 
 impl Account {
-    /// Of a child that has said nothing yet, see [`Record`].
+    /// Creates the account of a child without events, see [`Record`].
     pub(in crate::compare) fn new(backend: &str, offload: i64, epoch: usize, stem: &str) -> Account {
         let mut account = Account::default();
         account.outcome.backend.name = backend.into();
@@ -60,7 +60,7 @@ impl Account {
         account
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     pub(in crate::compare) fn hear(&mut self, event: Timed<Message>) {
         self.at = event.at;
         let ChildOutcome { backend, record, cases, case, .. } = &mut self.outcome;
@@ -120,7 +120,7 @@ impl Account {
         (r.node, r.step) = (None, None);
         (r.load_s, r.prompt_s, r.eval_s) = (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
         r.tokens = done.token_ids.len();
-        // The first token comes from the prompt's logits.
+        // The first token is chosen from the prompt's logits.
         let generated = r.tokens.saturating_sub(1) as f64;
         r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
         (r.token_ids, r.margins) = (done.token_ids, done.margins);
@@ -137,17 +137,17 @@ impl Account {
         r.message = Some(failed.message);
     }
 
-    /// Whether it has failed: then it has nothing more to say.
+    /// True if the child has reported an error; no event of interest follows it.
     pub(in crate::compare) fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// What was wrong with an option or a value in the environment.
+    /// Returns the error in an option or an environment variable.
     pub(in crate::compare) fn wrong_use(&self) -> Option<&str> {
         self.wrong_use.as_deref()
     }
 
-    /// The phase that the child was in when it was last heard of.
+    /// Returns the phase of the child at its last event.
     fn phase(&self) -> Option<String> {
         match (self.finished, self.leaving) {
             (true, true) => Some(EXIT.into()),
@@ -156,7 +156,8 @@ impl Account {
         }
     }
 
-    /// What became of it. Without an end its parent did not live to see it. The log has its last words.
+    /// Builds the outcome. `end` is `None` if the parent ended before it saw the child end. The end of the
+    /// log is quoted in the message.
     pub(in crate::compare) fn conclude(mut self, end: Option<&End>, log: &Path) -> ChildOutcome {
         let phase = self.phase();
         let record = &mut self.outcome.record;
@@ -171,12 +172,14 @@ impl Account {
         self.outcome
     }
 
-    /// Status and message of a child that did not end as one should; `None` where its own word counts.
+    /// Returns status and message of a child that did not end normally; `None` if the child's own report
+    /// counts.
     fn verdict(&self, end: Option<&End>, log: &Path) -> Option<(Status, String)> {
         if let Some(what) = &self.wrong_use {
             return Some((Status::Error, what.clone()));
         }
-        // A record of an error is complete, however the child left: exit handlers of a driver may hang or crash then.
+        // The record of an error is complete, whatever follows: exit handlers of a driver may hang or crash
+        // afterwards.
         if self.failed {
             return None;
         }
@@ -216,7 +219,7 @@ impl Account {
     }
 }
 
-/// With the end of a log in one line.
+/// Appends the end of a log, in one line.
 fn with_last_words(how: String, log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let tail = &bytes[bytes.len().saturating_sub(LAST_WORDS)..];

@@ -1,9 +1,11 @@
-//! The flight recorder: what happens in a run, in files of its folder, every event before the act that it announces.
+//! The flight recorder: the events of a run, in files of its folder. Every event is written before the act
+//! that it announces.
 //!
-//! Each child appends its [`Message`](super::protocol::Message)s to a file of its own, the parent appends
-//! [`RunEvent`]s to another. Nothing but these files is needed to make the records of a run: the parent of a run that is
-//! going on reads them as they grow, a report reads them when child, parent or machine are gone. One event is one line of
-//! JSON. Files begin with room for events, so that those of the last moments need no space on a disk that is full.
+//! Each child appends its [`Message`](super::protocol::Message)s to its own file, the parent appends
+//! [`RunEvent`]s to another. These files are all that is needed to build the records of a run. The parent of
+//! a running comparison reads them as they grow; a report can be built from them after child, parent or
+//! machine have stopped. One event is one line of JSON. Files start with reserved space, so that the last
+//! events can be written even on a full disk.
 
 mod account;
 mod reader;
@@ -16,17 +18,17 @@ pub(super) use writer::{Sync, Writer, create};
 use super::report::Stuck;
 use serde::{Deserialize, Serialize};
 
-/// An event and when it was recorded.
+/// An event with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Timed<E> {
-    /// Seconds since the recording began.
+    /// Seconds since the start of the recording.
     pub(super) at: f64,
     /// The event.
     #[serde(flatten)]
     pub(super) event: E,
 }
 
-/// What the parent does with its children.
+/// An action of the parent on its children.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum RunEvent {
@@ -35,31 +37,31 @@ pub(super) enum RunEvent {
         /// Stem of its files.
         stem: String,
     },
-    /// A child has ended, or was left behind.
+    /// A child has ended, or was abandoned.
     Ended {
         /// Stem of its files.
         stem: String,
-        /// How.
+        /// End of the child.
         #[serde(flatten)]
         end: End,
     },
 }
 
-/// How a child ended, as its parent saw it.
+/// The end of a child, as its parent observed it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct End {
-    /// Seconds since it was started.
+    /// Seconds since the child was started.
     pub(super) elapsed_s: f64,
     /// Its exit status.
     pub(super) status: Option<i32>,
     /// The signal that ended it.
     pub(super) signal: Option<String>,
-    /// It said nothing for so many seconds and was killed.
+    /// Seconds without an event, after which the child was killed.
     pub(super) silent_s: Option<f64>,
-    /// The user ended the run, and it was killed.
+    /// True if the user ended the run and the child was killed.
     pub(super) interrupted: bool,
-    /// It did not end when it was killed.
+    /// State of a child that did not end when it was killed.
     pub(super) stuck: Option<Stuck>,
-    /// Why it was not started, or could not be watched.
+    /// The reason it was not started, or could not be observed.
     pub(super) error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Reading events, also while they are written.
+//! Reader of events, also while they are being written.
 
 use super::Timed;
 use ggml_core::{Error, Result};
@@ -7,29 +7,30 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// Reads a file of events as it grows.
+/// Reader of a growing file of events.
 #[derive(Debug)]
 pub(in crate::compare) struct Follower {
     file: File,
-    /// Where the first event begins that was not read.
+    /// Offset of the first event that has not been read.
     end: u64,
 }
 
 impl Follower {
-    /// From the first event on.
+    /// Opens a file, starting at its first event.
     pub(in crate::compare) fn open(path: &Path) -> Result<Follower> {
         Ok(Follower { file: File::open(path).map_err(|e| Error::io(path, e))?, end: 0 })
     }
 
-    /// The events that came since the last call. A line that is none, torn when the disk was full, is left out.
+    /// Returns the events added since the last call. Invalid lines, such as one torn by a full disk, are
+    /// skipped.
     pub(in crate::compare) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
         let mut text = Vec::new();
         let mut chunk = vec![0; CHUNK];
         self.file.seek(SeekFrom::Start(self.end))?;
-        // Behind the events there is room: zeros.
+        // The reserved space after the events is zeros.
         while text.last() != Some(&0) {
             match self.file.read(&mut chunk)? {
                 0 => break,
@@ -43,13 +44,13 @@ impl Follower {
         Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 
-    /// Where the next event will be.
+    /// Returns the offset of the next event.
     pub(in crate::compare) fn end(&self) -> u64 {
         self.end
     }
 }
 
-/// All events of a file.
+/// Reads all events of a file.
 pub(in crate::compare) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<Timed<E>>> {
     Follower::open(path)?.next().map_err(|e| Error::io(path, e))
 }
@@ -65,7 +66,7 @@ mod tests {
         Message::Node { name: name.into() }
     }
 
-    /// Events come once, in order, also beyond the room; what is torn is left out.
+    /// Events arrive once and in order, also beyond the reserved space; torn lines are skipped.
     #[test]
     fn events_are_followed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Appending events.
+//! Writer of events.
 
 use super::Timed;
 use ggml_core::{Error, Result};
@@ -9,25 +9,26 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Zero bytes that a file begins with: a few thousand events need no other space.
+/// Zero bytes at the start of a file, reserved for a few thousand events.
 const ROOM: usize = 256 << 10;
 
-/// Acts that were announced before are made to reach the disk no more often than this: so much is unknown at most after
-/// the machine has stopped. (What was written reaches the file at once in any case.)
+/// Minimum interval between disk syncs for acts that were announced before. It limits the events that are
+/// lost when the machine stops. (Every event is written to the file immediately in any case.)
 const SYNC_EVERY: Duration = Duration::from_millis(50);
 
-/// Whether an event has to be on the disk before what comes after it.
+/// When an event has to be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::compare) enum Sync {
-    /// Not: it announces nothing that may stop the machine.
+    /// No sync: it announces nothing that may stop the machine.
     Lazy,
-    /// It announces an act of this name: at once where the act is new, else not too often.
+    /// The event announces an act: synced immediately if an act of this name is new, else at most every
+    /// [`SYNC_EVERY`].
     Act,
-    /// At once.
+    /// Synced immediately.
     Now,
 }
 
-/// Makes an empty file with room in it.
+/// Creates a file that contains only the reserved space.
 pub(in crate::compare) fn create(path: &Path) -> Result<()> {
     let made = File::create(path).and_then(|mut file| {
         file.write_all(&vec![0; ROOM])?;
@@ -36,11 +37,11 @@ pub(in crate::compare) fn create(path: &Path) -> Result<()> {
     made.map_err(|e| Error::io(path, e))
 }
 
-/// Appends to a file of events.
+/// Writer that appends to a file of events.
 #[derive(Debug)]
 pub(in crate::compare) struct Writer {
     file: File,
-    /// Where the next event goes.
+    /// Offset of the next event.
     end: u64,
     start: Instant,
     synced: Instant,
@@ -48,20 +49,20 @@ pub(in crate::compare) struct Writer {
 }
 
 impl Writer {
-    /// Continues a file whose events end at that byte.
+    /// Continues a file whose events end at byte `end`.
     pub(in crate::compare) fn open(path: &Path, end: u64) -> Result<Writer> {
         let file = OpenOptions::new().write(true).open(path).map_err(|e| Error::io(path, e))?;
         let now = Instant::now();
         Ok(Writer { file, end, start: now, synced: now, known: HashSet::new() })
     }
 
-    /// Gives the room back that is left.
+    /// Releases the rest of the reserved space.
     pub(in crate::compare) fn trim(&self) {
-        // Zeros at the end do no harm.
+        // If it fails, zeros at the end do no harm.
         let _ = self.file.set_len(self.end);
     }
 
-    /// Adds an event; `act` is what it announces. An error loses the event and nothing else.
+    /// Appends an event; `act` is the act that it announces. An error loses only this event.
     pub(in crate::compare) fn append<E: Serialize>(
         &mut self,
         event: E,
