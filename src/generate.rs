@@ -141,7 +141,7 @@ impl<'a> Generation<'a> {
     /// the sampler's penalties.
     ///
     /// # Errors
-    /// Those of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is empty,
+    /// Errors of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is empty,
     /// has tokens outside the vocabulary or does not fit into the context, and for an empty stop text.
     pub fn start(
         session: &'a mut Session,
@@ -158,7 +158,7 @@ impl<'a> Generation<'a> {
     /// only tokens that sequence 0 does not hold yet are computed, see [`Session::keep_common`].
     ///
     /// # Errors
-    /// Those of [`Generation::start`].
+    /// Errors of [`Generation::start`].
     pub fn advance_to(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,
@@ -177,7 +177,7 @@ impl<'a> Generation<'a> {
     /// ends, and [`Summary::finish`] has the reason.
     ///
     /// # Errors
-    /// Those of [`Session::prefill`].
+    /// Errors of [`Session::prefill`].
     pub fn prompt(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         if self.prompt.is_empty() || self.writer.summary.finish.is_some() {
             return Ok(());

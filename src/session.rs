@@ -228,7 +228,7 @@ impl Session {
     /// Clears a sequence.
     ///
     /// # Errors
-    /// Those of [`Session::truncate`].
+    /// Errors of [`Session::truncate`].
     pub fn reset_sequence(&mut self, sequence: usize) -> Result<()> {
         self.truncate(sequence, 0)
     }

@@ -149,7 +149,7 @@ impl<'a> Generations<'a> {
     /// only tokens that the sequence does not hold yet are computed, see [`Session::keep_common`].
     ///
     /// # Errors
-    /// Those of [`Generations::start`].
+    /// Errors of [`Generations::start`].
     pub fn advance_to(
         &mut self,
         sequence: usize,

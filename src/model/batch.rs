@@ -70,7 +70,7 @@ impl BatchShape {
     }
 }
 
-/// The inputs of a batch graph.
+/// Inputs of a batch graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphInputs {
     /// I32 `[tokens]`: token ids.

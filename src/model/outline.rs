@@ -7,7 +7,7 @@ use ggml_core::{Graph, Result};
 use serde::Serialize;
 use std::fmt;
 
-/// A step of a plan.
+/// Step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OutlineStep {
     /// Operation, or kind of group.
@@ -24,7 +24,7 @@ pub struct OutlineStep {
     pub barriers: usize,
 }
 
-/// The steps of the embedding, a layer, or the output.
+/// Steps of the embedding, a layer, or the output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OutlineUnit {
     /// Name: "embedding", "layer 0", "output".

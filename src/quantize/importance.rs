@@ -42,7 +42,7 @@ impl Importance {
     /// Reads a file of either form from memory; its path is empty.
     ///
     /// # Errors
-    /// Those of [`Importance::open`] except [`Error::Io`].
+    /// Errors of [`Importance::open`] except [`Error::Io`].
     pub fn from_bytes(bytes: impl Into<MappedBytes>) -> Result<Importance> {
         let bytes = bytes.into();
         let mut read =

@@ -83,7 +83,7 @@ impl<'a> Scales<'a> {
     /// Returns the divisors of the weights of each matrix.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// Errors of decoding.
     pub(super) fn divisors(&self) -> Result<&[f32]> {
         if let Some(found) = self.found.get() {
             return Ok(found);
@@ -113,7 +113,7 @@ impl<'a> Scales<'a> {
     /// Returns the contents of the tensor: the divisors times the scales of the input.
     ///
     /// # Errors
-    /// Those of [`Self::divisors`].
+    /// Errors of [`Self::divisors`].
     pub(super) fn bytes(&self) -> Result<Vec<u8>> {
         let before = self.before.map(|t| decode(t.dtype, self.input.data(t)?)).transpose()?;
         let before = before.unwrap_or_else(|| vec![1.0; self.count()]);

@@ -177,7 +177,7 @@ impl Sampler {
     /// [`accept`](Sampler::accept).
     ///
     /// # Errors
-    /// Those of [`Sampler::sample`]; [`Error::InvalidArgument`] if the row has only the best logits and
+    /// Errors of [`Sampler::sample`]; [`Error::InvalidArgument`] if the row has only the best logits and
     /// [`Sampler::want`] requires all.
     pub fn sample_row(&mut self, row: Row<'_>) -> Result<u32> {
         let best = match row {

@@ -24,7 +24,7 @@ impl Session {
     /// Appends tokens to sequence 0 and returns the logits after the last one (`vocabulary` values).
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         Ok(self.append(&[Item { sequence: 0, tokens }], Want::Logits)?.values().to_vec())
     }
@@ -36,7 +36,7 @@ impl Session {
     /// ones.
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn prefill_with(&mut self, tokens: &[u32], watch: Watch<'_>) -> Result<Option<Vec<f32>>> {
         let rows = self.append_with(&[Item { sequence: 0, tokens }], Want::Logits, watch)?;
         Ok(rows.map(|rows| rows.values().to_vec()))
@@ -45,7 +45,7 @@ impl Session {
     /// Appends tokens to sequence 0 and returns the logits after each of them, row after row.
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.compute(&[Item { sequence: 0, tokens }], Want::Logits, true, &mut go_on)?;
         Ok(self.rows().values().to_vec())
@@ -54,7 +54,7 @@ impl Session {
     /// Appends one token to sequence 0 and returns the logits after it.
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn decode(&mut self, token: u32) -> Result<Vec<f32>> {
         self.prefill(&[token])
     }
@@ -64,7 +64,7 @@ impl Session {
     /// each time.
     ///
     /// # Errors
-    /// Those of [`Session::batch`]. After an error of the backend, the sequence is as
+    /// Errors of [`Session::batch`]. After an error of the backend, the sequence is as
     /// [`Session::keep_common`] left it.
     pub fn advance_to(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_tokens(0, 0, tokens)?;
@@ -112,7 +112,7 @@ impl Session {
     /// vocabulary gives all of them.
     ///
     /// # Errors
-    /// Those of [`Session::batch`]; [`Error::InvalidArgument`] if 0 best logits are wanted.
+    /// Errors of [`Session::batch`]; [`Error::InvalidArgument`] if 0 best logits are wanted.
     pub fn append(&mut self, items: &[Item<'_>], want: Want) -> Result<Rows<'_>> {
         not_hidden(want)?;
         self.compute(items, want, false, &mut go_on)?;
@@ -123,7 +123,7 @@ impl Session {
     /// stopped the call.
     ///
     /// # Errors
-    /// Those of [`Session::append`].
+    /// Errors of [`Session::append`].
     pub fn append_with(
         &mut self,
         items: &[Item<'_>],

@@ -66,7 +66,7 @@ impl Session {
     /// session's sequences are empty afterwards.
     ///
     /// # Errors
-    /// Those of [`Session::embed`].
+    /// Errors of [`Session::embed`].
     pub fn hidden(&mut self, text: &[u32], layer: impl Into<Option<usize>>) -> Result<Vec<f32>> {
         let want = self.hidden_want(layer.into())?;
         self.check_text(text)?;

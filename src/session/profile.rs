@@ -59,7 +59,7 @@ impl Session {
     /// state it is left empty.
     ///
     /// # Errors
-    /// Those of [`Session::batch`]; [`Error::InvalidArgument`] for more tokens than a batch has
+    /// Errors of [`Session::batch`]; [`Error::InvalidArgument`] for more tokens than a batch has
     /// ([`SessionOptions::batch`](super::SessionOptions::batch)), and for no passes.
     pub fn profile(&mut self, tokens: &[u32], want: Want, passes: usize) -> Result<Profile> {
         if tokens.len() > self.batch || passes == 0 {

@@ -64,7 +64,7 @@ impl Session {
     /// Replaces sequence 0 by a saved one, see [`Session::restore_sequence`].
     ///
     /// # Errors
-    /// Those of [`Session::restore_sequence`].
+    /// Errors of [`Session::restore_sequence`].
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         self.restore_sequence(0, bytes)
     }

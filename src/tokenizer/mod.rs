@@ -125,7 +125,7 @@ impl Tokenizer {
     /// Reads a tokenizer from metadata.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::from_gguf`].
+    /// Errors of [`Tokenizer::from_gguf`].
     pub fn from_metadata(m: &Metadata) -> Result<Tokenizer> {
         let model = m.str(MODEL)?;
         let (sentence_piece, characters, words) = (model == "llama", model == "gemma4", model == "bert");
