@@ -141,8 +141,8 @@ impl<'a> Generation<'a> {
     /// the sampler's penalties.
     ///
     /// # Errors
-    /// Errors of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is empty,
-    /// has tokens outside the vocabulary or does not fit into the context, and for an empty stop text.
+    /// Errors of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is
+    /// empty, has tokens outside the vocabulary or does not fit into the context, and for an empty stop text.
     pub fn start(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,

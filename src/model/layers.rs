@@ -72,7 +72,7 @@ impl Window {
 pub struct Temperature {
     /// Growth of the factor.
     pub scale: f32,
-    /// Positions in one step of the growth.
+    /// Positions in one step of the growth; the first step has none.
     pub length: usize,
     /// Offset added to the position.
     pub shift: usize,
