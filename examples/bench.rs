@@ -10,36 +10,39 @@ use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measures tokens per second of a prompt (pp) and of generation (tg): mean and standard deviation of several runs.
+/// Measures tokens per second of a prompt (pp) and of generation (tg): mean and standard deviation of several
+/// runs.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10] or hip-virtual[:gfx906|:gfx900].
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10] or
+    /// hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
-    /// and so on, auto as much as fits. The processor computes the rest.
+    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output
+    /// layer and the last layer and so on, auto as much as fits. The processor computes the rest.
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
-    /// Tokens of the prompt; 0 leaves it out.
+    /// Tokens of the prompt; 0 skips the prompt.
     #[arg(long, default_value_t = 512)]
     prompt_tokens: usize,
-    /// Tokens to generate; 0 leaves generation out.
+    /// Tokens to generate; 0 skips generation.
     #[arg(long, default_value_t = 128)]
     predict: usize,
     /// Tokens in the cache before each measurement.
     #[arg(long, default_value_t = 0)]
     depth: usize,
-    /// Runs of each.
+    /// Runs of each measurement.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
     /// Tokens of one batch of the prompt [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
     batch: Option<usize>,
-    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision
+    /// exact].
     #[arg(long)]
     cache: Option<DType>,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
@@ -48,16 +51,17 @@ struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Measure the steps of a batch of the prompt and of a decode step instead: time by operation, by node and by layer,
-    /// with the bytes that each moves and what a copy on the device moves in that time.
+    /// Measure the steps of a batch of the prompt and of a decode step instead: time by operation, by node
+    /// and by layer, with the bytes that each step moves and the bytes that a copy on the device moves in the
+    /// same time.
     #[arg(long)]
     profile: bool,
-    /// Measure the steps and write them to this file, for chrome://tracing and its like.
+    /// Measure the steps and write them to this file, for chrome://tracing and similar viewers.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
 
-/// Measures step by step.
+/// Measures the steps of a batch.
 fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
     let backend = model.backend();
     let bandwidth = copy_bandwidth(backend.as_ref())?;

@@ -1,4 +1,4 @@
-//! Runs the same work on several backends and says where they part.
+//! Runs the same work on several backends and reports where they diverge.
 //!
 //! `cargo run --release --example compare -- --help`
 
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Runs the same work on several backends, each in a process of its own, and says where they part: a model (without
-/// one a small model with seeded random weights is written and used), a graph file, or the operation tests. Exit status:
-/// 0 all agree; 1 something differs, crashes or hangs; 2 wrong use.
+/// Runs the same work on several backends, each in its own process, and reports where they diverge: a model
+/// (by default a small model with seeded random weights is written and used), a graph file, or the operation
+/// tests. Exit status: 0 all agree; 1 something differs, crashes or hangs; 2 wrong use.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
@@ -32,27 +32,28 @@ struct Args {
     /// GGUF file (default: a small model with random weights).
     #[arg(long, group = "work")]
     model: Option<PathBuf>,
-    /// Graph file (.json) with the contents of its leaves (.bin beside it).
+    /// Graph file (.json) with the contents of its leaves (.bin next to it).
     #[arg(long, group = "work")]
     graph: Option<PathBuf>,
-    /// Operation tests: all (also without a filter), or those of the named operations and those whose names contain a text,
-    /// by comma: "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
+    /// Operation tests: all (also without a filter), or those of the named operations and those whose names
+    /// contain a text, separated by commas: "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
     #[arg(long, group = "work", value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     ops: Option<String>,
-    /// Count what the kernels of the emulated card's drivers do for operations, instead of comparing: instructions by
-    /// class and bytes, the drivers one below the other. A filter as for --ops.
+    /// Instead of comparing, count the work of the kernels of the emulated card's drivers for operations:
+    /// instructions by class and bytes, one driver below the other. The filter is as for --ops.
     #[arg(long, group = "work", value_name = "FILTER")]
     counts: Option<String>,
-    /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card),
-    /// and two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10] (what Mesa's RADV compiles; needs Mesa
-    /// 25.0) and hip-virtual[:gfx906|:gfx900]. One that is named and cannot run here is a failure [default: those of
-    /// reference, cpu, vulkan, hip, vulkan-virtual:vega20, hip-virtual:gfx906 that are there].
+    /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card), and
+    /// two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10] (code compiled by Mesa's RADV;
+    /// needs Mesa 25.0) and hip-virtual[:gfx906|:gfx900]. A named backend that cannot run here is a failure
+    /// [default: the available ones of reference, cpu, vulkan, hip, vulkan-virtual:vega20,
+    /// hip-virtual:gfx906].
     #[arg(long, value_delimiter = ',')]
     backends: Option<Vec<BackendName>>,
-    /// The backend that the others are measured against.
+    /// Backend that the others are compared with.
     #[arg(long, default_value = "reference")]
     reference: BackendName,
-    /// Prompt.
+    /// Text of the prompt.
     #[arg(long, conflicts_with = "tokens")]
     prompt: Option<String>,
     /// Token ids of the prompt (default: 32 seeded ones).
@@ -61,8 +62,8 @@ struct Args {
     /// Tokens to generate.
     #[arg(long, default_value_t = 16)]
     predict: usize,
-    /// Models: how much lies on the device, a run for each: 0 nothing, 1 the output layer, 2 that and the last layer and
-    /// so on, -1 everything. `cpu` computes the rest.
+    /// Models: parts of the model on the device, a run for each: 0 nothing, 1 the output layer, 2 the output
+    /// layer and the last layer and so on, -1 everything. `cpu` computes the rest.
     #[arg(
         long,
         value_delimiter = ',',
@@ -71,23 +72,25 @@ struct Args {
         allow_hyphen_values = true
     )]
     offload: Vec<Offload>,
-    /// Models and graphs: make every run so often, the runs of one epoch one after the other.
+    /// Models and graphs: repeat every run N times; the runs of an epoch follow each other.
     #[arg(long, value_name = "N", default_value_t = 1)]
     epochs: usize,
-    /// Compare node by node: off, chained (errors add up) or isolated (each node gets the reference's operands).
+    /// Compare node by node: off, chained (errors add up) or isolated (each node gets the reference's
+    /// operands).
     #[arg(long, default_value = "off")]
     per_node: PerNode,
-    /// Do the work so often on each backend: the results must be the same bits every time.
+    /// Do the work N times on each backend: the results must have the same bits every time.
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
-    /// Models: compute the prompt in other ways too (other batches, two sequences, step by step, other memory and parts
-    /// on the device), which must not change the logits.
+    /// Models: also compute the prompt with other methods (other batches, two sequences, step by step, other
+    /// memory and parts on the device), which must not change the logits.
     #[arg(long)]
     invariance: bool,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
-    /// Models: type of the KV cache on every backend: f32, f16, q8_0 or q4_0 [default: f16, or f32 with --precision exact].
+    /// Models: type of the KV cache on every backend: f32, f16, q8_0 or q4_0 [default: f16, or f32 with
+    /// --precision exact].
     #[arg(long)]
     cache: Option<DType>,
     /// Deadline of each phase in seconds.
@@ -99,10 +102,12 @@ struct Args {
     /// Folder for report.html, result.json, events, logs and arrays.
     #[arg(long, default_value = "out/compare")]
     out: PathBuf,
-    /// Go on with the run of this folder, which was cut short: what ran is not run again. Other arguments do not count.
+    /// Continue the interrupted run in this folder without repeating completed work. Other arguments are
+    /// ignored.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
-    /// Vulkan: tune for this architecture class (AMD_GCN, AMD_RDNA3, NVIDIA, CPU, ...) instead of the device's own.
+    /// Vulkan: tune for this architecture class (AMD_GCN, AMD_RDNA3, NVIDIA, CPU, ...) instead of the
+    /// device's own.
     #[arg(long)]
     vulkan_arch: Option<String>,
     /// HIP: load this runtime library.
@@ -112,19 +117,20 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Makes the report of one or many folders of runs: of runs that were cut short, of other machines.
+    /// Makes the report of one or several folders of runs, for example of interrupted runs or of other
+    /// machines.
     Report {
-        /// The folders.
+        /// Folders of runs.
         #[arg(required = true)]
         folders: Vec<PathBuf>,
-        /// File for the report as JSON (default: result.json in the folder, if there is one folder); report.html is
-        /// written beside it.
+        /// File for the report as JSON (default: result.json in the folder, if there is one folder);
+        /// report.html is written next to it.
         #[arg(long)]
         out: Option<PathBuf>,
     },
 }
 
-/// A limit in seconds; one that is too long for a clock never passes.
+/// Parses a limit in seconds; a limit that is too long for a clock never passes.
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 => Ok(Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)),
@@ -132,7 +138,8 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-/// On a terminal a bar, or a spinner while there is nothing to count; elsewhere a line, but none for single parts.
+/// Shows a bar on a terminal, or a spinner while there is no total; elsewhere a line, but none for parts of
+/// the work.
 fn show(bar: &ProgressBar, shown: bool, event: &Event) {
     let line = format!("{}: {}", event.backend, event.what);
     match event.done {
@@ -182,18 +189,20 @@ fn options(args: Args) -> CompareOptions {
         .with_hip_library(args.hip_library)
 }
 
-/// A flag that is set when the user ends the program: the report is still made. The second time there is no waiting.
+/// Returns a flag that is set when the user interrupts the program: the report is still made. A second signal
+/// ends the program immediately.
 fn interrupted() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Without a handler the program ends at once, as programs do, and its children with it.
+        // If registering fails, the signal ends the program and its child processes immediately, as by
+        // default.
         let _ = flag::register_conditional_shutdown(signal, FAILED.into(), stop.clone())
             .and_then(|_| flag::register(signal, stop.clone()));
     }
     stop
 }
 
-/// Runs a comparison, or goes on with one, and writes its report.
+/// Runs a comparison, or continues one, and writes its report.
 fn compare(args: Args) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
     let shown = std::io::stderr().is_terminal();
@@ -208,11 +217,13 @@ fn compare(args: Args) -> Result<ExitCode> {
     };
     bar.finish_and_clear();
     let path = report_path(resumed.as_ref().unwrap_or(&options.out));
-    // No model, a broken model, a folder that cannot be written to: before any work, all of it is wrong use.
+    // No model, a broken model, a folder that cannot be written to: before any work, each of these is wrong
+    // use.
     made.map_or_else(wrong_use, |report| conclude(&report, Some(&path)))
 }
 
-/// The report of folders. That it cannot be written where they are is no failure: they may be of another machine.
+/// Makes the report of folders. It is no failure if the report cannot be written there: the folders may be
+/// from another machine.
 fn report_of(folders: &[PathBuf], out: Option<&Path>) -> Result<ExitCode> {
     let report = match report(folders) {
         Ok(report) => report,
@@ -227,7 +238,7 @@ fn report_of(folders: &[PathBuf], out: Option<&Path>) -> Result<ExitCode> {
     conclude(&report, out)
 }
 
-/// Writes a report, and its page beside it.
+/// Writes a report, and its page next to it.
 fn write(report: &Report, path: &Path) -> Result<()> {
     report.write(path)?;
     write_page(report, &page_path(path.parent().unwrap_or(Path::new(""))))
@@ -238,7 +249,7 @@ fn wrong_use(error: Error) -> Result<ExitCode> {
     Ok(ExitCode::from(WRONG_USE))
 }
 
-/// Writes and prints a report. The exit status counts also where nobody reads the table.
+/// Writes and prints a report, and returns the exit status, also if the output pipe is closed.
 fn conclude(report: &Report, path: Option<&Path>) -> Result<ExitCode> {
     let written = path.map_or(Ok(()), |path| write(report, path));
     if let (Some(path), Ok(())) = (path, &written) {

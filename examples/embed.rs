@@ -1,4 +1,4 @@
-//! Makes vectors of texts.
+//! Computes vectors of texts.
 //!
 //! `cargo run --release --example embed -- --model F "a text" "another one"`
 
@@ -10,7 +10,8 @@ use diptych::{Error, Model, OpenOptions, Precision, Result, SessionOptions, Toke
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Makes a vector of each text: an array of numbers on a line of its own, or all in a NumPy array file.
+/// Computes a vector of each text: an array of numbers on one line each, or all of them in a NumPy array
+/// file.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -19,26 +20,26 @@ struct Args {
     model: PathBuf,
     /// Texts.
     texts: Vec<String>,
-    /// A file whose lines are texts too.
+    /// File whose lines are also texts.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// A text as token ids, separated by commas; may be given several times.
+    /// Text as token ids, separated by commas; may be given several times.
     #[arg(long)]
     tokens: Vec<String>,
-    /// mean, first or last [default: as the file says].
+    /// Pooling of the token vectors: mean, first or last [default: as in the file].
     #[arg(long)]
     pooling: Option<Pooling>,
-    /// The layer behind which the vectors are taken, 0 for the embedding of tokens [default: the last one].
+    /// Layer after which the vectors are read, 0 for the embedding of tokens [default: the last one].
     #[arg(long)]
     layer: Option<usize>,
-    /// Leave the vectors as they are; else they get the length 1.
+    /// Do not scale the vectors to length 1.
     #[arg(long)]
     raw: bool,
-    /// reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
+    /// Backend: reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output, 2 that and the last layer and so on,
-    /// auto as much as fits. The processor computes the rest.
+    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output, 2 the output and
+    /// the last layer and so on, auto as much as fits. The processor computes the rest.
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
@@ -52,7 +53,7 @@ struct Args {
     out: Option<PathBuf>,
 }
 
-/// The texts as tokens.
+/// Returns the texts as tokens.
 fn texts(args: &Args, file: &ModelFile) -> Result<Vec<Vec<u32>>> {
     let mut texts = args.texts.clone();
     if let Some(path) = &args.file {

@@ -1,4 +1,4 @@
-//! Continues a prompt, or answers it in chat mode, and prints the text as it comes.
+//! Continues a prompt, or answers it in chat mode, and prints the text as it is generated.
 //!
 //! `cargo run --release --example generate -- --model F --prompt "The sea is"`
 
@@ -16,61 +16,65 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Continues a prompt and prints the text as it comes; tokens per second at the end, on standard error.
+/// Continues a prompt and prints the text as it is generated; prints tokens per second at the end, on
+/// standard error.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// Text to continue; with --chat what the user says. A chat without it takes each line of standard input as a turn.
+    /// Text to continue, or the user's message with --chat. A chat without it reads each line of standard
+    /// input as a turn.
     #[arg(long, required_unless_present_any = ["chat", "estimate"])]
     prompt: Option<String>,
-    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], or
-    /// auto: the fastest of those that work here, by a measurement of two seconds that is kept.
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10],
+    /// hip-virtual[:gfx906|:gfx900], or auto: the fastest of those that work here, by a measurement of two
+    /// seconds whose result is cached.
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
-    /// and so on, auto as much as fits. The processor computes the rest.
+    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output
+    /// layer and the last layer and so on, auto as much as fits. The processor computes the rest.
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
-    /// Only print what memory is needed.
+    /// Only print how much memory is needed.
     #[arg(long)]
     estimate: bool,
-    /// Put the prompt into the model's chat template.
+    /// Insert the prompt into the model's chat template.
     #[arg(long)]
     chat: bool,
-    /// A chat template to take instead of the model's, with --chat.
+    /// Chat template to use instead of the model's, with --chat.
     #[arg(long, value_name = "FILE", requires = "chat")]
     template: Option<PathBuf>,
-    /// What the system says, with --chat.
+    /// System message, with --chat.
     #[arg(long, requires = "chat")]
     system: Option<String>,
-    /// Tokens at the most.
+    /// Maximum number of tokens to generate.
     #[arg(long, default_value_t = 256)]
     predict: usize,
-    /// Positions of the context.
+    /// Maximum number of positions in the context.
     #[arg(long)]
     context: Option<usize>,
-    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision
+    /// exact].
     #[arg(long)]
     cache: Option<DType>,
-    /// Sharpness of the choice; 0 takes the most probable token.
+    /// Temperature of the sampling; 0 always chooses the most probable token.
     #[arg(long, default_value_t = 0.0)]
     temp: f32,
-    /// Tokens that stay in the choice; 0: all.
+    /// Number of most probable tokens that may be chosen; 0: all.
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// Probability of the tokens that stay in the choice.
+    /// Total probability of the most probable tokens that may be chosen.
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
-    /// Share of the most probable token's probability that a token needs.
+    /// Minimum probability of a token that may be chosen, as a share of the most probable token's.
     #[arg(long, default_value_t = 0.0)]
     min_p: f32,
-    /// Seed of the choice.
+    /// Seed of the sampling.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// End where this text comes; may be given more than once.
+    /// Stop at this text; may be given more than once.
     #[arg(long)]
     stop: Vec<String>,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
@@ -78,10 +82,10 @@ struct Args {
     precision: Precision,
 }
 
-/// The bar while a model is loaded.
+/// Format of the progress bar while a model is loaded.
 const BAR: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
 
-/// What the user says in a chat: the prompt, or each line of standard input.
+/// Returns the user's messages in a chat: the prompt, or each line of standard input.
 fn turns(prompt: Option<&String>) -> Box<dyn Iterator<Item = Result<String>> + '_> {
     match prompt {
         Some(prompt) => Box::new(std::iter::once(Ok(prompt.clone()))),
@@ -91,7 +95,7 @@ fn turns(prompt: Option<&String>) -> Box<dyn Iterator<Item = Result<String>> + '
     }
 }
 
-/// The template that is given, or the model's.
+/// Returns the given template, or the model's.
 fn template(path: Option<&PathBuf>, metadata: &Metadata) -> Result<ChatTemplate> {
     let Some(path) = path else {
         return ChatTemplate::from_gguf(metadata, None).map_err(|e| Error::argument("chat template", e, ""));
@@ -101,7 +105,7 @@ fn template(path: Option<&PathBuf>, metadata: &Metadata) -> Result<ChatTemplate>
     Ok(template.with_tokens_of(metadata))
 }
 
-/// Prints what a generation gives as it comes, and returns it.
+/// Prints the text of a generation as it is produced, and returns it.
 fn show(mut generation: Generation<'_>) -> Result<String> {
     let bar = ProgressBar::new(0).with_message("prompt");
     generation.prompt(&mut |done, all| {
@@ -120,7 +124,8 @@ fn show(mut generation: Generation<'_>) -> Result<String> {
     Ok(text)
 }
 
-/// Answers each turn. A conversation is rendered from its beginning each time; the session computes what is new of it.
+/// Answers each turn. The conversation is rendered from its beginning each time; the session computes only
+/// the new tokens.
 fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<()> {
     let template = template(args.template.as_ref(), session.model().file().gguf().metadata())?;
     let mut messages: Vec<Message> = args.system.iter().map(Message::system).collect();

@@ -1,4 +1,4 @@
-//! Prints the metadata and tensors of a GGUF file, or what its graphs are made of on a backend.
+//! Prints the metadata and tensors of a GGUF file, or an outline of its graphs on a backend.
 //!
 //! `cargo run --release --example inspect -- F [--json] [--plan vulkan]`
 
@@ -10,18 +10,18 @@ use diptych::{OpenOptions, Precision, Result, SessionOptions, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prints the metadata and tensors of a GGUF file; with --plan the steps, levels, dispatches and barriers of a decode and of
-/// a prompt graph instead.
+/// Prints the metadata and tensors of a GGUF file; with --plan it prints the steps, levels, dispatches and
+/// barriers of a decode and of a prompt graph instead.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// GGUF file; of a split file any part.
+    /// GGUF file; any part of a split file.
     file: PathBuf,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Backend whose plans are shown: reference, cpu, vulkan[:N], hip[:N], vulkan-virtual, hip-virtual[:gfx906] ...
-    /// Weights are not loaded.
+    /// Backend whose plans are shown: reference, cpu, vulkan[:N], hip[:N], vulkan-virtual,
+    /// hip-virtual[:gfx906] ... Weights are not loaded.
     #[arg(long, value_name = "BACKEND")]
     plan: Option<String>,
     /// Tokens of the prompt whose plan is shown.
@@ -32,7 +32,7 @@ struct Args {
     precision: Precision,
 }
 
-/// Outlines of a decode step and of a prompt, as greedy text needs them.
+/// Returns the outlines of a decode step and of a prompt, as greedy text needs them.
 fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
     let backend = program::open(backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.file)?;
@@ -50,7 +50,8 @@ fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
     Ok(vec![of(1)?, of(args.prompt_tokens.clamp(1, context))?])
 }
 
-/// A metadata value; bytes that are no UTF-8 become replacement characters, as JSON has none.
+/// Converts a metadata value; bytes that are not UTF-8 become replacement characters, as JSON cannot
+/// represent them.
 fn json_value(value: &Value) -> serde_json::Value {
     if let Some(array) = value.as_array() {
         return array.values().map(|v| json_value(&v)).collect();

@@ -8,21 +8,22 @@ use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOption
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Computes the logits after every token of a prompt and writes them as a NumPy array file, F32 [tokens, vocabulary].
+/// Computes the logits after every token of a prompt and writes them as a NumPy array file, F32 [tokens,
+/// vocabulary].
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// Token ids.
+    /// Token ids of the prompt, separated by commas.
     #[arg(long, value_delimiter = ',', required = true)]
     tokens: Vec<u32>,
-    /// reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
+    /// Backend: reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
-    /// and so on, auto as much as fits. The processor computes the rest.
+    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output
+    /// layer and the last layer and so on, auto as much as fits. The processor computes the rest.
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
@@ -31,7 +32,8 @@ struct Args {
     /// Tokens of one batch [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
     batch: Option<usize>,
-    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision
+    /// exact].
     #[arg(long)]
     cache: Option<DType>,
     /// Generate this many tokens greedily after the prompt and print their ids.

@@ -1,4 +1,4 @@
-//! Says for each card and each driver, layer by layer, what allows and what blocks.
+//! Reports for each card and each driver, layer by layer, the conditions that allow or block its use.
 //!
 //! `cargo run --release --example probe`
 
@@ -10,18 +10,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Says for each card and each driver, layer by layer, what allows and what blocks: hardware, kernel driver, device nodes,
-/// firmware, runtime library, official support, code, recognition and override, features, and a smoke test of each phase
-/// in a process of its own. Exit status: 0 where some card computes (or, of a recorded system, nothing is known against
-/// it); 1 where none does; 2 wrong use.
+/// Reports for each card and each driver, layer by layer, the conditions that allow or block its use:
+/// hardware, kernel driver, device nodes, firmware, runtime library, official support, code, recognition and
+/// override, features, and a smoke test of each phase in its own process. Exit status: 0 if some card
+/// computes (or, for a recorded system, nothing known prevents it); 1 if none does; 2 wrong use.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Where system paths begin (/sys, /proc, /dev, /opt, /etc, /usr). Of another system than this one only files are
-    /// read; its environment is proc/self/environ there.
+    /// Root of system paths (/sys, /proc, /dev, /opt, /etc, /usr). For a system other than this one, only
+    /// files are read; its environment is proc/self/environ there.
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
     /// HIP: load this runtime library.

@@ -16,21 +16,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Writes a GGUF file with its weights in another type. The file is there when it is complete, and not before.
+/// Writes a GGUF file with its weights in another type. The output file appears only when it is complete.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// File to read: F32, F16, BF16 or any block type; of a split file any part.
+    /// File to read: F32, F16, BF16 or any block type; any part of a split file.
     input: PathBuf,
     /// File to write.
     out: PathBuf,
-    /// A mix as Q4_K_M, or a type as Q8_0; another word lists them.
+    /// Name of a mix such as Q4_K_M or of a type such as Q8_0; any other word prints the list.
     r#type: String,
-    /// All matrices of the mix's main type, none of a better one.
+    /// Use only the mix's main type for all matrices, and no better type.
     #[arg(long)]
     pure: bool,
-    /// Importance matrix, as llama-imatrix writes it (GGUF, or the older .dat). The errors of weights then count by
-    /// what the model put into them. IQ1, IQ2, IQ3_XXS and IQ3_XS need one.
+    /// Importance matrix, as written by llama-imatrix (GGUF, or the older .dat). The errors of weights are
+    /// then weighted by the activations that the model multiplied them by. IQ1, IQ2, IQ3_XXS and IQ3_XS need
+    /// one.
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
 }

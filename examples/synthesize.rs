@@ -1,5 +1,5 @@
-//! Writes a GGUF file with random weights in the shape of a known model, so that anybody can measure and compare with
-//! nothing downloaded.
+//! Writes a GGUF file with random weights in the shape of a known model, for measurements and comparisons
+//! without downloads.
 //!
 //! `cargo run --release --example synthesize -- --shape qwen2.5-0.5b --type Q8_0 OUT.gguf`
 
@@ -16,11 +16,11 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// The model whose shape it is; `list` prints them. Those that begin with "small-" are for trying things: some
-    /// megabytes of each architecture.
+    /// Known model whose shape is used; `list` prints them. Names that begin with "small-" are test models of
+    /// some megabytes, one for each architecture.
     #[arg(long)]
     shape: String,
-    /// Type of all matrices; rows that are no multiple of its blocks become Q8_0 or F16.
+    /// Type of all matrices; matrices with rows that are no multiple of its blocks become Q8_0 or F16.
     #[arg(long, default_value = "Q8_0")]
     r#type: String,
     /// Seed of the weights.
@@ -30,7 +30,7 @@ struct Args {
     out: Option<PathBuf>,
 }
 
-/// Types that weights can have.
+/// Returns the types that weights can have.
 fn types() -> impl Iterator<Item = DType> {
     DTYPES.iter().filter(|t| t.computable && t.dtype != DType::I32).map(|t| t.dtype)
 }

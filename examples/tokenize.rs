@@ -9,20 +9,20 @@ use diptych::{Result, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prints the tokens of a text: id and what it stands for.
+/// Prints the tokens of a text: the id of each and the text that it represents.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// GGUF file with a tokenizer.
     #[arg(long)]
     model: PathBuf,
-    /// The text.
+    /// Text to tokenize.
     #[arg(long, allow_hyphen_values = true)]
     text: String,
-    /// Add no begin and end tokens and parse no special tokens in the text.
+    /// Add no begin and end tokens and do not parse special tokens in the text.
     #[arg(long)]
     no_special: bool,
-    /// As JSON: an array of objects with `id`, `piece` and `special`.
+    /// Print JSON: an array of objects with `id`, `piece` and `special`.
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,5 @@
-//! Text from a model: a prompt goes in, tokens come out one by one, as text that can be shown at once.
+//! Text generation from a model: a prompt goes in, tokens come out one by one, as text that can be shown
+//! immediately.
 //!
 //! ```no_run
 //! use diptych::generate::{GenerateOptions, Generation};
@@ -19,8 +20,9 @@
 //! }
 //! ```
 //!
-//! A conversation of several turns needs no log of its own: [`Generation::advance_to`] takes all of it each time, and computes
-//! what is new. [`Generations`] has several generations side by side.
+//! A conversation of several turns needs no log of computed tokens: [`Generation::advance_to`] gets the whole
+//! conversation each time and computes only the new tokens. [`Generations`] runs several generations in
+//! parallel.
 
 mod several;
 mod summary;
@@ -42,19 +44,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use writer::Writer;
 
-/// How to generate.
+/// Options of a generation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GenerateOptions {
-    /// Tokens at the most; `None`: as many as the context has room for.
+    /// Maximum number of tokens; `None`: as many as fit into the context.
     pub predict: Option<usize>,
-    /// How tokens are chosen.
+    /// Options for choosing tokens.
     pub sampler: SamplerOptions,
-    /// Texts that end the generation; they are not part of what comes out.
+    /// Texts that end the generation; they are not part of the output.
     pub stop: Vec<String>,
-    /// Go on after tokens that end a turn or the text.
+    /// True to continue after tokens that end a turn or the text.
     pub ignore_end: bool,
-    /// What ends the generation from elsewhere; `None`: a handle of its own, see [`Generation::cancel_handle`].
+    /// Handle that ends the generation from another thread; `None`: a new handle, see
+    /// [`Generation::cancel_handle`].
     pub cancel: Option<Cancel>,
 }
 
@@ -67,7 +70,7 @@ setters!(GenerateOptions {
 });
 
 impl Default for GenerateOptions {
-    /// Greedy, to the end of the text.
+    /// Returns greedy options without a limit of tokens.
     fn default() -> Self {
         GenerateOptions {
             predict: None,
@@ -79,16 +82,16 @@ impl Default for GenerateOptions {
     }
 }
 
-/// A token and the text that can be shown now that it is there: none while a character or a stop text is incomplete.
+/// Token and the text that can be shown after it: empty while a character or a stop text is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The token; `None` for text that was held back to the end.
+    /// Token; `None` for text that was held back to the end.
     pub token: Option<u32>,
-    /// The text.
+    /// Text to show.
     pub text: String,
 }
 
-/// Ends generations from another thread: within one token, or within one batch of a prompt.
+/// Handle that ends generations from another thread: within one token, or within one batch of a prompt.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -104,41 +107,42 @@ impl Cancel {
 }
 
 impl From<Arc<AtomicBool>> for Cancel {
-    /// What a flag ends when it becomes true, as that of a signal's handler.
+    /// Returns a handle that ends generations when a flag becomes true, for example the flag of a signal
+    /// handler.
     fn from(flag: Arc<AtomicBool>) -> Cancel {
         Cancel(flag)
     }
 }
 
 impl PartialEq for Cancel {
-    /// Whether they end the same generations.
+    /// True if they end the same generations.
     fn eq(&self, other: &Cancel) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// A generation: an iterator of pieces. The session's sequence 0 holds the prompt and what was generated afterwards, but
-/// for the last token, so that a conversation goes on with it: [`Generation::advance_to`].
+/// Generation: an iterator of pieces of text. The session's sequence 0 holds the prompt and the generated
+/// tokens except the last one, so a conversation can continue with it: [`Generation::advance_to`].
 ///
-/// The prompt is computed by [`Generation::prompt`], or else by the first call of [`Iterator::next`]; before that the
-/// session is as it was. Where the generation is cancelled within the prompt, the sequence holds the part that was computed,
-/// see [`Session::tokens`].
+/// The prompt is computed by [`Generation::prompt`], or else by the first call of [`Iterator::next`]; before
+/// that the session is unchanged. If the generation is cancelled within the prompt, the sequence holds the
+/// computed part, see [`Session::tokens`].
 pub struct Generation<'a> {
     session: &'a mut Session,
     writer: Writer<'a>,
-    /// The part of the prompt that is still to be computed.
+    /// Part of the prompt that is not computed yet.
     prompt: Vec<u32>,
-    /// The token that the session lacks.
+    /// Last chosen token, which the session does not hold yet.
     next: Option<u32>,
 }
 
 impl<'a> Generation<'a> {
-    /// A generation that appends a prompt to what the session's sequence 0 holds. Tokens of the prompt count for the
-    /// sampler's penalties.
+    /// Starts a generation that appends a prompt to the session's sequence 0. Tokens of the prompt count for
+    /// the sampler's penalties.
     ///
     /// # Errors
-    /// Those of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is empty, has tokens
-    /// outside the vocabulary or no room in the context, and for an empty stop text.
+    /// Errors of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is
+    /// empty, has tokens outside the vocabulary or does not fit into the context, and for an empty stop text.
     pub fn start(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,
@@ -150,11 +154,11 @@ impl<'a> Generation<'a> {
         Ok(Generation { session, writer, prompt: prompt.to_vec(), next: None })
     }
 
-    /// A generation after a whole conversation: the prompt is all of it from the beginning, and only what sequence 0 does
-    /// not hold already is computed, see [`Session::keep_common`].
+    /// Starts a generation after a whole conversation. The prompt is the conversation from the beginning;
+    /// only tokens that sequence 0 does not hold yet are computed, see [`Session::keep_common`].
     ///
     /// # Errors
-    /// Those of [`Generation::start`].
+    /// Errors of [`Generation::start`].
     pub fn advance_to(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,
@@ -168,12 +172,12 @@ impl<'a> Generation<'a> {
         Ok(Generation { session, writer, prompt: prompt[held..].to_vec(), next: None })
     }
 
-    /// Computes the prompt. `progress` is told between its batches how many of the tokens that are to be computed are, and
-    /// how many there are. Does nothing where that has been done. A generation that is cancelled on the way ends, as its
-    /// [`Summary::finish`] says.
+    /// Computes the prompt, unless it has been computed. Between batches, `progress` receives the number of
+    /// computed tokens and the number of tokens to compute. If the generation is cancelled meanwhile, it
+    /// ends, and [`Summary::finish`] has the reason.
     ///
     /// # Errors
-    /// Those of [`Session::prefill`].
+    /// Errors of [`Session::prefill`].
     pub fn prompt(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         if self.prompt.is_empty() || self.writer.summary.finish.is_some() {
             return Ok(());
@@ -202,17 +206,17 @@ impl<'a> Generation<'a> {
         Ok(())
     }
 
-    /// What ends this generation from elsewhere, its prompt too.
+    /// Returns the handle that ends this generation from another thread, also within its prompt.
     pub fn cancel_handle(&self) -> Cancel {
         self.writer.cancel.clone()
     }
 
-    /// What was done so far.
+    /// Returns a summary of the generation so far.
     pub fn summary(&self) -> &Summary {
         &self.writer.summary
     }
 
-    /// The next piece; `None` for a token that ends the text.
+    /// Returns the next piece; `None` for a token that ends the text.
     fn step(&mut self) -> Result<Option<Piece>> {
         if let Some(token) = self.next.take() {
             let items = [Item { sequence: 0, tokens: &[token] }];

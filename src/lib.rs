@@ -1,5 +1,5 @@
-//! Inference for GGUF models on AMD cards through two drivers, Vulkan and HIP, behind one interface, with a CPU
-//! reference that says which of them is right.
+//! Inference for GGUF models on AMD cards through two drivers, Vulkan and HIP, behind one interface, with a
+//! CPU reference that decides which driver is right.
 //!
 //! ```no_run
 //! use diptych::{Model, OpenOptions, SessionOptions};
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! * [`backends`]: backends by name and what this machine has
+//! * [`backends`]: backends by name, and the devices of this machine
 //! * [`chat`]: chat templates
 //! * [`model`]: hyperparameters, weights, graphs of the architectures
 //! * [`sampling`]: choosing tokens
@@ -26,15 +26,16 @@
 //! * [`tokenizer`]: text to tokens and back, from a file's metadata
 //! * [`generate`]: text from a prompt, token by token
 //! * [`mod@bench`]: tokens per second
-//! * [`compare`]: the same work on several backends, each in a process of its own
-//! * [`mod@probe`]: for each card and driver, layer by layer, what allows and what blocks
-//! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
+//! * [`compare`]: the same work on several backends, each in its own process
+//! * [`mod@probe`]: for each card and driver, layer by layer, the conditions that allow or block its use
+//! * [`synthesize`]: models with seeded random weights, for trying everything without downloads
 //! * [`mod@quantize`]: files with their weights in other types
 //! * [`npy`]: arrays for other programs
-//! * [`program`]: what programs do with results and errors
+//! * [`program`]: handling of results and errors in programs
 //! * [`mod@leave`]: ending a process whose driver hangs
 //!
-//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as [`ggml`].
+//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as
+//! [`ggml`].
 #![deny(missing_docs)]
 
 pub use ggml_core as ggml;
@@ -67,7 +68,7 @@ pub use sampling::{Sampler, SamplerOptions};
 pub use session::{Session, SessionOptions, greedy};
 pub use tokenizer::{Detokenizer, Tokenizer};
 
-/// The programs of the README, compiled with the tests.
+/// Programs of the README, compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,9 +1,10 @@
-//! GGUF files with their weights in other types.
+//! Quantization: GGUF files with their weights in other types.
 //!
-//! Weights are read where they lie, decoded and encoded some rows at a time on all cores, and written at once, so
-//! that memory holds a few megabytes of them whatever their size. The file has its name at the end only: where
-//! anything fails or the work is cancelled, what was there stays as it was. An [`Importance`] matrix says which
-//! columns of the weights count how much; types of few bits need one. Beside weights of NVFP4 stand their scales.
+//! Weights are read in place, decoded and encoded some rows at a time on all cores, and written immediately,
+//! so memory holds only a few megabytes of them whatever their size. The file gets its name only at the end:
+//! if anything fails or the work is cancelled, an existing file stays unchanged. An [`Importance`] matrix
+//! gives the importance of the columns of the weights; types of few bits need one. Weights of NVFP4 have
+//! their scales as separate tensors.
 
 mod importance;
 mod mix;
@@ -24,26 +25,26 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Values that a thread has at a time.
+/// Number of values that a thread processes at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Chunks that are made in parallel before they are written.
+/// Number of chunks that are encoded in parallel before they are written.
 const GROUP: usize = 64;
 
-/// Bytes of a tensor that stays as it is, written at a time.
+/// Bytes of an unchanged tensor that are written at a time.
 const PIECE: usize = 16 << 20;
 
-/// The version of the block layouts, which all files say.
+/// Version of the block layouts, which all files record.
 const LAYOUTS: u32 = 2;
 
-/// What was written.
+/// Summary of a written file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Bytes of all tensors before.
+    /// Bytes of all tensors of the input.
     pub before: u64,
-    /// Bytes of all tensors now.
+    /// Bytes of all tensors of the output.
     pub after: u64,
-    /// Types in the order of their numbers, each with its tensors.
+    /// Types in the order of their ids, each with its number of tensors.
     pub types: Vec<(DType, usize)>,
 }
 
@@ -57,25 +58,25 @@ impl Summary {
     }
 }
 
-/// What is made of a model.
+/// Settings for quantizing a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe<'a> {
-    /// Which types.
+    /// Types of the tensors.
     pub mix: Mix,
-    /// All matrices in the mix's main type, none in a better one.
+    /// True to use only the mix's main type for all matrices, and no better type.
     pub pure: bool,
-    /// How much the columns of the weights count; without it all the same.
+    /// Importance of the columns of the weights; `None`: all columns are equal.
     pub importance: Option<&'a Importance>,
 }
 
 impl Recipe<'_> {
-    /// A mix by its rules, all columns alike.
+    /// Returns the settings for a mix with its rules and without importance.
     pub fn new(mix: Mix) -> Recipe<'static> {
         Recipe { mix, pure: false, importance: None }
     }
 }
 
-/// How far the work is, and whether it goes on.
+/// Progress of the work, and its cancellation.
 struct Watch<'a> {
     path: &'a Path,
     cancel: &'a Cancel,
@@ -85,10 +86,10 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Some more bytes of the weights were read.
+    /// Adds `bytes` to the bytes of weights that were read.
     ///
     /// # Errors
-    /// [`Error::Io`] of the kind [`ErrorKind::Interrupted`] where the work is cancelled.
+    /// [`Error::Io`] of the kind [`ErrorKind::Interrupted`] if the work is cancelled.
     fn advance(&self, bytes: usize) -> Result<()> {
         if self.cancel.is_set() {
             return Err(Error::io(self.path, ErrorKind::Interrupted));
@@ -99,13 +100,13 @@ impl Watch<'_> {
     }
 }
 
-/// Writes a file with the weights of another in other types. `progress` is told bytes of the weights that are done, and
-/// bytes in all.
+/// Writes a file with the weights of another in other types. `progress` receives the processed bytes of the
+/// weights and the total.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none for it, or
-/// if that has another length; [`Error::InvalidModel`] for weights of a type without a decoder; [`Error::Io`], of the kind
-/// [`ErrorKind::Interrupted`] where `cancel` says so.
+/// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none
+/// for it, or if the matrix has another length; [`Error::InvalidModel`] for weights of a type without a
+/// decoder; [`Error::Io`], with the kind [`ErrorKind::Interrupted`] if `cancel` is set.
 pub fn quantize(
     input: &GgufFile,
     out: &Path,
@@ -146,7 +147,7 @@ pub fn quantize(
     Ok(summary)
 }
 
-/// The importance of a tensor's columns, matrix by matrix of a stack.
+/// Returns the importance of a tensor's columns, for each matrix of a stack.
 fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Result<Option<&'a [f32]>> {
     let found = of.and_then(|of| of.of(&t.name));
     let count = t.ne[0] * t.ne[2];
@@ -164,8 +165,8 @@ fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Resu
     }
 }
 
-/// What a file says of itself, with the number of the mix, where it has one, and what the importance matrix was, in
-/// llama.cpp's words.
+/// Returns the metadata of the output, with the id of the mix, if it has one, and the origin of the
+/// importance matrix, under llama.cpp's keys.
 fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     let mut all = Metadata::new();
     for (key, value) in input.metadata().iter().filter(|(key, _)| *key != "general.file_type") {
@@ -187,7 +188,7 @@ fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     all
 }
 
-/// What becomes of a tensor.
+/// New form of a tensor.
 struct How<'a> {
     dtype: DType,
     importance: Option<&'a [f32]>,
@@ -195,7 +196,8 @@ struct How<'a> {
 }
 
 impl How<'_> {
-    /// Some rows in their new type; `importance` is that of their matrix, and `divisor` what they are divided by.
+    /// Encodes some rows in their new type. `importance` is that of their matrix, and `divisor` divides them
+    /// first.
     fn encoded(
         &self,
         t: &TensorInfo,
@@ -214,7 +216,7 @@ impl How<'_> {
     }
 }
 
-/// Puts the contents of a tensor in another type.
+/// Writes the contents of a tensor in another type.
 fn contents(
     input: &GgufFile,
     t: &TensorInfo,
@@ -243,7 +245,7 @@ fn contents(
     if how.importance.is_none() && divisors.is_none() {
         return put(data, None, 1.0);
     }
-    // A matrix of the stack after the other; as many as there are rows of importance, and divisors.
+    // One matrix of the stack after the other; rows of importance and divisors repeat for further matrices.
     for (i, matrix) in data.chunks(t.ne[1] * row_bytes).enumerate() {
         let of_matrix = |all: &[f32], n: usize| i % (all.len() / n).max(1) * n;
         let importance = how.importance.map(|all| &all[of_matrix(all, columns)..][..columns]);
@@ -266,7 +268,7 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        // Rows of 256 for K-quants, and of 64, which they do not fit.
+        // Rows of 256 for K-quants, and of 64, which are no multiple of their blocks.
         let small = Shape { layers: 2, vocabulary: 300, embedding: 256, ..Shape::small("llama") };
         Shape { feed_forward: 320, ..small.with_type(DType::F16) }
     }
@@ -286,7 +288,7 @@ mod tests {
         out
     }
 
-    /// A matrix for all weights of layers, random; `but` are left out.
+    /// Returns a random importance matrix for all weights of layers except those in `but`.
     fn matrix(input: &GgufFile, but: &[&str]) -> Importance {
         let mut rng = Rng::new(9);
         let mut writer = GgufWriter::new();
@@ -308,7 +310,8 @@ mod tests {
         Importance::open(&path).unwrap()
     }
 
-    /// Each tensor has the bytes that the encoder makes of its values; a second time nothing changes.
+    /// Checks that each tensor has the bytes that the encoder makes of its values, and that a second run
+    /// changes nothing.
     #[test]
     fn tensors_are_what_their_encoders_make_of_them() {
         let input = file(&shape());
@@ -349,7 +352,7 @@ mod tests {
         );
     }
 
-    /// Wherever it is cancelled, and whatever was there before.
+    /// Cancels at every point, with and without an existing file.
     #[test]
     fn what_is_cancelled_leaves_nothing() {
         let input = file(&shape());
@@ -384,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Experts have each their own importance, and a file says what it was made with.
+    /// Checks that each expert has its own importance, and that a file records the matrix it was made with.
     #[test]
     fn each_expert_has_its_importance() {
         let small = Shape { layers: 1, vocabulary: 300, embedding: 256, ..Shape::small("qwen3moe") };
@@ -405,7 +408,7 @@ mod tests {
         assert_eq!(m.u32("general.file_type").unwrap(), 19);
     }
 
-    /// The same model with its weights decoded to F32.
+    /// Returns the same model with its weights decoded to F32.
     fn plain(file: &GgufFile) -> GgufFile {
         let mut writer = GgufWriter::new();
         writer.set_all(file.metadata()).unwrap();
@@ -417,7 +420,7 @@ mod tests {
         GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()
     }
 
-    /// On the CPU a file of few bits gives the logits of what its weights decode to.
+    /// Checks that on the CPU a file of few bits gives the logits of its decoded weights.
     #[test]
     fn models_of_few_bits_run() {
         let cpu = crate::open("cpu", &crate::OpenOptions::default()).unwrap();

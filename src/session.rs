@@ -1,21 +1,25 @@
-//! Sessions: sequences of tokens with their cache on a model; prefill, decode, and several sequences in one batch.
+//! Sessions: sequences of tokens with their cache on a model; prefill, decode, and several sequences in one
+//! batch.
 //!
-//! Programs are prepared for a batch shape and kept. Attention looks at a number of cache rows that grows in steps of
-//! [`KV_STEP`], so that decoding runs the same program again until the rows in use pass the next step: within a step
-//! nothing is allocated, compiled or recorded. Batches of similar lengths share a program: it is for as many tokens as the
-//! longest of them has, and what the others lack is filled up with tokens that leave no trace.
+//! Programs are prepared for a batch shape and cached. Attention reads a number of cache rows that grows in
+//! steps of [`KV_STEP`], so decoding runs the same program until the rows in use pass the next step. Within a
+//! step nothing is allocated, compiled or recorded. Batches of similar lengths share a program: it is
+//! prepared for the longest of them, and shorter batches are padded with tokens that have no effect.
 //!
-//! [`Session::append`] is what all the others come down to. It gives the logits, or the best of them, in memory of the
-//! session; [`Session::prefill`] and its like copy them.
+//! [`Session::append`] is the common core of the other calls. It returns the logits, or the best of them, in
+//! memory of the session; [`Session::prefill`] and similar calls copy them.
 //!
-//! A conversation goes on with [`Session::advance_to`], which is given all of it and computes what is new. A long prompt is
-//! computed in batches, between which [`Session::prefill_with`] tells how far it is and can be stopped.
+//! [`Session::advance_to`] continues a conversation: it gets the whole conversation and computes only the new
+//! tokens. A long prompt is computed in batches; between them [`Session::prefill_with`] reports progress and
+//! can be stopped.
 //!
-//! [`Session::embed`] makes a vector of each of some texts, [`Session::hidden`] gives what it is made of.
+//! [`Session::embed`] computes a vector of each of some texts, [`Session::hidden`] the hidden states that the
+//! vectors are pooled from.
 //!
-//! A session has one sequence unless [`SessionOptions::sequences`] says more; [`Session::prefill`], [`Session::decode`]
-//! and their like work on sequence 0. An application that serves several users gives each a sequence and computes what
-//! all of them need next in one batch, which costs little more than the batch of one of them:
+//! A session has one sequence unless [`SessionOptions::sequences`] is larger; [`Session::prefill`],
+//! [`Session::decode`] and similar calls work on sequence 0. An application with several users gives each a
+//! sequence and computes the next tokens of all of them in one batch, which costs little more than the batch
+//! of one of them:
 //!
 //! ```no_run
 //! use diptych::{Model, Result, SessionOptions, greedy, session::Item};
@@ -75,20 +79,20 @@ use results::Results;
 use saved::Share;
 use std::time::Duration;
 
-/// Cache rows by which programs grow.
+/// Number of cache rows by which programs grow.
 pub const KV_STEP: usize = 256;
 
-/// Programs that a session keeps, beside one for each of its sequences.
+/// Maximum number of cached programs, in addition to one for each sequence.
 const MAX_PROGRAMS: usize = 8;
 
-/// Tokens for which a program is prepared that is to compute so many, `most` of them in a batch: up to 16 exactly, then by
-/// steps of an eighth of the power of two below, so that lengths like each other share a program and less than an eighth
-/// of its work is done for nobody.
+/// Returns the number of tokens that a program for `tokens` tokens is prepared for; `most` is the size of a
+/// batch. Up to 16 it is exact, then it is a multiple of an eighth of the power of two below. So batches of
+/// similar lengths share a program, and less than an eighth of its work is padding.
 fn rounded(tokens: usize, most: usize) -> usize {
     tokens.next_multiple_of((tokens.next_power_of_two() / 16).max(1)).min(most.max(tokens))
 }
 
-/// The token with the largest logit (the first of equals; 0 if all are NaN).
+/// Returns the token with the largest logit (the first of equals; 0 if all are NaN).
 pub fn greedy(logits: &[f32]) -> u32 {
     argmax(logits).unwrap_or(0) as u32
 }
@@ -108,7 +112,7 @@ pub struct Session {
     cache: DType,
     precision: Precision,
     compute_time: Duration,
-    /// The batch that is computed: its tokens, and which of them have rows that are wanted.
+    /// Tokens of the current batch, and the indices of those whose rows are wanted.
     placed: Vec<Token>,
     outputs: Vec<usize>,
     inputs: Inputs,
@@ -162,79 +166,79 @@ impl Session {
         })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Positions of sequence 0.
+    /// Returns the number of positions of sequence 0.
     pub fn position(&self) -> usize {
         self.cells.length(0)
     }
 
-    /// Positions of a sequence.
+    /// Returns the number of positions of a sequence.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence.
+    /// [`Error::InvalidArgument`] if there is no such sequence.
     pub fn position_of(&self, sequence: usize) -> Result<usize> {
         self.check_sequence(sequence)?;
         Ok(self.cells.length(sequence))
     }
 
-    /// Positions that each sequence has room for.
+    /// Returns the maximum number of positions of each sequence.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Whether sequences have room for more positions than the model was trained on: what it says beyond those may make
-    /// no sense. The first such session of a model is a warning in the log.
+    /// Returns true if sequences may have more positions than the model was trained on; its output beyond
+    /// those may make no sense. The first session like this of a model logs a warning.
     pub fn is_beyond_training(&self) -> bool {
         self.context > self.model.hparams().context
     }
 
-    /// The tokens that a sequence holds, in the order of their positions: those of its prompts and those that were
-    /// decoded.
+    /// Returns the tokens of a sequence in the order of their positions: the prompts and the decoded tokens.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence.
+    /// [`Error::InvalidArgument`] if there is no such sequence.
     pub fn tokens(&self, sequence: usize) -> Result<&[u32]> {
         self.check_sequence(sequence)?;
         Ok(self.cells.tokens(sequence))
     }
 
-    /// Type of the cache.
+    /// Returns the type of the cache.
     pub fn cache(&self) -> DType {
         self.cache
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub fn sequences(&self) -> usize {
         self.cells.sequences()
     }
 
-    /// Host time spent in running programs.
+    /// Returns the host time spent running programs.
     pub fn compute_time(&self) -> Duration {
         self.compute_time
     }
 
-    /// Forgets all sequences. Prepared programs are kept.
+    /// Clears all sequences. Prepared programs stay cached.
     pub fn reset(&mut self) {
         self.cells.clear();
     }
 
-    /// Forgets a sequence.
+    /// Clears a sequence.
     ///
     /// # Errors
-    /// Those of [`Session::truncate`].
+    /// Errors of [`Session::truncate`].
     pub fn reset_sequence(&mut self, sequence: usize) -> Result<()> {
         self.truncate(sequence, 0)
     }
 
-    /// Forgets the positions of a sequence from `position` on, so that it goes on differently from there.
+    /// Removes the positions of a sequence from `position` on, so that it can continue differently from
+    /// there.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence or position, and for a model with recurrent state,
-    /// which cannot be taken back but to the beginning.
+    /// [`Error::InvalidArgument`] if there is no such sequence or position, and for a model with recurrent
+    /// state, which can only be reset to the beginning.
     pub fn truncate(&mut self, sequence: usize, position: usize) -> Result<()> {
         let length = self.position_of(sequence)?;
         if position > length {
@@ -249,7 +253,8 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares the program of the next decode step of sequence 0, so that [`Session::append`] of one token only runs it.
+    /// Prepares the program of the next decode step of sequence 0, so that [`Session::append`] of one token
+    /// only runs it.
     pub fn prepare_decode(&mut self, want: Want) -> Result<()> {
         let position = self.position();
         if position == self.context {
@@ -265,7 +270,7 @@ impl Session {
         prepared
     }
 
-    /// Whether the model has state that is not made of positions.
+    /// True if the model has state that is not divided by positions.
     fn recurrent(&self) -> bool {
         self.parts.iter().any(|part| part.kind == StateKind::Slots)
     }
@@ -277,13 +282,13 @@ impl Session {
         Err(Error::argument("sequence", sequence, format!("a number below {}", self.sequences())))
     }
 
-    /// Runs the batch whose cells are taken, and adds the rows of its outputs to the results.
+    /// Runs the batch whose cells are assigned, and adds the rows of its outputs to the results.
     fn run(&mut self, want: Want) -> Result<()> {
         if let Some((which, timing)) = self.run_ahead(want)? {
             self.compute_time += timing.host;
             return self.read_ahead(which);
         }
-        // A graph gives one row at least.
+        // A graph has at least one output row.
         let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
         if self.outputs.is_empty() && self.programs[index].overlaps() {
             return self.begin_program(index);
@@ -296,7 +301,7 @@ impl Session {
         self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))
     }
 
-    /// Runs a prepared program for the batch whose cells are taken, behind those that are under way.
+    /// Runs a prepared program for the batch whose cells are assigned, after the programs in flight.
     fn run_program(&mut self, index: usize) -> Result<Timing> {
         if !self.programs[index].overlaps() {
             self.settle()?;
@@ -312,10 +317,10 @@ impl Session {
         Ok(timing)
     }
 
-    /// Begins a prepared program for the batch whose cells are taken, and waits for the one that was under way. So the device
-    /// has the next batch of a prompt while the host puts together the one behind it.
+    /// Starts a prepared program for the batch whose cells are assigned, then waits for the program in
+    /// flight. So the device already has the next batch of a prompt while the host prepares the one after it.
     fn begin_program(&mut self, index: usize) -> Result<()> {
-        // Its inputs may still be where the new ones are written.
+        // The program may still read its inputs from the memory that is written next.
         self.wait_for(index)?;
         self.put_inputs(index)?;
         self.programs[index].begin()?;
@@ -333,7 +338,7 @@ impl Session {
         self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)
     }
 
-    /// Waits for programs that are under way; all of them, whatever one reports.
+    /// Waits for all programs in flight, even if one of them returns an error.
     fn settle(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for index in 0..self.programs.len() {
@@ -343,19 +348,20 @@ impl Session {
         outcome
     }
 
-    /// The shape of a batch whose cells are taken.
+    /// Returns the shape of a batch whose cells are assigned.
     fn shape(&self, tokens: usize, outputs: usize, want: Want) -> BatchShape {
         let (context, sequences, cache) = (self.context, self.sequences(), self.cache);
         let cells = context * sequences;
         let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
         let tokens = rounded(tokens, self.batch.min(cells));
         let outputs = rounded(outputs, tokens);
-        // What is not causal sees the tokens of the batch.
+        // Non-causal models attend to the batch only, so kv = tokens.
         let kv = if self.model.hparams().causal { kv } else { tokens };
         BatchShape { tokens, kv, context, sequences, outputs, cache, want }
     }
 
-    /// Index of the prepared program for a batch whose cells are taken; the most recently used one is last.
+    /// Returns the index of the prepared program for a batch whose cells are assigned; the most recently used
+    /// program is last.
     fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
         let shape = self.shape(tokens, outputs, want);
         if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape) {
@@ -371,7 +377,7 @@ impl Session {
     }
 }
 
-/// The state tensors of a graph, and how many bytes of each belong to a position or a sequence.
+/// Returns the division of the state tensors of a graph: the bytes of a position or a sequence in each.
 fn parts(graph: &BatchGraph) -> Vec<Share> {
     let shape = &graph.shape;
     let part = |(&id, &kind): (&ggml_core::TensorId, &StateKind)| {

@@ -1,9 +1,11 @@
-//! Models with seeded random weights, written as GGUF: the same file on every machine for the same seed.
+//! Synthetic models with seeded random weights, written as GGUF: the same file on every machine for the same
+//! seed.
 //!
-//! Weights are normal with a standard deviation of `1 / sqrt(columns)`, so that activations keep their size from layer to
-//! layer, and in deep models what layers add is small beside the stream, so that rounding stays rounding; norm weights lie
-//! around 1, biases around 0. Such a model says nothing sensible, and computes exactly what a trained one of its shape
-//! computes. Its vocabulary spells bytes, and has made-up words for the rest.
+//! Weights are normal with a standard deviation of `1 / sqrt(columns)`, so activations retain their magnitude
+//! from layer to layer. In deep models the contributions of the layers are small compared to the stream, so
+//! that rounding errors stay small. Norm weights are around 1, biases around 0. The output of the model is
+//! meaningless, but it performs exactly the computations of a trained model of its shape. Its vocabulary
+//! spells bytes, and has made-up words for the rest.
 
 mod keys;
 mod named;
@@ -56,48 +58,50 @@ pub const ENCODERS: [&str; 1] = ["bert"];
 pub struct Shape {
     /// One of [`ARCHITECTURES`] or [`ENCODERS`].
     pub architecture: String,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub embedding: usize,
     /// Width of the feed-forward network.
     pub feed_forward: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub heads_kv: usize,
     /// Elements of a head.
     pub head: usize,
-    /// Rows of the embedding.
+    /// Size of the vocabulary: rows of the embedding.
     pub vocabulary: usize,
     /// Context length.
     pub context: usize,
     /// Base of ROPE's frequencies.
     pub freq_base: f32,
-    /// Positions that layers with an attention window see (phi3: all layers; gemma3: five of six; olmo2, llama4: three of
-    /// four; gemma2, gpt-oss: every other; gemma4: all but every [`Shape::global_step`]-th).
+    /// Number of positions that layers with an attention window see (phi3: all layers; gemma3: five of six;
+    /// olmo2, llama4: three of four; gemma2, gpt-oss: every other; gemma4: all but every
+    /// [`Shape::global_step`]-th).
     pub window: Option<usize>,
     /// Experts of the feed-forward networks.
     pub experts: Option<Experts>,
-    /// Extents of recurrent layers, and which layers those are.
+    /// Extents of recurrent layers, and the list of these layers.
     pub recurrent: Option<Recurrent>,
-    /// Which layers are a feed-forward network and nothing else, where layers have but one part.
+    /// True for each layer that is only a feed-forward network, in architectures whose layers have one part
+    /// each.
     pub feeding: Vec<bool>,
-    /// Which layers have a short convolution in place of attention.
+    /// True for each layer with a short convolution in place of attention.
     pub convolved: Vec<bool>,
     /// Extents of latent attention.
     pub latent: Option<Latent>,
-    /// gemma4: one layer of so many, the last of them, sees all positions.
+    /// gemma4: period of the layers that see all positions, the last layer of each period.
     pub global_step: usize,
     /// gemma4: key and value heads of layers that see all positions.
     pub global_heads_kv: usize,
-    /// Width of what the embedding has for each layer; 0: nothing.
+    /// Width of the embedding that each layer adds; 0 if there is none.
     pub per_layer_embedding: usize,
-    /// Last layers that read the keys and values of earlier ones.
+    /// Number of final layers that read the keys and values of earlier ones.
     pub shared_caches: usize,
-    /// Context up to which phi3 takes the short factors of LongRoPE; `None`: no factors.
+    /// Context up to which phi3 uses the short factors of LongRoPE; `None`: no factors.
     pub original_context: Option<usize>,
-    /// Whether the output layer is the token embedding.
+    /// True if the output layer is the token embedding.
     pub tied: bool,
     /// Type of attention matrices.
     pub attention_type: DType,
@@ -111,14 +115,14 @@ impl Shape {
     /// Taps of short convolutions.
     const TAPS: usize = 3;
 
-    /// The same shape with all matrices of one type.
+    /// Returns the same shape with all matrices of one type.
     pub fn with_type(mut self, dtype: DType) -> Shape {
         (self.attention_type, self.feed_forward_type, self.embedding_type) = (dtype, dtype, dtype);
         self
     }
 }
 
-/// States of `[key_length, key_heads, value_length, value_heads]` in some layers.
+/// Returns recurrent layers with states of `[key_length, key_heads, value_length, value_heads]`.
 fn recurrent(
     [key_length, key_heads, value_length, value_heads]: [usize; 4],
     layers: impl Iterator<Item = bool>,
@@ -127,13 +131,13 @@ fn recurrent(
     Recurrent { taps: 4, key_length, key_heads, value_length, value_heads, grouped: false, layers }
 }
 
-/// Values encoded at a time by a thread.
+/// Number of values that a thread encodes at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Chunks made in parallel before they are written.
+/// Number of chunks that are made in parallel before they are written.
 const GROUP: usize = 64;
 
-/// A model as a writer; the weights are made when it is written, a chunk at a time.
+/// Creates a writer for a model; the weights are made when it is written, one chunk at a time.
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     let mut known = ARCHITECTURES.iter().chain(&ENCODERS);
     if !known.any(|name| *name == shape.architecture) {
@@ -153,8 +157,8 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     Ok(w)
 }
 
-/// The contents of a tensor, made when they are written: each chunk of rows from a generator of its own, so that threads can
-/// share the work.
+/// Returns the contents of a tensor, which are made when they are written. Each chunk of rows has its own
+/// generator, so that threads can share the work.
 fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], fill: Fill) -> TensorData<'static> {
     let (count, columns) = (ne.iter().product::<usize>(), ne[0]);
     let step = (CHUNK / columns.max(1)).max(1) * columns.max(1);
@@ -174,19 +178,19 @@ fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], fill: Fill) -> 
     })
 }
 
-/// Bytes of weights that a shape's file has, without its metadata.
+/// Returns the bytes of weights in a shape's file, without metadata.
 pub fn weight_bytes(shape: &Shape) -> usize {
     let bytes =
         |dtype: DType, ne: &[usize]| dtype.row_bytes(ne[0]).unwrap_or(0) * ne[1..].iter().product::<usize>();
     shape.tensors().iter().map(|(_, dtype, ne, _)| bytes(*dtype, ne)).sum()
 }
 
-/// Writes a model.
+/// Writes a model to a file.
 pub fn write(shape: &Shape, seed: u64, path: &Path) -> Result<()> {
     writer(shape, seed)?.write_to(path)
 }
 
-/// A model in memory.
+/// Returns a model as bytes in memory.
 pub fn bytes(shape: &Shape, seed: u64) -> Result<Vec<u8>> {
     writer(shape, seed)?.to_bytes()
 }
@@ -199,9 +203,9 @@ mod tests {
 
     #[test]
     fn known_shapes_have_the_known_sizes() {
-        // Published numbers of parameters, in millions; norms and biases are few.
-        // qwen3.5-2b and gemma-4-e4b are published with towers for pictures and sound; 1881 and 7518 are their text models
-        // by their configurations.
+        // Published parameter counts, in millions; norms and biases are few. qwen3.5-2b and gemma-4-e4b are
+        // published with encoders for images and sound; 1881 and 7518 are the counts of their text models
+        // from their configurations.
         let published = [
             494, 1544, 596, 1236, 8030, 3836, 1000, 2614, 30532, 20914, 1881, 34660, 106_852, 15706, 1485,
             3429, 1170, 8339, 6939, 32_207, 31_578, 7518, 25_200,

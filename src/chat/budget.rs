@@ -1,28 +1,28 @@
-//! What a template may use of memory.
+//! Limit of the memory that a template may use.
 //!
-//! The engine counts steps, not what a step makes, so everything that can make text or lists out of less is charged
-//! here before it runs: operators, filters, methods, functions, what is written. Nothing is given back when a value is
-//! dropped. A render has a thread of its own, and so has its budget.
+//! The engine counts steps, not the memory that a step uses. So everything that can make text or lists from
+//! less is charged here before it runs: operators, filters, methods, functions, written values. Nothing is
+//! refunded when a value is dropped. A render has its own thread, and so its own budget.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::cell::Cell;
 
-/// Bytes of text and values that a template may make in all, the text of the conversation among them. A template that
-/// adds message after message to one text makes half its length for each of them.
+/// Total bytes of text and values that a template may make, including the text of the conversation. A
+/// template that appends message after message to one text makes on average half its length for each of them.
 pub const MAX_MEMORY: usize = 256 << 20;
 
-/// What an item of a list takes, with its share of the list's growth; an entry of a dictionary, too.
+/// Bytes of an item of a list, with its share of the list's growth, or of an entry of a dictionary.
 pub(super) const ITEM: usize = 64;
 
-/// Bytes that are written for a byte of text at most: escapes, in the widest form of any of the notations.
+/// Maximum number of bytes written for a byte of text: escapes, in the widest form of any notation.
 const WRITTEN: usize = 8;
 
 thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(MAX_MEMORY) };
 }
 
-/// The source of an error that says that the budget is spent.
+/// Source of an error that reports that the budget is exhausted.
 #[derive(Debug)]
 pub(super) struct Spent;
 
@@ -34,7 +34,7 @@ impl std::fmt::Display for Spent {
 
 impl std::error::Error for Spent {}
 
-/// Whether there are so many bytes left: for what is held only while something is made.
+/// Checks that `bytes` bytes are left, for memory that is held only temporarily.
 pub(super) fn room(bytes: usize) -> Result<(), Error> {
     if bytes <= LEFT.get() {
         return Ok(());
@@ -42,20 +42,20 @@ pub(super) fn room(bytes: usize) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidOperation, Spent.to_string()).with_source(Spent))
 }
 
-/// Takes so many bytes off the budget.
+/// Subtracts `bytes` from the budget.
 pub(super) fn charge(bytes: usize) -> Result<(), Error> {
     room(bytes)?;
     LEFT.set(LEFT.get() - bytes);
     Ok(())
 }
 
-/// Charges a value that is new: its text, or its items without what is in them.
+/// Charges a new value: its text, or its items without their contents.
 pub(super) fn charged(value: Value) -> Result<Value, Error> {
     charge(own(&value))?;
     Ok(value)
 }
 
-/// Bytes of a value that are its own.
+/// Returns the bytes of a value itself, without its contents.
 fn own(value: &Value) -> usize {
     match (value.as_str(), value.kind()) {
         (Some(text), _) => text.len(),
@@ -64,18 +64,19 @@ fn own(value: &Value) -> usize {
     }
 }
 
-/// Items of a list, characters of a text: what a loop would go over, at most.
+/// Returns the number of items of a list or bytes of a text: an upper bound of the iterations of a loop over
+/// it.
 pub(super) fn items(value: &Value) -> usize {
     let count = || value.try_iter().map_or(0, Iterator::count);
     value.as_str().map_or_else(|| value.len().unwrap_or_else(count), str::len)
 }
 
-/// Whether a value holds other values.
+/// True if a value contains other values.
 fn holds(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map)
 }
 
-/// The values that a value holds.
+/// Returns the values that a value contains.
 fn parts(value: &Value) -> Vec<Value> {
     let keys = || value.try_iter().into_iter().flatten();
     match value.kind() {
@@ -85,8 +86,8 @@ fn parts(value: &Value) -> Vec<Value> {
     }
 }
 
-/// Bytes of text in a value and all that it holds, with an [`ITEM`] for each value: a list that holds another list twice
-/// has it twice. What is more than the budget is not counted.
+/// Returns the bytes of text in a value and its contents, with an [`ITEM`] for each value: a list that
+/// contains another list twice counts it twice. It stops counting beyond the budget.
 pub(super) fn whole(value: &Value) -> usize {
     let mut todo = vec![value.clone()];
     let mut total = 0usize;
@@ -102,23 +103,24 @@ pub(super) fn whole(value: &Value) -> usize {
     total
 }
 
-/// Bytes that a value takes at most when it is written; a text takes its own.
+/// Returns the maximum number of bytes of a value when it is written; a text takes its own length.
 pub(super) fn written(value: &Value) -> usize {
     value.as_str().map_or_else(|| whole(value).saturating_mul(WRITTEN), str::len)
 }
 
-/// Whether values can be written, with a copy or two on the way.
+/// Checks that values can be written, with one or two temporary copies.
 pub(super) fn room_to_write(values: &[Value]) -> Result<(), Error> {
     room(sum(values.iter().map(whole)).saturating_mul(WRITTEN))
 }
 
-/// The sum of sizes that may be beyond counting.
+/// Returns the saturating sum of sizes.
 pub(super) fn sum(sizes: impl IntoIterator<Item = usize>) -> usize {
     sizes.into_iter().fold(0, usize::saturating_add)
 }
 
-/// Refuses values that others must not hold. A namespace, and the state of a loop, can change: one that is held could
-/// come to hold itself, which would never be freed, and whoever compares or writes it would not come back.
+/// Refuses values that others must not contain. A namespace, and the state of a loop, can change: a contained
+/// one could come to contain itself. It would never be freed, and comparing or writing it would not
+/// terminate.
 pub(super) fn unheld(values: &[Value]) -> Result<(), Error> {
     let changes = |v: &Value| {
         v.as_object()
@@ -133,7 +135,7 @@ pub(super) fn unheld(values: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same for the arguments of a call that may keep them.
+/// Checks the same for the arguments of a call that may store them.
 pub(super) fn unheld_arguments(arguments: &[Value]) -> Result<(), Error> {
     let named = arguments.iter().filter(|v| v.is_kwargs());
     named.map(parts).try_for_each(|values| unheld(&values)).and_then(|()| unheld(arguments))
@@ -145,7 +147,7 @@ pub(super) fn made(value: Value) -> Result<Value, Error> {
     charged(value)
 }
 
-/// A list instead of what is worked out each time it is gone over; its items are charged already.
+/// Converts an iterator that is evaluated again each time to a list; its items are already charged.
 pub(super) fn listed(value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::Iterable && !value.is_tuple() {
         Ok(value.try_iter()?.collect())
@@ -154,7 +156,7 @@ pub(super) fn listed(value: Value) -> Result<Value, Error> {
     }
 }
 
-/// Bytes of the text, or of the items, that a value gives to a copy.
+/// Returns the bytes of the text, or of the items, that a copy of a value has.
 fn copied(value: &Value) -> usize {
     match value.as_str() {
         Some(text) => text.len(),
@@ -163,8 +165,8 @@ fn copied(value: &Value) -> usize {
     }
 }
 
-/// Charges for what an instruction of the engine makes of its operands: `+`, `*`, `~`, a slice `[:]`, `in`, which looks
-/// into a text for whatever it is given. `=` is a change of a namespace and `changed` of a loop.
+/// Charges for the result of an instruction of the engine: `+`, `*`, `~`, a slice `[:]`, and `in`, which
+/// writes out any operand to search a text for it. `=` is a change of a namespace and `changed` of a loop.
 pub(super) fn operator(name: &str, operands: &[Value]) -> Result<(), Error> {
     let [a, b, ..] = operands else { return Ok(()) };
     charge(match name {
@@ -175,7 +177,7 @@ pub(super) fn operator(name: &str, operands: &[Value]) -> Result<(), Error> {
         }
         "~" => sum(operands.iter().map(written)),
         "[:]" => {
-            // A text is taken apart on the way, into characters of four bytes in a list that may be half empty.
+            // A slice of text uses a temporary list of characters, four bytes each, that may be half empty.
             room(copied(a).saturating_mul(12))?;
             copied(a)
         }

@@ -1,7 +1,7 @@
-//! From a template's text to instructions whose memory is bounded.
+//! Compilation of a template to instructions with bounded memory.
 //!
-//! The engine's compiler works out constant expressions, so they are looked at before it; the instructions that it
-//! makes are kept, with calls of the budget's filters among them. No template can name these filters.
+//! The engine's compiler evaluates constant expressions, so these are checked before it runs. Its
+//! instructions are used with calls of the budget's filters inserted. No template can name these filters.
 
 use super::budget;
 use super::error::ChatError;
@@ -12,28 +12,29 @@ use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error};
 use std::collections::BTreeMap;
 
-/// Bytes of a template: the largest in use have some ten thousands.
+/// Maximum number of bytes of a template: the largest in use have some ten thousands.
 const MAX_SOURCE: usize = 256 << 10;
 
-/// Operators in a row: the engine works out each part of a constant chain again for each of them, by recursion.
+/// Maximum number of nested operators: for each of them, the engine evaluates the parts of a constant chain
+/// again, by recursion.
 const MAX_DEPTH: usize = 500;
 
-/// No number of a filter, so that it is looked up by its name.
+/// Invalid filter index, so that the filter is looked up by its name.
 const UNKNOWN: u8 = !0;
 
-/// Filters that look at operands before the engine does; see [`budget::operator`].
+/// Filters that check operands before the engine uses them; see [`budget::operator`].
 const OPERATORS: [&str; 7] = ["+", "*", "~", "[:]", "in", "=", "changed"];
 
-/// Charges a list or dictionary that was made.
+/// Filter that charges a new list or dictionary.
 const NEW: &str = "[]";
 
-/// Makes a list of what would be gone over again each time.
+/// Filter that makes a list of an iterator that would be evaluated again each time.
 const LISTED: &str = "[...]";
 
-/// Makes one list of several.
+/// Filter that joins several lists into one.
 const JOINED: &str = "[*]";
 
-/// A template that can be run.
+/// Template that can be run.
 pub(super) struct Program<'s> {
     pub(super) main: Instructions<'s>,
     pub(super) blocks: BTreeMap<&'s str, Instructions<'s>>,
@@ -56,7 +57,7 @@ pub(super) fn compile(source: &str) -> Result<Program<'_>, ChatError> {
     Ok(Program { main: bounded(&main, source), blocks })
 }
 
-/// Charges the constants of a statement and of what is in it.
+/// Charges the constants of a statement and of everything in it.
 fn statement(tree: &Stmt<'_>) -> Result<(), ChatError> {
     let all = |body: &[Stmt<'_>]| body.iter().try_for_each(statement);
     let each = |list: &[Expr<'_>]| list.iter().try_for_each(|e| expression(e, 0));
@@ -118,7 +119,7 @@ fn statement(tree: &Stmt<'_>) -> Result<(), ChatError> {
     }
 }
 
-/// Charges the constants of an expression, which stands so many levels deep.
+/// Charges the constants of an expression at nesting level `depth`.
 fn expression(e: &Expr<'_>, depth: usize) -> Result<(), ChatError> {
     if depth > MAX_DEPTH {
         let what = format!("more than {MAX_DEPTH} operators in one expression");
@@ -195,13 +196,13 @@ fn constant(op: BinOpKind, operands: &[Value; 2]) -> Result<(), Error> {
     budget::operator(name, operands)
 }
 
-/// The filters that [`bounded`] instructions call. Their names are none that a template can write after a `|`.
+/// Adds the filters that [`bounded`] instructions call. A template cannot write their names after a `|`.
 pub(super) fn add_filters(env: &mut Environment<'_>) {
     for name in OPERATORS {
         env.add_filter(name, move |operands: Rest<ValueOrKwargs>| -> Result<Value, Error> {
             let operands = operands.into_values();
             budget::operator(name, &operands)?;
-            // `UnpackList` puts the first of a list on top.
+            // `UnpackList` puts the first item of a list on top.
             Ok(operands.into_iter().rev().collect())
         });
     }
@@ -217,7 +218,7 @@ pub(super) fn add_filters(env: &mut Environment<'_>) {
     });
 }
 
-/// The same instructions with calls of the budget's filters.
+/// Returns the same instructions with calls of the budget's filters.
 fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     let groups: Vec<_> = (0..).map_while(|at| from.get(at)).map(charging).collect();
     let mut begins = vec![0];
@@ -246,14 +247,14 @@ fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     to
 }
 
-/// What stands for an instruction: itself, and what charges for it.
+/// Returns the replacement of an instruction: the instruction itself, and the filters that charge for it.
 fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
     use Instruction as I;
     let same = || instruction.clone();
     let filter = |name, operands: u16| I::ApplyFilter(name, Some(operands), UNKNOWN);
     let operator = |name, operands: u16| vec![filter(name, operands), I::UnpackList(operands.into()), same()];
     match instruction {
-        // What is emitted passes the formatter, which charges; raw text does not.
+        // Emitted values pass the formatter, which charges; raw text does not.
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
         I::Add => operator("+", 2),
         I::StringConcat => operator("~", 2),
@@ -264,7 +265,7 @@ fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         I::CallMethod("changed", Some(operands)) => operator("changed", *operands),
         I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) => vec![same(), filter(NEW, 1)],
         I::UnpackLists(lists) => vec![filter(JOINED, *lists as u16), I::UnpackLists(1)],
-        // A macro has a list of its parameters, and what it sees of the variables around it is kept to the end.
+        // A macro has a list of its parameters, and the variables that it captures are retained to the end.
         I::BuildMacro(..) => vec![filter(NEW, 1), same()],
         I::Enclose(_) => {
             vec![I::LoadConst(Value::from(Vec::<Value>::new())), filter(NEW, 1), I::DiscardTop, same()]

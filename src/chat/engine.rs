@@ -1,4 +1,4 @@
-//! The template engine, set up as transformers sets up Jinja2.
+//! Template engine, configured as transformers configures Jinja2.
 
 use super::error::{ChatError, Exception};
 use super::methods::{self, Args};
@@ -9,17 +9,20 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, machinery};
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// Steps of the engine after which a template is stopped: a conversation takes some hundreds for each message.
+/// Limit of engine steps after which a template is stopped: a conversation takes some hundreds for each
+/// message.
 pub const MAX_STEPS: u64 = 15_000_000;
 
-/// The stack of a template that takes [`MAX_STEPS`]: enough for the deepest nesting of values that they can build.
+/// Stack size of a template with [`MAX_STEPS`]: enough for the deepest nesting of values that these steps can
+/// build.
 const STACK: usize = 1 << 30;
 
-/// Conversations of ordinary length get this part of the steps, and of the stack: address space may be scarce. What
-/// takes more is rendered again with all of it; a template has no effects, so that nothing happens twice.
+/// Divisor of the steps and of the stack for conversations of ordinary length: address space may be scarce. A
+/// template that needs more is rendered again with the full limits; a template has no side effects, so this
+/// is safe.
 const ORDINARY: u64 = 16;
 
-/// The engine, without a template.
+/// Creates the engine, without a template.
 pub(super) fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     env.set_unknown_method_callback(methods::call);
@@ -62,7 +65,7 @@ fn add_tests(env: &mut Environment<'_>) {
         matches!(v.kind(), Seq | Iterable | Map | String | Undefined)
     };
     env.add_test("iterable", iterable);
-    // What has a length and items by place or key.
+    // Values that have a length and items by index or key.
     env.add_test("sequence", iterable);
     env.add_test("callable", |v: &Value| v.kind() == ValueKind::Plain);
     env.add_test("integer", |v: &Value| v.kind() == ValueKind::Number && v.is_integer());
@@ -76,7 +79,7 @@ fn length(value: &Value) -> Result<usize, Error> {
     value.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, what()))
 }
 
-/// `int` and `float`, which `zero` tells apart: what is no number becomes the default.
+/// Converts like `int` and `float`; `zero` selects which one. Values that are not numeric become the default.
 fn convert(value: &Value, args: &Args<'_>, zero: Value) -> Result<Value, Error> {
     let whole = zero.is_integer();
     let default = args.opt(0, "default").unwrap_or(zero);
@@ -97,7 +100,7 @@ fn convert(value: &Value, args: &Args<'_>, zero: Value) -> Result<Value, Error> 
     Ok(digits.map(Value::from).or_else(cut).unwrap_or(default))
 }
 
-/// An integer of a base from 2 to 36, with or without the prefix of the base.
+/// Parses an integer of a base from 2 to 36, with or without the prefix of the base.
 fn integer(text: &str, base: u32) -> Option<i128> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |t| (-1, t));
     let digits = digits.strip_prefix('+').unwrap_or(digits).to_ascii_lowercase();
@@ -111,7 +114,7 @@ fn integer(text: &str, base: u32) -> Option<i128> {
     i128::from_str_radix(digits.strip_prefix(prefix).unwrap_or(&digits), base).ok().map(|n| sign * n)
 }
 
-/// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+/// Implements `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
 fn to_json(value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let rest = rest.into_values();
     let args = Args::new("tojson", &rest)?;
@@ -133,10 +136,10 @@ fn to_json(value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
     JsonStyle { indent, item, key, ascii: yes(0, "ensure_ascii"), sort: yes(3, "sort_keys") }.write(value)
 }
 
-/// `strftime_now(format)`: the time here, as C and Python write it.
+/// Implements `strftime_now(format)`: the local time, formatted as in C and Python.
 pub(super) fn clock(now: Option<SystemTime>) -> Value {
     Value::from_function(move |format: &str| -> Result<String, Error> {
-        // A letter may stand for a date in words, or for a number with up to 255 places.
+        // A letter may expand to a date in words, or to a number with up to 255 digits.
         budget::charge(format.len().saturating_mul(256))?;
         let wrong = |e: jiff::Error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {e}"));
         let time = jiff::Timestamp::try_from(now.unwrap_or_else(SystemTime::now)).map_err(wrong)?;
@@ -144,7 +147,7 @@ pub(super) fn clock(now: Option<SystemTime>) -> Value {
     })
 }
 
-/// Whether a template can be compiled.
+/// Checks that a template can be compiled.
 pub(super) fn check(source: &str) -> Result<(), ChatError> {
     apart(MAX_STEPS / ORDINARY, || compile::compile(source).map(drop))
 }
@@ -175,8 +178,9 @@ fn render_within(
     })
 }
 
-/// Works on a thread with a stack of its own, so that neither recursion nor the end of a deeply nested value can end the
-/// process, and a panic of the engine stays there. Errors of the engine hold values, so they end there too.
+/// Runs `work` on a thread with a stack of its own, so that neither recursion nor dropping a deeply nested
+/// value can end the process, and a panic of the engine ends only the thread. Errors of the engine hold
+/// values, so they are dropped there too.
 fn apart<T: Send>(steps: u64, work: impl FnOnce() -> Result<T, ChatError> + Send) -> Result<T, ChatError> {
     let stack = (STACK as u64 * steps / MAX_STEPS) as usize;
     let failed = |what: String| ChatError::Render { line: 0, what };

@@ -1,26 +1,26 @@
-//! What can go wrong with a chat template.
+//! Errors of chat templates.
 
 use super::budget::Spent;
 use ggml_core::Error;
 
-/// An error of a chat template, with the line of the template where there is one.
+/// Error of a chat template, with the line of the template if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatError {
-    /// The model file has no template, or none of the name that was asked for.
+    /// The model file has no template, or none of the requested name.
     #[error("no chat template{}: {what}", quoted(.name))]
     Missing {
-        /// The name, where one was asked for.
+        /// Requested name, if any.
         name: Option<String>,
-        /// What there is instead.
+        /// Templates that the file has instead.
         what: String,
     },
     /// The template is not valid.
     #[error("chat template, line {line}: {what}")]
     Syntax {
-        /// Line of the template, from 1 (0: not known).
+        /// Line of the template, from 1 (0: unknown).
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
     /// The template refused the conversation: it called `raise_exception`.
@@ -28,26 +28,26 @@ pub enum ChatError {
     Raised {
         /// Line of the call.
         line: usize,
-        /// The template's own words.
+        /// Text that the template gave.
         text: String,
     },
-    /// The template used a variable or an attribute that is not there.
+    /// The template used a variable or an attribute that does not exist.
     #[error("chat template, line {line}: {what}")]
     Undefined {
         /// Line of the use.
         line: usize,
-        /// What was undefined.
+        /// Undefined name.
         what: String,
     },
-    /// Anything else that failed while rendering: an operator on values that it is not for, an unknown method, ...
+    /// Any other error while rendering: an operator on unsuitable values, an unknown method, ...
     #[error("chat template, line {line}: {what}")]
     Render {
         /// Line of the template.
         line: usize,
-        /// What failed.
+        /// Description of the error.
         what: String,
     },
-    /// The template did not come to an end within [`MAX_STEPS`](super::MAX_STEPS).
+    /// The template did not finish within [`MAX_STEPS`](super::MAX_STEPS).
     #[error("chat template, line {line}: more than {} steps", super::MAX_STEPS)]
     TooLong {
         /// Line that was reached.
@@ -59,10 +59,10 @@ pub enum ChatError {
         /// Line that was reached.
         line: usize,
     },
-    /// Messages or variables that are no conversation.
+    /// Messages or variables that do not form a conversation.
     #[error("conversation: {what}")]
     Input {
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
 }
@@ -84,7 +84,7 @@ impl std::fmt::Display for Exception {
 impl std::error::Error for Exception {}
 
 impl ChatError {
-    /// Line of the template, where the error has one.
+    /// Returns the line of the template, if the error has one.
     pub fn line(&self) -> Option<usize> {
         match *self {
             ChatError::Syntax { line, .. }
@@ -97,10 +97,10 @@ impl ChatError {
         }
     }
 
-    /// From an error of the engine.
+    /// Converts an error of the engine.
     pub(super) fn from_engine(error: &minijinja::Error) -> ChatError {
         use minijinja::ErrorKind::{BadEscape, InvalidDelimiter, OutOfFuel, SyntaxError, UndefinedError};
-        // The innermost error is the cause; an error in a macro is wrapped by that of the call.
+        // The innermost error is the cause; an error in a macro is wrapped by the error of the call.
         let (mut cause, mut text, mut spent) = (error, None, false);
         let mut next = std::error::Error::source(error);
         while let Some(e) = next {

@@ -1,25 +1,26 @@
-//! The engine's own filters and functions, each charged for what it makes.
+//! The engine's own filters and functions, with their results charged to the budget.
 
 use super::budget::{self, ITEM};
 use super::methods::Args;
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, State, filters, functions};
 
-/// What a filter makes of its operands.
+/// Kind of result that a filter makes from its operands.
 #[derive(Clone, Copy, PartialEq)]
 enum Makes {
-    /// A text, of the operands written out.
+    /// Text, with the operands written out.
     Text,
-    /// A list of what is in the operand, as it is.
+    /// List of the unchanged items of the operand.
     List,
-    /// Either, and the operands may be written out on the way.
+    /// Either one; the operands may be written out temporarily.
     Both,
 }
 
-/// Filters and functions of the engine that are not Jinja2's, and of no use in a conversation.
+/// Filters and functions of the engine that are not part of Jinja2 and unused in conversations.
 const FOREIGN: [&str; 5] = ["chain", "zip", "split", "lines", "pprint"];
 
-/// Puts the filters and functions that can make much into an environment. Others only choose among values.
+/// Adds the filters and functions with potentially large results to an environment. Others only choose among
+/// values.
 pub(super) fn add(env: &mut Environment<'_>) {
     for name in FOREIGN {
         env.remove_filter(name);
@@ -75,7 +76,7 @@ fn originals() -> [(&'static str, Makes, Value); 27] {
     ]
 }
 
-/// A filter that has room for what it makes, and whose result is charged.
+/// Wraps a filter so that it checks that there is memory for its result, and charges the result.
 fn guarded(
     name: &'static str,
     makes: Makes,
@@ -96,10 +97,10 @@ fn guarded(
     }
 }
 
-/// `', '.join(list)`, which is not the filter.
+/// Name of `', '.join(list)`, which is not the filter.
 pub(super) const TEXT_JOIN: &str = "str.join";
 
-/// Bytes of a call's result that are a product of what it is given, and not in proportion to it.
+/// Returns the bytes of a call's result that are a product of its operands instead of proportional to them.
 pub(super) fn product(name: &str, operands: &[Value]) -> Result<usize, Error> {
     let Some((value, rest)) = operands.split_first() else { return Ok(0) };
     let args = Args::new(name, rest)?;
@@ -127,7 +128,7 @@ pub(super) fn product(name: &str, operands: &[Value]) -> Result<usize, Error> {
             let fields = text.matches(['%', '{']).count();
             let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
             let widths = budget::sum(numbers.map(|digits| digits.parse().unwrap_or(usize::MAX)));
-            // A character that fills takes up to four bytes, and may be written twice.
+            // A fill character takes up to four bytes, and may be written twice.
             let filled = widths.saturating_mul(8);
             fields.saturating_mul(budget::sum(rest.iter().map(budget::written))).saturating_add(filled)
         }

@@ -1,4 +1,4 @@
-//! What a template is rendered with: messages, tools and variables.
+//! Input of a template: messages, tools and variables.
 
 use super::ChatError;
 use minijinja::Value;
@@ -7,40 +7,40 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::SystemTime;
 
-/// A message of a conversation. What a template sees are its fields, in the order in which they were given.
+/// Message of a conversation. A template gets its fields in the order in which they were given.
 #[derive(Clone, Debug)]
 pub struct Message {
     fields: Value,
 }
 
 impl Message {
-    /// A message of any role.
+    /// Creates a message of any role.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
         let fields = [("role", role.into()), ("content", content.into())];
         Message { fields: Value::from_pairs(fields) }
     }
 
-    /// What the model is to know or be.
+    /// Creates a system message: instructions for the model.
     pub fn system(content: impl Into<String>) -> Message {
         Message::new("system", content)
     }
 
-    /// What the user said.
+    /// Creates a message of the user.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new("user", content)
     }
 
-    /// What the model said.
+    /// Creates a message of the model.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new("assistant", content)
     }
 
-    /// What a tool answered to a call.
+    /// Creates the answer of a tool to a call.
     pub fn tool(call_id: impl Into<String>, name: impl Into<String>, content: impl Into<String>) -> Message {
         Message::new("tool", content).with("tool_call_id", &call_id.into()).with("name", &name.into())
     }
 
-    /// With one more field, or another value of a field: `content` as a list of parts, `reasoning_content`, ...
+    /// Adds a field, or replaces its value: `content` as a list of parts, `reasoning_content`, ...
     pub fn with(self, field: &str, value: &impl Serialize) -> Message {
         let old = self.fields.try_iter().into_iter().flatten();
         let mut pairs: Vec<(Value, Value)> = old
@@ -57,12 +57,12 @@ impl Message {
         Message { fields: Value::from_pairs(pairs) }
     }
 
-    /// With the calls that the model made.
+    /// Adds the calls that the model made.
     pub fn with_tool_calls(self, calls: &[ToolCall]) -> Message {
         self.with("tool_calls", &calls)
     }
 
-    /// The role.
+    /// Returns the role.
     pub fn role(&self) -> String {
         self.fields.get_attr("role").ok().and_then(|r| r.as_str().map(str::to_string)).unwrap_or_default()
     }
@@ -89,16 +89,16 @@ impl<'de> Deserialize<'de> for Message {
     }
 }
 
-/// A call of a function that the model asked for.
+/// Function call that the model requested.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// `function`.
+    /// Kind of call: `function`.
     #[serde(rename = "type", default = "function")]
     pub kind: String,
-    /// Name of the call, which the tool's answer repeats.
+    /// Id of the call, which the tool's answer repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Which function, and with what.
+    /// Function and its arguments.
     pub function: FunctionCall,
 }
 
@@ -107,7 +107,7 @@ pub struct ToolCall {
 pub struct FunctionCall {
     /// Name of the function.
     pub name: String,
-    /// The arguments: an object, or its text.
+    /// Arguments: an object, or its text.
     pub arguments: serde_json::Value,
 }
 
@@ -116,30 +116,30 @@ fn function() -> String {
 }
 
 impl ToolCall {
-    /// A call of a function.
+    /// Creates a call of a function.
     pub fn new(id: Option<&str>, name: &str, arguments: serde_json::Value) -> ToolCall {
         let function_call = FunctionCall { name: name.to_string(), arguments };
         ToolCall { kind: function(), id: id.map(str::to_string), function: function_call }
     }
 }
 
-/// Everything that a template is rendered with, except the model's special tokens.
+/// Input of a template, except the model's special tokens.
 ///
-/// Maps keep the order in which they were written when they come from text ([`ChatInput::from_json`]) or from a
-/// structure; `serde_json::Value` sorts its keys unless its feature `preserve_order` is on.
+/// Maps retain the order in which they were written if they come from text ([`ChatInput::from_json`]) or from
+/// a structure; `serde_json::Value` sorts its keys unless its feature `preserve_order` is on.
 #[derive(Clone, Debug, Default)]
 pub struct ChatInput {
-    /// The conversation.
+    /// Conversation.
     pub messages: Vec<Message>,
-    /// Whether the text is to end where the model's answer begins.
+    /// True if the text ends where the model's answer begins.
     pub add_generation_prompt: bool,
-    /// The time that `strftime_now` tells; `None`: the present.
+    /// Time that `strftime_now` formats; `None`: the current time.
     pub now: Option<SystemTime>,
     tools: Option<Value>,
     variables: Vec<(String, Value)>,
 }
 
-/// The text form of an input: `tools`, and every other key, is a variable.
+/// JSON form of an input; `tools` and every other key are variables.
 #[derive(Deserialize)]
 struct Written {
     messages: Vec<Message>,
@@ -148,7 +148,7 @@ struct Written {
 }
 
 impl ChatInput {
-    /// A conversation for which the model is to write the next message.
+    /// Creates a conversation for which the model writes the next message.
     pub fn new(messages: impl IntoIterator<Item = Message>) -> ChatInput {
         ChatInput {
             messages: messages.into_iter().collect(),
@@ -157,7 +157,8 @@ impl ChatInput {
         }
     }
 
-    /// From a JSON object with `messages`, `tools`, `add_generation_prompt` (default: false) and further variables.
+    /// Parses a JSON object with `messages`, `tools`, `add_generation_prompt` (default: false) and further
+    /// variables.
     pub fn from_json(text: &str) -> Result<ChatInput, ChatError> {
         let wrong = |e: serde_json::Error| ChatError::Input { what: e.to_string() };
         let written: Written = serde_json::from_str(text).map_err(wrong)?;
@@ -178,25 +179,26 @@ impl ChatInput {
         Ok(input)
     }
 
-    /// With the tools that the model may call: descriptions as the template expects them, usually JSON schemas.
+    /// Adds the tools that the model may call: descriptions as the template expects them, usually JSON
+    /// schemas.
     pub fn with_tools(mut self, tools: &impl Serialize) -> ChatInput {
         self.tools = Some(Value::from(Serde(tools)));
         self
     }
 
-    /// With a variable of the template (`enable_thinking`, `date_string`, ...).
+    /// Adds a variable of the template (`enable_thinking`, `date_string`, ...).
     pub fn with(mut self, name: &str, value: &impl Serialize) -> ChatInput {
         self.variables.push((name.to_string(), Value::from(Serde(value))));
         self
     }
 
-    /// Whether to end where the model's answer begins.
+    /// Sets if the text ends where the model's answer begins.
     pub fn generation_prompt(mut self, yes: bool) -> ChatInput {
         self.add_generation_prompt = yes;
         self
     }
 
-    /// All variables, the later of a name being the one that counts.
+    /// Returns all variables; of equal names the last one takes effect.
     pub(super) fn variables(&self) -> Vec<(String, Value)> {
         let messages: Value = self.messages.iter().map(Message::fields).collect();
         let mut all = vec![

@@ -1,5 +1,5 @@
-//! Methods of Python's text, dictionaries and lists, which templates call. Methods that change their object are left
-//! out: Jinja2's sandbox, in which templates run elsewhere, refuses them too.
+//! Methods of Python's strings, dictionaries and lists that templates call. Methods that change their object
+//! are omitted: Jinja2's sandbox, in which templates usually run, also refuses them.
 
 use super::text::python_str;
 use super::{budget, guard};
@@ -7,7 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-/// The arguments of a call by place or by name.
+/// Arguments of a call by position or by name.
 pub(super) struct Args<'a> {
     method: &'a str,
     places: &'a [Value],
@@ -23,7 +23,7 @@ impl<'a> Args<'a> {
         Ok(Args { method, places, names })
     }
 
-    /// An argument that may be left out; None counts as left out.
+    /// Returns an optional argument; None counts as omitted.
     pub(super) fn opt(&self, place: usize, name: &str) -> Option<Value> {
         let named = || self.names.as_ref().and_then(|k| k.get::<Option<Value>>(name).ok().flatten());
         self.places.get(place).cloned().or_else(named).filter(|v| !v.is_none() && !v.is_undefined())
@@ -49,7 +49,7 @@ impl<'a> Args<'a> {
         Error::new(ErrorKind::InvalidOperation, what)
     }
 
-    /// One of several texts, or the only one: the prefixes of `startswith`.
+    /// Returns a list of texts, or a single text: the prefixes of `startswith`.
     fn texts(&self, place: usize, name: &str) -> Result<Vec<String>, Error> {
         match self.opt(place, name) {
             Some(list) if list.as_str().is_none() => {
@@ -61,7 +61,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Called for every method that a value does not have of itself.
+/// Implements every method that a value does not have itself.
 pub(super) fn call(
     _: &mut State<'_, '_>,
     value: &Value,
@@ -85,7 +85,7 @@ pub(super) fn call(
     };
     let found = found.ok_or_else(|| Error::from(ErrorKind::UnknownMethod))?;
     if let (Some(text), None) = (text, found.as_str()) {
-        // The pieces of a text are copies.
+        // The parts of a text are copies.
         budget::charge(text.len())?;
     }
     budget::charged(found)
@@ -132,7 +132,7 @@ fn text_method(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
     if found.is_none() { asked(s, args) } else { Ok(found) }
 }
 
-/// Methods that return another text.
+/// Implements the methods that return another text.
 fn changed(s: &str, args: &Args<'_>) -> Result<Option<String>, Error> {
     Ok(Some(match args.method {
         "upper" => s.to_uppercase(),
@@ -169,7 +169,7 @@ fn changed(s: &str, args: &Args<'_>) -> Result<Option<String>, Error> {
     }))
 }
 
-/// The arguments as they came.
+/// Returns the arguments as they were given.
 fn whole(args: &Args<'_>) -> Vec<Value> {
     let names = args.names.as_ref().map(|k| Value::from(k.clone()));
     args.places.iter().cloned().chain(names).collect()
@@ -193,7 +193,7 @@ fn swap_case(c: char) -> String {
     if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
 }
 
-/// What Python calls whitespace: Unicode's, and four separators of ASCII.
+/// True for whitespace as Python defines it: Unicode's, and four separators of ASCII.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -205,7 +205,7 @@ fn strip<'s>(s: &'s str, args: &Args<'_>) -> Result<&'s str, Error> {
     Ok(if args.method == "lstrip" { s } else { s.trim_end_matches(out) })
 }
 
-/// Widths beyond which padding is refused.
+/// Largest width of padding.
 const MAX_WIDTH: i64 = 1 << 20;
 
 fn padded(s: &str, args: &Args<'_>) -> Result<String, Error> {
@@ -222,13 +222,13 @@ fn padded(s: &str, args: &Args<'_>) -> Result<String, Error> {
     let left = match args.method {
         "ljust" => 0,
         "rjust" => missing,
-        // Python puts the odd one to the left if the width is odd.
+        // Python puts the odd fill character to the left if the width is odd.
         _ => missing / 2 + (missing & width as usize & 1),
     };
     Ok(format!("{}{s}{}", fill.repeat(left), fill.repeat(missing - left)))
 }
 
-/// Methods that return parts of the text.
+/// Implements the methods that return parts of the text.
 fn parts(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
     Ok(Some(match args.method {
         "split" | "rsplit" => {
@@ -273,7 +273,7 @@ fn split<'s>(s: &'s str, sep: &str, limit: Option<usize>, from_end: bool) -> Vec
     out
 }
 
-/// Splits at runs of blanks; the rest after the last split keeps its own.
+/// Splits at runs of whitespace; the rest after the last split retains its whitespace.
 fn split_blank(s: &str, limit: Option<usize>, from_end: bool) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = s;
@@ -324,7 +324,7 @@ fn lines(s: &str, keep: bool) -> Vec<&str> {
     out
 }
 
-/// Methods that ask something of the text.
+/// Implements the methods that test or search the text.
 fn asked(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
     let all = |test: fn(char) -> bool| Value::from(!s.is_empty() && s.chars().all(test));
     let cased = |this: fn(char) -> bool, other: fn(char) -> bool| {
@@ -347,7 +347,8 @@ fn asked(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
     }))
 }
 
-/// `find`, `index`, `count` and those from the end, between two places counted in characters.
+/// Implements `find`, `index`, `count` and their variants from the end, between two positions counted in
+/// characters.
 fn search(s: &str, args: &Args<'_>) -> Result<Value, Error> {
     let wanted = args.need_text(0, "sub")?;
     let length = s.chars().count() as i64;

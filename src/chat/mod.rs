@@ -1,9 +1,10 @@
-//! Chat templates: from messages to the text that a model was trained on.
+//! Chat templates: conversion of messages to the text format that a model was trained on.
 //!
-//! A model file carries its template, a program in the language of Jinja2 that was written for Python. The engine here
-//! is set up as the training libraries set up theirs: the same trimming of blocks, Python's methods of texts, lists
-//! and dictionaries, `tojson` as `json.dumps` writes it, `raise_exception`, `strftime_now`, loop controls,
-//! `{% generation %}`; values are written as Python writes them.
+//! A model file contains its template, a program in the language of Jinja2 that was written for Python. The
+//! engine here is configured as the training libraries configure theirs: the same trimming of blocks,
+//! Python's methods of strings, lists and dictionaries, `tojson` as `json.dumps` writes it,
+//! `raise_exception`, `strftime_now`, loop controls, `{% generation %}`; values are written as Python writes
+//! them.
 //!
 //! ```
 //! use diptych::chat::{ChatInput, ChatTemplate, Message};
@@ -20,15 +21,16 @@
 //! # }
 //! ```
 //!
-//! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with special
-//! tokens parsed and none added.
+//! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with
+//! special tokens parsed and none added.
 //!
-//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), the values and the text that it makes
-//! ([`MAX_MEMORY`]) and its recursion are bounded, and it runs on a thread of its own, whose stack holds any nesting that
-//! the steps can build. Not bounded is the time of a single step: to compare values of that size, for instance.
+//! A template comes from a file that may be malicious. Its steps ([`MAX_STEPS`]), the values and the text
+//! that it makes ([`MAX_MEMORY`]) and its recursion are bounded. It runs on its own thread, whose stack is
+//! large enough for any nesting that the steps can build. The time of a single step is not bounded, for
+//! instance of comparing values of that size.
 //!
-//! One difference from Jinja2 is left on purpose: a loop over `none` is an empty loop, not an error, so that templates
-//! written for tools can be used without any.
+//! One difference from Jinja2 is intended: a loop over `none` is an empty loop, not an error, so that
+//! templates written for tools can be used without any.
 
 mod budget;
 mod compile;
@@ -59,21 +61,21 @@ const TOKENS: &[(&str, &str)] = &[
     ("mask_token", "tokenizer.ggml.mask_token_id"),
 ];
 
-/// The key of the main template; named ones have their name after a dot.
+/// Key of the main template; named templates have their name after a dot.
 const KEY: &str = "tokenizer.chat_template";
 
-/// A chat template, compiled, with the special tokens of its model. Clones are cheap.
+/// Compiled chat template with the special tokens of its model. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     engine: Environment<'static>,
     source: String,
-    /// The source as the engine reads it.
+    /// Source as passed to the engine.
     prepared: String,
     tokens: Vec<(String, String)>,
 }
 
 impl ChatTemplate {
-    /// Compiles a template. It knows no special tokens; see [`with_token`](ChatTemplate::with_token).
+    /// Compiles a template. It has no special tokens; see [`with_token`](ChatTemplate::with_token).
     ///
     /// # Errors
     /// [`ChatError::Syntax`], [`ChatError::TooLarge`].
@@ -84,7 +86,8 @@ impl ChatTemplate {
         Ok(ChatTemplate { engine: engine::environment(), source, prepared, tokens: Vec::new() })
     }
 
-    /// The template of a model file and the file's special tokens: the main one, or one with a name (`tool_use`).
+    /// Reads the template of a model file and the file's special tokens: the main template, or a named one
+    /// (`tool_use`).
     ///
     /// # Errors
     /// [`ChatError::Missing`], [`ChatError::Syntax`].
@@ -99,7 +102,7 @@ impl ChatTemplate {
         Ok(ChatTemplate::new(source)?.with_tokens_of(metadata))
     }
 
-    /// With the special tokens of a model file, for a template that comes from elsewhere.
+    /// Sets the special tokens of a model file, for a template from another source.
     pub fn with_tokens_of(mut self, metadata: &Metadata) -> ChatTemplate {
         let texts = metadata.opt_array("tokenizer.ggml.tokens").ok().flatten();
         for (token, key) in TOKENS {
@@ -112,29 +115,29 @@ impl ChatTemplate {
         self
     }
 
-    /// Names of the named templates of a model file.
+    /// Returns the names of the named templates of a model file.
     pub fn names(metadata: &Metadata) -> Vec<String> {
         let prefix = format!("{KEY}.");
         metadata.iter().filter_map(|(key, _)| key.strip_prefix(&prefix)).map(str::to_string).collect()
     }
 
-    /// With the text of a special token (`bos_token`, `eos_token`), instead of what it was.
+    /// Sets the text of a special token (`bos_token`, `eos_token`), replacing an earlier one.
     pub fn with_token(mut self, name: &str, text: impl Into<String>) -> ChatTemplate {
         self.tokens.retain(|(n, _)| n != name);
         self.tokens.push((name.to_string(), text.into()));
         self
     }
 
-    /// The template as it was given.
+    /// Returns the template as it was given.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text of a conversation.
+    /// Renders the text of a conversation.
     ///
     /// # Errors
-    /// [`ChatError::Raised`] where the template refuses the conversation, [`ChatError::Undefined`] where it needs a
-    /// variable that is not there, [`ChatError::Render`], [`ChatError::TooLong`], [`ChatError::TooLarge`].
+    /// [`ChatError::Raised`] if the template refuses the conversation, [`ChatError::Undefined`] if it needs a
+    /// variable that does not exist, [`ChatError::Render`], [`ChatError::TooLong`], [`ChatError::TooLarge`].
     pub fn render(&self, input: &ChatInput) -> Result<String, ChatError> {
         let tokens = self.tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
         let clock = ("strftime_now".to_string(), engine::clock(input.now));

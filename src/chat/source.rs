@@ -1,9 +1,9 @@
-//! A template's text, made ready for the engine.
+//! Preprocessing of a template's text for the engine.
 
 use std::borrow::Cow;
 
-/// Newlines as Jinja2 reads them, and `{% generation %}` blocks (which mark what the model wrote, for training) as
-/// blocks that only open a scope.
+/// Converts newlines as Jinja2 does, and `{% generation %}` blocks (which mark the model's text, for
+/// training) to blocks that only open a scope.
 pub(super) fn prepare(source: &str) -> String {
     let source = newlines(source);
     let mut out = String::with_capacity(source.len());
@@ -40,13 +40,14 @@ pub(super) fn prepare(source: &str) -> String {
     out
 }
 
-/// The only word of a block tag.
+/// Returns the only word of a block tag.
 fn word(tag: &str) -> Option<&str> {
     let inner = tag.strip_prefix("{%")?.strip_suffix("%}")?;
     Some(inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace()))
 }
 
-/// Bytes of the tag at the beginning of a text: quoted text may hold its end. All of the text if there is no end.
+/// Returns the number of bytes of the tag at the beginning of a text. Quoted text may contain the end marker.
+/// Without an end it is the whole text.
 fn tag_length(tag: &str, end: &str) -> usize {
     let mut quote = None;
     let mut escaped = false;

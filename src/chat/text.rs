@@ -5,10 +5,10 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write;
 
-/// Nesting beyond which a value is not written.
+/// Nesting beyond which writing a value is refused.
 const MAX_DEPTH: usize = 128;
 
-/// `str(value)`.
+/// Implements `str(value)`.
 pub(super) fn python_str(value: &Value) -> Result<String, Error> {
     budget::room(budget::written(value))?;
     let mut out = String::new();
@@ -25,7 +25,7 @@ fn too_deep() -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("a value is nested more than {MAX_DEPTH} deep"))
 }
 
-/// `repr(value)`.
+/// Implements `repr(value)`.
 fn repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
@@ -54,7 +54,7 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
             out.push(if tuple { ')' } else { ']' });
         }
         ValueKind::Undefined => out.push_str("Undefined"),
-        // Truth values and None are written as Python writes them; others have no text of their own.
+        // Booleans and None are written as Python writes them; other values have no text of their own.
         _ => out.push_str(&value.to_string()),
     }
     Ok(())
@@ -67,7 +67,7 @@ fn number(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
 }
 
-/// A float as Python writes it: the shortest digits, an exponent below 1e-4 and from 1e16 on.
+/// Formats a float as Python does: the shortest digits, an exponent below 1e-4 and from 1e16 on.
 pub(super) fn float(x: f64) -> String {
     if !x.is_finite() {
         return if x.is_nan() {
@@ -112,14 +112,14 @@ fn quote_python(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Characters beyond controls and blanks that Python does not call printable.
+/// True for characters that Python does not call printable, beyond controls and whitespace.
 fn invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
         | '\u{e0001}'..='\u{e007f}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-/// How JSON is written: the arguments of Python's `json.dumps`.
+/// Style of JSON: the arguments of Python's `json.dumps`.
 #[derive(Clone, Debug)]
 pub(super) struct JsonStyle {
     pub(super) indent: Option<String>,
@@ -130,7 +130,7 @@ pub(super) struct JsonStyle {
 }
 
 impl JsonStyle {
-    /// `json.dumps(value)`.
+    /// Implements `json.dumps(value)`.
     pub(super) fn write(&self, value: &Value) -> Result<String, Error> {
         let beside = self.indent.as_ref().map_or(0, String::len).saturating_mul(MAX_DEPTH);
         let beside = budget::sum([beside, self.item.len(), self.key.len()]);
@@ -200,7 +200,7 @@ impl JsonStyle {
         Ok(())
     }
 
-    /// What stands before an item.
+    /// Writes the text before an item.
     fn between(&self, out: &mut String, after: bool, depth: usize) {
         if after {
             out.push_str(&self.item);
@@ -208,7 +208,7 @@ impl JsonStyle {
         self.line(out, depth);
     }
 
-    /// What stands before the closing bracket.
+    /// Writes the text before the closing bracket.
     fn close(&self, out: &mut String, any: bool, depth: usize) {
         if any {
             self.line(out, depth);

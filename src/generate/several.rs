@@ -1,4 +1,4 @@
-//! Generations side by side: what an application does that answers several users.
+//! Parallel generations, for an application with several users.
 
 use super::writer::Writer;
 use super::{Cancel, GenerateOptions, Piece, Summary};
@@ -8,9 +8,9 @@ use crate::{Result, Session};
 use ggml_core::Error;
 use std::time::{Duration, Instant};
 
-/// Generations that share a session: each has one of its sequences, and a step computes the next token of all of them in
-/// one batch, the prompts of new ones included as far as there is room. They begin and end independently of each other, and what one of them
-/// gives does not depend on the others.
+/// Generations that share a session: each has one of its sequences. A step computes the next token of all of
+/// them in one batch, with as many tokens of new prompts as fit. Generations begin and end independently, and
+/// the output of one does not depend on the others.
 ///
 /// ```no_run
 /// use diptych::generate::{GenerateOptions, Generations};
@@ -33,20 +33,21 @@ use std::time::{Duration, Instant};
 pub struct Generations<'a> {
     session: &'a mut Session,
     tokenizer: &'a Tokenizer,
-    /// By sequence.
+    /// Generation of each sequence.
     all: Vec<Option<Running<'a>>>,
 }
 
 struct Running<'a> {
     writer: Writer<'a>,
-    /// Tokens that the sequence lacks: the prompt, or the token that was chosen last.
+    /// Tokens that the sequence does not hold yet: the rest of the prompt, or the token chosen last.
     next: Vec<u32>,
-    /// Whether the prompt has been computed.
+    /// True if the prompt has been computed.
     begun: bool,
 }
 
 impl Running<'_> {
-    /// Takes the row that followed so many tokens of `next`, and the time that they took; what comes of them.
+    /// Records that `tokens` tokens of `next` were computed in the time `took`, and returns the pieces that
+    /// follow from their row.
     fn take(
         &mut self,
         tokens: usize,
@@ -77,11 +78,11 @@ impl Running<'_> {
     }
 }
 
-/// What a generation has of a batch.
+/// Share of a generation in a batch.
 struct Share<'s, 'a> {
     sequence: usize,
     one: &'s mut Running<'a>,
-    /// Tokens of its `next`, from the first on.
+    /// Number of tokens of its `next`, from the first on.
     tokens: usize,
 }
 
@@ -91,8 +92,8 @@ impl Share<'_, '_> {
     }
 }
 
-/// Divides a batch: a token for each generation that writes, then the prompts, one after the other. One of them goes on
-/// in any case.
+/// Divides a batch: one token for each generation that writes text, then the prompts in order of the
+/// sequences. At least one prompt continues in any case.
 fn shares<'s, 'a>(running: Vec<(usize, &'s mut Running<'a>)>, batch: usize) -> Vec<Share<'s, 'a>> {
     let writing = running.iter().filter(|(_, one)| one.begun).count();
     let mut room = batch.saturating_sub(writing).max(1);
@@ -107,33 +108,36 @@ fn shares<'s, 'a>(running: Vec<(usize, &'s mut Running<'a>)>, batch: usize) -> V
 }
 
 impl<'a> Generations<'a> {
-    /// None yet. The session's sequences keep what they hold: a generation goes on behind it.
+    /// Creates the structure without generations. The session's sequences are unchanged: a generation
+    /// continues from the tokens of its sequence.
     pub fn new(session: &'a mut Session, tokenizer: &'a Tokenizer) -> Generations<'a> {
         let all = (0..session.sequences()).map(|_| None).collect();
         Generations { session, tokenizer, all }
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> &Session {
         self.session
     }
 
-    /// Makes a sequence without a running generation empty, so that the next one there begins anew.
+    /// Clears a sequence without a running generation, so that the next one there starts from the beginning.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence, or its generation runs.
+    /// [`Error::InvalidArgument`] if there is no such sequence, or its generation is running.
     pub fn reset(&mut self, sequence: usize) -> Result<()> {
         self.check_free(sequence)?;
         self.session.reset_sequence(sequence)
     }
 
-    /// Begins a generation on a sequence where none runs; its prompt is computed in the next steps, behind what the
-    /// sequence holds. Tokens of the prompt count for the sampler's penalties. What is returned ends the generation, within
-    /// its prompt too; the sequence then holds the part that was computed.
+    /// Starts a generation on a sequence without a running one. Its prompt is computed in the next steps,
+    /// after the tokens that the sequence holds. Tokens of the prompt count for the sampler's penalties. The
+    /// returned handle ends the generation, also within its prompt; the sequence then holds the computed
+    /// part.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where the sequence does not exist, has a running generation or has no room for the
-    /// prompt, for a prompt that is empty or has tokens outside the vocabulary, and for options that make no sense.
+    /// [`Error::InvalidArgument`] if the sequence does not exist, has a running generation or has too few
+    /// free positions for the prompt, for a prompt that is empty or has tokens outside the vocabulary, and
+    /// for invalid options.
     pub fn start(&mut self, sequence: usize, prompt: &[u32], options: &GenerateOptions) -> Result<Cancel> {
         self.check_free(sequence)?;
         self.session.check(&[Item { sequence, tokens: prompt }])?;
@@ -141,11 +145,11 @@ impl<'a> Generations<'a> {
         Ok(self.begin(sequence, writer, prompt))
     }
 
-    /// The same after a whole conversation: the prompt is all of it from the beginning, and only what the sequence does not
-    /// hold already is computed, see [`Session::keep_common`].
+    /// Starts a generation after a whole conversation. The prompt is the conversation from the beginning;
+    /// only tokens that the sequence does not hold yet are computed, see [`Session::keep_common`].
     ///
     /// # Errors
-    /// Those of [`Generations::start`].
+    /// Errors of [`Generations::start`].
     pub fn advance_to(
         &mut self,
         sequence: usize,
@@ -166,27 +170,30 @@ impl<'a> Generations<'a> {
         cancel
     }
 
-    /// A sequence where no generation runs.
+    /// Returns a sequence without a running generation, if there is one.
     pub fn free(&self) -> Option<usize> {
         (0..self.all.len()).find(|&sequence| !self.runs(sequence))
     }
 
-    /// How many generations run.
+    /// Returns the number of running generations.
     pub fn running(&self) -> usize {
         (0..self.all.len()).filter(|&sequence| self.runs(sequence)).count()
     }
 
-    /// What the last generation of a sequence has done so far. The times are those of steps, which the generations share.
+    /// Returns the summary of the last generation of a sequence. Its times are those of whole steps, which
+    /// the generations share.
     pub fn summary(&self, sequence: usize) -> Option<&Summary> {
         self.all.get(sequence)?.as_ref().map(|one| &one.writer.summary)
     }
 
-    /// Computes one batch: the next token of all generations that write, and as much of the prompts of the others as there
-    /// is room for, those of the first sequences first. Sequences and pieces; none for a prompt that is not at its end. A
-    /// piece is an error where the token of its sequence could not be chosen, which ends this generation only.
+    /// Computes one batch: the next token of all generations that write text, and as many prompt tokens of
+    /// the others as fit, those of the first sequences first. Returns sequences and their pieces; none for an
+    /// incomplete prompt. A piece is an error if the token of its sequence could not be chosen, which ends
+    /// only this generation.
     ///
     /// # Errors
-    /// What the backend reports; it ends all of them, and text that others were to get in this step is lost.
+    /// Errors of the backend; they end all generations, and text that others would have returned in this step
+    /// is lost.
     pub fn step(&mut self) -> Result<Vec<(usize, Result<Piece>)>> {
         let start = Instant::now();
         let (mut pieces, mut running) = (Vec::new(), Vec::new());

@@ -1,27 +1,27 @@
-//! What a generation did, and why it ended.
+//! Summary of a generation, and the reason for its end.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a generation ended.
+/// Reason for the end of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The model ended its turn or the text, with this token.
+    /// The model ended its turn or the text with this token.
     End(u32),
-    /// As many tokens as were asked for.
+    /// The maximum number of tokens was reached.
     Limit,
-    /// This stop text came.
+    /// This stop text was found.
     Stop(String),
     /// The session's context is full.
     ContextFull,
     /// [`Cancel::cancel`](super::Cancel::cancel) was called.
     Cancelled,
-    /// The error that the iterator gave.
+    /// The iterator returned an error.
     Failed,
 }
 
 impl fmt::Display for Finish {
-    /// As in "ended by ...".
+    /// Writes the reason as it follows "ended by".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finish::End(token) => write!(f, "token {token}, an end of the text"),
@@ -34,27 +34,28 @@ impl fmt::Display for Finish {
     }
 }
 
-/// What a generation did.
+/// Summary of a generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Why it ended; `None` while it goes on.
+    /// Reason for the end; `None` while the generation continues.
     pub finish: Option<Finish>,
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that the session held already.
+    /// Prompt tokens that the session already held.
     pub held_tokens: usize,
-    /// Those of them that were computed.
+    /// Prompt tokens that were computed.
     pub computed_tokens: usize,
-    /// Time that computing them took.
+    /// Time spent computing the prompt.
     pub prompt_time: Duration,
-    /// Tokens that were generated, the one that ended the text included.
+    /// Number of generated tokens, including the one that ended the text.
     pub tokens: usize,
-    /// Time that they took, without the caller's own.
+    /// Time spent generating them, without the caller's own time.
     pub time: Duration,
 }
 
 impl fmt::Display for Summary {
-    /// "prompt 40 tokens (31 held already), 120.5 t/s; 7 tokens, 20.1 t/s; ended by the limit of tokens".
+    /// Writes for example "prompt 40 tokens (31 held already), 120.5 t/s; 7 tokens, 20.1 t/s; ended by the
+    /// limit of tokens".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let speed = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
         write!(f, "prompt {} tokens", self.prompt_tokens)?;

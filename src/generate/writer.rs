@@ -1,4 +1,4 @@
-//! From logits to text: the part of a generation that needs no session.
+//! Conversion of logits to text: the part of a generation that needs no session.
 
 use super::{Cancel, Finish, GenerateOptions, Piece, Summary};
 use crate::Sampler;
@@ -6,7 +6,7 @@ use crate::session::{Row, Want};
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use ggml_core::{Error, Result};
 
-/// Chooses tokens, turns them into text and sees when it ends.
+/// Chooses tokens, converts them to text and detects the end.
 pub(super) struct Writer<'a> {
     pub(super) cancel: Cancel,
     pub(super) summary: Summary,
@@ -20,7 +20,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer of what follows a prompt.
+    /// Creates a writer for the text after a prompt.
     pub(super) fn new(
         tokenizer: &'a Tokenizer,
         prompt: &[u32],
@@ -45,12 +45,12 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Whether everything has come.
+    /// True if all pieces have been returned.
     pub(super) fn done(&self) -> bool {
         self.done
     }
 
-    /// Whether no further token is to come; the text that was held back is then taken by [`Writer::end`].
+    /// Returns true if no further token follows; [`Writer::end`] then returns the text that was held back.
     pub(super) fn due(&mut self) -> bool {
         if self.summary.finish.is_none() && self.cancel.is_set() {
             self.summary.finish = Some(Finish::Cancelled);
@@ -60,7 +60,7 @@ impl<'a> Writer<'a> {
         self.summary.finish.is_some()
     }
 
-    /// Ends; the text that was held back, if there is any.
+    /// Ends the generation and returns the text that was held back, if there is any.
     pub(super) fn end(&mut self) -> Option<Piece> {
         self.done = true;
         let stopped = matches!(self.summary.finish, Some(Finish::Stop(_)));
@@ -69,19 +69,19 @@ impl<'a> Writer<'a> {
         (!stopped && !text.is_empty()).then_some(Piece { token: None, text })
     }
 
-    /// Nothing more comes.
+    /// Ends the generation after an error.
     pub(super) fn fail(&mut self) {
         self.summary.finish = Some(Finish::Failed);
         self.done = true;
     }
 
-    /// What is needed of the logits.
+    /// Returns which logits the sampler needs.
     pub(super) fn want(&self) -> Want {
         self.sampler.want()
     }
 
-    /// Chooses the next token from the logits and takes its text; `None` for a token that ends the text. `room`: whether
-    /// the context has a position for it.
+    /// Chooses the next token from the logits and returns it with its text; `None` for a token that ends the
+    /// text. `room` is true if the context has a position for it.
     pub(super) fn choose(&mut self, row: Option<Row<'_>>, room: bool) -> Result<Option<Piece>> {
         let missing = || Error::argument("logits", "none", "those after a token");
         let token = row.ok_or_else(missing).and_then(|row| self.sampler.sample_row(row));
@@ -112,7 +112,7 @@ struct Held {
 }
 
 impl Held {
-    /// Adds text; what can be shown, and the stop text that was found.
+    /// Adds text; returns the text that can be shown, and the stop text that was found.
     fn push(&mut self, new: &str) -> (String, Option<String>) {
         self.text += new;
         let found =
@@ -122,7 +122,7 @@ impl Held {
             self.text.truncate(at);
             return (std::mem::take(&mut self.text), Some(stop));
         }
-        // The longest end of the text that a stop text begins with.
+        // The longest suffix that is a prefix of a stop text.
         let begins = |at: &usize| self.stop.iter().any(|s| s.starts_with(&self.text[*at..]));
         let keep = self.text.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.text.len());
         let rest = self.text.split_off(keep);
@@ -156,7 +156,7 @@ mod tests {
         );
         assert_eq!(run(&["END"], &["bE", "Nx"]), (owned(&["b", "ENx"]), None, "".into()));
         assert_eq!(run(&["END"], &["xEN"]), (owned(&["x"]), None, "EN".into()));
-        // The first in the text counts, whatever the order of the list.
+        // The first match in the text counts, whatever the order of the list.
         assert_eq!(run(&["yz", "x"], &["axyz"]), (owned(&["a"]), Some("x".into()), "".into()));
         assert_eq!(run(&["äö"], &["ä", "ä", "ö"]), (owned(&["", "ä", ""]), Some("äö".into()), "".into()));
         assert_eq!(run(&[], &["a", "b"]), (owned(&["a", "b"]), None, "".into()));

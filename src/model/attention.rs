@@ -1,4 +1,4 @@
-//! What builds attention: heads, their norms and positions, the cache, and attention itself.
+//! Attention building blocks: heads, their norms and positions, the KV cache, and attention itself.
 
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
@@ -8,7 +8,7 @@ use ggml_core::op::FlashAttnExt;
 use ggml_core::{DType, Error, Result, Source, TensorId};
 
 impl Builder<'_> {
-    /// Part of the rows of `x` `[columns, tokens]` as heads: `[d, heads, tokens]`, from column `first` on.
+    /// Views columns of `x` `[columns, tokens]` as heads: `[d, heads, tokens]`, starting at column `first`.
     pub(super) fn heads(&mut self, x: TensorId, first: usize, d: usize, heads: usize) -> Result<TensorId> {
         let t = self.graph.tensor(x);
         let tokens = t.ne[1];
@@ -19,15 +19,15 @@ impl Builder<'_> {
         self.graph.view(x, [d, heads, tokens, 1], [unit, d * unit, row, tokens * row], first * unit)
     }
 
-    /// Columns of the rows of `x` `[columns, tokens]`, from `first` on: `[n, tokens]`.
+    /// Views `n` columns of `x` `[columns, tokens]`, starting at column `first`: `[n, tokens]`.
     pub(super) fn columns(&mut self, x: TensorId, first: usize, n: usize) -> Result<TensorId> {
         let t = self.graph.tensor(x);
         let (tokens, [unit, row, ..]) = (t.ne[1], t.nb);
         self.graph.view(x, [n, tokens, 1, 1], [unit, row, row * tokens, row * tokens], first * unit)
     }
 
-    /// Products with `attn_q`, `attn_k` and `attn_v`, biases included: `[elements of all heads, tokens]`; q of the needed
-    /// rows.
+    /// Returns the products with `attn_q`, `attn_k` and `attn_v`, biases included: `[elements of all heads,
+    /// tokens]`. q has only the needed rows, see [`Builder::needed`].
     pub(super) fn projections(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
         let asking = self.needed(x, layer, "attn_norm.needed")?;
@@ -37,7 +37,7 @@ impl Builder<'_> {
         Ok([q, k, v])
     }
 
-    /// What [`Builder::projections`] gives, divided into heads.
+    /// Divides the results of [`Builder::projections`] into heads.
     pub(super) fn in_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
         let q = self.heads(q, 0, a.key_length, a.heads)?;
@@ -46,13 +46,14 @@ impl Builder<'_> {
         Ok([q, k, v])
     }
 
-    /// q, k and v of a layer as `[d, heads, tokens]`, biases included, without positions; q of the needed rows.
+    /// Returns q, k and v of a layer as `[d, heads, tokens]`, with biases and without positions; q has only
+    /// the needed rows.
     pub(super) fn qkv(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let products = self.projections(x, layer)?;
         self.in_heads(products, layer)
     }
 
-    /// The same from one weight, `attn_qkv`: rows of q, then k, then v.
+    /// Returns the same from one weight, `attn_qkv`: rows of q, then k, then v.
     pub(super) fn qkv_fused(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
         let (q, k, v) = (a.key_length * a.heads, a.key_length * a.heads_kv, a.value_length * a.heads_kv);
@@ -65,21 +66,21 @@ impl Builder<'_> {
         ])
     }
 
-    /// q, k and v of a layer with heads of q and k normed by `attn_q_norm` and `attn_k_norm`.
+    /// Normalises the heads of q and k with `attn_q_norm` and `attn_k_norm`; returns v unchanged.
     pub(super) fn normed_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
         let q = self.norm(q, &layer.name("attn_q_norm"))?;
         let k = self.norm(k, &layer.name("attn_k_norm"))?;
         Ok([q, k, v])
     }
 
-    /// q, k and v of a layer with positions in q and k.
+    /// Applies ROPE to q and k; returns v unchanged.
     pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
         let q = self.rope(q, layer, "q_rope")?;
         let k = self.rope(k, layer, "k_rope")?;
         Ok([q, k, v])
     }
 
-    /// ROPE of `[d, heads, tokens]` as the layer has it, if it has one; called `name`.
+    /// Applies the layer's ROPE, if it has one, to `[d, heads, tokens]`; the node is called `name`.
     pub(super) fn rope(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
         let Some(rope) = layer.attention.rope else { return Ok(x) };
         let factors = if layer.attention.factors { self.rope_factors(rope.n_dims / 2)? } else { None };
@@ -94,7 +95,8 @@ impl Builder<'_> {
         self.name(turned, &layer.name(name))
     }
 
-    /// Divisors of ROPE's frequencies; with LongRoPE the room in the cache decides which of two.
+    /// Returns the divisors of ROPE's frequencies. For LongRoPE the context of the session selects the short
+    /// or the long ones.
     fn rope_factors(&mut self, n: usize) -> Result<Option<TensorId>> {
         let RopeScaling::LongRope { original_context } = self.hparams.scaling else {
             return self.optional_vector("rope_freqs.weight", n);
@@ -105,7 +107,7 @@ impl Builder<'_> {
         self.vector(if self.shape.context > original_context { &long } else { &short }, n).map(Some)
     }
 
-    /// Queries `[d, heads, tokens]` times the factor of their position, see [`super::Temperature`].
+    /// Multiplies queries `[d, heads, tokens]` by the factor of their position, see [`super::Temperature`].
     pub(super) fn tempered(&mut self, q: TensorId, layer: &Layer) -> Result<TensorId> {
         if self.hparams.temperature.is_none() {
             return Ok(q);
@@ -125,7 +127,8 @@ impl Builder<'_> {
         self.name(tempered, &layer.name("q_tempered"))
     }
 
-    /// The rows of a layer's cache that attention sees, after writing those of the batch: `[d, kv, heads_kv]`.
+    /// Writes the rows of the batch to a layer's cache and returns the rows that attention reads: `[d, kv,
+    /// heads_kv]`.
     pub(super) fn cached(&mut self, x: TensorId, layer: &Layer, d: usize, part: &str) -> Result<TensorId> {
         let (name, heads, kv) = (layer.name(part), layer.attention.heads_kv, self.shape.kv);
         let (row, dtype) = (d * heads, self.shape.cache);
@@ -140,7 +143,7 @@ impl Builder<'_> {
         }
         let ne = [row, self.shape.cells(), 1, 1];
         let cache = self.state(&format!("{name}.cache"), dtype, ne, StateKind::Rows)?;
-        // Rows of a projection that makes q, k and v at once lie apart.
+        // If one projection gives q, k and v, consecutive rows of x are not adjacent in memory.
         let (tokens, [unit, _, next, _]) = (self.shape.tokens, self.graph.tensor(x).nb);
         let rows = self.graph.view(x, [row, tokens, 1, 1], [unit, next, next * tokens, next * tokens], 0)?;
         let written = self.graph.set_rows(cache, rows, self.inputs.cache_rows)?;
@@ -150,7 +153,7 @@ impl Builder<'_> {
         self.graph.view(written, [d, kv, heads, 1], nb, 0)
     }
 
-    /// Attention as an architecture projects it, and its output layer.
+    /// Builds attention as the architecture projects it, then its output layer.
     pub(super) fn attending<A: Architecture + ?Sized>(
         &mut self,
         architecture: &A,
@@ -162,11 +165,12 @@ impl Builder<'_> {
         self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)
     }
 
-    /// Attention of a layer over its cache, or over its text where tokens see all of that: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
-    /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`. `q` may be that of the needed rows only, as is then the result.
+    /// Builds attention of a layer: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]` and `v` `[dv,
+    /// heads_kv, tokens]` to `[dv * heads, tokens]`. Causal models attend to the layer's cache, others to the
+    /// batch. `q` may have only the needed rows; the result then has the same rows.
     pub(super) fn attention(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<TensorId> {
         if !self.hparams.causal {
-            // All of a text is in the batch.
+            // The batch contains the whole text.
             let [k, v] = [self.graph.permute(k, [0, 2, 1, 3])?, self.graph.permute(v, [0, 2, 1, 3])?];
             return self.attend(q, [k, v], layer);
         }
@@ -176,7 +180,7 @@ impl Builder<'_> {
         self.attend(q, [k, v], layer)
     }
 
-    /// The same over the rows of a cache, `k` `[d, kv, heads_kv]` and `v` `[dv, kv, heads_kv]`.
+    /// Builds attention over rows of a cache, `k` `[d, kv, heads_kv]` and `v` `[dv, kv, heads_kv]`.
     pub(super) fn attend(&mut self, q: TensorId, [k, v]: [TensorId; 2], layer: &Layer) -> Result<TensorId> {
         let (h, a) = (self.hparams, layer.attention);
         let tokens = self.graph.tensor(q).ne[2];

@@ -1,4 +1,4 @@
-//! What a batch graph is made for, and what it is.
+//! Batch graphs: the shape that a graph is built for, its inputs, and the graph with its weights and state.
 
 use super::best::BestNodes;
 use super::{Temperature, Window};
@@ -10,36 +10,36 @@ use serde::{Deserialize, Serialize};
 pub struct BatchShape {
     /// Tokens of the batch.
     pub tokens: usize,
-    /// Rows of the cache that attention looks at (masked ones included); of a model whose tokens all see each other those
-    /// of the batch.
+    /// Cache rows that attention reads, masked ones included. For non-causal models the tokens of the batch.
     pub kv: usize,
-    /// Positions that a sequence has room for.
+    /// Maximum number of positions of a sequence.
     pub context: usize,
-    /// Sequences that the state has room for: the cache has `context` rows for each, recurrent state a slot.
+    /// Maximum number of sequences: the cache has `context` rows for each, recurrent state one slot.
     pub sequences: usize,
-    /// Rows of logits: some tokens of the batch, or all of them.
+    /// Rows of logits: one for each wanted token of the batch.
     pub outputs: usize,
     /// Type of the cache: F32, F16, Q8_0 or Q4_0.
     pub cache: DType,
-    /// What is given of each row.
+    /// Kind of result for each row.
     pub want: Want,
 }
 
-/// What is wanted of the logits after a token.
+/// Result wanted after a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Want {
-    /// All of them.
+    /// All logits.
     #[default]
     Logits,
-    /// So many of the largest, with their tokens: chosen where they are computed, so that the others need not be read.
+    /// The given number of largest logits with their tokens. They are selected on the device, so that the
+    /// others need not be read back.
     Best(usize),
-    /// None: in their place the stream behind so many layers, behind all of them with the norm in front of the output layer.
-    /// Layers behind are not computed and get no state.
+    /// No logits, but the residual stream after the given number of layers. After all layers the stream has
+    /// gone through the norm in front of the output layer. Later layers are not computed and get no state.
     Hidden(usize),
 }
 
 impl Want {
-    /// What has enough for both.
+    /// Returns a result that covers both: the larger `Best`, otherwise all logits.
     pub fn or(self, other: Want) -> Want {
         match (self, other) {
             (Want::Best(a), Want::Best(b)) => Want::Best(a.max(b)),
@@ -49,12 +49,13 @@ impl Want {
 }
 
 impl BatchShape {
-    /// Rows of the cache: any of them may hold a position of any sequence.
+    /// Returns the number of cache rows. Any of them may hold a position of any sequence.
     pub fn cells(&self) -> usize {
         self.context.saturating_mul(self.sequences)
     }
 
-    /// That there can be such a batch: rows of the cache are I32 in a graph.
+    /// Checks that the extents are positive and consistent and that cache rows can be numbered by I32, as
+    /// graphs do.
     pub(super) fn check(&self) -> Result<()> {
         let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
         let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
@@ -69,7 +70,7 @@ impl BatchShape {
     }
 }
 
-/// The inputs of a batch graph.
+/// Inputs of a batch graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphInputs {
     /// I32 `[tokens]`: token ids.
@@ -78,79 +79,83 @@ pub struct GraphInputs {
     pub positions: TensorId,
     /// I32 `[tokens]`: rows of the cache that the batch writes.
     pub cache_rows: TensorId,
-    /// F16 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere. A node, and no input, where
-    /// there are `places`.
+    /// F16 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere. A computed node
+    /// instead of an input if there are `places`.
     pub mask: TensorId,
-    /// The mask of layers with an attention window; absent where there are none, or the window holds the context.
+    /// Mask of the layers with an attention window; absent if the model has no window or the window covers
+    /// the context.
     pub window_mask: Option<TensorId>,
-    /// What the masks are made of on the device; absent where they are inputs, as those of few tokens are.
+    /// Inputs that the device makes the masks from; absent if the masks are inputs, as they are for few
+    /// tokens.
     pub places: Option<Places>,
-    /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent where all are.
+    /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent if all are.
     pub output_rows: Option<TensorId>,
-    /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which lie one behind the other, see
-    /// [`Tokens`](ggml_core::op::ssm_conv::Tokens); absent where a model has no recurrent state.
+    /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which are consecutive, see
+    /// [`Tokens`](ggml_core::op::ssm_conv::Tokens); absent if the model has no recurrent state.
     pub runs: Option<TensorId>,
-    /// F32 `[1, tokens]`: factors of queries, which [`BatchGraph::temperature`] says; absent where nothing needs them.
+    /// F32 `[1, tokens]`: factors of queries as given by [`BatchGraph::temperature`]; absent if unused.
     pub query_factors: Option<TensorId>,
 }
 
-/// The inputs of a batch graph that its masks are made of, see [`CacheMask`](ggml_core::op::CacheMask).
+/// Inputs of a batch graph that its masks are computed from, see [`CacheMask`](ggml_core::op::CacheMask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// I32 `[kv, 2]`: the sequence that each row of the cache belongs to, -1 where it is free, then its position.
+    /// I32 `[kv, 2]`: the sequence that each row of the cache belongs to, -1 for a free row, then its
+    /// position.
     pub cells: TensorId,
-    /// I32 `[tokens, 2]`: the same of the tokens, -1 where there is none.
+    /// I32 `[tokens, 2]`: the sequence of each token, -1 for padding, then its position.
     pub tokens: TensorId,
 }
 
-/// How a state tensor is divided.
+/// Division of a state tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKind {
-    /// A cache: a row for each cell, see [`GraphInputs::cache_rows`].
+    /// Cache: one row for each cell, see [`GraphInputs::cache_rows`].
     Rows,
-    /// Recurrent state: a block for each sequence, in the last extent that is not 1, see [`GraphInputs::runs`]. A
-    /// token at position 0 begins with zeros, whatever its slot holds.
+    /// Recurrent state: one block for each sequence, in the last extent that is not 1, see
+    /// [`GraphInputs::runs`]. A token at position 0 starts from zeros, whatever its slot holds.
     Slots,
 }
 
-/// A graph for one batch shape.
+/// Graph for one batch shape.
 #[derive(Clone, Debug)]
 pub struct BatchGraph {
-    /// The graph; its output is `logits`, or those of `best`.
+    /// Graph; its outputs are `logits`, or the nodes of `best`.
     pub graph: Graph,
-    /// Its shape.
+    /// Shape of the batch.
     pub shape: BatchShape,
-    /// Its inputs.
+    /// Inputs of the graph.
     pub inputs: GraphInputs,
     /// Weights with their names in the file.
     pub weights: Vec<(TensorId, String)>,
-    /// State tensors, in an order that is the same for every shape.
+    /// State tensors, in the same order for every shape.
     pub state: Vec<TensorId>,
-    /// How each of them is divided.
+    /// Division of each state tensor.
     pub state_kinds: Vec<StateKind>,
-    /// The attention window that `inputs.window_mask` has to express.
+    /// Attention window that `inputs.window_mask` expresses.
     pub window: Option<Window>,
-    /// What `inputs.query_factors` holds.
+    /// Growth of queries that `inputs.query_factors` holds.
     pub temperature: Option<Temperature>,
-    /// Whether a token sees only those before it.
+    /// True if a token sees only itself and earlier tokens.
     pub causal: bool,
-    /// F32 `[vocabulary, outputs]`; an output where all are wanted. `[embedding, outputs]` where hidden states are, and of
-    /// models without an output layer.
+    /// F32 `[vocabulary, outputs]`; a graph output if all logits are wanted. `[embedding, outputs]` if hidden
+    /// states are wanted, and for models without an output layer.
     pub logits: TensorId,
-    /// The nodes that choose the best of them, where those are wanted.
+    /// Nodes that select the best logits, if those are wanted.
     pub best: Option<BestNodes>,
-    /// The first tensor of each layer, then of the output; what is before is the embedding.
+    /// First tensor of each layer, then of the output; tensors before the first layer belong to the
+    /// embedding.
     pub(super) units: Vec<TensorId>,
 }
 
 impl BatchGraph {
-    /// The unit that a node belongs to: 0 the embedding, then the layers, at last the output.
+    /// Returns the unit of a node: 0 for the embedding, then the layers, then the output.
     pub(crate) fn unit_of(&self, node: TensorId) -> usize {
         self.units.partition_point(|&first| first <= node)
     }
 
-    /// A name for a unit.
+    /// Returns the name of a unit.
     pub(crate) fn unit_name(&self, unit: usize) -> String {
         match unit {
             0 => "embedding".into(),

@@ -1,6 +1,6 @@
-//! bert: an encoder. Every token sees all of its text, positions are learned, norms stand behind the sums, and there is no
-//! output layer: what comes out are vectors. Source: Devlin, Chang, Lee and Toutanova, "BERT: pre-training of deep
-//! bidirectional transformers for language understanding" (2018).
+//! bert: an encoder. Every token sees the whole text, positions are learned, norms follow the residual sums,
+//! and there is no output layer: the results are vectors. Source: Devlin, Chang, Lee and Toutanova, "BERT:
+//! pre-training of deep bidirectional transformers for language understanding" (2018).
 
 use super::builder::{Builder, Layer};
 use super::{Architecture, Hparams};
@@ -15,7 +15,7 @@ impl Architecture for Bert {
         "bert"
     }
 
-    /// Positions come with the embedding.
+    /// Unused: positions are added to the embedding.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Neox
     }
@@ -45,7 +45,7 @@ impl Architecture for Bert {
     }
 }
 
-/// The normed sum of the embeddings of token, position and kind of token, of which all are the first.
+/// Builds the normed sum of the embeddings of token, position and token type; the type is always the first.
 fn embedded(b: &mut Builder<'_>) -> Result<TensorId> {
     let (n, tokens) = (b.hparams.embedding, b.inputs.tokens);
     let table = b.weight("token_embd.weight", &[n, b.hparams.vocabulary])?;
@@ -64,7 +64,7 @@ fn embedded(b: &mut Builder<'_>) -> Result<TensorId> {
     b.layer_norm(sum, "token_embd_norm")
 }
 
-/// The normed sum of the stream and what a part of a layer made of it.
+/// Builds the normed sum of the stream and the result of a part of a layer.
 fn summed(b: &mut Builder<'_>, [x, out]: [TensorId; 2], layer: &Layer, norm: &str) -> Result<TensorId> {
     let sum = b.graph.add(x, out)?;
     b.name(sum, &layer.name(&format!("{norm}.sum")))?;

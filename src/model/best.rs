@@ -1,32 +1,34 @@
-//! The best of the logits, chosen where they are computed, so that nobody has to read all of them.
+//! Selection of the best logits on the device, so that the others need not be read back.
 //!
-//! The best one is TOP_K of the row, which backends compute together with what is read besides it
-//! ([`Best`](ggml_core::fuse::Best)): they cut rows as they like.
+//! For one result, the best logit is a TOP_K of the whole row. Backends compute it together with the reads
+//! next to it ([`Best`](ggml_core::fuse::Best)) and divide the row themselves.
 //!
-//! Of several a work-group takes a row of TOP_K, and a vocabulary is long for one. So a row is cut into parts of equal length;
-//! the best of each part are the candidates, and the best of those are the best of all. Candidates stand in the order of
-//! their parts, and of equals in a part the first comes first: so the first of equals wins, as in a search through the row.
+//! For several results, one work-group processes one row of TOP_K, and a vocabulary is a long row for one
+//! work-group. So the row is cut into parts of equal length: the best of each part are the candidates, and
+//! the best candidates are the best of the row. Candidates are in the order of their parts, and among equal
+//! logits of a part the first comes first. So the first of equals wins, as in a linear search.
 
 use ggml_core::{Error, Graph, Result, TensorId};
 
-/// Rows that one work-group goes through as they are.
+/// Length of the longest row that is not cut into parts.
 const SHORT: usize = 1024;
 
-/// The nodes that choose the best `k` of each row of logits.
+/// Nodes that select the best `k` of each row of logits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BestNodes {
-    /// F32 `[1, k, outputs]`: the logits, the largest first.
+    /// F32 `[1, k, outputs]`: the largest logits in descending order.
     pub logits: TensorId,
-    /// I32, `k` for each output: their tokens.
+    /// I32, `k` for each output: the tokens of these logits.
     pub tokens: TensorId,
-    /// F32 `[parts, 1, outputs]`: sums to which every logit of a part contributes. They are finite if the logits are.
+    /// F32 `[parts, 1, outputs]`: sums to which every logit of a part contributes. They are finite if the
+    /// logits are.
     pub sums: TensorId,
-    /// Parts of a row: one where one is chosen.
+    /// Number of parts of a row; 1 if one token is selected.
     pub parts: usize,
 }
 
 impl BestNodes {
-    /// Adds nodes that choose the best `k` of each row of F32 `[n, rows]`, contiguous.
+    /// Adds nodes that select the best `k` of each row of contiguous F32 `[n, rows]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `k` is from 1 to `n`.
@@ -41,7 +43,8 @@ impl BestNodes {
             graph.name(tokens, "best.tokens")?;
             let value = graph.get_rows(single, tokens)?;
             graph.name(value, "best.logits")?;
-            // The product of a row with itself: what is no number stays none, and nothing takes anything away.
+            // Dot product of the row with itself: any NaN or infinity makes it non-finite, and no terms
+            // cancel.
             let row = graph.reshape(logits, [n, 1, rows, 1])?;
             let sums = graph.mul_mat(row, row)?;
             graph.name(sums, "best.sums")?;
@@ -55,7 +58,7 @@ impl BestNodes {
         let ids = graph.reshape(candidates, [k * parts, rows, 1, 1])?;
         let values = graph.get_rows(single, ids)?;
         graph.name(values, "best.values")?;
-        // The products of all parts with the first: what is no number in either stays none.
+        // Dot product of each part with the first: any NaN or infinity makes it non-finite.
         let first = graph.view(logits, [part, 1, rows, 1], [4, 4 * part, 4 * n, 4 * n * rows], 0)?;
         let sums = graph.mul_mat(cut, first)?;
         graph.name(sums, "best.sums")?;
@@ -74,15 +77,15 @@ impl BestNodes {
         Ok(BestNodes { logits, tokens, sums, parts })
     }
 
-    /// The nodes that have to be outputs.
+    /// Returns the nodes that have to be graph outputs.
     pub fn outputs(&self) -> [TensorId; 3] {
         [self.logits, self.tokens, self.sums]
     }
 }
 
-/// Length of the parts of a row of `n`, from which the best `k` are chosen: a divisor of `n`. A work-group looks `k` times
-/// through a part, and the last one through `k` elements of each part; that is least where both have the same number,
-/// the root of `n k`.
+/// Returns the length of the parts of a row of `n` from which the best `k` are selected: a divisor of `n`. A
+/// work-group scans its part `k` times, and the last work-group scans `k` elements of each part. The sum is
+/// least if both have the same length, the square root of `n k`.
 fn part(n: usize, k: usize) -> usize {
     if n <= SHORT {
         return n;
@@ -95,7 +98,7 @@ fn part(n: usize, k: usize) -> usize {
             _ => above = above.min(divisor),
         }
     }
-    // The nearer one; where both are as near, the one that leaves fewer candidates.
+    // Choose the nearer divisor; of two equally near ones, the one with fewer candidates.
     below.filter(|below| below * above > n * k).unwrap_or(above)
 }
 
@@ -106,7 +109,7 @@ mod tests {
     use ggml_core::precision::Precision;
     use ggml_core::{DType, Error, Graph, Source};
 
-    /// What chooses the token, and, where the next step reads it, leaves it there, is one group.
+    /// Selecting the token and, in chained graphs, storing it for the next step is one group.
     #[test]
     fn the_best_one_is_one_step() {
         let backend = match crate::open("hip-virtual:gfx906", &crate::OpenOptions::default()) {
@@ -139,7 +142,7 @@ mod tests {
             (128_256, 64, 2672),
             (151_936, 40, 2374),
             (262_144, 2, 1024),
-            // A prime.
+            // Prime length.
             (50_261, 2, 50_261),
             (1031, 1031, 1031),
         ] {

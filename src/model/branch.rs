@@ -1,13 +1,13 @@
-//! What the parts of a layer add to the residual stream.
+//! Contributions of the parts of a layer to the residual stream.
 
 use super::builder::{Builder, Layer};
 use ggml_core::{Result, TensorId};
 
-/// What a part of a layer adds to the residual stream.
+/// Contribution of a part of a layer to the residual stream.
 #[derive(Clone, Copy)]
 pub(super) enum Branch {
     One(TensorId),
-    /// The sum of two, of which the first is computed earlier in a decode step.
+    /// Sum of two tensors; the first is computed earlier in a decode step.
     Two([TensorId; 2]),
 }
 
@@ -18,8 +18,8 @@ impl From<TensorId> for Branch {
 }
 
 impl Builder<'_> {
-    /// The residual stream after a layer's attention or feed-forward network gave `out`, which is normed first where
-    /// the architecture has a norm `after` it.
+    /// Adds the result `out` of a layer's attention or feed-forward network to the residual stream `x`. The
+    /// result is normed first if the architecture has a norm `after` it.
     pub(super) fn residual(
         &mut self,
         x: TensorId,
@@ -32,7 +32,7 @@ impl Builder<'_> {
         let scale = self.hparams.scales.residual;
         let [x, out] = match out {
             Branch::One(out) => [x, out],
-            // One after the other: each sum may be a part of the product that gives what is added.
+            // Add one after the other: each sum can be fused into the product that computes its operand.
             Branch::Two([first, second]) if after.is_none() && scale == 1.0 => {
                 let sum = self.graph.add(x, first)?;
                 [self.name(sum, &format!("{name}.first"))?, second]

@@ -1,4 +1,4 @@
-//! What the architectures build their graphs with.
+//! Graph builder shared by the architectures.
 
 use super::batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
 use super::best::BestNodes;
@@ -9,25 +9,26 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{HashMap, HashSet};
 
-/// Of an operand that is given twice: `max(x, 0) x`, the square of ReLU.
+/// `max(x, 0) x`, the square of ReLU, if both operands are the same tensor.
 pub(super) const SQUARED: Glu = Glu { activation: Activation::Relu, swapped: false, clamped: None };
 
-/// A layer of a model.
+/// Layer of a model.
 pub(super) struct Layer {
     pub(super) index: usize,
     pub(super) attention: Attention,
 }
 
 impl Layer {
-    /// Name of a tensor or node of the layer.
+    /// Returns the name of a tensor or node of the layer.
     pub(super) fn name(&self, part: &str) -> String {
         format!("blk.{}.{part}", self.index)
     }
 }
 
-/// Tokens whose masks are made by the host at the most: those of a decode step, or of a few side by side, are some kilobytes,
-/// and a dispatch more would take longer than to fill and copy them. Masks of more tokens grow with both extents, to
-/// megabytes; the device makes them of 8 bytes for each row of the cache and for each token.
+/// Largest number of tokens whose masks the host makes. Masks of a decode step, or of a few parallel ones,
+/// take some kilobytes; an extra dispatch would take longer than filling and copying them. Masks of more
+/// tokens grow with both extents, to megabytes; the device makes them from 8 bytes for each row of the cache
+/// and for each token.
 const TOKENS_OF_HOST_MASKS: usize = 8;
 
 pub(super) struct Builder<'a> {
@@ -36,9 +37,9 @@ pub(super) struct Builder<'a> {
     pub(super) shape: BatchShape,
     pub(super) gguf: &'a GgufFile,
     pub(super) inputs: GraphInputs,
-    /// Keys and values of the layers so far, for layers that read those of another one.
+    /// Keys and values of the layers so far, for layers that read the cache of an earlier layer.
     pub(super) caches: HashMap<usize, [TensorId; 2]>,
-    /// What an architecture makes of the embedding for all of its layers.
+    /// Tensor that an architecture computes from the embedding for all of its layers.
     pub(super) beside: Option<TensorId>,
     weights: Vec<(TensorId, String)>,
     known: HashSet<String>,
@@ -46,7 +47,7 @@ pub(super) struct Builder<'a> {
     state_kinds: Vec<StateKind>,
     logits: Option<TensorId>,
     best: Option<BestNodes>,
-    /// Whether the best token becomes the token of the next step.
+    /// True if the best token becomes the token of the next step.
     chained: bool,
     units: Vec<TensorId>,
 }
@@ -146,7 +147,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// That the file has no tensor that the architecture does not know.
+    /// Checks that the architecture knows every tensor of the file.
     pub(super) fn check_all_known(&self) -> Result<()> {
         let unknown = |name: &String| !self.known.contains(name) && !self.hparams.is_ignored(name);
         match self.gguf.tensors().iter().find(|t| unknown(&t.name)) {
@@ -158,7 +159,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A weight's type and extents (four of them), the extents checked.
+    /// Returns a weight's type and its four extents, after checking the extents.
     pub(super) fn known_weight(&mut self, name: &str, ne: &[usize]) -> Result<(DType, [usize; 4])> {
         let info = self.gguf.require(name)?;
         let mut wanted = [1; 4];
@@ -175,7 +176,7 @@ impl<'a> Builder<'a> {
         Ok((info.dtype, wanted))
     }
 
-    /// A weight of the file as a leaf, its extents checked.
+    /// Returns a weight of the file as a leaf, after checking its extents.
     pub(super) fn weight(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
         let (dtype, ne) = self.known_weight(name, ne)?;
         if let Some((id, _)) = self.weights.iter().find(|(_, known)| known == name) {
@@ -186,22 +187,22 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// A weight that a file may lack.
+    /// Returns a weight, or `None` if the file has none of this name.
     pub(super) fn optional_weight(&mut self, name: &str, ne: &[usize]) -> Result<Option<TensorId>> {
         if self.gguf.tensor(name).is_none() { Ok(None) } else { self.weight(name, ne).map(Some) }
     }
 
-    /// A vector that must be F32 (norm weights, biases, factors).
+    /// Returns a vector, which must be F32 (norm weights, biases, factors).
     pub(super) fn vector(&mut self, name: &str, n: usize) -> Result<TensorId> {
         self.plain(name, &[n])
     }
 
-    /// Such a vector that a file may lack.
+    /// Returns an F32 vector, or `None` if the file has none of this name.
     pub(super) fn optional_vector(&mut self, name: &str, n: usize) -> Result<Option<TensorId>> {
         if self.gguf.tensor(name).is_none() { Ok(None) } else { self.vector(name, n).map(Some) }
     }
 
-    /// A weight that must be F32.
+    /// Returns a weight that must be F32.
     pub(super) fn plain(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
         match self.known_weight(name, ne)?.0 {
             DType::F32 => self.weight(name, ne),
@@ -214,12 +215,12 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// What is added from now on belongs to the next layer, or to the output.
+    /// Starts the next unit: tensors added from now on belong to the next layer, or to the output.
     pub(super) fn begin_unit(&mut self) {
         self.units.push(TensorId(self.graph.tensors().len() as u32));
     }
 
-    /// Rows of the token embedding.
+    /// Builds the lookup of the token embeddings, scaled if the model has a factor for them.
     pub(super) fn embedding(&mut self) -> Result<TensorId> {
         let table = self.weight("token_embd.weight", &[self.hparams.embedding, self.hparams.vocabulary])?;
         let x = self.graph.get_rows(table, self.inputs.tokens)?;
@@ -227,7 +228,7 @@ impl<'a> Builder<'a> {
         self.scaled(x, self.hparams.scales.embedding, "embedding.scaled")
     }
 
-    /// `x * factor`, called `name`; `x` itself where the factor is 1.
+    /// Returns `x * factor` as a node called `name`, or `x` itself if the factor is 1.
     pub(super) fn scaled(&mut self, x: TensorId, factor: f32, name: &str) -> Result<TensorId> {
         if factor == 1.0 {
             return Ok(x);
@@ -236,13 +237,13 @@ impl<'a> Builder<'a> {
         self.name(scaled, name)
     }
 
-    /// RMS_NORM without a weight, called `name`.
+    /// Builds RMS_NORM without a weight; the node is called `name`.
     pub(super) fn rms(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
         let normed = self.graph.rms_norm(x, self.hparams.eps)?;
         self.name(normed, name)
     }
 
-    /// RMS_NORM with the weight `name.weight`; the node is called `name`.
+    /// Builds RMS_NORM with the weight `name.weight`; the node is called `name`.
     pub(super) fn norm(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
         let n = self.graph.tensor(x).ne[0];
         let weight = self.vector(&format!("{name}.weight"), n)?;
@@ -251,11 +252,11 @@ impl<'a> Builder<'a> {
         self.name(scaled, name)
     }
 
-    /// A product with `name.weight` times the number that the file has as `name.scale`: what is common to all of a weight of
-    /// small floats is stored beside it.
+    /// Multiplies a product with `name.weight` by the value `name.scale`, if the file has it. Weights of
+    /// small floats store their common factor there.
     pub(super) fn times_scale(&mut self, product: TensorId, name: &str) -> Result<TensorId> {
         let scale = format!("{name}.scale");
-        // At its routers gemma4 has a vector of this name, for their input.
+        // gemma4 has a vector of this name for the input of its routers; it is no scale.
         if self.gguf.tensor(&scale).is_none_or(|t| t.ne != [1; 4]) {
             return Ok(product);
         }
@@ -264,12 +265,13 @@ impl<'a> Builder<'a> {
         self.graph.mul(product, scale)
     }
 
-    /// Layer norm with the weight `name.weight` and the bias `name.bias`: the RMS norm of what is left without the mean.
+    /// Builds layer norm with the weight `name.weight` and the bias `name.bias`: the RMS norm of the input
+    /// minus its mean.
     pub(super) fn layer_norm(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
         let n = self.graph.tensor(x).ne[0];
         let weight = self.vector(&format!("{name}.weight"), n)?;
         let bias = self.vector(&format!("{name}.bias"), n)?;
-        // The mean is a product with a vector of equal numbers.
+        // The mean is the product with a vector of equal values.
         let shares = self.graph.scale(weight, 0.0, -1.0 / n as f32)?;
         self.name(shares, &format!("{name}.shares"))?;
         let mean = self.graph.mul_mat(shares, x)?;
@@ -283,7 +285,8 @@ impl<'a> Builder<'a> {
         self.name(sum, name)
     }
 
-    /// Product with the weight `name.weight` of `rows` rows, times `name.scale` and plus `name.bias` where the file has them.
+    /// Builds the product with the weight `name.weight` of `rows` rows, times `name.scale` and plus
+    /// `name.bias` if the file has them.
     pub(super) fn linear(&mut self, x: TensorId, name: &str, rows: usize) -> Result<TensorId> {
         let columns = self.graph.tensor(x).ne[0];
         let weight = self.weight(&format!("{name}.weight"), &[columns, rows])?;
@@ -299,8 +302,9 @@ impl<'a> Builder<'a> {
         self.name(sum, name)
     }
 
-    /// Of the rows of `x`, one for each token, those that something depends on: in the last layer that writes state the
-    /// wanted ones, where only the state needs the others. The node is called `name`.
+    /// Selects the rows of `x` (one for each token) that later nodes need. In the last layer that writes
+    /// state these are the wanted rows, as only the state needs the others; in other layers all rows. The
+    /// node is called `name`.
     pub(super) fn needed(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
         let last = layer.index == self.hparams.last_writer();
         let Some(rows) = self.inputs.output_rows.filter(|_| last) else { return Ok(x) };
@@ -308,7 +312,8 @@ impl<'a> Builder<'a> {
         self.name(picked, &layer.name(name))
     }
 
-    /// `x`, with a row for each token of the batch, or its wanted rows where a layer computes with these only.
+    /// Returns `x` with a row for each token of the batch, or only its wanted rows if a layer computes with
+    /// `tokens` rows, fewer than the batch has.
     pub(super) fn matching(
         &mut self,
         x: TensorId,
@@ -325,7 +330,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A state tensor as a leaf.
+    /// Adds a state tensor as a leaf.
     pub(super) fn state(
         &mut self,
         name: &str,
@@ -339,7 +344,7 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// The operand `runs` of recurrent operations.
+    /// Returns the operand `runs` of recurrent operations.
     pub(super) fn runs(&mut self) -> Result<TensorId> {
         if let Some(runs) = self.inputs.runs {
             return Ok(runs);
@@ -349,13 +354,13 @@ impl<'a> Builder<'a> {
         Ok(runs)
     }
 
-    /// Feed-forward network of a layer: `down(activation(gate x) * up x)`.
+    /// Builds the feed-forward network of a layer: `down(activation(gate x) * up x)`.
     pub(super) fn gated(&mut self, x: TensorId, activation: Activation, layer: &Layer) -> Result<TensorId> {
         self.gated_by(x, activation, "", self.hparams.feed_forward[layer.index], layer)
     }
 
-    /// The same of any width, with the weights `ffn_gate`, `ffn_up` and `ffn_down`, whose names and nodes end with the
-    /// suffix.
+    /// Builds a gated feed-forward network of width `n` with the weights `ffn_gate`, `ffn_up` and `ffn_down`.
+    /// The names of weights and nodes end with `suffix`.
     pub(super) fn gated_by(
         &mut self,
         x: TensorId,
@@ -372,7 +377,7 @@ impl<'a> Builder<'a> {
         self.linear(glu, &name("ffn_down"), self.hparams.embedding)
     }
 
-    /// The same without a gate: `down(max(up x, 0)^2)`.
+    /// Builds a feed-forward network without a gate: `down(max(up x, 0)^2)`.
     pub(super) fn squared(&mut self, x: TensorId, suffix: &str, n: usize, layer: &Layer) -> Result<TensorId> {
         let name = |part: &str| layer.name(&format!("{part}{suffix}"));
         let up = self.linear(x, &name("ffn_up"), n)?;
@@ -381,7 +386,8 @@ impl<'a> Builder<'a> {
         self.linear(squares, &name("ffn_down"), self.hparams.embedding)
     }
 
-    /// Feed-forward network of a layer whose gate and up are the two halves of one weight, `ffn_up`.
+    /// Builds the feed-forward network of a layer whose gate and up are the two halves of one weight,
+    /// `ffn_up`.
     pub(super) fn gated_fused(
         &mut self,
         x: TensorId,
@@ -394,7 +400,7 @@ impl<'a> Builder<'a> {
         self.linear(glu, &layer.name("ffn_down"), self.hparams.embedding)
     }
 
-    /// Layers that are computed.
+    /// Returns the number of layers that are computed.
     pub(super) fn depth(&self) -> usize {
         match self.shape.want {
             Want::Hidden(layers) => layers.min(self.hparams.layers),
@@ -402,7 +408,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Gives the wanted rows of the stream in place of logits.
+    /// Sets the wanted rows of the stream as the result in place of logits.
     pub(super) fn hidden(&mut self, x: TensorId) -> Result<()> {
         let all = self.graph.tensor(x).ne[1] > self.shape.outputs;
         self.logits = Some(match self.inputs.output_rows.filter(|_| all) {
@@ -415,7 +421,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Final norm and output layer.
+    /// Builds the final norm and the output layer.
     fn output(&mut self, x: TensorId, norm: &str) -> Result<()> {
         self.begin_unit();
         if self.depth() < self.hparams.layers {
@@ -428,7 +434,7 @@ impl<'a> Builder<'a> {
         let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
         let weight = match self.optional_weight("output.weight", &[width, n])? {
             Some(weight) => weight,
-            // Tied: the token embedding is the output layer too.
+            // Tied: the token embedding is also the output layer.
             None => self.weight("token_embd.weight", &[width, n])?,
         };
         let product = self.graph.mul_mat(weight, x)?;
@@ -455,8 +461,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A decoder: for each layer attention, then feed-forward, each on a normed copy of the residual stream. What the last
-    /// layer does after it has written its state is done for the rows that are wanted.
+    /// Builds a decoder: for each layer attention, then feed-forward, each on a normed copy of the residual
+    /// stream. After the last layer that writes state has written it, only the wanted rows are computed.
     pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
         let [before_mixer, before_feed_forward] = architecture.norms_before();
         let [after_mixer, after_feed_forward] = architecture.norms_after();
@@ -478,7 +484,7 @@ impl<'a> Builder<'a> {
         self.output(x, architecture.output_norm())
     }
 
-    /// `x` with the norm that a layer has in front of something, if it has one.
+    /// Applies the layer's norm of this name to `x`, or returns `x` if there is none.
     fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
         norm.map_or(Ok(x), |norm| self.norm(x, &layer.name(norm)))
     }

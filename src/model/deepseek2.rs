@@ -1,6 +1,6 @@
-//! deepseek2 (DeepSeek V2, V2-Lite, V3 and R1, Kimi K2, GLM-4.7-Flash): latent attention, see [`super::latent`], and mixtures
-//! behind the first layers, see [`super::moe`]. Sources: DeepSeek-AI, "DeepSeek-V2" (2024), "DeepSeek-V3 technical report"
-//! (2024).
+//! deepseek2 (DeepSeek V2, V2-Lite, V3 and R1, Kimi K2, GLM-4.7-Flash): latent attention, see
+//! [`super::latent`], and mixtures of experts after the first layers, see [`super::moe`]. Sources:
+//! DeepSeek-AI, "DeepSeek-V2" (2024), "DeepSeek-V3 technical report" (2024).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -31,7 +31,7 @@ impl Architecture for Deepseek2 {
         }
         h.experts = Experts::read_if_any(gguf, h, false)?;
         h.latent = Some(Latent::read(gguf, h)?);
-        // YaRN's factor of magnitudes is one of the scores here, where there is a multiplier of its logarithm.
+        // If the file has a multiplier of its logarithm, YaRN's magnitude factor applies to the scores here.
         let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
         if let RopeScaling::Yarn { factor, .. } = h.scaling
             && multiplier != 0.0

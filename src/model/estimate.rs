@@ -1,4 +1,4 @@
-//! What a model needs, before it is loaded.
+//! Memory that a model needs, computed before it is loaded.
 
 use super::offload::{DEVICES, Division, HOST, MAIN, Needs, Offload};
 use super::{ModelFile, weights};
@@ -10,18 +10,18 @@ use ggml_core::setters;
 use ggml_core::{Error, MemoryNeed, Result};
 use std::sync::Arc;
 
-/// How to load a model.
+/// Options for loading a model.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// How much goes to the device.
+    /// Part of the model that goes to the device.
     pub offload: Offload,
-    /// The backend that computes the rest; `None`: `cpu` with all cores.
+    /// Backend that computes the rest; `None`: `cpu` with all cores.
     pub host: Option<Arc<dyn Backend>>,
-    /// The session that there has to be room for.
+    /// Options of the session to reserve memory for.
     pub session: SessionOptions,
-    /// Whether a model is refused that needs more memory than a device says is free. A way around drivers that say
-    /// something wrong.
+    /// True if a model is refused when it needs more memory than a device reports as free. Turn this off for
+    /// drivers that report wrong values.
     pub check_memory: bool,
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for LoadOptions {
 }
 
 impl LoadOptions {
-    /// The backend for the host's part.
+    /// Returns the backend for the host's part.
     pub(super) fn host_backend(&self) -> Result<Arc<dyn Backend>> {
         match &self.host {
             Some(host) => Ok(host.clone()),
@@ -64,30 +64,30 @@ impl LoadOptions {
     }
 }
 
-/// Memory that a model and one session on it need, and how the model is divided.
+/// Memory that a model and one session on it need, and the division of the model.
 ///
-/// Weights count where they are copied: a device that reads the memory map in place, as the processor does, needs none
-/// for them. A device whose memory is the host's is asked for its own part only. Drivers need some more for programs,
-/// kernels and transfers.
+/// Weights count only if they are copied: a device that reads the memory map in place, as the processor does,
+/// needs no memory for them. For a device that shares the host's memory only its own part counts. Drivers
+/// need additional memory for programs, kernels and transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Units on the device, counted from the end: the output, the last layer and so on.
     pub units: usize,
-    /// Layers of the model; with `layers + 1` units the whole model is on the device.
+    /// Number of layers of the model; with `layers + 1` units the whole model is on the device.
     pub layers: usize,
-    /// What is needed: on the device, then on the host.
+    /// Memory needed on the device, then on the host.
     pub devices: Vec<MemoryNeed>,
     /// Nodes of the device's part that the device cannot compute.
     pub fallbacks: Vec<Fallback>,
 }
 
 impl Estimate {
-    /// Whether all devices have room.
+    /// True if all devices have enough memory.
     pub fn fits(&self) -> bool {
         self.devices.iter().all(MemoryNeed::fits)
     }
 
-    /// Whether the host computes part of the model.
+    /// True if the host computes part of the model.
     pub fn is_partial(&self) -> bool {
         self.units <= self.layers || !self.fallbacks.is_empty()
     }
@@ -97,13 +97,13 @@ impl Estimate {
     }
 }
 
-/// That there is room for what is needed, as far as is known.
+/// Checks that there is enough memory, as far as the free memory is known.
 pub(super) fn check(needs: Vec<MemoryNeed>) -> Result<()> {
     if needs.iter().all(MemoryNeed::fits) { Ok(()) } else { Err(Error::DoesNotFit { needs }) }
 }
 
 impl std::fmt::Display for Estimate {
-    /// A line for each device, and one for each fallback.
+    /// Writes a line for each device and one for each fallback.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let device = self.devices.get(MAIN).map_or("the device", |need| &need.backend);
         writeln!(f, "{} of {} units on {device}", self.units, self.layers + 1)?;
@@ -113,18 +113,20 @@ impl std::fmt::Display for Estimate {
 }
 
 impl ModelFile {
-    /// What the model needs on a device and on the host, computed from graphs and plans; nothing is allocated or
-    /// copied. With [`Offload::Auto`] it is the largest part that fits, or nothing on the device if no part does.
+    /// Estimates the memory that the model needs on a device and on the host, from graphs and plans; nothing
+    /// is allocated or copied. With [`Offload::Auto`] it finds the largest part that fits, or puts nothing on
+    /// the device if no part fits.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where something can be computed nowhere; those of a graph that cannot be built.
+    /// [`Error::Unsupported`] if neither the device nor the host can compute a node; errors of a graph that
+    /// cannot be built.
     pub fn estimate(&self, backend: &dyn Backend, options: &LoadOptions) -> Result<Estimate> {
         let host = options.host_backend()?;
         Ok(estimate(self, backend, host.as_ref(), options)?.0)
     }
 }
 
-/// An estimate, and what it was made of.
+/// Returns an estimate and the needs that it is computed from.
 pub(super) fn estimate(
     file: &ModelFile,
     main: &dyn Backend,
@@ -133,7 +135,7 @@ pub(super) fn estimate(
 ) -> Result<(Estimate, Needs)> {
     options.session.check(file.hparams())?;
     let layers = file.hparams().layers;
-    // Asked once: a driver may have to map the whole file to know.
+    // Queried only once: a driver may have to map the whole file for it.
     let in_place = [weights::reads_in_place(file.gguf(), main)?, weights::reads_in_place(file.gguf(), host)?];
     let of = |units: usize| of_units(file, [main, host], in_place, units, &options.session);
     if let Some(units) = options.offload.units(layers) {
@@ -143,7 +145,7 @@ pub(super) fn estimate(
     if has_room(&all.0) {
         return Ok(all);
     }
-    // Each unit adds to what the device needs.
+    // Binary search: each unit adds to the memory that the device needs.
     let (mut fits, mut best) = (0, of(0)?);
     let mut too_many = layers + 1;
     while fits + 1 < too_many {
@@ -158,7 +160,7 @@ pub(super) fn estimate(
     Ok(best)
 }
 
-/// Part of the free memory that an automatic choice leaves to the driver and to others: one in this many.
+/// Divisor of the share of free memory that an automatic choice leaves to the driver and to other programs.
 const RESERVE: u64 = 16;
 
 fn has_room(estimate: &Estimate) -> bool {
@@ -195,8 +197,8 @@ fn of_units(
 }
 
 impl Needs {
-    /// The tensors that a device uses, in file order. The host reads its own in the memory map, so it has them all: a
-    /// batch of another shape may fall back where none of the estimate did.
+    /// Returns the tensors that a device uses, in file order. The host reads its weights from the memory map,
+    /// so it gets all of them: a batch of another shape may fall back where the estimated ones did not.
     pub(super) fn tensors<'a>(&self, file: &'a ModelFile, device: usize) -> weights::Tensors<'a> {
         let used = |name: &str| device == HOST || self.weights[device].contains(name);
         file.gguf().tensors().iter().filter(|t| used(&t.name)).collect()

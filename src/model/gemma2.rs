@@ -1,6 +1,6 @@
-//! gemma2: every other layer with an attention window, norms before and after attention and feed-forward network, scores
-//! and logits bounded by a hyperbolic tangent, a scaled embedding, GELU in the gate. Source: Gemma team, "Gemma 2:
-//! improving open language models at a practical size" (2024).
+//! gemma2: every other layer with an attention window, norms before and after attention and feed-forward
+//! network, scores and logits bounded by a hyperbolic tangent, a scaled embedding, GELU in the gate. Source:
+//! Gemma team, "Gemma 2: improving open language models at a practical size" (2024).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -12,10 +12,10 @@ use ggml_core::{Result, TensorId};
 
 pub(super) struct Gemma2;
 
-/// Layers of the 27B model.
+/// Number of layers of the 27B model.
 const LAYERS_27B: usize = 46;
 
-/// The window, where the file does not say.
+/// Default attention window.
 const WINDOW: usize = 4096;
 
 impl Architecture for Gemma2 {
@@ -29,7 +29,7 @@ impl Architecture for Gemma2 {
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.scales.embedding = (h.embedding as f32).sqrt();
-        // As in gemma3: the largest model scales queries in another way, which files do not say.
+        // As in gemma3, the largest model scales queries differently, and files do not record it.
         if h.layers == LAYERS_27B && gguf.metadata().value(&h.key("attention.scale")).is_none() {
             h.scales.attention = 1.0 / (h.embedding as f32 / h.attention[0].heads as f32).sqrt();
         }

@@ -1,6 +1,6 @@
 //! gemma3 (text): local and global layers, each kind with its own ROPE; norms before and after attention and
-//! feed-forward network; heads of q and k normed; a scaled embedding; GELU in the gate. Source: Gemma team, "Gemma 3
-//! technical report" (2025).
+//! feed-forward network; normed heads of q and k; a scaled embedding; GELU in the gate. Source: Gemma team,
+//! "Gemma 3 technical report" (2025).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -13,13 +13,13 @@ use ggml_core::{Result, TensorId};
 
 pub(super) struct Gemma3;
 
-/// Every layer of this number is global, where the file does not say.
+/// Default period of the global layers: every sixth layer.
 const PERIOD: usize = 6;
 
-/// Base of the local layers' frequencies, where the file does not say.
+/// Default frequency base of the local layers.
 const LOCAL_BASE: f32 = 10000.0;
 
-/// Layers of the 27B model.
+/// Number of layers of the 27B model.
 const LAYERS_27B: usize = 62;
 
 impl Architecture for Gemma3 {
@@ -34,8 +34,9 @@ impl Architecture for Gemma3 {
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         let m = gguf.metadata();
         h.scales.embedding = (h.embedding as f32).sqrt();
-        // The 27B model scales queries by the width of the residual stream over the heads, the others by the length of
-        // a head. Files do not say which; the number of layers does.
+        // The 27B model scales queries by the width of the residual stream divided by the number of heads,
+        // the others by the length of a head. Files do not record it, so it is derived from the number of
+        // layers.
         if h.layers == LAYERS_27B && m.value(&h.key("attention.scale")).is_none() {
             h.scales.attention = 1.0 / (h.embedding as f32 / h.attention[0].heads as f32).sqrt();
         }

@@ -1,6 +1,7 @@
-//! gemma4 (text): local and global layers with heads of different lengths, last layers that read the keys and values of
-//! earlier ones, an embedding for each layer, and mixtures beside the dense network. Source: Gemma team, model cards and
-//! configurations of "Gemma 4" (2026); embeddings for each layer and shared keys as in "Gemma 3n" (2025).
+//! gemma4 (text): local and global layers with heads of different lengths, final layers that read the keys
+//! and values of earlier ones, an embedding for each layer, and mixtures of experts next to the dense
+//! network. Source: Gemma team, model cards and configurations of "Gemma 4" (2026); embeddings for each layer
+//! and shared keys as in "Gemma 3n" (2025).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -14,10 +15,10 @@ use ggml_core::{Error, Result, TensorId};
 
 pub(super) struct Gemma4;
 
-/// Every layer of this number is global, where the file does not say.
+/// Default period of the global layers: every sixth layer.
 const PERIOD: usize = 6;
 
-/// Base of the local layers' frequencies, and bound of the logits, where the file does not say.
+/// Default frequency base of the local layers, and default bound of the logits.
 const LOCAL_BASE: f32 = 10000.0;
 const LOGIT_CAP: f32 = 30.0;
 
@@ -76,7 +77,8 @@ impl Architecture for Gemma4 {
         b.linear(attended, &layer.name("attn_output"), b.hparams.embedding).map(Branch::One)
     }
 
-    /// Values are normed without weights; where a layer has no weight for them, they are what keys are made of.
+    /// Values are normed without weights. In a layer without a weight for values, they are the projected keys
+    /// before norm and ROPE.
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
         let asking = b.needed(x, layer, "attn_norm.needed")?;
@@ -121,7 +123,7 @@ impl Architecture for Gemma4 {
 }
 
 impl Gemma4 {
-    /// What local layers have of their own.
+    /// Reads the settings that only local layers have.
     fn read_local(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         let Some(size) = h.window_size(gguf)? else { return Ok(()) };
         let (m, covered) = (gguf.metadata(), windowed(gguf, h, PERIOD)?);
@@ -146,7 +148,7 @@ impl Gemma4 {
     }
 }
 
-/// Lets the last layers read the keys and values of the last layer of their kind that has its own.
+/// Makes the final layers read the keys and values of the last layer of their kind that has its own.
 fn share_caches(gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
     let key = h.key("attention.shared_kv_layers");
     let shared = gguf.metadata().opt_usize(&key)?.unwrap_or(0);
@@ -163,7 +165,8 @@ fn share_caches(gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
     Ok(())
 }
 
-/// What each layer adds to its stream, `[width, layers, tokens]`: an embedding of its own and a projection of the stream's.
+/// Builds the inputs of all layers from the embedding, `[width, layers, tokens]`: the layer's own token
+/// embedding plus a projection of the stream's embedding.
 fn embeddings_of_layers(b: &mut Builder<'_>, x: TensorId) -> Result<TensorId> {
     let (n, layers, tokens) = (b.hparams.per_layer_embedding, b.hparams.layers, b.shape.tokens);
     let table = b.weight("per_layer_token_embd.weight", &[n * layers, b.hparams.vocabulary])?;
@@ -181,7 +184,7 @@ fn embeddings_of_layers(b: &mut Builder<'_>, x: TensorId) -> Result<TensorId> {
     b.scaled(sum, std::f32::consts::FRAC_1_SQRT_2, "per_layer")
 }
 
-/// `x`, and what its layer's own embedding adds to it.
+/// Adds the contribution of the layer's own embedding to `x`.
 fn with_embedding_of_layer(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
     let Some(all) = b.beside else { return Ok(x) };
     let (n, row, tokens) = (b.hparams.per_layer_embedding, b.graph.tensor(all).nb[2], b.shape.tokens);

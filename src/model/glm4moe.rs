@@ -1,5 +1,6 @@
-//! glm4moe (GLM-4.5 to 4.7): biases in q, k and v, positions in half of each head, mixtures behind the first layers. Source:
-//! GLM team, "GLM-4.5: agentic, reasoning and coding foundation models" (2025). The larger models norm heads of q and k.
+//! glm4moe (GLM-4.5 to 4.7): biases in q, k and v, positions in half of each head, mixtures of experts after
+//! the first layers. Source: GLM team, "GLM-4.5: agentic, reasoning and coding foundation models" (2025). The
+//! larger models norm the heads of q and k.
 
 use super::builder::{Builder, Layer};
 use super::moe::Experts;

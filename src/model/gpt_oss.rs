@@ -1,5 +1,5 @@
-//! gpt-oss: a mixture of experts with biases and a bounded gate, attention sinks, every other layer with an attention
-//! window, YaRN. Source: OpenAI, "gpt-oss-120b and gpt-oss-20b model card" (2025).
+//! gpt-oss: a mixture of experts with biases and a bounded gate, attention sinks, every other layer with an
+//! attention window, YaRN. Source: OpenAI, "gpt-oss-120b and gpt-oss-20b model card" (2025).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -11,7 +11,7 @@ use ggml_core::{Result, TensorId};
 
 pub(super) struct GptOss;
 
-/// Slope and bound of the experts' gates; files do not carry them.
+/// Slope and bound of the experts' gates; files do not record them.
 const ALPHA: f32 = 1.702;
 const LIMIT: f32 = 7.0;
 

@@ -1,6 +1,7 @@
-//! granite 3 and 4 (dense) and granitehybrid (4 H): llama with factors on embedding, residual branches, attention scores and
-//! logits; most layers of the hybrid have Mamba-2 in place of attention. Sources: IBM, "Granite 3.0 language models" (2024)
-//! and "Granite 4.0" (model cards, 2025); the factors are those of Yang and Hu, "Tensor programs V" (2022).
+//! granite 3 and 4 (dense) and granitehybrid (4 H): llama with factors on embedding, residual branches,
+//! attention scores and logits; most layers of the hybrid have Mamba-2 in place of attention. Sources: IBM,
+//! "Granite 3.0 language models" (2024) and "Granite 4.0" (model cards, 2025); the factors are those of Yang
+//! and Hu, "Tensor programs V" (2022).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -12,7 +13,7 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
 
-/// A family.
+/// Dense or hybrid family.
 pub(super) struct Granite(&'static str);
 
 pub(super) static GRANITE: Granite = Granite("granite");
@@ -23,7 +24,7 @@ impl Architecture for Granite {
         self.0
     }
 
-    /// As in files of llama.
+    /// Same order of rows as in files of llama.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Normal
     }
@@ -32,10 +33,10 @@ impl Architecture for Granite {
         let m = gguf.metadata();
         h.scales.embedding = factor(gguf, &h.key("embedding_scale"), 1.0)?;
         h.scales.residual = factor(gguf, &h.key("residual_scale"), 1.0)?;
-        // The file's number is a divisor.
+        // The file stores a divisor.
         let key = h.key("logit_scale");
         h.scales.logits = 1.0 / positive(&key, m.f32(&key)?)?;
-        // In these files the key says whether there are positions at all.
+        // In these files the key decides if there are positions at all.
         if m.opt_bool(&h.key("rope.scaling.finetuned"))? == Some(false) {
             h.without_positions();
         }

@@ -11,55 +11,55 @@ use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Error, Result};
 use serde::Serialize;
 
-/// How positions are scaled.
+/// Scaling of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum RopeScaling {
-    /// Not at all (llama-3 scaling comes as a tensor of factors).
+    /// No scaling (llama-3 scaling comes as a tensor of factors).
     None,
-    /// Positions divided by a factor.
+    /// Positions are divided by a factor.
     Linear(f32),
     /// YaRN with its factor and the context length of the training.
     Yarn {
-        /// Factor.
+        /// Factor of YaRN.
         factor: f32,
         /// Context length of the training.
         original_context: usize,
     },
-    /// LongRoPE: one tensor of factors for contexts up to that of the training, one for longer ones.
+    /// LongRoPE: one tensor of factors for contexts up to the training's, another for longer ones.
     LongRope {
         /// Context length of the training.
         original_context: usize,
     },
 }
 
-/// Factors of activations; 1 where an architecture has none.
+/// Factors of activations; 1 if an architecture has none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scales {
-    /// Of the token embedding.
+    /// Factor of the token embedding.
     pub embedding: f32,
-    /// Of what a layer's attention and its feed-forward network add to the residual stream.
+    /// Factor of the contributions of attention and feed-forward network to the residual stream.
     pub residual: f32,
-    /// Of the scores of attention; `1 / sqrt(key_length)` for most.
+    /// Factor of attention scores; `1 / sqrt(key_length)` for most architectures.
     pub attention: f32,
-    /// Of the logits.
+    /// Factor of the logits.
     pub logits: f32,
 }
 
 /// Bounds of the form `cap tanh(x / cap)`; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SoftCaps {
-    /// Of the scores of attention.
+    /// Bound of attention scores.
     pub scores: f32,
-    /// Of the logits.
+    /// Bound of the logits.
     pub logits: f32,
 }
 
-/// What a decoder-only transformer needs to know of itself.
+/// Hyperparameters of a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hparams {
     /// `general.architecture`.
     pub architecture: String,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Context length of the training.
     pub context: usize,
@@ -69,43 +69,44 @@ pub struct Hparams {
     pub feed_forward: Vec<usize>,
     /// Attention of each layer.
     pub attention: Vec<Attention>,
-    /// Vocabulary: rows of the token embedding.
+    /// Size of the vocabulary: rows of the token embedding.
     pub vocabulary: usize,
     /// RMS_NORM's epsilon.
     pub eps: f32,
-    /// Position scaling.
+    /// Scaling of positions.
     pub scaling: RopeScaling,
-    /// What the layers with an attention window see.
+    /// Attention window of the layers that have one.
     pub window: Option<Window>,
-    /// Queries that grow with their position.
+    /// Growth of queries with their position.
     pub temperature: Option<Temperature>,
-    /// Keys and values of all heads from one short vector.
+    /// Latent attention: keys and values of all heads come from one short vector.
     pub latent: Option<Latent>,
     /// Factors of activations.
     pub scales: Scales,
     /// Bounds of scores and logits.
     pub soft_caps: SoftCaps,
-    /// Whether the heads of attention have sinks.
+    /// True if the attention heads have sinks.
     pub sinks: bool,
-    /// Experts of the feed-forward networks.
+    /// Mixture of experts in the feed-forward networks.
     pub experts: Option<Experts>,
     /// Layers with a recurrent state.
     pub recurrent: Option<Recurrent>,
-    /// Taps of the short convolution of layers that do not attend; 0: there are none.
+    /// Taps of the short convolution of layers without attention; 0 if there are none.
     pub taps: usize,
-    /// Width of what the embedding has for each layer; 0: nothing.
+    /// Width of the embedding that each layer adds; 0 if there is none.
     pub per_layer_embedding: usize,
-    /// Whether a token sees only those before it; else all of its text, and there is no cache.
+    /// True if a token sees only itself and earlier tokens; otherwise it sees the whole text, and there is no
+    /// cache.
     pub causal: bool,
-    /// Whether there is an output layer; else a model gives hidden states only.
+    /// True if there is an output layer; otherwise a model gives only hidden states.
     pub output: bool,
-    /// How the vectors of a text's tokens become one, if the file says it.
+    /// Pooling of the token vectors of a text, if the file gives one.
     pub pooling: Option<Pooling>,
-    /// Layers behind the last one that predict further tokens; ordinary decoding has no use for them.
+    /// Layers after the last one that predict further tokens; ordinary decoding does not use them.
     pub further_layers: usize,
 }
 
-/// Largest value that any extent may have: more is a broken file.
+/// Largest value of any extent; a larger one means a broken file.
 pub(super) const MAX_EXTENT: usize = 1 << 28;
 
 impl Hparams {
@@ -120,7 +121,7 @@ impl Hparams {
         let eps = read_eps(gguf, &architecture)?;
         let scaling = read_scaling(gguf, &architecture)?;
         let attention = Attention::read(gguf, &architecture, mode, [layers, embedding], scaling)?;
-        // Files of mixtures without any other feed-forward network give the width of the experts only.
+        // Files of mixtures without any other feed-forward network give only the width of the experts.
         let feed_forward = ["feed_forward_length", "expert_feed_forward_length"].map(key);
         let width = match per_layer(gguf, &feed_forward[0], layers)? {
             Some(widths) => widths,
@@ -163,7 +164,8 @@ impl Hparams {
         })
     }
 
-    /// Whether a tensor belongs to a layer that is not computed, or says how activations could be rounded to 4 bits.
+    /// True if a tensor belongs to a layer that is not computed, or is a scale for rounding activations to 4
+    /// bits.
     pub(super) fn is_ignored(&self, tensor: &str) -> bool {
         if tensor.ends_with(".input_scale") {
             return true;
@@ -173,12 +175,12 @@ impl Hparams {
         layer.is_some_and(|layer| (self.layers..self.layers + self.further_layers).contains(&layer))
     }
 
-    /// Key `name` of this architecture.
+    /// Returns the key `name` of this architecture.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
 
-    /// Values of a row of what is wanted.
+    /// Returns the number of values in a row of the wanted result.
     pub(crate) fn width(&self, want: Want) -> usize {
         match want {
             Want::Logits => self.vocabulary,
@@ -187,12 +189,12 @@ impl Hparams {
         }
     }
 
-    /// The last layer that writes state: what layers behind it compute is needed for the rows that are wanted only.
+    /// Returns the last layer that writes state: later layers are computed only for the wanted rows.
     pub(super) fn last_writer(&self) -> usize {
         (0..self.layers).rev().find(|&i| self.attention[i].cache == i).unwrap_or(0)
     }
 
-    /// Gives the attention window to those layers that `covers` names, with a ROPE of their own.
+    /// Sets the attention window, and `rope` if given, for the layers for which `covers` is true.
     pub(super) fn set_window(&mut self, window: Window, rope: Option<Rope>, covers: impl Fn(usize) -> bool) {
         self.window = Some(window);
         for (_, attention) in self.attention.iter_mut().enumerate().filter(|(layer, _)| covers(*layer)) {
@@ -201,7 +203,7 @@ impl Hparams {
         }
     }
 
-    /// Takes the positions from attention, of a file that has turned them off.
+    /// Removes positions from attention, for a file that disables them.
     pub(super) fn without_positions(&mut self) {
         self.attention.iter_mut().for_each(|a| a.rope = None);
     }
@@ -214,7 +216,7 @@ impl Hparams {
             .for_each(|rope| rope.attn_factor /= divisor);
     }
 
-    /// Size of the attention window; 0 in a file means none.
+    /// Returns the size of the attention window; 0 in a file means none.
     pub(super) fn window_size(&self, gguf: &GgufFile) -> Result<Option<usize>> {
         let key = self.key("attention.sliding_window");
         let size = gguf.metadata().opt_usize(&key)?.filter(|&n| n != 0);
@@ -222,7 +224,7 @@ impl Hparams {
     }
 }
 
-/// Layers that are computed, and those behind them that predict further tokens.
+/// Reads the number of computed layers, and of the layers after them that predict further tokens.
 fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
     let m = gguf.metadata();
     let key = format!("{architecture}.block_count");
@@ -232,7 +234,7 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
         let key = named(&format!("{architecture}.nextn_predict_layers"));
         return Err(Error::model(key, format!("{further} of {blocks} layers"), "fewer than all"));
     }
-    // What is kept for each layer is then no more than the file's own list of tensors.
+    // Bounds everything stored for each layer by the length of the file's list of tensors.
     let tensors = gguf.tensors().len();
     if blocks > tensors {
         return Err(Error::model(named(&key), blocks, format!("no more than the file's {tensors} tensors")));
@@ -240,7 +242,7 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
     Ok((blocks - further, further))
 }
 
-/// The epsilon of norms; some architectures keep it under the name that it has for layer norms.
+/// Reads the epsilon of norms; some architectures store it under the key for layer norms.
 fn read_eps(gguf: &GgufFile, architecture: &str) -> Result<f32> {
     let m = gguf.metadata();
     let [usual, other] = ["layer_norm_rms_epsilon", "layer_norm_epsilon"]
@@ -254,7 +256,7 @@ fn read_eps(gguf: &GgufFile, architecture: &str) -> Result<f32> {
     }
 }
 
-/// Rows of the token embedding, which is what the file declares, if it declares it.
+/// Returns the rows of the token embedding, which must match the file's `vocab_size` if there is one.
 fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
     let vocabulary = gguf.require("token_embd.weight")?.ne[1];
     let key = format!("{architecture}.vocab_size");
@@ -267,12 +269,12 @@ fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
     }
 }
 
-/// A metadata key, as errors name it.
+/// Formats a metadata key for error messages.
 pub(super) fn named(key: &str) -> String {
     format!("metadata key '{key}'")
 }
 
-/// A factor that a file may lack; 0 means absent too.
+/// Reads a factor; returns `default` if it is absent or 0.
 pub(super) fn factor(gguf: &GgufFile, key: &str, default: f32) -> Result<f32> {
     match gguf.metadata().opt_f32(key)? {
         None | Some(0.0) => Ok(default),
@@ -295,7 +297,7 @@ pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
     }
 }
 
-/// Name of LongRoPE's tensor of `short` or `long` factors.
+/// Returns the name of LongRoPE's tensor of `short` or `long` factors.
 pub(super) fn rope_factors(kind: &str) -> String {
     format!("rope_factors_{kind}.weight")
 }
@@ -306,7 +308,7 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
     let factor = m.opt_f32(&key("factor"))?.map(|f| positive(&key("factor"), f)).transpose()?;
     let original_context =
         || checked(&key("original_context_length"), m.usize(&key("original_context_length"))?);
-    // Files of phi3 have LongRoPE's tensors and do not name the type.
+    // Files of phi3 have LongRoPE's tensors without naming the type.
     let declared = match m.opt_str(&key("type"))? {
         None if ["short", "long"].iter().any(|kind| gguf.tensor(&rope_factors(kind)).is_some()) => {
             Some("longrope")

@@ -1,4 +1,4 @@
-//! What tells one model from another whose saved state has the same layout.
+//! Identity of a model: distinguishes models whose saved state has the same layout.
 
 use super::ModelFile;
 use ggml_core::Result;
@@ -6,19 +6,19 @@ use ggml_core::error::Error;
 use ggml_core::gguf::TensorInfo;
 use ggml_core::hash::Fnv1a;
 
-/// Places of a tensor's data that are looked at: its beginning, its end and places between them at equal distances.
+/// Number of samples of a tensor's data: its beginning, its end, and offsets between them at equal distances.
 const PLACES: usize = 4;
 
-/// Bytes of each.
+/// Bytes of each sample.
 const BYTES: usize = 64;
 
 impl ModelFile {
-    /// A number made of what the state of a session depends on: the hyperparameters, and the name, type, extents and
-    /// some bytes of each tensor that is computed with. Where a file keeps its tensors, and what its metadata say beside
-    /// the hyperparameters, has no part in it.
+    /// Returns a hash of everything that the state of a session depends on: the hyperparameters, and the
+    /// name, type, extents and some bytes of each tensor used. Offsets of tensors in the file, and metadata
+    /// other than the hyperparameters, do not affect it.
     ///
-    /// The bytes are 64 at each of four places of a tensor, so that little of a large file is read. Two models with the
-    /// same hyperparameters that differ nowhere else but between those places are taken for one.
+    /// The bytes are 64 at each of four offsets of a tensor, so little of a large file is read. Two models
+    /// with the same hyperparameters that differ only between these offsets get the same hash.
     pub(crate) fn identity(&self) -> Result<u64> {
         if let Some(known) = self.identity.get() {
             return Ok(*known);
@@ -37,11 +37,11 @@ impl ModelFile {
     }
 }
 
-/// The bytes at the places.
+/// Returns the sampled bytes.
 fn sample(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let last = data.len().saturating_sub(BYTES);
     (0..PLACES).map(move |i| {
-        // The last place is the end, whatever the division leaves.
+        // The last sample ends at the end, whatever the remainder of the division.
         let begin = if i + 1 < PLACES { last / (PLACES - 1) * i } else { last };
         &data[begin..data.len().min(begin + BYTES)]
     })

@@ -1,7 +1,9 @@
-//! Latent attention: keys and values of all heads come from one short vector for each position, and only that is cached.
+//! Latent attention: keys and values of all heads come from one short vector for each position, and only this
+//! vector is cached.
 //!
-//! Source: DeepSeek-AI, "DeepSeek-V2" (2024). What makes keys and values of the vector is multiplied into queries and
-//! results here (the paper's absorbed form), so that all heads attend to the vectors themselves, as to one head of keys.
+//! Source: DeepSeek-AI, "DeepSeek-V2" (2024). The matrices that make keys and values from the vector are
+//! multiplied into queries and results here (the paper's absorbed form). So all heads attend to the vectors
+//! themselves, as to one head of keys.
 
 use super::Hparams;
 use super::builder::{Builder, Layer};
@@ -13,9 +15,9 @@ use serde::Serialize;
 /// Extents of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Latent {
-    /// Elements of the vector that is cached, beside those with positions.
+    /// Elements of the cached vector without positions.
     pub rank: usize,
-    /// Elements of the vector that queries come from; 0: they come from the stream.
+    /// Elements of the vector that queries are computed from; 0 if they are computed from the stream.
     pub query_rank: usize,
     /// Elements of a head's query without positions.
     pub plain: usize,
@@ -50,7 +52,7 @@ impl Latent {
 }
 
 impl Builder<'_> {
-    /// Latent attention on the normed input of a layer.
+    /// Builds latent attention on the normed input of a layer.
     pub(super) fn latent_attention(&mut self, x: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
         let both = self.linear(x, &layer.name("attn_kv_a_mqa"), l.rank + l.rotated)?;
         let latent = self.columns(both, 0, l.rank)?;
@@ -67,8 +69,8 @@ impl Builder<'_> {
         self.latent_values(attended, l, layer)
     }
 
-    /// Queries of all heads for the cached vectors, of the needed rows: `[rank + rotated, heads, tokens]`. `row` is a
-    /// tensor with rows of as many elements.
+    /// Builds queries of all heads for the cached vectors, only for the needed rows: `[rank + rotated, heads,
+    /// tokens]`. `row` is a tensor whose rows have `rank + rotated` elements.
     fn latent_queries(&mut self, x: TensorId, row: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
         let (heads, d) = (layer.attention.heads, l.plain + l.rotated);
         let mut asking = self.needed(x, layer, "attn_norm.needed")?;
@@ -88,7 +90,8 @@ impl Builder<'_> {
         self.joined(row, [plain, rotated], &layer.name("q"))
     }
 
-    /// What attention gave for each head, `[rank * heads, tokens]`, as values of the head, and the output layer.
+    /// Turns the attention results of the heads, `[rank * heads, tokens]`, into their values, and applies the
+    /// output layer.
     fn latent_values(&mut self, attended: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
         let heads = layer.attention.heads;
         let attended = self.heads(attended, 0, l.rank, heads)?;
@@ -100,7 +103,7 @@ impl Builder<'_> {
         self.linear(values, &layer.name("attn_output"), self.hparams.embedding)
     }
 
-    /// The product of each head with a matrix of its own, `x` `[columns, heads, tokens]` to `[rows, heads, tokens]`.
+    /// Multiplies each head by its own matrix: `x` `[columns, heads, tokens]` to `[rows, heads, tokens]`.
     fn of_heads(
         &mut self,
         x: TensorId,
@@ -117,8 +120,8 @@ impl Builder<'_> {
         self.graph.permute(product, [0, 2, 1, 3])
     }
 
-    /// Rows of two tensors `[n, heads, tokens]` one behind the other. `like` is a tensor whose rows are as long as those
-    /// of both together.
+    /// Concatenates the rows of two tensors `[n, heads, tokens]`. `like` is a tensor whose rows have as many
+    /// elements as both together.
     fn joined(&mut self, like: TensorId, [a, b]: [TensorId; 2], name: &str) -> Result<TensorId> {
         let ([first, heads, tokens, _], second) = (self.graph.tensor(a).ne, self.graph.tensor(b).ne[0]);
         let room = self.graph.view(like, [first + second, heads, tokens, 1], [4, 0, 0, 0], 0)?;

@@ -1,4 +1,4 @@
-//! What the layers of a model have of their own: heads, positions, and which of them see a window only.
+//! Settings that differ between the layers of a model: heads, positions, and attention windows.
 
 use super::Hparams;
 use super::hparams::{MAX_EXTENT, RopeScaling, checked, named, read_rope};
@@ -13,43 +13,44 @@ use std::ops::Range;
 pub struct Attention {
     /// Query heads.
     pub heads: usize,
-    /// Key and value heads; 0: the layer does not attend.
+    /// Key and value heads; 0 if the layer does not attend.
     pub heads_kv: usize,
     /// Elements of a key.
     pub key_length: usize,
     /// Elements of a value.
     pub value_length: usize,
-    /// ROPE; none: attention without positions.
+    /// ROPE; `None` for attention without positions.
     pub rope: Option<Rope>,
-    /// Whether the file's divisors of frequencies, if it has some, are for this layer.
+    /// True if the file's divisors of frequencies, if any, apply to this layer.
     pub factors: bool,
-    /// Whether the layer has the attention window.
+    /// True if the layer has the attention window.
     pub windowed: bool,
-    /// The layer whose keys and values it reads; itself for most.
+    /// Layer whose keys and values it reads; itself for most layers.
     pub cache: usize,
 }
 
-/// Which positions a token sees in layers with an attention window.
+/// Positions that a token sees in layers with an attention window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
-    /// Positions that a token sees at the most.
+    /// Maximum number of positions that a token sees.
     pub size: usize,
-    /// Whether those are the positions of its chunk of `size`; else its own and the `size - 1` before it.
+    /// True if these are the positions of its chunk of `size`; otherwise its own and the `size - 1` before
+    /// it.
     pub chunked: bool,
 }
 
 impl Window {
-    /// The nearest positions.
+    /// Returns a window of the nearest `size` positions.
     pub fn nearest(size: usize) -> Window {
         Window { size, chunked: false }
     }
 
-    /// Whether a token at `row` sees position `column`, if no later one is hidden from it.
+    /// True if the window of a token at position `row` contains position `column`. Causality is not checked.
     pub fn reaches(&self, row: usize, column: usize) -> bool {
         self.reach(row).contains(&column)
     }
 
-    /// The positions that a token at `row` sees, if no later ones are hidden from it.
+    /// Returns the positions in the window of a token at position `row`. Later positions are not excluded.
     pub fn reach(&self, row: usize) -> Range<usize> {
         if self.chunked {
             let first = row - row % self.size;
@@ -59,7 +60,7 @@ impl Window {
         }
     }
 
-    /// What masks layers with a window, or without one.
+    /// Returns the mask parameters of layers with a window, or without one.
     pub(crate) fn mask(window: Option<Window>, causal: bool) -> CacheMask {
         let chunked = window.is_some_and(|window| window.chunked);
         CacheMask { causal, window: window.map(|window| window.size), chunked }
@@ -69,16 +70,16 @@ impl Window {
 /// Factor of a query that grows with its position `p`: `1 + scale ln(1 + floor((p + shift) / length))`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Temperature {
-    /// Growth.
+    /// Growth of the factor.
     pub scale: f32,
-    /// Positions without any growth.
+    /// Positions in one step of the growth; the first step has none.
     pub length: usize,
-    /// Added to the position.
+    /// Offset added to the position.
     pub shift: usize,
 }
 
 impl Temperature {
-    /// The factor at a position.
+    /// Returns the factor at a position.
     pub fn factor(&self, position: usize) -> f32 {
         let lengths = (position.saturating_add(self.shift) / self.length) as f64;
         (1.0 + f64::from(self.scale) * lengths.ln_1p()) as f32
@@ -86,7 +87,7 @@ impl Temperature {
 }
 
 impl Attention {
-    /// Reads the attention of `layers` layers of a width, which differ in the number of their heads at the most.
+    /// Reads the attention of `layers` layers of the same width, which differ at most in the number of heads.
     pub(super) fn read(
         gguf: &GgufFile,
         architecture: &str,
@@ -100,7 +101,7 @@ impl Attention {
         let heads = per_layer(gguf, &keys[0], layers)?
             .ok_or_else(|| Error::model(named(&keys[0]), "", "a number of heads"))?;
         let heads_kv = per_layer(gguf, &keys[1], layers)?.unwrap_or_else(|| heads.clone());
-        // Layers that do not attend may have no queries either.
+        // Layers without attention may have no queries either.
         let most = checked(&keys[0], heads.iter().copied().max().unwrap_or(0))?;
         for (&heads, &kv) in heads.iter().zip(&heads_kv) {
             if kv > 0 && (heads == 0 || heads % kv != 0) {
@@ -137,7 +138,7 @@ impl Attention {
     }
 }
 
-/// A number for all layers, or an array with one for each, which may be 0.
+/// Reads an integer for all layers, or an array with one for each layer, which may be 0.
 pub(super) fn per_layer(gguf: &GgufFile, key: &str, layers: usize) -> Result<Option<Vec<usize>>> {
     let m = gguf.metadata();
     if m.value(key).is_none_or(|v| v.as_array().is_none()) {
@@ -154,7 +155,7 @@ pub(super) fn per_layer(gguf: &GgufFile, key: &str, layers: usize) -> Result<Opt
     }
 }
 
-/// Yes or no for each layer, in an array; `None` where the file has no such array.
+/// Reads an array of booleans, one for each layer; `None` if the file has none under this key.
 pub(super) fn flags(gguf: &GgufFile, h: &Hparams, key: &str) -> Result<Option<Vec<bool>>> {
     let m = gguf.metadata();
     if m.value(key).is_none_or(|v| v.as_array().is_none()) {
@@ -168,7 +169,8 @@ pub(super) fn flags(gguf: &GgufFile, h: &Hparams, key: &str) -> Result<Option<Ve
     Ok(Some(all))
 }
 
-/// Which layers have the attention window: a list in the file, or all but every n-th, where the file may give n.
+/// Returns which layers have the attention window: a list in the file, or all but every n-th, where the file
+/// may give n.
 pub(super) fn windowed(gguf: &GgufFile, h: &Hparams, period: usize) -> Result<Vec<bool>> {
     let key = h.key("attention.sliding_window_pattern");
     if let Some(listed) = flags(gguf, h, &key)? {

@@ -1,5 +1,5 @@
-//! lfm2 and lfm2moe: most layers have a short convolution between two gates, the others attend. Source: Liquid AI, "LFM2
-//! technical report" (2025).
+//! lfm2 and lfm2moe: most layers have a short convolution between two gates, the others have attention.
+//! Source: Liquid AI, "LFM2 technical report" (2025).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -11,7 +11,7 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Error, Result, TensorId};
 
-/// The dense and the mixed family.
+/// Dense or mixed family.
 pub(super) struct Lfm2(&'static str);
 
 pub(super) static LFM2: Lfm2 = Lfm2("lfm2");
@@ -55,7 +55,7 @@ impl Architecture for Lfm2 {
     }
 }
 
-/// `out(c * convolution(b * x))`, with b, c and x from one weight.
+/// Builds `out(c * convolution(b * x))`, with b, c and x from one weight.
 fn short_convolution(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
     let width = b.hparams.embedding;
     let all = b.linear(x, &layer.name("shortconv.in_proj"), 3 * width)?;

@@ -1,5 +1,6 @@
-//! llama: the plain decoder; mistral, and llama 1 to 3 (whose position scaling comes as the tensor `rope_freqs.weight`);
-//! mixtral, whose layers have experts. Sources: Touvron et al., "LLaMA" (2023); Jiang et al., "Mixtral of experts" (2024).
+//! llama: the plain decoder; mistral, and llama 1 to 3 (whose position scaling comes as the tensor
+//! `rope_freqs.weight`); mixtral, whose layers have experts. Sources: Touvron et al., "LLaMA" (2023); Jiang
+//! et al., "Mixtral of experts" (2024).
 
 use super::moe::Experts;
 use super::{Architecture, Hparams};
@@ -14,7 +15,7 @@ impl Architecture for Llama {
         "llama"
     }
 
-    /// GGUF files hold the rows of q and k in the order in which neighbours are pairs.
+    /// GGUF files order the rows of q and k so that adjacent elements form pairs.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Normal
     }

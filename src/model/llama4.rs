@@ -1,6 +1,7 @@
-//! llama4 (Scout, Maverick; text): three of four layers see a chunk of positions, and norm heads of q and k without weights;
-//! the others have no positions, but queries that grow with them. Of a mixture one expert and a shared one compute a token.
-//! Source: Meta AI, model cards and configurations of "Llama 4" (2025).
+//! llama4 (Scout, Maverick; text): three of four layers see a chunk of positions and norm the heads of q and
+//! k without weights. The others have no positions in ROPE, but queries that grow with the position. In a
+//! mixture, one chosen expert and a shared one compute each token. Source: Meta AI, model cards and
+//! configurations of "Llama 4" (2025).
 
 use super::builder::{Builder, Layer};
 use super::hparams::checked;
@@ -12,14 +13,15 @@ use ggml_core::{Result, TensorId};
 
 pub(super) struct Llama4;
 
-/// Positions of a chunk, and of one step in the growth of queries, where the file does not say; files hardly ever do.
+/// Default number of positions of a chunk and of one step in the growth of queries, and default growth; files
+/// rarely give them.
 const CHUNK: usize = 8192;
 const GROWTH: f32 = 0.1;
 
-/// Every layer of this number is one without positions.
+/// Period of the layers without positions: every fourth layer.
 const PERIOD: usize = 4;
 
-/// Experts of Maverick, which does not norm heads; files do not say so.
+/// Number of experts of Maverick, which does not norm heads; files do not record it.
 const EXPERTS_OF_MAVERICK: usize = 128;
 
 impl Architecture for Llama4 {
@@ -27,7 +29,7 @@ impl Architecture for Llama4 {
         "llama4"
     }
 
-    /// As in files of llama.
+    /// Same order of rows as in files of llama.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Normal
     }

@@ -1,7 +1,7 @@
 //! Layers of Mamba-2: a selective state space between a short convolution and a gate.
 //!
-//! Source: Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state space
-//! duality" (2024).
+//! Source: Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured
+//! state space duality" (2024).
 
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
@@ -10,8 +10,8 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Result, TensorId};
 
 impl Builder<'_> {
-    /// Mamba-2 on the normed input of a layer. One weight gives the gate, then what goes through the convolution (values,
-    /// keys, queries), then the steps.
+    /// Builds Mamba-2 on the normed input of a layer. One weight gives the gate, then the input of the
+    /// convolution (values, keys, queries), then the steps.
     pub(super) fn mamba(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<TensorId> {
         let (inner, heads) = (r.inner(), r.value_heads);
         let all = self.linear(x, &layer.name("ssm_in"), inner + r.channels() + heads)?;
@@ -21,7 +21,7 @@ impl Builder<'_> {
         let z = self.columns(asking, 0, inner)?;
         let gated = self.graph.glu(Glu::new(Activation::Silu), z, Some(out))?;
         self.name(gated, &layer.name("scan.gated"))?;
-        // Each group has a norm of its own.
+        // Each group has its own norm.
         let (tokens, groups) = (self.graph.tensor(gated).ne[1], r.key_heads);
         let gated = self.graph.reshape(gated, [inner / groups, groups, tokens, 1])?;
         let normed = self.rms(gated, &layer.name("ssm_norm.rms"))?;
@@ -32,7 +32,8 @@ impl Builder<'_> {
         self.linear(normed, &layer.name("ssm_out"), self.hparams.embedding)
     }
 
-    /// Convolution and scan of the columns behind the gate, with what passes by the state: `[inner, tokens]`.
+    /// Builds convolution and scan of the columns after the gate, including the path that bypasses the state:
+    /// `[inner, tokens]`.
     fn scanned(&mut self, all: TensorId, r: &Recurrent, layer: &Layer) -> Result<TensorId> {
         let tokens = self.graph.tensor(all).ne[1];
         let (inner, heads, keys) = (r.inner(), r.value_heads, r.key_length * r.key_heads);

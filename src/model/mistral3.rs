@@ -1,6 +1,6 @@
-//! mistral3 (Ministral 3, Mistral Small 3): llama with YaRN whose magnitudes the file bounds, and queries that grow with their
-//! position. Source: Mistral AI, configurations of "Ministral 3" (2025); the growth of queries is that of Nakanishi,
-//! "Scalable-softmax is superior for attention" (2025).
+//! mistral3 (Ministral 3, Mistral Small 3): llama with YaRN whose magnitudes the file bounds, and queries
+//! that grow with their position. Source: Mistral AI, configurations of "Ministral 3" (2025); the growth of
+//! queries follows Nakanishi, "Scalable-softmax is superior for attention" (2025).
 
 use super::builder::{Builder, Layer};
 use super::hparams::{RopeScaling, checked, factor, named, positive};
@@ -17,15 +17,15 @@ impl Architecture for Mistral3 {
         "mistral3"
     }
 
-    /// As in files of llama.
+    /// Same order of rows as in files of llama.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Normal
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.experts = Experts::read_if_any(gguf, h, true)?;
-        // YaRN's factor of rotated elements is that of one multiplier over that of another (`mscale`, `mscale_all_dim`). Files
-        // have the latter; in released models both are the same number, and the factor is 1.
+        // YaRN's factor of rotated elements is the quotient of two multipliers' factors (`mscale`,
+        // `mscale_all_dim`). Files have the latter; in released models both are equal, and the quotient is 1.
         let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
         if let RopeScaling::Yarn { factor, .. } = h.scaling
             && multiplier != 0.0

@@ -1,9 +1,10 @@
 //! Models: a GGUF file, its architecture, and its weights on a backend.
 //!
-//! An architecture is one file here. It reads the hyperparameters from the metadata and builds a graph for a batch.
+//! Each architecture is one file here. It reads the hyperparameters from the metadata and builds a graph for
+//! a batch.
 //!
-//! [`Model::load`] puts a whole model onto one backend. [`Model::load_with`] divides it between a device and the
-//! processor, after [`ModelFile::estimate`] has found that it fits:
+//! [`Model::load`] puts a whole model onto one backend. [`Model::load_with`] divides it between a device and
+//! the processor, after [`ModelFile::estimate`] has found that it fits:
 //!
 //! ```no_run
 //! use diptych::model::{LoadOptions, Model, ModelFile, Offload};
@@ -19,9 +20,10 @@
 //! # }
 //! ```
 //!
-//! Weights are copied only where they have to be. `cpu` and `reference` read the memory map of the file, and so does a
-//! Vulkan device whose memory is the host's (an integrated GPU, a software device) if its driver imports file pages
-//! (VK_EXT_external_memory_host); other Vulkan devices and all HIP devices get copies of the weights that they use.
+//! Weights are copied only if necessary. `cpu` and `reference` read the memory map of the file. So does a
+//! Vulkan device that shares the host's memory (an integrated GPU, a software device), if its driver imports
+//! file pages (VK_EXT_external_memory_host). Other Vulkan devices and all HIP devices get copies of the
+//! weights that they use.
 
 use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
@@ -88,41 +90,43 @@ use branch::Branch;
 use builder::{Builder, Layer};
 use offload::Division;
 
-/// An architecture: how a family of models is computed.
+/// Architecture: the computation of a family of models.
 trait Architecture: Sync {
-    /// Name in `general.architecture`.
+    /// Returns the name in `general.architecture`.
     fn name(&self) -> &'static str;
 
-    /// Pairing of ROPE.
+    /// Returns the pairing of elements in ROPE.
     fn rope_mode(&self) -> RopeMode;
 
-    /// Reads the hyperparameters that not every architecture has.
+    /// Reads the hyperparameters that only some architectures have.
     fn read(&self, _gguf: &GgufFile, _hparams: &mut Hparams) -> Result<()> {
         Ok(())
     }
 
-    /// q, k and v of a layer as `[d, heads, tokens]`, positions included, from its normed input.
+    /// Builds q, k and v of a layer as `[d, heads, tokens]`, positions included, from its normed input.
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
         b.turned(heads, layer)
     }
 
-    /// What a layer makes of its normed input before the feed-forward network: attention.
+    /// Builds the part of a layer before the feed-forward network from its normed input: attention.
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         b.attending(self, x, layer).map(Branch::One)
     }
 
-    /// Norms in front of the mixer and the feed-forward network.
+    /// Returns the names of the norms in front of the mixer and the feed-forward network.
     fn norms_before(&self) -> [Option<&'static str>; 2] {
         [Some("attn_norm"), Some("ffn_norm")]
     }
 
-    /// Whether each layer has a feed-forward network behind its mixer; else the mixers of some layers are such networks.
+    /// True if each layer has a mixer and then a feed-forward network; otherwise some layers have a
+    /// feed-forward network as their mixer.
     fn mixes_and_feeds(&self) -> bool {
         true
     }
 
-    /// The feed-forward network of a layer: SwiGLU, or a mixture of such where the layer has experts.
+    /// Builds the feed-forward network of a layer: SwiGLU, or a mixture of SwiGLU experts if the layer has
+    /// experts.
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match b.routed(layer) {
             Some(experts) => b.mixture(x, experts, Glu::new(Activation::Silu), layer),
@@ -130,22 +134,22 @@ trait Architecture: Sync {
         }
     }
 
-    /// What a layer does with the stream at its end.
+    /// Builds the last operations of a layer on the stream.
     fn finish_layer(&self, _b: &mut Builder<'_>, x: TensorId, _layer: &Layer) -> Result<TensorId> {
         Ok(x)
     }
 
-    /// Norms of what attention and feed-forward network give.
+    /// Returns the names of the norms after attention and feed-forward network.
     fn norms_after(&self) -> [Option<&'static str>; 2] {
         [None, None]
     }
 
-    /// The stream that the first layer begins with.
+    /// Builds the stream that the first layer starts from.
     fn embed(&self, b: &mut Builder<'_>) -> Result<TensorId> {
         b.embedding()
     }
 
-    /// The norm in front of the output layer.
+    /// Returns the name of the norm in front of the output layer.
     fn output_norm(&self) -> &'static str {
         "output_norm"
     }
@@ -183,12 +187,12 @@ static ARCHITECTURES: &[&dyn Architecture] = &[
     &bert::Bert,
 ];
 
-/// A model file that has been read and checked, on no device yet.
+/// Model file that has been read and checked, not yet on a device.
 pub struct ModelFile {
     gguf: GgufFile,
     hparams: Hparams,
     architecture: &'static dyn Architecture,
-    /// See [`ModelFile::identity`]; made when it is first asked for.
+    /// Cached result of [`ModelFile::identity`], computed on first use.
     identity: OnceLock<u64>,
 }
 
@@ -199,14 +203,14 @@ impl std::fmt::Debug for ModelFile {
 }
 
 impl ModelFile {
-    /// Opens a file: format, architecture, hyperparameters and the presence, shape and type of every tensor that the
-    /// architecture needs are checked. A tensor that it does not know is an error.
+    /// Opens a file and checks its format, architecture and hyperparameters, and the presence, shape and type
+    /// of every tensor that the architecture needs. An unknown tensor is an error.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         ModelFile::from_gguf(GgufFile::open(path)?).map_err(|e| e.with_path(path))
     }
 
-    /// From a GGUF file that is open already.
+    /// Checks a GGUF file that is already open, as [`ModelFile::open`] does.
     pub fn from_gguf(gguf: GgufFile) -> Result<ModelFile> {
         let name = gguf.metadata().str("general.architecture")?;
         let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
@@ -218,7 +222,7 @@ impl ModelFile {
             experts.check_groups(&hparams)?;
         }
         let file = ModelFile { gguf, hparams, architecture, identity: OnceLock::new() };
-        // The smallest graph touches every tensor.
+        // Even the smallest graph uses every tensor.
         let cache = ggml_core::DType::F32;
         let want = Want::Logits;
         let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want };
@@ -226,26 +230,26 @@ impl ModelFile {
         Ok(file)
     }
 
-    /// The hyperparameters.
+    /// Returns the hyperparameters.
     pub fn hparams(&self) -> &Hparams {
         &self.hparams
     }
 
-    /// The file.
+    /// Returns the GGUF file.
     pub fn gguf(&self) -> &GgufFile {
         &self.gguf
     }
 
-    /// The graph of a batch.
+    /// Builds the graph of a batch.
     pub fn graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
         self.built(shape, false)?.finish()
     }
 
-    /// The graph of a step whose token is state: the step before has left it there, as this one leaves its best token for
-    /// the next.
+    /// Builds the graph of a decode step whose token is state: the previous step stores its best token there,
+    /// as this step does for the next.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a shape of anything but one token, of which the best one is wanted.
+    /// [`Error::InvalidArgument`] unless the shape has one token and wants only the best logit.
     ///
     /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
     pub(crate) fn chained_graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
@@ -259,8 +263,8 @@ impl ModelFile {
     }
 }
 
-/// A model with its weights on a backend, and on the host as far as the host computes. Clones share it, also between
-/// threads.
+/// Model with its weights on a backend, and on the host as far as the host computes. Clones share the
+/// weights, also between threads.
 #[derive(Clone)]
 pub struct Model {
     inner: Arc<Inner>,
@@ -268,15 +272,15 @@ pub struct Model {
 
 struct Inner {
     file: ModelFile,
-    /// The device, and the host where there is one.
+    /// Device, and the host if there is one.
     backends: Vec<Arc<dyn Backend>>,
-    /// By device.
+    /// Weights by name, for each device.
     weights: Vec<HashMap<String, Slice>>,
-    /// How it is divided; `None`: the device has everything.
+    /// Division of the model; `None` if the device has everything.
     estimate: Option<Estimate>,
-    /// The warning of [`Model::warn_beyond_training`].
+    /// Guard that logs the warning of [`Model::warn_beyond_training`] once.
     warned: Once,
-    /// Fallbacks of batches of shapes that the estimate did not look at.
+    /// Fallbacks of batch shapes that the estimate did not cover.
     later: Mutex<Vec<Fallback>>,
 }
 
@@ -307,20 +311,20 @@ impl Model {
         Model::from_file(ModelFile::open(path)?, backend)
     }
 
-    /// Loads the weights of an open file: in place where the backend can read the memory map, else into a few large
-    /// blocks of device memory. The backend has to compute everything.
+    /// Loads the weights of an open file: in place if the backend can read the memory map, otherwise into a
+    /// few large blocks of device memory. The backend has to compute everything.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the device says that it has less memory than the weights need, before anything is
-    /// loaded ([`LoadOptions::check_memory`] is a way around it); what the backend reports.
+    /// [`Error::DoesNotFit`], before anything is loaded, if the device reports less free memory than the
+    /// weights need ([`LoadOptions::check_memory`] turns this check off); errors of the backend.
     ///
     /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
     pub fn from_file(file: ModelFile, backend: Arc<dyn Backend>) -> Result<Model> {
         Model::from_file_with(file, backend, &mut |_, _| ())
     }
 
-    /// The same; `progress` is told, at the beginning, after each piece of at most 64 MiB and at the end, how many bytes
-    /// of weights are on the device and how many there are.
+    /// Loads a file as [`Model::from_file`] does. `progress` receives the bytes of weights on the device and
+    /// the total, at the beginning, after each chunk of at most 64 MiB, and at the end.
     pub fn from_file_with(
         file: ModelFile,
         backend: Arc<dyn Backend>,
@@ -332,13 +336,14 @@ impl Model {
         Ok(Model { inner: Arc::new(inner) })
     }
 
-    /// Loads part of a model onto a device and leaves the rest to the host, as the options say. Each device gets the
-    /// weights that it uses; the host reads them in the memory map. What the device cannot compute goes to the host too
-    /// and is listed by [`Model::fallbacks`]. `progress` as in [`Model::from_file_with`], of the device's weights.
+    /// Loads part of a model onto a device and leaves the rest to the host, as the options say. Each device
+    /// gets the weights that it uses; the host reads them in the memory map. Nodes that the device cannot
+    /// compute also go to the host and are listed by [`Model::fallbacks`]. `progress` is as in
+    /// [`Model::from_file_with`], for the device's weights.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with numbers where a device has no room, before anything is loaded;
-    /// [`Error::Unsupported`] where the host cannot compute something either; what the backends report.
+    /// [`Error::DoesNotFit`] with sizes if a device has too little memory, before anything is loaded;
+    /// [`Error::Unsupported`] if the host cannot compute a node either; errors of the backends.
     ///
     /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
     /// [`Error::Unsupported`]: ggml_core::Error::Unsupported
@@ -368,56 +373,58 @@ impl Model {
         Ok(Model { inner: Arc::new(inner) })
     }
 
-    /// The model's file.
+    /// Returns the model's file.
     pub fn file(&self) -> &ModelFile {
         &self.inner.file
     }
 
-    /// The hyperparameters.
+    /// Returns the hyperparameters.
     pub fn hparams(&self) -> &Hparams {
         self.inner.file.hparams()
     }
 
-    /// The device that the model was loaded for.
+    /// Returns the device that the model was loaded for.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.inner.backends[MAIN]
     }
 
-    /// Units on the device, counted from the end: the output, the last layer and so on; layers + 1 is all of the model.
+    /// Returns the number of units on the device, counted from the end: the output, the last layer and so on;
+    /// layers + 1 is the whole model.
     pub fn units(&self) -> usize {
         self.estimate().map_or(self.hparams().layers + 1, |estimate| estimate.units)
     }
 
-    /// How the model is divided, and what was estimated before it was loaded; for a model loaded by
-    /// [`Model::load_with`].
+    /// Returns the division of the model and the memory estimated before it was loaded; `None` unless the
+    /// model was loaded by [`Model::load_with`].
     pub fn estimate(&self) -> Option<&Estimate> {
         self.inner.estimate.as_ref()
     }
 
-    /// Nodes that the device should compute and that the host computes instead, with the reasons: those that were found
-    /// when the model was loaded, for sessions as [`LoadOptions::session`] says, and those of batches that ran since.
+    /// Returns the nodes that the device should compute but the host computes instead, with the reasons. They
+    /// include the nodes found when the model was loaded, for sessions with [`LoadOptions::session`], and
+    /// those of batches that have run since.
     pub fn fallbacks(&self) -> Vec<Fallback> {
         let found = self.estimate().map_or(&[][..], |estimate| &estimate.fallbacks);
         found.iter().cloned().chain(self.later_fallbacks()).collect()
     }
 
-    /// The fallbacks that the estimate does not list: of batches of shapes that it did not look at. Each is a warning
-    /// in the log, once.
+    /// Returns the fallbacks of batch shapes that the estimate did not cover. Each is logged once as a
+    /// warning.
     pub fn later_fallbacks(&self) -> Vec<Fallback> {
         self.inner.later.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where a weight lies, by its name in the file: on the device, else on the host.
+    /// Returns the location of a weight, by its name in the file: on the device, otherwise on the host.
     pub fn weight(&self, name: &str) -> Option<&Slice> {
         self.inner.weights.iter().find_map(|weights| weights.get(name))
     }
 
-    /// A session with a KV cache of its own.
+    /// Creates a session with its own KV cache.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where a device says that it has less memory than the session needs
-    /// ([`SessionOptions::check_memory`] is a way around it); [`Error::InvalidArgument`] for options that make no sense;
-    /// what the backend reports.
+    /// [`Error::DoesNotFit`] if a device reports less free memory than the session needs
+    /// ([`SessionOptions::check_memory`] turns this check off); [`Error::InvalidArgument`] for invalid
+    /// options; errors of the backend.
     ///
     /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
     /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
@@ -425,22 +432,22 @@ impl Model {
         Session::new(self.clone(), options)
     }
 
-    /// The backends by number of device: the device itself, and the host where there is one.
+    /// Returns the backends by device index: the device, and the host if there is one.
     pub(crate) fn backends(&self) -> &[Arc<dyn Backend>] {
         &self.inner.backends
     }
 
-    /// Where a weight lies on a device.
+    /// Returns the location of a weight on a device.
     pub(crate) fn weight_on(&self, device: usize, name: &str) -> Option<&Slice> {
         self.inner.weights.get(device)?.get(name)
     }
 
-    /// What a session needs.
+    /// Computes the needs of a session.
     pub(crate) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
         self.with_division(|division| division.needs(options))
     }
 
-    /// That every device has room for what a session needs, as far as is known.
+    /// Checks that every device has enough memory for a session, as far as the free memory is known.
     pub(crate) fn check_room(&self, needs: &Needs) -> Result<()> {
         let need = |(device, backend): (usize, &Arc<dyn Backend>)| MemoryNeed {
             backend: backend.device().backend.clone(),
@@ -452,7 +459,7 @@ impl Model {
         estimate::check(self.backends().iter().enumerate().map(need).collect())
     }
 
-    /// Says in the log, once for a model, that a session has room for more positions than the training had.
+    /// Logs a warning, once for a model, that a session has more positions than the training context.
     pub(crate) fn warn_beyond_training(&self, context: usize) {
         let trained = self.hparams().context;
         self.inner.warned.call_once(|| {
@@ -464,7 +471,7 @@ impl Model {
         });
     }
 
-    /// What a graph needs that has its state for itself.
+    /// Computes the needs of a graph that shares its state with no other graph.
     #[cfg(feature = "compare")]
     pub(crate) fn needs_of(&self, graph: &BatchGraph) -> Result<Needs> {
         self.with_division(|division| {
@@ -472,7 +479,7 @@ impl Model {
         })
     }
 
-    /// Devices of the nodes of a graph; `state_device` is where state tensors lie.
+    /// Assigns the nodes of a graph to devices; `state_device` lists the devices of the state tensors.
     pub(crate) fn place(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
         let placement = self.with_division(|division| division.place(graph, state_device))?;
         let known = self.estimate().map_or(&[][..], |estimate| &estimate.fallbacks);

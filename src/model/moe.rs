@@ -1,9 +1,10 @@
 //! Mixtures of experts: a router chooses a few of many feed-forward networks for each token.
 //!
-//! Sources: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer" (2017). The
-//! weights of the chosen experts are the soft-max of their scores alone, which is the soft-max over all experts,
-//! normalised over the chosen ones; or what DeepSeek-AI, "DeepSeek-V3 technical report" (2024) has in its place: sigmoids,
-//! a bias that counts for the choice only, groups of experts, and an expert that is shared by all tokens.
+//! Sources: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer"
+//! (2017). The weights of the chosen experts are the soft-max of their scores only, which is the soft-max
+//! over all experts, normalised over the chosen ones. DeepSeek-AI, "DeepSeek-V3 technical report" (2024) has
+//! in its place: sigmoids, a bias that affects only the choice, groups of experts, and an expert that is
+//! shared by all tokens.
 
 use super::Hparams;
 use super::branch::Branch;
@@ -14,51 +15,52 @@ use ggml_core::op::{Activation, Glu, SoftMax};
 use ggml_core::{Error, Result, TensorId};
 use serde::Serialize;
 
-/// What makes probabilities of a router's scores.
+/// Function that turns a router's scores into probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Gating {
-    /// The soft-max over all experts.
+    /// Soft-max over all experts.
     SoftMax,
-    /// The sigmoid of each.
+    /// Sigmoid of each score.
     Sigmoid,
 }
 
-/// The experts of a model, and how they are chosen.
+/// Experts of a model, and the rule that chooses them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Experts {
-    /// Experts of each layer that has some.
+    /// Experts of each layer that has any.
     pub count: usize,
     /// Experts that compute a token.
     pub used: usize,
     /// Width of an expert's feed-forward network.
     pub feed_forward: usize,
-    /// Width of the network that computes every token beside the chosen experts; 0: there is none.
+    /// Width of the shared network that computes every token in addition to the chosen experts; 0 if there is
+    /// none.
     pub shared: usize,
-    /// What makes probabilities of scores.
+    /// Function that turns scores into probabilities.
     pub gating: Gating,
-    /// Whether the weights of the chosen experts are divided by their sum.
+    /// True if the weights of the chosen experts are divided by their sum.
     pub normalised: bool,
     /// Factor of the weights.
     pub scale: f32,
-    /// Groups that the experts are divided into.
+    /// Number of groups that the experts are divided into.
     pub groups: usize,
-    /// Groups that a token's experts come from.
+    /// Number of groups that a token's experts come from.
     pub groups_used: usize,
-    /// Whether an expert has a gate; else it is `down(max(up x, 0)^2)`, and so is the shared network.
+    /// True if an expert has a gate; otherwise it is `down(max(up x, 0)^2)`, and so is the shared network.
     pub gated: bool,
-    /// Whether an expert's weight is a factor of its input, not of its result.
+    /// True if an expert's weight multiplies its input instead of its result.
     pub weighs_input: bool,
-    /// Layers at the beginning that have none.
+    /// Number of initial layers without experts.
     pub dense: usize,
-    /// Of those behind them every layer of this number has experts.
+    /// Period of the layers with experts: layer `i` has experts if `i >= dense` and `step` divides `i + 1`.
     pub step: usize,
 }
 
-/// The most experts of a token: each makes nodes of its own. Known models use no more than a few dozen.
+/// Largest number of experts of a token: each adds its own nodes. Known models use no more than a few dozen.
 const MAX_USED: usize = 256;
 
 impl Experts {
-    /// Experts whose weights are the soft-max of their scores.
+    /// Returns experts whose weights are the soft-max of their scores.
     pub const fn new(count: usize, used: usize, feed_forward: usize) -> Experts {
         Experts {
             count,
@@ -77,24 +79,24 @@ impl Experts {
         }
     }
 
-    /// By the sum of how many of its experts a group is chosen: the two best ones (DeepSeek-V3 report, 2.1.2), where
-    /// probabilities are a soft-max the best one alone (DeepSeek-V2 report, 2.2.2).
+    /// Number of best experts whose probabilities are summed to rank a group: two (DeepSeek-V3 report,
+    /// 2.1.2), or one if probabilities are a soft-max (DeepSeek-V2 report, 2.2.2).
     fn best_of_group(&self) -> usize {
         if self.gating == Gating::SoftMax { 1 } else { 2 }
     }
 
-    /// Whether a layer has experts.
+    /// True if a layer has experts.
     pub fn has(&self, layer: usize) -> bool {
         layer >= self.dense && (layer + 1).is_multiple_of(self.step)
     }
 
-    /// Reads the experts of a model that may have none.
+    /// Reads the experts of a model, or `None` if it has none.
     pub(super) fn read_if_any(gguf: &GgufFile, h: &Hparams, normalised: bool) -> Result<Option<Experts>> {
         let count = gguf.metadata().opt_usize(&h.key("expert_count"))?.unwrap_or(0);
         if count > 0 { Experts::read(gguf, h, normalised).map(Some) } else { Ok(None) }
     }
 
-    /// Reads and checks the experts; `normalised`: whether weights are normalised where the file does not say.
+    /// Reads and checks the experts. `normalised` is the default for files that do not record it.
     pub(super) fn read(gguf: &GgufFile, h: &Hparams, normalised: bool) -> Result<Experts> {
         let m = gguf.metadata();
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
@@ -112,7 +114,7 @@ impl Experts {
         let shared = optional("expert_shared_count", 0)?.saturating_mul(feed_forward);
         let key = h.key("expert_gating_func");
         let gating = match m.opt_usize(&key)? {
-            // 3: the soft-max over the chosen ones, which is the normalised one over all.
+            // 3: the soft-max over the chosen experts, which equals the normalised one over all.
             None | Some(0 | 1 | 3) => Gating::SoftMax,
             Some(2) => Gating::Sigmoid,
             Some(other) => return Err(Error::model(named(&key), other, "1 (soft-max) or 2 (sigmoid)")),
@@ -133,8 +135,8 @@ impl Experts {
         })
     }
 
-    /// That groups are of one size, and those that are used have enough experts. How groups are chosen has to be known: an
-    /// architecture may change what makes probabilities after [`Experts::read`].
+    /// Checks that groups have equal size and that the used groups have enough experts. The rule that ranks
+    /// groups must be known: an architecture may change the gating after [`Experts::read`].
     pub(super) fn check_groups(&self, h: &Hparams) -> Result<()> {
         let Experts { count, used, groups, groups_used, .. } = *self;
         let (size, best_of_group) = (count / groups, self.best_of_group());
@@ -149,34 +151,34 @@ impl Experts {
     }
 }
 
-/// The last of an expert's matrices.
+/// Name of the last of an expert's matrices.
 const LAST: &str = "ffn_down_exps";
 
-/// What a router's score of an expert counts for that must not be chosen.
+/// Router score of an expert that must not be chosen.
 const NEVER: f32 = -1e30;
 
-/// The experts that were chosen for each token.
+/// Experts chosen for each token.
 struct Chosen {
-    /// I32 `[used, tokens]`.
+    /// I32 `[used, tokens]`: expert ids.
     ids: TensorId,
-    /// F32 `[1, used, tokens]`.
+    /// F32 `[1, used, tokens]`: weights of the experts.
     weights: TensorId,
 }
 
 impl Builder<'_> {
-    /// The experts of the model.
+    /// Returns the experts of the model.
     pub(super) fn experts(&self) -> Result<Experts> {
         let missing = || Error::model("experts", "none", "some: the architecture is a mixture");
         self.hparams.experts.ok_or_else(missing)
     }
 
-    /// The experts of a layer, if it has some.
+    /// Returns the experts of a layer, if it has any.
     pub(super) fn routed(&self, layer: &Layer) -> Option<Experts> {
         self.hparams.experts.filter(|experts| experts.has(layer.index))
     }
 
-    /// Feed-forward network of a layer: the weighted sum of `down(glu(gate x, up x))` of the chosen experts, and what the
-    /// shared network gives, if there is one.
+    /// Builds the feed-forward network of a layer: the weighted sum of `down(glu(gate x, up x))` of the
+    /// chosen experts, and the result of the shared network, if there is one.
     pub(super) fn mixture(
         &mut self,
         x: TensorId,
@@ -190,13 +192,15 @@ impl Builder<'_> {
             return Ok(sum.into());
         }
         let shared = self.shared_expert(x, experts, layer)?;
-        // Which of them is there first is added first: a shared network needs no router, but has a gate behind it.
+        // Add the branch that finishes first as the first operand: a shared network needs no router, but may
+        // have a gate after it.
         let gate = layer.name("ffn_gate_inp_shexp.weight");
         let both = if self.gguf.tensor(&gate).is_some() { [sum, shared] } else { [shared, sum] };
         Ok(Branch::Two(both))
     }
 
-    /// The network that computes every token; where the file has a gate for it, a sigmoid says how much of it counts.
+    /// Builds the network that computes every token. If the file has a gate for it, the result is multiplied
+    /// by the gate's sigmoid.
     fn shared_expert(&mut self, x: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
         let out = if experts.gated {
             self.gated_by(x, Activation::Silu, "_shexp", experts.shared, layer)?
@@ -214,7 +218,7 @@ impl Builder<'_> {
         self.name(weighted, &layer.name("shared.weighted"))
     }
 
-    /// The weighted sum of what the experts give for `x` that a router's scores choose.
+    /// Builds the weighted sum of the results for `x` of the experts that the router's scores choose.
     pub(super) fn chosen_experts(
         &mut self,
         [x, scores]: [TensorId; 2],
@@ -236,8 +240,8 @@ impl Builder<'_> {
         self.sum_of_experts(weighted, layer)
     }
 
-    /// `glu(gate x, up x)` of the chosen experts, or the squares of those without a gate; gate and up may be the halves of
-    /// one weight, `ffn_gate_up_exps`.
+    /// Builds `glu(gate x, up x)` of the chosen experts, or the squares of experts without a gate. Gate and
+    /// up may be the halves of one weight, `ffn_gate_up_exps`.
     fn inner(
         &mut self,
         x: TensorId,
@@ -259,7 +263,7 @@ impl Builder<'_> {
         for (product, part) in products.iter_mut().zip(["ffn_gate_exps", "ffn_up_exps"]) {
             *product = self.expert(x, part, n, experts, chosen, layer)?;
             if experts.weighs_input {
-                // The product with a multiple of the input.
+                // Weighting the product equals weighting the input.
                 *product = self.graph.mul(*product, chosen.weights)?;
                 self.name(*product, &layer.name(&format!("{part}.weighted")))?;
             }
@@ -273,7 +277,7 @@ impl Builder<'_> {
         let tokens = self.graph.tensor(scores).ne[1];
         let bias = self.optional_vector(&layer.name("exp_probs_b.bias"), experts.count)?;
         let soft_max = experts.gating == Gating::SoftMax;
-        // Without more, the largest scores are the largest probabilities.
+        // Without bias and groups, the largest scores are the largest probabilities.
         let plain = soft_max && experts.normalised && bias.is_none() && experts.groups == 1;
         let probabilities = if plain { scores } else { self.probabilities(scores, soft_max, layer)? };
         let mut candidates = probabilities;
@@ -307,12 +311,13 @@ impl Builder<'_> {
         Ok(Chosen { ids, weights })
     }
 
-    /// Whether the weights of the results have the scales of the last products in them: nothing stands between the two.
+    /// True if the weights of the results include the scales of the last products, because no operation
+    /// separates the two.
     fn weights_have_scales(&self, experts: Experts, layer: &Layer) -> bool {
         !experts.weighs_input && self.gguf.tensor(&layer.name(&format!("{LAST}.bias"))).is_none()
     }
 
-    /// What the file has as `name.scale` for the results of the chosen experts, `[1, used, tokens]`.
+    /// Returns the values of `name.scale` for the chosen experts, `[1, used, tokens]`, if the file has them.
     fn scales_of_chosen(&mut self, name: &str, ids: TensorId, experts: Experts) -> Result<Option<TensorId>> {
         let name = format!("{name}.scale");
         let Some(scales) = self.optional_vector(&name, experts.count)? else { return Ok(None) };
@@ -333,8 +338,9 @@ impl Builder<'_> {
         self.name(probabilities, &layer.name("experts.probabilities"))
     }
 
-    /// Probabilities of chosen experts over their sum, from their scores `x`: the soft-max of the logarithms, which for a
-    /// sigmoid are `-softplus(-x)`, and for a soft-max `x` but for a number that all have in common.
+    /// Divides the probabilities of the chosen experts by their sum, from their scores `x`: the soft-max of
+    /// the logarithms. For a sigmoid the logarithms are `-softplus(-x)`; for a soft-max they are `x` plus a
+    /// constant common to all.
     fn normalised(&mut self, best: TensorId, soft_max: bool, layer: &Layer) -> Result<TensorId> {
         let (logarithms, scale) = if soft_max {
             (best, 1.0)
@@ -348,7 +354,7 @@ impl Builder<'_> {
         self.name(weights, &layer.name("experts.weights"))
     }
 
-    /// Candidates `[count, tokens]` of the groups that are used; the others count [`NEVER`].
+    /// Masks candidates `[count, tokens]` to the groups that are used; the others become [`NEVER`].
     fn of_best_groups(&mut self, candidates: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
         let tokens = self.graph.tensor(candidates).ne[1];
         let (groups, size) = (experts.groups, experts.count / experts.groups);
@@ -365,7 +371,7 @@ impl Builder<'_> {
         self.graph.reshape(masked, [experts.count, tokens, 1, 1])
     }
 
-    /// Of candidates `[size, groups, tokens]` the sums of the `n` largest, `[groups, tokens]`.
+    /// Sums the `n` largest candidates of each group: `[size, groups, tokens]` to `[groups, tokens]`.
     fn sums_of_best(&mut self, grouped: TensorId, n: usize, layer: &Layer) -> Result<TensorId> {
         let [size, groups, tokens, _] = self.graph.tensor(grouped).ne;
         let best = self.graph.top_k_flat(grouped, n)?;
@@ -385,7 +391,8 @@ impl Builder<'_> {
         Ok(sums)
     }
 
-    /// Product with the matrices of the chosen experts, times their scales and plus their biases where the file has them.
+    /// Multiplies by the matrices of the chosen experts, times their scales and plus their biases if the file
+    /// has them.
     fn expert(
         &mut self,
         x: TensorId,
@@ -417,7 +424,7 @@ impl Builder<'_> {
         self.name(sum, &name)
     }
 
-    /// `[width, used, tokens]` to `[width, tokens]`.
+    /// Sums over the experts: `[width, used, tokens]` to `[width, tokens]`.
     fn sum_of_experts(&mut self, weighted: TensorId, layer: &Layer) -> Result<TensorId> {
         let t = self.graph.tensor(weighted);
         let ([width, used, tokens, _], nb) = (t.ne, t.nb);

@@ -1,10 +1,11 @@
-//! What is said of a file whose architecture is not known.
+//! Error for an unknown architecture.
 
 use super::Architecture;
 use ggml_core::Error;
 use ggml_core::gguf::GgufFile;
 
-/// Parts of tensors' names that only architectures have which are not here, and what they stand for.
+/// Substrings of tensor names that occur only in unsupported architectures, and the mechanism that each
+/// indicates.
 const MECHANISMS: &[(&str, &str)] = &[
     (".ssm_x.", "Mamba-1 layers"),
     (".time_mix_", "RWKV layers"),
@@ -16,8 +17,8 @@ const MECHANISMS: &[(&str, &str)] = &[
     ("cls.", "an output layer that classifies"),
 ];
 
-/// The error of an architecture that is not known: those that are, the nearest of them by its name, and what the file's
-/// tensors need beside it.
+/// Returns the error for an unknown architecture: the known ones, the nearest of them by name, and the
+/// unsupported mechanisms that the file's tensors indicate.
 pub(super) fn unknown(gguf: &GgufFile, name: &str, known: &[&dyn Architecture]) -> Error {
     let names: Vec<&str> = known.iter().map(|a| a.name()).collect();
     let mut expected = format!("one of {}", names.join(", "));
@@ -39,7 +40,7 @@ pub(super) fn unknown(gguf: &GgufFile, name: &str, known: &[&dyn Architecture]) 
     Error::model("architecture", format!("'{name}'"), expected)
 }
 
-/// How different two names are: letters that are not of the beginning which they have in common.
+/// Returns the number of letters of both names that are not part of their common prefix.
 fn distance(a: &str, b: &str) -> usize {
     let common = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     a.len() + b.len() - 2 * common

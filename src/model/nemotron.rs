@@ -1,6 +1,7 @@
-//! nemotron_h and nemotron_h_moe (Nemotron-H, Nemotron 3 Nano): each layer is one of Mamba-2, attention without positions, or
-//! a feed-forward network of squared ReLU, of which the mixed family has mixtures. Sources: NVIDIA, "Nemotron-H: a family of
-//! accurate and efficient hybrid Mamba-Transformer models" (2025), "Nemotron 3 Nano" (2025).
+//! nemotron_h and nemotron_h_moe (Nemotron-H, Nemotron 3 Nano): each layer is one of Mamba-2, attention
+//! without positions, or a feed-forward network of squared ReLU. The mixed family has mixtures of these
+//! networks. Sources: NVIDIA, "Nemotron-H: a family of accurate and efficient hybrid Mamba-Transformer
+//! models" (2025), "Nemotron 3 Nano" (2025).
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer, SQUARED};
@@ -11,7 +12,7 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
 
-/// A family.
+/// Dense or mixed family.
 pub(super) struct Nemotron(&'static str);
 
 pub(super) static NEMOTRON_H: Nemotron = Nemotron("nemotron_h");
@@ -22,14 +23,14 @@ impl Architecture for Nemotron {
         self.0
     }
 
-    /// There are no positions.
+    /// Unused: there are no positions.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Neox
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.without_positions();
-        // Files do not say that probabilities are sigmoids.
+        // Files do not record that probabilities are sigmoids.
         h.experts = Experts::read_if_any(gguf, h, true)?.map(|e| Experts {
             gating: Gating::Sigmoid,
             gated: false,

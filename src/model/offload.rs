@@ -1,8 +1,9 @@
-//! Which part of a model lies on a device, and which on the host.
+//! Division of a model between a device and the host.
 //!
-//! A model has units: the embedding, its layers, and the output (final norm and output layer). Units move to the device
-//! from the end: the output first, then the last layer and so on; the embedding moves with the first layer. A node that
-//! the device cannot compute stays on the host, and so does what uses the same state.
+//! A model has units: the embedding, its layers, and the output (final norm and output layer). Units move to
+//! the device from the end: the output first, then the last layer and so on; the embedding moves with the
+//! first layer. A node that the device cannot compute stays on the host, and so do the nodes that use the
+//! same state.
 
 use super::{BatchGraph, BatchShape, ModelFile, Want};
 use crate::session::SessionOptions;
@@ -14,23 +15,23 @@ use ggml_core::{Error, Graph, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 
-/// How much of a model goes to the device; the rest is computed on the host.
+/// Part of a model that goes to the device; the rest is computed on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Offload {
-    /// Everything.
+    /// Whole model.
     #[default]
     All,
     /// Nothing.
     None,
-    /// So many units, counted from the end: 1 is the output, 2 the output and the last layer. With all layers the
-    /// embedding goes too.
+    /// Number of units, counted from the end: 1 is the output, 2 the output and the last layer. With all
+    /// layers the embedding is included.
     Layers(usize),
-    /// As much as fits into the memory that is free.
+    /// As many units as fit into the free memory.
     Auto,
 }
 
 impl Offload {
-    /// Units of a model with so many layers; `None` for [`Offload::Auto`].
+    /// Returns the units of a model with `layers` layers; `None` for [`Offload::Auto`].
     pub(super) fn units(self, layers: usize) -> Option<usize> {
         match self {
             Offload::All => Some(layers + 1),
@@ -44,7 +45,7 @@ impl Offload {
 impl FromStr for Offload {
     type Err = Error;
 
-    /// "auto", -1 for everything, or a number of units.
+    /// Parses "auto", "all" or -1 for everything, "none" or 0 for nothing, or a number of units.
     fn from_str(text: &str) -> Result<Offload> {
         match text {
             "auto" => Ok(Offload::Auto),
@@ -72,31 +73,32 @@ impl std::fmt::Display for Offload {
 /// Number of devices of a model: the device and the host.
 pub(crate) const DEVICES: usize = 2;
 
-/// Index of the device that a model is for.
+/// Index of the device that a model is loaded for.
 pub(crate) const MAIN: usize = 0;
 
 /// Index of the host.
 pub(crate) const HOST: usize = 1;
 
-/// A model file on two devices.
+/// Model file divided between two devices.
 #[derive(Clone, Copy)]
 pub(super) struct Division<'a> {
     pub(super) file: &'a ModelFile,
     pub(super) main: &'a dyn Backend,
-    /// `None`: the device has to do everything.
+    /// Host backend; `None` if the device has to compute everything.
     pub(super) host: Option<&'a dyn Backend>,
     /// Units on the device.
     pub(super) units: usize,
-    /// Weights that are on the device, once it is known; the host has all that it needs.
+    /// Predicate for weights that are on the device, once it is known; the host has all the weights that it
+    /// needs.
     pub(super) weights: Option<&'a dyn Fn(&str) -> bool>,
 }
 
-/// What a session of a model needs on each device.
+/// Resources that a session of a model needs on each device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
     /// Device of each state tensor.
     pub(crate) state_device: Vec<usize>,
-    /// Places of the state tensors in the buffers of their devices.
+    /// Offsets of the state tensors in the buffers of their devices.
     pub(crate) state_offsets: Vec<usize>,
     /// Bytes of state on each device.
     pub(crate) state: [usize; DEVICES],
@@ -104,11 +106,11 @@ pub(crate) struct Needs {
     pub(crate) compute: [usize; DEVICES],
     /// Names of the weights that each device uses.
     pub(super) weights: [HashSet<String>; DEVICES],
-    /// Nodes that the device should compute and cannot.
+    /// Nodes that the device should compute but cannot.
     pub(super) fallbacks: Vec<Fallback>,
 }
 
-/// The shapes that decide what a session needs: its largest batch, and one token.
+/// Returns the shapes that determine the needs of a session: its largest batch, and one token.
 fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> [BatchShape; 2] {
     let (context, sequences) = (options.room(file.hparams()), options.sequences);
     let cells = context.saturating_mul(sequences);
@@ -130,8 +132,8 @@ impl Division<'_> {
         if device == HOST { self.host.unwrap_or(self.main) } else { self.main }
     }
 
-    /// Places the nodes of a graph. `state_device` is where state tensors lie already; there are none of those beyond
-    /// its end.
+    /// Assigns the nodes of a graph to devices. `state_device` lists the devices of state tensors that are
+    /// already bound; tensors beyond its end are not.
     pub(super) fn place(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
         let g = &graph.graph;
         let Some(host) = self.host else {
@@ -142,7 +144,7 @@ impl Division<'_> {
         let first = (self.file.hparams().layers + 1).saturating_sub(self.units);
         let roots = |id: TensorId| g.tensor(id).src().iter().map(|&s| g.tensor(s).root);
         let wanted = |id: TensorId| {
-            // Units begin at 1 with the first layer; the embedding is like it.
+            // Units begin at 1 with the first layer; the embedding is placed with it.
             let unit = graph.units.partition_point(|&begin| begin <= id).max(1);
             if unit > first { MAIN } else { HOST }
         };
@@ -165,14 +167,14 @@ impl Division<'_> {
         Ok(placement)
     }
 
-    /// What a session needs.
+    /// Computes the needs of a session.
     pub(super) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
         let shapes = shapes(self.file, options, self.main);
         let graphs: Result<Vec<_>> = shapes.iter().map(|s| self.file.graph(s)).collect();
         self.needs_of(&graphs?, options.precision)
     }
 
-    /// What graphs need that share their state; there is one at least.
+    /// Computes the needs of graphs that share their state; there must be at least one graph.
     pub(super) fn needs_of(&self, graphs: &[BatchGraph], precision: Precision) -> Result<Needs> {
         let placements = self.placements(graphs)?;
         let mut needs = Needs::default();
@@ -207,7 +209,8 @@ impl Division<'_> {
         Ok(needs)
     }
 
-    /// Placements of graphs that share their state: what one of them keeps on the host stays there for all.
+    /// Places graphs that share their state: a state tensor that one graph needs on the host is on the host
+    /// for all.
     fn placements(&self, graphs: &[BatchGraph]) -> Result<Vec<Placement>> {
         let mut on_host: Vec<usize> = Vec::new();
         loop {
@@ -226,14 +229,14 @@ impl Division<'_> {
         }
     }
 
-    /// A placement in which state may still move to the host.
+    /// Places a graph; state that is not yet on the host may still move there.
     fn place_free(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
         let only_host: Vec<usize> =
             state_device.iter().map(|&d| if d == HOST { HOST } else { UNDECIDED }).collect();
         self.place(graph, &only_host)
     }
 
-    /// Bytes of the largest arena of a graph on each device.
+    /// Returns the bytes of the largest arena of a graph on each device.
     fn arenas(
         &self,
         graph: &BatchGraph,
@@ -254,10 +257,10 @@ impl Division<'_> {
     }
 }
 
-/// A state tensor that may still lie on any device.
+/// Device of a state tensor that is not yet assigned.
 const UNDECIDED: usize = usize::MAX;
 
-/// That state stayed where it is.
+/// Checks that bound state tensors are still on their devices.
 fn check_bound(
     graph: &BatchGraph,
     placement: &Placement,
@@ -282,7 +285,7 @@ fn check_bound(
     Ok(())
 }
 
-/// Device of each state tensor of a graph: that of the nodes which use it.
+/// Returns the device of each state tensor of a graph: the device of the nodes that use it.
 fn state_devices(graph: &BatchGraph, placement: &Placement) -> Vec<usize> {
     let g = &graph.graph;
     let mut device = HashMap::new();

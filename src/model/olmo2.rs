@@ -1,6 +1,6 @@
-//! olmo2 (OLMo 2 and 3): norms behind attention and feed-forward network, none in front of them; q and k normed as a whole,
-//! before they are heads. Sources: OLMo team, "2 OLMo 2 furious" (2024); "Olmo 3" (2025), whose local layers have a window
-//! and ordinary positions, without YaRN.
+//! olmo2 (OLMo 2 and 3): norms after attention and feed-forward network, none before them; q and k are normed
+//! as a whole, before they are divided into heads. Sources: OLMo team, "2 OLMo 2 furious" (2024); "Olmo 3"
+//! (2025), whose local layers have a window and ordinary positions, without YaRN.
 
 use super::builder::{Builder, Layer};
 use super::layers::windowed;
@@ -11,7 +11,7 @@ use ggml_core::{Result, TensorId};
 
 pub(super) struct Olmo2;
 
-/// Every layer of this number is global, where a file with a window does not say.
+/// Default period of the global layers in a file with a window: every fourth layer.
 const PERIOD: usize = 4;
 
 impl Architecture for Olmo2 {

@@ -1,4 +1,4 @@
-//! What the graph of a batch is made of on a backend, layer by layer: steps, levels, dispatches and barriers.
+//! Outline of a batch graph on a backend, layer by layer: steps, levels, dispatches and barriers.
 
 use super::{BatchShape, ModelFile};
 use ggml_core::backend::{Backend, StepOutline};
@@ -8,63 +8,63 @@ use ggml_core::{Graph, Result};
 use serde::Serialize;
 use std::fmt;
 
-/// A step of a plan.
+/// Step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OutlineStep {
-    /// The operation, or the kind of group.
+    /// Operation, or kind of group.
     pub kind: &'static str,
-    /// The node that names it.
+    /// Node that names the step.
     pub node: String,
-    /// Nodes that it computes.
+    /// Number of nodes that the step computes.
     pub nodes: usize,
-    /// Steps of one level do not depend on each other.
+    /// Level of the step; steps of one level do not depend on each other.
     pub level: usize,
-    /// Dispatches or launches.
+    /// Number of dispatches or launches.
     pub dispatches: usize,
-    /// Barriers before them.
+    /// Number of barriers before them.
     pub barriers: usize,
 }
 
-/// The steps of the embedding, a layer, or the output.
+/// Steps of the embedding, a layer, or the output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OutlineUnit {
-    /// "embedding", "layer 0", "output".
+    /// Name: "embedding", "layer 0", "output".
     pub name: String,
-    /// In order.
+    /// Steps in execution order.
     pub steps: Vec<OutlineStep>,
 }
 
-/// What the graph of a batch is made of.
+/// Outline of a batch graph on a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outline {
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
     /// Tokens of the batch.
     pub tokens: usize,
-    /// Nodes that compute something.
+    /// Number of nodes that compute something.
     pub nodes: usize,
     /// Embedding, layers, output.
     pub units: Vec<OutlineUnit>,
 }
 
 impl OutlineUnit {
-    /// Dispatches of all steps.
+    /// Returns the number of dispatches of all steps.
     pub fn dispatches(&self) -> usize {
         self.steps.iter().map(|step| step.dispatches).sum()
     }
 
-    /// Barriers of all steps.
+    /// Returns the number of barriers of all steps.
     pub fn barriers(&self) -> usize {
         self.steps.iter().map(|step| step.barriers).sum()
     }
 }
 
 impl ModelFile {
-    /// What a batch is made of on a backend, with the whole model there. No memory is needed for that.
+    /// Returns the outline of a batch on a backend that holds the whole model. It allocates no device memory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for a node; those of a graph
-    /// that cannot be built.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the backend has no kernel for a node; errors of a
+    /// graph that cannot be built.
     pub fn outline(
         &self,
         backend: &dyn Backend,
@@ -94,7 +94,7 @@ impl OutlineStep {
 }
 
 impl fmt::Display for Outline {
-    /// A line for each step; units that are made like the one before are named only.
+    /// Writes a line for each step; of units that equal the previous one only the name and the totals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps: usize = self.units.iter().map(|unit| unit.steps.len()).sum();
         let levels = self.units.iter().flat_map(|unit| &unit.steps).map(|s| s.level + 1).max().unwrap_or(0);

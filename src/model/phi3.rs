@@ -1,9 +1,9 @@
-//! phi3, phi3.5, phi4 and phi4-mini: one weight for q, k and v, one for gate and up, positions in a part of each head, and
-//! LongRoPE's factors. Sources: Abdin et al., "Phi-3 technical report" (2024); Ding et al., "LongRoPE" (2024).
+//! phi3, phi3.5, phi4 and phi4-mini: one weight for q, k and v, one for gate and up, positions in a part of
+//! each head, and LongRoPE's factors. Sources: Abdin et al., "Phi-3 technical report" (2024); Ding et al.,
+//! "LongRoPE" (2024).
 //!
-//! The short or the long factors are chosen by the context that a session has room for. The magnitude of rotated
-//! elements comes from the file (`rope.scaling.attn_factor`). Where the file gives an attention window, every layer
-//! has it.
+//! The context of a session selects the short or the long factors. The magnitude of rotated elements comes
+//! from the file (`rope.scaling.attn_factor`). If the file gives an attention window, every layer has it.
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};

@@ -1,4 +1,4 @@
-//! How the vectors of a text's tokens become one.
+//! Pooling: combining the token vectors of a text into one.
 
 use super::hparams::named;
 use ggml_core::gguf::GgufFile;
@@ -6,22 +6,22 @@ use ggml_core::{Error, Result};
 use serde::Serialize;
 use std::str::FromStr;
 
-/// How the vectors of a text's tokens become one.
+/// Method that combines the token vectors of a text into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean of all vectors.
     Mean,
-    /// The first one, that of the token which stands for the text (`cls`).
+    /// First vector, of the token that represents the text (`cls`).
     First,
-    /// The last one, which has seen all others.
+    /// Last vector, whose token has seen all others.
     Last,
 }
 
 impl Pooling {
-    /// What the file says, if it says something.
+    /// Reads the pooling of the file, if it gives one.
     pub(super) fn read(gguf: &GgufFile, key: &str) -> Result<Option<Pooling>> {
         Ok(match gguf.metadata().opt_usize(key)? {
-            // 4 is for models that rank: they have an output layer of their own.
+            // 4 is for models that rank: they have their own output layer.
             None | Some(0) => None,
             Some(1) => Some(Pooling::Mean),
             Some(2) => Some(Pooling::First),

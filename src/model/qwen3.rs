@@ -1,4 +1,5 @@
-//! qwen3: heads of q and k are normed before they are turned. Source: Yang et al., "Qwen3 technical report" (2025).
+//! qwen3: heads of q and k are normed before they are rotated. Source: Yang et al., "Qwen3 technical report"
+//! (2025).
 
 use super::Architecture;
 use super::builder::{Builder, Layer};

@@ -1,9 +1,9 @@
-//! qwen35, qwen35moe (qwen3.5, dense and mixtures) and qwen3next: most layers have a gated delta net, every fourth attends,
-//! with a gate on what attention gives. Sources: Qwen team, "Qwen3.5" and "Qwen3-Next" (model cards and configurations,
-//! 2025); see also [`super::recurrent`].
+//! qwen35, qwen35moe (qwen3.5, dense and mixtures) and qwen3next: most layers have a gated delta net, every
+//! fourth has attention with a gate on its result. Sources: Qwen team, "Qwen3.5" and "Qwen3-Next" (model
+//! cards and configurations, 2025); see also [`super::recurrent`].
 //!
-//! Positions of text are the same in all three sections of the interleaved multimodal ROPE, which makes it an ordinary
-//! ROPE of a part of each head.
+//! For text, the positions in all three sections of the interleaved multimodal ROPE are equal, so it is an
+//! ordinary ROPE of a part of each head.
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -14,10 +14,10 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, RopeMode};
 use ggml_core::{Error, Result, TensorId};
 
-/// A family; every layer of the mixed ones has experts, one of them shared.
+/// Family of models; every layer of the mixed families has experts, one of them shared.
 pub(super) struct Qwen35 {
     name: &'static str,
-    /// Whether its files hold the value heads of a key head one behind the other.
+    /// True if its files store the value heads of a key head consecutively.
     grouped: bool,
 }
 
@@ -58,8 +58,8 @@ impl Architecture for Qwen35 {
     }
 }
 
-/// Attention whose queries come with a gate: for each head `attn_q` gives a query, then as many elements that decide how
-/// much of the result goes on.
+/// Builds attention with gated results: for each head `attn_q` gives a query, then as many elements of a gate
+/// for the result.
 fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
     let (d, heads, kv) = (layer.attention.key_length, layer.attention.heads, layer.attention.heads_kv);
     let asking = b.needed(x, layer, "attn_norm.needed")?;

@@ -1,5 +1,5 @@
-//! Layers with a recurrent state, which has the same size at every position, and a short convolution in front of it: what
-//! they have in common, and gated delta nets; Mamba-2 is in [`super::mamba`].
+//! Layers with a recurrent state, whose size does not depend on the position, and a short convolution in
+//! front of it: their common parts, and gated delta nets. Mamba-2 is in [`super::mamba`].
 //!
 //! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024).
 
@@ -13,14 +13,15 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Result, TensorId};
 use serde::Serialize;
 
-/// Added to the sum of squares of a query or key before its root is taken; a constant of the architecture.
+/// Epsilon added to the sum of squares of a query or key before the square root; a constant of the
+/// architecture.
 const EPS: f32 = 1e-6;
 
-/// Taps of the convolution at the most: models have four.
+/// Largest number of taps of the convolution: models have four.
 pub(super) const MAX_TAPS: usize = 64;
 
-/// Extents of the recurrent layers of a model. Keys are what decides where in the state a value is written; in Mamba-2 they
-/// are called B, their heads groups.
+/// Extents of the recurrent layers of a model. Keys decide where in the state a value is written; Mamba-2
+/// calls them B and their heads groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recurrent {
     /// Taps of the convolution.
@@ -33,15 +34,15 @@ pub struct Recurrent {
     pub value_length: usize,
     /// Heads of values.
     pub value_heads: usize,
-    /// Whether the value heads of one key head follow each other, with steps and shares of a key head in one weight; else
-    /// value head `h` belongs to key head `h mod key_heads`.
+    /// True if the value heads of one key head are adjacent, and one weight gives both the steps and the
+    /// write factors, grouped by key head. Otherwise value head `h` belongs to key head `h mod key_heads`.
     pub grouped: bool,
-    /// Which layers are recurrent; the others attend.
+    /// True for each recurrent layer; the others have attention.
     pub layers: Vec<bool>,
 }
 
 impl Recurrent {
-    /// Reads and checks the extents; `layers` are those with a state.
+    /// Reads and checks the extents; `layers` is true for each layer with a state.
     pub(super) fn read(gguf: &GgufFile, h: &Hparams, layers: Vec<bool>) -> Result<Recurrent> {
         let m = gguf.metadata();
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
@@ -67,18 +68,18 @@ impl Recurrent {
         })
     }
 
-    /// Elements of the values of all heads.
+    /// Returns the number of elements of the values of all heads.
     pub(crate) fn inner(&self) -> usize {
         self.value_length * self.value_heads
     }
 
-    /// Channels of the convolution: queries, keys and values.
+    /// Returns the number of channels of the convolution: queries, keys and values.
     pub(crate) fn channels(&self) -> usize {
         2 * self.key_length * self.key_heads + self.inner()
     }
 }
 
-/// Which layers of a delta net are recurrent: a list in the file, or all but every n-th.
+/// Returns which layers of a delta net are recurrent: a list in the file, or all but every n-th.
 pub(super) fn delta_net_layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
     if let Some(listed) = flags(gguf, h, &h.key("attention.recurrent_layers"))? {
         return Ok(listed);
@@ -89,7 +90,7 @@ pub(super) fn delta_net_layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>
 }
 
 impl Builder<'_> {
-    /// A gated delta net on the normed input of a layer.
+    /// Builds a gated delta net on the normed input of a layer.
     pub(super) fn delta_net(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<TensorId> {
         let tokens = self.graph.tensor(x).ne[1];
         let inner = r.inner();
@@ -125,8 +126,8 @@ impl Builder<'_> {
         self.linear(gated, &layer.name("ssm_out"), self.hparams.embedding)
     }
 
-    /// Of each head the logarithm of its decay, a negative number times `softplus(alpha + dt)`, and how much of a value is
-    /// written: both `[value_heads, tokens]`.
+    /// Builds, for each head, the logarithm of its decay, a negative value times `softplus(alpha + dt)`, and
+    /// the factor with which a value is written: both `[value_heads, tokens]`.
     fn decay_and_beta(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<(TensorId, TensorId)> {
         let (heads, tokens) = (r.value_heads, self.graph.tensor(x).ne[1]);
         let (groups, n) = if r.grouped { (r.key_heads, heads / r.key_heads) } else { (1, heads) };
@@ -139,7 +140,7 @@ impl Builder<'_> {
             let alpha = self.linear(x, &layer.name("ssm_alpha"), heads)?;
             [self.linear(x, &layer.name("ssm_beta"), heads)?, alpha]
         };
-        // A number for each head, beside which the tokens repeat.
+        // One value for each head, repeated over the tokens.
         let of_heads = |b: &mut Self, name: &str| {
             let vector = b.vector(&layer.name(name), heads)?;
             if r.grouped { b.graph.reshape(vector, [n, groups, 1, 1]) } else { Ok(vector) }
@@ -163,7 +164,7 @@ impl Builder<'_> {
         Ok((decay, beta))
     }
 
-    /// `x` seen with the extents `ne`, its dimensions in another order, copied: called `name`.
+    /// Reshapes `x` to the extents `ne`, permutes its dimensions and copies it; the node is called `name`.
     fn reordered(&mut self, x: TensorId, ne: [usize; 4], axes: [usize; 4], name: &str) -> Result<TensorId> {
         let x = if self.graph.tensor(x).ne == ne { x } else { self.graph.reshape(x, ne)? };
         let x = self.graph.permute(x, axes)?;
@@ -171,7 +172,8 @@ impl Builder<'_> {
         self.name(copied, name)
     }
 
-    /// The causal convolution of `x` `[channels, tokens]` along the tokens of each sequence, with the weight `taps`.
+    /// Builds the causal convolution of `x` `[channels, tokens]` along the tokens of each sequence, with a
+    /// weight of `taps` taps.
     pub(super) fn convolved(
         &mut self,
         x: TensorId,
@@ -190,7 +192,7 @@ impl Builder<'_> {
         self.graph.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)
     }
 
-    /// q, k and v `[d, heads, tokens]` after the convolution; q and k have length 1.
+    /// Returns q, k and v `[d, heads, tokens]` after the convolution; q and k have length 1.
     fn convolved_heads(&mut self, mixed: TensorId, r: &Recurrent, layer: &Layer) -> Result<[TensorId; 3]> {
         let tokens = self.graph.tensor(mixed).ne[1];
         let out = self.convolved(mixed, ("ssm_conv1d.weight", r.taps), layer)?;
@@ -219,7 +221,7 @@ impl Builder<'_> {
         Ok([q, k, v])
     }
 
-    /// Copies what lies behind the rows of the tokens into a state tensor.
+    /// Copies the rows after those of the tokens into a state tensor.
     pub(super) fn keep(
         &mut self,
         both: TensorId,

@@ -1,4 +1,4 @@
-//! Weights onto a backend, in few allocations.
+//! Loading of weights onto a backend, in few allocations.
 
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
 use ggml_core::error::Error;
@@ -9,9 +9,10 @@ use std::collections::HashMap;
 /// Tensors of a file, in file order.
 pub(super) type Tensors<'a> = Vec<&'a TensorInfo>;
 
-/// Loads tensors of a file. Where the backend can read host memory in place, the memory map itself is the buffer; else
-/// the tensors are laid out in blocks no larger than the device allows. `progress` is told bytes that are there and
-/// bytes in all. `check`: whether weights that need more memory than is free are refused before anything is allocated.
+/// Loads tensors of a file. If the backend can read host memory in place, the memory map itself is the
+/// buffer; otherwise the tensors are laid out in blocks no larger than the device allows. `progress` receives
+/// the bytes loaded so far and the total. If `check` is set, weights that need more memory than is free are
+/// refused before anything is allocated.
 pub(super) fn load(
     gguf: &GgufFile,
     tensors: &Tensors<'_>,
@@ -34,19 +35,19 @@ pub(super) fn load(
     Ok(weights)
 }
 
-/// Whether a backend reads the file's memory map in place.
+/// True if a backend reads the file's memory map in place.
 pub(super) fn reads_in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<bool> {
     Ok(imported(gguf, backend)?.is_some())
 }
 
-/// Bytes that [`load`] allocates where a backend does not read the memory map in place.
+/// Returns the bytes that [`load`] allocates if a backend does not read the memory map in place.
 pub(super) fn allocated(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<u64> {
     let limits = &backend.device().limits;
     let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
     Ok(layout.blocks.iter().map(|&bytes| bytes as u64).sum())
 }
 
-/// That the device has room for the weights, as far as is known.
+/// Checks that the device has enough memory for the weights, as far as its free memory is known.
 fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
     super::estimate::check(vec![MemoryNeed {
         backend: backend.device().backend.clone(),
@@ -57,7 +58,7 @@ fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
     }])
 }
 
-/// Bytes of one upload, so that progress is seen within a large tensor.
+/// Bytes of one upload, so that progress is reported within a large tensor.
 const PIECE: usize = 64 << 20;
 
 fn in_place(
@@ -73,12 +74,12 @@ fn in_place(
     Ok(Some(tensors.iter().map(|t| (t.name.clone(), slice(t))).collect()))
 }
 
-/// The parts of a file as buffers, where the backend reads them in place.
+/// Imports the parts of a file as buffers, if the backend reads them in place.
 fn imported(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<Vec<Buffer>>> {
     (0..gguf.parts().len()).map(|part| backend.import(gguf.part_bytes(part)?)).collect()
 }
 
-/// Where each tensor goes: block and offset; and the length of each block.
+/// Block and offset of each tensor, and the length of each block.
 struct Layout {
     places: Vec<(usize, usize)>,
     blocks: Vec<usize>,

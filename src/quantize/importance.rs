@@ -1,8 +1,9 @@
-//! Importance matrices: how much the columns of weights count, as the mean squares of what a model put into them.
+//! Importance matrices: the importance of the columns of weights, as the mean squares of the activations that
+//! a model multiplied them by.
 //!
-//! Two forms are read: GGUF files whose `general.type` is `imatrix`, with tensors `NAME.in_sum2` (sums of squares,
-//! one row for each matrix of a stack) and `NAME.counts`, and the older binary form (`.dat`), which has one count for
-//! all.
+//! Two forms are read: GGUF files whose `general.type` is `imatrix`, with tensors `NAME.in_sum2` (sums of
+//! squares, one row for each matrix of a stack) and `NAME.counts`, and the older binary form (`.dat`), which
+//! has one count for all matrices.
 
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::mapped::MappedBytes;
@@ -10,14 +11,14 @@ use ggml_core::{DType, Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Ends of the names of sums and counts.
+/// Suffixes of the names of sums and counts.
 const SUMS: &str = ".in_sum2";
 const COUNTS: &str = ".counts";
 
-/// The longest text of the older form, in bytes.
+/// Maximum length of a text in the older form, in bytes.
 const LONGEST: usize = 4096;
 
-/// How much the columns of weights count.
+/// Importance of the columns of weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Importance {
     path: PathBuf,
@@ -30,18 +31,18 @@ impl Importance {
     /// Reads a file of either form.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read; [`Error::InvalidModel`] if it is no importance matrix, if lengths do not fit
-    /// each other, or if a number is negative or not finite, be it a sum of squares, a count or the mean of both.
+    /// [`Error::Io`] if it cannot be read; [`Error::InvalidModel`] if it is no importance matrix, if lengths
+    /// do not match, or if a sum of squares, a count or their quotient is negative or not finite.
     pub fn open(path: impl AsRef<Path>) -> Result<Importance> {
         let path = path.as_ref();
         let read = Importance::from_bytes(MappedBytes::map(path)?).map_err(|e| e.with_path(path))?;
         Ok(Importance { path: path.to_path_buf(), ..read })
     }
 
-    /// Reads a file of either form from memory; its name is empty.
+    /// Reads a file of either form from memory; its path is empty.
     ///
     /// # Errors
-    /// Those of [`Importance::open`] but for [`Error::Io`].
+    /// Errors of [`Importance::open`] except [`Error::Io`].
     pub fn from_bytes(bytes: impl Into<MappedBytes>) -> Result<Importance> {
         let bytes = bytes.into();
         let mut read =
@@ -53,27 +54,27 @@ impl Importance {
         Ok(read)
     }
 
-    /// Importance of the columns of a tensor, matrix by matrix of a stack.
+    /// Returns the importance of the columns of a tensor, for each matrix of a stack.
     pub fn of(&self, tensor: &str) -> Option<&[f32]> {
         self.entries.get(tensor).map(Vec::as_slice)
     }
 
-    /// Tensors that it has.
+    /// Returns the names of the tensors that it has.
     pub fn tensors(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// The file's name.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The texts that it was made with, as far as the file says.
+    /// Returns the names of the texts that it was made with, as far as the file records them.
     pub fn datasets(&self) -> &[String] {
         &self.datasets
     }
 
-    /// Chunks of text that it was made with.
+    /// Returns the number of chunks of text that it was made with.
     pub fn chunks(&self) -> u32 {
         self.chunks
     }
@@ -107,8 +108,9 @@ impl Importance {
         self.some()
     }
 
-    /// The older form, little-endian: a count of entries; for each its name, the calls, the number of values and
-    /// these; then perhaps the chunks and the name of the text. A text is its length and its bytes.
+    /// Reads the older form, little-endian: a count of entries; for each entry its name, the number of calls,
+    /// the number of values and the values; then optionally the number of chunks and the name of the text. A
+    /// text is its length and its bytes.
     fn older(&mut self, bytes: &[u8]) -> Result<()> {
         let mut bytes = Bytes(bytes);
         let foreign =
@@ -129,7 +131,7 @@ impl Importance {
         self.some()
     }
 
-    /// An error where nothing was found.
+    /// Returns an error if no entry was found.
     fn some(&self) -> Result<()> {
         match self.entries.is_empty() {
             true => Err(Error::model("importance matrix", "no entries", "")),
@@ -138,7 +140,7 @@ impl Importance {
     }
 }
 
-/// Makes means of sums; sums stay where nothing was counted.
+/// Divides sums by their count; sums stay unchanged if the count is 0.
 fn mean(name: &str, sums: &mut [f32], count: f32) -> Result<()> {
     let wrong = |found: f32, expected: &str| Err(Error::model(name, found, expected));
     let is_legal = |v: &f32| *v >= 0.0 && v.is_finite();
@@ -151,7 +153,7 @@ fn mean(name: &str, sums: &mut [f32], count: f32) -> Result<()> {
         }
         if count > 0.0 {
             let mean = *sum / count;
-            // A count may be so small that the division overflows.
+            // The count may be so small that the division overflows.
             if !is_legal(&mean) {
                 let found = format!("a mean of {sum:e} / {count:e}");
                 return Err(Error::model(name, found, "means that are finite"));
@@ -169,7 +171,7 @@ fn floats(file: &GgufFile, t: &TensorInfo) -> Result<Vec<f32>> {
     Ok(file.data(t)?.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 
-/// What is left of the older form.
+/// Unread rest of the older form.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -183,7 +185,7 @@ impl<'a> Bytes<'a> {
         Some(i32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    /// A number from 1 to `most`.
+    /// Reads an integer from 1 to `most`.
     fn count(&mut self, most: usize) -> Option<usize> {
         usize::try_from(self.number()?).ok().filter(|n| (1..=most).contains(n))
     }
@@ -203,7 +205,7 @@ mod tests {
         values.iter().flat_map(|v| v.to_le_bytes()).collect()
     }
 
-    /// A file with one entry, and what reading says of it.
+    /// Reads a file with the given tensors.
     fn gguf(kind: Option<&str>, parts: &[(&str, &[usize], &[f32])]) -> Result<Importance> {
         let mut writer = GgufWriter::new();
         if let Some(kind) = kind {
@@ -218,7 +220,7 @@ mod tests {
         read(&writer.to_bytes().unwrap())
     }
 
-    /// What is read from a file, which is what is read from memory but for the name.
+    /// Reads a file, and checks that reading it from memory gives the same except for the path.
     fn read(bytes: &[u8]) -> Result<Importance> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("imatrix");
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     fn means_of_both_forms() {
         let sums: (&str, &[usize], &[f32]) = ("a.weight.in_sum2", &[3, 2], &[2.0, 4.0, 0.0, 9.0, 9.0, 9.0]);
-        // Nothing went through the second matrix.
+        // The second matrix had no activations.
         let read_gguf = gguf(Some("imatrix"), &[sums, ("a.weight.counts", &[1, 2], &[4.0, 0.0])]).unwrap();
         assert_eq!(read_gguf.of("a.weight"), Some(&[0.5, 1.0, 0.0, 1.0, 1.0, 1.0][..]));
         assert_eq!(read_gguf.of("b.weight"), None);

@@ -1,27 +1,27 @@
-//! Which tensor gets which type: the rules of the common mixes, as llama.cpp's files have them.
+//! Mixes: the rules that give each tensor its type, as in llama.cpp's files.
 
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{DType, Error, Result};
 
-/// How much more than its main type a mix spends on what matters most.
+/// Number of more precise tensors in a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
-    /// Nothing but the output layer.
+    /// Only the output layer gets a better type.
     Plain,
     Small,
     Medium,
     Large,
-    /// The main type is for experts alone.
+    /// Only experts get the main type.
     Experts,
 }
 
-/// A named choice of types.
+/// Named selection of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     name: &'static str,
     main: DType,
     size: Size,
-    /// What files say in `general.file_type`; none where there is no number yet.
+    /// Id in `general.file_type`; `None` if the mix has no id yet.
     file_type: Option<u32>,
 }
 
@@ -69,28 +69,28 @@ const MIXES: &[Mix] = &[
     Mix { name: "Q2_0", main: DType::Q2_0, size: Size::Plain, file_type: None },
 ];
 
-/// Names that mean the middle one of several.
+/// Short names for the middle one of several mixes.
 const SHORT: [(&str, &str); 3] = [("Q3_K", "Q3_K_M"), ("Q4_K", "Q4_K_M"), ("Q5_K", "Q5_K_M")];
 
 /// Types of fewer than three bits.
 const FEW: [DType; 5] = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_XS, DType::IQ2_S];
 
-/// The tables of tokens: rows are picked from them, so that importance says nothing of their columns.
+/// Token tables: operations select rows of them, so importance has no meaning for their columns.
 const TABLES: [&str; 2] = ["token_embd.weight", "per_layer_token_embd.weight"];
 
-/// Whether a tensor loses too much in a type where all of its columns count the same. (What tokens are looked up in,
-/// and the output layer, may have any type.)
+/// True if a tensor loses too much in a type when all of its columns have equal importance. (Token tables and
+/// the output layer may have any type.)
 pub(super) fn needs_importance(name: &str, dtype: DType) -> bool {
     let free = name == "output.weight" || TABLES.contains(&name);
     !free && (FEW.contains(&dtype) || dtype == DType::IQ3_XXS)
 }
 
-/// Whether it is a table of tokens, of which an importance matrix may have something of another length.
+/// True for a token table, for which an importance matrix may have an entry of another length.
 pub(super) fn is_table(name: &str) -> bool {
     TABLES.contains(&name)
 }
 
-/// Parts of names of matrices that stay as they are: small ones that much depends on.
+/// Substrings of the names of matrices that stay unchanged: small ones with a large influence.
 const KEPT: [&str; 8] = [
     "_norm.weight",
     "ffn_gate_inp",
@@ -102,28 +102,28 @@ const KEPT: [&str; 8] = [
     "attn_rel_b",
 ];
 
-/// What the rules ask of a model.
+/// Properties of a model that the rules depend on.
 pub(super) struct Model {
     layers: usize,
     experts: usize,
-    /// Query heads that share a key head.
+    /// Number of query heads for each key head.
     shared_heads: usize,
-    /// Layers with values of attention.
+    /// Indices of layers with attention values.
     values: Vec<usize>,
     tied: bool,
-    /// Whether there is an importance matrix.
+    /// True if there is an importance matrix.
     weighed: bool,
 }
 
-/// Matrices that give the values of attention, alone or with others.
+/// Matrices that give the attention values, by themselves or with other parts.
 const VALUES: [&str; 3] = ["attn_v", "attn_qkv", "attn_kv_b"];
 
-/// What a tensor of a layer is.
+/// Returns the part of a layer that a tensor belongs to.
 fn part(name: &str) -> &str {
     name.split('.').nth(2).unwrap_or_default()
 }
 
-/// The layer of a tensor.
+/// Returns the layer of a tensor.
 fn layer(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
@@ -132,7 +132,7 @@ impl Model {
     pub(super) fn new(file: &GgufFile, weighed: bool) -> Model {
         let m = file.metadata();
         let architecture = m.str("general.architecture").unwrap_or_default().to_string();
-        // Where layers differ, their largest.
+        // The maximum over the layers if they differ.
         let number = |key: &str| {
             let key = format!("{architecture}.{key}");
             let one = m.opt_usize(&key).ok().flatten();
@@ -153,12 +153,12 @@ impl Model {
     }
 }
 
-/// Whether one of `n` layers gets more bits: the first and last eighths, and every third between.
+/// True if layer `i` of `n` gets more bits: the first and last eighths, and every third layer between.
 fn more_bits(i: usize, n: usize) -> bool {
     i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2
 }
 
-/// The type, or where rows are no multiple of its blocks the next larger one that fits.
+/// Returns the type, or the next larger one that fits if rows are no multiple of its blocks.
 fn fitting(dtype: DType, columns: usize) -> DType {
     let instead = match dtype {
         _ if columns.is_multiple_of(dtype.block()) => return dtype,
@@ -173,7 +173,7 @@ fn fitting(dtype: DType, columns: usize) -> DType {
 }
 
 impl Mix {
-    /// The mix of a name, in any case.
+    /// Returns the mix of a name, in upper or lower case.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is none of that name.
@@ -187,17 +187,17 @@ impl Mix {
         })
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         MIXES.iter().map(|mix| mix.name)
     }
 
-    /// What files say in `general.file_type`.
+    /// Returns the id in `general.file_type`.
     pub(super) fn file_type(&self) -> Option<u32> {
         self.file_type
     }
 
-    /// The type of a tensor where all matrices are alike.
+    /// Returns the type of a tensor if all matrices get the main type.
     pub(super) fn pure(&self, t: &TensorInfo) -> DType {
         let matrix = t.n_dims > 1 && t.name.ends_with("weight");
         if matrix && !KEPT.iter().any(|part| t.name.contains(part)) && t.dtype.info().computable {
@@ -207,7 +207,7 @@ impl Mix {
         }
     }
 
-    /// The type of a tensor.
+    /// Returns the type of a tensor.
     pub(super) fn of(&self, t: &TensorInfo, model: &Model) -> DType {
         let pure = self.pure(t);
         if pure == t.dtype || !self.main.is_quantized() {
@@ -216,7 +216,7 @@ impl Mix {
         fitting(self.special(t, model).unwrap_or(self.main), t.ne[0])
     }
 
-    /// The type of a matrix that is not the main one.
+    /// Returns the type of a matrix that does not get the main type.
     fn special(&self, t: &TensorInfo, model: &Model) -> Option<DType> {
         use DType::{IQ2_S, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS, MXFP4, NVFP4};
         use DType::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
@@ -246,7 +246,7 @@ impl Mix {
         }
         let i = layer(name).unwrap_or(0);
         let part = part(name);
-        // Eight experts are the first mixtures, whose attention is small beside them.
+        // Eight experts identify the first mixtures, whose attention is small compared to the experts.
         let eight_experts = model.experts == 8;
         if few {
             return self.of_few(part, i, model);
@@ -310,7 +310,7 @@ impl Mix {
         }
     }
 
-    /// The type of a part of a layer where the main type has fewer than three bits.
+    /// Returns the type of a part of a layer if the main type has fewer than three bits.
     fn of_few(&self, part: &str, i: usize, model: &Model) -> Option<DType> {
         use DType::{IQ1_M, IQ1_S, IQ2_XXS, IQ3_S, Q2_K, Q4_K, Q5_K};
         let better = if self.size == Size::Medium { IQ3_S } else { Q2_K };
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(of("Q4_K_M", "blk.3.attn_output.weight", 512, &eight), Q5_K);
     }
 
-    /// Parts of a layer as llama-quantize has them in files with these mixes.
+    /// Checks parts of a layer against llama-quantize's files with these mixes.
     #[test]
     fn few_bits_go_by_the_rules() {
         use DType::{
@@ -415,7 +415,7 @@ mod tests {
             assert_eq!(of(mix, "token_embd.weight", 512, &Model { tied: true, ..model() }), tied, "{mix}");
             assert_eq!(of(mix, "output.weight", 96, &model()), Q8_0, "{mix}");
             assert_eq!(of(mix, "blk.5.ffn_up.weight", 96, &model()), IQ4_NL, "{mix}");
-            // Many query heads share a key head, so that keys and values are small.
+            // Many query heads share a key head, so keys and values are small.
             let shared = Model { shared_heads: 4, ..model() };
             assert_eq!(of(mix, "blk.5.attn_v.weight", 512, &shared), Q4_K, "{mix}");
         }
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(of("IQ2_XXS", "per_layer_token_embd.weight", 512, &model()), Q2_K);
     }
 
-    /// A matrix of importance changes the first layers of some mixes.
+    /// Checks that an importance matrix changes the first layers of some mixes.
     #[test]
     fn importance_changes_some_types() {
         use DType::{IQ4_XS, Q4_0, Q4_1, Q5_0, Q5_1, Q5_K};

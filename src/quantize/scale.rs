@@ -1,10 +1,10 @@
-//! The numbers that files have beside weights of NVFP4: what a product with `name.weight` is multiplied by is
+//! Scales that files have next to weights of NVFP4: the product with `name.weight` is multiplied by
 //! `name.scale`, one F32, or one for each expert of a stack.
 //!
-//! The scale of 16 numbers is an E4M3 without a sign, whose steps are an eighth from 2^-6 on and 2^-9 below. Sixteen
-//! weights of a real model have a largest one near 0.05, a sixth of which is less than that: their scale would lose its
-//! bits. The number beside them moves all scales of a matrix to the upper end of E4M3. It is a power of two, so that
-//! dividing by it loses nothing.
+//! The scale of 16 values is an E4M3 without a sign, whose steps are an eighth of a power of two from 2^-6 on
+//! and 2^-9 below. Sixteen weights of a real model have a maximum near 0.05. A sixth of it is less than 2^-6,
+//! so their scale would lose its bits. The additional scale moves all scales of a matrix to the upper end of
+//! E4M3. It is a power of two, so that dividing by it is exact.
 
 use ggml_core::decode::decode;
 use ggml_core::gguf::{GgufFile, TensorInfo};
@@ -12,10 +12,11 @@ use ggml_core::{DType, Result};
 use rayon::prelude::*;
 use std::sync::OnceLock;
 
-/// The largest E4M3 (448) times the largest E2M1 (6).
+/// Largest E4M3 (448) times the largest E2M1 (6).
 const LARGEST: f32 = 2688.0;
 
-/// Parts of layers that get a scale: matrices of plain products and experts, no tables of tokens, no output layer.
+/// Parts of layers that get a scale: matrices of plain products and experts, but no token tables and no
+/// output layer.
 const PARTS: [&str; 20] = [
     "attn_q",
     "attn_k",
@@ -39,18 +40,18 @@ const PARTS: [&str; 20] = [
     "ssm_beta",
 ];
 
-/// The scales of a tensor that becomes NVFP4.
+/// Scales of a tensor that becomes NVFP4.
 pub(super) struct Scales<'a> {
     input: &'a GgufFile,
     of: &'a TensorInfo,
     name: String,
-    /// What the input has under the name.
+    /// Tensor of this name in the input.
     before: Option<&'a TensorInfo>,
     found: OnceLock<Vec<f32>>,
 }
 
 impl<'a> Scales<'a> {
-    /// For a tensor that becomes `dtype`; `None` where the file is to have no scales of it.
+    /// Creates the scales for a tensor that becomes `dtype`; `None` if the file gets no scales for it.
     pub(super) fn new(input: &'a GgufFile, of: &'a TensorInfo, dtype: DType) -> Option<Scales<'a>> {
         let stem = of.name.strip_suffix(".weight")?;
         let mut parts = stem.strip_prefix("blk.")?.split('.');
@@ -64,25 +65,25 @@ impl<'a> Scales<'a> {
         before.is_none_or(fits).then(|| Scales { input, of, name, before, found: OnceLock::new() })
     }
 
-    /// The tensor's name.
+    /// Returns the name of the tensor of scales.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many there are: one for each matrix.
+    /// Returns the number of scales: one for each matrix.
     pub(super) fn count(&self) -> usize {
         self.of.ne[2]
     }
 
-    /// Whether the input has a tensor in its place.
+    /// True if the input has a tensor of this name.
     pub(super) fn replaces(&self) -> bool {
         self.before.is_some()
     }
 
-    /// What the weights of each matrix are divided by.
+    /// Returns the divisors of the weights of each matrix.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// Errors of decoding.
     pub(super) fn divisors(&self) -> Result<&[f32]> {
         if let Some(found) = self.found.get() {
             return Ok(found);
@@ -93,25 +94,26 @@ impl<'a> Scales<'a> {
         Ok(self.found.get_or_init(|| found))
     }
 
-    /// The power of two that makes the largest magnitude of a matrix at most [`LARGEST`] and more than half of that.
+    /// Returns the power of two that makes the largest magnitude of a matrix at most [`LARGEST`] and more
+    /// than half of it.
     fn divisor(&self, matrix: &[u8]) -> Result<f32> {
         let t = self.of;
         let row = matrix.len() / t.ne[1].max(1);
         let rows = (super::CHUNK / t.ne[0]).max(1) * row;
         let largest = |rows: &[u8]| -> Result<f32> {
-            // What is no number counts for nothing.
+            // NaN and infinity are ignored.
             Ok(decode(t.dtype, rows)?.into_iter().filter(|x| x.is_finite()).fold(0.0, |a, x| a.max(x.abs())))
         };
         let largest = matrix.par_chunks(rows.max(1)).map(largest).try_reduce(|| 0.0, |a, b| Ok(a.max(b)))?;
-        // Its inverse, too, is a number with all bits.
+        // The bound keeps the power and its inverse normal floats.
         let power = (largest / LARGEST).log2().ceil().clamp(-100.0, 100.0);
         Ok(if largest > 0.0 { power.exp2() } else { 1.0 })
     }
 
-    /// The contents of the tensor: the divisors, times what the input has.
+    /// Returns the contents of the tensor: the divisors times the scales of the input.
     ///
     /// # Errors
-    /// Those of [`Self::divisors`].
+    /// Errors of [`Self::divisors`].
     pub(super) fn bytes(&self) -> Result<Vec<u8>> {
         let before = self.before.map(|t| decode(t.dtype, self.input.data(t)?)).transpose()?;
         let before = before.unwrap_or_else(|| vec![1.0; self.count()]);
@@ -130,7 +132,7 @@ mod tests {
     use ggml_core::gguf::{GgufWriter, TensorData};
     use ggml_core::metrics::distance;
 
-    /// The file with some tensors replaced or added, and others left out.
+    /// Returns the file with some tensors replaced or added, and others left out.
     fn with(file: &GgufFile, but: &[&str], new: &[(&str, DType, Vec<usize>, Vec<f32>)]) -> GgufFile {
         let mut writer = GgufWriter::new();
         writer.set_all(file.metadata()).unwrap();
@@ -151,7 +153,7 @@ mod tests {
         decode(t.dtype, file.data(t).unwrap()).unwrap()
     }
 
-    /// What the file says that a weight is: its values, those of each matrix times their scale.
+    /// Returns the effective values of a weight: its values, those of each matrix times their scale.
     fn scaled(file: &GgufFile, name: &str) -> Vec<f32> {
         let mut all = values(file, name);
         let scale = name.replace(".weight", ".scale");
@@ -175,14 +177,15 @@ mod tests {
         small.with_type(DType::F16)
     }
 
-    /// However small weights are, the steps of their scales are as fine; and the numbers beside them are the model's.
+    /// Checks that small weights have scales with equally fine steps, and that the model uses the additional
+    /// scales.
     #[test]
     fn small_weights_lose_no_more_than_large_ones() {
         for architecture in ["llama", "qwen3moe"] {
             let input = file(&shape(architecture));
             let mut small = Vec::new();
             for t in input.tensors().iter().filter(|t| t.name.starts_with("blk.") && t.n_dims > 1) {
-                // Each matrix of a stack is 2^-7 times the one before.
+                // Each matrix of a stack is 2^-7 times the previous one.
                 let mut x = values(&input, &t.name);
                 let matrix = t.ne[0] * t.ne[1];
                 x.iter_mut().enumerate().for_each(|(i, x)| *x *= (-7.0 * (i / matrix + 1) as f32).exp2());
@@ -211,8 +214,8 @@ mod tests {
         }
     }
 
-    /// A scale that stands beside a weight of another type is part of the new one; one that says something else stays,
-    /// and weights that nobody looks for a scale of have none.
+    /// Checks that an existing scale of a weight of another type becomes part of the new one, that a tensor
+    /// with another shape stays, and that weights outside the list get no scale.
     #[test]
     fn what_stands_beside_a_weight_counts() {
         let (up, down) = ("blk.0.ffn_up.scale", "blk.0.ffn_down.scale");
@@ -231,7 +234,7 @@ mod tests {
         );
         let beside = |name: &str| out.tensor(name).is_some();
         assert!(beside("blk.0.attn_q.scale") && !beside("token_embd.scale") && !beside("output.scale"));
-        // Back again, and as it is: scales stay.
+        // Scales stay when a file is converted back or unchanged.
         let twice = quantized(&out, "NVFP4", None);
         assert_eq!(values(&twice, name), values(&out, name));
         let back = quantized(&out, "F16", None);

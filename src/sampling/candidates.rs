@@ -1,23 +1,24 @@
-//! The tokens that are still in question, in order of their ids, and the steps that take some away.
+//! Tokens that may still be chosen, in order of their ids, and the filters that remove some.
 //!
-//! No step sorts the vocabulary. A step finds the last of the ranking that stays by selection in linear time, and keeps
-//! what is ranked no lower: so the candidates stay in order, and a draw depends on nothing but logits and seed.
+//! No filter sorts the vocabulary. A filter finds the last remaining candidate of a ranking by selection in
+//! linear time, and retains every candidate that is ranked no lower. So the candidates stay in order, and a
+//! draw depends only on logits and seed.
 
 use std::cmp::Ordering;
 
-/// A token and its logit.
+/// Token and its logit.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     token: u32,
     logit: f32,
 }
 
-/// Larger logits first, of equals (0 and -0 too) the first token: a total order, as no logit is NaN.
+/// Orders larger logits first and equal ones (0 and -0 too) by token: a total order, as no logit is NaN.
 fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
 }
 
-/// A place in a ranking: small keys first, of equals the first token.
+/// Entry of a ranking: small keys first, equal ones by token.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     key: f64,
@@ -31,15 +32,15 @@ impl Ranked {
     }
 }
 
-/// The candidates, with room that is kept from token to token.
+/// Candidates, with memory that is reused from token to token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
     list: Vec<Candidate>,
     ranking: Vec<Ranked>,
 }
 
-/// The last of the smallest beginning of a ranking whose weights sum up to at least `wanted`, by halving the part of
-/// the ranking in which it must be.
+/// Returns the last entry of the smallest prefix of a ranking whose weights sum to at least `wanted`. It
+/// repeatedly halves the part of the ranking that contains this entry.
 fn last_of_sum(ranking: &mut [Ranked], wanted: f64) -> Option<Ranked> {
     let (mut part, mut sum) = (ranking, 0.0);
     while part.len() > 1 {
@@ -58,20 +59,20 @@ fn last_of_sum(ranking: &mut [Ranked], wanted: f64) -> Option<Ranked> {
 }
 
 impl Candidates {
-    /// All tokens, in order of their ids.
+    /// Sets all tokens, in order of their ids.
     pub(super) fn fill(&mut self, logits: &[f32]) {
         self.list.clear();
         self.list.extend((0u32..).zip(logits).map(|(token, &logit)| Candidate { token, logit }));
     }
 
-    /// Some of the tokens, whatever their order.
+    /// Sets some of the tokens, given in any order.
     pub(super) fn fill_with(&mut self, tokens: &[u32], logits: &[f32]) {
         self.list.clear();
         self.list.extend(tokens.iter().zip(logits).map(|(&token, &logit)| Candidate { token, logit }));
         self.list.sort_unstable_by_key(|c| c.token);
     }
 
-    /// Changes the logit of a token, while all of them are there. A logit stays out of question once it is infinite.
+    /// Changes the logit of a token. All tokens must still be candidates. An infinite logit stays infinite.
     pub(super) fn change(&mut self, token: u32, f: impl Fn(f32) -> f32) {
         if let Some(c) = self.list.get_mut(token as usize)
             && c.logit.is_finite()
@@ -80,7 +81,7 @@ impl Candidates {
         }
     }
 
-    /// The token of the largest logit.
+    /// Returns the token of the largest logit.
     pub(super) fn largest(&self) -> u32 {
         self.list.iter().min_by(|a, b| by_logit(a, b)).map_or(0, |c| c.token)
     }
@@ -89,7 +90,7 @@ impl Candidates {
         self.list.iter().fold(f32::NEG_INFINITY, |m, c| m.max(c.logit))
     }
 
-    /// The largest logit and the sum of exp(logit - largest): what probabilities are made of.
+    /// Returns the largest logit and the sum of exp(logit - largest), from which probabilities are computed.
     fn scale(&self) -> (f64, f64) {
         let max = f64::from(self.max());
         (max, self.list.iter().map(|c| weight(c, max)).sum())
@@ -102,7 +103,7 @@ impl Candidates {
         self.ranking.extend(self.list.iter().map(ranked));
     }
 
-    /// Keeps the candidates whose rank is not below `last`.
+    /// Retains the candidates ranked no lower than `last`.
     fn keep(&mut self, last: Option<Ranked>, key: impl Fn(&Candidate) -> f64) {
         if let Some(last) = last {
             let rank = |c: &Candidate| Ranked { key: key(c), token: c.token, weight: 0.0 };
@@ -153,14 +154,14 @@ impl Candidates {
     }
 
     pub(super) fn temperature(&mut self, temperature: f32) {
-        // The largest goes to 0, so that nothing overflows however small the temperature is.
+        // The largest logit becomes 0, so that nothing overflows however small the temperature is.
         let max = self.max();
         for c in &mut self.list {
             c.logit = ((f64::from(c.logit) - f64::from(max)) / f64::from(temperature)) as f32;
         }
     }
 
-    /// The candidate in whose share of all probability `unit` (0 to 1) falls.
+    /// Returns the candidate at the fraction `unit` (0 to 1) of the cumulative probability.
     pub(super) fn draw(&self, unit: f64) -> u32 {
         let (max, sum) = self.scale();
         let mut left = unit * sum;
@@ -179,7 +180,7 @@ impl Candidates {
     }
 }
 
-/// The key of a ranking from the largest logit down.
+/// Returns the ranking key for descending logits.
 fn falling(c: &Candidate) -> f64 {
     -f64::from(c.logit)
 }

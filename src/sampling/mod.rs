@@ -1,17 +1,17 @@
-//! Choosing the next token from logits.
+//! Sampling: choosing the next token from logits.
 //!
-//! A [`Sampler`] does, in this order, what its options ask for:
+//! A [`Sampler`] applies, in this order, the steps that its options enable:
 //!
 //! 1. **penalties** on the tokens of the window (repetition, then frequency and presence), on logits;
-//! 2. **top-k**: the k largest logits stay;
-//! 3. **typical**: the tokens whose surprise is nearest to the entropy stay, up to a sum of probability;
-//! 4. **top-p**: the most probable tokens stay, up to a sum of probability;
-//! 5. **min-p**: tokens stay that are at least so probable as a share of the most probable one;
-//! 6. **temperature** divides the logits that are left;
-//! 7. one token is drawn with the probabilities of what is left.
+//! 2. **top-k**: the k largest logits remain;
+//! 3. **typical**: the tokens whose surprise is nearest to the entropy remain, up to a sum of probability;
+//! 4. **top-p**: the most probable tokens remain, up to a sum of probability;
+//! 5. **min-p**: tokens remain that have at least a given share of the probability of the most probable one;
+//! 6. **temperature** divides the remaining logits;
+//! 7. one token is drawn with the probabilities of the remaining tokens.
 //!
-//! Each step takes its probabilities from the tokens that the step before left. With temperature 0 the largest logit
-//! after the penalties wins: none of the steps 2 to 7 could take that token away.
+//! Each step computes its probabilities from the tokens that the previous step left. With temperature 0 the
+//! token with the largest logit after the penalties is chosen: none of the steps 2 to 7 could remove it.
 //!
 //! ```
 //! use diptych::sampling::{Sampler, SamplerOptions};
@@ -36,31 +36,33 @@ use ggml_core::{Error, Result};
 use penalties::Recent;
 use random::Random;
 
-/// What a [`Sampler`] does. The default is greedy; each filter is off until it is given a value.
+/// Options of a [`Sampler`]. The default is greedy; each filter is off until it is given a value.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SamplerOptions {
-    /// Divides the logits: below 1 sharper, above 1 flatter. 0 is greedy: the largest logit, the first of equals.
+    /// Divisor of the logits: below 1 sharper, above 1 flatter. 0 is greedy: the largest logit, the first of
+    /// equals.
     pub temperature: f32,
-    /// How many tokens stay, the most probable ones; of equals the first. 0: all.
+    /// Number of most probable tokens that remain; of equals the first. 0: all.
     pub top_k: usize,
-    /// The smallest set of most probable tokens with at least this probability stays. 1: all.
+    /// Probability of the smallest set of most probable tokens that remains, at least. 1: all.
     pub top_p: f32,
-    /// Tokens stay that have at least this share of the probability of the most probable one. 0: all.
+    /// Minimum share of the probability of the most probable token that a token needs to remain. 0: all.
     pub min_p: f32,
-    /// The smallest set of most typical tokens with at least this probability stays: those whose surprise, -ln p, is
-    /// nearest to its mean, the entropy (locally typical sampling, Meister et al. 2022). 1: all.
+    /// Probability of the smallest set of most typical tokens that remains, at least. The most typical tokens
+    /// are those whose surprise, -ln p, is nearest to its mean, the entropy (locally typical sampling,
+    /// Meister et al. 2022). 1: all.
     pub typical_p: f32,
-    /// A token of the window has its logit divided by this where it is positive, and multiplied where it is negative
-    /// (Keskar et al. 2019). 1: off.
+    /// Divisor of positive logits, and factor of negative ones, of tokens in the window (Keskar et al. 2019).
+    /// 1: off.
     pub repetition_penalty: f32,
-    /// Taken from the logit of a token as often as it is in the window. 0: off.
+    /// Value subtracted from the logit of a token for each occurrence in the window. 0: off.
     pub frequency_penalty: f32,
-    /// Taken once from the logit of a token that is in the window. 0: off.
+    /// Value subtracted once from the logit of a token that is in the window. 0: off.
     pub presence_penalty: f32,
-    /// How many accepted tokens the penalties look back at. 0: no penalties; `usize::MAX`: all.
+    /// Number of last accepted tokens that the penalties apply to. 0: no penalties; `usize::MAX`: all.
     pub penalty_window: usize,
-    /// Two samplers with the same options choose the same tokens for the same logits.
+    /// Seed: samplers with the same options choose the same tokens for the same logits.
     pub seed: u64,
 }
 
@@ -94,11 +96,11 @@ impl Default for SamplerOptions {
     }
 }
 
-/// The most logits that are worth choosing before the others are read.
+/// Largest number of best logits for which selecting them on the device is worthwhile.
 const MOST_BEST: usize = 64;
 
 impl SamplerOptions {
-    /// Whether tokens of the window may lose.
+    /// True if tokens of the window are penalised.
     fn penalises(&self) -> bool {
         let on =
             self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
@@ -129,7 +131,8 @@ impl SamplerOptions {
     }
 }
 
-/// Chooses tokens. It remembers what was accepted, for the penalties, and the state of its random numbers.
+/// Chooses tokens. It stores the accepted tokens, for the penalties, and the state of its random number
+/// generator.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     options: SamplerOptions,
@@ -139,7 +142,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler.
+    /// Creates a sampler.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] names an option that is out of its range.
@@ -150,13 +153,13 @@ impl Sampler {
         Ok(Sampler { options, window, random, candidates: Candidates::default() })
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> &SamplerOptions {
         &self.options
     }
 
-    /// What of the logits is enough to choose as if all of them were there: without penalties the largest one for a
-    /// greedy choice, and as many as top-k leaves where those are few.
+    /// Returns the part of the logits that suffices to choose as if all were given. Without penalties this is
+    /// the largest one for a greedy choice, or the `top_k` largest if `top_k` is small.
     pub fn want(&self) -> Want {
         let o = &self.options;
         if o.penalises() {
@@ -170,11 +173,12 @@ impl Sampler {
         }
     }
 
-    /// Chooses a token from what a session gives. Nothing is accepted by that: see [`accept`](Sampler::accept).
+    /// Chooses a token from a row of a session. It does not accept the token, see
+    /// [`accept`](Sampler::accept).
     ///
     /// # Errors
-    /// Those of [`Sampler::sample`]; [`Error::InvalidArgument`] if only the best logits are there and
-    /// [`Sampler::want`] asks for all.
+    /// Errors of [`Sampler::sample`]; [`Error::InvalidArgument`] if the row has only the best logits and
+    /// [`Sampler::want`] requires all.
     pub fn sample_row(&mut self, row: Row<'_>) -> Result<u32> {
         let best = match row {
             Row::Logits(logits) => return self.sample(logits),
@@ -190,13 +194,13 @@ impl Sampler {
         Ok(self.choose())
     }
 
-    /// Chooses a token. Nothing is accepted by that: see [`accept`](Sampler::accept).
+    /// Chooses a token. It does not accept the token, see [`accept`](Sampler::accept).
     ///
-    /// A logit of minus infinity is a token that must not be chosen.
+    /// A logit of minus infinity marks a token that must not be chosen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no logits, one is NaN or plus infinity, or all are minus infinity. The
-    /// sampler is then as it was before.
+    /// [`Error::InvalidArgument`] if there are no logits, one is NaN or plus infinity, or all are minus
+    /// infinity. The sampler is then unchanged.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
         check(logits)?;
         let o = &self.options;
@@ -223,13 +227,13 @@ impl Sampler {
         c.draw(self.random.unit())
     }
 
-    /// Tells the sampler that a token became part of the text: of the prompt, if it is to count for the penalties, or
+    /// Records that a token became part of the text: of the prompt, if it is to count for the penalties, or
     /// of the answer.
     pub fn accept(&mut self, token: u32) {
         self.window.push(token);
     }
 
-    /// Forgets the accepted tokens and starts the random numbers again.
+    /// Clears the accepted tokens and restarts the random number generator from the seed.
     pub fn reset(&mut self) {
         self.window = Recent::new(self.options.penalty_window);
         self.random = Random::new(self.options.seed);
@@ -240,7 +244,7 @@ fn check(logits: &[f32]) -> Result<()> {
     if logits.is_empty() || u32::try_from(logits.len()).is_err() {
         return Err(Error::argument("logits", format!("{} of them", logits.len()), "one for each token"));
     }
-    // One pass without branches where all is well: NaN and plus infinity fail the comparison.
+    // One pass without branches for valid logits: NaN and plus infinity fail the comparison.
     if !logits.iter().fold(true, |fine, &x| fine & (x < f32::INFINITY)) {
         let place = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
         return Err(Error::argument(

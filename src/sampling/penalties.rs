@@ -1,9 +1,9 @@
-//! Penalties on tokens that were there already.
+//! Penalties on tokens that have occurred already.
 
 use super::candidates::Candidates;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The last accepted tokens, and how often each is among them.
+/// Last accepted tokens, and the number of occurrences of each.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     size: usize,
@@ -33,7 +33,8 @@ impl Recent {
         *self.counts.entry(token).or_insert(0) += 1;
     }
 
-    /// Changes the logits of all tokens of the window; `all` still has a candidate for every token, in order.
+    /// Changes the logits of all tokens of the window; `all` must still have a candidate for every token, in
+    /// order.
     pub(super) fn penalise(&self, all: &mut Candidates, repetition: f32, frequency: f32, presence: f32) {
         if repetition == 1.0 && frequency == 0.0 && presence == 0.0 {
             return;

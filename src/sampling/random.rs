@@ -1,6 +1,6 @@
 //! Random numbers that are the same on every machine and in every release.
 
-/// xoshiro256++ (Blackman and Vigna, 2019), its state filled by SplitMix64 from the seed.
+/// Generator xoshiro256++ (Blackman and Vigna, 2019); SplitMix64 fills its state from the seed.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: [u64; 4],
@@ -31,7 +31,7 @@ impl Random {
         out
     }
 
-    /// A number from 0 (included) to 1 (not included), a multiple of 2^-53.
+    /// Returns a float from 0 (included) to 1 (excluded), a multiple of 2^-53.
     pub(super) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,12 +1,12 @@
-//! Steps that begin before the one before them has been read.
+//! Speculative decode steps: a step starts before the result of the previous one has been read.
 //!
-//! Greedy text is a chain: the best token of a step is the token of the next. Where the device chooses the best, it can go on
-//! by itself: the graph of a step reads its token from memory in which the step before wrote it. So while one step runs,
-//! the one after it is begun already, and the device never waits for the host. That is a guess at what the application
-//! will do. If it does something else, the guess has written a cell that nobody has seen and that is written again before
-//! anybody looks at it; only its time is lost.
+//! Greedy text is a chain: the best token of a step is the token of the next. If the device selects the best
+//! token, it can continue without the host: the graph of a step reads its token from memory in which the
+//! previous step wrote it. So the next step is already started while the current one runs, and the device
+//! never waits for the host. The next step is speculative: the application may do something else. The
+//! speculative step has then written a cell that is written again before it is read; only its time is lost.
 //!
-//! Two programs take turns, because each has inputs of its own.
+//! Two programs alternate, because each has its own inputs.
 
 use super::cells::Token;
 use super::prepared::{Compute, Prepared};
@@ -15,33 +15,34 @@ use crate::model::BatchShape;
 use ggml_core::backend::{Buffer, Timing, Usage};
 use ggml_core::{Error, Result};
 
-/// A step that has begun.
+/// Decode step in flight.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
-    /// Its program.
+    /// Index of its program.
     which: usize,
-    /// What it computes.
+    /// Token that it computes.
     token: Token,
-    /// How often cells had changed then.
+    /// Number of changes of the cells when it started.
     changes: u64,
 }
 
-/// Programs of steps that take turns.
+/// Programs of decode steps that alternate.
 pub(super) struct Ahead {
     // Programs refer to buffers, so they go first.
     pair: Option<[Prepared; 2]>,
     compute: [Compute; 2],
-    /// The token of the next step.
+    /// Device memory of the next step's token.
     next: Option<Buffer>,
     flight: Option<Flight>,
-    /// Whether the session is one for which there is all this.
+    /// True if the session may run steps ahead.
     wanted: bool,
-    /// Room for the token that is guessed at.
+    /// Reusable memory for the speculative token.
     guess: Vec<Token>,
 }
 
 impl Ahead {
-    /// Nothing yet. `wanted`: as [`SessionOptions::ahead`](super::SessionOptions::ahead) says.
+    /// Creates the state without programs. `wanted` is
+    /// [`SessionOptions::ahead`](super::SessionOptions::ahead).
     pub(super) fn new(wanted: bool) -> Ahead {
         let compute = [Compute::default(), Compute::default()];
         Ahead { pair: None, compute, next: None, flight: None, wanted, guess: Vec::new() }
@@ -51,7 +52,7 @@ impl Ahead {
         self.pair.as_mut().ok_or_else(|| Error::argument("step", "no programs", "two that take turns"))
     }
 
-    /// Waits for a step that has begun, before somebody else writes where it may write.
+    /// Waits for a step in flight, before anything else writes to memory that it may write.
     pub(super) fn settle(&mut self) -> Result<()> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
         let ended = self.pair()?[flight.which].parts().1.finish();
@@ -63,13 +64,15 @@ impl Ahead {
 }
 
 impl Session {
-    /// Whether the batch whose cells are taken is a step of greedy text that the device can go on with by itself.
+    /// True if the batch whose cells are assigned is a greedy decode step that the device can continue from
+    /// without the host.
     fn goes_on(&self, want: Want) -> bool {
         let single = self.placed.len() == 1 && self.outputs.len() == 1 && self.sequences() == 1;
         self.ahead.wanted && single && want == Want::Best(1)
     }
 
-    /// Prepares both programs of steps of a shape. Says whether there are such.
+    /// Prepares both programs of chained steps of a shape. Returns false if the session cannot run steps
+    /// ahead.
     pub(super) fn prepare_ahead(&mut self, shape: &BatchShape) -> Result<bool> {
         if !self.ahead.wanted
             || *shape != (BatchShape { tokens: 1, sequences: 1, want: Want::Best(1), ..*shape })
@@ -81,7 +84,7 @@ impl Session {
         }
         self.ahead.settle()?;
         self.ahead.pair = None;
-        // Recurrent state cannot take a wrong guess back.
+        // Recurrent state cannot be rolled back after a wrong speculation.
         if !self.model.backend().begins() || self.recurrent() {
             self.ahead.wanted = false;
             return Ok(false);
@@ -97,14 +100,14 @@ impl Session {
         };
         match (prepare(one)?, prepare(two)?) {
             (Some(one), Some(two)) => self.ahead.pair = Some([one, two]),
-            // A part of the model is elsewhere.
+            // A part of the model is on another device.
             _ => self.ahead.wanted = false,
         }
         Ok(self.ahead.wanted)
     }
 
-    /// Runs the step whose cell is taken, if it is one that goes on by itself, and begins the next. Its results are those of
-    /// the program whose number it returns.
+    /// Runs the step whose cell is assigned, if it can run ahead, and starts the next one. Returns the index
+    /// of the program that has the results.
     pub(super) fn run_ahead(&mut self, want: Want) -> Result<Option<(usize, Timing)>> {
         if !self.goes_on(want) {
             return Ok(None);
@@ -138,7 +141,7 @@ impl Session {
         Ok((which, timing))
     }
 
-    /// Begins the step after that of `token`, whatever its token will be, where it has the same shape.
+    /// Starts the step after that of `token`, before its token is known, if it has the same shape.
     fn begin_next(&mut self, which: usize, token: Token, shape: &BatchShape) -> Result<Option<Flight>> {
         let length = token.at.position + 1;
         if length == self.context {
@@ -158,7 +161,7 @@ impl Session {
         Ok(begun?.map(|token| Flight { which, token, changes }))
     }
 
-    /// Begins a step; `known`: its token is that of the caller, not that of the device.
+    /// Starts a step. `known` is true if the host supplies its token, false if the token is on the device.
     fn begin(&mut self, which: usize, token: Token, known: bool) -> Result<()> {
         let (graph, program) = self
             .ahead
@@ -173,7 +176,7 @@ impl Session {
         program.begin()
     }
 
-    /// Reads the results of a step that has ended; its best token is that of the step that has begun.
+    /// Reads the results of a finished step; its best token is the token of the step in flight.
     pub(super) fn read_ahead(&mut self, which: usize) -> Result<()> {
         let pair = self.ahead.pair.as_mut();
         let (graph, program) = pair

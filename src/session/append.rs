@@ -1,4 +1,4 @@
-//! Tokens that are appended to sequences: prompts, conversations that go on, batches.
+//! Appending tokens to sequences: prompts, continued conversations, batches.
 
 use super::Session;
 use super::results::Rows;
@@ -9,73 +9,76 @@ use std::ops::ControlFlow;
 /// Tokens for a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// Number of the sequence.
+    /// Index of the sequence.
     pub sequence: usize,
-    /// Tokens that are appended to it; at least one.
+    /// Tokens to append to it; at least one.
     pub tokens: &'a [u32],
 }
 
-/// Called before each batch of a prompt and after the last one, with the tokens that are computed, or are under way while the
-/// next batch is put together, and with all of them. What it returns says whether to go on; after "no" what is under way is
-/// waited for.
+/// Callback before each batch of a prompt and after the last one. It gets the number of tokens that are
+/// computed, or in flight while the next batch is prepared, and the total. It returns whether to continue;
+/// after a break, the call waits for the batch in flight.
 pub type Watch<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
 
 impl Session {
-    /// Appends tokens to sequence 0; the logits after the last one (`vocabulary` values).
+    /// Appends tokens to sequence 0 and returns the logits after the last one (`vocabulary` values).
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         Ok(self.append(&[Item { sequence: 0, tokens }], Want::Logits)?.values().to_vec())
     }
 
-    /// The same for an application that shows how far it is, or wants to stop: `watch` is called between batches of
-    /// [`SessionOptions::batch`](super::SessionOptions::batch) tokens. `None` if it said stop: the sequence then holds the
-    /// tokens that were computed until then, see [`Session::tokens`], and can go on with the others
-    /// ([`Session::advance_to`]) or with something else.
+    /// Appends tokens like [`Session::prefill`], for an application that shows progress or may stop: `watch`
+    /// is called between batches of [`SessionOptions::batch`](super::SessionOptions::batch) tokens. Returns
+    /// `None` if it stopped the call. The sequence then holds the tokens computed until then, see
+    /// [`Session::tokens`], and can continue with the others ([`Session::advance_to`]) or with different
+    /// ones.
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn prefill_with(&mut self, tokens: &[u32], watch: Watch<'_>) -> Result<Option<Vec<f32>>> {
         let rows = self.append_with(&[Item { sequence: 0, tokens }], Want::Logits, watch)?;
         Ok(rows.map(|rows| rows.values().to_vec()))
     }
 
-    /// Appends tokens to sequence 0; the logits after each of them, row after row.
+    /// Appends tokens to sequence 0 and returns the logits after each of them, row after row.
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.compute(&[Item { sequence: 0, tokens }], Want::Logits, true, &mut go_on)?;
         Ok(self.rows().values().to_vec())
     }
 
-    /// Appends one token to sequence 0; the logits after it.
+    /// Appends one token to sequence 0 and returns the logits after it.
     ///
     /// # Errors
-    /// Those of [`Session::batch`].
+    /// Errors of [`Session::batch`].
     pub fn decode(&mut self, token: u32) -> Result<Vec<f32>> {
         self.prefill(&[token])
     }
 
-    /// Makes sequence 0 hold these tokens, and computes only those that it does not hold already; the logits after the
-    /// last one. So a conversation goes on: its tokens from the beginning are given each time.
+    /// Makes sequence 0 hold exactly these tokens, computes only those that it does not hold yet, and returns
+    /// the logits after the last one. This continues a conversation whose tokens are given from the beginning
+    /// each time.
     ///
     /// # Errors
-    /// Those of [`Session::batch`]. For what the backend reports, the sequence is left as [`Session::keep_common`] made
-    /// it.
+    /// Errors of [`Session::batch`]. After an error of the backend, the sequence is as
+    /// [`Session::keep_common`] left it.
     pub fn advance_to(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_tokens(0, 0, tokens)?;
         let kept = self.keep_common(0, tokens)?;
         self.prefill(&tokens[kept..])
     }
 
-    /// Takes a sequence back to the beginning that it has in common with `tokens`; how many tokens that leaves. Those from
-    /// there on are what is still to be computed: the last one always, because logits come of computing. A model with
-    /// recurrent state begins anew unless all that the sequence holds is kept.
+    /// Truncates a sequence to its common prefix with `tokens` and returns the length of the prefix. The
+    /// tokens after it still have to be computed. The last token is never part of the prefix, because its
+    /// logits have to be computed. A model with recurrent state starts from the beginning unless the prefix
+    /// is all that the sequence holds.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence.
+    /// [`Error::InvalidArgument`] if there is no such sequence.
     pub fn keep_common(&mut self, sequence: usize, tokens: &[u32]) -> Result<usize> {
         let held = self.tokens(sequence)?;
         let common = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
@@ -85,37 +88,42 @@ impl Session {
         Ok(kept)
     }
 
-    /// Appends tokens to several sequences at once; for each item the logits after its last token.
+    /// Appends tokens to several sequences together and returns, for each item, the logits after its last
+    /// token.
     ///
-    /// The tokens of all items make one batch, or several where they are more than [`SessionOptions::batch`](super::SessionOptions::batch). What a
-    /// sequence gets does not depend on the others.
+    /// The tokens of all items are one batch, or several if they are more than
+    /// [`SessionOptions::batch`](super::SessionOptions::batch). The results of a sequence do not depend on
+    /// the others.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a sequence that does not exist, comes twice or has no room for its tokens, for no
-    /// tokens and for a token outside the vocabulary; what the backend reports. After an error all sequences are as they
-    /// were before the call. (With recurrent state, an error of the backend leaves the sequences of the call empty.)
+    /// [`Error::InvalidArgument`] for a sequence that does not exist, is given twice or has too few free
+    /// positions, for no tokens and for a token outside the vocabulary; errors of the backend. After an error
+    /// all sequences are as they were before the call. (With recurrent state, an error of the backend leaves
+    /// the sequences of the call empty.)
     pub fn batch(&mut self, items: &[Item<'_>]) -> Result<Vec<Vec<f32>>> {
         let vocabulary = self.model.hparams().vocabulary;
         let rows = self.append(items, Want::Logits)?;
         Ok(rows.values().chunks_exact(vocabulary).map(<[f32]>::to_vec).collect())
     }
 
-    /// The same, with what is wanted of the logits after the last token of each item, in memory of the session: no copy is
-    /// made, and once a step like it was done, nothing is allocated. Of [`Want::Best`] only the best are read from the
-    /// device; more than there are tokens are all of them.
+    /// Appends tokens like [`Session::batch`] and returns the wanted result after the last token of each
+    /// item, in memory of the session. It makes no copy, and once a similar step has run, it allocates
+    /// nothing. For [`Want::Best`] only the best logits are read from the device; a number above the
+    /// vocabulary gives all of them.
     ///
     /// # Errors
-    /// Those of [`Session::batch`]; [`Error::InvalidArgument`] where the best 0 are wanted.
+    /// Errors of [`Session::batch`]; [`Error::InvalidArgument`] if 0 best logits are wanted.
     pub fn append(&mut self, items: &[Item<'_>], want: Want) -> Result<Rows<'_>> {
         not_hidden(want)?;
         self.compute(items, want, false, &mut go_on)?;
         Ok(self.rows())
     }
 
-    /// The same with a `watch` as in [`Session::prefill_with`]; `None` if it said stop.
+    /// Appends tokens like [`Session::append`] with a `watch` as in [`Session::prefill_with`]; `None` if it
+    /// stopped the call.
     ///
     /// # Errors
-    /// Those of [`Session::append`].
+    /// Errors of [`Session::append`].
     pub fn append_with(
         &mut self,
         items: &[Item<'_>],
@@ -127,17 +135,17 @@ impl Session {
         Ok(done.then(|| self.rows()))
     }
 
-    /// What the last call gave; none if it was stopped or ended with an error.
+    /// Returns the rows of the last call; none if it was stopped or returned an error.
     pub fn rows(&self) -> Rows<'_> {
         Rows(&self.results)
     }
 
-    /// Tokens of one batch.
+    /// Returns the number of tokens of one batch.
     pub(crate) fn batch_tokens(&self) -> usize {
         self.batch
     }
 
-    /// That a call with these items makes sense.
+    /// Checks the items of a call.
     pub(crate) fn check(&self, items: &[Item<'_>]) -> Result<()> {
         for (i, &Item { sequence, tokens }) in items.iter().enumerate() {
             let begin = self.position_of(sequence)?;
@@ -150,7 +158,8 @@ impl Session {
         Ok(())
     }
 
-    /// That a sequence has room for tokens from position `begin` on, and that they are tokens.
+    /// Checks that a sequence has room for tokens from position `begin` on, and that the vocabulary contains
+    /// them.
     pub(crate) fn check_tokens(&self, sequence: usize, begin: usize, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::argument("tokens", "none", "at least one"));
@@ -167,8 +176,8 @@ impl Session {
         Ok(())
     }
 
-    /// Appends the tokens of all items; the rows after the last token of each, or after `all`, are then the results.
-    /// Whether `watch` let it go on to the end.
+    /// Appends the tokens of all items. The results are then the rows after the last token of each item, or
+    /// after each token if `all` is set. Returns false if `watch` stopped it.
     pub(super) fn compute(
         &mut self,
         items: &[Item<'_>],
@@ -192,7 +201,7 @@ impl Session {
         before.clear();
         before.extend(items.iter().map(|item| self.cells.length(item.sequence)));
         let outcome = self.compute_checked(items, want, all, watch);
-        // Of a call that ended early a batch may be under way.
+        // After a call that ended early, a batch may be in flight.
         let settled = self.settle();
         let outcome = outcome.and_then(|done| settled.map(|()| done));
         if !matches!(outcome, Ok(true)) {
@@ -225,13 +234,13 @@ impl Session {
             self.run(want)?;
             done = end;
         }
-        // All is done, whatever the answer is.
+        // Everything is computed, so the returned value is ignored.
         let _ = watch(done, count);
         Ok(true)
     }
 
-    /// Makes a batch of the tokens from number `begin` to `end` of all items: takes cells for them, and notes whose rows are
-    /// wanted.
+    /// Makes a batch of the tokens `begin` to `end`, counted over all items: assigns cells to them, and
+    /// records the tokens whose rows are wanted.
     pub(super) fn place(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
         self.placed.clear();
         self.outputs.clear();
@@ -252,7 +261,7 @@ impl Session {
     }
 }
 
-/// That rows of logits are wanted: after hidden states a sequence cannot go on.
+/// Checks that logits are wanted: after hidden states a sequence cannot continue.
 fn not_hidden(want: Want) -> Result<()> {
     match want {
         Want::Hidden(_) => Err(Error::argument(
@@ -264,7 +273,7 @@ fn not_hidden(want: Want) -> Result<()> {
     }
 }
 
-/// Lets every call go on.
+/// Always continues.
 pub(super) fn go_on(_: usize, _: usize) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }

@@ -1,33 +1,33 @@
-//! Cells: rows of the cache, each of which holds a position of a sequence or nothing.
+//! Cells: rows of the cache. Each holds a position of a sequence, or is free.
 //!
-//! Sequences share the rows. A new position gets the first row that is free, so that attention looks at as few of them as
-//! the positions need, and one sequence alone has position `i` in row `i`.
+//! Sequences share the rows. A new position gets the first free row. So attention reads as few rows as the
+//! positions need, and a single sequence has position `i` in row `i`.
 
-/// A token of a batch with its place.
+/// Token of a batch with its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) id: u32,
-    /// Its sequence, and its position there.
+    /// Sequence and position of the token.
     pub(super) at: Cell,
-    /// The cell that holds it.
+    /// Index of the cell that holds it.
     pub(super) cell: usize,
 }
 
-/// A position of a sequence.
+/// Position of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) sequence: usize,
     pub(super) position: usize,
 }
 
-/// Neighbouring cells that hold neighbouring positions of a sequence.
+/// Adjacent cells that hold consecutive positions of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The first cell.
+    /// Index of the first cell.
     pub(super) cell: usize,
-    /// What it holds.
+    /// Position in the first cell.
     pub(super) at: Cell,
-    /// How many there are.
+    /// Number of cells.
     pub(super) count: usize,
 }
 
@@ -38,24 +38,24 @@ impl Run {
     }
 }
 
-/// Which cell holds what.
+/// Contents of all cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
     held: Vec<Option<Cell>>,
-    /// The tokens of each sequence in the order of their positions.
+    /// Tokens of each sequence in the order of their positions.
     tokens: Vec<Vec<u32>>,
-    /// No cell before this one is free.
+    /// Lower bound: no cell before this one is free.
     first: usize,
-    /// No cell from this one on is held.
+    /// Upper bound: no cell from this one on is held.
     end: usize,
-    /// How often they have changed.
+    /// Number of changes so far.
     changes: u64,
 }
 
 impl Cells {
-    /// Room for `sequences` of `context` positions each, all empty.
+    /// Creates free cells for `sequences` sequences of `context` positions each.
     pub(super) fn new(context: usize, sequences: usize) -> Cells {
-        // No token that is appended later has to wait for memory.
+        // Allocate now, so that appending tokens later does not.
         let tokens = (0..sequences).map(|_| Vec::with_capacity(context)).collect();
         Cells { held: vec![None; context * sequences], tokens, first: 0, end: 0, changes: 0 }
     }
@@ -68,39 +68,40 @@ impl Cells {
         self.changes += 1;
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub(super) fn sequences(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Positions of a sequence; 0 for one that does not exist.
+    /// Returns the number of positions of a sequence; 0 if it does not exist.
     pub(super) fn length(&self, sequence: usize) -> usize {
         self.tokens(sequence).len()
     }
 
-    /// The tokens of a sequence; none of one that does not exist.
+    /// Returns the tokens of a sequence; none if it does not exist.
     pub(super) fn tokens(&self, sequence: usize) -> &[u32] {
         self.tokens.get(sequence).map_or(&[], Vec::as_slice)
     }
 
-    /// One past the last cell that is held.
+    /// Returns one past the last held cell.
     pub(super) fn end(&self) -> usize {
         self.end
     }
 
-    /// How often they have changed.
+    /// Returns the number of changes so far.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// What a cell holds.
+    /// Returns the content of a cell.
     #[cfg(test)]
     pub(super) fn get(&self, cell: usize) -> Option<Cell> {
         self.held.get(cell).copied().flatten()
     }
 
-    /// Puts what the first `count` cells hold into `runs`, in the order of the cells. Room is made for as many as there may
-    /// be with so many cells, so that a step that takes no more of them needs no memory.
+    /// Writes the contents of the first `count` cells to `runs`, in the order of the cells. It reserves
+    /// memory for the maximum number of runs in `count` cells, so that a step with no more cells allocates
+    /// nothing.
     pub(super) fn runs(&self, count: usize, runs: &mut Vec<Run>) {
         runs.clear();
         runs.reserve(count.min(self.held.len()));
@@ -113,13 +114,13 @@ impl Cells {
         }
     }
 
-    /// What the first `count` cells hold, those that there are not too.
+    /// Returns the contents of the first `count` cells; cells past the end are free.
     pub(super) fn held(&self, count: usize) -> impl Iterator<Item = Option<Cell>> + Clone + '_ {
         self.held.iter().copied().chain(std::iter::repeat(None)).take(count)
     }
 
-    /// Appends tokens to a sequence; adds them, with their cells, to `placed`. The caller sees to it that no sequence has
-    /// more than `context` positions, so there is a free cell for each.
+    /// Appends tokens to a sequence and adds them, with their cells, to `placed`. The caller ensures that no
+    /// sequence exceeds `context` positions, so there is a free cell for each token.
     pub(super) fn append(&mut self, sequence: usize, tokens: &[u32], placed: &mut Vec<Token>) {
         let Some(own) = self.tokens.get_mut(sequence) else { return };
         self.changes += 1;
@@ -150,7 +151,7 @@ impl Cells {
         self.end = self.held[..self.end].iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     }
 
-    /// The cells of a sequence in the order of its positions.
+    /// Returns the cells of a sequence in the order of its positions.
     pub(super) fn of(&self, sequence: usize) -> Vec<usize> {
         let mut cells = vec![0; self.length(sequence)];
         for (index, cell) in self.held[..self.end].iter().enumerate() {
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!((cells.get(3), cells.end()), (None, 6));
         assert_eq!(append(&mut cells, 2, &[7; 4]), [3, 4, 6, 7]);
         assert_eq!(cells.get(6), Some(Cell { sequence: 2, position: 2 }));
-        // The others are where they were; everything has room.
+        // The other cells are unchanged; all positions fit.
         assert_eq!((cells.of(0), cells.of(1)), (vec![0, 1, 5], vec![2]));
         assert_eq!(
             (append(&mut cells, 1, &[7; 3]), append(&mut cells, 0, &[7; 1])),

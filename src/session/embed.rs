@@ -1,20 +1,20 @@
-//! Vectors of texts: hidden states of a model, pooled; models without an output layer give nothing else.
+//! Vectors of texts: pooled hidden states. Models without an output layer give only these.
 
 use super::append::go_on;
 use super::{Item, Session};
 use crate::model::{Pooling, Want};
 use ggml_core::{Error, Result, setters};
 
-/// How texts become vectors.
+/// Options for turning texts into vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EmbedOptions {
-    /// How the vectors of a text's tokens become one; `None`: as the file says.
+    /// Pooling of the token vectors of a text; `None`: as in the file.
     pub pooling: Option<Pooling>,
-    /// Whether vectors get the length 1.
+    /// True if vectors are scaled to length 1.
     pub normalised: bool,
-    /// The layer behind which the vectors are taken, 0 for the embedding of tokens; `None`: the last one, with the norm in
-    /// front of the output layer.
+    /// Layer after which the vectors are read, 0 for the embedding of tokens; `None`: the last layer, after
+    /// the norm in front of the output layer.
     pub layer: Option<usize>,
 }
 
@@ -31,13 +31,13 @@ impl Default for EmbedOptions {
 }
 
 impl Session {
-    /// A vector for each text, given as its tokens. The session's sequences are used for it, as many texts at once as there
-    /// are sequences and as fit into a batch, and are empty afterwards.
+    /// Computes a vector for each text, given as its tokens. It uses the session's sequences, computes
+    /// together as many texts as there are sequences and as fit into a batch, and leaves the sequences empty.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where neither file nor options say how to pool, for a layer that does not exist, a text
-    /// without tokens, with one outside the vocabulary, with more than the context or, where all tokens of a text see each
-    /// other, than a batch; what the backend reports.
+    /// [`Error::InvalidArgument`] if neither file nor options give a pooling, for a layer that does not
+    /// exist, and for a text without tokens, with a token outside the vocabulary, with more tokens than the
+    /// context or, for non-causal models, more tokens than a batch; errors of the backend.
     pub fn embed<T: AsRef<[u32]>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         let missing = || Error::argument("pooling", "none in the file", "mean, first or last as an option");
         let pooling = options.pooling.or(self.model.hparams().pooling).ok_or_else(missing)?;
@@ -62,11 +62,11 @@ impl Session {
         Ok(vectors)
     }
 
-    /// What the stream is after each token of a text behind a layer (see [`EmbedOptions::layer`]), row after row. The
+    /// Returns the residual stream after a layer (see [`EmbedOptions::layer`]), one row per token. The
     /// session's sequences are empty afterwards.
     ///
     /// # Errors
-    /// Those of [`Session::embed`].
+    /// Errors of [`Session::embed`].
     pub fn hidden(&mut self, text: &[u32], layer: impl Into<Option<usize>>) -> Result<Vec<f32>> {
         let want = self.hidden_want(layer.into())?;
         self.check_text(text)?;
@@ -90,7 +90,7 @@ impl Session {
         Err(Error::argument("tokens of a text", text.len(), expected))
     }
 
-    /// How many of some texts are computed at once: one at least.
+    /// Returns how many of some texts are computed together, at least one.
     fn fitting<T: AsRef<[u32]>>(&self, texts: &[T]) -> usize {
         let mut tokens = 0;
         let fits = |text: &&T| {
@@ -104,14 +104,14 @@ impl Session {
         self.reset();
         let outcome = self.compute(items, want, all, &mut go_on);
         let rows = outcome.map(|_| self.rows().values().to_vec());
-        // Layers behind the wanted one have no state of these tokens.
+        // Layers after the wanted one have no state of these tokens.
         self.reset();
         self.results.begin(Want::Logits, self.model.hparams());
         rows
     }
 }
 
-/// One vector of a text's rows.
+/// Pools the rows of a text into one vector.
 fn pooled<'a>(rows: impl Iterator<Item = &'a [f32]>, pooling: Pooling, normalised: bool) -> Vec<f32> {
     let (mut sum, mut count) = (Vec::new(), 0usize);
     for row in rows.take(if pooling == Pooling::Mean { usize::MAX } else { 1 }) {
@@ -121,7 +121,7 @@ fn pooled<'a>(rows: impl Iterator<Item = &'a [f32]>, pooling: Pooling, normalise
     }
     let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
     let divisor = if normalised { length } else { count as f64 };
-    // A vector of zeros has no direction.
+    // A zero vector cannot be scaled to length 1.
     let factor = if divisor > 0.0 { 1.0 / divisor } else { 1.0 };
     sum.iter().map(|x| (x * factor) as f32).collect()
 }

@@ -1,4 +1,4 @@
-//! The inputs of a batch, encoded.
+//! Encoding of the inputs of a batch.
 
 use super::cells::{Cell, Cells, Run, Token};
 use crate::model::{BatchGraph, Places, Window};
@@ -7,13 +7,13 @@ use half::f16;
 #[cfg(any(test, feature = "compare"))]
 use std::collections::HashMap;
 
-/// Takes the contents of an input.
+/// Callback that receives the contents of an input.
 pub(super) type Put<'a> = &'a mut dyn FnMut(TensorId, &[u8]) -> Result<()>;
 
-/// An index that no operation finds: of a token whose row is zeros, of a row of the cache that is not written.
+/// Out-of-range index for padding tokens: GET_ROWS gives zeros for it, SET_ROWS skips it.
 const NOWHERE: i32 = -1;
 
-/// Memory in which the inputs of batches are put together, kept from one to the next.
+/// Reusable memory in which the inputs of batches are encoded.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     ints: Vec<i32>,
@@ -23,11 +23,11 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Puts the inputs of a graph for tokens whose cells are taken already; `outputs` are the tokens whose logits are
-    /// wanted.
+    /// Writes the inputs of a graph for tokens whose cells are already assigned; `outputs` are the tokens
+    /// whose logits are wanted.
     ///
-    /// A graph may have more tokens than there are. Those begin as zeros, see nothing, belong to no sequence and leave
-    /// nothing behind: nothing depends on them.
+    /// A graph may have more tokens than the batch. The padding tokens start as zeros, see nothing, belong to
+    /// no sequence and write no state; no wanted row depends on them.
     pub(super) fn put(
         &mut self,
         graph: &BatchGraph,
@@ -65,7 +65,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Puts integers, and behind them so many `others` that there are `count`.
+    /// Writes integers, padded with `others` to `count` elements.
     fn ints(
         &mut self,
         id: TensorId,
@@ -80,7 +80,7 @@ impl Inputs {
         put(id, bytemuck::cast_slice(&self.ints))
     }
 
-    /// Puts what masks are made of for so many cells and tokens.
+    /// Writes the inputs of masks for `kv` cells and `count` tokens.
     fn places(
         &mut self,
         places: Places,
@@ -94,7 +94,8 @@ impl Inputs {
         self.places_of(places.tokens, held.take(count), put)
     }
 
-    /// Puts the sequences of cells or tokens, then their positions; those of none are what no operation finds.
+    /// Writes the sequences of cells or tokens, then their positions; both are [`NOWHERE`] for free cells and
+    /// padding.
     fn places_of(
         &mut self,
         id: TensorId,
@@ -107,11 +108,13 @@ impl Inputs {
         put(id, bytemuck::cast_slice(&self.ints))
     }
 
-    /// Puts a row for each token: 0 in the columns of those of the graph's cells that hold a position of the token's
-    /// sequence no later than its own (any, of models that are not causal) and within `window`, minus infinity elsewhere.
+    /// Writes a mask row for each token: 0 in the columns of the graph's cells that hold a position of the
+    /// token's sequence that is no later than its own (any position, for non-causal models) and within
+    /// `window`; minus infinity elsewhere.
     ///
-    /// What a token sees of a run of cells are neighbours, so rows are filled and not asked cell by cell: of a prompt of
-    /// 512 tokens behind 4096 others that took 12 ms, as long as an H200 takes for all else of a model of 1 billion.
+    /// The visible cells of a run are contiguous, so rows are filled by ranges. Testing cell by cell took 12
+    /// ms for a prompt of 512 tokens after 4096 others, as long as an H200 takes for everything else of a
+    /// model of 1 billion parameters.
     fn mask(
         &mut self,
         id: TensorId,
@@ -133,7 +136,7 @@ impl Inputs {
     }
 }
 
-/// Adds the row of a token to a mask of `kv` columns.
+/// Appends the row of a token to a mask of `kv` columns.
 fn add_row(mask: &mut Vec<f16>, kv: usize, runs: &[Run], at: Cell, causal: bool, window: Option<Window>) {
     let begin = mask.len();
     let reach = window.map_or(0..usize::MAX, |window| window.reach(at.position));
@@ -149,7 +152,8 @@ fn add_row(mask: &mut Vec<f16>, kv: usize, runs: &[Run], at: Cell, causal: bool,
     mask.resize(begin + kv, f16::NEG_INFINITY);
 }
 
-/// The inputs of a graph that gives the logits of every one of some tokens, with those `before` them in a cache of its own.
+/// Returns the inputs of a graph for the logits of all of `tokens`, with the tokens `before` them in a
+/// separate cache.
 #[cfg(feature = "compare")]
 pub(crate) fn inputs_after(
     graph: &BatchGraph,
@@ -167,7 +171,7 @@ pub(crate) fn inputs_after(
     Ok(inputs)
 }
 
-/// Where the tokens of a sequence begin, how many there are, and the position of the first.
+/// Returns the index of the first token of a sequence, its number of tokens, and the position of the first.
 fn run(tokens: &[Token], sequence: usize) -> [i32; 3] {
     let mine = |t: &&Token| t.at.sequence == sequence;
     let first = tokens.iter().position(|t| mine(&t)).unwrap_or(0);
@@ -183,7 +187,7 @@ mod tests {
     use ggml_core::reference::ReferenceBackend;
     use ggml_core::{DType, Graph, Source};
 
-    /// Three sequences whose cells lie between each other, with cells that were freed, and the tokens that are held.
+    /// Returns three sequences with interleaved cells, some of them freed, and the tokens that are held.
     fn crowd() -> (Cells, Vec<Token>) {
         let (mut cells, mut placed) = (Cells::new(16, 3), Vec::new());
         for (sequence, count) in [(0, 5), (1, 3), (0, 2), (2, 4), (1, 6), (0, 4)] {
@@ -194,7 +198,8 @@ mod tests {
         (cells, placed)
     }
 
-    /// Numbers of cells, fewer and more than are held and than there are, with and without later positions, and windows.
+    /// Returns mask parameters: numbers of cells below and above those held and those that exist, causal and
+    /// not, with and without windows.
     fn rules() -> impl Iterator<Item = (usize, bool, Option<Window>)> {
         let windows = [None, Some(Window::nearest(3)), Some(Window { size: 4, chunked: true })];
         [20, 24, 40, 50]
@@ -203,11 +208,11 @@ mod tests {
             .flat_map(move |(kv, causal)| windows.map(|window| (kv, causal, window)))
     }
 
-    /// What the device makes of cells and tokens has the bits of the mask that the host fills.
+    /// Checks that the mask computed on the device has the same bits as the mask that the host fills.
     #[test]
     fn both_masks_are_the_same() {
         let ((cells, placed), mut runs) = (crowd(), Vec::new());
-        // Behind the tokens two that are none.
+        // Two padding tokens after the tokens.
         let tokens = placed.len() + 2;
         for (kv, causal, window) in rules() {
             let mut expected = Vec::new();
@@ -232,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Against the rule, cell by cell.
+    /// Checks against the rule, cell by cell.
     #[test]
     fn a_row_of_a_mask_has_what_its_token_sees() {
         let ((cells, placed), mut runs) = (crowd(), Vec::new());

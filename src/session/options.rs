@@ -1,4 +1,4 @@
-//! How to make a session.
+//! Options of a session.
 
 use crate::backends::BackendName;
 use crate::model::Hparams;
@@ -8,27 +8,27 @@ use ggml_core::precision::Precision;
 use ggml_core::setters;
 use ggml_core::{DType, Error, Result};
 
-/// How to make a session.
+/// Options of a session.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SessionOptions {
-    /// Positions that each sequence has room for; `None`: the smaller of the model's context and 4096.
+    /// Maximum number of positions of each sequence; `None`: the smaller of the model's context and 4096.
     pub context: Option<usize>,
-    /// Sequences that are kept side by side; memory grows with them.
+    /// Number of sequences held at the same time; memory grows with it.
     pub sequences: usize,
-    /// Tokens of one batch; longer work is done in several. `None`: see [`SessionOptions::batch_on`].
+    /// Tokens of one batch; longer prompts are computed in several. `None`: see [`SessionOptions::batch_on`].
     pub batch: Option<usize>,
-    /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements. `None`: see
-    /// [`SessionOptions::cache_on`].
+    /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements.
+    /// `None`: see [`SessionOptions::cache_on`].
     pub cache: Option<DType>,
-    /// How much rounding is allowed.
+    /// Amount of rounding that is allowed.
     pub precision: Precision,
-    /// Whether the device goes on with its best token before the application has asked for that, where the application takes
-    /// nothing but the best ([`Session::append`](super::Session::append) of one token with `Want::Best(1)`, greedy text) from
-    /// a session with one sequence. What comes out is the same.
+    /// True if the device starts the step of its best token before the application requests it. This applies
+    /// to a session with one sequence and to [`Session::append`](super::Session::append) of one token with
+    /// `Want::Best(1)` (greedy text). The results are the same.
     pub ahead: bool,
-    /// Whether a session is refused that needs more memory than a device says is free. A way around drivers that say
-    /// something wrong.
+    /// True if a session is refused when it needs more memory than a device reports as free. Turn this off
+    /// for drivers that report wrong values.
     pub check_memory: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for SessionOptions {
     }
 }
 
-/// The type of a cache where none is asked for.
+/// Returns the default type of the cache.
 pub(crate) fn default_cache(precision: Precision) -> DType {
     match precision {
         Precision::Exact => DType::F32,
@@ -65,34 +65,35 @@ pub(crate) fn default_cache(precision: Precision) -> DType {
 }
 
 impl SessionOptions {
-    /// The type of the cache of a session on a model that was loaded for this backend. Where none is asked for: F16, but
-    /// F32 in `exact` precision and on `reference`.
+    /// Returns the type of the cache of a session on a model that was loaded for this backend. The default is
+    /// F16, but F32 in `exact` precision and on `reference`.
     pub fn cache_on(&self, backend: &dyn Backend) -> DType {
         let reference = backend.device().backend == BackendName::Reference.to_string();
         let precision = if reference { Precision::Exact } else { self.precision };
         self.cache.unwrap_or_else(|| default_cache(precision))
     }
 
-    /// Tokens of a batch of a session on a model that was loaded for this backend. Where no number is asked for: 512 on
-    /// processors, whose caches hold what such a batch makes, and 1024 on GPUs, which read and decode the weights half as often
-    /// then and fill their compute units better. Memory for what is computed grows with it.
+    /// Returns the tokens of a batch of a session on a model that was loaded for this backend. The default is
+    /// 512 on processors, whose caches hold the intermediates of a batch of this size. It is 1024 on GPUs,
+    /// which then read and decode the weights half as often and fill their compute units better. Memory for
+    /// intermediates grows with it.
     ///
-    /// (2048 tokens of 8 billion Q4_K on an H100: 9,170 tokens per second with 512 and 9,870 with 1024 on `vulkan`, 12,500 and
-    /// 13,370 on `hip-nvidia`. Half a billion Q4_K on a thread of `cpu`: 203 and 188.)
+    /// (2048 tokens of 8 billion Q4_K on an H100: 9,170 tokens per second with 512 and 9,870 with 1024 on
+    /// `vulkan`, 12,500 and 13,370 on `hip-nvidia`. Half a billion Q4_K on a thread of `cpu`: 203 and 188.)
     pub fn batch_on(&self, backend: &dyn Backend) -> usize {
         let device = backend.device();
         let ours = [BackendName::Reference, BackendName::Cpu].map(|name| name.to_string());
-        // A software driver of Vulkan's has this class.
+        // Software drivers of Vulkan have this class.
         let processor = ours.contains(&device.backend) || device.arch == "CPU";
         self.batch.unwrap_or(if processor { 512 } else { 1024 })
     }
 
-    /// Positions that each sequence of a model has room for.
+    /// Returns the maximum number of positions of each sequence on a model.
     pub(crate) fn room(&self, hparams: &Hparams) -> usize {
         self.context.unwrap_or(hparams.context.min(4096))
     }
 
-    /// That there can be such a session.
+    /// Checks the options for a model.
     pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
         let (context, sequences) = (self.room(hparams), self.sequences);
         let batch = self.batch.unwrap_or(1);

@@ -1,4 +1,5 @@
-//! What a session runs: state in device memory, and graphs prepared for batches, on one device or on two.
+//! Prepared programs of a session: state in device memory, and graphs prepared for batches, on one device or
+//! on two.
 
 use crate::model::{BatchGraph, BatchShape, DEVICES, MAIN, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
@@ -8,8 +9,8 @@ use ggml_core::precision::Precision;
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
 use ggml_core::{Error, Graph, Result};
 
-/// The state tensors of a session: one buffer on each device that has any, zero at first. A tensor is named by its index
-/// in [`BatchGraph::state`].
+/// State tensors of a session: one buffer on each device that has any, zero at first. A tensor is identified
+/// by its index in [`BatchGraph::state`].
 #[derive(Clone, Debug)]
 pub(super) struct State {
     model: Model,
@@ -19,7 +20,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Memory for the state that a session needs.
+    /// Allocates the state that a session needs.
     pub(super) fn new(model: &Model, needs: &Needs) -> Result<State> {
         let mut buffers = [None, None];
         for (device, backend) in model.backends().iter().enumerate() {
@@ -58,8 +59,8 @@ impl State {
     }
 }
 
-/// Memory for intermediates that the programs of a session share: as much as its largest batch needs, more once a
-/// program needs more.
+/// Memory for intermediates that the programs of a session share: at least as much as its largest batch
+/// needs, more if a program needs more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compute {
     buffers: [Option<Buffer>; DEVICES],
@@ -67,7 +68,7 @@ pub(super) struct Compute {
 }
 
 impl Compute {
-    /// None yet.
+    /// Creates the structure without allocating memory.
     pub(super) fn new(needs: &Needs) -> Compute {
         Compute { buffers: [None, None], least: needs.compute }
     }
@@ -84,11 +85,11 @@ impl Compute {
     }
 }
 
-/// A graph that is ready to run again and again.
+/// Graph with a program that can run repeatedly.
 pub(super) struct Prepared {
     graph: BatchGraph,
     program: Box<dyn Program>,
-    /// Whether it can begin and not be waited for, also while others with the same memory are under way.
+    /// True if it may be in flight together with other programs that use the same memory.
     overlaps: bool,
     under_way: bool,
 }
@@ -113,8 +114,8 @@ impl Prepared {
         Ok(Prepared { graph, program, overlaps, under_way: false })
     }
 
-    /// Prepares a step that has its token in `next` and leaves there that of the step after it; `None` where the model is on
-    /// two devices.
+    /// Prepares a decode step that reads its token from `next` and writes the next step's token there; `None`
+    /// if the model is on two devices.
     pub(super) fn chained(
         model: &Model,
         shape: &BatchShape,
@@ -133,24 +134,24 @@ impl Prepared {
         Ok(Some(Prepared { graph, program, overlaps: false, under_way: false }))
     }
 
-    /// Whether it can be under way while others with the same memory are.
+    /// Returns true if it may be in flight together with other programs that use the same memory.
     pub(super) fn overlaps(&self) -> bool {
         self.overlaps
     }
 
-    /// Whether it has begun and nobody has waited for it.
+    /// Returns true if it has started and has not been waited for.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way
     }
 
-    /// Begins to run.
+    /// Starts the program.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.program.begin()?;
         self.under_way = true;
         Ok(())
     }
 
-    /// Waits for it, if it is under way.
+    /// Waits for the program, if it is in flight.
     pub(super) fn finish(&mut self) -> Result<Timing> {
         match std::mem::take(&mut self.under_way) {
             true => self.program.finish(),
@@ -158,35 +159,35 @@ impl Prepared {
         }
     }
 
-    /// The graph of the batch.
+    /// Returns the graph of the batch.
     pub(super) fn graph(&self) -> &BatchGraph {
         &self.graph
     }
 
-    /// The graph, and the program for it.
+    /// Returns the graph and its program.
     pub(super) fn parts(&mut self) -> (&BatchGraph, &mut dyn Program) {
         (&self.graph, self.program.as_mut())
     }
 }
 
-/// A step of a program, by names: what it computes together.
+/// Step of a program with the names of its nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedStep {
-    /// The operation or the kind of group.
+    /// Operation, or kind of group.
     pub(crate) kind: &'static str,
-    /// Its nodes in the order of the graph.
+    /// Nodes in the order of the graph.
     pub(crate) nodes: Vec<String>,
-    /// Those of them that leave it.
+    /// Nodes whose results are used outside the step.
     #[cfg(feature = "compare")]
     pub(crate) results: Vec<String>,
-    /// What it costs at the least.
+    /// Minimum work of the step.
     pub(crate) work: Work,
 }
 
-/// A program that can be run step by step, and its steps.
+/// Program that can run step by step, and its steps.
 pub(crate) type Stepwise = (Box<dyn Program>, Vec<NamedStep>);
 
-/// The steps of a plan by names.
+/// Returns the steps of a plan with the names of their nodes.
 pub(crate) fn named_steps(graph: &Graph, plan: &Plan) -> Vec<NamedStep> {
     let names = |ids: Vec<ggml_core::TensorId>| ids.iter().map(|&id| graph.tensor(id).name.clone()).collect();
     let step = |step: &ggml_core::plan::Step| NamedStep {
@@ -199,7 +200,8 @@ pub(crate) fn named_steps(graph: &Graph, plan: &Plan) -> Vec<NamedStep> {
     plan.steps.iter().map(step).collect()
 }
 
-/// The program that a session runs for a graph, in its memory, but to be run step by step.
+/// Prepares the program that a session runs for a graph, in the session's memory, but for running step by
+/// step.
 pub(super) fn timed_program(
     model: &Model,
     graph: &BatchGraph,
@@ -213,8 +215,8 @@ pub(super) fn timed_program(
     Ok((preparation.program(planned, PrepareOptions::STEPWISE, Some(compute))?, steps))
 }
 
-/// A program for a graph of a model, with state of its own, that can be run step by step and keeps the result of every
-/// step, and its steps: node by node, or as they ship.
+/// Prepares a program for a graph of a model, with its own state, that can run step by step and retains the
+/// result of every step. Returns it with its steps: node by node, or fused as in normal operation.
 #[cfg(feature = "compare")]
 pub(crate) fn debug_program(
     model: &Model,
@@ -229,27 +231,27 @@ pub(crate) fn debug_program(
     Ok((preparation.program(planned, PrepareOptions::STEPWISE, None)?, steps))
 }
 
-/// Which plan.
+/// Kind of plan.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// The one that ships.
+    /// Plan of normal operation.
     Ships,
-    /// Its steps, every result kept.
+    /// Steps of normal operation, with every result retained.
     #[cfg(feature = "compare")]
     FusedDebug,
-    /// Node by node, every result kept.
+    /// Node by node, with every result retained.
     #[cfg(feature = "compare")]
     Debug,
 }
 
-/// A planned graph: whole on one device, or in parts.
+/// Planned graph: whole on one device, or in parts.
 enum Planned {
     Whole(usize, Plan),
     Parts(Split, Vec<Plan>),
 }
 
 impl Planned {
-    /// The steps by names.
+    /// Returns the steps with the names of their nodes.
     fn steps(&self, graph: &Graph) -> Vec<NamedStep> {
         match self {
             Planned::Whole(_, plan) => named_steps(graph, plan),
@@ -261,7 +263,7 @@ impl Planned {
     }
 }
 
-/// What a program is made of.
+/// Inputs for preparing a program.
 struct Preparation<'a> {
     model: &'a Model,
     graph: &'a BatchGraph,
@@ -272,7 +274,7 @@ struct Preparation<'a> {
 }
 
 impl Preparation<'_> {
-    /// The plan of the graph, or those of its parts.
+    /// Plans the graph, or its parts.
     fn plan(&self, kind: Kind) -> Result<Planned> {
         let graph = &self.graph.graph;
         let backends = self.model.backends();
@@ -295,7 +297,7 @@ impl Preparation<'_> {
         Ok(Planned::Parts(split, plans))
     }
 
-    /// The program, in memory of its own where it is given none.
+    /// Prepares the program. It allocates its own memory if `compute` is `None`.
     fn program(
         &self,
         planned: Planned,
@@ -328,7 +330,7 @@ impl Preparation<'_> {
         Ok(Box::new(SplitProgram::prepare(split, &plans, &devices, options)?))
     }
 
-    /// The weights and the state that are on a device.
+    /// Returns the weights and the state that are on a device.
     fn bindings(&self, device: usize) -> Result<Bindings> {
         let mut bindings = Bindings::default();
         for (id, name) in &self.graph.weights {

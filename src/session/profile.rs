@@ -1,4 +1,4 @@
-//! How long each step of a batch takes.
+//! Measurement of the time of each step of a batch.
 
 use super::append::Item;
 use super::prepared::{NamedStep, timed_program};
@@ -10,40 +10,40 @@ use ggml_core::{Error, Result, TensorId};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// A step of a program, and how long it took.
+/// Step of a program and its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProfiledStep {
-    /// The operation, or the kind of group.
+    /// Operation, or kind of group.
     pub kind: &'static str,
-    /// The node that names it.
+    /// Node that names the step.
     pub node: String,
-    /// "embedding", "layer 0", "output".
+    /// Unit: "embedding", "layer 0", "output".
     pub unit: String,
-    /// Seconds: the median of all passes.
+    /// Seconds: median of all passes.
     pub seconds: f64,
     /// Floating-point operations.
     pub flops: f64,
-    /// Bytes that are read and written at the least: operands and results once.
+    /// Minimum bytes read and written: each operand and result once.
     pub bytes: f64,
 }
 
-/// How long a batch takes, as a whole and step by step.
+/// Time of a batch, as a whole and step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// Its tokens.
+    /// Number of tokens of the batch.
     pub tokens: usize,
-    /// Positions that attention looks at.
+    /// Positions that attention reads.
     pub positions: usize,
-    /// Whether the seconds are the device's; else they are the host's, waiting included.
+    /// True if the seconds are the device's; otherwise they are the host's, waiting included.
     pub on_device: bool,
-    /// Seconds of a run of all steps, as it ships: the median of all passes.
+    /// Seconds of a run of all steps in normal operation: median of all passes.
     pub whole: f64,
-    /// The steps in order. Each is submitted alone and waited for, so that their sum is more than the whole: what would
-    /// overlap does not, and each pays for its beginning and its end.
+    /// Steps in execution order. Each is submitted and waited for individually, so their sum is larger than
+    /// the whole: steps do not overlap, and each has its own start and end overhead.
     pub steps: Vec<ProfiledStep>,
 }
 
-/// Seconds of one run: the device's where it measures them.
+/// Returns the seconds of one run: the device's if it measures them.
 fn seconds(timing: Timing) -> f64 {
     timing.device.unwrap_or(timing.host).as_secs_f64()
 }
@@ -54,11 +54,12 @@ fn median(samples: &mut [f64]) -> f64 {
 }
 
 impl Session {
-    /// Measures the steps of the batch that would append `tokens` to sequence 0: `passes` times all of them one by one, and
-    /// as often the batch as it ships. Sequence 0 is left as it was; of a model with recurrent state it is left empty.
+    /// Measures the steps of the batch that would append `tokens` to sequence 0: `passes` times step by step,
+    /// and as many times the whole batch as in normal operation. Sequence 0 is left unchanged; with recurrent
+    /// state it is left empty.
     ///
     /// # Errors
-    /// Those of [`Session::batch`]; [`Error::InvalidArgument`] for more tokens than a batch has
+    /// Errors of [`Session::batch`]; [`Error::InvalidArgument`] for more tokens than a batch has
     /// ([`SessionOptions::batch`](super::SessionOptions::batch)), and for no passes.
     pub fn profile(&mut self, tokens: &[u32], want: Want, passes: usize) -> Result<Profile> {
         if tokens.len() > self.batch || passes == 0 {
@@ -74,8 +75,9 @@ impl Session {
         profile
     }
 
-    /// The logits of every one of these tokens, appended to sequence 0, by the program that ships, each of its steps
-    /// submitted and waited for alone. Sequence 0 is left as [`Session::profile`] leaves it.
+    /// Returns the logits after each of these tokens, appended to sequence 0. The program is the one of
+    /// normal operation, but each step is submitted and waited for individually. Sequence 0 is left as
+    /// [`Session::profile`] leaves it.
     #[cfg(feature = "compare")]
     pub(crate) fn logits_step_by_step(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let items = [Item { sequence: 0, tokens }];

@@ -1,24 +1,24 @@
-//! What batches gave, in memory that a session keeps.
+//! Results of batches, in memory that a session reuses.
 
 use super::greedy;
 use crate::model::{BatchGraph, Hparams, Want};
 use bytemuck::Pod;
 use ggml_core::{Result, TensorId};
 
-/// Reads an output.
+/// Callback that reads an output.
 pub(super) type Get<'a> = &'a mut dyn FnMut(TensorId, &mut [u8]) -> Result<()>;
 
-/// What follows a token.
+/// Result after a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Row<'a> {
-    /// The logits of all tokens.
+    /// Logits of all tokens.
     Logits(&'a [f32]),
-    /// The best of them.
+    /// Best logits.
     Best(Best<'a>),
 }
 
 impl Row<'_> {
-    /// The token with the largest logit, see [`greedy`](super::greedy).
+    /// Returns the token with the largest logit, see [`greedy`](super::greedy).
     pub fn greedy(&self) -> u32 {
         match self {
             Row::Logits(logits) => greedy(logits),
@@ -27,39 +27,39 @@ impl Row<'_> {
     }
 }
 
-/// The best of the logits after a token, the largest first; of equals the first.
+/// Best logits after a token in descending order; equal logits are in the order of their tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best<'a> {
-    /// Tokens.
+    /// Tokens of these logits.
     pub tokens: &'a [u32],
-    /// Their logits.
+    /// Best logits.
     pub logits: &'a [f32],
-    /// Whether all logits are finite, also those that are not here.
+    /// True if all logits are finite, including those that are not listed.
     pub finite: bool,
 }
 
-/// The rows that a session's last call gave: for each item that after its last token, in memory of the session.
+/// Rows of a session's last call, one for each item after its last token, in memory of the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a>(pub(super) &'a Results);
 
 impl<'a> Rows<'a> {
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.0.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.0.count == 0
     }
 
-    /// A row by its number.
+    /// Returns a row by its index.
     pub fn get(&self, index: usize) -> Option<Row<'a>> {
         let r = self.0;
         let place = index * r.width..(index + 1) * r.width;
         let found = index < r.count;
         found.then(|| match r.want {
-            // Hidden states are no rows: they are taken from the values.
+            // Hidden states are read from the values directly.
             Want::Logits | Want::Hidden(_) => Row::Logits(&r.values[place]),
             Want::Best(_) => Row::Best(Best {
                 tokens: &r.tokens[place.clone()],
@@ -69,37 +69,37 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn iter(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let rows = *self;
         (0..rows.len()).filter_map(move |index| rows.get(index))
     }
 
-    /// The logits of all rows, row after row.
+    /// Returns the values of all rows, row after row.
     pub(super) fn values(&self) -> &'a [f32] {
         &self.0.values[..self.0.count * self.0.width]
     }
 }
 
-/// Room for the results of the batches of a call. It grows to what is needed most, and stays.
+/// Memory for the results of the batches of a call. It grows to the largest call and is reused.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     want: Want,
-    /// Rows that are there.
+    /// Number of valid rows.
     count: usize,
-    /// Values of a row.
+    /// Number of values in a row.
     width: usize,
-    /// Logits.
+    /// Logits, or hidden states.
     values: Vec<f32>,
-    /// The tokens that they belong to, where they are the best.
+    /// Tokens of the best logits.
     tokens: Vec<u32>,
     finite: Vec<bool>,
-    /// See [`BestNodes::sums`](crate::model::BestNodes::sums).
+    /// Sums of the parts, see [`BestNodes::sums`](crate::model::BestNodes::sums).
     sums: Vec<f32>,
 }
 
 impl Results {
-    /// Forgets all rows; those that come are as they are wanted.
+    /// Clears all rows; the next rows have the form `want`.
     pub(super) fn begin(&mut self, want: Want, hparams: &Hparams) {
         self.want = want;
         self.count = 0;
@@ -120,7 +120,7 @@ impl Results {
                 *finite = sums.iter().all(|sum| sum.is_finite());
             }
         }
-        // Where no rows were chosen, each token has one.
+        // Without selected rows, each token of the batch has a row.
         if graph.inputs.output_rows.is_none() {
             for (to, &from) in outputs.iter().enumerate().filter(|(to, from)| to != *from) {
                 self.copy(begin + from, begin + to);
@@ -140,7 +140,7 @@ impl Results {
     }
 }
 
-/// Makes room for so many elements.
+/// Extends `all` to at least `count` elements.
 fn grow<T: Clone + Default>(all: &mut Vec<T>, count: usize) {
     if all.len() < count {
         all.resize(count, T::default());

@@ -1,10 +1,10 @@
-//! Saved sessions: a sequence that was computed, as bytes.
+//! Saved sessions: the state of a computed sequence as bytes.
 //!
-//! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header (JSON), the tokens
-//! of the sequence (u32), then for each state tensor the rows of the sequence's positions in their order, or its block of
-//! recurrent state if it has positions. Nothing of it depends on the cells that held the positions, nor on other
-//! sequences. A header tells of the model what decides whether its state can be used: a number made of its
-//! hyperparameters and of its tensors, see [`ModelFile::identity`](crate::model::ModelFile::identity).
+//! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header
+//! (JSON), the tokens of the sequence (u32), then for each state tensor the rows of the sequence's positions
+//! in their order, or its block of recurrent state if it has positions. They depend neither on the cells that
+//! held the positions nor on other sequences. The header identifies the model for which the state is valid by
+//! a hash of its hyperparameters and tensors, see [`ModelFile::identity`](crate::model::ModelFile::identity).
 
 use super::Session;
 use crate::model::{RopeScaling, StateKind};
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 const MAGIC: &[u8; 8] = b"DIPTYCHS";
 const VERSION: u32 = 3;
 
-/// What errors are about.
+/// Subject of error messages.
 const SAVED: &str = "saved session";
 
 /// Bytes of a token.
 const TOKEN: usize = size_of::<u32>();
 
-/// What a state tensor has of a sequence.
+/// Share of a sequence in a state tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Share {
-    /// How the tensor is divided.
+    /// Division of the tensor.
     pub(super) kind: StateKind,
     /// Bytes of a position, or of the whole block of a sequence.
     pub(super) bytes: usize,
 }
 
 impl Share {
-    /// Bytes of a sequence of `position` positions.
+    /// Returns the bytes of a sequence of `position` positions.
     fn length(&self, position: usize) -> usize {
         self.bytes
             * match self.kind {
@@ -44,19 +44,19 @@ impl Share {
 struct Header {
     model: u64,
     cache: String,
-    /// Positions that are saved.
+    /// Number of saved positions.
     position: usize,
-    /// Positions that a sequence had room for, where its state depends on it.
+    /// Maximum number of positions of a sequence, if its state depends on it.
     context: Option<usize>,
-    /// The state tensors.
+    /// Shares of the state tensors.
     parts: Vec<Share>,
 }
 
 impl Session {
-    /// Sequence 0 so far, see [`Session::save_sequence`].
+    /// Saves sequence 0, see [`Session::save_sequence`].
     ///
     /// # Errors
-    /// What the backend reports while it reads the cache.
+    /// Errors of the backend while it reads the cache.
     pub fn save(&self) -> Result<Vec<u8>> {
         self.save_sequence(0)
     }
@@ -64,16 +64,17 @@ impl Session {
     /// Replaces sequence 0 by a saved one, see [`Session::restore_sequence`].
     ///
     /// # Errors
-    /// Those of [`Session::restore_sequence`].
+    /// Errors of [`Session::restore_sequence`].
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         self.restore_sequence(0, bytes)
     }
 
-    /// A sequence so far, so that [`Session::restore_sequence`] can go on with it: in this session or another one of the
-    /// model, in another process or on another backend, under any number.
+    /// Saves a sequence, so that [`Session::restore_sequence`] can continue it: in this session or another
+    /// one of the model, in another process or on another backend, as any sequence.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence; what the backend reports while it reads the cache.
+    /// [`Error::InvalidArgument`] if there is no such sequence; errors of the backend while it reads the
+    /// cache.
     pub fn save_sequence(&self, sequence: usize) -> Result<Vec<u8>> {
         let header = self.header(self.position_of(sequence)?)?;
         let text = serde_json::to_vec(&header).map_err(|e| Error::argument(SAVED, e, ""))?;
@@ -96,13 +97,14 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Replaces a sequence by a saved one. Backends differ in the last bits of what they compute, so the logits that
-    /// follow are the same bits only on the backend that saved.
+    /// Replaces a sequence by a saved one. Backends differ in the last bits of their results, so the
+    /// following logits have the same bits only on the backend that saved.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where there is no such sequence, and for bytes of another model, another type of cache,
-    /// more positions than a sequence has room for here, or no saved session at all; the session is then as it was. What
-    /// the backend reports while it writes the cache; the sequence is then empty, the others are as they were.
+    /// [`Error::InvalidArgument`] if there is no such sequence, and for bytes of another model, another type
+    /// of cache, more positions than a sequence may have here, or bytes that are no saved session; the
+    /// session is then unchanged. Errors of the backend while it writes the cache; the sequence is then
+    /// empty, the others are unchanged.
     pub fn restore_sequence(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
         self.check_sequence(sequence)?;
         let (tokens, data) = self.checked(bytes)?;
@@ -116,7 +118,7 @@ impl Session {
         written
     }
 
-    /// The tokens and the state of a saved sequence that fits this session.
+    /// Returns the tokens and the state of a saved sequence, after checking that it fits this session.
     fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(Vec<u32>, &'a [u8])> {
         let wrong = |found: String, expected: String| Err(Error::argument(SAVED, found, expected));
         let cut_off = || Error::argument(SAVED, "cut off, or something behind its end", "");
@@ -160,7 +162,7 @@ impl Session {
         Ok((tokens, data))
     }
 
-    /// The header of a number of positions.
+    /// Returns the header for `position` positions.
     fn header(&self, position: usize) -> Result<Header> {
         let depends = matches!(self.model.hparams().scaling, RopeScaling::LongRope { .. });
         Ok(Header {
@@ -172,8 +174,8 @@ impl Session {
         })
     }
 
-    /// Reads rows of a tensor: in one piece from the first cell to the last, with what lies between, because many small
-    /// transfers take longer.
+    /// Reads rows of a tensor: in one transfer from the first cell to the last, including the cells between,
+    /// because many small transfers take longer.
     fn gather(&self, tensor: usize, bytes: usize, cells: &[usize], out: &mut [u8]) -> Result<()> {
         if cells.is_sorted_by(|a, b| a + 1 == *b) {
             return self.state.download(tensor, cells[0] * bytes, out);

@@ -1,4 +1,4 @@
-//! The metadata of a synthetic model.
+//! Metadata of a synthetic model.
 
 use super::named::{DELTA_NETS, SINGLE};
 use super::{ENCODERS, Shape};
@@ -6,14 +6,14 @@ use crate::model::{Experts, Gating, Latent};
 use ggml_core::Result;
 use ggml_core::gguf::{Array, GgufWriter};
 
-/// Context of the training over that of YaRN's original, in models that have it.
+/// Context of the training divided by the original context of YaRN, in models that have it.
 const LONGER: usize = 4;
 
-/// Base of local layers' frequencies.
+/// Frequency base of local layers.
 const LOCAL_BASE: f32 = 10000.0;
 
 impl Shape {
-    /// Elements of a head that are rotated.
+    /// Returns the number of elements of a head that are rotated.
     pub(super) fn rotated(&self) -> usize {
         match (self.architecture.as_str(), self.latent) {
             (_, Some(latent)) => latent.rotated,
@@ -24,32 +24,33 @@ impl Shape {
         }
     }
 
-    /// Whether a layer of gemma4 is local.
+    /// True if a layer of gemma4 is local.
     pub(super) fn is_local(&self, layer: usize) -> bool {
         !(layer + 1).is_multiple_of(self.global_step)
     }
 
-    /// Last layers that read the keys and values of earlier ones; the first two, one of each kind, have their own.
+    /// Returns the number of final layers that read the keys and values of earlier ones; the first two
+    /// layers, one of each kind, have their own.
     pub(super) fn shared(&self) -> usize {
         self.shared_caches.min(self.layers.saturating_sub(2))
     }
 
-    /// Whether a layer is recurrent.
+    /// True if a layer is recurrent.
     pub(super) fn is_recurrent(&self, layer: usize) -> bool {
         self.recurrent.as_ref().is_some_and(|r| r.layers.get(layer) == Some(&true))
     }
 
-    /// Whether a layer is one of Mamba-2.
+    /// True if a layer is a Mamba-2 layer.
     pub(super) fn has_mamba(&self, layer: usize) -> bool {
         self.is_recurrent(layer) && !DELTA_NETS.contains(&self.architecture.as_str())
     }
 
-    /// Whether a layer is a feed-forward network and nothing else.
+    /// True if a layer is only a feed-forward network.
     pub(super) fn feeds(&self, layer: usize) -> bool {
         self.feeding.get(layer) == Some(&true) && !self.is_recurrent(layer)
     }
 
-    /// Key and value heads of a layer, and the length of its heads.
+    /// Returns the number of key and value heads of a layer, and the length of its heads.
     pub(super) fn heads_of(&self, layer: usize) -> [usize; 2] {
         match self.architecture.as_str() {
             _ if self.convolved.get(layer) == Some(&true) || self.feeds(layer) => [0, self.head],
@@ -59,7 +60,7 @@ impl Shape {
         }
     }
 
-    /// Keys that every architecture has, but for extents of attention.
+    /// Sets the keys of all architectures, except extents of attention.
     pub(super) fn set_common(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
         for (name, value) in [
@@ -77,7 +78,7 @@ impl Shape {
             w.set(key("feed_forward_length"), self.feed_forward as u32)?;
             w.set(key("attention.layer_norm_epsilon"), 1e-5f32)?;
             w.set(key("attention.causal"), false)?;
-            // The mean.
+            // Mean pooling.
             w.set(key("pooling_type"), 1u32)?;
         } else if SINGLE.contains(&self.architecture.as_str()) {
             let width = |layer| if self.feeds(layer) { self.feed_forward as u32 } else { 0 };
@@ -91,7 +92,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Heads of attention, and which layers have a window.
+    /// Sets the heads of attention, and the layers with a window.
     pub(super) fn set_attention(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
         let heads: Vec<u32> = (0..self.layers).map(|layer| self.heads_of(layer)[0] as u32).collect();
@@ -150,7 +151,7 @@ impl Shape {
         ] {
             w.set(key(name), value as u32)?;
         }
-        // Files of architectures that have no choice do not say it.
+        // Files of architectures without a choice omit these keys.
         if ["glm4moe", "deepseek2", "lfm2moe", "nemotron_h_moe"].contains(&self.architecture.as_str()) {
             let gating = if experts.gating == Gating::Sigmoid { 2u32 } else { 1 };
             if self.architecture != "nemotron_h_moe" {
@@ -171,12 +172,12 @@ impl Shape {
         Ok(())
     }
 
-    /// Keys that not every architecture has.
+    /// Sets the keys that only some architectures have.
     pub(super) fn set_special(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
         if let Some(original) = self.original_context {
             w.set(key("rope.scaling.original_context_length"), original as u32)?;
-            // The factor of magnitudes as LongRoPE's paper defines it.
+            // Factor of magnitudes as defined in LongRoPE's paper.
             let longer = (self.context as f32 / original as f32).max(1.0);
             w.set(key("rope.scaling.attn_factor"), (1.0 + longer.ln() / (original as f32).ln()).sqrt())?;
         }
@@ -210,7 +211,7 @@ impl Shape {
                 w.set(key("attention.temperature_scale"), 0.1f32)?;
             }
             "llama4" => {
-                // Chunks and steps in the growth of queries have one length.
+                // Chunks and the steps in the growth of queries have the same length.
                 if let Some(window) = self.window {
                     w.set(key("attention.temperature_length"), window as u32)?;
                 }

@@ -1,12 +1,12 @@
-//! Known models, and a small one of each architecture.
+//! Shapes of known models, and of a small model of each architecture.
 
 use super::{ARCHITECTURES, ENCODERS, Shape, recurrent};
 use crate::model::{Experts, Gating, Latent, Recurrent};
 use ggml_core::DType;
 
-/// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base of ROPE's
-/// frequencies; whether the output layer is the embedding. From their published configurations; scaling of positions
-/// beyond the context of the training is left out.
+/// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base
+/// of ROPE's frequencies; true if the output layer is the embedding. The values are from their published
+/// configurations, without the scaling of positions beyond the training context.
 #[allow(clippy::type_complexity)]
 pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
     ("qwen2.5-0.5b", "qwen2", [24, 896, 4864, 14, 2, 64, 151_936], 1e6, true),
@@ -34,7 +34,7 @@ pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
     ("gemma-4-26b-a4b", "gemma4", [30, 2816, 2112, 16, 8, 256, 262_144], 1e6, true),
 ];
 
-/// Experts of the known models that have some.
+/// Experts of the known models that have any.
 const NAMED_EXPERTS: &[(&str, Experts)] = &[
     ("qwen3-30b-a3b", Experts::new(128, 8, 768)),
     ("gpt-oss-20b", Experts::new(32, 4, 2880)),
@@ -51,7 +51,7 @@ const NAMED_EXPERTS: &[(&str, Experts)] = &[
     ),
 ];
 
-/// Attending layers of the known models that have something else in the others: short convolutions, or Mamba-2.
+/// Layers with attention in the known models whose other layers have short convolutions or Mamba-2.
 const NAMED_ATTENDING: &[(&str, &[usize])] = &[
     ("lfm2-1.2b", &[2, 5, 8, 10, 12, 14]),
     ("lfm2-8b-a1b", &[2, 6, 10, 14, 18, 21]),
@@ -60,7 +60,7 @@ const NAMED_ATTENDING: &[(&str, &[usize])] = &[
     ("nemotron-3-nano", &[5, 12, 19, 26, 33, 42]),
 ];
 
-/// States of the known models that have some: see [`recurrent`].
+/// States of the known models that have any, see [`recurrent`].
 const NAMED_STATES: &[(&str, [usize; 4])] = &[
     ("qwen3.5-2b", [128, 16, 128, 16]),
     ("qwen3.5-35b-a3b", [128, 16, 128, 32]),
@@ -69,8 +69,9 @@ const NAMED_STATES: &[(&str, [usize; 4])] = &[
     ("nemotron-3-nano", [128, 8, 64, 64]),
 ];
 
-/// What gemma 4's models differ in: positions that local layers see, which layer of how many is global, key and value heads
-/// of global ones, width of what the embedding has for each layer, last layers that read the caches of earlier ones.
+/// Parameters in which the gemma 4 models differ: positions that local layers see, period of the global
+/// layers, key and value heads of global layers, width of the embedding of each layer, number of final layers
+/// that read the caches of earlier ones.
 const NAMED_GEMMA4: &[(&str, [usize; 5])] =
     &[("gemma-4-e4b", [512, 6, 2, 256, 18]), ("gemma-4-26b-a4b", [1024, 6, 2, 0, 0])];
 
@@ -78,17 +79,17 @@ const fn sigmoids(experts: Experts) -> Experts {
     Experts { gating: Gating::Sigmoid, ..experts }
 }
 
-/// What the names of small models begin with.
+/// Prefix of the names of small models.
 pub(super) const SMALL: &str = "small-";
 
-/// Architectures with something special.
+/// Architectures with gated delta nets.
 pub(super) const DELTA_NETS: [&str; 3] = ["qwen35", "qwen35moe", "qwen3next"];
-/// One part a layer: of those that do not attend every second one feeds forward.
+/// Architectures with one part in each layer: every second layer without attention is a feed-forward network.
 pub(super) const SINGLE: [&str; 2] = ["nemotron_h", "nemotron_h_moe"];
 const CONVOLUTIONS: [&str; 2] = ["lfm2", "lfm2moe"];
 const WINDOWS: [&str; 4] = ["gemma2", "gemma3", "gemma4", "gpt-oss"];
 
-/// Experts of a small model.
+/// Returns the experts of a small model.
 fn small_experts(architecture: &str) -> Option<Experts> {
     let plain = Experts::new(8, 2, 256);
     match architecture {
@@ -107,7 +108,7 @@ fn small_experts(architecture: &str) -> Option<Experts> {
     }
 }
 
-/// The state of a small model.
+/// Returns the recurrent layers of a small model.
 fn small_state(architecture: &str) -> Option<Recurrent> {
     match architecture {
         _ if DELTA_NETS.contains(&architecture) => Some(recurrent([64, 2, 64, 4], delta_nets(4))),
@@ -119,13 +120,13 @@ fn small_state(architecture: &str) -> Option<Recurrent> {
     }
 }
 
-/// Three of four layers.
+/// Returns true for three of four layers.
 fn delta_nets(layers: usize) -> impl Iterator<Item = bool> {
     (1..=layers).map(|n| n % 4 != 0)
 }
 
 impl Shape {
-    /// The model that `compare` runs when it is given none: four layers, 6 million weights, Q8_0 attention, Q4_0
+    /// Returns the model that `compare` runs by default: four layers, 6 million weights, Q8_0 attention, Q4_0
     /// feed-forward, F16 embedding, so that three weight types are exercised.
     pub fn small(architecture: &str) -> Shape {
         let experts = small_experts(architecture);
@@ -164,15 +165,16 @@ impl Shape {
         }
     }
 
-    /// Names that [`Shape::named`] takes: the known models, and a small one of each architecture.
+    /// Returns the names that [`Shape::named`] accepts: the known models, and a small one of each
+    /// architecture.
     pub fn names() -> impl Iterator<Item = String> {
         let small =
             ARCHITECTURES.iter().chain(&ENCODERS).map(|architecture| format!("{SMALL}{architecture}"));
         NAMED.iter().map(|row| row.0.to_string()).chain(small)
     }
 
-    /// The shape of a known model, one of [`NAMED`], or [`Shape::small`] as "small-llama", "small-qwen35" ...; all matrices
-    /// Q8_0.
+    /// Returns the shape of a known model, one of [`NAMED`], or [`Shape::small`] as "small-llama",
+    /// "small-qwen35" ...; all matrices are Q8_0.
     pub fn named(name: &str) -> Option<Shape> {
         if let Some(architecture) =
             name.strip_prefix(SMALL).filter(|a| ARCHITECTURES.contains(a) || ENCODERS.contains(a))
@@ -189,7 +191,8 @@ impl Shape {
         ) = row;
         let experts = NAMED_EXPERTS.iter().find(|row| row.0 == name);
         let attending = NAMED_ATTENDING.iter().find(|row| row.0 == name).map(|row| row.1);
-        // Of layers with one part each that do not attend, every second one feeds forward.
+        // In architectures with one part in each layer, every second layer without attention is a
+        // feed-forward network.
         let attends = |layer: usize| attending.is_some_and(|on| on.contains(&layer));
         let others_before = |layer: usize| (0..layer).filter(|&before| !attends(before)).count();
         let single = SINGLE.contains(&architecture);

@@ -1,4 +1,4 @@
-//! Which tensors a synthetic model has, and what they hold.
+//! Tensors of a synthetic model and their contents.
 
 use super::named::{DELTA_NETS, SINGLE};
 use super::{ENCODERS, Shape};
@@ -6,7 +6,7 @@ use crate::model::{Experts, Gating, Latent, Recurrent};
 use ggml_core::DType;
 use ggml_core::rng::Rng;
 
-/// Adds a tensor to a layer: name, type, extents and contents.
+/// Callback that adds a tensor to a layer: name, type, extents and contents.
 type AddTensor<'a> = dyn FnMut(&str, DType, &[usize], Fill) + 'a;
 
 /// Name, type, extents and contents of a tensor.
@@ -20,11 +20,11 @@ const LAST: [&str; 6] =
 pub(super) enum Fill {
     Matrix,
     Norm,
-    /// The same, times a number.
+    /// Like `Matrix`, times a factor.
     MatrixTimes(f32),
     NormTimes(f32),
-    /// Norms of queries where attention itself does not scale: products with keys are no larger than those of rows of 64
-    /// elements, so that long rows do not attend to one position alone.
+    /// Norms of queries in architectures without a scale in attention. Products with keys are no larger than
+    /// those of rows of 64 elements, so that long rows do not attend to only one position.
     QueryNorm,
     Bias,
     Factor,
@@ -46,14 +46,14 @@ impl Fill {
     }
 }
 
-/// The type, or where rows are no multiple of its blocks the next one that fits: Q8_0, then F16.
+/// Returns the type, or the next one that fits if rows are no multiple of its blocks: Q8_0, then F16.
 fn fitting(dtype: DType, columns: usize) -> DType {
     let fits = |dtype: &DType| columns.is_multiple_of(dtype.block());
     [dtype, DType::Q8_0].into_iter().find(fits).unwrap_or(DType::F16)
 }
 
 impl Shape {
-    /// Models of so many layers need no conditioning.
+    /// Largest number of layers without conditioning.
     const SHALLOW: usize = 8;
 
     pub(super) fn tensors(&self) -> Vec<NewTensor> {
@@ -72,7 +72,7 @@ impl Shape {
             }
         }
         if self.architecture == "gemma4" && (0..self.layers).any(|layer| !self.is_local(layer)) {
-            // Divisors of global layers' frequencies.
+            // Divisors of the frequencies of global layers.
             all.push(tensor("rope_freqs.weight", DType::F32, &[self.head], Fill::Factor));
         }
         if self.per_layer_embedding > 0 {
@@ -110,11 +110,12 @@ impl Shape {
         all
     }
 
-    /// What layers of a deep model add to the residual stream is small beside it, as in trained ones: random layers of
-    /// full size make noise of a rounding error within twenty or thirty layers, and then no two backends agree. The
-    /// last matrices of layers are those of GPT-2 ("Language Models are Unsupervised Multitask Learners", 2019, section
-    /// 2.3), 1 / sqrt(2 layers) as large; where a norm follows it is the norm. The stream begins larger than that. Mixtures
-    /// depend on it most: a rounding error decides between two experts with nearly the same score.
+    /// Makes the contributions of layers to the residual stream small compared to the stream in a deep model,
+    /// as in trained ones. Random layers of full size amplify a rounding error to noise within twenty or
+    /// thirty layers, and then no two backends agree. The last matrices of layers are scaled as in GPT-2
+    /// ("Language Models are Unsupervised Multitask Learners", 2019, section 2.3), by 1 / sqrt(2 layers); if
+    /// a norm follows, the norm is scaled instead. The stream starts with a larger magnitude. Mixtures of
+    /// experts depend on it most: a rounding error decides between two experts with nearly the same score.
     fn condition(&self, all: &mut [NewTensor]) {
         if self.layers <= Shape::SHALLOW {
             return;
@@ -144,7 +145,7 @@ impl Shape {
         }
     }
 
-    /// The tensors of bert: a bias beside every weight.
+    /// Returns the tensors of bert: every weight has a bias.
     fn encoder_tensors(&self) -> Vec<NewTensor> {
         let (e, n, qkv) = (self.embedding, self.feed_forward, self.heads * self.head);
         let mut all = Vec::new();
@@ -184,13 +185,14 @@ impl Shape {
     fn attention_tensors(&self, layer: usize, add: &mut AddTensor<'_>) {
         let ([heads_kv, head], e) = (self.heads_of(layer), self.embedding);
         let (q, kv) = (self.heads * head, heads_kv * head);
-        // Layers of gemma4 that read the keys and values of another one; in its mixtures global layers make values of keys.
+        // Layers of gemma4 that read the keys and values of another layer have none; in its mixtures, global
+        // layers compute values from keys.
         let shares = layer + self.shared() >= self.layers;
         let no_values = self.is(&["gemma4"]) && self.experts.is_some() && !self.is_local(layer);
         if self.is(&["phi3"]) {
             add("attn_qkv.weight", self.attention_type, &[e, q + 2 * kv], Fill::Matrix);
         } else {
-            // Delta nets' companions: each query with a gate.
+            // In models with delta nets, each query of the attention layers has a gate.
             let q = if self.is(&DELTA_NETS) { 2 * q } else { q };
             for (name, rows) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                 if name != "attn_q" && shares || name == "attn_v" && no_values {
@@ -346,7 +348,7 @@ impl Shape {
         }
     }
 
-    /// What layers of gemma4 have beside those of gemma3.
+    /// Adds the tensors of gemma4 layers in addition to those of gemma3.
     fn gemma4_tensors(&self, add: &mut AddTensor<'_>) {
         let (e, d) = (self.embedding, self.per_layer_embedding);
         add("layer_output_scale.weight", DType::F32, &[1], Fill::Norm);

@@ -1,24 +1,24 @@
-//! The vocabulary of a synthetic model, so that text goes in and comes out.
+//! Vocabulary of a synthetic model, so that it can read and write text.
 //!
-//! A byte-level BPE without merges: one token for each byte, one that ends a text, and made-up words for the rest, which
-//! only the model ever chooses.
+//! A byte-level BPE without merges: one token for each byte, one that ends a text, and made-up words for the
+//! rest. Only the model produces these words; encoding a text never does.
 
 use crate::tokenizer::byte_text;
 use ggml_core::Result;
 use ggml_core::gguf::{Array, GgufWriter};
 
-/// Tokens that a vocabulary needs at the least: those of the bytes and the end of a text.
+/// Minimum size of a vocabulary: the tokens of the bytes and the end of a text.
 const LEAST: usize = 257;
 
-/// `tokenizer.ggml.token_type` of ordinary and of control tokens.
+/// Values of `tokenizer.ggml.token_type` for ordinary and control tokens.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 
-/// The chat template. Only the token that ends a turn is one of the vocabulary; the names of the roles are text.
+/// Chat template. Only the token that ends a turn is in the vocabulary; the names of the roles are text.
 pub(super) const TEMPLATE: &str = "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>\
 {% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-/// Adds a vocabulary of a length, and a chat template; none if it is too short for the bytes.
+/// Adds a vocabulary of a length and a chat template, or neither if the length is too short for the bytes.
 pub(super) fn add(w: &mut GgufWriter<'_>, length: usize) -> Result<()> {
     if length < LEAST {
         return Ok(());
@@ -37,7 +37,7 @@ pub(super) fn add(w: &mut GgufWriter<'_>, length: usize) -> Result<()> {
     Ok(())
 }
 
-/// A word that can be spoken, another one for each number.
+/// Returns a pronounceable word, a different one for each index.
 fn word(mut i: usize) -> String {
     const CONSONANTS: &[u8] = b"bdfgklmnprstvz";
     const VOWELS: &[u8] = b"aeiou";

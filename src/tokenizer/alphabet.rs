@@ -1,16 +1,16 @@
-//! GPT-2's alphabet, in which every byte is a printable character, and text that is not UTF-8.
+//! GPT-2's alphabet, in which every byte is a printable character, and conversion of text that is not UTF-8.
 
 use std::borrow::Cow;
 
-/// The characters that stand for bytes are below this one.
+/// Exclusive upper bound of the characters that represent bytes.
 const END: usize = 0x144;
 
-/// Bytes that are printable Latin-1 characters stand for themselves.
+/// True if a byte is a printable Latin-1 character, which represents itself.
 const fn printable(byte: usize) -> bool {
     matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF)
 }
 
-/// The character of every byte: itself where that is printable, the others are U+0100, U+0101 and so on.
+/// Character of every byte: itself if printable, otherwise U+0100, U+0101 and so on.
 const CHARS: [char; 256] = {
     let mut chars = ['\0'; 256];
     let (mut byte, mut other) = (0, 0x100);
@@ -27,7 +27,7 @@ const CHARS: [char; 256] = {
     chars
 };
 
-/// The byte of every character below [`END`].
+/// Byte of every character below [`END`].
 const BYTES: [Option<u8>; END] = {
     let mut bytes = [None; END];
     let mut byte = 0;
@@ -38,7 +38,7 @@ const BYTES: [Option<u8>; END] = {
     bytes
 };
 
-/// Appends bytes in the alphabet.
+/// Appends bytes, encoded in the alphabet.
 pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let mut buffer = [0u8; 4];
     for &byte in bytes {
@@ -46,12 +46,12 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes in the alphabet.
+/// Encodes bytes in the alphabet.
 pub(crate) fn byte_text(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| CHARS[usize::from(byte)]).collect()
 }
 
-/// The bytes that a text in the alphabet stands for. What is not of the alphabet stands for itself.
+/// Decodes a text in the alphabet to bytes. Characters outside the alphabet are left unchanged.
 pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
@@ -66,16 +66,17 @@ pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A text as the pre-tokenizer sees it and the bytes that become tokens. Both have the same length.
+/// Text for the pre-tokenizer, and the bytes that become tokens. Both have the same length.
 pub(super) struct Readable<'a> {
-    /// For the pre-tokenizer.
+    /// Text for the pre-tokenizer.
     pub(super) seen: Cow<'a, str>,
-    /// For the tokens.
+    /// Bytes for the tokens.
     pub(super) bytes: Cow<'a, [u8]>,
 }
 
-/// Makes a text of any bytes as llama.cpp does: each byte that belongs to no character becomes U+FFFD. Surrogates keep
-/// their bytes; the pre-tokenizer sees U+F8FF, a character without properties, in their place.
+/// Makes text of any bytes, as llama.cpp does: each byte that belongs to no character becomes U+FFFD.
+/// Surrogates retain their bytes; the pre-tokenizer gets U+F8FF, a character without properties, in their
+/// place.
 pub(super) fn readable(text: &[u8]) -> Readable<'_> {
     let mut seen = String::new();
     let mut bytes = Vec::new();

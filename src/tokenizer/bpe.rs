@@ -1,4 +1,5 @@
-//! Byte pair encoding, of bytes in an alphabet of their own or of characters with bytes for those that are no token.
+//! Byte pair encoding: of bytes in their own alphabet, or of characters, with byte tokens for characters that
+//! are no token.
 
 use super::alphabet::{self, readable};
 use super::pre::PreTokenizer;
@@ -14,7 +15,7 @@ const MERGES: &str = "tokenizer.ggml.merges";
 /// No token: a byte that the vocabulary lacks, or a symbol that was merged into another.
 const NONE: u32 = u32::MAX;
 
-/// A merge: its rank (a smaller one goes first) and the token that it makes.
+/// Merge: its rank (smaller ranks first) and the token that it makes.
 #[derive(Clone, Copy, Debug)]
 struct Merge {
     rank: u32,
@@ -25,13 +26,13 @@ struct Merge {
 #[derive(Debug)]
 pub(super) struct Bpe {
     pub(super) pre: PreTokenizer,
-    /// Whether merging begins with characters; else with bytes.
+    /// True if merging starts from characters, false if from bytes.
     characters: bool,
     bytes: Box<[u32; 256]>,
     merges: HashMap<(u32, u32), Merge>,
 }
 
-/// A part of a word, in a list linked by index.
+/// Part of a word, in a list linked by index.
 #[derive(Clone, Copy)]
 struct Symbol {
     token: u32,
@@ -39,7 +40,7 @@ struct Symbol {
     next: usize,
 }
 
-/// A merge that is possible. Ordered by rank, then from left to right.
+/// Possible merge. Ordered by rank, then from left to right.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
@@ -49,7 +50,7 @@ struct Candidate {
     token: u32,
 }
 
-/// Memory that is used again from word to word.
+/// Memory that is reused from word to word.
 #[derive(Default)]
 struct Scratch {
     symbols: Vec<Symbol>,
@@ -58,8 +59,8 @@ struct Scratch {
 }
 
 impl Bpe {
-    /// Reads merges and pre-tokenizer. Vocabularies of `characters` have U+2581 for spaces, and a token for each byte like
-    /// SentencePiece.
+    /// Reads merges and pre-tokenizer. Vocabularies of `characters` have U+2581 for spaces, and a token for
+    /// each byte as in SentencePiece.
     pub(super) fn read(m: &Metadata, vocabulary: &Vocabulary, characters: bool) -> Result<Bpe> {
         let pre = if characters { PreTokenizer::of_lines()? } else { PreTokenizer::read(m)? };
         let mut bytes = Box::new([NONE; 256]);
@@ -90,8 +91,8 @@ impl Bpe {
         Ok(Bpe { pre, characters, bytes, merges })
     }
 
-    /// Appends the tokens of a text without special tokens. Bytes that the vocabulary lacks become `unknown`, or
-    /// nothing if there is no such token.
+    /// Appends the tokens of a text without special tokens. Bytes that the vocabulary lacks become `unknown`,
+    /// or are dropped if there is no unknown token.
     pub(super) fn encode(&self, v: &Vocabulary, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
         let mut scratch = Scratch::default();
         if self.characters {
@@ -110,7 +111,7 @@ impl Bpe {
         }
     }
 
-    /// The same where merging begins with characters; those that are no token are bytes.
+    /// Encodes a text if merging starts from characters; characters that are no token become bytes.
     fn encode_characters(
         &self,
         v: &Vocabulary,
@@ -135,7 +136,7 @@ impl Bpe {
         }
     }
 
-    /// The token that is the whole word, where the pre-tokenizer asks for it.
+    /// Returns the token that is the whole word, if the pre-tokenizer requires it.
     fn whole(&self, v: &Vocabulary, word: &[u8], text: &mut Vec<u8>) -> Option<u32> {
         if !self.pre.whole_words {
             return None;
@@ -145,7 +146,7 @@ impl Bpe {
         v.find(text)
     }
 
-    /// The tokens that merging of a word begins with.
+    /// Sets the tokens from which the merging of a word starts.
     fn begin(&self, tokens: impl Iterator<Item = u32>, scratch: &mut Scratch) {
         let symbol = |(i, token): (usize, u32)| Symbol { token, prev: i.wrapping_sub(1), next: i + 1 };
         scratch.symbols.clear();
@@ -159,7 +160,7 @@ impl Bpe {
             self.propose(symbols, right - 1, right, queue);
         }
         while let Some(Reverse(c)) = queue.pop() {
-            // Merged meanwhile: the pair is not there any more.
+            // Merged meanwhile: the pair no longer exists.
             if (symbols[c.left].token, symbols[c.right].token) != c.pair {
                 continue;
             }
@@ -199,7 +200,7 @@ impl Bpe {
     }
 }
 
-/// The pair of a merge and the token that it makes.
+/// Parses the pair of a merge and looks up the token that it makes.
 fn parse_merge(v: &Vocabulary, text: &[u8]) -> Result<((u32, u32), u32), String> {
     // The first part may begin with a space in vocabularies that do not use the byte alphabet.
     let space = text.iter().skip(1).position(|&b| b == b' ').ok_or("it has no space")? + 1;

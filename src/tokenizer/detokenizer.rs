@@ -1,11 +1,11 @@
-//! From tokens to text.
+//! Conversion of tokens to text.
 
 use super::{DecodeOptions, Tokenizer};
 
-/// Turns tokens into text one after the other, for output while a model generates.
+/// Converts tokens to text one after the other, for output while a model generates.
 ///
-/// A token may end within a character. The detokenizer keeps such bytes until the character is whole, so what it gives
-/// out is always text. Bytes that cannot become a character are given out as U+FFFD.
+/// A token may end within a character. The detokenizer holds the bytes back until the character is complete,
+/// so its output is always valid text. Bytes that cannot become a character are output as U+FFFD.
 ///
 /// ```no_run
 /// # fn demo(tokenizer: &diptych::Tokenizer, ids: &[u32]) {
@@ -20,7 +20,7 @@ use super::{DecodeOptions, Tokenizer};
 pub struct Detokenizer<'a> {
     tokenizer: &'a Tokenizer,
     special: bool,
-    /// The space before a text has to be taken away from the next token.
+    /// True if the space before a text has to be removed from the next token.
     strip: bool,
     pending: Vec<u8>,
 }
@@ -31,7 +31,7 @@ impl<'a> Detokenizer<'a> {
         Detokenizer { tokenizer, special: options.special, strip, pending: Vec::new() }
     }
 
-    /// The text that becomes whole with a token; empty where a character is still incomplete.
+    /// Adds a token and returns the text that it completes; empty while a character is incomplete.
     pub fn push(&mut self, id: u32) -> String {
         let mut pending = std::mem::take(&mut self.pending);
         self.append(id, &mut pending);
@@ -43,14 +43,14 @@ impl<'a> Detokenizer<'a> {
         out
     }
 
-    /// What is left: U+FFFD if the tokens ended within a character.
+    /// Returns the remaining text: U+FFFD if the tokens ended within a character.
     pub fn finish(self) -> String {
         let mut out = String::new();
         push_lossy(&self.pending, &mut out);
         out
     }
 
-    /// Appends the bytes of a token. A token that the vocabulary does not have is U+FFFD.
+    /// Appends the bytes of a token. A token outside the vocabulary is U+FFFD.
     pub(super) fn append(&mut self, id: u32, out: &mut Vec<u8>) {
         if !self.special && self.tokenizer.is_special(id) {
             return;
@@ -62,7 +62,7 @@ impl<'a> Detokenizer<'a> {
     }
 }
 
-/// How many bytes there are before a character that is incomplete at the end.
+/// Returns the number of bytes before an incomplete character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     let last = bytes.utf8_chunks().last();
     let rest = last.map_or(&[][..], |chunk| chunk.invalid());
@@ -72,7 +72,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// Appends bytes as text; what is no character becomes U+FFFD.
+/// Appends bytes as text; invalid bytes become U+FFFD.
 fn push_lossy(bytes: &[u8], out: &mut String) {
     for chunk in bytes.utf8_chunks() {
         out.push_str(chunk.valid());
@@ -82,8 +82,8 @@ fn push_lossy(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Takes away the spaces that stand before punctuation and contractions, as the tokenizers of some older models ask
-/// for: before `? ! . ,`, on both sides of a lone apostrophe, before `'s 'm 're 've`.
+/// Removes spaces before punctuation and contractions, as the tokenizers of some older models require: before
+/// `? ! . ,`, on both sides of a separate apostrophe, before `'s 'm 're 've`.
 pub(super) fn clean_spaces(text: &[u8]) -> Vec<u8> {
     let text = drop_spaces(text, |next| matches!(next, [b'?' | b'!' | b'.' | b',', ..]).then_some(0));
     let text = drop_spaces(&text, |next| matches!(next, [b'\'', b' ', ..]).then_some(1));
@@ -92,8 +92,8 @@ pub(super) fn clean_spaces(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Drops each space for which the rule, asked about what follows, gives a number, and that many bytes after the one
-/// that follows the space.
+/// Drops each space for which `rule` returns a count for the text after it. It keeps the byte after the space
+/// and drops as many bytes after that byte.
 fn drop_spaces(text: &[u8], rule: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,9 +1,8 @@
 //! Tokenizers from the metadata of a GGUF file.
 //!
 //! Three families: byte-level byte pair encoding (`tokenizer.ggml.model` is `gpt2`) with its pre-tokenizers
-//! (`tokenizer.ggml.pre`), SentencePiece with scores (`llama`: Llama 1 and 2, Mistral, Gemma and others), and WordPiece
-//! (`bert`).
-//! Tokens are those that llama.cpp gives for the same file.
+//! (`tokenizer.ggml.pre`), SentencePiece with scores (`llama`: Llama 1 and 2, Mistral, Gemma and others), and
+//! WordPiece (`bert`). The tokens equal those of llama.cpp for the same file.
 //!
 //! ```no_run
 //! use diptych::ggml::gguf::GgufFile;
@@ -17,16 +16,17 @@
 //! # }
 //! ```
 //!
-//! Where the tokenizers of the original models differ from llama.cpp, this one goes with llama.cpp:
+//! If the tokenizers of the original models differ from llama.cpp, this one follows llama.cpp:
 //!
-//! * text is not normalised (Qwen's own tokenizer makes NFC of it);
-//! * added tokens that the file calls control tokens are text unless special tokens are parsed;
-//! * SentencePiece with a space before the text puts one after every special token too;
-//! * pre-tokenizers know upper and lower case of ASCII only.
+//! * text is not normalised (Qwen's own tokenizer converts it to NFC);
+//! * added tokens that the file marks as control tokens are text unless special tokens are parsed;
+//! * SentencePiece with a space before the text also puts one after every special token;
+//! * pre-tokenizers distinguish upper and lower case of ASCII only.
 //!
-//! It differs from llama.cpp in three places: a broken file is an error (a merge that names no token, a special token
-//! outside of the vocabulary); a byte that a byte-level vocabulary lacks becomes the unknown token, if there is one; and
-//! where [`DecodeOptions::special`] is off, the space before a text is taken away behind a begin token too.
+//! It differs from llama.cpp in three respects: a broken file is an error (a merge that names no token, a
+//! special token outside of the vocabulary); a byte that a byte-level vocabulary lacks becomes the unknown
+//! token, if there is one; and with [`DecodeOptions::special`] off, the space before a text is also removed
+//! after a begin token.
 
 pub(crate) use alphabet::byte_text;
 use ggml_core::gguf::{GgufFile, Metadata};
@@ -56,38 +56,39 @@ use wordpiece::WordPiece;
 /// Key of the kind of tokenizer.
 const MODEL: &str = "tokenizer.ggml.model";
 
-/// How a text becomes tokens.
+/// Options for encoding text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Put the begin token before and the end token after the text, as far as the file asks for them.
+    /// True to put the begin token before and the end token after the text, as far as the file requests them.
     pub add_special: bool,
-    /// Special tokens that are written in the text (`<|im_start|>`) become these tokens. Off, they are text like any
-    /// other; use that for text from users. User-defined tokens are always found.
+    /// True to convert special tokens that are written in the text (`<|im_start|>`) to these tokens. If
+    /// false, they are ordinary text; use that for text from users. User-defined tokens are always found.
     pub parse_special: bool,
 }
 
 impl Default for EncodeOptions {
-    /// Begin and end token as the file asks for, special tokens parsed.
+    /// Returns options with begin and end token as the file requests them, and special tokens parsed.
     fn default() -> EncodeOptions {
         EncodeOptions { add_special: true, parse_special: true }
     }
 }
 
 impl EncodeOptions {
-    /// Text only: nothing added, nothing parsed.
+    /// Options for plain text: nothing added, nothing parsed.
     pub const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
 }
 
-/// How tokens become text.
+/// Options for decoding tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// Write control tokens (begin, end, turns) as they are spelled; else they are left out.
+    /// True to write control tokens (begin, end, turns) as they are spelled; otherwise they are omitted.
     pub special: bool,
-    /// The tokens go on where others ended, so no space before the text is taken away and none inside is cleaned.
+    /// True if the tokens continue earlier ones, so no space before the text is removed and none inside is
+    /// cleaned.
     pub continues: bool,
 }
 
-/// The algorithm.
+/// Encoding algorithm.
 #[derive(Debug)]
 enum Algorithm {
     Bpe(Bpe),
@@ -95,7 +96,7 @@ enum Algorithm {
     WordPiece(WordPiece),
 }
 
-/// Turns text into tokens and tokens into text. It is not changed by use and can be shared between threads.
+/// Converts text to tokens and tokens to text. It is immutable and can be shared between threads.
 #[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Vocabulary,
@@ -109,11 +110,12 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads the tokenizer of a model file. If the file has a token embedding, it must have a row for each token.
+    /// Reads the tokenizer of a model file. If the file has a token embedding, it must have a row for each
+    /// token.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel), with the key, if one is missing, of the wrong kind or
-    /// length, or names a tokenizer, pre-tokenizer or token that is not known.
+    /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) with the key, if it is missing, has the wrong
+    /// kind or length, or names an unknown tokenizer, pre-tokenizer or token.
     pub fn from_gguf(file: &GgufFile) -> Result<Tokenizer> {
         let tokenizer = Tokenizer::from_metadata(file.metadata())?;
         check_embedding(file.tensor("token_embd.weight"), tokenizer.len())?;
@@ -123,7 +125,7 @@ impl Tokenizer {
     /// Reads a tokenizer from metadata.
     ///
     /// # Errors
-    /// As [`Tokenizer::from_gguf`].
+    /// Errors of [`Tokenizer::from_gguf`].
     pub fn from_metadata(m: &Metadata) -> Result<Tokenizer> {
         let model = m.str(MODEL)?;
         let (sentence_piece, characters, words) = (model == "llama", model == "gemma4", model == "bert");
@@ -138,7 +140,7 @@ impl Tokenizer {
         let algorithm = if words {
             Algorithm::WordPiece(WordPiece::read(m)?)
         } else if sentence_piece {
-            m.array(vocabulary::SCORES)?; // in this family scores are not optional
+            m.array(vocabulary::SCORES)?; // in this family scores are mandatory
             Algorithm::Spm(Spm::new(&vocabulary))
         } else {
             Algorithm::Bpe(Bpe::read(m, &vocabulary, characters)?)
@@ -166,13 +168,13 @@ impl Tokenizer {
         })
     }
 
-    /// The tokens of a text.
+    /// Encodes a text to tokens.
     pub fn encode(&self, text: &str, options: &EncodeOptions) -> Vec<u32> {
         self.encode_bytes(text.as_bytes(), options)
     }
 
-    /// The tokens of a text that may be no UTF-8. Byte-level vocabularies then have U+FFFD for each byte that belongs to
-    /// no character, SentencePiece has the byte.
+    /// Encodes a text that may not be valid UTF-8. For each byte that belongs to no character, byte-level
+    /// vocabularies encode U+FFFD, and SentencePiece encodes the byte.
     pub fn encode_bytes(&self, text: &[u8], options: &EncodeOptions) -> Vec<u32> {
         let mut out = Vec::with_capacity(text.len() / 3 + 2);
         if options.add_special && self.add_bos {
@@ -204,14 +206,14 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens, without control tokens. Bytes that are no text become U+FFFD.
+    /// Decodes tokens to text, without control tokens. Invalid bytes become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         String::from_utf8_lossy(&self.decode_bytes(ids, &DecodeOptions::default())).into_owned()
     }
 
-    /// The bytes that tokens stand for, which need not be UTF-8. A token that the vocabulary does not have is U+FFFD.
+    /// Decodes tokens to bytes, which need not be UTF-8. A token outside the vocabulary is U+FFFD.
     ///
-    /// Some vocabularies ask for spaces before punctuation to be taken away; that is done here and not by
+    /// Some vocabularies require spaces before punctuation to be removed; this is done here, but not by
     /// [`Tokenizer::detokenizer`].
     pub fn decode_bytes(&self, ids: &[u32], options: &DecodeOptions) -> Vec<u8> {
         let mut detokenizer = Detokenizer::new(self, options);
@@ -227,84 +229,84 @@ impl Tokenizer {
         }
     }
 
-    /// For the text of tokens that are generated one after the other: they continue a prompt and control tokens are
-    /// left out.
+    /// Returns a detokenizer for tokens that are generated one after the other: they continue a prompt, and
+    /// control tokens are omitted.
     pub fn detokenizer(&self) -> Detokenizer<'_> {
         self.detokenizer_with(&DecodeOptions { special: false, continues: true })
     }
 
-    /// A detokenizer with options.
+    /// Returns a detokenizer with options.
     pub fn detokenizer_with(&self, options: &DecodeOptions) -> Detokenizer<'_> {
         Detokenizer::new(self, options)
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.vocabulary.len()
     }
 
-    /// Never: a vocabulary has a token at least.
+    /// Returns false: a vocabulary has at least one token.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes that a token stands for.
+    /// Returns the bytes that a token represents.
     pub fn piece(&self, id: u32) -> Option<&[u8]> {
         self.vocabulary.piece(id)
     }
 
-    /// The text of a token as the vocabulary spells it, bytes that are no text as U+FFFD.
+    /// Returns the text of a token as the vocabulary spells it, with invalid bytes as U+FFFD.
     pub fn text(&self, id: u32) -> Option<String> {
         self.vocabulary.text(id).map(|t| String::from_utf8_lossy(t).into_owned())
     }
 
-    /// The token that the vocabulary spells like this.
+    /// Returns the token that the vocabulary spells like this.
     pub fn find(&self, text: &str) -> Option<u32> {
         self.vocabulary.find(text.as_bytes())
     }
 
-    /// What a token is.
+    /// Returns the kind of a token.
     pub fn kind(&self, id: u32) -> Option<TokenKind> {
         self.vocabulary.kind(id)
     }
 
-    /// Whether a token is a control token or the unknown token, which are no text.
+    /// Returns true if a token is a control token or the unknown token, which are no text.
     pub fn is_special(&self, id: u32) -> bool {
         matches!(self.kind(id), Some(TokenKind::Control | TokenKind::Unknown))
     }
 
-    /// Tokens with a meaning of their own.
+    /// Returns the special tokens.
     pub fn special(&self) -> &SpecialTokens {
         &self.special
     }
 
-    /// Whether generation is over with this token: it ends a text, a turn or a message.
+    /// Returns true if a token ends a generation: it ends a text, a turn or a message.
     pub fn is_end(&self, id: u32) -> bool {
         self.ends.contains(&id)
     }
 
-    /// All tokens for which [`Tokenizer::is_end`] holds, in order.
+    /// Returns all tokens for which [`Tokenizer::is_end`] is true, in order.
     pub fn ends(&self) -> impl Iterator<Item = u32> + '_ {
         self.ends.iter().copied()
     }
 
-    /// Whether the begin token is put before a text.
+    /// Returns true if the begin token is put before a text.
     pub fn add_bos(&self) -> bool {
         self.add_bos
     }
 
-    /// Whether the end token is put after a text.
+    /// Returns true if the end token is put after a text.
     pub fn add_eos(&self) -> bool {
         self.add_eos
     }
 
-    /// Whether a space is put before a text.
+    /// Returns true if a space is put before a text.
     pub fn add_space_prefix(&self) -> bool {
         self.add_space_prefix
     }
 }
 
-/// The embedding of a model has a row for each token.
+/// Checks that the embedding of a model has a row for each token.
 fn check_embedding(embedding: Option<&gguf::TensorInfo>, tokens: usize) -> Result<()> {
     match embedding {
         Some(tensor) if tensor.ne[1] != tokens => {
@@ -315,7 +317,7 @@ fn check_embedding(embedding: Option<&gguf::TensorInfo>, tokens: usize) -> Resul
     }
 }
 
-/// Whether a text gets a begin or end token (`name` is `bos` or `eos`).
+/// Returns true if a text gets a begin or end token (`name` is `bos` or `eos`).
 fn adds(m: &Metadata, name: &str, id: Option<u32>, default: bool) -> Result<bool> {
     let key = format!("tokenizer.ggml.add_{name}_token");
     match m.opt_bool(&key)? {
@@ -327,7 +329,8 @@ fn adds(m: &Metadata, name: &str, id: Option<u32>, default: bool) -> Result<bool
     }
 }
 
-/// The special tokens of Phi-3 take the white space that follows them along; no key says so, only the model's name.
+/// Returns a predicate for tokens that include the white space after them: the special tokens of Phi-3. No
+/// key marks them, only the model's name.
 fn strip_after(m: &Metadata, v: &Vocabulary) -> Result<impl Fn(u32) -> bool> {
     let name = m.opt_bytes("general.name")?.unwrap_or_default().to_ascii_lowercase();
     let phi3 = [&b"phi-3"[..], b"phi3"].iter().any(|n| name.windows(n.len()).any(|w| w == *n));

@@ -1,36 +1,37 @@
-//! Which texts of a set begin at each place of a text, the longest of them first.
+//! Search for the longest text of a set that begins at each offset of a text.
 //!
-//! The automaton of Aho and Corasick ("Efficient string matching", 1975) over the texts read backwards: while it reads a
-//! text from its end, the state says which text of the set, the longest, begins at the place that was reached. A state
-//! keeps that one only; shorter ones are found by links. So memory is linear in the set and time in the text, whatever
-//! the texts have in common: a thousand tokens that begin alike cost as much as a thousand that do not.
+//! The automaton of Aho and Corasick ("Efficient string matching", 1975), built over the reversed texts of
+//! the set. It reads a text from its end, and its state gives the longest text of the set that begins at the
+//! current offset. A state stores only this one; shorter ones are found by links. So memory is linear in the
+//! set and time in the text, regardless of common prefixes: a thousand tokens with a common prefix cost as
+//! much as a thousand without.
 
 use std::collections::HashMap;
 
-/// A text of the set, by its place in the list that the set was made of.
+/// Text of the set, as its index in the list that the set was made from.
 pub(super) type Pattern = u32;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// The node of the longest end of this node's text that is in the tree as well.
+    /// Node of the longest proper suffix of this node's text that is also in the tree.
     fail: u32,
-    /// The longest pattern that is an end of this node's text.
+    /// Longest pattern that is a suffix of this node's text.
     longest: Option<Pattern>,
 }
 
-/// Links from a pattern to those that are a beginning of it, from the longest down.
+/// Links from a pattern to the patterns that are a prefix of it, from the longest down.
 #[derive(Clone, Copy, Debug)]
 struct Shorter {
     bytes: usize,
-    /// How many links lead from here to the shortest.
+    /// Number of links from here to the shortest.
     depth: u32,
     next: Option<Pattern>,
-    /// Further down, so far that a way of n links takes about log n of these ("An applicative random-access stack",
-    /// E. W. Myers, 1983).
+    /// Link further down, so that a path of n links needs about log n of these jumps ("An applicative
+    /// random-access stack", E. W. Myers, 1983).
     jump: Option<Pattern>,
 }
 
-/// A set of texts to look for. Of equal texts the first counts.
+/// Set of texts to search for. Of equal texts the first is found.
 #[derive(Debug)]
 pub(super) struct Patterns {
     nodes: Vec<Node>,
@@ -41,7 +42,7 @@ pub(super) struct Patterns {
 }
 
 impl Patterns {
-    /// A set; empty texts are never found.
+    /// Creates a set; empty texts are never found.
     pub(super) fn new<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Patterns {
         let mut set = Patterns {
             nodes: vec![Node::default()],
@@ -58,7 +59,7 @@ impl Patterns {
         set
     }
 
-    /// Adds a text, read backwards, to the tree; its node.
+    /// Adds a reversed text to the tree and returns its node.
     fn add(&mut self, text: &[u8]) -> u32 {
         let pattern = self.shorter.len() as Pattern;
         self.shorter.push(Shorter { bytes: text.len(), depth: 0, next: None, jump: None });
@@ -76,11 +77,11 @@ impl Patterns {
         node
     }
 
-    /// Nodes get their links in the order of their depth: a link leads to a node that has its own.
+    /// Links the nodes in the order of their depth: a link leads to a node that is already linked.
     fn link_nodes(&mut self) {
         let mut depth = vec![0u32; self.nodes.len()];
         let mut edges: Vec<(u32, u8, u32)> = self.edges.iter().map(|(&(p, byte), &c)| (p, byte, c)).collect();
-        // A node is made after its parent, so in this order a parent's depth is known.
+        // A node is created after its parent, so in this order a parent's depth is known.
         edges.sort_unstable_by_key(|(_, _, child)| *child);
         for &(parent, byte, child) in &edges {
             depth[child as usize] = depth[parent as usize] + 1;
@@ -101,7 +102,7 @@ impl Patterns {
         }
     }
 
-    /// `ends` are the nodes of the patterns.
+    /// Links the patterns; `ends` are their nodes.
     fn link_patterns(&mut self, ends: &[u32]) {
         let mut order: Vec<usize> = (0..ends.len()).collect();
         order.sort_by_key(|&p| self.shorter[p].bytes);
@@ -132,12 +133,13 @@ impl Patterns {
         }
     }
 
-    /// Bytes of a pattern.
+    /// Returns the number of bytes of a pattern.
     pub(super) fn bytes(&self, pattern: Pattern) -> usize {
         self.shorter[pattern as usize].bytes
     }
 
-    /// Every place of a text where a pattern begins, with the longest that does; from the last place to the first.
+    /// Returns every offset of a text at which a pattern begins, with the longest such pattern; from the last
+    /// offset to the first.
     pub(super) fn longest_at<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (usize, Pattern)> + 'a {
         let mut node = 0;
         text.iter().enumerate().rev().filter_map(move |(at, &byte)| {
@@ -146,7 +148,8 @@ impl Patterns {
         })
     }
 
-    /// The longest pattern of at most `limit` bytes among a pattern and those that it begins with.
+    /// Returns the longest pattern of at most `limit` bytes among a pattern and the patterns that are a
+    /// prefix of it.
     pub(super) fn within(&self, pattern: Pattern, limit: usize) -> Option<Pattern> {
         let mut at = pattern;
         loop {
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
     use ggml_core::rng::Rng;
 
-    /// A text of up to `most` of the first letters of the alphabet.
+    /// Returns a text of up to `most` of the first letters of the alphabet.
     fn text(rng: &mut Rng, letters: u64, most: u64) -> String {
         let count = rng.next_u64() % (most + 1);
         (0..count).map(|_| char::from(b'a' + (rng.next_u64() % letters) as u8)).collect()

@@ -1,11 +1,13 @@
-//! Pre-tokenizers: how a text is cut into words before byte pairs are merged.
+//! Pre-tokenizers, which cut a text into words before byte pairs are merged.
 //!
-//! A pre-tokenizer is a list of patterns. Each cuts the pieces that the one before it left: into its matches and what
-//! lies between them. The patterns are those of llama.cpp, which sees letters, marks, numbers, punctuation, symbols
-//! and white space but no upper and lower case beyond ASCII, and for which `~` is no symbol.
+//! A pre-tokenizer is a list of patterns. Each pattern cuts the pieces that the previous one left into its
+//! matches and the text between them. The patterns are those of llama.cpp, which distinguishes letters,
+//! marks, numbers, punctuation, symbols and white space, but no upper and lower case beyond ASCII, and which
+//! does not count `~` as a symbol.
 //!
-//! The engine has no look-ahead and needs linear time. The one look-ahead that the patterns use, `\s+(?!\S)|\s+`, is a
-//! pattern of its own with a rule: of white space before a word, the last character is left to the word.
+//! The engine has no look-ahead and needs linear time. The one look-ahead that the patterns use,
+//! `\s+(?!\S)|\s+`, is a pattern of its own with a rule: if white space precedes a word, its last character
+//! belongs to the word.
 
 use super::vocabulary::key_error;
 use ggml_core::Result;
@@ -17,25 +19,25 @@ use std::ops::Range;
 /// Key of the pre-tokenizer's name.
 const PRE: &str = "tokenizer.ggml.pre";
 
-/// The pattern of white space, the second of its stage.
+/// Pattern of white space, the second of its stage.
 const SPACES: PatternID = PatternID::new_unchecked(1);
 
-/// One pattern of a pre-tokenizer.
+/// Pattern of a pre-tokenizer.
 struct Stage {
     pattern: &'static str,
-    /// White space is matched last, by the rule above.
+    /// True if white space is matched last, by the rule above.
     spaces: bool,
 }
 
-/// What a name in `tokenizer.ggml.pre` means.
+/// Meaning of a name in `tokenizer.ggml.pre`.
 struct Scheme {
     names: &'static [&'static str],
     stages: &'static [Stage],
-    /// A word that is a token is not taken apart.
+    /// True if a word that is a token is not split.
     whole_words: bool,
-    /// A text begins with the begin token unless the file says otherwise.
+    /// True if a text begins with the begin token unless the file specifies otherwise.
     add_bos: bool,
-    /// Decoding takes spaces before punctuation away.
+    /// True if decoding removes spaces before punctuation.
     clean_spaces: bool,
 }
 
@@ -53,15 +55,16 @@ macro_rules! contractions {
     };
 }
 
-/// The patterns that descend from GPT-4's: contractions, words with one character before them, numbers of some digits,
-/// other characters with line ends after them, line ends.
+/// Builds the patterns derived from GPT-4's: contractions, words with one character before them, numbers of
+/// limited length, other characters with the line ends after them, line ends.
 macro_rules! gpt4 {
     ($word:literal, $number:literal, $other:literal) => {
         concat!(contractions!(), "|", $word, "|", $number, "|", $other, r"|\s*[\r\n]+")
     };
 }
 
-/// Words that change from upper to lower case are two; other scripts have no case here.
+/// Builds patterns in which words that change from lower to upper case are split; other scripts have no case
+/// here.
 macro_rules! cased {
     ($letters:literal, $suffix:expr, $rest:literal) => {
         concat!(
@@ -84,7 +87,7 @@ macro_rules! cased {
     };
 }
 
-/// The letters of DeepSeek LLM: those with case, as of an older Unicode.
+/// Letters of DeepSeek LLM: letters with case, as of an older Unicode version.
 macro_rules! deepseek_letters {
     () => {
         concat!(
@@ -134,10 +137,10 @@ const DEEPSEEK_V3: &[Stage] = &[
     )),
 ];
 const DEFAULT: &[Stage] = &[stage(r"[\p{P}$+<=>^~|]+"), GPT2, stage(r"\p{N}+"), stage("[0-9][0-9][0-9]")];
-/// Words are what stands between spaces and the punctuation of several scripts.
+/// Words between spaces and the punctuation of several scripts.
 const BLOOM: Stage = stage(r" ?[^(\s|.,!?…。，、।۔،)]+");
 
-/// All names. What a scheme does not set is the same as in most.
+/// All schemes by name. Fields that a scheme does not set have their most frequent value.
 static SCHEMES: &[Scheme] = &[
     Scheme { names: &["default"], stages: DEFAULT, ..Scheme::PLAIN },
     Scheme {
@@ -266,30 +269,30 @@ static SCHEMES: &[Scheme] = &[
 ];
 
 impl Scheme {
-    /// What most schemes of the first years have in common.
+    /// Common settings of most early schemes.
     const PLAIN: Scheme =
         Scheme { names: &[], stages: &[], whole_words: false, add_bos: false, clean_spaces: true };
-    /// Decoding gives the text back as it was.
+    /// Settings for exact decoding, which leaves the text unchanged.
     const EXACT: Scheme = Scheme { clean_spaces: false, ..Scheme::PLAIN };
 }
 
-/// A pre-tokenizer, compiled.
+/// Compiled pre-tokenizer.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
     stages: Vec<Regex>,
-    /// A word that is a token is not taken apart.
+    /// True if a word that is a token is not split.
     pub(super) whole_words: bool,
-    /// A text begins with the begin token unless the file says otherwise.
+    /// True if a text begins with the begin token unless the file specifies otherwise.
     pub(super) add_bos: bool,
-    /// Decoding takes spaces before punctuation away.
+    /// True if decoding removes spaces before punctuation.
     pub(super) clean_spaces: bool,
 }
 
 impl PreTokenizer {
-    /// The pre-tokenizer that a file names; without a name it is `default`, as in llama.cpp.
+    /// Reads the pre-tokenizer that a file names; without a name it is `default`, as in llama.cpp.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) for a name that is not known.
+    /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) for an unknown name.
     pub(super) fn read(m: &Metadata) -> Result<PreTokenizer> {
         let name = m.opt_str(PRE)?.filter(|n| !n.is_empty()).unwrap_or("default");
         let Some(scheme) = SCHEMES.iter().find(|k| k.names.contains(&name)) else {
@@ -309,13 +312,14 @@ impl PreTokenizer {
         })
     }
 
-    /// That of vocabularies of characters: lines, and what lies between them.
+    /// Returns the pre-tokenizer for vocabularies of characters: runs of line ends, and the text between
+    /// them.
     pub(super) fn of_lines() -> Result<PreTokenizer> {
         let stages = vec![compile(&stage(r"[^\n]+|\n+"))?];
         Ok(PreTokenizer { stages, whole_words: false, add_bos: true, clean_spaces: false })
     }
 
-    /// Cuts a text into words, all of it and in order.
+    /// Cuts a text into words that cover all of it, in order.
     pub(super) fn split(&self, text: &str) -> Vec<Range<usize>> {
         let mut words: Vec<Range<usize>> = std::iter::once(0..text.len()).collect();
         for stage in &self.stages {
@@ -334,13 +338,13 @@ fn compile(stage: &Stage) -> Result<Regex> {
     Regex::new_many(&patterns).map_err(|e| key_error(PRE, format!("pattern of the pre-tokenizer: {e}"), ""))
 }
 
-/// Appends the matches in a piece of text and what lies between them; `offset` is where the piece begins.
+/// Appends the matches in a piece of text and the text between them; `offset` is the offset of the piece.
 fn split_piece(regex: &Regex, piece: &str, offset: usize, out: &mut Vec<Range<usize>>) {
     let mut done = 0;
     while let Some(found) = regex.search(&Input::new(piece).range(done..)) {
         let mut end = found.end();
         if found.pattern() == SPACES && end < piece.len() {
-            // The last one belongs to the word that follows, unless it is the only one.
+            // The last character belongs to the next word, unless it is the only one.
             let last = piece[..end].char_indices().next_back().map_or(end, |(i, _)| i);
             end = if last > found.start() { last } else { end };
         }
@@ -454,7 +458,7 @@ mod tests {
         m.insert(PRE, "klingon");
         let text = PreTokenizer::read(&m).unwrap_err().to_string();
         assert!(text.contains(PRE) && text.contains("'klingon'") && text.contains("qwen2"), "{text}");
-        // No name is llama.cpp's default.
+        // No name selects llama.cpp's default.
         assert!(PreTokenizer::read(&Metadata::new()).unwrap().clean_spaces);
     }
 }

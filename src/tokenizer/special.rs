@@ -1,4 +1,4 @@
-//! Tokens with a meaning of their own: begin, end, turns; and how they are found in a text.
+//! Special tokens (begin, end, turns), and finding them in a text.
 
 use super::patterns::{Pattern, Patterns};
 use super::vocabulary::{TokenKind, Vocabulary, key_error};
@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-/// Tokens that end a text or a turn, by their texts: files do not say it. The list is llama.cpp's.
+/// Texts of tokens that end a text or a turn; files do not mark these tokens. The list is llama.cpp's.
 const ENDS: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -49,8 +49,8 @@ const END_OF_TURN: &[&str] = &[
     "<｜end▁of▁sentence｜>",
 ];
 
-/// Tokens for filling in the middle; they are control tokens whatever the file says. The last three groups (padding,
-/// repository, file) also end a text.
+/// Tokens for filling in the middle. They are control tokens regardless of their kind in the file. The last
+/// three groups (padding, repository, file) also end a text.
 const FILL_IN: &[(&[&str], bool)] = &[
     (
         &[
@@ -99,36 +99,37 @@ const FILL_IN: &[(&[&str], bool)] = &[
 /// Parts of a reply in the harmony format, which are always text.
 const HARMONY: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
-/// Tokens that a file names by key.
+/// Special tokens that a file names by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Begins a text.
+    /// Begin of a text.
     pub bos: Option<u32>,
-    /// Ends a text.
+    /// End of a text.
     pub eos: Option<u32>,
-    /// Ends a turn of a chat.
+    /// End of a turn of a chat.
     pub eot: Option<u32>,
-    /// Ends a message that a tool answers.
+    /// End of a message that a tool answers.
     pub eom: Option<u32>,
-    /// Stands for what the vocabulary cannot express.
+    /// Token for text that the vocabulary cannot represent.
     pub unknown: Option<u32>,
-    /// Separates two texts.
+    /// Separator of two texts.
     pub separator: Option<u32>,
-    /// Fills a batch up.
+    /// Padding of a batch.
     pub padding: Option<u32>,
-    /// Stands for a token to be guessed.
+    /// Placeholder for a token to be predicted.
     pub mask: Option<u32>,
 }
 
 impl SpecialTokens {
-    /// Reads the keys. `sentence_piece` vocabularies have begin, end and unknown at 1, 2 and 0 if no key says otherwise.
+    /// Reads the keys. The defaults of `sentence_piece` vocabularies are 1, 2 and 0 for begin, end and
+    /// unknown.
     pub(super) fn read(m: &Metadata, v: &Vocabulary, sentence_piece: bool) -> Result<SpecialTokens> {
         let id = |name: &str, default: u32| {
             let key = format!("tokenizer.ggml.{name}_token_id");
             let exists = |id: &u32| (*id as usize) < v.len();
             match m.opt_i64(&key)? {
                 None => Ok(Some(default).filter(|id| sentence_piece && exists(id))),
-                // -1, also as an unsigned number, is how files write that there is none.
+                // Files write -1, also as an unsigned integer, for an absent token.
                 Some(-1 | 0xFFFF_FFFF) => Ok(None),
                 Some(n) => match u32::try_from(n).ok().filter(exists) {
                     Some(id) => Ok(Some(id)),
@@ -149,7 +150,8 @@ impl SpecialTokens {
         })
     }
 
-    /// The tokens that WordPiece puts around a text, and the unknown one, by their usual texts where no key names them.
+    /// Sets the tokens that WordPiece puts around a text, and the unknown one, from their usual texts if no
+    /// key gives them.
     pub(super) fn frame_words(&mut self, v: &Vocabulary) {
         self.bos = self.bos.or_else(|| v.find(b"[CLS]"));
         self.eos = self.eos.or(self.separator).or_else(|| v.find(b"[SEP]"));
@@ -157,8 +159,8 @@ impl SpecialTokens {
     }
 }
 
-/// Corrects the kinds of tokens that are known by their texts and returns those that end a text or a turn, as llama.cpp
-/// does. Of the groups of which a model has one token, the first in the list counts.
+/// Corrects the kinds of tokens that are recognised by their texts, and returns the tokens that end a text or
+/// a turn, as llama.cpp does. If a model has several tokens of a group, the first in the list is used.
 pub(super) fn classify(v: &mut Vocabulary, special: &mut SpecialTokens) -> BTreeSet<u32> {
     let find = |v: &Vocabulary, texts: &[&str]| texts.iter().find_map(|t| v.find(t.as_bytes()));
     let mut ends: BTreeSet<u32> = ENDS.iter().filter_map(|t| v.find(t.as_bytes())).collect();
@@ -193,34 +195,34 @@ pub(super) fn classify(v: &mut Vocabulary, special: &mut SpecialTokens) -> BTree
     ends
 }
 
-/// A part of a text.
+/// Part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fragment {
     /// Text to be encoded.
     Text(Range<usize>),
-    /// A special token.
+    /// Special token.
     Token(u32),
 }
 
-/// Finds special tokens in texts.
+/// Search for special tokens in texts.
 #[derive(Debug)]
 pub(super) struct Finder {
     /// All special tokens.
     parsed: Set,
-    /// Those that count also where special tokens are not parsed.
+    /// Special tokens that are found even if special tokens are not parsed.
     always: Set,
 }
 
-/// Some special tokens, the longest text first.
+/// Set of special tokens, in order of descending length of their texts.
 #[derive(Debug)]
 struct Set {
     patterns: Patterns,
-    /// The token of each pattern, and whether white space after it belongs to it.
+    /// Token of each pattern, and true if the white space after it belongs to it.
     tokens: Vec<(u32, bool)>,
 }
 
 impl Finder {
-    /// `strip_after` says for which tokens white space that follows is dropped.
+    /// Creates the search; `strip_after` is true for tokens after which white space is dropped.
     pub(super) fn new(v: &Vocabulary, strip_after: impl Fn(u32) -> bool) -> Finder {
         use TokenKind::{Control, Unknown, UserDefined};
         let set = |kinds: &[TokenKind]| {
@@ -233,7 +235,8 @@ impl Finder {
         Finder { parsed: set(&[Control, Unknown, UserDefined]), always: set(&[UserDefined]) }
     }
 
-    /// Cuts a text at special tokens. A longer token is taken wherever it stands before a shorter one is looked for.
+    /// Cuts a text at special tokens. All occurrences of a longer token are found before those of a shorter
+    /// one.
     pub(super) fn split(&self, text: &[u8], parse_special: bool) -> Vec<Fragment> {
         let taken = if parse_special { &self.parsed } else { &self.always }.take(text);
         let mut fragments = Vec::with_capacity(2 * taken.len() + 1);
@@ -252,15 +255,16 @@ impl Finder {
     }
 }
 
-/// Tokens that are taken, by their start: the end with the white space that they take along, and the token.
+/// Accepted tokens by their start: the end, including white space that belongs to them, and the token.
 type Taken = BTreeMap<usize, (usize, u32)>;
 
 impl Set {
-    /// Takes tokens in the order of their rank (the longest first), equal ones from left to right.
+    /// Accepts tokens in the order of their rank (the longest first), equal ones from left to right.
     ///
-    /// Each place waits with one token, the longest that begins there. If it reaches into one that is taken, the place
-    /// waits again with the longest that does not. What was taken is as long at least, and begins before the end of what
-    /// waited, so that each time the room is less than half of what it was: a place waits a logarithmic number of times.
+    /// Each offset has one candidate in the queue: the longest token that begins there. If it overlaps an
+    /// accepted token, the longest token that does not overlap is queued for the offset. The accepted token
+    /// is at least as long and begins before the end of the candidate, so the remaining length more than
+    /// halves each time. So an offset is queued a logarithmic number of times.
     fn take(&self, text: &[u8]) -> Taken {
         let mut taken = Taken::new();
         let mut waiting: BinaryHeap<Reverse<(Pattern, usize)>> =
@@ -283,7 +287,7 @@ impl Set {
     }
 }
 
-/// The end of the white space that begins at a place, up to the next token that is taken already.
+/// Returns the end of the white space at `start`, at most the start of the next accepted token.
 fn skip_space(text: &[u8], start: usize, taken: &Taken) -> usize {
     let limit = taken.range(start..).next().map_or(text.len(), |(next, _)| *next);
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C);

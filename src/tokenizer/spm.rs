@@ -1,21 +1,23 @@
-//! SentencePiece's byte pair encoding: of all neighbours that together are a token, those with the highest score are
-//! joined first.
+//! SentencePiece's byte pair encoding: of all neighbours that form a token, the pair with the highest score
+//! is joined first.
 
 use super::vocabulary::{Vocabulary, byte_name, escape};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
 
-/// What encoding needs beside the vocabulary.
+/// Data for encoding in addition to the vocabulary.
 #[derive(Debug)]
 pub(super) struct Spm {
-    /// Characters that stand beside each other in some token. Between two others no token can reach, so a text is cut
-    /// there and its parts are encoded one after the other: the result is the same, and time stays linear.
+    /// Pairs of characters that are adjacent in some token. No token can span any other pair, so a text is
+    /// cut there and its parts are encoded one after the other: the result is the same, and time stays
+    /// linear.
     neighbours: HashSet<(u32, u32)>,
     /// Tokens of single bytes.
     bytes: Box<[Option<u32>; 256]>,
 }
 
-/// A character or several joined: bytes of the text, in a list linked by index. It is empty once joined to another.
+/// One character or several joined ones: bytes of the text, in a list linked by index. It is empty once
+/// joined to another.
 #[derive(Clone, Copy)]
 struct Symbol {
     start: usize,
@@ -24,7 +26,7 @@ struct Symbol {
     next: usize,
 }
 
-/// Two neighbours that together are a token.
+/// Two neighbours that form a token.
 struct Candidate {
     score: f32,
     left: usize,
@@ -33,7 +35,7 @@ struct Candidate {
 }
 
 impl Ord for Candidate {
-    /// The highest score is the greatest, of equal ones the leftmost.
+    /// Orders by score, and equal scores from right to left, so that the leftmost is the greatest.
     fn cmp(&self, other: &Candidate) -> Ordering {
         self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
     }
@@ -53,7 +55,7 @@ impl PartialEq for Candidate {
 
 impl Eq for Candidate {}
 
-/// Bytes of the character that begins with this byte; 1 for a byte that begins none.
+/// Returns the number of bytes of the character that starts with this byte; 1 if no character starts with it.
 fn character_len(first: u8) -> usize {
     match first {
         0xF0..=0xFF => 4,
@@ -63,7 +65,7 @@ fn character_len(first: u8) -> usize {
     }
 }
 
-/// The characters of a text, valid or not, as ranges.
+/// Returns the characters of a text, valid or not, as ranges.
 pub(super) fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -73,30 +75,30 @@ pub(super) fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> + 
     })
 }
 
-/// The bytes of a character as a number.
+/// Returns the bytes of a character as an integer.
 fn number(text: &[u8], (start, len): (usize, usize)) -> u32 {
     text[start..start + len].iter().fold(0, |n, &b| n << 8 | u32::from(b))
 }
 
-/// Pairs of neighbouring characters.
+/// Returns the pairs of adjacent characters.
 fn pairs(text: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
     let numbers = || characters(text).map(|c| number(text, c));
     numbers().zip(numbers().skip(1))
 }
 
 impl Spm {
-    /// From the tokens.
+    /// Creates the encoder from the tokens.
     pub(super) fn new(vocabulary: &Vocabulary) -> Spm {
         let mut bytes = Box::new([None; 256]);
         for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
-            // `<0xNN>`, else the token whose text is that byte.
+            // `<0xNN>`, otherwise the token whose text is that byte.
             let named = vocabulary.find(byte_name(byte).as_bytes());
             *place = named.or_else(|| vocabulary.find(&[byte]));
         }
         Spm { neighbours: vocabulary.iter().flat_map(|(_, text, _)| pairs(text)).collect(), bytes }
     }
 
-    /// Appends the tokens of a text without special tokens; `prefix` says that a space comes first.
+    /// Appends the tokens of a text without special tokens; `prefix` puts a space before it.
     pub(super) fn encode(
         &self,
         v: &Vocabulary,
@@ -130,7 +132,7 @@ impl Spm {
     }
 }
 
-/// A segment of a text, between two places where no token can reach across.
+/// Segment of a text, between two offsets that no token spans.
 struct Segment<'a> {
     spm: &'a Spm,
     vocabulary: &'a Vocabulary,
@@ -146,7 +148,7 @@ impl Segment<'_> {
         self.symbols.push(Symbol { start, len, prev: index.wrapping_sub(1), next: index + 1 });
     }
 
-    /// Appends the tokens of the segment and makes it empty.
+    /// Appends the tokens of the segment and clears it.
     fn encode(&mut self, unknown: Option<u32>, out: &mut Vec<u32>) {
         self.queue.clear();
         for right in 1..self.symbols.len() {
@@ -180,7 +182,7 @@ impl Segment<'_> {
         self.text.get(start..start + len).unwrap_or_default()
     }
 
-    /// Queues two neighbours if they are a token together.
+    /// Queues two neighbours if they form a token.
     fn propose(&mut self, left: usize, right: usize) {
         let (Some(l), Some(r)) = (self.symbols.get(left), self.symbols.get(right)) else {
             return;

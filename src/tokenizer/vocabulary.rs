@@ -1,4 +1,4 @@
-//! The tokens of a GGUF file.
+//! Vocabulary: the tokens of a GGUF file.
 
 use super::alphabet;
 use ggml_core::gguf::Metadata;
@@ -11,18 +11,18 @@ pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 pub(super) const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 
-/// What a token is (`tokenizer.ggml.token_type`).
+/// Kind of a token (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// No kind given.
     Undefined,
     /// Part of ordinary text.
     Normal,
-    /// Stands for what the vocabulary cannot express.
+    /// Represents text that the vocabulary cannot represent.
     Unknown,
-    /// Steers the model (begin, end, turns); part of a text only where special tokens are parsed.
+    /// Controls the model (begin, end, turns); part of a text only if special tokens are parsed.
     Control,
-    /// Found in every text as a whole, before anything else.
+    /// Found as a whole in every text, before anything else.
     UserDefined,
     /// Reserved.
     Unused,
@@ -45,19 +45,19 @@ impl TokenKind {
     }
 }
 
-/// How the texts of normal tokens stand for the bytes of a text.
+/// Encoding of the texts of normal tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     /// Every byte is a printable character: GPT-2's alphabet.
     ByteAlphabet,
-    /// As they are, with U+2581 for a space.
+    /// Plain text, with U+2581 for a space.
     LowerOneEighth,
 }
 
-/// U+2581, which stands for a space in SentencePiece vocabularies.
+/// U+2581, which represents a space in SentencePiece vocabularies.
 pub(super) const SPACE: &str = "\u{2581}";
 
-/// Texts, kinds and scores of all tokens, and the way back from text to token.
+/// Texts, kinds and scores of all tokens, and an index from text to token.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     texts: Vec<Box<[u8]>>,
@@ -68,13 +68,13 @@ pub(super) struct Vocabulary {
     longest: usize,
 }
 
-/// An error about a metadata key: what was found under it, and what would be right.
+/// Returns the error for a metadata key, with the value found and the expected one.
 pub(super) fn key_error(key: &str, found: impl ToString, expected: impl Into<String>) -> Error {
     Error::model(format!("metadata key {key:?}"), found, expected)
 }
 
 impl Vocabulary {
-    /// Reads tokens, kinds and scores. Pieces are made by [`Vocabulary::spell`], once all kinds are known.
+    /// Reads tokens, kinds and scores. [`Vocabulary::spell`] makes the pieces once all kinds are known.
     pub(super) fn read(m: &Metadata) -> Result<Vocabulary> {
         let texts = m.array_bytes(TOKENS)?;
         if texts.is_empty() || u32::try_from(texts.len()).is_err() {
@@ -110,55 +110,55 @@ impl Vocabulary {
         Ok(Vocabulary { texts, kinds, scores, pieces: Vec::new(), ids, longest })
     }
 
-    /// Works out which bytes every token stands for.
+    /// Computes the bytes that every token represents.
     pub(super) fn spell(&mut self, spelling: Spelling) {
         let pieces = self.texts.iter().zip(&self.kinds).map(|(text, kind)| piece(text, *kind, spelling));
         self.pieces = pieces.collect();
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub(super) fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Bytes of the longest text.
+    /// Returns the number of bytes of the longest text.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The token of a text. Of several with the same text it is the first.
+    /// Returns the token of a text, the first of several with the same text.
     pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
         if text.len() > self.longest { None } else { self.ids.get(text).copied() }
     }
 
-    /// The text of a token as the file spells it.
+    /// Returns the text of a token as the file spells it.
     pub(super) fn text(&self, id: u32) -> Option<&[u8]> {
         self.texts.get(id as usize).map(|t| &**t)
     }
 
-    /// The bytes that a token stands for.
+    /// Returns the bytes that a token represents.
     pub(super) fn piece(&self, id: u32) -> Option<&[u8]> {
         self.pieces.get(id as usize).map(|t| &**t)
     }
 
-    /// What a token is.
+    /// Returns the kind of a token.
     pub(super) fn kind(&self, id: u32) -> Option<TokenKind> {
         self.kinds.get(id as usize).copied()
     }
 
-    /// Changes what a token is.
+    /// Changes the kind of a token.
     pub(super) fn set_kind(&mut self, id: u32, kind: TokenKind) {
         if let Some(place) = self.kinds.get_mut(id as usize) {
             *place = kind;
         }
     }
 
-    /// The score of a token; 0 where the file has none.
+    /// Returns the score of a token; 0 if the file has none.
     pub(super) fn score(&self, id: u32) -> f32 {
         self.scores.get(id as usize).copied().unwrap_or(0.0)
     }
 
-    /// Ids with texts and kinds, in order.
+    /// Returns ids with texts and kinds, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8], TokenKind)> {
         self.texts.iter().zip(&self.kinds).zip(0u32..).map(|((text, kind), id)| (id, &**text, *kind))
     }
@@ -169,7 +169,7 @@ fn kind(index: usize, number: i32) -> Result<TokenKind> {
     TokenKind::from_gguf(number).ok_or_else(wrong)
 }
 
-/// Tokens without text get one that no text contains by chance, as llama.cpp does.
+/// Replaces an empty text by one that is unlikely to occur, as llama.cpp does.
 fn named(index: usize, text: &[u8]) -> Box<[u8]> {
     if text.is_empty() { format!("[EMPTY_{index}]").into_bytes().into() } else { text.into() }
 }
@@ -184,14 +184,14 @@ fn piece(text: &[u8], kind: TokenKind, spelling: Spelling) -> Box<[u8]> {
     }
 }
 
-/// The byte of a text `<0xNN>`.
+/// Parses the byte of a text `<0xNN>`.
 fn parse_byte(text: &[u8]) -> Option<u8> {
     let hex = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
     let digits = (hex.len() == 2 && hex.iter().all(u8::is_ascii_hexdigit)).then_some(hex)?;
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// U+2581 becomes a space.
+/// Replaces U+2581 by a space.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -210,12 +210,12 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How SentencePiece spells the token of a byte.
+/// Returns SentencePiece's spelling of the token of a byte.
 pub(super) fn byte_name(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }
 
-/// Spaces become U+2581.
+/// Replaces spaces by U+2581.
 pub(super) fn escape(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         match byte {

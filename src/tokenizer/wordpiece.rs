@@ -1,9 +1,9 @@
-//! WordPiece: words are cut into the longest tokens there are, from left to right. Source: Schuster and Nakajima, "Japanese
-//! and Korean voice search" (2012); as llama.cpp does it for BERT's vocabularies.
+//! WordPiece: words are cut from left to right into the longest tokens that match. Source: Schuster and
+//! Nakajima, "Japanese and Korean voice search" (2012); as llama.cpp implements it for BERT's vocabularies.
 //!
-//! In a GGUF file the beginning of a word is U+2581 and the pieces that go on have no mark. Of a character that Unicode
-//! takes apart into several, the first one is left, and marks are left out: letters
-//! lose their accents.
+//! In a GGUF file a token at the beginning of a word starts with U+2581, and tokens that continue a word have
+//! no mark. A character with a canonical decomposition is replaced by its first character, and marks are
+//! removed, so letters lose their accents.
 
 use super::vocabulary::{SPACE, Vocabulary, key_error};
 use ggml_core::Result;
@@ -12,11 +12,12 @@ use regex_automata::PatternID;
 use regex_automata::meta::Regex;
 use unicode_normalization::char::decompose_canonical;
 
-/// Whether letters become small; on unless a file says otherwise.
+/// Key of lowercasing; on unless a file specifies otherwise.
 const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
 
-/// White space, which ends words; what is left out of them, all marks too; and what is a word alone: punctuation, ASCII's symbols and the
-/// ideographs of Chinese (with the gap at U+2B820 that the common implementations have).
+/// Classes of characters: white space, which ends words; characters that are removed, including all marks;
+/// and characters that are words by themselves: punctuation, ASCII's symbols and the ideographs of Chinese
+/// (with the gap at U+2B820 that the common implementations have).
 const CLASSES: [&str; 3] = [
     r"\s",
     r"[\p{M}\p{Cc}\p{Cf}\p{Co}\x{FFFD}]",
@@ -28,7 +29,7 @@ const CLASSES: [&str; 3] = [
 const SPACES: PatternID = PatternID::new_unchecked(0);
 const LEFT_OUT: PatternID = PatternID::new_unchecked(1);
 
-/// What encoding needs beside the vocabulary.
+/// Data for encoding in addition to the vocabulary.
 #[derive(Debug)]
 pub(super) struct WordPiece {
     classes: Regex,
@@ -36,7 +37,7 @@ pub(super) struct WordPiece {
 }
 
 impl WordPiece {
-    /// Reads the keys.
+    /// Reads the metadata keys.
     pub(super) fn read(m: &Metadata) -> Result<WordPiece> {
         let classes =
             Regex::new_many(&CLASSES).map_err(|e| key_error(LOWERCASE, e, "classes of characters"))?;
@@ -76,8 +77,8 @@ impl WordPiece {
     }
 }
 
-/// Appends the tokens of a word, which begins with U+2581; one unknown token for a word that is not made of tokens. Leaves
-/// an empty word.
+/// Appends the tokens of a word, which begins with U+2581, or one unknown token if tokens do not cover the
+/// word. Clears the word.
 fn encode_word(v: &Vocabulary, word: &mut String, unknown: Option<u32>, out: &mut Vec<u32>) {
     let (before, mut rest) = (out.len(), if word.len() > SPACE.len() { word.as_bytes() } else { b"" });
     while !rest.is_empty() {
@@ -132,11 +133,12 @@ mod tests {
         let t = tokenizer(true);
         let plain = |text: &str| t.encode(text, &EncodeOptions::PLAIN);
         assert_eq!(plain("UNwanted, unable"), [3, 4, 6, 8, 3, 5]);
-        // A word that has a piece of no token is unknown as a whole.
+        // A word with a part that no token matches is unknown as a whole.
         assert_eq!(plain("unwantedq x"), [0, 12]);
-        // Accents are lost, whether the letter comes with one or not.
+        // Accents are removed, precomposed or not.
         assert_eq!(plain("\u{C9} \u{E9} e\u{301}"), [7, 7, 7]);
-        // What cannot be seen is left out, and does not end a word; ideographs and signs stand alone.
+        // Invisible characters are removed and do not end a word; ideographs and signs are words by
+        // themselves.
         assert_eq!(plain("un\u{AD}able\u{4ECA}x~"), [3, 5, 9, 12, 10]);
         assert!(plain(" \n").is_empty());
     }
