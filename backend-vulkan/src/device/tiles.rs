@@ -26,8 +26,8 @@ fn has_few_bits(dtype: DType) -> bool {
 }
 
 impl Fragment {
-    /// Returns true if there is a kernel for weights of a type. F16 pairs are summed in F16 over short
-    /// ranges, which is safe only for small weights: quantised ones except NVFP4, which has an additional
+    /// Returns true if there is a kernel for weights of a type. The F16 fragment sums the products of a step
+    /// in F16, which works only for small weights: quantised ones except NVFP4, which has an additional
     /// factor for the whole matrix. F16 cannot hold the range and precision of F32 and BF16. Emulated kernels
     /// exist for one type of each kind.
     pub fn takes(self, dtype: DType) -> bool {

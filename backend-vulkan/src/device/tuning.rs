@@ -307,7 +307,8 @@ const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TIL
 /// positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    // Products with few rows, like a router's, use all four teams.
+    // In products with few rows, like a router's, one row gets the invocations of all four teams (see
+    // `products::fill`).
     mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     mat_vec_staged: Some(Staged { subgroups: 8, rows: 2, least: 1024, of_unit: 2 }),
