@@ -1,4 +1,4 @@
-//! What reflection says about committed modules and about modules written by hand.
+//! Tests of reflection on committed modules and on handwritten modules.
 
 use shaders::reflect::{Dimension, ReflectError, Scalar, check_conventions, reflect};
 use shaders::{SPIRV_MAGIC, ShaderId};
@@ -46,7 +46,7 @@ fn the_basic_lane_probe_needs_no_subgroup_operations() {
     }
 }
 
-/// A module from instructions: opcode and operands.
+/// Assembles a module from instructions: opcode and operands.
 fn assemble(instructions: &[&[u32]]) -> Vec<u32> {
     let mut words = vec![SPIRV_MAGIC, 0x0001_0600, 0, 100, 0];
     for instruction in instructions {
