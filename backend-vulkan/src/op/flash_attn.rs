@@ -92,7 +92,7 @@ struct MatrixForm {
     positions: u32,
     /// Subgroups that share rows.
     shares: u32,
-    /// Groups of such subgroups in a work-group, with 16 tokens each.
+    /// Groups of subgroups that share rows, in a work-group; each group has 16 tokens.
     groups: u32,
     /// Steps whose keys and values workgroup-shared memory holds.
     stages: u32,
@@ -110,9 +110,9 @@ impl MatrixForm {
         const SHORT: &[MatrixForm] = &[form(64, 1, 4)];
         const WHOLE: &[MatrixForm] = &[form(32, 1, 4), form(32, 2, 2)];
         // On an H200, 512 tokens of 32 heads of 128 over 4608 positions run at 98.0 Tflop/s with two stages,
-        // 95.4 with one. A model of half a billion weights with 14 heads of 64 elements computes 49,600
-        // tokens per second after 4096 others with `SHORT_OF_NVIDIA`, 47,200 with two stages, 48,700 with 64
-        // positions.
+        // 95.4 with one. A model of half a billion weights with 14 heads of 64 elements after 4096 other
+        // tokens computes 49,600 tokens per second with `SHORT_OF_NVIDIA`, 47,200 with two stages, and 48,700
+        // with 64 positions.
         const STAGED: &[MatrixForm] =
             &[MatrixForm { stages: 2, ..form(32, 1, 4) }, form(32, 1, 4), form(32, 2, 2)];
         const SHORT_OF_NVIDIA: &[MatrixForm] = &[MatrixForm { resident: 3, ..form(32, 1, 4) }];

@@ -150,8 +150,7 @@ impl Context<'_> {
         self.graph.tensor(self.node)
     }
 
-    /// Returns an operand's id, or the node's own if there is no such operand, which the graph's rules
-    /// exclude.
+    /// Returns an operand's id, or the node's own if it has fewer operands, which the graph's rules exclude.
     fn src(&self, i: usize) -> TensorId {
         self.result().src().get(i).copied().unwrap_or(self.node)
     }

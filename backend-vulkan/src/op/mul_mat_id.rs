@@ -15,7 +15,7 @@ use ggml_core::fuse::{ExpertProduct, Experts};
 use ggml_core::kernel::{ExpertsParams, MulMatIdParams, ProductsParams};
 
 /// Average columns of a matrix up to which each column is a separate product: a tile costs the arithmetic of
-/// all of its columns, and about ten products of one column take as long on GCN and on an H200.
+/// all of its columns, and takes as long as about ten products of one column on GCN and on an H200.
 const VEC_COLUMNS: u64 = 16;
 
 /// Returns the kernel with indices for a tile.

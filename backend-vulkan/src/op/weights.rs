@@ -18,7 +18,8 @@ pub(super) struct Weights {
     pub(super) rows: &'static str,
     /// Weights of a row that an invocation of a matrix-vector kernel reads at a time.
     pub(super) piece: u32,
-    /// True if a small piece spans a block of 32, so that tiles need steps of 32.
+    /// True if even the smallest group of weights that is unpacked together (`SMALL_PIECES`) spans a block of
+    /// 32, so that tiles need steps of 32.
     pub(super) long: bool,
 }
 
