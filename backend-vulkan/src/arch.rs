@@ -309,8 +309,8 @@ const GFX12: [RangeInclusive<u32>; 2] = [0x7550..=0x755f, 0x7590..=0x759f];
 /// On AMD the subgroup size separates GCN and CDNA (64 only) from RDNA (32 and 64). The number of subgroups
 /// per SIMD separates RDNA1 (20) from its successors (16). Matrix units, and on older drivers dot products of
 /// mixed signs, separate RDNA3 from RDNA2. No property that drivers report separates accelerators from GCN,
-/// or gfx12 from gfx11. There the PCI device ID decides, or, for IDs missing from the lists, the code name
-/// that Mesa appends to the marketing name.
+/// or gfx12 from gfx11: there a device is an accelerator or gfx12 if its PCI device ID is listed or the code
+/// name that Mesa appends to the marketing name matches, which covers IDs missing from the lists.
 pub fn classify(device: Traits<'_>) -> ArchClass {
     if device.cpu {
         return ArchClass::Cpu;

@@ -68,8 +68,8 @@ pub struct VulkanOptions {
     /// Deadlines of all waits.
     pub deadlines: Deadlines,
     /// Loads the validation layer with synchronisation validation and collects its messages
-    /// ([`VulkanBackend::validation_messages`](crate::VulkanBackend::validation_messages)). An error if the layer is
-    /// not installed.
+    /// ([`VulkanBackend::validation_messages`](crate::VulkanBackend::validation_messages)). An error if the
+    /// layer is not installed.
     pub validation: bool,
     /// Directory of the persistent pipeline cache; `None`: no cache on disk. The default is `diptych/vulkan`
     /// in the user's cache directory.

@@ -80,7 +80,8 @@ fn local_size_by_id_is_followed() {
 
 #[test]
 fn shared_memory_follows_constant_expressions() {
-    // shared f16vec3 tile[BM * (BK + 1) / 2]; shared uint flag[BM > BK ? 4 : 8], with BM = 1, BK = 2 (ids 1 and 2).
+    // shared f16vec3 tile[BM * (BK + 1) / 2]; shared uint flag[BM > BK ? 4 : 8], with BM = 1, BK = 2 (ids 1
+    // and 2).
     let words = assemble(&[
         ENTRY,
         &[71, 20, 1, 1],

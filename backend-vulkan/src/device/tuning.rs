@@ -264,10 +264,10 @@ const MATRIX_TILES: &[Warptile] = &[
 /// | Q8_0, 4096 of length 14336 | 158 and 185 | 164 and 201 |
 /// | F16 (14336) | 149 and 188 | 177 and 226 |
 ///
-/// Without computing whole tiles first, with all of them cut into parts, 512 columns of Q4_K give 167 and
-/// 170. Other tiles, Q4_K in the order of the table: 128 x 128 by 64 x 32 of eight subgroups 157, 171, 157,
-/// 164; with steps of 32 157, 175, 161, 179. With 32 steps per work-group (4096 x 4096, 512 columns) smaller
-/// tiles give 151, this one 146.
+/// If all tiles are cut into parts and none is computed whole first, 512 columns of Q4_K give 167 and 170
+/// Tflop/s. Other tiles, Q4_K in the order of the table: 128 x 128 by 64 x 32 of eight subgroups 157, 171,
+/// 157, 164; with steps of 32 157, 175, 161, 179. With 32 steps per work-group (4096 x 4096, 512 columns)
+/// smaller tiles give 151, this one 146.
 const NVIDIA_STREAMED: Streamed = Streamed { tile: matrix_tile(128, 128, 64, 64, 1), groups: 2, least: 40 };
 
 /// Tile for small products. Emulated units use it for products of any size, so that the kernel is tested

@@ -201,7 +201,8 @@ fn create(device: &Device, size: u64) -> Result<vk::Buffer> {
         | vk::BufferUsageFlags::TRANSFER_DST;
     let info =
         vk::BufferCreateInfo::default().size(size).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
-    // SAFETY: the device is alive; the size is neither 0 nor larger than the device's limit (checked by the caller).
+    // SAFETY: the device is alive; the size is neither 0 nor larger than the device's limit (checked by the
+    // caller).
     unsafe { device.raw.create_buffer(&info, None) }
         .map_err(|code| device.failed(Phase::Allocate, "vkCreateBuffer", code))
 }
@@ -222,8 +223,8 @@ fn bind(
     }
     let (allocation, choice) = pool.take(requirements, side, name)?;
     let bound =
-        // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
-        // to this part of it.
+        // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else
+        // is bound to this part of it.
         unsafe { pool.device().raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
     if let Err(code) = bound {
         pool.give_back(allocation);

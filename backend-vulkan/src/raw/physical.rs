@@ -381,7 +381,8 @@ fn compute_units(amd: vk::PhysicalDeviceShaderCorePropertiesAMD<'_>) -> u32 {
 fn matrices(instance: &Instance, physical: vk::PhysicalDevice) -> Vec<MatrixShape> {
     let functions = khr::cooperative_matrix::Instance::new(instance.entry(), &instance.raw);
     let all =
-        // SAFETY: the physical device lists VK_KHR_cooperative_matrix and belongs to the instance, which is alive.
+        // SAFETY: the physical device lists VK_KHR_cooperative_matrix and belongs to the instance, which is
+        // alive.
         unsafe { functions.get_physical_device_cooperative_matrix_properties(physical) }.unwrap_or_default();
     let mut shapes: Vec<MatrixShape> = all.iter().filter_map(matrix).collect();
     shapes.dedup();
