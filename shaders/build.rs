@@ -1,5 +1,5 @@
-//! Lists the committed SPIR-V containers, so that adding a shader needs no second list, and packs them: one part in 34 of
-//! their size is left.
+//! Lists the committed SPIR-V containers, so that adding a shader needs no second list, and packs them to one
+//! part in 34 of their size.
 
 #[path = "src/pack/grammar.rs"]
 mod grammar;
@@ -47,7 +47,7 @@ fn main() {
     let text = if manifest.is_file() {
         std::fs::read(manifest).expect("the manifest is readable")
     } else {
-        // The program that makes the manifest has to build without one.
+        // The program that writes the manifest has to build without one.
         assert!(
             std::env::var_os("CARGO_FEATURE_COMPILE").is_some(),
             "{} is missing: the committed SPIR-V is incomplete; `make shaders` makes it",
@@ -58,10 +58,10 @@ fn main() {
     std::fs::write(out.join("manifest.lzma"), packed(&text)).expect("OUT_DIR is writable");
 }
 
-/// An LZMA file.
+/// Compresses bytes to an LZMA file.
 fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut options = LzmaOptions::with_preset(9);
-    // What is packed has no words that begin at multiples of some bytes.
+    // The packed bytes have no alignment to multiples of some bytes.
     (options.lc, options.lp, options.pb) = (3, 0, 0);
     options.nice_len = 273;
     let writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(bytes.len() as u64));
@@ -69,7 +69,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     packed.expect("a Vec takes everything")
 }
 
-/// The entries of a directory in the order of their names; none if it cannot be read.
+/// Returns the entries of a directory sorted by name; empty if it cannot be read.
 fn sorted_entries(directory: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> =
         std::fs::read_dir(directory).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();

@@ -1,8 +1,8 @@
-//! Architecture classes, and what kernels may know of a device.
+//! Architecture classes, and the device properties that kernels may depend on.
 //!
-//! A class stands for devices that want the same kernels: the same wave size, the same dot products, the same tiles.
-//! It follows from properties that the driver reports ([`classify`]) and can be forced, so that the kernels of one
-//! class can be executed on any device that is able to.
+//! A class groups devices that use the same kernels: the same subgroup size, the same dot products, the same
+//! tiles. It is derived from properties that the driver reports ([`classify`]). A class can be forced, so
+//! that its kernels can be executed on any capable device.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// A class of devices that share tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ArchClass {
-    /// AMD, waves of 64 only: gfx6 to gfx9 (Polaris, Vega, MI50).
+    /// AMD, subgroups of 64 only: gfx6 to gfx9 (Polaris, Vega, MI50).
     AmdGcn,
     /// AMD gfx10.1.
     AmdRdna1,
@@ -21,13 +21,13 @@ pub enum ArchClass {
     AmdRdna3,
     /// AMD gfx12.
     AmdRdna4,
-    /// AMD compute accelerators with matrix units and waves of 64 (MI100 and later).
+    /// AMD compute accelerators with matrix units and subgroups of 64 (MI100 and later).
     AmdCdna,
     /// NVIDIA.
     Nvidia,
     /// Intel.
     Intel,
-    /// A processor that runs shaders (lavapipe).
+    /// A CPU that runs shaders (lavapipe).
     Cpu,
     /// Anything else.
     Other,
@@ -48,7 +48,7 @@ impl ArchClass {
         ArchClass::Other,
     ];
 
-    /// Name as in reports and options ("AMD_GCN").
+    /// Returns the name used in reports and options ("AMD_GCN").
     pub const fn name(self) -> &'static str {
         match self {
             ArchClass::AmdGcn => "AMD_GCN",
@@ -64,7 +64,7 @@ impl ArchClass {
         }
     }
 
-    /// All names, for messages.
+    /// Returns all names, for messages.
     pub fn names() -> String {
         ArchClass::ALL.map(ArchClass::name).join(", ")
     }
@@ -76,7 +76,7 @@ impl fmt::Display for ArchClass {
     }
 }
 
-/// A name that is no architecture class.
+/// The error for a name that is no architecture class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownClass(pub String);
 
@@ -91,14 +91,14 @@ impl std::error::Error for UnknownClass {}
 impl FromStr for ArchClass {
     type Err = UnknownClass;
 
-    /// The class of a name, in any case.
+    /// Returns the class of a name, ignoring case.
     fn from_str(name: &str) -> Result<ArchClass, UnknownClass> {
         let found = ArchClass::ALL.into_iter().find(|c| c.name().eq_ignore_ascii_case(name));
         found.ok_or_else(|| UnknownClass(name.to_string()))
     }
 }
 
-/// Which subgroup operations kernels may use.
+/// Subgroup operations that kernels may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubgroupOps {
     /// Reductions and scans.
@@ -127,32 +127,33 @@ pub struct MatrixShape {
     pub m: u32,
     /// Columns of the result.
     pub n: u32,
-    /// Length of the products.
+    /// Inner dimension: length of the dot products.
     pub k: u32,
     /// Element types.
     pub types: MatrixTypes,
 }
 
-/// Which products on matrix units have tiles that work-groups share (`stream.glsl`).
+/// Products on matrix units that use tiles shared between work-groups (`stream.glsl`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SharedTiles {
-    /// None.
+    /// No products.
     Off,
-    /// Large ones, where the tuning of the device's class has a tile for that. Of emulated units those of [`Small`](Self::Small).
+    /// Large products, where the tuning of the device's class has a tile for sharing. With emulated units:
+    /// the products of [`Small`](Self::Small).
     Large,
-    /// All that five work-groups can share: slow, for tests.
+    /// All products whose tiles can be shared by five work-groups: slow, for tests.
     Small,
 }
 
 impl SharedTiles {
-    /// What can be parsed, for messages.
+    /// Accepted words, for messages.
     pub(crate) const FORMS: &str = "off, on or small";
 }
 
 impl FromStr for SharedTiles {
     type Err = String;
 
-    /// `off`, `on` ([`Large`](SharedTiles::Large)) or `small`.
+    /// Parses `off`, `on` ([`Large`](SharedTiles::Large)) or `small`.
     fn from_str(word: &str) -> Result<SharedTiles, String> {
         match word {
             "off" => Ok(SharedTiles::Off),
@@ -163,28 +164,29 @@ impl FromStr for SharedTiles {
     }
 }
 
-/// What products of many columns use of matrix units.
+/// Use of matrix units by products of many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Matrices {
-    /// Nothing.
+    /// Matrix units are not used.
     Off,
     /// Cooperative matrices, where the device has them and the tuning of its class has tiles for them.
     Units,
-    /// Their kernels with ordinary instructions in place of the units': slow, for tests on devices without.
+    /// The kernels for matrix units with ordinary instructions instead: slow, for tests on devices without
+    /// matrix units.
     Emulated,
 }
 
 impl Matrices {
-    /// What can be parsed, for messages.
+    /// Accepted words, for messages.
     pub(crate) const FORMS: &str = "off, on or emulated";
 
-    /// What a class of devices uses unless something else is asked for: units where a card has been seen to compute with
-    /// them rightly.
+    /// Returns the default of a device class: matrix units only for classes where a card was seen to compute
+    /// correctly with them.
     pub fn of(class: ArchClass) -> Matrices {
         if class == ArchClass::Nvidia { Matrices::Units } else { Matrices::Off }
     }
 
-    /// The word that is parsed.
+    /// Returns the word that the parser accepts.
     pub fn name(self) -> &'static str {
         match self {
             Matrices::Off => "off",
@@ -204,89 +206,90 @@ impl FromStr for Matrices {
     }
 }
 
-/// Everything about a device that kernels and their tuning may depend on.
+/// All device properties that kernels and their tuning may depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// The architecture class; a forced one if one was forced.
+    /// Architecture class: the device's own, or a forced one.
     pub arch: ArchClass,
-    /// Smallest subgroup.
+    /// Minimum subgroup size.
     pub subgroup_min: u32,
-    /// Largest subgroup.
+    /// Maximum subgroup size.
     pub subgroup_max: u32,
-    /// The subgroup size that a pipeline gets which requires none. 64 on AMD although smaller ones may exist.
+    /// Subgroup size of a pipeline that requires none. 64 on AMD although smaller ones may exist.
     pub subgroup_default: u32,
-    /// Whether a compute pipeline can require a subgroup size, as those of the lane probe do.
+    /// True if a compute pipeline can require a subgroup size, as the pipelines of the lane probe do.
     pub subgroup_control: bool,
-    /// Subgroup operations that are reported *and* computed rightly by the lane probe.
+    /// Subgroup operations that the driver reports *and* the lane probe found to be correct.
     pub subgroup: SubgroupOps,
-    /// Shared memory of a work-group in bytes.
+    /// Workgroup-shared memory in bytes.
     pub shared_bytes: u32,
-    /// Invocations of a work-group.
+    /// Maximum invocations of a work-group.
     pub max_invocations: u32,
-    /// Extents of a work-group.
+    /// Maximum work-group size in each dimension.
     pub max_workgroup_size: [u32; 3],
-    /// Work-groups of a dispatch.
+    /// Maximum work-groups of a dispatch in each dimension.
     pub max_workgroups: [u32; 3],
-    /// Half-precision arithmetic in shaders.
+    /// True if shaders can use half-precision arithmetic.
     pub fp16: bool,
-    /// Byte arithmetic in shaders.
+    /// True if shaders can use byte arithmetic.
     pub int8: bool,
-    /// 16-bit integer arithmetic in shaders.
+    /// True if shaders can use 16-bit integer arithmetic.
     pub int16: bool,
-    /// 16-bit types in storage buffers.
+    /// True if storage buffers can hold 16-bit types.
     pub storage16: bool,
-    /// 8-bit types in storage buffers.
+    /// True if storage buffers can hold 8-bit types.
     pub storage8: bool,
-    /// Shared memory with several views, also of 16-bit types.
+    /// True if workgroup-shared memory can have several views, including views of 16-bit types.
     pub shared_views: bool,
-    /// Whether weights of mat-vec may go through shared memory.
+    /// True if matrix-vector products may read weights through workgroup-shared memory.
     pub staged_weights: bool,
-    /// Which products on matrix units have tiles that work-groups share.
+    /// Products on matrix units that use tiles shared between work-groups.
     pub shared_tiles: SharedTiles,
-    /// The integer dot product instructions exist (perhaps emulated).
+    /// True if the integer dot product instructions exist (perhaps emulated).
     pub int_dot: bool,
-    /// The dot product of four packed signed bytes with saturating accumulation is hardware.
+    /// True if the dot product of four packed signed bytes with saturating accumulation is implemented in
+    /// hardware.
     pub int_dot_signed: bool,
-    /// The same with one signed and one unsigned operand.
+    /// True if the same dot product with one signed and one unsigned operand is implemented in hardware.
     pub int_dot_mixed: bool,
-    /// Cooperative matrices of subgroup scope; empty where there are none.
+    /// Cooperative matrices of subgroup scope; empty if unsupported.
     pub matrices: Vec<MatrixShape>,
-    /// What products use of them.
+    /// Use of the matrix units by products.
     pub used_matrices: Matrices,
-    /// Largest window of an operand in bytes (`maxStorageBufferRange`, or the lower limit that was asked for).
+    /// Maximum window of an operand in bytes (`maxStorageBufferRange`, or a lower limit from the options).
     pub max_binding: u64,
-    /// Alignment of the beginning of a window in bytes.
+    /// Alignment of a window's offset in bytes.
     pub binding_alignment: u64,
-    /// Storage buffers that a shader can bind.
+    /// Maximum storage buffers that a shader can bind.
     pub max_storage_buffers: u32,
-    /// Push constants in bytes.
+    /// Maximum push constants in bytes.
     pub push_constant_bytes: u32,
-    /// Waves that one SIMD holds, where the driver says.
+    /// Maximum subgroups per SIMD, if the driver reports it.
     pub waves_per_simd: Option<u32>,
-    /// Compute units, where the driver says.
+    /// Number of compute units, if the driver reports it.
     pub compute_units: Option<u32>,
 }
 
-/// What [`classify`] looks at.
+/// The device properties that [`classify`] uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits<'a> {
-    /// PCI vendor.
+    /// PCI vendor ID.
     pub vendor: u32,
-    /// The vendor's number of the chip.
+    /// PCI device ID.
     pub device: u32,
-    /// Whether the device is a processor.
+    /// True if the device is a CPU.
     pub cpu: bool,
     /// Device name.
     pub name: &'a str,
-    /// Smallest subgroup.
+    /// Minimum subgroup size.
     pub subgroup_min: u32,
-    /// Largest subgroup.
+    /// Maximum subgroup size.
     pub subgroup_max: u32,
-    /// Waves that one SIMD holds.
+    /// Maximum subgroups per SIMD.
     pub waves_per_simd: Option<u32>,
-    /// The dot product of packed bytes of mixed signs is hardware.
+    /// True if the dot product of packed bytes of mixed signs is implemented in hardware.
     pub int_dot_mixed: bool,
-    /// Cooperative matrices exist.
+    /// True if the device has cooperative matrices.
     pub matrices: bool,
 }
 
@@ -294,19 +297,20 @@ const AMD: u32 = 0x1002;
 const NVIDIA: u32 = 0x10de;
 const INTEL: u32 = 0x8086;
 
-/// Numbers of AMD's accelerators: MI100, MI200, MI300, MI350. Source: libdrm, data/amdgpu.ids.
+/// PCI device IDs of AMD's accelerators: MI100, MI200, MI300, MI350. Source: libdrm, data/amdgpu.ids.
 const ACCELERATORS: [RangeInclusive<u32>; 4] =
     [0x7380..=0x739f, 0x7400..=0x741f, 0x74a0..=0x74bf, 0x75a0..=0x75bf];
 
-/// Numbers of gfx12 (the RX 9000 series). Source: the same.
+/// PCI device IDs of gfx12 (the RX 9000 series). Source: libdrm, data/amdgpu.ids.
 const GFX12: [RangeInclusive<u32>; 2] = [0x7550..=0x755f, 0x7590..=0x759f];
 
-/// The class of a device.
+/// Returns the class of a device.
 ///
-/// On AMD the wave size separates GCN and CDNA (64 only) from RDNA (32 and 64). Waves per SIMD separate RDNA1 (20) from its
-/// successors (16); matrix units, and on older drivers dot products of mixed signs, RDNA3 from RDNA2. Nothing that drivers
-/// report separates accelerators from GCN, or gfx12 from gfx11: there the chip's number decides, and only for a number that
-/// is in no list the code name that Mesa puts behind the marketing name.
+/// On AMD the subgroup size separates GCN and CDNA (64 only) from RDNA (32 and 64). The number of subgroups
+/// per SIMD separates RDNA1 (20) from its successors (16). Matrix units, and on older drivers dot products of
+/// mixed signs, separate RDNA3 from RDNA2. No property that drivers report separates accelerators from GCN,
+/// or gfx12 from gfx11: there a device is an accelerator or gfx12 if its PCI device ID is listed or the code
+/// name that Mesa appends to the marketing name matches, which covers IDs missing from the lists.
 pub fn classify(device: Traits<'_>) -> ArchClass {
     if device.cpu {
         return ArchClass::Cpu;
@@ -338,7 +342,8 @@ fn classify_amd(device: Traits<'_>) -> ArchClass {
     }
 }
 
-/// The chip's code name in a name of Mesa's: "VEGA10" in "AMD Radeon Instinct MI25 (RADV VEGA10)".
+/// Returns the chip's code name in a device name from Mesa: "VEGA10" in "AMD Radeon Instinct MI25 (RADV
+/// VEGA10)".
 fn code_name(name: &str) -> &str {
     let behind = name.rsplit_once("(RADV ").map_or("", |(_, behind)| behind);
     behind.split([' ', ')']).next().unwrap_or_default()
@@ -346,7 +351,7 @@ fn code_name(name: &str) -> &str {
 
 #[cfg(test)]
 impl Caps {
-    /// A device that is not there: a small one of the class, with the fewest abilities.
+    /// Returns the properties of an imaginary, small device of the class, with the fewest features.
     pub(crate) fn imagined(arch: ArchClass, binding_alignment: u64) -> Caps {
         Caps {
             arch,
@@ -402,7 +407,7 @@ mod tests {
         assert!("yes".parse::<Matrices>().unwrap_err().contains(Matrices::FORMS));
     }
 
-    /// What a chip reports besides name and number.
+    /// Properties that a chip reports besides name and device ID.
     #[derive(Clone, Copy)]
     struct Chip {
         vendor: u32,
@@ -430,7 +435,8 @@ mod tests {
     /// gfx11 and gfx12 on a Mesa without cooperative matrices for them.
     const WITHOUT_MATRICES: Chip = amd(32, 16, true, false);
 
-    /// Names, numbers and properties as RADV (with "(RADV ...)"), AMDVLK and the other drivers report them.
+    /// Names, device IDs and properties as RADV (with "(RADV ...)"), AMDVLK and the other drivers report
+    /// them.
     const CARDS: &[(&str, u32, Chip, ArchClass)] = &[
         ("AMD Radeon R9 Fury Series (RADV FIJI)", 0x7300, GFX9, ArchClass::AmdGcn),
         ("AMD Radeon RX 580 Series (RADV POLARIS10)", 0x67df, POLARIS, ArchClass::AmdGcn),

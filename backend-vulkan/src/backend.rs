@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much longer than its parts a preparation may take in all.
+/// Time for recording, added to the deadline of a preparation.
 const RECORDING: Duration = Duration::from_millis(250);
 
 /// A Vulkan device that runs graphs.
@@ -49,11 +49,12 @@ impl std::fmt::Debug for VulkanBackend {
 }
 
 impl VulkanBackend {
-    /// Opens the device that the options ask for.
+    /// Opens the device selected by the options.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](ggml_core::Error::Unavailable) tells a missing library, driver, device, permission and
-    /// feature apart; [`Error::Timeout`](ggml_core::Error::Timeout) if opening takes longer than its deadline.
+    /// [`Error::Unavailable`](ggml_core::Error::Unavailable) for a missing library, driver, device,
+    /// permission or feature, with the cause; [`Error::Timeout`](ggml_core::Error::Timeout) if opening takes
+    /// longer than its deadline.
     pub fn open(options: VulkanOptions) -> Result<VulkanBackend> {
         let deadline = Deadline::new(Phase::OpenDevice, options.deadlines.open);
         guarded(BACKEND, deadline, move || VulkanBackend::open_here(options, &deadline))
@@ -78,12 +79,12 @@ impl VulkanBackend {
         Ok(VulkanBackend { pipelines, memory, context, info })
     }
 
-    /// The device as operations see it.
+    /// Returns the device properties and tuning that operations use.
     pub fn profile(&self) -> &Profile {
         &self.context.profile
     }
 
-    /// What the validation layer has said since the instance was made. Empty without
+    /// Returns the messages of the validation layer since the instance was created. Empty without
     /// [`VulkanOptions::validation`].
     pub fn validation_messages(&self) -> Vec<String> {
         self.context.device.instance().messages().map(|m| m.list()).unwrap_or_default()
@@ -93,10 +94,11 @@ impl VulkanBackend {
         Target::new(&self.context, &self.pipelines)
     }
 
-    /// [`Backend::prepare`] with the program's own type, which tells more of itself.
+    /// Prepares a program like [`Backend::prepare`], but returns the concrete type, which gives access to
+    /// more information.
     ///
-    /// Allocating and compiling have deadlines of their own, which name more than this one: it is for a driver that does
-    /// not return from recording.
+    /// Allocating and compiling have their own, more specific deadlines. The deadline here is for a driver
+    /// that does not return from recording.
     pub fn program(
         &self,
         graph: &Graph,
@@ -226,7 +228,8 @@ mod tests {
     use ggml_core::precision::Precision;
     use ggml_core::{Error, Source};
 
-    /// What is learnt of a device changes the submissions of a program that exists, and nothing that it computes.
+    /// Measuring that the device is fast reduces the submissions of an existing program and leaves its
+    /// results unchanged.
     #[test]
     fn submissions_fall_when_the_device_turns_out_fast() {
         let options = VulkanOptions {

@@ -1,4 +1,5 @@
-//! What everything above an open device shares: the device with its queue, what is known of it, how it was asked for.
+//! State shared by everything above an open device: the device with its queue, its profile, and the options
+//! it was opened with.
 
 use crate::device::cost::Model;
 use crate::device::tuning::Profile;
@@ -13,40 +14,40 @@ use std::sync::atomic::AtomicU64;
 pub(crate) struct Counters {
     /// Programs prepared.
     pub(crate) programs: AtomicU64,
-    /// Command buffers recorded for them.
+    /// Command buffers recorded for programs.
     pub(crate) recordings: AtomicU64,
-    /// Submissions of them.
+    /// Submissions of programs.
     pub(crate) submissions: AtomicU64,
     /// Bytes uploaded.
     pub(crate) uploaded: AtomicU64,
 }
 
-/// An open device.
+/// An open device with its profile, timing model, options and counters.
 pub(crate) struct DeviceContext {
     /// The device.
     pub(crate) device: Arc<Device>,
-    /// The device as operations see it.
+    /// Device properties and tuning for operations.
     pub(crate) profile: Profile,
-    /// How long work takes on it.
+    /// Estimates of execution times on the device.
     pub(crate) model: Model,
-    /// How it was opened.
+    /// Options the device was opened with.
     pub(crate) options: VulkanOptions,
-    /// What has been done.
+    /// Counters of the programs on this device.
     pub(crate) counters: Counters,
 }
 
 impl DeviceContext {
-    /// Name for errors ("vulkan:0").
+    /// Returns the name for errors ("vulkan:0").
     pub(crate) fn name(&self) -> &str {
         &self.device.name
     }
 
-    /// What a submission may take, in estimated seconds before correction.
+    /// Returns the time budget of a submission, in estimated seconds before the model's correction.
     pub(crate) fn budget(&self) -> f64 {
         self.options.submission_budget.as_secs_f64() / self.model.factor()
     }
 
-    /// A deadline that begins now.
+    /// Returns a deadline for the phase that starts now.
     pub(crate) fn deadline(&self, phase: Phase) -> Deadline {
         Deadline::new(phase, self.options.deadlines.of(phase))
     }

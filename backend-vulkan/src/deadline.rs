@@ -1,15 +1,17 @@
-//! Deadlines of driver calls that offer none.
+//! Deadlines for driver calls that have no timeout.
 
 use crate::error::broken;
 use ggml_core::{Deadline, Result};
 use std::sync::mpsc;
 
-/// Bytes of stack of a thread that calls the driver: opening a device compiles the lane probe.
+/// Stack size in bytes of a thread that calls the driver. It is large because opening a device compiles the
+/// lane probe.
 const STACK: usize = 16 << 20;
 
-/// Runs driver calls that may block for ever on a thread of their own and waits for them no longer than the deadline.
+/// Runs driver calls that may block forever on a separate thread and waits for them until the deadline.
 ///
-/// A thread that does not come back keeps what it was given; nothing is freed under it.
+/// A thread that does not return retains everything moved into `work`, so nothing is freed while the driver
+/// may use it.
 pub(crate) fn guarded<T: Send + 'static>(
     backend: &str,
     deadline: Deadline,
@@ -21,7 +23,7 @@ pub(crate) fn guarded<T: Send + 'static>(
         std::thread::Builder::new().name(format!("{backend} {}", deadline.phase())).stack_size(STACK);
     let thread = thread.spawn(move || {
         let _entered = span.enter();
-        // The receiver is gone if the deadline passed; then nobody wants the result.
+        // After the deadline the receiver is gone and the result is unused.
         let _ = sender.send(work());
     });
     if let Err(error) = thread {

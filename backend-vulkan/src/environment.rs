@@ -1,29 +1,29 @@
-//! The environment variables that matter here, read once.
+//! The relevant environment variables, read once.
 
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// Prefixes of variables that change what a Vulkan loader, layer or driver does.
+/// Prefixes of variables that change the behaviour of a Vulkan loader, layer or driver.
 const OVERRIDE_PREFIXES: [&str; 8] =
     ["VK_", "RADV_", "MESA_", "ACO_", "AMD_", "LP_", "LVP_", "DIPTYCH_VULKAN_"];
 
-/// Variables without a common prefix that do so too.
+/// Variables with the same effect but none of these prefixes.
 const OVERRIDE_NAMES: [&str; 4] = ["DRI_PRIME", "GALLIVM_DEBUG", "NIR_DEBUG", "__NV_PRIME_RENDER_OFFLOAD"];
 
-/// What was read.
+/// The values read from the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     /// Variables in effect that change the behaviour of the loader or a driver, sorted by name.
     pub(crate) overrides: Vec<(String, String)>,
-    /// Where this user's caches are.
+    /// The user's cache directory.
     pub(crate) cache_home: Option<PathBuf>,
 }
 
 static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(Environment::read);
 
-/// The environment of this process as it was when it was first asked for.
+/// Returns the environment of this process as it was at the first call.
 pub(crate) fn environment() -> &'static Environment {
     &ENVIRONMENT
 }
@@ -38,10 +38,10 @@ impl Environment {
         Environment { overrides, cache_home: cache_home() }
     }
 
-    /// What a variable asks for; nothing if it is not set, or empty.
+    /// Parses a variable's value; `None` if the variable is unset or empty.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with the variable, its value and what would be right.
+    /// [`Error::InvalidArgument`] with the variable, its value and the expected form.
     pub(crate) fn parsed<T: FromStr>(&self, name: &str, expected: &str) -> Result<Option<T>> {
         match self.get(name) {
             None | Some("") => Ok(None),
@@ -51,7 +51,7 @@ impl Environment {
         }
     }
 
-    /// The value of an override.
+    /// Returns the value of an override.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.overrides.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }

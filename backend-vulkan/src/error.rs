@@ -1,14 +1,14 @@
-//! From result codes to typed errors.
+//! Conversion of result codes to typed errors.
 
 use ash::vk;
 use ggml_core::{Error, Phase};
 
-/// The driver's own name of a code ("VK_ERROR_DEVICE_LOST").
+/// Returns the Vulkan name of a result code ("VK_ERROR_DEVICE_LOST").
 pub(crate) fn code_name(code: vk::Result) -> String {
     format!("VK_{code:?}")
 }
 
-/// The error of a call that failed.
+/// Returns the error for a failed call.
 pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk::Result) -> Error {
     match code {
         vk::Result::ERROR_DEVICE_LOST => lost(backend, phase, ""),
@@ -23,12 +23,12 @@ pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk:
     }
 }
 
-/// The error of a lost device, with what the driver said of it.
+/// Returns the error for a lost device, with the driver's description in `account`.
 pub(crate) fn lost(backend: &str, phase: Phase, account: &str) -> Error {
     Error::DeviceLost { backend: backend.into(), phase, node: None, reason: account.into() }
 }
 
-/// A failure of our own machinery around the driver.
+/// Returns the error for a failure in this library's own code around the driver.
 pub(crate) fn broken(backend: &str, phase: Phase, call: &'static str, name: String) -> Error {
     Error::Driver { backend: backend.into(), phase, node: None, call, code: 0, name }
 }

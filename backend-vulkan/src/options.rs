@@ -1,4 +1,4 @@
-//! How to open the backend: one structure, made once.
+//! Options for opening the backend.
 
 use crate::arch::{ArchClass, Matrices, SharedTiles};
 use crate::environment::environment;
@@ -8,27 +8,28 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How much memory the backend takes for itself.
+/// Limit on the memory that the backend allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBudget {
-    /// What the driver reports as free (VK_EXT_memory_budget), heap by heap, at the time of each allocation. Without
-    /// the extension nothing is known and the driver decides.
+    /// The free memory that the driver reports for each heap (VK_EXT_memory_budget) at the time of each
+    /// allocation. Without the extension the free memory is unknown and the driver decides.
     Reported,
-    /// This many bytes in all, whatever the driver reports. Files that are read in place do not count.
+    /// This many bytes in total, regardless of the driver's report. Files that are read in place do not
+    /// count.
     Bytes(u64),
-    /// As much as the driver gives, whatever it reports.
+    /// No limit of the backend's own: the driver decides, regardless of its report.
     Ignored,
 }
 
 impl MemoryBudget {
-    /// What can be parsed, for messages.
+    /// Accepted forms, for messages.
     const FORMS: &str = "a number of bytes, or 'ignore'";
 }
 
 impl FromStr for MemoryBudget {
     type Err = Error;
 
-    /// A number of bytes, or `ignore`.
+    /// Parses a number of bytes, or `ignore`.
     fn from_str(text: &str) -> Result<MemoryBudget> {
         match text {
             "ignore" => Ok(MemoryBudget::Ignored),
@@ -40,58 +41,61 @@ impl FromStr for MemoryBudget {
     }
 }
 
-/// How to open the backend.
+/// Options for opening the backend.
 #[derive(Clone, Debug)]
 pub struct VulkanOptions {
-    /// Which device, as an index into [`enumerate`](crate::enumerate); `None`: the first of the best kind (discrete,
-    /// then integrated, then virtual, then a processor).
+    /// Index of the device in [`enumerate`](crate::enumerate); `None`: the first of the best kind (discrete,
+    /// then integrated, then virtual, then CPU).
     pub device: Option<usize>,
-    /// Uses the kernels of this class whatever the device is. `None`: what `DIPTYCH_VULKAN_ARCH` says, else the
+    /// Uses the kernels of this class on any device. `None`: the value of `DIPTYCH_VULKAN_ARCH`, or else the
     /// device's own class.
     pub arch: Option<ArchClass>,
-    /// What products use of matrix units. `None`: what `DIPTYCH_VULKAN_MATRIX_UNITS` says (`off`, `on` or `emulated`), else
-    /// [`Matrices::of`] the device's class.
+    /// Use of matrix units by products. `None`: the value of `DIPTYCH_VULKAN_MATRIX_UNITS` (`off`, `on` or
+    /// `emulated`), or else [`Matrices::of`] the device's class.
     pub matrices: Option<Matrices>,
-    /// Lets weights of mat-vec go through shared memory, where the device's class has kernels for that (NVIDIA) and shared
-    /// memory can have several views. `None`: what `DIPTYCH_VULKAN_STAGED_WEIGHTS` says (`true` or `false`), else they may.
+    /// Lets matrix-vector products read weights through workgroup-shared memory, where the device's class has
+    /// kernels for it (NVIDIA) and shared memory can have several views. `None`: the value of
+    /// `DIPTYCH_VULKAN_STAGED_WEIGHTS` (`true` or `false`), or else `true`.
     pub staged_weights: Option<bool>,
-    /// Which products on matrix units have tiles that work-groups share. `None`: what `DIPTYCH_VULKAN_SHARED_TILES` says (`off`, `on`
-    /// or `small`), else [`SharedTiles::Large`].
+    /// Products on matrix units that use tiles shared between work-groups. `None`: the value of
+    /// `DIPTYCH_VULKAN_SHARED_TILES` (`off`, `on` or `small`), or else [`SharedTiles::Large`].
     pub shared_tiles: Option<SharedTiles>,
-    /// How much memory may be taken. An allocation beyond it is [`Error::OutOfMemory`], because a driver may give more
-    /// than there is and lose the device when the memory is used. `None`: what `DIPTYCH_VULKAN_MEMORY` says (bytes, or
-    /// `ignore`: some drivers report wrong figures), else [`MemoryBudget::Reported`].
+    /// Limit on allocated memory. An allocation beyond it is [`Error::OutOfMemory`], because a driver may
+    /// grant more memory than exists and lose the device when the memory is used. `None`: the value of
+    /// `DIPTYCH_VULKAN_MEMORY` (bytes, or `ignore` for drivers that report wrong values), or else
+    /// [`MemoryBudget::Reported`].
     pub memory: Option<MemoryBudget>,
     /// Deadlines of all waits.
     pub deadlines: Deadlines,
     /// Loads the validation layer with synchronisation validation and collects its messages
-    /// ([`VulkanBackend::validation_messages`](crate::VulkanBackend::validation_messages)). An error if the layer is
-    /// not installed.
+    /// ([`VulkanBackend::validation_messages`](crate::VulkanBackend::validation_messages)). An error if the
+    /// layer is not installed.
     pub validation: bool,
-    /// Where compiled pipelines are kept from process to process; `None`: nowhere. The default is `diptych/vulkan` in
-    /// the user's cache directory.
+    /// Directory of the persistent pipeline cache; `None`: no cache on disk. The default is `diptych/vulkan`
+    /// in the user's cache directory.
     pub pipeline_cache_dir: Option<PathBuf>,
-    /// Leaves a mark after each node, so that an error of a hanging or lost device names the node. Where the driver
-    /// has no buffer markers every node then waits for the one before it.
+    /// Writes a marker after each node, so that an error of a hanging or lost device names the node. Where
+    /// the driver has no buffer markers, every node then waits for the previous one.
     pub breadcrumbs: bool,
-    /// The loader's library; `None`: the system's.
+    /// Path of the Vulkan loader's library; `None`: the system's.
     pub library: Option<PathBuf>,
-    /// A virtual card instead of the machine's devices.
+    /// A virtual card used instead of the machine's devices.
     #[cfg(feature = "virtual")]
     pub card: Option<virtual_vulkan::Options>,
-    /// Vulkan's functions, in a test.
+    /// Entry point of a test's own Vulkan implementation.
     #[cfg(test)]
     pub(crate) functions: Option<ash::vk::PFN_vkGetInstanceProcAddr>,
-    /// Lowers the largest window of an operand, in bytes, below what the device reports.
+    /// Lowers the maximum window of an operand, in bytes, below the device's limit.
     pub max_binding: Option<u64>,
-    /// Lowers the largest number of work-groups in each direction, below what the device reports.
+    /// Lowers the maximum number of work-groups in each dimension below the device's limit.
     pub max_workgroups: Option<u32>,
-    /// Moves all data through staging memory, also where the processor could write device memory directly.
+    /// Moves all data through staging memory, even where the CPU could write device memory directly.
     pub force_staging: bool,
-    /// Fills compute memory with NaNs when it is allocated, so that a read of what was never written shows. The
-    /// default is that of debug assertions.
+    /// Fills compute memory with NaNs when it is allocated, so that reads of uninitialised memory show up. On
+    /// by default in builds with debug assertions.
     pub poison: bool,
-    /// The device time, by estimate, that one submission may take before the next one begins.
+    /// Estimated device time of one submission; a program is split into submissions of at most about this
+    /// length.
     pub submission_budget: Duration,
 }
 
@@ -120,19 +124,21 @@ impl Default for VulkanOptions {
             max_workgroups: None,
             force_staging: false,
             poison: cfg!(debug_assertions),
-            // Watchdogs end a submission after 2 to 10 seconds, and estimates can be wrong by a factor of ten.
+            // Watchdogs end a submission after 2 to 10 seconds, and estimates can be wrong by a factor of
+            // ten.
             submission_budget: Duration::from_millis(100),
         }
     }
 }
 
 impl VulkanOptions {
-    /// The default options for a backend name, `vulkan`, `vulkan:N` or, with the feature `virtual`, `vulkan-virtual:CARD`
-    /// (`vega10`, `vega20`, or the processor on it, `gfx900`, `gfx906`; nothing is a `vega20`), with checks, faults and
-    /// order as the environment says.
+    /// Returns the default options for a backend name: `vulkan`, `vulkan:N` or, with the feature `virtual`,
+    /// `vulkan-virtual:CARD`. `CARD` is `vega10`, `vega20`, or the processor on it, `gfx900`, `gfx906`; an
+    /// empty name means `vega20`. Checks, faults and execution order of a virtual card come from the
+    /// environment.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for any other name, and for a variable that is not understood.
+    /// [`Error::InvalidArgument`] for any other name, and for a variable that cannot be parsed.
     pub fn for_name(name: &str) -> Result<VulkanOptions> {
         #[cfg(feature = "virtual")]
         if let Some(card) = name.strip_prefix("vulkan-virtual") {
@@ -155,8 +161,8 @@ impl VulkanOptions {
         })?;
         let card = Options::from_environment(model)
             .map_err(|why| Error::argument("environment of the virtual card", why, ""))?;
-        // What is compiled is taken from RADV's own cache, which it keeps on disk itself.
-        // Its markers cost nothing, and name the node where a shader went wrong.
+        // RADV has its own cache of compiled shaders on disk. Breadcrumbs cost nothing on a virtual card and
+        // name the node where a shader failed.
         Ok(VulkanOptions {
             card: Some(card),
             breadcrumbs: true,
@@ -165,7 +171,7 @@ impl VulkanOptions {
         })
     }
 
-    /// The class that is forced, by option or environment.
+    /// Returns the class forced by the option or the environment, if any.
     pub(crate) fn forced_arch(&self) -> Result<Option<ArchClass>> {
         match self.arch {
             Some(class) => Ok(Some(class)),
@@ -176,7 +182,7 @@ impl VulkanOptions {
         }
     }
 
-    /// What products use of matrix units, by option or environment, if they say.
+    /// Returns the use of matrix units set by the option or the environment, if any.
     pub(crate) fn used_matrices(&self) -> Result<Option<Matrices>> {
         match self.matrices {
             Some(matrices) => Ok(Some(matrices)),
@@ -184,7 +190,8 @@ impl VulkanOptions {
         }
     }
 
-    /// Whether weights of mat-vec may go through shared memory, by option or environment.
+    /// Returns true if matrix-vector products may read weights through workgroup-shared memory, from the
+    /// option or the environment.
     pub(crate) fn staged_weights(&self) -> Result<bool> {
         match self.staged_weights {
             Some(staged) => Ok(staged),
@@ -195,7 +202,7 @@ impl VulkanOptions {
         }
     }
 
-    /// Which products have tiles that work-groups share, by option or environment.
+    /// Returns the products that use tiles shared between work-groups, from the option or the environment.
     pub(crate) fn shared_tiles(&self) -> Result<SharedTiles> {
         match self.shared_tiles {
             Some(shared) => Ok(shared),
@@ -206,7 +213,7 @@ impl VulkanOptions {
         }
     }
 
-    /// How much memory may be taken, by option or environment.
+    /// Returns the limit on allocated memory, from the option or the environment.
     pub(crate) fn memory_budget(&self) -> Result<MemoryBudget> {
         match self.memory {
             Some(budget) => Ok(budget),

@@ -1,15 +1,15 @@
-//! Locks: none of them is poisoned for ever, and those that are held while a driver is called have a deadline.
+//! Locks that ignore poisoning; locks held during a driver call are acquired with a deadline.
 
 use ggml_core::Deadline;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// A lock whose holder cannot leave broken data behind.
+/// Acquires a lock and ignores poisoning: no holder leaves its data in an invalid state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same for a lock that may be held as long as a driver call takes: `None` once the deadline has passed.
+/// Acquires a lock that may be held during a driver call; returns `None` once the deadline has passed.
 pub(crate) fn lock_until<'a, T>(mutex: &'a Mutex<T>, deadline: &Deadline) -> Option<MutexGuard<'a, T>> {
     loop {
         match mutex.try_lock() {

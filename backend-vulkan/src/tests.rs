@@ -1,5 +1,5 @@
-//! Every call of the driver in the life of a program made to fail, and made to hang: what the caller is told, what is
-//! given back, and that the next one works.
+//! Every driver call in the life of a program is made to fail, and made to hang. The tests check the caller's
+//! error, that everything is freed, and that the next program works.
 
 use crate::raw::faults::{self, Call, Fault};
 use crate::{VulkanBackend, VulkanOptions};
@@ -12,10 +12,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// There is one set of wrapped functions.
+/// Lock for the single set of wrapped functions.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Functions whose failure changes nothing that a caller has to know: what they would tell is done without.
+/// Functions whose failure the caller does not see: the backend works without their results.
 const DISPENSABLE: &[&str] = &[
     "vkEnumerateInstanceExtensionProperties",
     "vkEnumerateDeviceExtensionProperties",
@@ -26,10 +26,10 @@ const DISPENSABLE: &[&str] = &[
     "vkGetSemaphoreCounterValue",
 ];
 
-/// Phases in which a part of the scenario may fail.
+/// Returns the phases in which a part of the scenario may fail.
 fn phases(part: &str) -> &'static [Phase] {
     match part {
-        // The lane probe allocates, compiles, makes its descriptors and runs.
+        // The lane probe allocates, compiles, creates its descriptors and runs.
         "open" => &[
             Phase::LoadRuntime,
             Phase::Enumerate,
@@ -46,7 +46,7 @@ fn phases(part: &str) -> &'static [Phase] {
 
 const ROW: usize = 64;
 
-/// [`run`] on a thread of its own, with a fault; the answer comes through the channel.
+/// Runs [`run`] on a separate thread with a fault; the result comes through the channel.
 fn life(cache: &Path, limit: Duration, fault: Option<(Call, Fault)>) -> mpsc::Receiver<Result<f32>> {
     faults::begin(fault);
     let (sender, answer) = mpsc::channel();
@@ -55,7 +55,7 @@ fn life(cache: &Path, limit: Duration, fault: Option<(Call, Fault)>) -> mpsc::Re
     answer
 }
 
-/// Opens, loads, prepares, runs and reads; everything is given back. The sum of the results.
+/// Opens, loads, prepares, runs, reads and frees everything. Returns the sum of the results.
 fn run(cache: &Path, limit: Duration) -> Result<f32> {
     faults::stage("open");
     let backend = VulkanBackend::open(VulkanOptions {
@@ -91,13 +91,13 @@ fn run(cache: &Path, limit: Duration) -> Result<f32> {
 
 const RIGHT: f32 = (ROW * (ROW - 1) / 2) as f32;
 
-/// The calls of a life without faults; `None` with a message where there is no device.
+/// Returns the calls of a run without faults; `None` with a message if there is no device.
 fn calls(cache: &Path) -> Option<Vec<Call>> {
     if faults::functions().is_none() {
         eprintln!("skipped: no Vulkan loader");
         return None;
     }
-    // The second time there is something in the cache.
+    // The second run finds the pipeline cache filled.
     for _ in 0..2 {
         match life(cache, LONG, None).recv().unwrap() {
             Ok(sum) => assert_eq!(sum, RIGHT),
@@ -114,7 +114,7 @@ fn calls(cache: &Path) -> Option<Vec<Call>> {
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Waits for what a thread that was left behind still gives back.
+/// Waits until a thread left over from a timeout has freed its objects.
 fn settled() -> bool {
     let start = Instant::now();
     while !faults::live().is_empty() && start.elapsed() < LONG {
@@ -132,7 +132,7 @@ fn every_call_fails_once() {
     for &call in &calls {
         let outcome = life(cache.path(), LONG, Some((call, Fault::Fail))).recv().unwrap();
         let (Call { part, function, .. }, told) = (call, format!("{call:?}: {outcome:?}"));
-        // What was made is given back, whatever became of it.
+        // Everything created is freed, regardless of the outcome.
         assert!(settled(), "{told}: {:?}", faults::live());
         match outcome {
             Ok(sum) => {
@@ -147,7 +147,7 @@ fn every_call_fails_once() {
                     Error::Driver { call, code, .. } => {
                         *call == function && *code == i64::from(faults::code_of(function).as_raw())
                     }
-                    // Memory, and what cannot be told from it.
+                    // The code may become one of these errors, which do not carry it.
                     Error::OutOfMemory { .. } | Error::DeviceLost { .. } | Error::Unavailable { .. } => true,
                     _ => false,
                 };
@@ -160,8 +160,8 @@ fn every_call_fails_once() {
     assert!(settled(), "{:?}", faults::live());
 }
 
-/// A call that does not return is a timeout with its phase before long, but for those that are made on the caller's
-/// own thread; when it returns at last, everything is given back.
+/// Checks that a call which does not return becomes a timeout with its phase soon, except for calls made on
+/// the caller's own thread. When it finally returns, everything is freed.
 #[test]
 fn every_call_hangs_once() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ fn every_call_hangs_once() {
     let limit = Duration::from_millis(150);
     for &call in &calls {
         let Call { part, function, .. } = call;
-        // Uploads, runs and reading are made on the caller's thread (see the crate's contract).
+        // Uploads, runs and reads run on the caller's thread (see the crate's contract).
         let is_guarded =
             matches!(part, "open" | "prepare") || part == "load" && function == "vkAllocateMemory";
         if !is_guarded {
@@ -179,7 +179,7 @@ fn every_call_hangs_once() {
         let outcome = life(cache.path(), limit, Some((call, Fault::Hang))).recv_timeout(LONG);
         let (met, told) = (faults::met(), format!("{call:?}: {outcome:?}"));
         faults::release();
-        // A machine that is busy may miss a deadline before it comes to the call.
+        // A busy machine may miss a deadline before it reaches the call.
         match outcome {
             Ok(Err(Error::Timeout { phase, .. })) => assert!(!met || phases(part).contains(&phase), "{told}"),
             Ok(Ok(sum)) => assert!(!met && sum == RIGHT, "{told}"),

@@ -1,4 +1,5 @@
-//! Attention over a cache in parts that work-groups of their own compute and the last of them joins.
+//! Attention over a cache in parts: separate work-groups compute the parts, and the last one to finish joins
+//! them.
 
 mod common;
 
@@ -11,7 +12,8 @@ use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 
-/// Attention twice: what it makes of some queries are the queries of a cache of another length.
+/// Builds two attention operations in sequence: the result of the first is the query of the second, over a
+/// cache of another length.
 fn graph() -> Result<(Graph, TensorId), Error> {
     let mut g = Graph::new();
     let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
@@ -43,7 +45,7 @@ fn run(program: &mut dyn Program, graph: &Graph, result: TensorId) -> Result<Vec
     Ok(out)
 }
 
-/// The machine's own device, in one submission and in many, and a virtual Vega.
+/// Returns the machine's own device, with one and with many submissions, and a virtual Vega.
 fn backends() -> Vec<VulkanBackend> {
     let pieces = VulkanOptions { submission_budget: std::time::Duration::from_nanos(1), ..options() };
     let mut all = vec![VulkanOptions { poison: true, ..options() }, pieces];
@@ -53,7 +55,8 @@ fn backends() -> Vec<VulkanBackend> {
     all.into_iter().filter_map(open).collect()
 }
 
-/// Parts arrive in another order in every run. The result is the same to the bit, and so are the counters.
+/// Checks that the result is bit-identical in every run although the parts finish in different orders, and
+/// that the counters are reset.
 #[test]
 fn parts_are_joined_in_their_order_in_every_run() {
     let (graph, result) = graph().expect("a graph");

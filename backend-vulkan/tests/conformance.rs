@@ -1,7 +1,8 @@
-//! The operation catalogue on every Vulkan device of the machine, under every architecture class that it can execute.
+//! Runs the operation catalogue on every Vulkan device of the machine, under every architecture class that it
+//! can execute.
 //!
-//! A machine without Vulkan skips with a message. Any other failure to open a device fails. No case may be
-//! refused or fail.
+//! On a machine without Vulkan the tests are skipped with a message. Any other failure to open a device
+//! fails. No case may be refused or fail.
 
 #[path = "common/catalogue.rs"]
 mod agreement;
@@ -35,15 +36,16 @@ fn open(device: usize, arch: Option<ArchClass>) -> VulkanBackend {
     VulkanBackend::open(options).expect("the device opens")
 }
 
-/// Backends of a device, one for each distinct profile: its own class first, then the forced ones. Not NVIDIA's, whose
-/// kernels are written out so far that a software driver compiles them for many minutes; a device of theirs has them.
+/// Returns backends of a device, one for each distinct profile: its own class first, then the forced ones.
+/// NVIDIA's class is not forced, because its kernels are unrolled so far that a software driver compiles them
+/// for many minutes; NVIDIA devices test them.
 fn backends(device: usize) -> Vec<VulkanBackend> {
     let forced = ArchClass::ALL.into_iter().filter(|class| *class != ArchClass::Nvidia);
     let forced = std::iter::once(None).chain(forced.map(Some));
     let mut all: Vec<VulkanBackend> = Vec::new();
     for arch in forced {
         let backend = open(device, arch);
-        // Classes with the same table run the same kernels.
+        // Classes with the same tuning run the same kernels.
         let same = |other: &VulkanBackend| kernels(other.profile()) == kernels(backend.profile());
         if !all.iter().any(same) {
             all.push(backend);
@@ -52,15 +54,15 @@ fn backends(device: usize) -> Vec<VulkanBackend> {
     all
 }
 
-/// What of a profile decides about kernels: everything but the class's name.
+/// Returns the part of a profile that selects kernels: everything but the class's name.
 fn kernels(profile: &Profile) -> Profile {
     let mut profile = profile.clone();
     profile.caps.arch = ArchClass::Other;
     profile
 }
 
-/// What the catalogue has of groups is computed in one step, but for products: of several columns they may be tiles.
-/// Those that are not have a test of their own.
+/// Checks that the groups of the catalogue are computed as one step, except products, which may be tiles if
+/// they have several columns. Products that are no tiles have their own test.
 #[test]
 fn groups_are_one_step() {
     let cases = catalogue::cases();
@@ -74,12 +76,12 @@ fn groups_are_one_step() {
     }
 }
 
-/// One type of each layout of blocks, and plain ones.
+/// One type of each block layout, and plain types.
 const TYPES: [&str; 5] = ["F32", "F16", "Q8_0", "Q4_0", "Q4_K"];
 
-/// Whether a forced class has a case. A software device compiles a pipeline for seconds. Weights of all types, and products
-/// fused with what stands around them, are a matter of the device's own class; of the class AMD_GCN a virtual card executes
-/// all of them. The others have the products alone, of some types.
+/// Returns true if a forced class runs a case. A software device compiles a pipeline for seconds, so weights
+/// of all types and fused products are tested only with the device's own class; a virtual card executes all
+/// of them for the class AMD_GCN. The forced classes run only unfused products of some types.
 fn is_usual(case: &Case) -> bool {
     let (operation, operands) = case.name.split_once('(').unwrap_or((&case.name, ""));
     let product = ["MUL_MAT", "MUL_MAT_ID"].contains(&operation);
@@ -87,8 +89,9 @@ fn is_usual(case: &Case) -> bool {
     !fused && (!product || TYPES.iter().any(|name| operands.starts_with(name)))
 }
 
-/// What is looked at for a device: its own class in two halves, then the forced classes. Every second one begins with the
-/// last case, so that what two of them have in common is compiled by one and found in the driver's cache by the other.
+/// Returns the work for a device: its own class in two halves, then the forced classes. Every second forced
+/// class runs its cases in reverse order, so that pipelines common to two classes are compiled by one and
+/// found in the driver's cache by the other.
 fn work(device: usize, all: &[Case]) -> Vec<(VulkanBackend, Vec<Case>)> {
     let (first, second) = all.split_at(all.len() / 2);
     let mut classes = backends(device).into_iter();
@@ -105,7 +108,7 @@ fn work(device: usize, all: &[Case]) -> Vec<(VulkanBackend, Vec<Case>)> {
     work
 }
 
-/// What a class fails; prints what came of it.
+/// Returns the failures of a class and prints a summary.
 fn failures_of((backend, cases): &(VulkanBackend, Vec<Case>), wanted: &Wanted) -> Vec<String> {
     let start = Instant::now();
     let found = failures(backend, cases, wanted);
@@ -123,8 +126,8 @@ fn failures_of((backend, cases): &(VulkanBackend, Vec<Case>), wanted: &Wanted) -
     found
 }
 
-/// Classes are looked at side by side, as many as there are processors: a software device compiles a shader when it is first
-/// run, in the one thread of its queue, and that is most of the time.
+/// Runs the classes in parallel, as many as there are CPUs: a software device compiles a shader when it first
+/// runs, in the single thread of its queue, and that dominates the time.
 #[test]
 fn catalogue_agrees_with_the_reference() {
     let all = agreement::cases();

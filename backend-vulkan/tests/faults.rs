@@ -1,4 +1,4 @@
-//! Errors: deadlines, wrong arguments, memory, caches, and what is not there.
+//! Errors: deadlines, wrong arguments, memory, caches, and missing libraries or devices.
 
 mod common;
 
@@ -52,11 +52,11 @@ fn a_missed_deadline_names_phase_and_node_and_the_device_goes_on() {
             Ok(timing) if timing.host < limit => eprintln!("a fast device: nothing to see"),
             other => panic!("{other:?}"),
         }
-        // Transfers have a longer deadline: reading waits for the run that was given up.
+        // Transfers have a longer deadline: reading waits for the run that timed out.
         let mut out = vec![1; n * n * 4];
         program.read(output, &mut out).expect("the run ends");
         assert!(out.iter().all(|&b| b == 0) && start.elapsed() < Duration::from_secs(120));
-        // Dropped while running: the drop waits, and frees.
+        // Dropped while running: the drop waits, then frees the memory.
         let _ = program.run();
         drop(program);
         let (mut small, _) = heavy_program(&backend, 32, 1);
@@ -89,7 +89,7 @@ fn a_missed_deadline_of_compilation_names_a_node() {
         Err(Error::Timeout { phase: Phase::Allocate, .. }) => {}
         other => panic!("{other:?}"),
     }
-    // Compilation goes on behind; a process should not end under a compiler.
+    // Compilation continues in the background; the process should not exit during it.
     let mut made = u64::MAX;
     while made != backend.stats().pipelines {
         made = backend.stats().pipelines;
@@ -159,7 +159,7 @@ fn memory_has_limits_and_known_contents() {
             else {
                 return;
             };
-            // The second allocation may get the memory of the first.
+            // The second allocation may reuse the memory of the first.
             for _ in 0..2 {
                 let buffer = backend.allocate(100_003, usage).expect("memory");
                 let mut bytes = vec![7; 100_003];
@@ -189,7 +189,7 @@ fn memory_beyond_the_budget_is_refused_before_the_driver_is_asked() {
         other => panic!("{other:?}"),
     }
     assert_eq!(backend.stats().driver_allocations, before.driver_allocations, "the driver was not asked");
-    // Small ones share blocks: none goes beyond either.
+    // Small allocations share blocks and do not exceed the budget either.
     let small: Vec<_> = (0..100).map_while(|_| backend.allocate(MIB, Usage::Weights).ok()).collect();
     assert!((1..64).contains(&small.len()), "{}", small.len());
     assert!(backend.stats().allocated_bytes <= 64 << 20, "{:?}", backend.stats());
@@ -213,7 +213,7 @@ fn memory_beyond_the_budget_is_refused_before_the_driver_is_asked() {
 
 const CHILD: &str = "DIPTYCH_ENVIRONMENT_CHILD";
 
-/// Runs in a child process only: what opening says.
+/// Runs in a child process only: prints the result of opening.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_some() {

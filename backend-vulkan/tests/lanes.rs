@@ -1,8 +1,9 @@
-//! A driver that reports subgroups and computes them wrongly must not be believed.
+//! Checks that a driver which reports subgroups but computes them wrongly is not trusted.
 //!
-//! Lavapipe can be made to run with any vector width. At 64 lanes it reports a subgroup size of 64 and computes other
-//! sums; the lane probe has to see that, and the kernels that reduce through shared memory have to be right all the
-//! same. Each width gets a process of its own, because the driver reads the variable once.
+//! Lavapipe can be made to run with any vector width. At 64 lanes it reports a subgroup size of 64 and
+//! computes different sums. The lane probe has to detect that, and the kernels that reduce through
+//! workgroup-shared memory have to be correct nevertheless. Each width runs in a separate process, because
+//! the driver reads the variable once.
 
 mod common;
 
@@ -16,7 +17,7 @@ use std::process::Command;
 
 const CHILD: &str = "DIPTYCH_LANES_CHILD";
 
-/// Families that reduce over subgroups where they may.
+/// Cases of families that reduce over subgroups where allowed.
 const REDUCING: [&str; 4] = ["RMS_NORM(", "SOFT_MAX(", "MUL_MAT(Q8_0, k=32", "MUL_MAT(F32, k=255"];
 
 fn feature(backend: &dyn Backend, name: &str) -> String {
@@ -24,13 +25,13 @@ fn feature(backend: &dyn Backend, name: &str) -> String {
     features.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap_or_default()
 }
 
-/// The processor among the devices, if there is one.
+/// Returns the index of the CPU among the devices, if there is one.
 fn processor() -> Option<usize> {
     let all = enumerate(&options()).unwrap_or_default();
     all.iter().find(|d| d.kind == DeviceKind::Cpu).map(|d| d.index)
 }
 
-/// Runs in a child process only: prints what was found, fails if a result is wrong.
+/// Runs in a child process only: prints the findings, and fails if a result is wrong.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_none() {

@@ -1,5 +1,5 @@
-//! Products of one input as one step: every combination of what may stand before and after them, on every kernel that
-//! computes them, against the members one by one on the reference.
+//! Products of one input as one step: every combination of the operations fused before and after them, on
+//! every kernel that computes them, compared with the unfused members on the reference.
 
 mod common;
 
@@ -15,7 +15,7 @@ use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 
-/// A GLU of a case: of two products, or of the halves of one.
+/// The GLU of a case: of two products, or of the halves of one.
 #[derive(Clone, Copy, Debug)]
 enum Gate {
     None,
@@ -37,7 +37,7 @@ struct Case {
 }
 
 impl Case {
-    /// One product and nothing else.
+    /// Returns a case of products without fused operations.
     const fn of(dtype: DType, k: usize, n: usize, m: &'static [usize]) -> Case {
         Case { dtype, k, n, m, norm: false, bias: false, gate: Gate::None, residual: false }
     }
@@ -86,8 +86,8 @@ fn contents(graph: &Graph) -> Contents {
     leaves.map(|id| (id, values(graph, id, -1.0, 1.0))).collect()
 }
 
-/// Everything that may stand before and after with everything else, then lengths that are no multiple of a chunk, and
-/// long ones. Few forms of few types: a processor is slow to compile them.
+/// Returns cases with all combinations of fused operations, then lengths that are no multiple of a chunk, and
+/// long ones. There are few forms of few types, because compiling for a CPU is slow.
 fn cases() -> Vec<Case> {
     let silu = Glu::new(Activation::Silu);
     let swapped = Glu { swapped: true, ..Glu::new(Activation::Gelu) };
@@ -110,8 +110,8 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// The backends that a case runs on: the machine's own, one with the kernels of GCN, and a virtual Vega, whose kernels
-/// round activations to 8 bits.
+/// Returns the backends that a case runs on: the machine's own, one with the kernels of GCN, and a virtual
+/// Vega, whose kernels round activations to 8 bits.
 fn backends() -> Vec<VulkanBackend> {
     let gcn = VulkanOptions { arch: Some(ArchClass::AmdGcn), ..options() };
     let mut all = vec![options(), gcn];
@@ -127,7 +127,7 @@ fn groups_are_one_step_and_agree_with_their_members() {
     let mut wrong = Vec::new();
     for backend in backends() {
         for case in cases() {
-            // Some devices compute few columns only without tiles.
+            // Some devices compute only few columns without tiles.
             if case.n as u32 > backend.profile().tuning.vec_columns {
                 continue;
             }
@@ -153,19 +153,21 @@ fn groups_are_one_step_and_agree_with_their_members() {
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A card whose weights go through shared memory. Those of the class that has the kernel are rare: a virtual Vega executes it,
-/// which rows of fewer lanes suit, too.
+/// Opens a card that reads weights through workgroup-shared memory. Devices of the class with that kernel are
+/// rare; a virtual Vega can execute it, and rows of fewer lanes suit it as well.
 fn staged() -> Option<VulkanBackend> {
     let card = VulkanOptions::for_name("vulkan-virtual:vega20").ok().filter(|_| cfg!(feature = "virtual"))?;
     open(VulkanOptions { arch: Some(ArchClass::Nvidia), staged_weights: Some(true), ..card })
 }
 
-/// Long rows of one column whose weights go through shared memory: of all types that do, blocks that begin at any half-word,
-/// steps that are not whole, everything before and after, rows after each other.
+/// Checks long rows of one column whose weights are read through workgroup-shared memory: all types that have
+/// the kernel, blocks that begin at any half-word, incomplete steps, all fused operations, and several rows
+/// one after the other.
 #[test]
 fn weights_may_go_through_shared_memory() {
     let Some(backend) = staged() else { return };
-    // Without one of these another kernel computes all of it; op/staged.rs tests what else it asks for.
+    // If one of these is missing, another kernel computes everything; op/staged.rs tests the other
+    // conditions.
     let (caps, tuning) = (&backend.profile().caps, &backend.profile().tuning);
     assert!(caps.shared_views && caps.staged_weights && caps.int_dot_signed && caps.subgroup.shuffle);
     assert!(caps.subgroup_min == caps.subgroup_max && tuning.mat_vec_staged.is_some());
@@ -180,7 +182,7 @@ fn weights_may_go_through_shared_memory() {
         all.push(Case { norm: true, bias: true, gate: glu, ..Case::of(dtype, 1024 + 256, 1, &[35, 35]) });
         all.push(Case { residual: true, ..Case::of(dtype, 1024, 1, &[33]) });
     }
-    // Each work-group has rows of one matrix after each other.
+    // Each work-group computes several rows of one matrix one after the other.
     all.push(Case { bias: true, ..Case::of(DType::Q6_K, 1024 + 256, 1, &[4000, 100]) });
     all.push(Case { gate: glu, ..Case::of(DType::Q8_0, 1024 + 32, 1, &[2100, 2100]) });
     let mut wrong = Vec::new();
@@ -196,8 +198,9 @@ fn weights_may_go_through_shared_memory() {
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Work-groups that go through shared memory read their own rows and not those of others: less than twice the weights, where
-/// invocations without a sixteen of their own read one again, and the column that every eight rows are multiplied with.
+/// Checks that work-groups with weights in workgroup-shared memory read only their own rows: less than twice
+/// the weights, because invocations without their own 16 bytes read some again, plus the column that every
+/// eight rows are multiplied with.
 #[test]
 fn rows_that_go_through_shared_memory_are_read_once() {
     let Some(backend) = staged() else { return };
@@ -211,7 +214,7 @@ fn rows_that_go_through_shared_memory_are_read_once() {
     assert!((weights..2 * weights + column).contains(&read), "{read} bytes of {weights} and {column}");
 }
 
-/// What is wrong in the input is seen in every row of its column, and in no other column.
+/// Checks that NaN and infinity in the input reach every row of their column, and no other column.
 #[test]
 fn a_nan_and_an_infinity_reach_the_results() {
     for backend in backends() {
@@ -245,7 +248,7 @@ fn a_nan_and_an_infinity_reach_the_results() {
     }
 }
 
-/// Products of other types, lengths or many columns are steps of their own.
+/// Checks that products with different types or many columns are separate steps.
 #[test]
 fn what_has_no_kernel_is_not_joined() {
     let Some(backend) = open(options()) else { return };

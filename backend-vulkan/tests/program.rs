@@ -11,7 +11,7 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 use std::time::Duration;
 
-/// The ways in which data reaches the device.
+/// Returns options for both paths of data to the device: direct and staged.
 fn ways() -> [VulkanOptions; 2] {
     [options(), VulkanOptions { force_staging: true, ..options() }]
 }
@@ -31,7 +31,7 @@ fn replays_record_compile_and_allocate_nothing() {
             let fixed = (stats.driver_allocations, stats.pipelines, stats.programs, stats.recordings);
             assert_eq!(*before.get_or_insert(fixed), fixed, "a run is not only a submission");
         }
-        // An input that does not change need not be written again, and an output can be read twice.
+        // An unchanged input need not be written again, and an output can be read twice.
         program.run().expect("a run");
         wanted.run().expect("a run");
         close("again", &layer.output(&mut *program), &layer.output(&mut *wanted));
@@ -119,7 +119,8 @@ fn barriers_stand_only_where_something_waits() {
     let deep =
         backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
     println!("{:?} {:?}", wide.stats(), deep.stats());
-    // One at the beginning and one for the host; where memory is staged, one after the inputs and one before the outputs.
+    // One at the beginning and one for the host; if memory is staged, one after the inputs and one before the
+    // outputs.
     let frame = wide.stats().barriers;
     assert!((2..=4).contains(&frame), "{frame}");
     assert_eq!(deep.stats().barriers, frame + 9, "one more for each link of the chain");
@@ -182,7 +183,7 @@ fn nodes_can_be_given_values_under_a_debug_plan() {
     assert!(reused.write(y, &[0; 32]).is_err() && reused.read(y, &mut [0; 32]).is_err());
 }
 
-/// A product with a weight that lies `offset` bytes into its buffer, of which rows `from..to` are used.
+/// Computes a product with a weight stored at byte `offset` of its buffer, of which rows `from..to` are used.
 fn product(
     dtype: DType,
     backend: &dyn Backend,
@@ -234,7 +235,7 @@ fn windows_begin_anywhere_that_blocks_allow() {
             close(&format!("{dtype} at {offset}, rows {from}..{to}"), &got, &want);
         }
     }
-    // An odd byte is no whole number of blocks from anything aligned: an error with a reason.
+    // No aligned offset is a whole number of blocks before an odd byte: an error with a reason.
     match product(DType::Q8_0, &backend, 1, 0, 40) {
         Err(Error::Unsupported { op: "MUL_MAT", reason, .. }) => {
             assert!(reason.contains("34-byte"), "{reason}")
@@ -277,7 +278,7 @@ fn weights_larger_than_a_window_are_split() {
         close(&format!("{dtype} rows"), &rows, &want_rows);
         close(&format!("{dtype} logits"), &logits, &want_logits);
     }
-    // What no kernel splits is refused with the numbers, before anything is prepared.
+    // An operand that no kernel splits is refused with the sizes, before anything is prepared.
     let mut g = Graph::new();
     let big = g.leaf("big", DType::F32, [64, 1000, 1, 1], Source::Input).expect("big");
     let norm = g.rms_norm(big, 1e-5).expect("norm");
@@ -290,7 +291,7 @@ fn weights_larger_than_a_window_are_split() {
     }
 }
 
-/// The products of a few tokens take a kernel of their own; an index is outside the matrices.
+/// Includes few tokens, whose products have a separate kernel, and an index outside the matrices.
 #[test]
 fn matrices_larger_than_a_window_are_split() {
     let reference = ReferenceBackend::default();
@@ -341,7 +342,7 @@ fn two_threads_run_their_own_programs() {
     });
 }
 
-/// The result of a chain of products, the dispatches and the device time of a run.
+/// Returns the result of a chain of products, the number of dispatches, and the device time of a run.
 fn chain(options: VulkanOptions) -> Option<(Vec<f32>, usize, Option<Duration>)> {
     let backend = open(options)?;
     let (g, w, y) = heavy(192, 3);

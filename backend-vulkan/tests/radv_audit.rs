@@ -1,13 +1,13 @@
-//! Every pipeline through RADV's compiler, for GPUs that are not there.
+//! Compiles every pipeline with RADV's compiler, for GPUs that need not be present.
 //!
-//! The tables are what a change of a kernel is judged by; registers that spill or scratch memory are failures.
+//! The tables are used to judge changes of kernels; spilled registers and scratch memory are failures.
 
 #[path = "common/radv.rs"]
 mod radv;
 
 use backend_vulkan::audit;
 
-/// One of each class: GCN without and with 4x8-bit dot products, RDNA1 to RDNA4, the APU, CDNA.
+/// GPU families of each class: GCN without and with 4x8-bit dot products, RDNA1 to RDNA4, the APU, CDNA.
 const FAMILIES: [&str; 9] =
     ["polaris10", "vega10", "vega20", "navi10", "navi21", "navi31", "gfx1151", "gfx1201", "mi100"];
 

@@ -1,7 +1,8 @@
-//! Instructions of the loops over k of matrix products, in the listings of RADV's compiler. COUNTS.md has tables of them.
+//! Instruction counts of the loops over k of matrix products, in the listings of RADV's compiler. COUNTS.md
+//! has tables of them.
 //!
-//! An ordinary run counts one type on one family. `DIPTYCH_WRITE_COUNTS=1` counts what the document has and writes it again;
-//! `DIPTYCH_LOOPS=1` prints a line for each pipeline of matrix products of each family.
+//! A normal run counts one type on one family. `DIPTYCH_WRITE_COUNTS=1` counts everything in the document and
+//! rewrites it; `DIPTYCH_LOOPS=1` prints a line for each pipeline of matrix products of each family.
 
 #[path = "common/radv.rs"]
 mod radv;
@@ -12,10 +13,10 @@ use std::path::Path;
 
 const FAMILIES: [&str; 5] = ["vega20", "vega10", "navi31", "gfx1151", "gfx1201"];
 
-/// Types in the document; an ordinary run counts the first one on the first family.
+/// Types in the document; a normal run counts the first one on the first family.
 const TYPES: [&str; 6] = ["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "f16"];
 
-/// What is counted: the form of a product, and what stands above its table.
+/// Tables of the document: the forms of a product, and the heading.
 const TABLES: [(&[&str], &str); 4] = [
     (&["n=1", "n=8"], "Mat-vec of 1 and 8 columns: vector instructions of a lane for each weight."),
     (&["MUL_MAT"], "Tiles of MUL_MAT in `fast`: products of two numbers for each cycle of a SIMD."),
@@ -28,7 +29,7 @@ const END: &str = "<!-- end of loops -->\n";
 
 const CHILD: &str = "DIPTYCH_LOOPS_CHILD";
 
-/// Forms of products by type and form: what a cell of a table says.
+/// Table cells by form of product and type.
 type Cells = BTreeMap<(String, String), String>;
 
 fn one_type(pipeline: &PipelineSpec) -> bool {
@@ -39,7 +40,7 @@ fn documented_types(pipeline: &PipelineSpec) -> bool {
     is_product(pipeline) && TYPES.contains(&split(pipeline).0)
 }
 
-/// Mat-vec of one matrix with nothing before and after it, and tiles.
+/// Returns true for matrix-vector products of one matrix without fused operations, and for tiles.
 fn is_product(pipeline: &PipelineSpec) -> bool {
     match pipeline.shader {
         "mul_mat_vec" => pipeline.specialization.ends_with(&[0, 1]),
@@ -47,12 +48,13 @@ fn is_product(pipeline: &PipelineSpec) -> bool {
     }
 }
 
-/// Type and variant.
+/// Splits a variant into type and form.
 fn split(pipeline: &PipelineSpec) -> (&str, &str) {
     pipeline.variant.rsplit_once('_').unwrap_or((pipeline.variant, ""))
 }
 
-/// Runs in a child process only: prints the driver, then lines of form, type and cell, or a line for each pipeline.
+/// Runs in a child process only: prints the driver, then lines of form, type and cell, or a line for each
+/// pipeline.
 #[test]
 fn child() {
     let Ok(which) = std::env::var(CHILD) else { return };
@@ -66,19 +68,20 @@ fn child() {
     assert!(!loops.rows.is_empty(), "no pipeline is listed");
     if which == "all" {
         println!("{}", audit::table(&loops.rows));
-        // Types that the document does not have may be among them.
+        // Types missing from the document may be among them.
         println!("loops that are not understood: {:?}", loops.others);
         return;
     }
     assert!(loops.others.is_empty(), "loops that are not understood: {:#?}", loops.others);
-    // The harness has begun a line.
+    // The test harness has already begun a line.
     println!("\ndriver\t{}", loops.driver);
     for ((form, dtype), cell) in cells(&loops.rows) {
         println!("cell\t{form}\t{dtype}\t{cell}");
     }
 }
 
-/// The forms that devices compute large aligned products with: those of bytes or matrices, of the largest tile.
+/// Returns the cells of the forms that devices use for large aligned products: bytes or matrices if
+/// available, and the largest tile.
 fn cells(rows: &[audit::LoopRow]) -> Cells {
     let mut best: BTreeMap<(String, String), ((bool, u32), String)> = BTreeMap::new();
     for row in rows {
@@ -110,7 +113,7 @@ fn cells(rows: &[audit::LoopRow]) -> Cells {
     best.into_iter().map(|(key, (_, cell))| (key, cell)).collect()
 }
 
-/// The driver, and the cells of a family.
+/// Returns the driver and the cells of a family.
 fn count(manifest: &Path, family: &str, which: &str) -> (String, Cells) {
     let output = radv::child(manifest, family, (CHILD, which));
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -131,7 +134,7 @@ fn count(manifest: &Path, family: &str, which: &str) -> (String, Cells) {
     (driver, cells)
 }
 
-/// The part of the document that is counted.
+/// Returns the generated part of the document.
 fn document(manifest: &Path) -> String {
     let counted = FAMILIES.map(|family| (family, count(manifest, family, "table")));
     let mut text = format!("Listings of: {}\n", counted[0].1.0);
@@ -158,7 +161,7 @@ fn document(manifest: &Path) -> String {
     text
 }
 
-/// What the document says of the first type on the first family, form by form.
+/// Returns the documented values of the first type on the first family, form by form.
 fn documented(part: &str) -> Vec<(&'static str, f64)> {
     let begin = format!("| {} |", TYPES[0].to_uppercase());
     let rows: Vec<&str> = part.lines().filter_map(|line| line.strip_prefix(&begin)).collect();
@@ -167,12 +170,13 @@ fn documented(part: &str) -> Vec<(&'static str, f64)> {
     forms.map(|(form, cell)| (*form, number(cell))).collect()
 }
 
-/// The first number of a cell.
+/// Returns the first number of a cell.
 fn number(cell: &str) -> f64 {
     cell.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// No loop takes more instructions than COUNTS.md says, wherever it was made by the compiler that is named there.
+/// Checks that no loop needs more instructions than COUNTS.md documents, if the compiler is the one named
+/// there.
 #[test]
 fn loops_are_those_of_the_document() {
     let Some(manifest) = radv::manifest() else { return };
@@ -196,7 +200,7 @@ fn loops_are_those_of_the_document() {
     for (form, expected) in documented(part) {
         let cell = &cells[&(form.to_owned(), TYPES[0].to_owned())];
         let now = number(cell);
-        // Instructions may be fewer, products for each cycle more.
+        // Instructions may be fewer, and products per cycle more.
         let worse = if form.starts_with("n=") { now > expected + 0.01 } else { now < expected - 0.1 };
         assert!(!worse, "{form}: {now}, documented {expected}");
     }

@@ -1,6 +1,6 @@
-//! Products with many columns, and attention of many tokens, on matrix units: on those of the machine's device, and with
-//! ordinary instructions in their place on a virtual Vega, which also looks for races in shared memory; and there products by
-//! dot products of bytes.
+//! Products with many columns, and attention of many tokens, on matrix units. They run on the units of the
+//! machine's device, and emulated on a virtual Vega, which also detects races in workgroup-shared memory. The
+//! virtual Vega also runs products by dot products of bytes.
 
 #[path = "common/catalogue.rs"]
 #[allow(dead_code)]
@@ -35,7 +35,8 @@ fn backends() -> Vec<VulkanBackend> {
     all
 }
 
-/// What the catalogue has of products with so many columns that they are tiles, and of attention of so many tokens.
+/// Returns the cases of the catalogue with products of enough columns for tiles, and with attention of as
+/// many tokens.
 fn cases() -> Vec<Case> {
     let extent = |case: &Case, i: usize| case.graph.as_ref().map_or(0, |graph| graph.tensor(case.node).ne[i]);
     let product = |case: &Case| case.name.starts_with("MUL_MAT") && extent(case, 1) > 2;
@@ -57,7 +58,7 @@ fn the_catalogue_agrees_with_the_reference() {
     assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A product of `batch` matrices.
+/// Builds a product of `batch` matrices.
 fn product(dtype: DType, [k, m, n, batch]: [usize; 4]) -> Result<Graph, Error> {
     let mut g = Graph::new();
     let a = g.leaf("a", dtype, [k, m, 1, 1], Source::Weight)?;
@@ -72,7 +73,8 @@ fn contents(graph: &Graph) -> Contents {
     leaves.map(|id| (id, values(graph, id, -1.0, 1.0))).collect()
 }
 
-/// So many matrices that each size of tile is taken on each device, whole ones and such as are mostly beyond the ends.
+/// Checks products with enough matrices that every tile size is used on each device, with full tiles and with
+/// tiles that are mostly outside the result.
 #[test]
 fn tiles_of_all_sizes_agree() {
     let reference = ReferenceBackend::default();
@@ -93,7 +95,8 @@ fn tiles_of_all_sizes_agree() {
     }
 }
 
-/// What F16 does not hold is scaled, from the first step or a later one; what is wrong is seen in its column only.
+/// Checks that columns too large for F16 are scaled, whether the first step or a later one contains the large
+/// values, and that NaN and infinity affect their own column only.
 #[test]
 fn large_and_wrong_activations() {
     let reference = ReferenceBackend::default();
@@ -126,9 +129,9 @@ fn large_and_wrong_activations() {
     }
 }
 
-/// Tiles that five work-groups share, as emulated units take them, and real ones if asked: one and the same of them, such as are left after whole rounds,
-/// and rounds with none left. Two products of an input after each other use the same memory for parts and counters, and what they
-/// give is the same each time.
+/// Checks tiles shared between five work-groups, on emulated units and on real ones if requested: parts of a
+/// single tile, tiles left after whole rounds, and rounds with none left. Two products of one input in
+/// sequence use the same memory for parts and counters, and their results are the same in each run.
 #[test]
 fn work_groups_share_tiles() {
     let reference = ReferenceBackend::default();

@@ -1,6 +1,6 @@
-//! The validation layers, with synchronisation validation: not one message.
+//! Checks that the validation layers, with synchronisation validation, report no message.
 //!
-//! That the layer would speak is proven in the crate itself, where a missing barrier can be recorded on purpose.
+//! A unit test of the crate, where a barrier can be omitted on purpose, checks that the layer reports errors.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn silent(backend: &VulkanBackend) {
 fn every_operation_is_silent() {
     let Some(backend) = validated(options()) else { return };
     for case in catalogue::cases() {
-        // What comes out is the conformance test's business.
+        // The conformance test checks the results.
         let outcome = catalogue::run(&case, &backend, Precision::Fast);
         assert!(
             matches!(outcome, Ok(Outcome::Values(_) | Outcome::Unsupported(_))),

@@ -1,7 +1,7 @@
-//! The backend on a virtual Vega: RADV's machine code, executed with every check there is.
+//! The backend on a virtual Vega: RADV's machine code, executed with all checks on.
 //!
-//! Without RADV, or with another version than 25.0, these tests skip with a message; where Mesa 25.0 is installed a skip
-//! is a failure.
+//! Without RADV, or with a version other than 25.0, these tests are skipped with a message; where Mesa 25.0
+//! is installed, skipping is a failure.
 
 #[path = "common/catalogue.rs"]
 mod agreement;
@@ -20,7 +20,7 @@ use ggml_core::{DType, Error, Graph, Missing, Op, Phase, Source};
 use std::time::{Duration, Instant};
 use virtual_vulkan::{Fault, Faults, Model, Options};
 
-/// A backend on a card, or `None` with a message where there is no RADV that can be used.
+/// Opens a backend on a card; `None` with a message if there is no usable RADV.
 fn open(card: Options, change: impl FnOnce(&mut VulkanOptions)) -> Option<VulkanBackend> {
     let mut options = VulkanOptions::for_name("vulkan-virtual").expect("a name");
     options.card = Some(card);
@@ -40,7 +40,7 @@ fn vega20() -> Options {
     Options::new(Model::Vega20)
 }
 
-/// Whether RADV is installed, and another driver of Mesa says that it is of version 25.0.
+/// Returns true if RADV is installed and another Mesa driver reports version 25.0.
 fn has_mesa_25() -> bool {
     let manifests = std::fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten();
     let radv = manifests.filter(|m| m.file_name().to_string_lossy().starts_with("radeon_icd")).count() > 0;
@@ -62,14 +62,15 @@ fn catalogue_agrees_with_the_reference() {
     check(&backend, &agreement::cases());
 }
 
-/// A grid that never covers everything: kernels ask how many work-groups there are, and loop. Commands run in another
-/// order where nothing orders them.
+/// Checks a grid that never covers everything, so that kernels read the number of work-groups and loop.
+/// Commands without an order between them run in a different order.
 #[test]
 fn small_grids_and_another_order_change_nothing() {
     let mut card = Options::new(Model::Vega10);
     card.order = Some(5);
     let Some(backend) = open(card, |options| options.max_workgroups = Some(3)) else { return };
-    // Products, attention and recurrent states do not loop: groups that they belong to or that stand before them are left out, too.
+    // Kernels of products, attention and recurrent states do not loop: skip all cases with these operations,
+    // including groups that contain them.
     let whole = |op: &Op| {
         use Op::{FlashAttnExt, GatedDeltaNet, MulMat, MulMatId, SsmScan};
         matches!(op, MulMat(_) | MulMatId(_) | FlashAttnExt(_) | GatedDeltaNet(_) | SsmScan(_))
@@ -83,7 +84,7 @@ fn small_grids_and_another_order_change_nothing() {
     check(&backend, &cases);
 }
 
-/// The output of a decoder layer on a backend.
+/// Returns the output of a decoder layer on a backend.
 fn run_layer(backend: &dyn Backend) -> Result<Vec<f32>, Error> {
     let layer = Layer::new(4);
     let bindings = layer.bind(backend);
@@ -105,7 +106,7 @@ fn a_layer_agrees_in_any_order() {
     }
 }
 
-/// A norm of rows for which a work-group has several wavefronts.
+/// Runs a norm of rows long enough for several wavefronts per work-group.
 fn run_norm(backend: &dyn Backend) -> Result<Vec<f32>, Error> {
     let mut graph = Graph::new();
     let x = graph.leaf("x", DType::F32, [4096, 3, 1, 1], Source::Input)?;
@@ -119,7 +120,7 @@ fn run_norm(backend: &dyn Backend) -> Result<Vec<f32>, Error> {
     Ok(Vec::new())
 }
 
-/// What a lost device says: the node, and the driver's account.
+/// Returns the node and the driver's description from the error of a lost device.
 fn loss(card: Options) -> Option<(String, String)> {
     loss_in(card, run_layer)
 }
@@ -135,7 +136,8 @@ fn loss_in(card: Options, run: fn(&dyn Backend) -> Result<Vec<f32>, Error>) -> O
     }
 }
 
-/// Words of the instructions that are planted or taken out (AMD, "Vega Instruction Set Architecture", SOPP).
+/// Encodings of the instructions that are inserted or removed (AMD, "Vega Instruction Set Architecture",
+/// SOPP).
 const NOP: u32 = 0xbf80_0000;
 
 fn is_wait(word: u32) -> bool {
@@ -177,7 +179,7 @@ fn a_missing_barrier_in_a_shader_is_found() {
 fn a_write_beyond_its_window_is_found() {
     let mut card = vega20();
     card.rewrite = Some(|name, code| {
-        // Buffer stores: their offset, the lowest 12 bits, as large as it can be.
+        // Set the offset of buffer stores, the lowest 12 bits, to its maximum.
         if name.starts_with("rms_norm") {
             let store = |word: u32| word >> 26 == 0b11_1000 && (0x18..=0x1f).contains(&(word >> 18 & 0x7f));
             code.iter_mut().filter(|word| store(**word)).for_each(|word| *word |= 0xfff);
@@ -189,7 +191,7 @@ fn a_write_beyond_its_window_is_found() {
     assert!(reason.contains("kernel rms_norm/") && reason.contains("buffer_store"), "{reason}");
 }
 
-/// Each barrier of a decoder layer's program in turn is forgotten: whatever it ordered is found, and named.
+/// Checks that omitting each barrier of a decoder layer's program in turn is detected, with the node.
 #[test]
 fn a_missing_pipeline_barrier_is_found() {
     let mut card = vega20();
@@ -221,7 +223,7 @@ fn a_missing_pipeline_barrier_is_found() {
     assert!(found.len() >= 12, "{found:#?}");
 }
 
-/// Faults at the driver's calls end in typed errors.
+/// Checks that faults in driver calls become typed errors.
 #[test]
 fn calls_that_fail_end_in_errors() {
     let attempt = |faults: Faults| -> Option<Error> {
@@ -254,7 +256,7 @@ fn calls_that_fail_end_in_errors() {
     }
 }
 
-/// A submission that never completes is a timeout, and the device is left behind.
+/// Checks that a submission which never completes is a timeout, and that the device is abandoned.
 #[test]
 fn a_submission_that_stalls_is_a_timeout() {
     let mut card = vega20();

@@ -1,4 +1,4 @@
-//! The file format that holds the SPIR-V modules of all variants of one shader.
+//! File format for the SPIR-V modules of all variants of one shader.
 //!
 //! Everything is a little-endian 32-bit word:
 //!
@@ -20,7 +20,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"DSPV");
 const VERSION: u32 = 1;
 const HEADER: usize = 5;
 
-/// Why a container cannot be read.
+/// The error for a container that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerError {
     /// The first word is not the magic.
@@ -29,7 +29,7 @@ pub enum ContainerError {
     /// Another version of the format.
     #[error("SPIR-V container of version {0}; this build reads version {VERSION}")]
     Version(u32),
-    /// A table or a module lies outside of the file.
+    /// A table or a module exceeds the file.
     #[error("SPIR-V container: {0} lies outside of its {1} words")]
     Range(&'static str, usize),
     /// A name is not UTF-8 or appears twice.
@@ -45,7 +45,7 @@ pub struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Reads the tables of a container; every offset, length and index is checked.
+    /// Parses the tables of a container; every offset, length and index is checked.
     pub fn parse(words: &'a [u32]) -> Result<Self, ContainerError> {
         let range = |what| ContainerError::Range(what, words.len());
         let slice = |what, start: usize, length: usize| {
@@ -89,18 +89,18 @@ impl<'a> Container<'a> {
         Ok(result)
     }
 
-    /// The module of a variant.
+    /// Returns the module of a variant.
     pub fn module(&self, variant: &str) -> Option<&'a [u32]> {
         self.by_name.get(variant).map(|&index| self.modules[index].1)
     }
 
-    /// All variants in the order of the file.
+    /// Returns all variants in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &'a [u32])> {
         self.modules.iter().map(|(name, module)| (name.as_str(), *module))
     }
 }
 
-/// The bytes of a container with these variants.
+/// Returns the bytes of a container with these variants.
 ///
 /// # Panics
 ///
@@ -136,7 +136,7 @@ pub fn encode<M: AsRef<[u32]>>(variants: &[(String, M)]) -> Vec<u8> {
     bytes
 }
 
-/// The words of a file, or `None` if its length is not a multiple of four bytes.
+/// Returns the words of a file, or `None` if its length is not a multiple of four bytes.
 pub fn words(bytes: &[u8]) -> Option<Vec<u32>> {
     let (words, rest) = bytes.as_chunks::<4>();
     rest.is_empty().then(|| words.iter().map(|word| u32::from_le_bytes(*word)).collect())

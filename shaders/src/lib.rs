@@ -1,7 +1,8 @@
-//! The Vulkan compute shaders of Diptych: GLSL sources, the table of their variants, and the committed SPIR-V.
+//! The Vulkan compute shaders of Diptych: GLSL sources, the table of their variants, and the committed
+//! SPIR-V.
 //!
-//! A shader is found by its stem and the name of a variant. [`ShaderId`] is such a pair that is known to be in the
-//! table; [`ShaderId::words`] is its SPIR-V:
+//! A shader is identified by its stem and the name of a variant. [`ShaderId`] is a pair of both that is known
+//! to be in the table; [`ShaderId::words`] is its SPIR-V:
 //!
 //! ```
 //! use shaders::ShaderId;
@@ -17,9 +18,10 @@
 //!
 //! # Interface of every shader
 //!
-//! - Descriptor set 0; bindings 0 .. n-1 are storage buffers in operand order: src0, src1, ..., dst last. An array of
-//!   buffers is one binding and as many operands.
-//! - Push constants hold the operation's parameter struct: only 4-byte fields (`uint`, `int`, `float`), packed.
+//! - Descriptor set 0; bindings 0 .. n-1 are storage buffers in operand order: src0, src1, ..., dst last. An
+//!   array of buffers is one binding with an operand for each element.
+//! - Push constants hold the operation's parameter struct: only 4-byte fields (`uint`, `int`, `float`),
+//!   packed.
 //! - Specialisation constant 0 is `local_size_x`; a shader's own are 1 and up.
 //! - The entry point is `main`.
 //!
@@ -27,12 +29,12 @@
 //!
 //! # Adding a shader
 //!
-//! 1. Write `src/<family>/<stem>.comp`. It may `#include` files beside it and files of `src/include`.
+//! 1. Write `src/<family>/<stem>.comp`. It may `#include` files next to it and files of `src/include`.
 //! 2. Add one [`Source`] to [`variants::SOURCES`].
-//! 3. `make shaders`, and commit what changed below `spirv/`.
+//! 3. Run `make shaders`, and commit the changes below `spirv/`.
 //!
-//! The tests fail when a source and its SPIR-V do not belong together; they need no compiler for that. Only the
-//! `shaders` program (feature `compile`) needs one.
+//! The tests fail when a source and its SPIR-V do not match; they need no compiler. Only the `shaders`
+//! program (feature `compile`) needs one.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -58,10 +60,10 @@ pub use table::{
 use container::Container;
 use pack::{Damaged, Summary, unpack};
 
-/// The first word of every SPIR-V module.
+/// First word of every SPIR-V module.
 pub const SPIRV_MAGIC: u32 = pack::MAGIC;
 
-/// A shader that is in the table: a stem and one of its variants.
+/// A shader in the table: a stem and one of its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShaderId {
     stem: &'static str,
@@ -69,37 +71,38 @@ pub struct ShaderId {
 }
 
 impl ShaderId {
-    /// The shader with this stem and variant, if the table has it.
+    /// Returns the shader with this stem and variant, if the table has it.
     pub fn find(stem: &str, variant: &str) -> Option<Self> {
         let entry = entry(stem)?;
         let variant = entry.variants.iter().find(|v| v.name == variant)?;
         Some(Self { stem: entry.source.stem(), variant: &variant.name })
     }
 
-    /// The shader with this stem and one choice from each axis, in the order of the axes; an empty string stands for
-    /// [`Choice::NONE`].
+    /// Returns the shader with this stem and one choice from each axis, in the order of the axes; an empty
+    /// string means [`Choice::NONE`].
     pub fn select(stem: &str, choices: &[&str]) -> Option<Self> {
         Self::find(stem, &variant_name(choices.iter().copied()))
     }
 
-    /// Every shader of the table.
+    /// Returns every shader of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         entries().iter().flat_map(|entry| {
             entry.variants.iter().map(|v| Self { stem: entry.source.stem(), variant: &v.name })
         })
     }
 
-    /// The name of the source.
+    /// Returns the name of the source.
     pub fn stem(self) -> &'static str {
         self.stem
     }
 
-    /// The name of the variant.
+    /// Returns the name of the variant.
     pub fn variant(self) -> &'static str {
         self.variant
     }
 
-    /// The SPIR-V. `None` only if the source was added to the table and `make shaders` has not run since.
+    /// Returns the SPIR-V. `None` only if the source was added to the table and `make shaders` has not run
+    /// since.
     pub fn words(self) -> Option<&'static [u32]> {
         module(self.stem, self.variant)
     }
@@ -111,7 +114,7 @@ impl fmt::Display for ShaderId {
     }
 }
 
-/// The SPIR-V of a variant; `None` if the committed set does not have it.
+/// Returns the SPIR-V of a variant; `None` if the committed set does not contain it.
 pub fn module(stem: &str, variant: &str) -> Option<&'static [u32]> {
     static PARSED: LazyLock<HashMap<&'static str, Container<'static>>> = LazyLock::new(|| {
         let words = WORDS.iter().flatten();
@@ -121,7 +124,8 @@ pub fn module(stem: &str, variant: &str) -> Option<&'static [u32]> {
     PARSED.get(stem)?.module(variant)
 }
 
-/// What the embedded SPIR-V was made from. Empty if the embedded text is damaged, which the tests exclude.
+/// Returns the manifest of the embedded SPIR-V: the inputs it was compiled from. Empty if the embedded text
+/// is damaged, which the tests exclude.
 pub fn manifest() -> &'static Manifest {
     static MANIFEST: LazyLock<Manifest> = LazyLock::new(|| {
         let (packed, mut text) = (include_bytes!(concat!(env!("OUT_DIR"), "/manifest.lzma")), String::new());
@@ -132,7 +136,8 @@ pub fn manifest() -> &'static Manifest {
     &MANIFEST
 }
 
-/// The hash of the whole set of modules, for reports: two builds with the same value run the same SPIR-V.
+/// Returns the hash of the whole set of modules, for reports: two builds with the same value run the same
+/// SPIR-V.
 pub fn digest() -> &'static str {
     &manifest().set
 }
@@ -140,13 +145,13 @@ pub fn digest() -> &'static str {
 /// The committed containers, in the order in which they are packed.
 const CONTAINERS: &[Summary] = include!(concat!(env!("OUT_DIR"), "/containers.rs"));
 
-/// The bytes that [`PACKED`] unpacks to.
+/// Bytes that [`PACKED`] decompresses to.
 const STREAMS: usize = include!(concat!(env!("OUT_DIR"), "/streams.rs"));
 
-/// An LZMA file.
+/// The packed containers, an LZMA file.
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/containers.lzma"));
 
-/// The words of [`CONTAINERS`], unpacked when the first is asked for.
+/// The words of [`CONTAINERS`], unpacked on first use.
 static WORDS: LazyLock<Result<Vec<Vec<u32>>, Damaged>> = LazyLock::new(|| unpacked(PACKED));
 
 fn unpacked(file: &[u8]) -> Result<Vec<Vec<u32>>, Damaged> {
@@ -191,7 +196,7 @@ mod tests {
         assert_eq!(ShaderId::select("lane_probe", &["full"]).unwrap().to_string(), "lane_probe/full");
     }
 
-    /// What is unpacked is what was committed.
+    /// Checks that the unpacked words equal the committed files.
     #[test]
     fn embedded_words_are_those_of_the_files() {
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/spirv");
@@ -208,7 +213,7 @@ mod tests {
     fn a_damaged_file_is_an_error() {
         for part in 0..16 {
             let mut file = PACKED.to_vec();
-            // Behind the header, whose size of the dictionary may be another.
+            // After the header, in which another dictionary size may be valid.
             let place = part * file.len() / 16 + 13;
             file[place] ^= 0x40;
             assert!(unpacked(&file).is_err(), "byte {place}");
@@ -216,7 +221,7 @@ mod tests {
         }
     }
 
-    /// What is embedded costs every program that much.
+    /// Checks the compression ratio: every program contains the embedded bytes.
     #[test]
     fn the_packed_containers_are_small() {
         let raw: usize = CONTAINERS.iter().map(|container| 4 * container.words).sum();

@@ -1,4 +1,4 @@
-//! What the committed SPIR-V was made from: `spirv/manifest.json`.
+//! Record of the inputs of the committed SPIR-V: `spirv/manifest.json`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Manifest {
     /// The compiler, its version and its options: [`crate::source::COMPILER`].
     pub compiler: String,
-    /// The hash over all containers: names the whole set in reports.
+    /// Hash over all containers, which identifies the whole set in reports.
     pub set: String,
     /// One record for each entry of the table; the key is `family/stem`.
     pub shaders: BTreeMap<String, Shader>,
@@ -20,43 +20,43 @@ pub struct Manifest {
 /// The record of one shader source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shader {
-    /// The hash of each file that takes part: the source and everything it includes, directly or not.
+    /// Hash of each input file: the source and its includes, direct or indirect.
     pub files: BTreeMap<String, String>,
-    /// The hash of the container.
+    /// Hash of the container.
     pub container: String,
-    /// The variants by name.
+    /// Variants by name.
     pub variants: BTreeMap<String, Compiled>,
 }
 
 /// The record of one variant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compiled {
-    /// The preprocessor definitions.
+    /// Preprocessor definitions.
     pub defines: BTreeMap<String, String>,
-    /// The environment: [`crate::Target::name`].
+    /// Environment: [`crate::Target::name`].
     pub target: String,
-    /// The treatment by the optimiser: [`crate::Optimize::name`].
+    /// Optimiser setting: [`crate::Optimize::name`].
     pub optimize: String,
-    /// The hash over everything the module depends on: [`crate::source::Inputs::digest`].
+    /// Hash of everything the module depends on: [`crate::source::Inputs::digest`].
     pub inputs: String,
-    /// The hash of the module.
+    /// Hash of the module.
     pub module: String,
-    /// The length of the module in 32-bit words.
+    /// Length of the module in 32-bit words.
     pub words: usize,
 }
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub fn parse(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json)
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// The hash that belongs into [`Manifest::set`].
+    /// Returns the value for [`Manifest::set`].
     pub fn set_digest(&self) -> String {
         let mut hash = Hash::new();
         for (key, shader) in &self.shaders {
@@ -66,12 +66,12 @@ impl Manifest {
     }
 }
 
-/// The hash of some bytes.
+/// Returns the hash of some bytes.
 pub fn digest(bytes: &[u8]) -> String {
     hex(&Hash::hash(bytes))
 }
 
-/// The hash of a module, taken over its little-endian words.
+/// Returns the hash of a module, computed over its little-endian words.
 pub fn module_digest(words: &[u32]) -> String {
     let mut hash = Hash::new();
     for word in words {

@@ -1,5 +1,6 @@
-//! What a SPIR-V module says about its interface: push constants, buffers, specialisation constants, local size,
-//! shared memory, capabilities. Works on any compute module; no compiler, no driver.
+//! Reflection of the interface of a SPIR-V module: push constants, buffers, specialisation constants, local
+//! size, workgroup-shared memory, capabilities. Works on any compute module and needs neither compiler nor
+//! driver.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +14,32 @@ use parse::{Module, decoration, storage};
 /// SPIR-V's storage class of storage buffers.
 pub const STORAGE_BUFFER: u32 = storage::STORAGE_BUFFER;
 
-/// SPIR-V's decoration of memory that may overlap other memory.
+/// SPIR-V's decoration of memory that may alias other memory.
 pub const DECORATION_ALIASED: u32 = decoration::ALIASED;
 
-/// Why a module cannot be read.
+/// The error for a module that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReflectError {
     /// The words do not start with a SPIR-V header.
     #[error("not a SPIR-V module")]
     Header,
-    /// An instruction is shorter than its operands or reaches past the end.
+    /// An instruction is too short for its operands or reaches past the end.
     #[error("SPIR-V instruction {opcode} at word {word} is cut short")]
     Instruction {
-        /// Its opcode.
+        /// Opcode of the instruction.
         opcode: u16,
-        /// Where it starts.
+        /// Index of its first word.
         word: usize,
     },
-    /// Not exactly one compute entry point.
+    /// The module does not have exactly one compute entry point.
     #[error("a SPIR-V module with {0} compute entry points; one is expected")]
     EntryPoints(usize),
-    /// A type that the interface uses is missing, or has no definite size or layout.
+    /// A type used by the interface is missing, or has no definite size or layout.
     #[error("SPIR-V: {what} (id {id}) has no definite layout")]
     Layout {
-        /// What was being laid out.
+        /// Description of the object whose layout failed.
         what: &'static str,
-        /// The result id of the type or variable.
+        /// Result ID of the type or variable.
         id: u32,
     },
 }
@@ -46,65 +47,66 @@ pub enum ReflectError {
 /// The interface of a compute module.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// The SPIR-V version: major, minor.
+    /// SPIR-V version: major, minor.
     pub version: (u8, u8),
-    /// The name of the entry point.
+    /// Name of the entry point.
     pub entry_point: String,
-    /// The size of a workgroup in x, y, z.
+    /// Work-group size in x, y, z.
     pub local_size: [Dimension; 3],
     /// The push-constant block, if the module uses one.
     pub push_constants: Option<Block>,
-    /// The storage buffers that the module uses, sorted by set and binding. Several variables at one binding (views
-    /// with different element types) are one buffer.
+    /// Storage buffers that the module uses, sorted by set and binding. Several variables at one binding
+    /// (views with different element types) are one buffer.
     pub buffers: Vec<StorageBuffer>,
-    /// Variables of other kinds that need a descriptor (uniform buffers, images, samplers): names, or ids without one.
+    /// Variables of other kinds that need a descriptor (uniform buffers, images, samplers): names, or IDs
+    /// where there is no name.
     pub other_resources: Vec<String>,
-    /// The specialisation constants by id.
+    /// Specialisation constants by ID.
     pub spec_constants: BTreeMap<u32, SpecConstant>,
-    /// The capabilities that the module declares; see [`capability_name`].
+    /// Capabilities that the module declares; see [`capability_name`].
     pub capabilities: Vec<u32>,
-    /// The SPIR-V extensions that the module declares.
+    /// SPIR-V extensions that the module declares.
     pub extensions: Vec<String>,
-    /// For each axis whether the module asks how many work-groups there are (`gl_NumWorkGroups`). Where it does not, a
-    /// grid may be run in parts.
+    /// True for each axis on which the module reads the number of work-groups (`gl_NumWorkGroups`). A grid
+    /// may be split along the other axes.
     pub reads_group_counts: [bool; 3],
     module: Module,
 }
 
-/// The size of a workgroup in one dimension.
+/// Work-group size in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dimension {
-    /// The value where no specialisation is given.
+    /// Value without specialisation.
     pub default: u32,
-    /// The specialisation constant that sets it.
+    /// ID of the specialisation constant that sets it.
     pub spec_id: Option<u32>,
 }
 
 /// A block of memory with explicit offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The name of the block's type; empty if the module has none.
+    /// Name of the block's type; empty if the module has none.
     pub name: String,
-    /// The bytes up to the end of the last member.
+    /// Bytes up to the end of the last member.
     pub size: u32,
-    /// The members in the order of declaration.
+    /// Members in the order of declaration.
     pub members: Vec<Member>,
 }
 
 /// A member of a [`Block`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The name; empty if the module has none.
+    /// Name; empty if the module has none.
     pub name: String,
-    /// Bytes from the start of the block.
+    /// Byte offset from the start of the block.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// The type, if it is a scalar.
+    /// Type, if it is a scalar.
     pub scalar: Option<Scalar>,
 }
 
-/// The type of a scalar.
+/// Type of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scalar {
     /// A boolean.
@@ -113,42 +115,47 @@ pub enum Scalar {
     Uint(u32),
     /// A signed integer of this many bits.
     Int(u32),
-    /// A floating-point number of this many bits.
+    /// A floating-point type of this many bits.
     Float(u32),
 }
 
 /// A storage buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageBuffer {
-    /// The descriptor set.
+    /// Descriptor set.
     pub set: u32,
-    /// The binding.
+    /// Binding in the set.
     pub binding: u32,
-    /// How many buffers: 1, or the elements of an array of them.
+    /// Number of buffers: 1, or the length of an array of buffers.
     pub count: u32,
-    /// The name of the first variable at this binding: its own, else its block's; empty if the module has none.
+    /// Name of the first variable at this binding: its own, or else its block's; empty if the module has
+    /// neither.
     pub name: String,
-    /// Every variable at this binding is declared `readonly`.
+    /// True if every variable at this binding is declared `readonly`.
     pub read_only: bool,
-    /// Every variable at this binding is declared `writeonly`.
+    /// True if every variable at this binding is declared `writeonly`.
     pub write_only: bool,
-    /// Every variable at this binding is declared to alias, and none is declared not to: the host may bind memory that
-    /// overlaps that of another binding.
+    /// True if every variable at this binding is declared to alias, and none is declared not to. The host may
+    /// then bind memory that overlaps that of another binding.
     pub aliased: bool,
 }
 
 /// A specialisation constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecConstant {
-    /// The name; empty if the module has none.
+    /// Name; empty if the module has none.
     pub name: String,
-    /// The type.
+    /// Type of the constant.
     pub scalar: Scalar,
-    /// The bits of the default value, extended with zeros.
+    /// Bits of the default value, zero-extended.
     pub default: u64,
 }
 
 /// Reads the interface of a module with one compute entry point.
+///
+/// # Errors
+/// [`ReflectError`] if the module is damaged, has no or several entry points, or its push-constant block has
+/// no layout.
 pub fn reflect(words: &[u32]) -> Result<Interface, ReflectError> {
     let module = Module::parse(words)?;
     let entry_point = match module.entry_points.as_slice() {
@@ -202,7 +209,7 @@ pub fn reflect(words: &[u32]) -> Result<Interface, ReflectError> {
 }
 
 impl Interface {
-    /// The size of a workgroup under some specialisation: pairs of constant id and value bits.
+    /// Returns the work-group size under a specialisation: pairs of constant ID and value bits.
     pub fn local_size(&self, specialization: &[(u32, u32)]) -> [u32; 3] {
         self.local_size.map(|dimension| {
             let given = specialization.iter().find(|(id, _)| Some(*id) == dimension.spec_id);
@@ -210,14 +217,17 @@ impl Interface {
         })
     }
 
-    /// The bytes of workgroup-shared memory under some specialisation: pairs of constant id and value bits.
+    /// Returns the bytes of workgroup-shared memory under a specialisation: pairs of constant ID and value
+    /// bits.
     ///
-    /// Scalars, vectors and arrays are laid out at their natural alignment (a vector of three at that of four), as
-    /// Mesa does; the driver may need a little more. An error if a size is not a constant expression over the
-    /// specialisation constants.
+    /// Scalars, vectors and arrays are laid out at their natural alignment (a vector of three like a vector
+    /// of four), as in Mesa; the driver may need slightly more.
+    ///
+    /// # Errors
+    /// [`ReflectError::Layout`] if a size is not a constant expression over the specialisation constants.
     pub fn shared_bytes(&self, specialization: &[(u32, u32)]) -> Result<u64, ReflectError> {
         let mut total = 0u64;
-        // With an explicit layout variables are blocks that all begin where the memory does.
+        // With an explicit layout, variables are blocks that all begin at the start of the memory.
         let views = self.has_capability("WorkgroupMemoryExplicitLayoutKHR");
         for variable in self.module.variables.iter().filter(|v| v.storage == storage::WORKGROUP) {
             let layout = self.module.pointee(variable.pointer);
@@ -232,17 +242,17 @@ impl Interface {
         Ok(total)
     }
 
-    /// Whether the module declares this capability.
+    /// Returns true if the module declares this capability.
     pub fn has_capability(&self, name: &str) -> bool {
         self.capabilities.iter().any(|value| capability_name(*value) == Some(name))
     }
 }
 
-/// The largest push-constant block that a shader may have. Vulkan guarantees 128 bytes and every driver that Diptych
-/// is tested with has 256, so a block of more than 128 bytes needs a look at `maxPushConstantsSize`.
+/// Maximum bytes of a shader's push-constant block. Vulkan guarantees 128 bytes and every driver that Diptych
+/// is tested with has 256, so a block of more than 128 bytes requires a check of `maxPushConstantsSize`.
 pub const MAX_PUSH_CONSTANTS: u32 = 256;
 
-/// The ways in which a module breaks the interface rules of this crate; empty for a good one.
+/// Returns the violations of this crate's interface rules; empty for a valid module.
 pub fn check_conventions(interface: &Interface) -> Vec<String> {
     let mut broken = Vec::new();
     if interface.entry_point != "main" {

@@ -1,4 +1,4 @@
-//! Reads a GLSL source with everything it includes, and hashes what a module depends on. Needs no compiler.
+//! Reading of a GLSL source with all its includes, and hashing of the inputs of a module. Needs no compiler.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,48 +8,48 @@ use hmac_sha256::Hash;
 use crate::manifest::{digest, hex};
 use crate::table::Variant;
 
-/// The compiler and everything about its use that is the same for all variants. A change makes every module stale, so
-/// increase the trailing revision when the way the `shaders` program calls the compiler changes.
+/// The compiler and the settings common to all variants. A change makes every module stale, so increase the
+/// trailing revision when the `shaders` program changes how it calls the compiler.
 pub const COMPILER: &str = "shaderc 0.10.1 build-from-source, names kept, buffers aliased, revision 1";
 
-/// The directory of files that any shader may include, relative to the crate.
+/// Directory of files that any shader may include, relative to the crate.
 pub const INCLUDE_DIR: &str = "src/include";
 
-/// Why a source cannot be read.
+/// The error for a source that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// A file is missing or not UTF-8.
     #[error("{path}: {error}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// An included file exists neither beside the including file nor in [`INCLUDE_DIR`].
+    /// An included file exists neither next to the including file nor in [`INCLUDE_DIR`].
     #[error("{path}:{line}: included file \"{name}\" is neither beside this file nor in {INCLUDE_DIR}")]
     NotFound {
-        /// The including file.
+        /// Path of the including file.
         path: String,
-        /// The line of the directive.
+        /// Line of the directive.
         line: usize,
-        /// The name in the directive.
+        /// Name in the directive.
         name: String,
     },
-    /// An `#include` without a quoted name: its target could not be told without a preprocessor.
+    /// An `#include` without a quoted name, whose target only a preprocessor could determine.
     #[error("{path}:{line}: #include needs a file name in quotes, not a macro")]
     Computed {
-        /// The including file.
+        /// Path of the including file.
         path: String,
-        /// The line of the directive.
+        /// Line of the directive.
         line: usize,
     },
 }
 
-/// A source with all files that it includes, directly or not.
+/// A source with all files that it includes, directly or indirectly.
 ///
-/// Directives are followed whatever conditions surround them, so the set is the same for all variants. Line ends are
-/// `\n` here whatever they are on the disk, so that a checkout with other line ends hashes to the same values.
+/// Directives are followed regardless of the conditions around them, so the set is the same for all variants.
+/// Line ends are normalised to `\n`, so that a checkout with other line ends has the same hashes.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     source: String,
@@ -57,7 +57,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Reads `source` and what it includes. Paths are relative to `root`, the directory of the crate.
+    /// Reads `source` and its includes. Paths are relative to `root`, the directory of the crate.
     pub fn read(root: &Path, source: &str) -> Result<Self, SourceError> {
         let mut files = BTreeMap::new();
         let mut open = vec![source.to_owned()];
@@ -86,23 +86,23 @@ impl Inputs {
         Ok(Self { source: source.to_owned(), files })
     }
 
-    /// The text of the source itself.
+    /// Returns the text of the source itself.
     pub fn text(&self) -> &str {
         &self.files[&self.source]
     }
 
-    /// The text of a file by its path relative to the crate.
+    /// Returns the text of a file, given its path relative to the crate.
     pub fn file(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
 
-    /// The hash of each file.
+    /// Returns the hash of each file.
     pub fn file_digests(&self) -> BTreeMap<String, String> {
         self.files.iter().map(|(path, text)| (path.clone(), digest(text.as_bytes()))).collect()
     }
 
-    /// The hash over everything that the module of a variant depends on: the text of all files, definitions,
-    /// environment, optimiser, and [`COMPILER`].
+    /// Returns the hash of everything that the module of a variant depends on: the text of all files,
+    /// definitions, environment, optimiser, and [`COMPILER`].
     pub fn digest(&self, variant: &Variant) -> String {
         let mut defines = variant.defines.clone();
         defines.sort_unstable();
@@ -125,8 +125,8 @@ impl Inputs {
     }
 }
 
-/// The path, relative to the crate, of the file that `name` means in the file `including`: beside that file if it
-/// exists there, else in [`INCLUDE_DIR`].
+/// Returns the path, relative to the crate, of the file `name` included by the file `including`: next to that
+/// file if it exists there, or else in [`INCLUDE_DIR`].
 pub fn resolve(root: &Path, including: &str, name: &str) -> Option<String> {
     let beside = including.rsplit_once('/').map_or("", |(directory, _)| directory);
     [beside, INCLUDE_DIR].iter().find_map(|directory| {
@@ -150,13 +150,13 @@ fn normalize(path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// What follows `#include` on a line, if the line is such a directive.
+/// Returns the text after `#include` on a line, if the line is such a directive.
 fn include_argument(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
     (!rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')).then(|| rest.trim())
 }
 
-/// The text between the quotes that the argument starts with.
+/// Returns the text between the quotes at the beginning of the argument.
 fn quoted(argument: &str) -> Option<&str> {
     let (name, _) = argument.strip_prefix('"')?.split_once('"')?;
     (!name.is_empty()).then_some(name)

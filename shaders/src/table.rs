@@ -1,4 +1,4 @@
-//! What an entry of the shader table is made of, and how its axes expand into variants.
+//! Entries of the shader table, and the expansion of their axes into variants.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,22 +8,23 @@ use crate::variants::SOURCES;
 /// A preprocessor definition: name and value.
 pub type Define = (&'static str, &'static str);
 
-/// One dimension along which a shader exists in several forms: exactly one choice of each axis is in a variant.
+/// An axis along which a shader has several forms: each variant has exactly one choice of each axis.
 pub type Axis = &'static [Choice];
 
-/// The environment that a module is compiled for. Ordered: a variant gets the highest that one of its parts asks for.
+/// The environment that a module is compiled for. Ordered: a variant gets the highest one that any of its
+/// parts requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// Vulkan 1.2 and SPIR-V 1.5: what every device that Diptych accepts can run.
+    /// Vulkan 1.2 and SPIR-V 1.5, supported by every device that Diptych accepts.
     #[default]
     Vulkan12,
-    /// Vulkan 1.3 and SPIR-V 1.6. A varying subgroup size is implied there, so a shader that relies on the size asks
-    /// for it with subgroup size control.
+    /// Vulkan 1.3 and SPIR-V 1.6. It allows a varying subgroup size by default, so a shader that relies on
+    /// the size has to require it with subgroup size control.
     Vulkan13,
 }
 
 impl Target {
-    /// The name in the manifest, which is also what `spirv-val --target-env` takes.
+    /// Returns the name in the manifest, which is also the argument of `spirv-val --target-env`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Vulkan12 => "vulkan1.2",
@@ -31,7 +32,7 @@ impl Target {
         }
     }
 
-    /// The major and minor number of the SPIR-V version.
+    /// Returns the major and minor number of the SPIR-V version.
     pub const fn spirv_version(self) -> (u8, u8) {
         match self {
             Self::Vulkan12 => (1, 5),
@@ -40,18 +41,19 @@ impl Target {
     }
 }
 
-/// What the compiler's optimiser does. Ordered: a variant gets the highest that one of its parts asks for.
+/// The setting of the compiler's optimiser. Ordered: a variant gets the highest one that any of its parts
+/// requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Optimize {
     /// The optimiser's passes for speed.
     #[default]
     Performance,
-    /// No pass: for extensions that the optimiser handles wrongly.
+    /// No passes, for extensions that the optimiser handles incorrectly.
     Off,
 }
 
 impl Optimize {
-    /// The name in the manifest.
+    /// Returns the name in the manifest.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Performance => "performance",
@@ -73,18 +75,19 @@ impl Choice {
     /// The absence of a flag: no name, no definition.
     pub const NONE: Self = Self::new("", &[]);
 
-    /// A choice whose name becomes a part of the variant's name and whose definitions are added to the variant's.
+    /// Creates a choice. Its name becomes a part of the variant's name, and its definitions are added to the
+    /// variant's.
     pub const fn new(name: &'static str, defines: &'static [Define]) -> Self {
         Self { name, defines, target: Target::Vulkan12, optimize: Optimize::Performance }
     }
 
-    /// The same choice for at least this environment.
+    /// Compiles variants with this choice for at least this environment.
     pub const fn target(mut self, target: Target) -> Self {
         self.target = target;
         self
     }
 
-    /// The same choice with at least this treatment by the optimiser.
+    /// Compiles variants with this choice with at least this optimiser setting.
     pub const fn optimize(mut self, optimize: Optimize) -> Self {
         self.optimize = optimize;
         self
@@ -93,8 +96,8 @@ impl Choice {
 
 /// One GLSL source: an entry of [`SOURCES`].
 ///
-/// Its text is `src/<family>/<stem>.comp`; its modules are in `spirv/<family>/<stem>.spv.bin`. Stems are unique in the
-/// whole table.
+/// Its text is `src/<family>/<stem>.comp`; its modules are in `spirv/<family>/<stem>.spv.bin`. Stems are
+/// unique in the whole table.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     family: &'static str,
@@ -106,7 +109,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source with one variant, `default`, that has no definitions.
+    /// Creates a source with one variant, `default`, that has no definitions.
     pub const fn new(family: &'static str, stem: &'static str) -> Self {
         Self {
             family,
@@ -118,7 +121,7 @@ impl Source {
         }
     }
 
-    /// Makes one variant of each combination of choices.
+    /// Adds one variant for each combination of choices.
     pub const fn axes(mut self, axes: &'static [Axis]) -> Self {
         self.axes = axes;
         self
@@ -130,44 +133,44 @@ impl Source {
         self
     }
 
-    /// Gives all variants at least this treatment by the optimiser.
+    /// Compiles all variants with at least this optimiser setting.
     pub const fn optimize(mut self, optimize: Optimize) -> Self {
         self.optimize = optimize;
         self
     }
 
-    /// Leaves out combinations: `keep` sees the name of the choice on each axis (empty for [`Choice::NONE`]).
+    /// Filters combinations: `keep` gets the name of the choice on each axis (empty for [`Choice::NONE`]).
     pub const fn only(mut self, keep: fn(&[&str]) -> bool) -> Self {
         self.keep = Some(keep);
         self
     }
 
-    /// The family of operations: the name of the directory.
+    /// Returns the family of operations, which is the name of the directory.
     pub const fn family(&self) -> &'static str {
         self.family
     }
 
-    /// The name of the shader.
+    /// Returns the name of the shader.
     pub const fn stem(&self) -> &'static str {
         self.stem
     }
 
-    /// `family/stem`: the key in the manifest.
+    /// Returns `family/stem`, the key in the manifest.
     pub fn key(&self) -> String {
         format!("{}/{}", self.family, self.stem)
     }
 
-    /// The GLSL file, relative to the crate.
+    /// Returns the path of the GLSL file, relative to the crate.
     pub fn path(&self) -> String {
         format!("src/{}/{}.comp", self.family, self.stem)
     }
 
-    /// The file with the SPIR-V of all variants, relative to the crate.
+    /// Returns the path of the file with the SPIR-V of all variants, relative to the crate.
     pub fn container_path(&self) -> String {
         format!("spirv/{}/{}.spv.bin", self.family, self.stem)
     }
 
-    /// The variants, in the order of the table: the last axis varies fastest.
+    /// Returns the variants, in the order of the table: the last axis varies fastest.
     pub fn expand(&self) -> Vec<Variant> {
         let mut combinations: Vec<Vec<&'static Choice>> = vec![Vec::new()];
         for axis in self.axes {
@@ -198,20 +201,21 @@ impl Source {
     }
 }
 
-/// One form of a shader: what the compiler is given besides the source text.
+/// One form of a shader: the inputs of the compiler in addition to the source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// The names of the choices joined by `_`, or `default` if all are empty.
+    /// Names of the choices joined by `_`, or `default` if all are empty.
     pub name: String,
-    /// The preprocessor definitions.
+    /// Preprocessor definitions.
     pub defines: Vec<Define>,
-    /// The environment.
+    /// Environment to compile for.
     pub target: Target,
-    /// The treatment by the optimiser.
+    /// Optimiser setting.
     pub optimize: Optimize,
 }
 
-/// The name of the variant with these choices, one for each axis: empty names are skipped, the others joined by `_`.
+/// Returns the name of the variant with these choices, one for each axis: empty names are skipped, the others
+/// are joined by `_`.
 ///
 /// ```
 /// assert_eq!(shaders::variant_name(["q4_0", "", "subgroup"]), "q4_0_subgroup");
@@ -227,18 +231,18 @@ pub fn variant_name<'a>(choices: impl IntoIterator<Item = &'a str>) -> String {
 pub struct Entry {
     /// The entry of the table.
     pub source: &'static Source,
-    /// Its variants.
+    /// Variants of the source.
     pub variants: Vec<Variant>,
 }
 
-/// The whole table with all variants, in the order of the table.
+/// Returns the whole table with all variants, in the order of the table.
 pub fn entries() -> &'static [Entry] {
     static ENTRIES: LazyLock<Vec<Entry>> =
         LazyLock::new(|| SOURCES.iter().map(|source| Entry { source, variants: source.expand() }).collect());
     &ENTRIES
 }
 
-/// The entry with this stem.
+/// Returns the entry with this stem.
 pub fn entry(stem: &str) -> Option<&'static Entry> {
     static BY_STEM: LazyLock<HashMap<&'static str, &'static Entry>> =
         LazyLock::new(|| entries().iter().map(|entry| (entry.source.stem, entry)).collect());

@@ -1,10 +1,11 @@
 //! The shader table: one entry for each GLSL source.
 //!
-//! To add a shader, write `src/<family>/<stem>.comp`, add its [`Source`] here and run `make shaders`. What a
-//! specialisation constant can express (workgroup size, tile sizes, unrolling) is not a variant; what changes types,
-//! extensions or the set of buffers is.
+//! To add a shader, write `src/<family>/<stem>.comp`, add its [`Source`] here and run `make shaders`. A
+//! property that a specialisation constant can express (work-group size, tile sizes, unrolling) is no
+//! variant; a change of types, extensions or the set of buffers is.
 //!
-//! A variant is named after its choices, one from each axis, joined by `_`: `lane_probe` exists as `basic` and `full`.
+//! A variant is named after its choices, one from each axis, joined by `_`: `lane_probe` has the variants
+//! `basic` and `full`.
 
 use crate::table::{Axis, Choice, Optimize, Source};
 
@@ -44,21 +45,21 @@ pub const SOURCES: &[Source] = &[
     Source::new("unary", "unary"),
 ];
 
-/// Which subgroup operations the lane probe executes: none, or all that kernels may use.
+/// Subgroup operations that the lane probe executes: none, or all that kernels may use.
 const LANE_PROBE_OPERATIONS: Axis =
     &[Choice::new("basic", &[]), Choice::new("full", &[("USE_SUBGROUP", "1")])];
 
-/// How values are combined over a work-group: through shared memory only, or first by subgroup arithmetic.
+/// Reductions over a work-group: through workgroup-shared memory only, or first by subgroup arithmetic.
 const REDUCTION: Axis = &[Choice::new("lds", &[]), Choice::new("subgroup", &[("USE_SUBGROUP", "1")])];
 
-/// The same of mat-vec, and subgroup arithmetic with activations in 8 bits.
+/// Reductions of matrix-vector kernels: the same, and subgroup arithmetic with activations in 8 bits.
 const VECTORS: Axis = &[
     Choice::new("lds", &[]),
     Choice::new("subgroup", &[("USE_SUBGROUP", "1")]),
     Choice::new("int8", &[("USE_SUBGROUP", "1"), ("INT8", "1")]),
 ];
 
-/// The same where weights may also go through shared memory.
+/// The same, and weights read through workgroup-shared memory.
 const VECTORS_OR_STAGED: Axis = &[
     VECTORS[0],
     VECTORS[1],
@@ -66,7 +67,7 @@ const VECTORS_OR_STAGED: Axis = &[
     Choice::new("staged", &[("USE_SUBGROUP", "1"), ("INT8", "1"), ("STAGED", "1")]),
 ];
 
-/// Types that weights and rows to be picked have alike.
+/// Types common to weights and to the rows of GET_ROWS.
 const STORED: [Choice; 27] = [
     Choice::new("f16", &[("A_F16", "1")]),
     Choice::new("bf16", &[("A_BF16", "1")]),
@@ -97,7 +98,7 @@ const STORED: [Choice; 27] = [
     Choice::new("iq3_s", &[("A_IQ3_S", "1")]),
 ];
 
-/// A choice, then those of [`STORED`].
+/// Returns a choice followed by those of [`STORED`].
 const fn and_stored(first: Choice) -> [Choice; STORED.len() + 1] {
     let mut all = [first; STORED.len() + 1];
     let mut i = 0;
@@ -108,28 +109,30 @@ const fn and_stored(first: Choice) -> [Choice; STORED.len() + 1] {
     all
 }
 
-/// How much of a row an invocation writes at a time.
+/// Bits of a row that an invocation writes at a time.
 const MASK_PIECES: Axis = &[Choice::new("w128", &[("W128", "1")]), Choice::new("w16", &[])];
 
 /// Types of weights.
 const WEIGHTS: Axis = &and_stored(Choice::new("f32", &[("A_F32", "1")]));
 
-/// Types whose rows can be picked: F32 and I32 are moved as words.
+/// Types of the rows of GET_ROWS; F32 and I32 are copied as words.
 const ROWS: Axis = &and_stored(Choice::new("w32", &[("A_W32", "1")]));
 
-/// Fragments of the tiles of a matrix product: F32, packed F16, matrix units, these in software, dot products of bytes.
+/// Fragments of the tiles of a matrix product: F32, packed F16, matrix units, emulated matrix units, dot
+/// products of bytes.
 const TILES: Axis = &[
     Choice::new("tile32", &[]),
     Choice::new("tile16", &[("TILE_F16", "1")]),
-    // The optimiser does not know all of the extension.
+    // The optimiser does not support all of the extension.
     Choice::new("matrix", &[("TILE_F16", "1"), ("MATRIX", "1")]).optimize(Optimize::Off),
     Choice::new("emulated", &[("TILE_F16", "1"), ("MATRIX", "1"), ("EMULATED", "1")]),
     Choice::new("int8", &[("INT8", "1"), ("TILE_INT8", "1")]),
 ];
 
-/// Chains of sums in F16 are of quantised weights, which are small but for those of NVFP4, which have a factor for all of a
-/// matrix besides. Matrix units: F16 does not hold what F32 and BF16 do, and types of few bits are left out. Software is for
-/// tests, of a type of each kind.
+/// Returns true for the combinations of weight type and fragment that exist. Chains of sums in F16 are for
+/// quantised weights, which are small, except NVFP4, which has an additional factor for the whole matrix.
+/// Matrix units: not for F32 and BF16, which F16 cannot hold, and not for types of few bits. Emulation is for
+/// tests, with one type of each kind.
 fn tiles_of_weights(names: &[&str]) -> bool {
     match names[1] {
         "tile16" => !["f32", "f16", "bf16", "nvfp4"].contains(&names[0]),
@@ -161,17 +164,17 @@ const KEYS: Axis = &[
     Choice::new("q4_0", &[("KV_Q4_0", "1")]),
 ];
 
-/// Those that matrix units multiply: in F16, which does not hold F32.
+/// Types of keys and values for matrix units, which use F16; F16 cannot hold F32.
 const KEYS_OF_MATRICES: Axis = KEYS.split_at(1).1;
 
-/// Matrix units, and these in software.
+/// Matrix units, and emulated matrix units.
 const MATRICES: Axis = &[
-    // As in TILES.
+    // See TILES.
     Choice::new("matrix", &[]).optimize(Optimize::Off),
     Choice::new("emulated", &[("EMULATED", "1")]),
 ];
 
-/// Types into whose rows can be written.
+/// Types of the destination rows of SET_ROWS.
 const DESTINATIONS: Axis = &[
     Choice::new("f32", &[]),
     Choice::new("f16", &[("D_F16", "1")]),

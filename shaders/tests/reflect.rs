@@ -1,4 +1,4 @@
-//! What reflection says about committed modules and about modules written by hand.
+//! Tests of reflection on committed modules and on handwritten modules.
 
 use shaders::reflect::{Dimension, ReflectError, Scalar, check_conventions, reflect};
 use shaders::{SPIRV_MAGIC, ShaderId};
@@ -46,7 +46,7 @@ fn the_basic_lane_probe_needs_no_subgroup_operations() {
     }
 }
 
-/// A module from instructions: opcode and operands.
+/// Assembles a module from instructions: opcode and operands.
 fn assemble(instructions: &[&[u32]]) -> Vec<u32> {
     let mut words = vec![SPIRV_MAGIC, 0x0001_0600, 0, 100, 0];
     for instruction in instructions {
@@ -80,7 +80,8 @@ fn local_size_by_id_is_followed() {
 
 #[test]
 fn shared_memory_follows_constant_expressions() {
-    // shared f16vec3 tile[BM * (BK + 1) / 2]; shared uint flag[BM > BK ? 4 : 8], with BM = 1, BK = 2 (ids 1 and 2).
+    // shared f16vec3 tile[BM * (BK + 1) / 2]; shared uint flag[BM > BK ? 4 : 8], with BM = 1, BK = 2 (ids 1
+    // and 2).
     let words = assemble(&[
         ENTRY,
         &[71, 20, 1, 1],

@@ -1,4 +1,5 @@
-//! The committed SPIR-V belongs to the sources, the table and the compiler of this checkout. Needs no compiler.
+//! Checks that the committed SPIR-V matches the sources, the table and the compiler of this checkout. Needs
+//! no compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ fn committed_manifest() -> Manifest {
     Manifest::parse(&text).expect("spirv/manifest.json is well-formed")
 }
 
-/// Fails with one line for each problem.
+/// Panics with one line for each problem.
 fn expect_none(problems: Vec<String>) {
     assert!(problems.is_empty(), "{} problem(s); {REMEDY}\n  {}", problems.len(), problems.join("\n  "));
 }
 
-/// Checks each entry; a problem is prefixed with its key.
+/// Checks each entry; problems are prefixed with its key.
 fn check_entries(check: impl Fn(&Entry) -> Vec<String>) {
     let problems = entries().iter().flat_map(|entry| {
         check(entry).into_iter().map(move |problem| format!("{}: {problem}", entry.source.key()))
@@ -189,7 +190,7 @@ fn every_module_is_sound_and_keeps_the_conventions() {
     expect_none(problems);
 }
 
-/// All files below a directory.
+/// Returns all files below a directory.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries =
         std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));

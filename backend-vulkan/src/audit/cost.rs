@@ -1,45 +1,46 @@
-//! What instructions are, and how long they keep a SIMD from issuing another one of vector arithmetic.
+//! Classes of instructions, and the cycles for which each occupies the vector issue of a SIMD.
 //!
-//! - GCN and CDNA: a SIMD has 16 lanes and waves of 64, so 4 cycles.
-//! - RDNA: 32 lanes, so 1 cycle for a wave of 32, 2 for one of 64. From RDNA3 on two instructions that the compiler joined take
-//!   the time of one, and in waves of 64 those that could be joined take 1.
-//! - Products of 32-bit integers take four times as long, numbers of 64 bits 16 times; roots and the like four times as long
-//!   on GCN, while RDNA goes on.
-//! - Conversions but those of bytes take four times as long on GCN in the tables of Mesa and LLVM; the manuals do not say so.
-//!   They are counted both ways.
-//! - Matrix units: 16 x 16 x 16 by a wave of 32 takes 32 cycles on RDNA3, which are 512 floating-point operations of a compute
-//!   unit in a cycle, as its data sheets have it, and half as long on RDNA4.
+//! - GCN and CDNA: a SIMD has 16 lanes and wavefronts of 64, so 4 cycles.
+//! - RDNA: 32 lanes, so 1 cycle for a wavefront of 32, 2 for one of 64. From RDNA3 on two instructions that
+//!   the compiler pairs take the time of one, and in wavefronts of 64 pairable instructions take 1.
+//! - Products of 32-bit integers take four times as long, 64-bit floats 16 times. Roots and other
+//!   transcendental functions take four times as long on GCN, while RDNA continues issuing.
+//! - Conversions except those of bytes take four times as long on GCN according to the tables of Mesa and
+//!   LLVM, but not according to the manuals. Both counts are reported.
+//! - Matrix units: 16 x 16 x 16 by a wavefront of 32 takes 32 cycles on RDNA3, which matches the 512
+//!   floating-point operations per compute unit and cycle in its data sheets, and half as long on RDNA4.
 //!
-//! Memory, shared memory and scalar instructions are issued beside those of other waves and are counted, but take no cycles here.
+//! Memory, shared memory and scalar instructions are issued in parallel with other wavefronts' vector
+//! arithmetic: they are counted, but with zero cycles.
 
 use super::listing::Instruction;
 use crate::arch::ArchClass;
 
-/// What an instruction does.
+/// Class of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Multiplies and adds numbers of 32 bits, or pairs of 16.
+    /// Multiply-add of 32-bit values, or of pairs of 16-bit values.
     Fma,
-    /// Multiplies and adds groups of two or four numbers.
+    /// Multiply-add of groups of two or four values.
     Dot,
-    /// Multiplies matrices.
+    /// Multiplication of matrices.
     Matrix,
-    /// Converts between types of numbers.
+    /// Conversion between numeric types.
     Conversion,
     /// Other vector arithmetic.
     Vector,
-    /// Shared memory.
+    /// Access to workgroup-shared memory (LDS).
     Lds,
-    /// Memory.
+    /// Access to memory.
     Memory,
     /// Waits.
     Wait,
-    /// The rest: scalar.
+    /// All others: scalar.
     Scalar,
 }
 
 impl Class {
-    /// All, in the order of their declaration.
+    /// All classes, in the order of their declaration.
     pub const ALL: [Class; 9] = [
         Class::Fma,
         Class::Dot,
@@ -52,24 +53,24 @@ impl Class {
         Class::Scalar,
     ];
 
-    /// Whether it is one of vector arithmetic.
+    /// Returns true for classes of vector arithmetic.
     pub fn is_vector(self) -> bool {
         matches!(self, Class::Fma | Class::Dot | Class::Matrix | Class::Conversion | Class::Vector)
     }
 }
 
-/// What one instruction costs and does for a wave.
+/// Cost of one instruction, and its work for a wavefront.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) class: Class,
     pub(super) cycles: u32,
-    /// Cycles more if conversions take four times as long.
+    /// Additional cycles if conversions take four times as long.
     pub(super) slow: u32,
-    /// Products of two numbers.
+    /// Products of two values.
     pub(super) products: u32,
 }
 
-/// Instructions of which RDNA3 issues two together, without prefix and suffix.
+/// Instructions that RDNA3 can issue in pairs, without prefix and suffix.
 const PAIRED: [&str; 14] = [
     "fma_f32",
     "fmac_f32",
@@ -87,7 +88,7 @@ const PAIRED: [&str; 14] = [
     "dot2_f32_bf16",
 ];
 
-/// The cost of an instruction in a wave of so many lanes.
+/// Returns the cost of an instruction in a wavefront of `lanes` lanes.
 pub(super) fn cost(arch: ArchClass, lanes: u32, instruction: Instruction<'_>) -> Cost {
     let name = instruction.name;
     let Some(vector) = name.strip_prefix("v_") else {
@@ -120,7 +121,7 @@ pub(super) fn cost(arch: ArchClass, lanes: u32, instruction: Instruction<'_>) ->
     Cost { class, cycles, slow, products: each * if class == Class::Matrix { 1 } else { lanes } }
 }
 
-/// The class of an instruction of vector arithmetic, and its products for a lane, or of a matrix.
+/// Returns the class of a vector instruction and its products: per lane, or in total for a matrix.
 fn arithmetic(plain: &str, operands: &str) -> (Class, u32) {
     let begins = |prefix| plain.starts_with(prefix);
     match plain {
@@ -133,7 +134,7 @@ fn arithmetic(plain: &str, operands: &str) -> (Class, u32) {
         _ if begins("pk_fma_f16") => (Class::Fma, 2),
         "fma_f32" | "fmac_f32" | "fmaak_f32" | "fmamk_f32" | "mac_f32" | "mad_f32" | "madak_f32"
         | "madmk_f32" => (Class::Fma, 1),
-        // Times 1 they convert.
+        // A multiplication by 1 is a conversion.
         _ if begins("fma_mix") || begins("mad_mix") => {
             if operands.contains(" 1.0,") {
                 (Class::Conversion, 0)
@@ -148,7 +149,7 @@ fn arithmetic(plain: &str, operands: &str) -> (Class, u32) {
     }
 }
 
-/// The class of what is no vector arithmetic.
+/// Returns the class of an instruction that is no vector arithmetic.
 fn other(name: &str) -> Class {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     match () {

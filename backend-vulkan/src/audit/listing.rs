@@ -1,4 +1,4 @@
-//! Machine code as RADV prints it, and its loops.
+//! Parsing of machine code as RADV prints it, and its loops.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 /// Instructions that are executed one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Block<'a> {
-    /// As in the listing; two that are issued together stand after each other.
+    /// Instructions in the order of the listing; paired instructions are neighbours.
     pub(super) code: Vec<Instruction<'a>>,
-    /// Blocks that may follow.
+    /// Indices of the blocks that may follow.
     pub(super) next: Vec<usize>,
 }
 
@@ -16,14 +16,15 @@ pub(super) struct Block<'a> {
 pub(super) struct Instruction<'a> {
     pub(super) name: &'a str,
     pub(super) operands: &'a str,
-    /// Whether it is issued with the one before.
+    /// True if it is issued together with the previous instruction.
     pub(super) joined: bool,
 }
 
-/// The blocks of a listing in its order. Where a branch is taken if no invocation is left, some are.
+/// Parses the blocks of a listing, in order. A branch taken only when no invocation is active
+/// (`s_cbranch_execz`) counts as not taken.
 ///
-/// Mesa prints assembly where its LLVM knows the processor (`\tv_add_u32_e32 v1, s2, v3 ; 68020602`), else what its own
-/// compiler has at last (` v1: %7:v[1] = v_add_u32 %5:s[2], %6:v[3]`).
+/// Mesa prints assembly where its LLVM supports the processor (`\tv_add_u32_e32 v1, s2, v3 ; 68020602`),
+/// otherwise the final form of its own compiler (` v1: %7:v[1] = v_add_u32 %5:s[2], %6:v[3]`).
 pub(super) fn blocks(text: &str) -> Vec<Block<'_>> {
     let (mut blocks, mut labels, mut jumps) = (vec![Block::default()], HashMap::new(), Vec::new());
     for line in text.lines() {
@@ -63,13 +64,13 @@ pub(super) fn blocks(text: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-/// The name of a block: "BB12:" or "BB12".
+/// Returns the name of a block: "BB12:" or "BB12".
 fn label(line: &str) -> Option<&str> {
     let name = line.strip_suffix(':').unwrap_or(line);
     name.strip_prefix("BB").filter(|number| number.parse::<u32>().is_ok()).map(|_| name)
 }
 
-/// The loops, each from its first block to the last one that goes back there.
+/// Returns the loops, each from its first block to the last one that branches back to it.
 pub(super) fn loops(blocks: &[Block<'_>]) -> Vec<RangeInclusive<usize>> {
     let mut ends: HashMap<usize, usize> = HashMap::new();
     for (from, block) in blocks.iter().enumerate() {
@@ -83,7 +84,7 @@ pub(super) fn loops(blocks: &[Block<'_>]) -> Vec<RangeInclusive<usize>> {
     all
 }
 
-/// Whether one range holds another that is not itself.
+/// Returns true if `outer` contains `inner` and the two differ.
 pub(super) fn holds(outer: &RangeInclusive<usize>, inner: &RangeInclusive<usize>) -> bool {
     outer != inner && outer.contains(inner.start()) && outer.contains(inner.end())
 }

@@ -1,9 +1,10 @@
-//! The loops over k of matrix products, counted from listings.
+//! Instruction counts of the loops over k of matrix products, taken from listings.
 //!
-//! A loop is looked for by what it has to do: the products of a step follow from a pipeline's specialisation. It is one that
-//! holds no other, or, where a step is a loop of its own, the one around it, with as many turns of the inner one as make a step.
-//! Of the ways through it the one is counted that multiplies most, then one that loads from memory, then the cheapest: steps
-//! that end before a row does, no step written again. Branches that some invocations take are taken.
+//! A loop is identified by its work: the products of a step follow from a pipeline's specialisation. It is an
+//! innermost loop, or, where a step is itself a loop, the loop around it, with as many iterations of the
+//! inner loop as a step needs. Of the paths through the loop the one with most products is counted, then one
+//! that loads from memory, then the cheapest. This selects steps that do not cross the end of a row, and no
+//! step that is written a second time. Branches that only some invocations take count as taken.
 
 use super::Listing;
 use super::cost::{Class, cost};
@@ -15,17 +16,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-/// What a wave does in a step of a loop over k.
+/// Work of a wavefront in a step of a loop over k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Products of two numbers.
+    /// Products of two values.
     pub(super) products: u32,
-    /// Weights that are loaded.
+    /// Weights loaded.
     pub(super) weights: u32,
 }
 
 impl Work {
-    /// That of a pipeline with subgroups of so many invocations; `None` of one that is no matrix product.
+    /// Returns the work of a pipeline with `lanes` invocations per subgroup; `None` if it is no matrix
+    /// product.
     pub(super) fn of(pipeline: &PipelineSpec, lanes: u32) -> Option<Work> {
         match (pipeline.shader, pipeline.specialization.as_slice()) {
             ("mul_mat_tile" | "mul_mat_id_tile", &[workgroup, bm, bn, bk, _, _, _, _, slices, ..]) => {
@@ -42,7 +44,7 @@ impl Work {
     }
 }
 
-/// Instructions of a wave.
+/// Instruction counts of a wavefront.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) instructions: [u32; Class::ALL.len()],
@@ -90,25 +92,25 @@ pub struct LoopRow {
 }
 
 impl LoopRow {
-    /// Instructions of a wave in a step.
+    /// Returns the instructions of a class that a wavefront executes in a step.
     pub fn instructions(&self, class: Class) -> u32 {
         self.tally.instructions[class as usize]
     }
 
-    /// Products for each cycle in which a SIMD issues vector arithmetic, without and with slow conversions.
+    /// Returns the products per cycle of vector issue on a SIMD, without and with slow conversions.
     pub fn products_per_cycle(&self) -> [f64; 2] {
         let Tally { cycles, slow, .. } = self.tally;
         [cycles, cycles + slow].map(|cycles| f64::from(self.work.products) / f64::from(cycles.max(1)))
     }
 
-    /// Instructions of vector arithmetic of an invocation for each weight.
+    /// Returns the vector instructions of an invocation per weight.
     pub fn vector_per_weight(&self) -> f64 {
         let vector: u32 = Class::ALL.iter().filter(|c| c.is_vector()).map(|&c| self.instructions(c)).sum();
         f64::from(vector * self.lanes) / f64::from(self.work.weights)
     }
 }
 
-/// The loop over k of a listing, if it has one and it is understood.
+/// Returns the loop over k of a listing, if there is one and it can be analysed.
 pub(super) fn row(arch: ArchClass, listing: &Listing) -> Option<LoopRow> {
     let work = Work::of(&listing.pipeline, listing.lanes)?;
     let blocks = blocks(&listing.text);
@@ -117,7 +119,7 @@ pub(super) fn row(arch: ArchClass, listing: &Listing) -> Option<LoopRow> {
     Some(LoopRow { pipeline: listing.pipeline.clone(), lanes: listing.lanes, work, tally })
 }
 
-/// What a step costs that has so many products.
+/// Returns the cost of a step with the given number of products.
 fn step(blocks: &[Block<'_>], tallies: &[Tally], products: u32) -> Option<Tally> {
     let loops = loops(blocks);
     let inner = loops.iter().filter(|one| !loops.iter().any(|other| holds(one, other)));
@@ -131,7 +133,7 @@ fn step(blocks: &[Block<'_>], tallies: &[Tally], products: u32) -> Option<Tally>
     if tally.products >= products {
         return Some(tally);
     }
-    // Some of what it multiplies are factors, and a step has 2, 4, 8 ... turns.
+    // Some of the counted products are factors, so a step has 2, 4, 8 ... iterations.
     let turns = products.div_ceil(tally.products).next_power_of_two();
     let mut all = Tally::default();
     all.add(&tally, turns);
@@ -139,14 +141,15 @@ fn step(blocks: &[Block<'_>], tallies: &[Tally], products: u32) -> Option<Tally>
     way(around, Some((range, &all))).filter(|tally| tally.products >= products)
 }
 
-/// The cheapest way through a loop, of those that multiply most and then load. `within`: a loop in it, and what it costs.
+/// Returns the cheapest path through a loop among those with most products that also load. `within`: an inner
+/// loop and its cost.
 fn cheapest(
     blocks: &[Block<'_>],
     tallies: &[Tally],
     range: &RangeInclusive<usize>,
     within: Option<(&RangeInclusive<usize>, &Tally)>,
 ) -> Option<Tally> {
-    // The cheapest way to each block by its products and whether it has loaded.
+    // The cheapest path to each block, by its products and whether it has loaded.
     let mut ways: HashMap<usize, BTreeMap<(u32, bool), Tally>> = HashMap::new();
     ways.entry(*range.start()).or_default().insert((0, false), Tally::default());
     let mut whole: BTreeMap<(u32, bool), Tally> = BTreeMap::new();
@@ -178,7 +181,8 @@ fn cheapest(
     whole.pop_last().map(|(_, tally)| tally)
 }
 
-/// A line for each loop: instructions of a wave in a step by class, products for each cycle, instructions for each weight.
+/// Formats a line for each loop: instructions of a wavefront in a step by class, products per cycle,
+/// instructions per weight.
 pub fn table(rows: &[LoopRow]) -> String {
     let mut text = format!("{:58}{:>6}", "pipeline", "size");
     Class::ALL.iter().for_each(|class| text += &format!("{:>11}", format!("{class:?}").to_lowercase()));

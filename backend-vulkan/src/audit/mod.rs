@@ -1,7 +1,7 @@
-//! What the driver's compiler makes of the pipelines of a device: registers, spills, occupancy, and the instructions of loops.
+//! Audit of the compiled pipelines of a device: registers, spills, occupancy, and the instructions of loops.
 //!
-//! The device is opened to compile only. Nothing is allocated, recorded or submitted, so a driver without hardware will
-//! do: RADV compiles for a family that `RADV_FORCE_FAMILY` names.
+//! The device is opened for compiling only. Nothing is allocated, recorded or submitted, so a driver without
+//! hardware is sufficient: RADV compiles for the family in `RADV_FORCE_FAMILY`.
 
 mod cost;
 mod listing;
@@ -25,33 +25,33 @@ use crate::raw::provider::BACKEND;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::fmt::Write;
 
-/// What the compiler reported of one pipeline.
+/// Compiler statistics of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditRow {
     /// The pipeline.
     pub pipeline: PipelineSpec,
-    /// Subgroup size that the compiler chose, where the driver says.
+    /// Subgroup size that the compiler chose, if reported.
     pub subgroup_size: Option<u32>,
-    /// Numbers by the driver's own names.
+    /// Values by the driver's names.
     pub statistics: Vec<(String, f64)>,
 }
 
-/// What the compiler reported of all pipelines of a device.
+/// Compiler statistics of all pipelines of a device.
 #[derive(Clone, Debug)]
 pub struct Audit {
     /// Device name.
     pub device: String,
-    /// Driver with its version.
+    /// Driver name and version.
     pub driver: String,
-    /// Architecture class whose pipelines these are.
+    /// Architecture class of the pipelines.
     pub arch: ArchClass,
     /// Pipelines that compiled.
     pub rows: Vec<AuditRow>,
-    /// Pipelines that did not, with the reason.
+    /// Pipelines that failed to compile, with the reason.
     pub failures: Vec<(PipelineSpec, String)>,
 }
 
-/// Columns of [`Audit::table`]: heading and the name that Mesa gives the number.
+/// Columns of [`Audit::table`]: heading, and Mesa's name of the value.
 const COLUMNS: [(&str, &str); 11] = [
     ("VGPR", "VGPRs"),
     ("SGPR", "SGPRs"),
@@ -67,12 +67,12 @@ const COLUMNS: [(&str, &str); 11] = [
 ];
 
 impl AuditRow {
-    /// A number by the driver's name.
+    /// Returns a value by the driver's name.
     pub fn statistic(&self, name: &str) -> Option<f64> {
         self.statistics.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| *v)
     }
 
-    /// Registers that did not fit, and bytes of scratch memory: all should be 0.
+    /// Returns the sum of spilled registers and bytes of scratch memory: all should be 0.
     pub fn spills(&self) -> f64 {
         ["Spilled VGPRs", "Spilled SGPRs", "Scratch size"]
             .iter()
@@ -82,7 +82,7 @@ impl AuditRow {
 }
 
 impl Audit {
-    /// A line for each pipeline.
+    /// Formats a line for each pipeline.
     pub fn table(&self) -> String {
         let mut text =
             format!("{} ({}), {}: {} pipelines\n", self.device, self.driver, self.arch, self.rows.len());
@@ -107,7 +107,7 @@ impl Audit {
 /// Compiles every pipeline of the chosen device's class.
 ///
 /// # Errors
-/// What opening the device returns. A pipeline that does not compile is a row of [`Audit::failures`].
+/// Errors of opening the device. A pipeline that fails to compile is an entry of [`Audit::failures`].
 pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {
@@ -134,31 +134,32 @@ pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
     })
 }
 
-/// The machine code of a pipeline.
+/// Machine code of a pipeline.
 #[derive(Clone, Debug)]
 struct Listing {
     pipeline: PipelineSpec,
     /// Invocations of a subgroup.
     lanes: u32,
-    /// As the driver prints it.
+    /// Text as the driver prints it.
     text: String,
 }
 
 /// The loops over k of a device's matrix products.
 #[derive(Clone, Debug)]
 pub struct Loops {
-    /// Driver with its version.
+    /// Driver name and version.
     pub driver: String,
-    /// Loops that are understood.
+    /// Loops that could be analysed.
     pub rows: Vec<LoopRow>,
-    /// Pipelines whose loops are not.
+    /// Pipelines whose loops could not be analysed.
     pub others: Vec<PipelineSpec>,
 }
 
-/// Compiles those pipelines of the chosen device's class that are wanted, and counts the instructions of their loops over k.
+/// Compiles the pipelines of the chosen device's class for which `wanted` returns true, and counts the
+/// instructions of their loops over k.
 ///
 /// # Errors
-/// What opening the device or compiling returns; that the driver gives no machine code.
+/// Errors of opening the device or compiling; an error if the driver provides no machine code.
 pub fn count_loops(options: VulkanOptions, wanted: fn(&PipelineSpec) -> bool) -> Result<Loops> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {

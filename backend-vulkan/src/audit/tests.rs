@@ -5,9 +5,9 @@ use super::loops::row;
 use crate::arch::ArchClass;
 use crate::pipeline::PipelineSpec;
 
-/// A loop over k for tiles of 8 x 8 by a wave of 64 in steps of 8, which are eight products of a lane: an inner loop of four
-/// turns. Rows that end within a step are read in two parts; some invocations write to shared memory; a step may be written
-/// again.
+/// A loop over k for tiles of 8 x 8 by a wavefront of 64 in steps of 8: eight products per lane, in an inner
+/// loop of four iterations. Rows that end within a step are read in two parts; only some invocations write to
+/// shared memory; a step may be written a second time.
 const ASSEMBLY: &str = "
 BB0:
 	s_load_dwordx8 s[16:23], s[0:1], 0x2c                       ; c00e0400 0000002c
@@ -45,7 +45,8 @@ BB9:
 	s_endpgm
 ";
 
-/// What Mesa prints where LLVM does not know the processor: matrices in a loop of one block, by waves of 32.
+/// Mesa's output where LLVM does not support the processor: matrices in a loop of one block, by wavefronts of
+/// 32.
 const INTERNAL: &str = "
 After lowering to hw instructions:
 BB0
@@ -97,7 +98,7 @@ fn a_step_is_the_usual_way_through_the_loop() {
         (Class::Scalar, 11),
     ];
     assert_eq!(counted, expected);
-    // Ten instructions of four cycles; a conversion of 16.
+    // Ten instructions of four cycles; with slow conversions one of them has 16.
     assert_eq!(row.products_per_cycle(), [512.0 / 40.0, 512.0 / 52.0]);
     assert_eq!(row.vector_per_weight(), 10.0);
 }

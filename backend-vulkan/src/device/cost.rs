@@ -1,8 +1,8 @@
-//! How long steps take on the device, roughly.
+//! Rough estimates of the device time of steps.
 //!
-//! A submission must end long before a ring watchdog (2 to 10 seconds) fires, so steps are dealt out to submissions by
-//! estimated time. The estimate is the larger of arithmetic and memory time at rates that a slow device of the class
-//! reaches, times a factor learnt from the timestamps of earlier runs.
+//! A submission must end long before a ring watchdog (2 to 10 seconds) fires, so steps are distributed over
+//! submissions by estimated time. The estimate is the larger of arithmetic and memory time at rates that a
+//! slow device of the class reaches, multiplied by a factor learnt from the timestamps of earlier runs.
 
 use crate::arch::ArchClass;
 use ggml_core::cost::Work;
@@ -10,20 +10,20 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// The time model of a device.
+/// Time model of a device.
 #[derive(Debug)]
 pub(crate) struct Model {
     flops_per_second: f64,
     bytes_per_second: f64,
-    /// Measured over estimated time.
+    /// Measured time divided by estimated time.
     factor: Mutex<f64>,
 }
 
-/// Times shorter than this are mostly overhead and say nothing about rates.
+/// Shortest measured time that is used. Shorter times are mostly overhead and do not reflect rates.
 const MEASURABLE: Duration = Duration::from_millis(2);
 
 impl Model {
-    /// For a class of devices: rates of the slowest of them that anybody uses.
+    /// Creates the model of a device class, with the rates of the slowest devices in use.
     pub(crate) fn new(class: ArchClass) -> Model {
         let (gflops, gbytes) = match class {
             ArchClass::Cpu => (2.0, 2.0),
@@ -34,20 +34,21 @@ impl Model {
         Model { flops_per_second: gflops * 1e9, bytes_per_second: gbytes * 1e9, factor: Mutex::new(1.0) }
     }
 
-    /// Estimated device time of a step before correction, in seconds.
+    /// Returns the estimated device time of a step in seconds, before correction.
     pub(crate) fn seconds(&self, work: Work) -> f64 {
         (work.flops / self.flops_per_second).max(work.bytes / self.bytes_per_second)
     }
 
-    /// What estimates have to be multiplied by, as learnt so far.
+    /// Returns the factor learnt so far, by which estimates have to be multiplied.
     pub(crate) fn factor(&self) -> f64 {
         *self.factor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns from a run: of each of its parts the estimate before correction, in seconds, and the measured time.
+    /// Updates the factor from a run, given the uncorrected estimate in seconds and the measured time of each
+    /// part.
     ///
-    /// The parts of a fast device are too short to tell, all of them together are not. A part that is long enough counts
-    /// by itself too, for a mean hides what is slower.
+    /// On a fast device the parts are too short to measure individually, but their total is not. A part that
+    /// is long enough also counts by itself, because a mean hides slower parts.
     pub(crate) fn observe(&self, parts: impl IntoIterator<Item = (f64, Duration)>) {
         let ratio = |estimate: f64, measured: Duration| {
             (measured >= MEASURABLE).then(|| (measured.as_secs_f64() / estimate.max(1e-9)).clamp(0.02, 30.0))
@@ -59,7 +60,8 @@ impl Model {
         }
         let Some(seen) = ratio(all.0, all.1).into_iter().chain(slowest).reduce(f64::max) else { return };
         let mut factor = self.factor.lock().unwrap_or_else(PoisonError::into_inner);
-        // Slower than thought is believed at once, faster by half with every run.
+        // A larger ratio is adopted immediately; with a smaller one the factor moves half of the difference
+        // per run.
         *factor = if seen > *factor { seen } else { 0.5 * (*factor + seen) };
     }
 }

@@ -1,27 +1,27 @@
-//! Forms of mat-vec kernels, of which the table of tuning has one for each class.
+//! Shapes of matrix-vector kernels; the tuning table has an entry for each class.
 
-/// A mat-vec kernel for some number of columns.
+/// A matrix-vector kernel for a given number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatVec {
-    /// Invocations.
+    /// Invocations of a work-group.
     pub workgroup: u32,
-    /// Parts of the work-group that have rows of their own; a subgroup or more each.
+    /// Number of teams: parts of the work-group with their own rows, each one subgroup or more.
     pub teams: u32,
     /// Rows of a team.
     pub rows: u32,
-    /// The same of types with pieces of 32 weights, which take more registers.
+    /// Rows of a team for types that are read 32 weights at a time, which need more registers.
     pub rows_of_32: u32,
 }
 
-/// Mat-vec of one column whose weights go through shared memory.
+/// A matrix-vector kernel for one column that reads weights through workgroup-shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staged {
     /// Subgroups of a work-group.
     pub subgroups: u32,
     /// Rows of a subgroup: 1, 2 or 4.
     pub rows: u32,
-    /// The least length of rows.
+    /// Minimum length of rows.
     pub least: u32,
-    /// Work-groups for each compute unit, which compute all rows; more rows are computed after each other.
+    /// Work-groups per compute unit. They compute all rows; further rows are computed one after the other.
     pub of_unit: u32,
 }

@@ -1,4 +1,4 @@
-//! Which devices there are, which one to open, and what to report of it.
+//! Enumeration, selection and reporting of devices.
 
 pub(crate) mod cost;
 mod mat_vec;
@@ -21,32 +21,32 @@ use ggml_core::backend::{DeviceInfo, Limits};
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::sync::Arc;
 
-/// What can be said of a device without opening it.
+/// Properties of a device that are known without opening it.
 #[derive(Clone, Debug)]
 pub struct DeviceSummary {
-    /// Position in the loader's list: N of `vulkan:N`.
+    /// Index in the loader's list: N of `vulkan:N`.
     pub index: usize,
-    /// Name as the driver gives it.
+    /// Device name from the driver.
     pub name: String,
-    /// Kind.
+    /// Kind of device.
     pub kind: DeviceKind,
-    /// Driver with its version.
+    /// Driver name and version.
     pub driver: String,
-    /// Highest Vulkan version ("1.4.305").
+    /// Highest supported Vulkan version ("1.4.305").
     pub api: String,
     /// Architecture class.
     pub arch: ArchClass,
     /// UUID.
     pub uuid: String,
-    /// PCI domain, bus and device, where the driver says.
+    /// PCI domain, bus and device, if the driver reports them.
     pub pci: Option<[u32; 3]>,
-    /// Bytes of the device's own memory.
+    /// Bytes of device-local memory.
     pub memory: u64,
-    /// Why it cannot be opened, if it cannot.
+    /// The reason if the device cannot be opened.
     pub unusable: Option<String>,
 }
 
-/// The devices of this machine, in the loader's order. None of them is opened.
+/// Returns the devices of this machine in the loader's order, without opening any.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if there is no loader, no driver or no device.
@@ -60,14 +60,14 @@ pub fn enumerate(options: &VulkanOptions) -> Result<Vec<DeviceSummary>> {
     })
 }
 
-/// Lower Vulkan versions lack what the backend is built on.
+/// Lowest supported Vulkan version; earlier versions lack features that the backend requires.
 const OLDEST: u32 = ash::vk::API_VERSION_1_2;
 
-/// A listed device.
+/// A device in the loader's list.
 struct Candidate {
     index: usize,
     physical: ash::vk::PhysicalDevice,
-    /// `Err`: name and version of one that is too old.
+    /// Device properties, or `Err` with the name and version of a device whose version is too low.
     facts: std::result::Result<Facts, (String, u32)>,
 }
 
@@ -142,7 +142,7 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// Render nodes that exist and may not be opened by this user.
+/// Returns the existing render nodes that this user may not open.
 fn denied_nodes() -> Vec<String> {
     let entries = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
     let nodes = entries.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("renderD"));
@@ -153,7 +153,7 @@ fn denied_nodes() -> Vec<String> {
     nodes.filter(denied).map(|p| p.display().to_string()).collect()
 }
 
-/// The device that the options ask for.
+/// Returns the device selected by the options.
 fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk::PhysicalDevice, Facts)> {
     let count = all.len();
     let unavailable = |backend: String, missing, reason| {
@@ -184,7 +184,7 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
     }
 }
 
-/// Opens the device that the options ask for, and no other.
+/// Opens only the device selected by the options.
 pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Device>> {
     let (forced, matrices) = (options.forced_arch()?, options.used_matrices()?);
     let (staged, shared) = (options.staged_weights()?, options.shared_tiles()?);
@@ -214,10 +214,10 @@ fn uuid_text(uuid: &[u8; 16]) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Alignment of tensors in an arena: that of the device, and no less than a cache line of any GPU.
+/// Alignment of tensors in an arena: the device's, but at least a cache line of any GPU.
 const ARENA_ALIGNMENT: u64 = 256;
 
-/// The report of an opened device.
+/// Returns the report of an opened device.
 pub(crate) fn info(
     device: &Device,
     profile: &Profile,
@@ -303,7 +303,7 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
     pairs.into_iter().chain(address).map(|(name, value)| (name.to_string(), value)).collect()
 }
 
-/// The feature of [`DeviceInfo`] that has a device's place on the PCI bus ("0000:43:00").
+/// Name of the feature of [`DeviceInfo`] that holds a device's PCI address ("0000:43:00").
 pub const PCI_ADDRESS: &str = "pci_address";
 
 fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {

@@ -1,8 +1,9 @@
-//! The lane probe: what subgroup operations really do.
+//! The lane probe: checks subgroup operations on the device.
 //!
-//! A tiny shader runs when a device is opened. Each invocation records what it saw, and the host recomputes every value
-//! with plain integers. A subgroup operation is used by kernels only if the driver reports it and every record of it is
-//! right. (A driver can be wrong: lavapipe with a forced vector width of 64 lanes reports 64 and computes other sums.)
+//! A tiny shader runs when a device is opened. Each invocation records its results, and the host recomputes
+//! every value with plain integers. Kernels use a subgroup operation only if the driver reports it and all of
+//! its recorded results are correct. (A driver can be wrong: lavapipe with a forced vector width of 64 lanes
+//! reports 64 and computes different sums.)
 
 use crate::arch::SubgroupOps;
 use crate::raw::buffer::Buffer;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 /// Words of one invocation's record.
 const WORDS: usize = 16;
 
-/// Invocations of the probe's one work-group: several subgroups of any size up to 64.
+/// Invocations of the probe's single work-group: several subgroups of any size up to 64.
 const INVOCATIONS: u32 = 128;
 
 /// The record of one invocation, in the order of `lane_probe.comp`.
@@ -63,29 +64,30 @@ impl Record {
     }
 }
 
-/// What one run of the probe showed.
+/// Result of one run of the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Finding {
-    /// The subgroup size, if all invocations agree on one and their lanes fit it.
+    /// The subgroup size, if all invocations agree on it and their lanes are consistent with it.
     size: Option<u32>,
-    /// Sums in shared memory are right.
+    /// True if sums in workgroup-shared memory are correct.
     shared: bool,
-    /// Operations whose every record is right.
+    /// Operations whose records are all correct.
     ops: SubgroupOps,
 }
 
-/// What the probe showed at open.
+/// Result of the probe at open.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaneReport {
     /// Operations that kernels may use.
     pub(crate) ops: SubgroupOps,
-    /// Sizes that were seen: that of a pipeline that asks for none, then those that were required.
+    /// Subgroup sizes as pairs of required and observed size: first the pipeline that requires none, then
+    /// those that do.
     sizes: Vec<(Option<u32>, Option<u32>)>,
     agrees: bool,
 }
 
 impl LaneReport {
-    /// For reports.
+    /// Returns a summary for reports.
     pub(crate) fn summary(&self) -> String {
         let show = |(asked, seen): &(Option<u32>, Option<u32>)| {
             let seen = seen.map_or("inconsistent".into(), |s| s.to_string());
@@ -99,7 +101,7 @@ impl LaneReport {
 /// Runs the probe on a device.
 ///
 /// # Errors
-/// [`Error::Unavailable`] if even sums in shared memory are wrong, and what the driver calls return.
+/// [`Error::Unavailable`] if even sums in workgroup-shared memory are wrong, and errors of the driver calls.
 pub(crate) fn run(device: &Arc<Device>, pool: &Arc<MemoryPool>, deadline: &Deadline) -> Result<LaneReport> {
     let caps = &device.facts.caps;
     let reported = caps.subgroup;
@@ -169,7 +171,7 @@ fn once(
     Ok(judge(&records, seed))
 }
 
-/// The value that an invocation contributes; the text of `lane_value` in the shader.
+/// Returns the value that an invocation contributes; same as `lane_value` in the shader.
 fn lane_value(seed: u32, index: u32) -> u32 {
     let mut x = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9));
     x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
@@ -193,7 +195,7 @@ fn judge(records: &[Record], seed: u32) -> Finding {
     finding
 }
 
-/// The records by subgroup, sorted by lane; `None` if they contradict each other.
+/// Groups the records by subgroup, sorted by lane; `None` if they are inconsistent.
 fn groups(records: &[Record], size: u32) -> Option<Vec<Vec<Record>>> {
     let mut groups: Vec<Vec<Record>> = Vec::new();
     for record in records {
@@ -213,7 +215,7 @@ fn groups(records: &[Record], size: u32) -> Option<Vec<Vec<Record>>> {
             return None;
         }
     }
-    // A work-group that is a multiple of the size fills its subgroups.
+    // If the work-group is a multiple of the subgroup size, every subgroup must be full.
     let full = !records.len().is_multiple_of(size.max(1) as usize)
         || groups.iter().all(|g| g.len() == size as usize);
     full.then_some(groups)
@@ -253,7 +255,7 @@ fn ballot(group: &[Record]) -> bool {
 mod tests {
     use super::*;
 
-    /// Records of a device that does everything right.
+    /// Returns the records of a device that computes everything correctly.
     fn device(size: u32) -> Vec<Record> {
         let seed = 7;
         let total = (0..INVOCATIONS).fold(0u32, |s, i| s.wrapping_add(lane_value(seed, i)));

@@ -1,24 +1,24 @@
-//! Tiles of matrix products: what multiplies their numbers, and how large they are.
+//! Tiles of matrix products: arithmetic and sizes.
 
 use crate::arch::MatrixShape;
 use ggml_core::DType;
 
-/// What multiplies the numbers of a tile: the variants of the tiled kernels.
+/// The arithmetic of a tile: the variants of the tiled kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// F32 numbers in registers of an invocation.
+    /// F32 values in registers of an invocation.
     F32,
-    /// Pairs of F16 numbers in registers of an invocation.
+    /// Pairs of F16 values in registers of an invocation.
     F16,
     /// Cooperative matrices of a subgroup.
     Matrix,
-    /// The same with ordinary instructions.
+    /// Cooperative matrices emulated with ordinary instructions.
     Emulated,
-    /// Bytes in registers of an invocation, by dot products.
+    /// Bytes in registers of an invocation, multiplied by integer dot products.
     Int8,
 }
 
-/// Types of few bits, which have no kernels for matrix units, nor tiles of bytes.
+/// Returns true for types of few bits, which have no kernels for matrix units or byte tiles.
 fn has_few_bits(dtype: DType) -> bool {
     use DType::*;
     let plain = matches!(dtype, Q1_0 | Q2_0 | NVFP4 | TQ1_0 | TQ2_0);
@@ -26,9 +26,10 @@ fn has_few_bits(dtype: DType) -> bool {
 }
 
 impl Fragment {
-    /// Whether there is a kernel for weights of a type. Sums of pairs of F16 are short only where weights are small: where
-    /// they are quantised, but for NVFP4, which has a factor for all of a matrix besides. F16 does not hold what F32 and BF16
-    /// do. Emulated are one type of each kind.
+    /// Returns true if there is a kernel for weights of a type. The F16 fragment sums the products of a step
+    /// in F16, which works only for small weights: quantised ones except NVFP4, which has an additional
+    /// factor for the whole matrix. F16 cannot hold the range and precision of F32 and BF16. Emulated kernels
+    /// exist for one type of each kind.
     pub fn takes(self, dtype: DType) -> bool {
         match self {
             Fragment::F32 => true,
@@ -39,76 +40,78 @@ impl Fragment {
         }
     }
 
-    /// Whether its activations are rounded before.
+    /// Returns true if activations are rounded in a separate pass before the product.
     pub fn rounds(self) -> bool {
         self.is_matrix() || self == Fragment::Int8
     }
 
-    /// Whether it belongs to a subgroup.
+    /// Returns true if the fragment belongs to a subgroup rather than an invocation.
     pub fn is_matrix(self) -> bool {
         matches!(self, Fragment::Matrix | Fragment::Emulated)
     }
 
-    /// Whether its numbers are F16 in shared memory.
+    /// Returns true if operands are stored as F16 in workgroup-shared memory.
     pub fn is_f16(self) -> bool {
         !matches!(self, Fragment::F32 | Fragment::Int8)
     }
 }
 
-/// The tiles that come into question for a product.
+/// The candidate tiles for a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiles {
-    /// What they are made of.
+    /// Arithmetic of the tiles.
     pub fragment: Fragment,
-    /// From small to large.
+    /// Tiles from small to large.
     pub tiles: &'static [Warptile],
-    /// Work-groups that a larger tile must leave; for matrices those of tiles of 64 x 64, and more where they are larger.
+    /// Minimum work-groups that a tile must yield to be preferred over a smaller one. For matrix units this
+    /// is the minimum for tiles of 64 x 64; it scales with the tile's area.
     pub enough: u32,
-    /// Invocations that own `tm` times `tn` elements together: a subgroup with matrices, else one.
+    /// Invocations that own `tm` times `tn` elements together: a subgroup for matrices, otherwise one.
     pub lanes: u32,
-    /// The size of subgroups to ask for.
+    /// Required subgroup size, if any.
     pub subgroup: Option<u32>,
-    /// The matrices.
+    /// Shape of the cooperative matrices.
     pub shape: Option<MatrixShape>,
-    /// A tile that work-groups share.
+    /// A tile shared between work-groups.
     pub streamed: Option<Streamed>,
 }
 
 /// A tile of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warptile {
-    /// Rows of `a` of a work-group.
+    /// Rows of `a` per work-group.
     pub bm: u32,
-    /// Columns (rows of `b`) of a work-group.
+    /// Columns (rows of `b`) per work-group.
     pub bn: u32,
-    /// Length along k of a step: 8, 16, 32 or 64. Types that unpack both halves of a block of 32 together take 32 at the
-    /// least.
+    /// Length of a step along k: 8, 16, 32 or 64. Types that unpack both halves of a block of 32 together
+    /// need at least 32.
     pub bk: u32,
-    /// Rows of an invocation, or with matrices of a subgroup.
+    /// Rows per invocation, or per subgroup with matrices.
     pub tm: u32,
-    /// Columns of it.
+    /// Columns per invocation, or per subgroup with matrices.
     pub tn: u32,
-    /// Steps of the inner loop that are written out.
+    /// Unroll factor of the inner loop.
     pub unroll: u32,
-    /// Parts of a work-group that share the steps along k.
+    /// Slices: parts of a work-group that divide the steps along k.
     pub slices: u32,
-    /// Steps that have a place in shared memory at a time: with 2 a step is loaded while the one before is multiplied.
+    /// Steps buffered in workgroup-shared memory at a time: with 2, a step is loaded while the previous one
+    /// is multiplied.
     pub buffers: u32,
 }
 
 impl Warptile {
-    /// Invocations of a slice; `lanes` as in [`Tiles`].
+    /// Returns the invocations of a slice; `lanes` as in [`Tiles`].
     pub const fn slice(&self, lanes: u32) -> u32 {
         (self.bm / self.tm) * (self.bn / self.tn) * lanes
     }
 
-    /// Invocations.
+    /// Returns the invocations of a work-group.
     pub const fn workgroup(&self, lanes: u32) -> u32 {
         self.slice(lanes) * self.slices
     }
 
-    /// The same tile with steps of 32 at the least, for types that unpack both halves of a block together, with fewer
-    /// slices so that it takes no more shared memory.
+    /// Returns the same tile with steps of at least 32, for types that unpack both halves of a block
+    /// together. It has fewer slices, so that it needs no more workgroup-shared memory.
     pub const fn long(&self) -> Warptile {
         if self.bk >= 32 {
             return *self;
@@ -117,11 +120,11 @@ impl Warptile {
         Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }
     }
 
-    /// Shared memory in bytes.
+    /// Returns the workgroup-shared memory in bytes.
     pub const fn shared_bytes(&self, fragment: Fragment) -> u32 {
         if let Fragment::Int8 = fragment {
-            // Eight words of each row and of eight more; two factors, what their sums begin with and two minima; a scale and
-            // sums of columns; a table of pairs.
+            // Eight words for each row and for eight extra rows; two factors, the initial value of the sums
+            // and two minima for each row of `a`; a scale and sums for each column; a table of pairs.
             let sums = if self.slices > 1 { self.bm * self.bn * 4 } else { 4 };
             return ((self.bm + self.bn + 16) * 32 + self.bm * 24 + self.bn * 16)
                 * self.slices
@@ -143,13 +146,14 @@ impl Warptile {
     }
 }
 
-/// A tile of matrix units that as many work-groups as a device has at a time share (`stream.glsl`).
+/// A tile of matrix units shared between all work-groups that a device runs concurrently (`stream.glsl`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streamed {
     /// The tile.
     pub tile: Warptile,
-    /// Work-groups: in the tuning tables those of a compute unit, as its registers go, in [`Tiles`] those of the device.
+    /// Number of work-groups: per compute unit, as its registers allow, in the tuning tables; for the whole
+    /// device in [`Tiles`].
     pub groups: u64,
-    /// Steps along k of a work-group from which on this is better than smaller tiles.
+    /// Minimum steps along k per work-group for which this tile is better than smaller ones.
     pub least: u64,
 }

@@ -1,7 +1,8 @@
 //! Tuning: one table, architecture class x operation family.
 //!
-//! Register counts below are those of Mesa's compiler. On GCN a kernel of more than 84 vector registers leaves two waves
-//! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
+//! Register counts below are from Mesa's compiler. On GCN a kernel with more than 84 vector registers leaves
+//! two wavefronts on a SIMD, too few to hide memory latency, so tiles are chosen to use at most 84 registers
+//! and matrix-vector kernels at most 64.
 
 pub use super::mat_vec::{MatVec, Staged};
 pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
@@ -9,36 +10,36 @@ use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTil
 use ggml_core::DType;
 use ggml_core::precision::Precision;
 
-/// A device as the operations see it.
+/// Device properties and tuning, as seen by operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// What the device can do.
+    /// Capabilities of the device.
     pub caps: Caps,
-    /// What suits its class.
+    /// Tuning of the device's class.
     pub tuning: Tuning,
 }
 
 impl Profile {
-    /// The profile of a device.
+    /// Creates the profile of a device.
     pub fn new(caps: Caps) -> Profile {
         let tuning = Tuning::of(caps.arch);
         Profile { caps, tuning }
     }
 
-    /// The variant that reduces over a work-group: by subgroup arithmetic where the table wants it and the device is
-    /// known to compute it rightly.
+    /// Returns the variant that reduces over a work-group: subgroup arithmetic if the tuning table selects it
+    /// and the lane probe confirmed it on the device, otherwise workgroup-shared memory.
     pub fn reduction(&self) -> &'static str {
         if self.tuning.subgroup_arithmetic && self.caps.subgroup.arithmetic { "subgroup" } else { "lds" }
     }
 
-    /// The matrices that products are computed with, if they are.
+    /// Returns the cooperative matrix shape used for products, if any.
     pub fn matrix_shape(&self) -> Option<MatrixShape> {
-        // What all devices that are known have, and what is emulated.
+        // The shape that all known devices have, and the emulated one.
         let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
         match self.caps.used_matrices {
             _ if !self.caps.fp16 => None,
             Matrices::Off => None,
-            // Software devices have others.
+            // Software devices have other shapes.
             Matrices::Units => {
                 let rank = |shape: &&MatrixShape| (**shape != usual, shape.m, shape.n, shape.k);
                 self.caps.matrices.iter().filter(|s| s.types == usual.types).min_by_key(rank).copied()
@@ -47,23 +48,24 @@ impl Profile {
         }
     }
 
-    /// Invocations of the subgroups that have matrices: 32 where there is a choice, because that is what RDNA's units
-    /// take; none where a compiler may choose another size than the tiles are made for.
+    /// Returns the subgroup size for matrices: 32 where the size can be chosen, because RDNA's units use 32.
+    /// `None` if a compiler may choose a size other than the one the tiles are designed for.
     pub(crate) fn matrix_lanes(&self) -> Option<u32> {
         let Caps { subgroup_min, subgroup_max, subgroup_default, subgroup_control, .. } = self.caps;
         let free = subgroup_control && (subgroup_min..=subgroup_max).contains(&32);
         if free { Some(32) } else { Some(subgroup_default).filter(|_| subgroup_min == subgroup_max) }
     }
 
-    /// The tiles of a matrix product: for matrix units, where they are to be used, for dot products of bytes, where the device
-    /// has them, or those of `precision` without.
-    /// `dtype`: of the weights.
+    /// Returns the tiles of a matrix product with weights of type `dtype`: tiles for matrix units if they are
+    /// to be used, byte tiles for integer dot products if the device has them, otherwise the tiles for
+    /// `precision` without either.
     pub fn tiles(&self, precision: Precision, dtype: DType) -> Tiles {
         let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, streamed, enough_groups, .. } = self.tuning;
         let fast = precision == Precision::Fast && self.caps.fp16;
         let for_matrices = fast && Fragment::Matrix.takes(dtype) && !matrix_tiles.is_empty();
         if let (true, Some(shape), Some(lanes)) = (for_matrices, self.matrix_shape(), self.matrix_lanes()) {
-            // Tiles of 64 x 64 for three of four compute units: smaller ones read so much more that they are slower.
+            // Tiles of 64 x 64 for three of four compute units: smaller tiles are slower because they read
+            // much more.
             let enough = self.caps.compute_units.map_or(enough_groups, |units| units * 3 / 4);
             let fragment = match self.caps.used_matrices {
                 Matrices::Emulated => Fragment::Emulated,
@@ -104,17 +106,17 @@ impl Profile {
         }
     }
 
-    /// Compute units, or about so many.
+    /// Returns the number of compute units, or an approximation if it is unknown.
     pub fn units(&self) -> u64 {
         self.caps.compute_units.unwrap_or(self.tuning.enough_groups / 2).into()
     }
 
-    /// Invocations for short rows: a subgroup, where that has enough.
+    /// Returns the work-group size for short rows: about one subgroup.
     pub fn wave(&self) -> u32 {
         self.workgroup(self.caps.subgroup_default.clamp(32, 64))
     }
 
-    /// A work-group size that the device allows.
+    /// Returns the largest work-group size up to `wanted` that the device allows.
     pub fn workgroup(&self, wanted: u32) -> u32 {
         let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);
         wanted.min(1 << most.ilog2())
@@ -124,23 +126,24 @@ impl Profile {
 /// Attention of few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashVec {
-    /// Invocations.
+    /// Invocations of a work-group.
     pub workgroup: u32,
-    /// Positions up to which a work-group has twice as many: so few are over in a step, and then the device waits for what
-    /// each invocation has to do, not for memory.
+    /// Number of positions up to which a work-group has twice the invocations. So few positions take one
+    /// step, whose time is limited by the work of each invocation, not by memory.
     pub short: u32,
-    /// Query heads of a work-group that share keys and values, at the most.
+    /// Maximum query heads of a work-group that share keys and values.
     pub heads: u32,
-    /// Positions under way at a time, of those that invocations have after each other.
+    /// Positions in flight at a time, of the positions that invocations process one after the other.
     pub keys: u32,
-    /// Positions that a part of them has at least, rounded up to whole steps: joining parts costs about as much as so many.
+    /// Minimum positions of a part, rounded up to whole steps: joining parts costs about as much as this many
+    /// positions.
     pub part: u32,
 }
 
 /// Attention of many tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashTile {
-    /// Invocations.
+    /// Invocations of a work-group.
     pub workgroup: u32,
     /// Tokens of a work-group.
     pub br: u32,
@@ -150,44 +153,46 @@ pub struct FlashTile {
     pub sc: u32,
 }
 
-/// What suits a class of devices.
+/// Tuning of a device class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Whether reductions use subgroup arithmetic.
+    /// True if reductions use subgroup arithmetic.
     pub subgroup_arithmetic: bool,
     /// Invocations of element-wise kernels.
     pub elementwise: u32,
     /// Invocations of kernels that reduce a row.
     pub row: u32,
-    /// Mat-vec with 1, 2, 4 and 8 columns at a time.
+    /// Matrix-vector kernels with 1, 2, 4 and 8 columns at a time.
     pub mat_vec: [MatVec; 4],
-    /// The same with activations rounded to 8 bits, for devices with integer dot products: many rows, which share the
-    /// work of rounding.
+    /// Matrix-vector kernels with activations rounded to 8 bits, for devices with integer dot products. They
+    /// have many rows, which share the work of rounding.
     pub mat_vec_int8: Option<[MatVec; 4]>,
-    /// The same with weights that go through shared memory, for one column of long rows, where a device has registers for
-    /// steps under way.
+    /// A matrix-vector kernel that also reads weights through workgroup-shared memory, for one column of long
+    /// rows, on devices with enough registers for steps in flight.
     pub mat_vec_staged: Option<Staged>,
-    /// Activations in 8 bits of all columns together that a work-group has in shared memory; it takes nine bytes for
-    /// eight, with the sums that some types want eleven. A multiple of 512 for each column.
+    /// Activations rounded to 8 bits, over all columns, that a work-group holds in workgroup-shared memory.
+    /// Eight activations need nine bytes, or eleven with the sums that some types need. A multiple of 512 for
+    /// each column.
     pub vec_chunk: u32,
-    /// Quads of activations that an invocation rounds at a time, 2 or 4: more of them take fewer instructions, fewer of them
+    /// Quads of activations that an invocation rounds at a time, 2 or 4: four need fewer instructions, two
     /// keep more invocations busy.
     pub vec_quads: u32,
-    /// The most columns of a product for mat-vec; products with more use tiles.
+    /// Maximum columns of a product for matrix-vector kernels; products with more columns use tiles.
     pub vec_columns: u32,
     /// F32 tiles, from small to large.
     pub tiles: &'static [Warptile],
-    /// F16 tiles of quantised weights for [`Precision::Fast`], from small to large;
-    /// none where F32 tiles are as fast.
+    /// F16 tiles of quantised weights for [`Precision::Fast`], from small to large; empty where F32 tiles are
+    /// as fast.
     pub f16_tiles: &'static [Warptile],
-    /// Tiles of bytes of quantised weights for the same, for devices with integer dot products, from small to large; none where
-    /// others are as fast.
+    /// Byte tiles of quantised weights for [`Precision::Fast`] on devices with integer dot products, from
+    /// small to large; empty where other tiles are as fast.
     pub int8_tiles: &'static [Warptile],
-    /// Tiles for matrix units, from small to large; none where these are not used.
+    /// Tiles for matrix units, from small to large; empty if the class does not use matrix units.
     pub matrix_tiles: &'static [Warptile],
-    /// The tile of large products on matrix units that work-groups share; none where it was not measured.
+    /// The tile of large products on matrix units that is shared between work-groups; `None` where it was not
+    /// measured.
     pub streamed: Option<Streamed>,
-    /// Work-groups that a larger tile must leave: about two for each compute unit.
+    /// Minimum work-groups that a larger tile must yield: about two per compute unit.
     pub enough_groups: u32,
     /// Attention of few tokens.
     pub flash_vec: FlashVec,
@@ -207,28 +212,39 @@ const fn vec(workgroup: u32, teams: u32, rows: u32) -> MatVec {
     MatVec { workgroup, teams, rows, rows_of_32: rows }
 }
 
-/// 32 x 32 by four slices of one wave of 64, 64 x 64 by two waves: 64 registers, four waves on a SIMD of GCN.
+/// 32 x 32 by four slices of one wavefront of 64, 64 x 64 by two wavefronts: 64 registers, four wavefronts on
+/// a SIMD of GCN.
 const TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 4), tile(64, 64, 16, 8, 4, 1, 1)];
-/// Packed F16 needs a second set of sums: 64 x 64 with 8 x 4 for each invocation takes 128 registers, with 4 x 4 64.
+/// Packed F16 needs a second set of sums: 64 x 64 with 8 x 4 per invocation needs 128 registers, with 4 x 4
+/// it needs 64.
 const GCN_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 4, 4, 1, 1)];
-/// Twice the registers of GCN for a wave of 64: 8 x 4, which reads less shared memory for each product.
+/// RDNA has twice the registers of GCN for a wavefront of 64, so 8 x 4, which reads less workgroup-shared
+/// memory per product.
 const RDNA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 8, 4, 1, 1)];
-/// 8 x 4 by 16 bytes of four rows at a time: three reads of shared memory for 32 dot products. Steps are blocks of 32.
+/// 8 x 4 by 16 bytes of four rows at a time: three reads of workgroup-shared memory for 32 dot products.
+/// Steps are blocks of 32.
 const INT8_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 4, 1)];
 const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 4, 4), tile(64, 64, 16, 8, 4, 8, 1)];
 const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 1, 1)];
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
 const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
 
-/// Four subgroups, or eight. A tile of 64 x 128 by 32 x 64 takes 64 registers of 32 lanes for sums and reads six matrices
-/// from shared memory for eight products. Steps are long and have one place in shared memory, because waiting for memory
-/// is what takes time: of prompts of 512 tokens an H200 computes, where all products take the same tile, with steps of 64
-/// and one place, 64 and two (64 x 64), 32 and two places 9.9, 6.9, 8.7 thousand tokens a second (8 billion weights, Q4_K),
-/// 41.3, 36.7, 35.9 (1 billion, Q8_0). Of larger tiles it has too few at a time: 128 x 128 by 64 x 64 gives 8.8 and 36.7.
+/// Four subgroups, or eight. A tile of 64 x 128 by 32 x 64 needs 64 registers of 32 lanes for sums and reads
+/// six matrices from workgroup-shared memory for eight products. Steps are long and workgroup-shared memory
+/// has one buffer, because memory latency dominates. Thousands of tokens per second for prompts of 512 tokens
+/// on an H200, with the same tile for all products:
 ///
-/// Matrices of a whole work-group (VK_NV_cooperative_matrix2) were tried there: from shared memory these prompts are 1.03 and
-/// 1.02 times as fast, and with functions that decode a weight where the matrix is loaded products of 14336 x 4096 x 512 are 0.74
-/// (F16) and 0.17 times as fast (Q8_0, Q4_K).
+/// | steps, buffers | 8 billion weights, Q4_K | 1 billion weights, Q8_0 |
+/// | --- | --- | --- |
+/// | 64, one | 9.9 | 41.3 |
+/// | 64, two (tile 64 x 64) | 6.9 | 36.7 |
+/// | 32, two | 8.7 | 35.9 |
+///
+/// Larger tiles leave too few work-groups: 128 x 128 by 64 x 64 gives 8.8 and 36.7.
+///
+/// Matrices of a whole work-group (VK_NV_cooperative_matrix2) were tried on the H200. From workgroup-shared
+/// memory these prompts are 1.03 and 1.02 times as fast. With functions that decode a weight where the matrix
+/// is loaded, products of 14336 x 4096 x 512 are 0.74 (F16) and 0.17 times as fast (Q8_0, Q4_K).
 const MATRIX_TILES: &[Warptile] = &[
     matrix_tile(32, 32, 16, 16, 2),
     matrix_tile(64, 32, 32, 16, 1),
@@ -236,20 +252,29 @@ const MATRIX_TILES: &[Warptile] = &[
     matrix_tile(64, 128, 32, 64, 1),
 ];
 
-/// 128 x 128 by 64 x 64 of four subgroups: sums take 128 registers, a step 37 KB of shared memory, and two work-groups fit on a
-/// multiprocessor. Of products with 512 columns and with 1024 an H100 computes so many Tflop/s with MATRIX_TILES, and with this:
-/// Q4_K, rows of 4096 (14336 of them) 142 and 178, 168 and 195, rows of 14336 (4096) 162 and 183, 164 and 199; Q8_0 136 and 175,
-/// 166 and 194, 158 and 185, 164 and 201; F16 149 and 188, 177 and 226 (of 14336). Without taking whole tiles first, all of them
-/// in pieces, 167 and 170 with 512 columns of Q4_K. Other tiles, Q4_K in the same order: 128 x 128 by 64 x 32 of eight subgroups
-/// 157, 171, 157, 164; with steps of 32 157, 175, 161, 179. With 32 steps a work-group (4096 x 4096, 512 columns) smaller tiles
-/// have 151, this 146.
+/// 128 x 128 by 64 x 64 of four subgroups: sums need 128 registers, a step needs 37 KB of workgroup-shared
+/// memory, and two work-groups fit on a multiprocessor. Tflop/s on an H100, with MATRIX_TILES and with this
+/// tile, for products with 512 and with 1024 columns:
+///
+/// | rows | 512 columns | 1024 columns |
+/// | --- | --- | --- |
+/// | Q4_K, 14336 of length 4096 | 142 and 178 | 168 and 195 |
+/// | Q4_K, 4096 of length 14336 | 162 and 183 | 164 and 199 |
+/// | Q8_0, 14336 of length 4096 | 136 and 175 | 166 and 194 |
+/// | Q8_0, 4096 of length 14336 | 158 and 185 | 164 and 201 |
+/// | F16 (14336) | 149 and 188 | 177 and 226 |
+///
+/// If all tiles are cut into parts and none is computed whole first, 512 columns of Q4_K give 167 and 170
+/// Tflop/s. Other tiles, Q4_K in the order of the table: 128 x 128 by 64 x 32 of eight subgroups 157, 171,
+/// 157, 164; with steps of 32 157, 175, 161, 179. With 32 steps per work-group (4096 x 4096, 512 columns)
+/// smaller tiles give 151, this one 146.
 const NVIDIA_STREAMED: Streamed = Streamed { tile: matrix_tile(128, 128, 64, 64, 1), groups: 2, least: 40 };
 
-/// For small products, and what emulated units take of any, so that it is executed where there is no card: so many work-groups of
-/// any device.
+/// Tile for small products. Emulated units use it for products of any size, so that the kernel is tested
+/// without a card. The number of work-groups is the same on every device.
 const SMALL_STREAMED: Streamed = Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
 
-/// 32 rows share the work of rounding, which is about five operations for each element.
+/// 32 rows share the work of rounding, which is about five operations per element.
 const GCN_INT8: [MatVec; 4] = {
     let most = vec(512, 8, 4);
     let columns = MatVec { rows_of_32: 2, ..most };
@@ -278,10 +303,12 @@ const GCN: Tuning = Tuning {
 
 const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TILES, ..GCN };
 
-/// Measured on an H200, products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096 positions.
+/// Measured on an H200: products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096
+/// positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    // Few rows, as those of a router, get all four teams.
+    // In products with few rows, like a router's, one row gets the invocations of all four teams (see
+    // `products::fill`).
     mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     mat_vec_staged: Some(Staged { subgroups: 8, rows: 2, least: 1024, of_unit: 2 }),
@@ -290,7 +317,7 @@ const NVIDIA: Tuning = Tuning {
     int8_tiles: &[],
     matrix_tiles: MATRIX_TILES,
     streamed: Some(NVIDIA_STREAMED),
-    // With 4 models of 0.5B to 8B decode 2 to 6 % slower on an H200.
+    // With 4, decoding is 2 to 6 % slower on an H200 with models of 0.5B to 8B.
     vec_quads: 2,
     enough_groups: 264,
     flash_vec: FlashVec { workgroup: 256, short: 512, heads: 2, keys: 4, part: 256 },
@@ -315,18 +342,19 @@ const CPU: Tuning = Tuning {
     matrix_tiles: &[],
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
-    // As GCN's: what a class compiles for some ten seconds the other finds in the driver's cache.
+    // Same as GCN: compiling it takes about ten seconds, and with equal constants the driver's cache serves
+    // both classes.
     flash_tile: GCN.flash_tile,
 };
 
 impl Tuning {
-    /// The table.
+    /// Returns the tuning of a class.
     pub fn of(class: ArchClass) -> Tuning {
         match class {
             ArchClass::AmdGcn | ArchClass::AmdCdna => GCN,
             ArchClass::AmdRdna1 | ArchClass::AmdRdna2 | ArchClass::AmdRdna3 | ArchClass::AmdRdna4 => RDNA,
             ArchClass::Nvidia => NVIDIA,
-            // The size of subgroups may be any of several, and tiles for matrices are made for one.
+            // Subgroups may have one of several sizes, and matrix tiles are designed for one.
             ArchClass::Intel => Tuning { matrix_tiles: &[], ..RDNA },
             ArchClass::Cpu => CPU,
             ArchClass::Other => Tuning { matrix_tiles: &[], ..GCN },
@@ -338,7 +366,7 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    /// Which fragment each class takes for weights: F16 or Q4_K, BF16.
+    /// Checks the fragment of each class for weights of F16 or Q4_K, and of BF16.
     #[test]
     fn matrix_units_are_used_where_they_are_wanted_and_there() {
         let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
@@ -389,7 +417,7 @@ mod tests {
                 assert!(v.workgroup % (8 * v.teams) == 0, "{class} {v:?}");
             }
             assert!([2, 4].contains(&t.vec_quads), "{class}");
-            // Columns, rows and 16 subgroups besides the activations.
+            // Sums of columns, rows and 16 subgroups are stored next to the activations.
             assert!(
                 t.vec_chunk % (8 * 512) == 0 && t.vec_chunk / 8 * 11 + 8 * 4 * 16 * 4 <= 32768,
                 "{class}"
@@ -416,7 +444,8 @@ mod tests {
                 assert!(tile.shared_bytes(fragment) <= 32768, "{class} {tile:?}");
             }
             for tile in t.int8_tiles {
-                // Runs of four, whole groups of 16 elements, one block of each column, two groups of each row.
+                // Runs of four, whole groups of 16 elements, one block of each column, two groups of each
+                // row.
                 assert!(tile.tm % 4 == 0 && tile.tn % 4 == 0 && tile.bk == 32, "{class} {tile:?}");
                 assert!(
                     4 % tile.unroll == 0 && tile.bn.max(2 * tile.bm) <= tile.slice(1),
@@ -425,7 +454,7 @@ mod tests {
             }
             for tile in t.matrix_tiles {
                 assert!(tile.tm % 16 == 0 && tile.tn % 16 == 0 && 16 % tile.slices == 0, "{class} {tile:?}");
-                // Strips of sums stand where the tiles were.
+                // Strips of sums reuse the memory of the tiles.
                 let strips = tile.slice(1) * tile.slices * tile.tm * 16 * 4;
                 assert!(strips + 12 <= tile.shared_bytes(Fragment::Matrix), "{class} {tile:?}");
             }

@@ -1,6 +1,6 @@
-//! Constant data that kernels read: on the device once for each content, shared by all programs.
+//! Constant data for kernels: uploaded once per content and shared by all programs.
 //!
-//! They have memory of their own: arenas are shared, and what another program computes would overwrite them.
+//! Constants have their own memory: arenas are shared, so another program's results would overwrite them.
 
 use crate::raw::buffer::Buffer;
 use crate::sync::lock;
@@ -8,7 +8,7 @@ use ggml_core::Result;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Contents that no program uses any more are kept up to this number.
+/// Number of constants from which on unused ones are removed.
 const KEPT: usize = 64;
 
 /// Constants on the device, by content.
@@ -16,8 +16,8 @@ const KEPT: usize = 64;
 pub(crate) struct Constants(Mutex<HashMap<Vec<u32>, Arc<Buffer>>>);
 
 impl Constants {
-    /// The buffer with these numbers, made now if there is none. Nothing is locked while it is made: two that ask for
-    /// the same numbers at once may both make one, and the first stays.
+    /// Returns the buffer with this content, and creates it if there is none. No lock is held while it is
+    /// created: two threads with the same content may both create a buffer, and the first one is kept.
     pub(crate) fn get(
         &self,
         data: &[u32],
@@ -41,7 +41,7 @@ mod tests {
     use ggml_core::{Error, Phase};
     use std::cell::Cell;
 
-    /// Whoever makes a constant allocates and uploads: others must not wait for that.
+    /// Creating a constant allocates and uploads; other threads must not wait for that.
     #[test]
     fn nothing_is_locked_while_a_constant_is_made() {
         let constants = Constants::default();

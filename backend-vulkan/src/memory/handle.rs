@@ -1,4 +1,4 @@
-//! Memory as the trait sees it.
+//! Memory handles for the `Backend` trait.
 
 use crate::raw::buffer::Buffer;
 use crate::raw::device::Device;
@@ -7,7 +7,8 @@ use ggml_core::{Error, Result};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Memory of this backend: a buffer, and where in it the memory begins (not 0 only for an imported map).
+/// Memory of this backend: a buffer and the offset in it at which the memory begins (nonzero only for an
+/// imported map).
 #[derive(Debug)]
 pub(crate) struct VulkanMemory {
     buffer: Arc<Buffer>,
@@ -21,15 +22,16 @@ impl DeviceMemory for VulkanMemory {
 }
 
 impl VulkanMemory {
-    /// A handle on `bytes` bytes of a buffer.
+    /// Returns a handle to `bytes` bytes of a buffer.
     pub(crate) fn handle(buffer: Arc<Buffer>, begin: u64, bytes: usize, usage: Usage) -> backend::Buffer {
         backend::Buffer::new(Arc::new(VulkanMemory { buffer, begin }), bytes, usage)
     }
 
-    /// The buffer behind a handle, and the place in it of the handle's byte `offset`.
+    /// Returns the buffer behind a handle, and the offset in it of the handle's byte `offset`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it belongs to another backend or another device, or the range is not in it.
+    /// [`Error::InvalidArgument`] if the handle belongs to another backend or device, or the range is outside
+    /// of it.
     pub(crate) fn of<'a>(
         handle: &'a backend::Buffer,
         offset: usize,
@@ -44,7 +46,7 @@ impl VulkanMemory {
             .ok_or_else(|| Error::argument("buffer", "of another backend or device", device.name.clone()))
     }
 
-    /// As [`VulkanMemory::of`], for a range that will be written.
+    /// Returns the same as [`VulkanMemory::of`], for a range that will be written.
     pub(crate) fn writable<'a>(
         handle: &'a backend::Buffer,
         offset: usize,

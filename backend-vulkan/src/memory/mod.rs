@@ -1,4 +1,4 @@
-//! The memory of an open device: where buffers come from, and how bytes get into them and out.
+//! Memory of an open device: allocation of buffers, and transfers to and from them.
 
 mod constants;
 mod handle;
@@ -29,38 +29,38 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The memory of a device, from a pool of that device.
+    /// Creates the memory of a device from a pool of that device.
     pub(crate) fn new(context: &Arc<DeviceContext>, pool: Arc<MemoryPool>) -> Memory {
         let transfers = Transfers::new(&context.device, &pool);
         Memory { constants: Constants::default(), transfers, pool, context: context.clone() }
     }
 
-    /// What is known of the device.
+    /// Returns the device's context.
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// Where buffers come from.
+    /// Returns the pool that buffers are allocated from.
     pub(crate) fn pool(&self) -> &MemoryPool {
         &self.pool
     }
 
-    /// Copies through staging memory, and on the device.
+    /// Returns the transfers: copies through staging memory, and on the device.
     pub(crate) fn transfers(&self) -> &Transfers {
         &self.transfers
     }
 
-    /// Whether the host should write a buffer without staging.
+    /// Returns true if the host should write a buffer without staging.
     pub(crate) fn writes_directly(&self, buffer: &Buffer) -> bool {
         buffer.is_mapped() && !self.context.options.force_staging
     }
 
-    /// Whether the host should read a buffer without staging.
+    /// Returns true if the host should read a buffer without staging.
     pub(crate) fn reads_directly(&self, buffer: &Buffer) -> bool {
         buffer.reads_fast() && !self.context.options.force_staging
     }
 
-    /// A new buffer; an answer comes before the deadline.
+    /// Allocates a new buffer; returns by the deadline.
     pub(crate) fn buffer(
         &self,
         bytes: usize,
@@ -75,7 +75,7 @@ impl Memory {
         })
     }
 
-    /// Memory for a use, with the contents that the use begins with.
+    /// Allocates memory for a usage, with its initial contents.
     pub(crate) fn arena(&self, bytes: usize, usage: Usage, deadline: &Deadline) -> Result<Arc<Buffer>> {
         let (side, name) = match usage {
             Usage::Weights => (Side::Device, "weights"),
@@ -93,8 +93,8 @@ impl Memory {
         Ok(buffer)
     }
 
-    /// A read-only buffer over mapped bytes, and where in it they begin; `None` where the device cannot read them in
-    /// place.
+    /// Creates a read-only buffer over mapped bytes and returns it with the offset at which they begin;
+    /// `None` if the device cannot read them in place.
     pub(crate) fn import(
         &self,
         bytes: MappedBytes,
@@ -107,7 +107,7 @@ impl Memory {
         guarded(self.context.name(), deadline, move || Ok(import::import(&pool, &bytes)))
     }
 
-    /// A buffer with these numbers.
+    /// Returns a buffer with this content.
     pub(crate) fn constant(&self, data: &[u32], deadline: &Deadline) -> Result<Arc<Buffer>> {
         self.constants.get(data, || {
             let bytes: &[u8] = bytemuck::cast_slice(data);
@@ -117,7 +117,7 @@ impl Memory {
         })
     }
 
-    /// Host to device.
+    /// Copies data from the host to the device.
     pub(crate) fn put(&self, to: &Arc<Buffer>, offset: u64, data: &[u8], deadline: &Deadline) -> Result<()> {
         self.context.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
         if self.writes_directly(to) {
@@ -128,7 +128,7 @@ impl Memory {
         }
     }
 
-    /// Device to host.
+    /// Copies data from the device to the host.
     pub(crate) fn fetch(
         &self,
         from: &Arc<Buffer>,

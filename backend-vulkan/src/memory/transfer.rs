@@ -1,7 +1,7 @@
 //! Copies between host and device, and on the device.
 //!
-//! Data goes through a ring of slots in host-visible memory; a slot is used again when the timeline has reached the
-//! submission that used it last. The ring is allocated when it is first needed: never, where the host reaches the
+//! Data goes through a ring of slots in host-visible memory. A slot is reused when the timeline has reached
+//! the last submission that used it. The ring is allocated on first use: never, where the host can access the
 //! device's memory.
 
 use crate::deadline::guarded;
@@ -39,7 +39,7 @@ struct Ring {
 }
 
 impl Transfers {
-    /// For a device.
+    /// Creates the transfers of a device.
     pub(crate) fn new(device: &Arc<Device>, pool: &Arc<MemoryPool>) -> Transfers {
         Transfers {
             device: device.clone(),
@@ -50,12 +50,13 @@ impl Transfers {
         }
     }
 
-    /// Recordings and submissions so far.
+    /// Returns the numbers of recordings and submissions so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.recordings.load(Ordering::Relaxed), self.submissions.load(Ordering::Relaxed))
     }
 
-    /// Host to device. The data is taken over on return; the copies are ordered before everything submitted later.
+    /// Copies data from the host to the device. The data has been copied out of `data` on return; the copies
+    /// are ordered before everything submitted later.
     pub(crate) fn upload(
         &self,
         to: &Arc<Buffer>,
@@ -76,7 +77,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Device to host, after everything submitted before.
+    /// Copies data from the device to the host, after everything submitted before.
     pub(crate) fn download(
         &self,
         from: &Arc<Buffer>,
@@ -87,7 +88,7 @@ impl Transfers {
         let mut ring = self.ring(deadline)?;
         let staging = self.staging(&mut ring, deadline)?;
         let mut begin = offset;
-        // As many copies as there are slots are under way at a time.
+        // Up to one copy per slot is in flight at a time.
         for round in out.chunks_mut(SLOTS * SLOT_BYTES) {
             let mut pending = Vec::new();
             for chunk in round.chunks_mut(SLOT_BYTES) {
@@ -107,7 +108,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Device to device.
+    /// Copies data on the device.
     pub(crate) fn copy(
         &self,
         from: (&Arc<Buffer>, u64),
@@ -131,14 +132,14 @@ impl Transfers {
         .map(|_| ())
     }
 
-    /// Lets go of buffers that finished transfers still hold.
+    /// Releases buffers that finished transfers still hold.
     pub(crate) fn release(&self) {
         if let Ok(mut ring) = self.ring.try_lock() {
             ring.slots.iter_mut().flatten().for_each(Commands::release);
         }
     }
 
-    /// The ring, which another thread's transfer may hold for a while.
+    /// Locks the ring, which another thread's transfer may hold for a while.
     fn ring(&self, deadline: &Deadline) -> Result<MutexGuard<'_, Ring>> {
         lock_until(&self.ring, deadline).ok_or_else(|| deadline.missed(&self.device.name, None))
     }
@@ -155,7 +156,7 @@ impl Transfers {
         Ok(staging)
     }
 
-    /// A slot that the device is done with, and its place in the staging buffer.
+    /// Returns a slot that the device no longer uses, and its offset in the staging buffer.
     fn slot(&self, ring: &mut Ring, deadline: &Deadline) -> Result<(usize, u64)> {
         let slot = ring.next;
         if let Some(commands) = &ring.slots[slot] {
@@ -204,7 +205,7 @@ mod tests {
     use ggml_core::{Error, Phase};
     use std::time::Duration;
 
-    /// Transfers of the best device; `None` with a message where there is none.
+    /// Returns the transfers of the best device; `None` with a message if there is no device.
     fn transfers() -> Option<Transfers> {
         match device::open(&VulkanOptions::default(), Purpose::Compute) {
             Ok(device) => {

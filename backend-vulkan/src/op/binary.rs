@@ -10,7 +10,7 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("binary", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatch of an ADD or MUL node.
+/// Returns the dispatch of an ADD or MUL node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let mut p = BinaryParams::new(c.graph, c.node, &c.offsets())?;
     let mut shapes =
@@ -22,7 +22,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), c.src(1), c.node], &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -6,14 +6,14 @@ use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::CacheMaskParams;
 
-/// Variants, and the cells that an invocation takes.
+/// Variants, and the cells that an invocation computes.
 const VARIANTS: [(&str, u32); 2] = [("w128", 8), ("w16", 1)];
 
 fn spec(profile: &Profile, variant: &'static str, once: u32) -> PipelineSpec {
     pipeline("cache_mask", variant, &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatch of a CACHE_MASK node.
+/// Returns the dispatch of a CACHE_MASK node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = CacheMaskParams::new(c.graph, c.node, &c.offsets())?;
     let whole = p.kv.is_multiple_of(8) && p.off0.is_multiple_of(4) && p.offd.is_multiple_of(8);
@@ -28,7 +28,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec, [c.src(0), c.src(1), c.node], &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     VARIANTS.iter().flat_map(|(variant, _)| [0, 1].map(|once| spec(profile, variant, once))).collect()
 }

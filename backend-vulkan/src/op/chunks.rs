@@ -1,5 +1,5 @@
-//! Recurrences with a state by chunks of tokens (`chunks.glsl`), in two dispatches: what the tokens of each chunk do to
-//! each other, then the state from chunk to chunk.
+//! Recurrences with a state, computed by chunks of tokens (`chunks.glsl`) in two dispatches: first the
+//! effects of the tokens of each chunk on each other, then the state from chunk to chunk.
 
 use super::recurrent::States;
 use super::{Context, Dispatch, Operand, dispatch, pipeline};
@@ -8,25 +8,25 @@ use crate::pipeline::PipelineSpec;
 use bytemuck::NoUninit;
 use ggml_core::kernel::chunks::{Chunks, MAX_COLUMN};
 
-/// Invocations of a work-group, and columns of the state of one of the second dispatch.
+/// Invocations of a work-group, and columns of the state per work-group of the second dispatch.
 const WORKGROUP: u32 = 256;
 const COLUMNS: u32 = 16;
-/// The most shared memory of the two.
+/// Maximum workgroup-shared memory of the two kernels in bytes.
 const SHARED_BYTES: u32 = 32 << 10;
-/// Elements of a column that they have room for.
+/// Maximum elements of a column in the two variants.
 const ROOMS: [u32; 2] = [64, MAX_COLUMN];
 
 /// The shaders of an operation.
 pub(super) struct Family {
-    /// The first one and the second one.
+    /// The shaders of the first and the second dispatch.
     pub(super) shaders: [&'static str; 2],
-    /// Operands that the first one reads; then scratch is written.
+    /// Operands read by the first dispatch, which then writes scratch memory.
     pub(super) first: [usize; 5],
-    /// Operands that the second one reads; then scratch.
+    /// Operands read by the second dispatch, followed by scratch memory.
     pub(super) second: [usize; 5],
 }
 
-/// Whether the device can execute them.
+/// Returns true if the device can execute the kernels.
 fn able(profile: &Profile) -> bool {
     profile.workgroup(WORKGROUP) == WORKGROUP && profile.caps.shared_bytes >= SHARED_BYTES
 }
@@ -35,8 +35,8 @@ fn spec(shader: &'static str, room: u32, aligned: bool) -> PipelineSpec {
     pipeline(shader, "default", &[WORKGROUP, room, aligned.into()])
 }
 
-/// The dispatches of a node. `places`: offsets and strides of keys and queries. `None` where the device cannot execute
-/// them, or has too small grids or windows.
+/// Returns the dispatches of a node. `places`: offsets and strides of keys and queries. `None` if the device
+/// cannot execute them, or its limits on grids or windows are too low.
 pub(super) fn plan(
     c: &Context<'_>,
     family: &Family,
@@ -68,7 +68,7 @@ pub(super) fn plan(
     both.iter().all(|dispatch| (0..3).all(|i| dispatch.grid[i] <= limits[i])).then_some(both)
 }
 
-/// The pipelines of an operation.
+/// Returns the pipelines of an operation.
 pub(super) fn pipelines(profile: &Profile, family: &Family) -> Vec<PipelineSpec> {
     let rooms = ROOMS.iter().filter(|_| able(profile));
     let specs = rooms.flat_map(|&room| [false, true].map(|aligned| (room, aligned)));

@@ -28,8 +28,8 @@ fn variant(from: DType, to: DType) -> Option<&'static str> {
     })
 }
 
-/// Elements of four words, where a copy may move so many at a time: rows without gaps that begin and end at multiples of
-/// them on both sides.
+/// Returns the elements of four words, if a copy may move that many at a time: rows without gaps that begin
+/// and end at multiples of them on both sides.
 fn quads(variant: &str, p: &CopyParams) -> Option<u32> {
     let unit = match variant {
         "w32" => 4,
@@ -42,7 +42,7 @@ fn quads(variant: &str, p: &CopyParams) -> Option<u32> {
     (p.ne0 == p.ned && aligned && whole(&p.ned[0])).then_some(unit)
 }
 
-/// The dispatch of a CPY or CONT node.
+/// Returns the dispatch of a CPY or CONT node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let (from, to) = (c.operand(0).dtype, c.result().dtype);
     let mut variant = variant(from, to).ok_or_else(|| Refusal(format!("{from} cannot be copied to {to}")))?;
@@ -74,7 +74,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec, [c.src(0), c.node], &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let forms = [(false, 0), (false, 1), (true, 0), (true, 1)];
     VARIANTS.iter().flat_map(|v| forms.map(|(reshaped, once)| spec(profile, v, reshaped, once))).collect()

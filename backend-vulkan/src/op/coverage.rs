@@ -1,5 +1,5 @@
-//! Whether the catalogue has cases for the kernels that products and attention choose among, on devices of each class: what
-//! no case takes, no comparison sees.
+//! Checks that the catalogue has cases for all kernels of products and attention, on devices of each class. A
+//! kernel without a case is never compared.
 
 use super::{Context, ExactWindows, all_pipelines, plan_group};
 use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles, SubgroupOps};
@@ -10,8 +10,8 @@ use ggml_core::fuse::Group;
 use ggml_core::precision::Precision;
 use std::collections::BTreeSet;
 
-/// A kernel by its shader and variant. Those of MUL_MAT_ID read weights as those of MUL_MAT do, type by type: of its variants
-/// what follows the type.
+/// A kernel by its shader and variant. The kernels of MUL_MAT_ID read each type of weights like those of
+/// MUL_MAT, so only the part of their variant after the type is used.
 type Kernel = (&'static str, &'static str);
 
 fn kernel(spec: &PipelineSpec) -> Kernel {
@@ -19,7 +19,7 @@ fn kernel(spec: &PipelineSpec) -> Kernel {
     (spec.shader, if spec.shader.starts_with("mul_mat_id") { form } else { spec.variant })
 }
 
-/// A device that has everything its class may have, dot products of bytes if it has `bytes`.
+/// Returns a device with all optional features of its class; dot products of bytes only if `bytes` is true.
 fn device(arch: ArchClass, used_matrices: Matrices, bytes: bool) -> Profile {
     let lanes = if matches!(arch, ArchClass::AmdGcn | ArchClass::AmdCdna) { 64 } else { 32 };
     Profile::new(Caps {
@@ -41,7 +41,7 @@ fn device(arch: ArchClass, used_matrices: Matrices, bytes: bool) -> Profile {
     })
 }
 
-/// What a node of a case is computed with.
+/// Returns the kernels that compute the node of a case.
 fn kernels(profile: &Profile, case: &Case) -> Vec<Kernel> {
     let Ok(graph) = &case.graph else { return Vec::new() };
     let plan = |precision| {
@@ -71,7 +71,8 @@ fn the_catalogue_takes_every_kernel_of_products_and_attention() {
     assert!(missing.is_empty(), "no case takes {missing:#?}");
 }
 
-/// On a device where only large products share tiles, those of the catalogue do when they are asked to.
+/// Checks that products of the catalogue share tiles if requested, on a device where by default only large
+/// products do.
 #[test]
 fn the_catalogue_has_products_with_shared_tiles() {
     let mut profile = device(ArchClass::Nvidia, Matrices::Units, false);
@@ -84,7 +85,7 @@ fn the_catalogue_has_products_with_shared_tiles() {
             let context =
                 Context { graph, node: case.node, profile: &profile, precision, windows: &ExactWindows };
             let plan = plan_group(&context, &Group::Node(case.node)).unwrap_or_default();
-            // With the number of work-groups.
+            // The number of work-groups is the 14th constant.
             plan.iter().any(|d| d.pipeline.shader == "mul_mat_tile" && d.pipeline.specialization.len() == 14)
         };
         cases.iter().filter(shares).count()

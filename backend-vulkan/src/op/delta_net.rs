@@ -1,4 +1,4 @@
-//! GATED_DELTA_NET: of few tokens one after the other (`recurrent.rs`), of prompts by chunks (`chunks.rs`).
+//! GATED_DELTA_NET: few tokens one after the other (`recurrent.rs`), prompts by chunks (`chunks.rs`).
 
 use super::chunks::{self, Family};
 use super::recurrent::{self, States};
@@ -13,7 +13,7 @@ use ggml_core::op::delta_net::MAX_KEY;
 const CHUNKS: Family =
     Family { shaders: ["delta_chunk", "delta_walk"], first: [0, 1, 3, 4, 6], second: [0, 1, 2, 5, 6] };
 
-/// The dispatches of a node of this family.
+/// Returns the dispatches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &c.offsets())?;
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
@@ -25,7 +25,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
 }
 
-/// The dispatch of a group: tokens one after the other, queries and keys as they are before their norm.
+/// Returns the dispatch of a group: tokens one after the other, with queries and keys before their norm.
 pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>, Refusal> {
     let mut src = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i));
     (src[0], src[1]) = (delta.unit.x, delta.unit.x);
@@ -38,7 +38,7 @@ pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>
     recurrent::plan(c, "delta_net", src, &p, &states)
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     [recurrent::pipelines(profile, "delta_net", MAX_KEY), chunks::pipelines(profile, &CHUNKS)].concat()
 }

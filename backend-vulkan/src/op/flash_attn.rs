@@ -1,5 +1,5 @@
-//! FLASH_ATTN_EXT: one kernel for few tokens, which may take the positions in parts, one for many, and one for many on
-//! matrix units.
+//! FLASH_ATTN_EXT: a kernel for few tokens, which may split the positions into parts, one for many tokens,
+//! and one for many tokens on matrix units.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::arch::{ArchClass, Matrices};
@@ -9,48 +9,48 @@ use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::precision::Precision;
 
-/// Tokens up to which each gets work-groups of its own.
+/// Number of tokens up to which each has separate work-groups.
 const VEC_TOKENS: u32 = 4;
-/// Longest rows of k and v in the kernel for few tokens: those of latent attention.
+/// Maximum length of the rows of k and v in the kernel for few tokens: the rows of latent attention.
 const VEC_ROW: u32 = 576;
-/// Length of the rows of whose positions [`part`](crate::device::tuning::FlashVec::part) says how many a part has.
+/// Row length for which [`part`](crate::device::tuning::FlashVec::part) gives the positions of a part.
 const PART_ROW: u32 = 128;
-/// Sums of values that its work-groups have in shared memory at the most.
+/// Maximum sums of values in workgroup-shared memory of that kernel.
 const VEC_SUMS: u32 = 4096;
-/// Longest rows of v in the kernel for many tokens.
+/// Maximum length of the rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
-/// Tokens that subgroups have together on matrix units.
+/// Tokens that a group of subgroups computes together on matrix units.
 const MATRIX_TOKENS: u32 = 16;
-/// The longest rows on matrix units.
+/// Maximum row length on matrix units.
 const LONGEST_ROW: u32 = 576;
-/// Parts of the positions that a work-group can join.
+/// Maximum parts of the positions that a work-group can join.
 const MOST_PARTS: u32 = 64;
-/// The same on matrix units, where they are called splits, and the fewest positions of one.
+/// Maximum parts on matrix units, where they are called splits, and the minimum positions of a split.
 const MOST_SPLITS: u32 = 8;
 const LEAST_SPLIT: u32 = 256;
 
-/// How the kernel for few tokens takes rows of a length.
+/// Work distribution of the kernel for few tokens, for a row length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct VecShape {
     workgroup: u32,
-    /// Invocations that share a row, and pieces of eight elements of each.
+    /// Invocations that share a row, and the chunks of eight elements of each.
     lanes: u32,
     pieces: u32,
-    /// Positions of a set of these at a time.
+    /// Positions that a set of these invocations processes at a time.
     keys: u32,
-    /// The most subgroups of a work-group, and the most heads.
+    /// Maximum subgroups and maximum heads of a work-group.
     subgroups: u32,
     heads: u32,
 }
 
 impl VecShape {
-    /// For so many positions and rows of up to `length` elements.
+    /// Chooses the distribution for a number of positions and rows of up to `length` elements.
     fn new(profile: &Profile, length: u32, positions: u32) -> VecShape {
         let (t, smallest) = (profile.tuning.flash_vec, profile.caps.subgroup_min.max(1));
         let wanted = if positions <= t.short { 2 * t.workgroup } else { t.workgroup };
         let lanes = length.div_ceil(8).next_power_of_two().min(smallest);
         let pieces = length.div_ceil(8 * lanes);
-        // Subgroups times heads.
+        // Maximum of subgroups times heads.
         let most = VEC_SUMS / (8 * lanes * pieces);
         let workgroup = profile.workgroup(wanted).min(most * smallest);
         let subgroups = workgroup.div_ceil(smallest);
@@ -58,12 +58,12 @@ impl VecShape {
         VecShape { workgroup, lanes, pieces, keys: (t.keys / pieces).max(1), subgroups, heads }
     }
 
-    /// Positions of a step.
+    /// Returns the positions of a step.
     fn step(&self) -> u32 {
         self.workgroup / self.lanes * self.keys
     }
 
-    /// Elements of a row that a set of invocations has room for.
+    /// Returns the row length that a set of invocations has room for.
     fn row(&self) -> u32 {
         8 * self.lanes * self.pieces
     }
@@ -78,53 +78,55 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
     let t = profile.tuning.flash_tile;
     // Powers of two, so that models share pipelines.
     let quads = dv.div_ceil(4 * t.sc).next_power_of_two();
-    // Positions of v that are staged at a time: no more than the stage of queries and keys holds in the usual cases.
+    // Positions of v that are staged at a time: usually no more than the staging memory of queries and keys
+    // holds.
     let positions = if quads <= 2 { 16 } else { 8 };
     let constants = [t.workgroup, t.br, t.bc, t.sc, quads, positions, aligned as u32];
     pipeline("flash_attn_tile", variant, &constants)
 }
 
-/// How the kernel on matrix units takes rows of a length.
+/// Work distribution of the kernel on matrix units, for a row length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MatrixForm {
     /// Positions of a step.
     positions: u32,
     /// Subgroups that share rows.
     shares: u32,
-    /// Of these so many times 16 tokens a work-group.
+    /// Groups of subgroups that share rows, in a work-group; each group has 16 tokens.
     groups: u32,
-    /// Steps whose keys and values shared memory has.
+    /// Steps whose keys and values workgroup-shared memory holds.
     stages: u32,
-    /// Work-groups that a compute unit has at a time, as registers go.
+    /// Work-groups that a compute unit holds at a time, as registers allow.
     resident: u32,
 }
 
 impl MatrixForm {
-    /// The forms that come into question, the best first. `row`: the longest of q, k and v. Where registers do not hold a
-    /// whole row, as few subgroups share it as can: all of them have the scores to do.
+    /// Returns the candidate forms, the best first. `row`: the longest row of q, k and v. Where registers do
+    /// not hold a whole row, as few subgroups as possible share it, because each of them computes the scores.
     fn all(profile: &Profile, row: u32, emulated: bool, dtype: DType) -> &'static [MatrixForm] {
         const fn form(positions: u32, shares: u32, groups: u32) -> MatrixForm {
             MatrixForm { positions, shares, groups, stages: 1, resident: 2 }
         }
         const SHORT: &[MatrixForm] = &[form(64, 1, 4)];
         const WHOLE: &[MatrixForm] = &[form(32, 1, 4), form(32, 2, 2)];
-        // On an H200 512 tokens of 32 heads of 128 over 4608 positions take 98.0 Tflop/s with two stages, 95.4 with one; a model of
-        // half a billion whose 14 heads have 64 elements computes 49,600 tokens a second behind 4096 others in this way, with two
-        // stages 47,200, with 64 positions 48,700.
+        // On an H200, 512 tokens of 32 heads of 128 over 4608 positions run at 98.0 Tflop/s with two stages,
+        // 95.4 with one. A model of half a billion weights with 14 heads of 64 elements after 4096 other
+        // tokens computes 49,600 tokens per second with `SHORT_OF_NVIDIA`, 47,200 with two stages, and 48,700
+        // with 64 positions.
         const STAGED: &[MatrixForm] =
             &[MatrixForm { stages: 2, ..form(32, 1, 4) }, form(32, 1, 4), form(32, 2, 2)];
         const SHORT_OF_NVIDIA: &[MatrixForm] = &[MatrixForm { resident: 3, ..form(32, 1, 4) }];
         const HALVES: &[MatrixForm] = &[form(32, 2, 4), form(32, 2, 2)];
         const QUARTERS: &[MatrixForm] = &[form(32, 4, 2), form(32, 4, 1)];
-        // On an H200 latents over 4096 positions take 36.2, 38.8, 40.9 and 40.8 Tflop/s with (32, 4, 1), (16, 4, 1),
-        // (16, 4, 2) and (16, 8, 2), without matrix units 6.1.
+        // On an H200, latents over 4096 positions run at 36.2, 38.8, 40.9 and 40.8 Tflop/s with (32, 4, 1),
+        // (16, 4, 1), (16, 4, 2) and (16, 8, 2), without matrix units at 6.1.
         const LONG: &[MatrixForm] = &[form(16, 4, 2), form(16, 4, 1)];
-        // With four shares Mesa's compiler spills 384 registers of such rows for Navi 31, with eight none. No card of AMD's has
-        // timed any of these.
+        // With four shares Mesa's compiler spills 384 registers of these rows for Navi 31, with eight none.
+        // None of these was measured on an AMD card.
         const LONG_OF_RDNA3: &[MatrixForm] = &[form(16, 8, 2), form(16, 8, 1)];
         let whole = longest_whole_row(profile);
         match row {
-            // Where there is no card the emulated one executes both.
+            // Emulation executes both stage counts, so that they are tested without a card.
             _ if row <= whole && emulated => STAGED,
             ..=64 if profile.caps.arch == ArchClass::Nvidia => SHORT_OF_NVIDIA,
             _ if row <= whole && profile.caps.arch == ArchClass::Nvidia => STAGED,
@@ -146,8 +148,8 @@ impl MatrixForm {
         MATRIX_TOKENS * self.groups
     }
 
-    /// Shared memory, by rows of keys and values in sixteens: steps, scores, factors; emulated the queries. Values of blocks are
-    /// sums of two.
+    /// Returns the workgroup-shared memory in bytes, given the lengths of keys and values in units of 16:
+    /// steps, scores, factors; the queries if emulated. Values of quantised types are sums of two.
     fn shared_bytes(&self, sixteens: [u32; 2], dtype: DType, emulated: bool) -> u32 {
         let [k_stride, v_stride] = sixteens.map(|n| 2 * n.next_multiple_of(self.shares) + 1);
         let summands = if dtype.is_quantized() { 2 } else { 1 };
@@ -164,16 +166,17 @@ impl MatrixForm {
     }
 }
 
-/// Splits of so many positions that let `groups` work-groups fill the device and not begin a second round: on an H200 336 of 48
-/// steps take longer than 224 of 72 where a compute unit has two at a time.
+/// Returns the number of splits of the positions with which `groups` work-groups fill the device without a
+/// second round: on an H200 336 work-groups of 48 steps take longer than 224 of 72 where a compute unit holds
+/// two at a time.
 fn splits(profile: &Profile, form: &MatrixForm, groups: u64, positions: u32) -> u32 {
     let places = u64::from(form.resident) * profile.units();
     let wanted = (places / groups.max(1)).clamp(1, MOST_SPLITS.into()) as u32;
     wanted.min(positions / LEAST_SPLIT).max(1)
 }
 
-/// The longest rows of q, k and v that a subgroup has whole: queries and results stay in registers. RDNA3's units want each
-/// number of an operand twice.
+/// Returns the maximum row length of q, k and v that a subgroup holds whole: queries and results stay in
+/// registers. RDNA3's units need each value of an operand twice.
 fn longest_whole_row(profile: &Profile) -> u32 {
     match profile.caps.arch {
         ArchClass::AmdRdna3 => 64,
@@ -182,8 +185,8 @@ fn longest_whole_row(profile: &Profile) -> u32 {
     }
 }
 
-/// The kernel on matrix units for rows of q and k, and of v, of so many elements, where `precision` allows it and the device
-/// is to use it; and its form. `dtype`: of keys and values.
+/// Returns the pipeline on matrix units and its form for rows of `d` elements of q and k, and `dv` of v, if
+/// `precision` allows it and the device is to use it. `dtype`: type of keys and values.
 fn matrix_spec(
     profile: &Profile,
     precision: Precision,
@@ -213,40 +216,41 @@ fn matrix_spec(
     (usual && wanted && caps.subgroup.shuffle).then(spec)
 }
 
-/// Whether rows of operands begin where the kernel on matrix units loads them: q four elements, keys and values eight, or
-/// blocks wherever they begin (`eights`), the mask four.
+/// Returns true if the rows of operands are aligned for the loads of the kernel on matrix units: q to four
+/// elements, keys and values to eight, or blocks at any offset (`eights`), the mask to four.
 fn suits_matrices(p: &FlashAttnParams, eights: bool) -> bool {
     let mask = p.mask_type & 3 == 0 || multiples(4, &p.nbm) && multiples(4, &[p.off[3], p.kv[0]]);
     multiples(8, &p.d) && multiples(4, &p.nbq) && multiples(4, &p.off[..1]) && eights && mask && p.kv[0] >= 4
 }
 
-/// What the work-groups of the kernel for few tokens have.
+/// Distribution of heads and positions over work-groups in the kernel for few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
-    /// Query heads.
+    /// Query heads of a work-group.
     heads: u32,
-    /// Parts of the positions, each with work-groups of its own.
+    /// Parts of the positions, each with separate work-groups.
     parts: u32,
 }
 
-/// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is faster with
-/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part wherever one may be.
-/// Then there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
+/// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is
+/// faster with more work-groups. So a work-group gets as many heads as still leave enough work-groups,
+/// assuming a part wherever one is possible. Then the positions are split into as many parts as needed.
+/// `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
 fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Share {
     let enough = u64::from(profile.tuning.enough_groups);
-    // Of longer rows fewer positions are as much work.
+    // Longer rows need fewer positions for the same work.
     let part = profile.tuning.flash_vec.part * PART_ROW / shape.row().max(PART_ROW);
     let least = part.div_ceil(shape.step());
-    // Parts are made of these.
+    // Multiples of the minimum part.
     let steps = positions.div_ceil(shape.step() * least);
     let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
     let most = per_kv.min(shape.heads);
     let filling =
         (1..=most).rev().find(|&heads| groups(heads) * u64::from(steps.min(MOST_PARTS)) >= enough / 2);
-    // As even as can be.
+    // As even as possible.
     let heads = per_kv.div_ceil(per_kv.div_ceil(filling.unwrap_or(1)));
     let wanted = enough.div_ceil(groups(heads).max(1)).min(MOST_PARTS.into()) as u32;
-    // The last part has something to do.
+    // Every part, including the last, has at least one step.
     let steps = positions.div_ceil(shape.step());
     Share { heads, parts: steps.div_ceil(steps.div_ceil(wanted).max(least)).max(1) }
 }
@@ -255,19 +259,19 @@ fn multiples(unit: u32, values: &[u32]) -> bool {
     values.iter().all(|v| v.is_multiple_of(unit))
 }
 
-/// The variant of a type of keys and values.
+/// Variants by the type of keys and values.
 const VARIANTS: [(DType, &str); 4] =
     [(DType::F32, "f32"), (DType::F16, "f16"), (DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")];
 
-/// Those of the kernel on matrix units, and of these in software. F16 does not hold F32.
+/// Variants of the kernel on matrix units: with units, and emulated. F16 cannot hold F32.
 const MATRIX_VARIANTS: [(DType, [&str; 2]); 3] = [
     (DType::F16, ["f16_matrix", "f16_emulated"]),
     (DType::Q8_0, ["q8_0_matrix", "q8_0_emulated"]),
     (DType::Q4_0, ["q4_0_matrix", "q4_0_emulated"]),
 ];
 
-/// The dispatch of a FLASH_ATTN_EXT node. Without a mask or sinks the queries stand in their place, and without parts the
-/// result in that of scratch and counters.
+/// Returns the dispatch of a FLASH_ATTN_EXT node. The queries are bound in place of a missing mask or missing
+/// sinks; without parts, the result is bound in place of scratch memory and counters.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let dtype = c.operand(1).dtype;
     let &(_, variant) = VARIANTS
@@ -279,7 +283,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let operands = [c.src(0), c.src(1), c.src(2), optional(3), optional(4), c.node];
     let ([d, dv], [tokens, heads, batch], [_, heads_kv]) = (p.d, p.ne, p.kv);
     let limits = c.profile.caps.max_workgroups;
-    // Of so many parts the sums and statistics of each row, and a counter for each of the sets that join them.
+    // With parts: the sums and statistics of each row for each part, and a counter for each set that joins
+    // them.
     let rows = heads as usize * tokens as usize * batch as usize;
     let work = |parts: u32, sets: u64| match parts {
         1 => [Operand::Tensor(c.node); 2],
@@ -295,7 +300,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         ))),
     };
 
-    // Rows of blocks are whole quads wherever they begin.
+    // Rows of blocks consist of whole quads at any offset.
     let plain = if dtype.is_quantized() { 1 } else { 3 };
     let quads =
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
@@ -334,7 +339,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         dispatch.operands.extend(work(splits, groups));
         return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
-    // The result is stored by quads, too.
+    // The result is also stored by quads.
     let aligned = quads && multiples(4, &p.d) && multiples(4, &p.off[5..]);
     let spec = tile_spec(c.profile, variant, dv, aligned);
     if spec.specialization[0] > c.profile.caps.max_invocations {
@@ -344,7 +349,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec, operands, &p, grid)])
 }
 
-/// The pipelines of this family, for usual rows of values and numbers of heads.
+/// Returns the pipelines of this family, for usual lengths of value rows and numbers of heads.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for (_, variant) in VARIANTS {
@@ -391,7 +396,8 @@ mod tests {
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
     }
 
-    /// Attention of many tokens is on matrix units where products are, in `fast`, for rows that registers of some subgroups hold.
+    /// Checks that attention of many tokens uses matrix units where products do, in `fast`, for rows that the
+    /// registers of some subgroups hold.
     #[test]
     fn matrix_units_are_used_where_they_are_wanted_and_there() {
         let shape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
@@ -439,7 +445,7 @@ mod tests {
         assert_eq!(blocks(DType::F32, [64, 64]), None);
     }
 
-    /// Work-groups of attention on matrix units are multiplied where they are few and positions many.
+    /// Checks that the positions are split when work-groups are few and positions many.
     #[test]
     fn positions_are_divided_where_tokens_are_few() {
         let caps = Caps { compute_units: Some(132), ..Caps::imagined(ArchClass::Nvidia, 16) };
@@ -450,7 +456,8 @@ mod tests {
         assert_eq!([of(28, 511), of(28, 512), of(28, 1100)], [1, 2, 4]);
     }
 
-    /// Every part has positions, and all of them are in a part, by the rule of the shader.
+    /// Checks that every part has positions and that the parts cover all positions, by the rule of the
+    /// shader.
     #[test]
     fn parts_cover_the_positions() {
         let profile = Profile::new(Caps::imagined(ArchClass::AmdGcn, 16));

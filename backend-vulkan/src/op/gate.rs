@@ -1,4 +1,4 @@
-//! The choice of experts with what gives the scores, for few tokens.
+//! Selection of experts fused with the product that gives the scores, for few tokens.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
@@ -6,18 +6,18 @@ use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Gate;
 use ggml_core::kernel::GateParams;
 
-/// Tokens up to which the rows of all experts are read for each of them.
+/// Maximum number of tokens: the rows of all experts are read for each of them.
 const MOST_TOKENS: u32 = 4;
 /// Invocations of a work-group.
 const WORKGROUP: u32 = 128;
-/// Quads of each row that an invocation has under way.
+/// Maximum quads of each row that an invocation has in flight.
 const MOST_QUADS: u32 = 4;
-/// Work-groups of a token; of more experts each has several.
+/// Maximum work-groups of a token; with more experts each work-group computes several.
 const MOST_GROUPS: u32 = 512;
-/// Scores of an invocation that picks.
+/// Maximum scores per invocation in the selection.
 const MOST_HELD: u32 = 8;
 
-/// `general`: experts are not chosen by their scores alone.
+/// Returns the pipeline. `general`: experts are not chosen by their scores only.
 fn spec(profile: &Profile, k: u32, experts: u32, general: bool) -> PipelineSpec {
     let workgroup = profile.workgroup(WORKGROUP);
     let quads = k.div_ceil(4 * workgroup).clamp(1, MOST_QUADS).next_power_of_two();
@@ -25,7 +25,7 @@ fn spec(profile: &Profile, k: u32, experts: u32, general: bool) -> PipelineSpec 
     pipeline("gate", profile.reduction(), &[workgroup, quads, held, general.into()])
 }
 
-/// The dispatch of a group.
+/// Returns the dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusal> {
     let p = GateParams::new(c.graph, gate, &|id| c.windows.remainder(c.graph, id))?;
     let spec = spec(c.profile, p.k, p.experts, !p.is_plain());
@@ -45,7 +45,7 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusa
     Ok(vec![Dispatch { written: 5, ..dispatch }])
 }
 
-/// The pipelines of this family: usual numbers stand for all.
+/// Returns the pipelines of this family, for usual sizes only.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let usual = [(2048, 128, false), (512, 32, false), (4096, 512, false), (7168, 256, true)];
     usual.map(|(k, experts, general)| spec(profile, k, experts, general)).to_vec()

@@ -10,7 +10,7 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("glu", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatch of a GLU node. With one operand both windows are that operand's.
+/// Returns the dispatch of a GLU node. With one operand both windows are that operand's.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let mut p = GluParams::new(c.graph, c.node, &c.offsets())?;
     let mut shapes =
@@ -23,7 +23,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), c.src(up), c.node], &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -1,8 +1,8 @@
-//! Extents and grids: dimensions merged where they can be, and dealt out to work-groups.
+//! Extents and grids: merging of dimensions, and distribution over work-groups.
 
 use crate::device::tuning::Profile;
 
-/// The dimensions of a tensor as one operand of an element-wise kernel sees them.
+/// The dimensions of a tensor, as an operand of an element-wise kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Strided {
     /// Extents: those of the result, or 1 or a divisor where the operand is repeated.
@@ -11,10 +11,10 @@ pub(super) struct Strided {
     pub(super) nb: [u32; 4],
 }
 
-/// Merges neighbouring dimensions that lie next to each other in all operands, the first of which is the result.
+/// Merges neighbouring dimensions that are contiguous in all operands, the first of which is the result.
 ///
-/// Dimension `e` continues `d` in an operand that has the extents of the result in both and the stride of `e` equal to
-/// stride times extent of `d`, or that has extent 1 in both. Extents of one vanish.
+/// Dimension `e` continues `d` in an operand that has the extents of the result in both and a stride of `e`
+/// equal to stride times extent of `d`, or that has extent 1 in both. Dimensions of extent 1 are removed.
 pub(super) fn merge<const N: usize>(operands: &mut [Strided; N]) {
     let mut last = 0;
     for e in 1..4 {
@@ -30,7 +30,7 @@ pub(super) fn merge<const N: usize>(operands: &mut [Strided; N]) {
         };
         let merged = extent.checked_mul(operands[0].ne[e]);
         if extent == 1 {
-            // Nothing was there yet: the dimension moves down.
+            // No dimension has been placed yet: move this one down.
             operands.iter_mut().for_each(|o| (o.ne[d], o.nb[d]) = (o.ne[e], o.nb[e]));
         } else if merged.is_some() && operands.iter().all(continues) {
             for o in operands.iter_mut() {
@@ -48,29 +48,29 @@ pub(super) fn merge<const N: usize>(operands: &mut [Strided; N]) {
     }
 }
 
-/// A grid for the kernels that can loop over the rest of what does not fit a grid.
+/// A grid for kernels that can loop over the work that does not fit the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     /// Work-groups.
     pub(super) groups: [u32; 3],
-    /// 1 if the grid covers everything: the specialisation constant ONCE.
+    /// 1 if the grid covers everything, otherwise 0: the specialisation constant ONCE.
     pub(super) once: u32,
 }
 
-/// A grid of `wanted` work-groups, each dimension cut to what the device allows.
+/// Returns a grid of `wanted` work-groups, each dimension clamped to the device's limit.
 pub(super) fn cover(profile: &Profile, wanted: [u64; 3]) -> Grid {
     let limits = profile.caps.max_workgroups;
     let groups = std::array::from_fn(|d| wanted[d].clamp(1, u64::from(limits[d].max(1))) as u32);
     Grid { groups, once: (0..3).all(|d| wanted[d] <= u64::from(groups[d])) as u32 }
 }
 
-/// A grid for kernels that take columns along x, rows along y, and the outer dimensions along z.
+/// Returns a grid for kernels with columns along x, rows along y, and the outer dimensions along z.
 pub(super) fn rows(profile: &Profile, workgroup: u32, ne: [u32; 4]) -> Grid {
     let columns = u64::from(ne[0]).div_ceil(u64::from(workgroup));
     cover(profile, [columns, ne[1].into(), u64::from(ne[2]) * u64::from(ne[3])])
 }
 
-/// A grid for kernels that give a work-group to each row: rows along y, the outer dimensions along z.
+/// Returns a grid for kernels with one work-group per row: rows along y, the outer dimensions along z.
 pub(super) fn whole_rows(profile: &Profile, ne: [u32; 4]) -> Grid {
     cover(profile, [1, ne[1].into(), u64::from(ne[2]) * u64::from(ne[3])])
 }

@@ -1,4 +1,4 @@
-//! What stands between the projections and attention.
+//! The operations between the projections and attention.
 
 use super::grid::whole_rows;
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
@@ -7,7 +7,7 @@ use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Heads;
 use ggml_core::kernel::HeadsParams;
 
-/// Invocations for a head.
+/// Invocations per head.
 const WORKGROUP: u32 = 64;
 
 fn spec(profile: &Profile, d: u32, once: u32) -> PipelineSpec {
@@ -16,7 +16,8 @@ fn spec(profile: &Profile, d: u32, once: u32) -> PipelineSpec {
     pipeline("heads", profile.reduction(), &[workgroup, once, pairs])
 }
 
-/// The dispatch of a group. The table of frequencies stands in the place of factors that there are not.
+/// Returns the dispatch of a group. If there are no factors, the table of frequencies is bound in their
+/// place.
 pub(super) fn plan(c: &Context<'_>, heads: &Heads) -> Result<Vec<Dispatch>, Refusal> {
     let (p, o) = HeadsParams::new(c.graph, heads, &|id| c.windows.remainder(c.graph, id))?;
     let grid = whole_rows(c.profile, [p.d, p.heads.iter().sum(), p.tokens, 1]);
@@ -29,7 +30,7 @@ pub(super) fn plan(c: &Context<'_>, heads: &Heads) -> Result<Vec<Dispatch>, Refu
     Ok(vec![dispatch])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     [64, 256].iter().flat_map(|&d| [0, 1].map(|once| spec(profile, d, once))).collect()
 }

@@ -1,8 +1,8 @@
-//! From a node to dispatches: one function for each family of operations.
+//! Planning of nodes as dispatches: one function for each family of operations.
 //!
-//! A family's function either returns the dispatches that compute a node or says why there are none, so that
-//! `supports` and `prepare` cannot disagree. It knows the device only as a [`Profile`] and the
-//! operands' places only as [`Windows`].
+//! A family's function returns either the dispatches that compute a node or the reason why there are none, so
+//! that `supports` and `prepare` cannot disagree. It sees the device only as a [`Profile`] and the operands'
+//! offsets only as [`Windows`].
 
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
@@ -39,27 +39,31 @@ pub mod unary;
 mod vec_shape;
 mod weights;
 
-/// What a dispatch binds, in the order of the shader's bindings.
+/// An operand of a dispatch; operands are bound in the order of the shader's bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The window of a tensor (its whole span).
     Tensor(TensorId),
-    /// Part of a tensor's span, for operands larger than a window: byte offset after the tensor's beginning, bytes.
+    /// Part of a tensor's span, for operands larger than a window: byte offset from the tensor's beginning,
+    /// and bytes.
     Part(TensorId, usize, usize),
     /// The constant of a node (see [`ggml_core::kernel::constant`]).
     Constant(TensorId),
-    /// The grid that weights of a type are chosen from ([`ggml_core::grids`]).
+    /// The grid of values that weights of a type index ([`ggml_core::grids`]).
     Grid(DType),
-    /// So many bytes of the program's own, which hold anything when the dispatch begins.
+    /// Bytes of the program's scratch memory, whose contents are undefined when the dispatch begins.
     Scratch(usize),
-    /// The same, so many bytes behind where these begin (`skip`, which suits the device): skip, bytes.
+    /// Scratch memory at an offset: `skip` bytes from the beginning (a multiple of the device's alignment),
+    /// and bytes.
     Behind(usize, usize),
-    /// Bytes of the program's own that hold zeros when the dispatch begins: it has to leave them so.
+    /// Bytes of the program's counters, which are zero when the dispatch begins; the dispatch must leave them
+    /// zero.
     Counters(usize),
 }
 
 impl Operand {
-    /// The tensor, the byte of it with which the operand begins, and the operand's bytes; `None` for what is no tensor.
+    /// Returns the tensor, the operand's byte offset in it, and the operand's bytes; `None` for operands that
+    /// are no tensors.
     pub(crate) fn part(&self, graph: &Graph) -> Option<(TensorId, usize, usize)> {
         match *self {
             Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
@@ -73,28 +77,29 @@ impl Operand {
 /// One dispatch of one shader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dispatch {
-    /// The shader with its constants.
+    /// The shader and its constants.
     pub pipeline: PipelineSpec,
-    /// Operands that are read, then those that are written, then a grid, in binding order.
+    /// Operands in binding order: those that are read, those that are written, then a grid if any.
     pub operands: Vec<Operand>,
-    /// How many operands are written.
+    /// Number of written operands.
     pub written: usize,
-    /// The parameter structure's bytes.
+    /// Bytes of the parameter structure.
     pub params: Vec<u8>,
-    /// Work-groups.
+    /// Number of work-groups in each dimension.
     pub grid: [u32; 3],
 }
 
-/// What the windows of operands are like once they are aligned to what the device demands.
+/// Properties of operands' windows after alignment to the device's requirement.
 pub trait Windows {
-    /// What remains of a tensor's offset, in blocks.
+    /// Returns the distance from the window's beginning to the tensor, in blocks.
     fn remainder(&self, graph: &Graph, tensor: TensorId) -> u32;
 
-    /// Bytes of the window of a part of a tensor: `bytes` bytes, `skip` bytes after its beginning.
+    /// Returns the bytes of the window of a part of a tensor: `bytes` bytes, `skip` bytes after its
+    /// beginning.
     fn bytes(&self, graph: &Graph, tensor: TensorId, skip: usize, bytes: usize) -> u64;
 }
 
-/// Windows that begin exactly at their tensors: for `supports`, before anything has a place.
+/// Windows that begin exactly at their tensors: for `supports`, before tensors have offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct ExactWindows;
 
@@ -108,21 +113,21 @@ impl Windows for ExactWindows {
     }
 }
 
-/// Everything that a family's function may look at.
+/// The inputs of a family's function.
 pub struct Context<'a> {
     /// The graph.
     pub graph: &'a Graph,
-    /// The node; of a group the one that names it.
+    /// The node; for a group, the node that names it.
     pub node: TensorId,
     /// The device and its tuning.
     pub profile: &'a Profile,
-    /// How much rounding is allowed.
+    /// The allowed rounding.
     pub precision: Precision,
-    /// Places of operands.
+    /// Windows of the operands.
     pub windows: &'a dyn Windows,
 }
 
-/// Why a node cannot be computed, in words that a user can act on.
+/// The reason why a node cannot be computed, in terms that a user can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
@@ -133,39 +138,40 @@ impl From<ggml_core::Error> for Refusal {
 }
 
 impl Context<'_> {
-    /// Remainders of the node's operands and the node itself, in the form that the parameter structures take.
+    /// Returns the remainders of the node's operands and of the node itself, in the order that the parameter
+    /// structures expect.
     pub fn offsets(&self) -> Vec<u32> {
         let src = self.graph.tensor(self.node).src();
         src.iter().chain([&self.node]).map(|&t| self.windows.remainder(self.graph, t)).collect()
     }
 
-    /// The node.
+    /// Returns the node's tensor.
     fn result(&self) -> &Tensor {
         self.graph.tensor(self.node)
     }
 
-    /// An operand's id; the node's own if it has no such operand, which the graph's rules exclude.
+    /// Returns an operand's id, or the node's own if it has fewer operands, which the graph's rules exclude.
     fn src(&self, i: usize) -> TensorId {
         self.result().src().get(i).copied().unwrap_or(self.node)
     }
 
-    /// An operand.
+    /// Returns an operand's tensor.
     fn operand(&self, i: usize) -> &Tensor {
         self.graph.tensor(self.src(i))
     }
 
-    /// Number of operands.
+    /// Returns the number of operands.
     fn operands(&self) -> usize {
         self.result().src().len()
     }
 
-    /// Bytes of the largest window.
+    /// Returns the maximum bytes of a window.
     fn window_limit(&self) -> usize {
         usize::try_from(self.profile.caps.max_binding).unwrap_or(usize::MAX)
     }
 }
 
-/// A dispatch with one written operand, the last.
+/// Returns a dispatch with one written operand, the last.
 fn dispatch(
     pipeline: PipelineSpec,
     operands: impl IntoIterator<Item = TensorId>,
@@ -181,12 +187,13 @@ fn dispatch(
     }
 }
 
-/// A pipeline.
+/// Returns a pipeline specification.
 fn pipeline(shader: &'static str, variant: &'static str, specialization: &[u32]) -> PipelineSpec {
     PipelineSpec { shader, variant, specialization: specialization.to_vec(), subgroup: None }
 }
 
-/// The dispatches that compute a group, or why it is not computed together. Views and empty tensors need none.
+/// Returns the dispatches that compute a group, or the reason why it is not computed together. Views and
+/// empty tensors need none.
 pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>, Refusal> {
     let dispatches = match group {
         Group::Node(_) => plan_node(context),
@@ -247,15 +254,15 @@ fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
 }
 
-/// Weights that an invocation of a mat-vec pipeline takes of a row at a time.
+/// Returns the number of weights of a row that an invocation of a matrix-vector pipeline reads at a time.
 pub(crate) fn piece(pipeline: &PipelineSpec) -> Option<u32> {
     let of_type = weights::WEIGHTS.iter().find(|w| w.vec_variants().contains(&pipeline.variant))?;
     Some(of_type.piece)
 }
 
-/// Every pipeline that [`plan_group`] may ask for on a device, for audits of what its compiler makes of them. Where a
-/// specialisation follows from a model's shape (heads that share a key, columns of a value row), usual values stand for
-/// all.
+/// Returns every pipeline that [`plan_group`] may request on a device, for audits of the compiled code. Where
+/// a specialisation depends on a model's shape (heads that share a key, columns of a value row), only usual
+/// values are included.
 pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = [
         binary::pipelines(profile),

@@ -1,4 +1,4 @@
-//! MUL_MAT: mat-vec for few columns, tiles for more.
+//! MUL_MAT: matrix-vector products for few columns, tiles for more.
 
 use super::grid::cover;
 use super::parts::{Rows, cut};
@@ -20,13 +20,13 @@ pub(super) fn tile_spec(tiles: &Tiles, tile: &Warptile, weights: &Weights, align
     PipelineSpec { subgroup: tiles.subgroup, ..spec }
 }
 
-/// The pipeline in which so many work-groups share tiles.
+/// Returns the pipeline in which `groups` work-groups share tiles.
 fn streamed(mut spec: PipelineSpec, groups: u64) -> PipelineSpec {
     spec.specialization.push(groups as u32);
     spec
 }
 
-/// How columns are rounded for a fragment: to 8 bits, or to F16.
+/// Returns the pipeline that rounds columns for a fragment: to 8 bits, or to F16.
 fn round_spec(profile: &Profile, fragment: Fragment, aligned: bool) -> PipelineSpec {
     let constants = [profile.workgroup(profile.tuning.row), aligned as u32];
     match fragment {
@@ -35,7 +35,8 @@ fn round_spec(profile: &Profile, fragment: Fragment, aligned: bool) -> PipelineS
     }
 }
 
-/// The dispatch that rounds columns for a fragment, and where they are then. `p`: [`MulMatParams::of_columns`].
+/// Returns the dispatch that rounds columns for a fragment; its second operand holds the rounded columns.
+/// `p`: [`MulMatParams::of_columns`].
 pub(super) fn round(
     c: &Context<'_>,
     fragment: Fragment,
@@ -47,7 +48,7 @@ pub(super) fn round(
     let k = u64::from(p.k);
     let bytes = columns
         * match fragment {
-            // Bytes, and 16 for each block of 32.
+            // Bytes, and 16 more for each block of 32.
             Fragment::Int8 => k / 2 * 3,
             _ => k.next_multiple_of(128) * 2 + 4,
         };
@@ -64,13 +65,13 @@ pub(super) fn round(
     }
 }
 
-/// Whether the device has room for a tile.
+/// Returns true if the tile is within the device's limits.
 fn allowed(profile: &Profile, tiles: &Tiles, t: &Warptile) -> bool {
     let caps = &profile.caps;
     t.workgroup(tiles.lanes) <= caps.max_invocations && t.shared_bytes(tiles.fragment) <= caps.shared_bytes
 }
 
-/// The largest tile that leaves enough work-groups and is not mostly empty.
+/// Returns the largest tile that yields enough work-groups and is not mostly empty.
 pub(super) fn choose(
     profile: &Profile,
     tiles: &Tiles,
@@ -88,18 +89,19 @@ pub(super) fn choose(
     all().rev().find(fits).or_else(|| all().next())
 }
 
-/// The shape of a grid of tiles, and what its work-groups write besides the result.
+/// The tile, its grid, and additional operands that the work-groups write.
 struct Grid {
     tile: Warptile,
     groups: [u64; 3],
-    /// Whether they share tiles.
+    /// True if the work-groups share tiles.
     shared: bool,
-    /// Sums of parts of tiles, and a counter for each tile; the result stands for them where there are none.
+    /// Sums of parts of tiles, and a counter for each tile; the result where tiles are not shared.
     joined: [Operand; 2],
 }
 
 impl Grid {
-    /// For rows, columns and matrices of a product of rows of `k` elements. `rounded`: bytes of its columns in scratch memory.
+    /// Chooses the grid for rows, columns and matrices of a product with rows of `k` elements. `rounded`:
+    /// bytes of its rounded columns in scratch memory.
     fn choose(
         c: &Context<'_>,
         tiles: &Tiles,
@@ -124,23 +126,24 @@ impl Grid {
     }
 }
 
-/// The tile that work-groups share, and how many of these, if each of them has enough steps and the tile is not mostly empty.
+/// Returns the tile to share and the number of work-groups that share tiles, if each of them has enough steps
+/// and the tile is not mostly empty.
 fn shared(profile: &Profile, tiles: &Tiles, [rows, n, batch, k]: [u64; 4]) -> Option<(Warptile, u64)> {
     let Streamed { tile, groups, least } = tiles.streamed?;
     let [bm, bn, bk] = [tile.bm, tile.bn, tile.bk].map(u64::from);
     let of_all = rows.div_ceil(bm) * n.div_ceil(bn);
     let steps = of_all * k.div_ceil(bk);
     let full = n * 2 > bn && rows * 2 > bm;
-    // What the kernel counts with 32 bits.
+    // The kernel counts steps with 32 bits.
     let enough = batch == 1 && full && steps >= groups * least && steps <= u64::from(u32::MAX);
-    // If there are fewer tiles than that they are cut into as many parts each, where this leaves next to none idle: parts at the
-    // same place of k read the same columns.
+    // If there are fewer tiles than work-groups, split each tile into the same number of parts, if this
+    // leaves almost no work-group idle: parts at the same offset along k read the same columns.
     let alike = groups / of_all.max(1) * of_all;
     let groups = if 8 * alike >= 7 * groups { alike } else { groups };
     (enough && allowed(profile, tiles, &tile)).then_some((tile, groups))
 }
 
-/// The tiles that a product of weights of this type may take.
+/// Returns the pipelines with tiles for weights of a type.
 pub(super) fn tile_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for aligned in [false, true] {
@@ -152,7 +155,7 @@ pub(super) fn tile_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSp
     all
 }
 
-/// Those that work-groups share, as many as there are of the largest products.
+/// Returns the pipelines with shared tiles, with the number of work-groups for the largest products.
 fn shared_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSpec> {
     let tiles = profile.tiles(Precision::Fast, weights.dtype);
     let shared = tiles.streamed.filter(|s| allowed(profile, &tiles, &s.tile));
@@ -160,7 +163,7 @@ fn shared_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSpec> {
     shared.into_iter().flat_map(|s| [false, true].map(|aligned| spec(s, aligned))).collect()
 }
 
-/// The dispatches of a MUL_MAT node.
+/// Returns the dispatches of a MUL_MAT node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = MulMatParams::new(c.graph, c.node, &c.offsets())?;
     let operands = [c.src(0), c.src(1), c.node];
@@ -168,7 +171,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         let [a, b, d] = operands.map(Operand::Tensor);
         return product(c, p, [a, b, d]);
     }
-    // Larger than a window: each matrix on its own, its columns in parts, and for each of them its rows in parts.
+    // Larger than a window: process each matrix separately, its columns in parts, and for each part its rows
+    // in parts.
     let mut dispatches = Vec::new();
     for i3 in 0..p.ne3 {
         for i2 in 0..p.ne2 {
@@ -197,7 +201,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(dispatches)
 }
 
-/// The dispatches of rows `first_row .. m`.
+/// Returns the dispatches of rows `first_row .. m`.
 fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
     if p.n <= c.profile.tuning.vec_columns || p.has_few_rows(c.profile.units()) {
         return vectors(c, &p, operands);
@@ -232,7 +236,8 @@ fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<V
     Ok(round.into_iter().chain([product]).collect())
 }
 
-/// The same as mat-vec, whose kernel knows three dimensions.
+/// Returns the same as matrix-vector products. Their kernel supports three dimensions, so each index of the
+/// fourth is a dispatch.
 fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
     let group = products::single(c);
     let all = ProductsParams::new(c.graph, &group, |id| c.windows.remainder(c.graph, id))?;
@@ -252,7 +257,7 @@ fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result
     (0..p.ne3).map(one).collect()
 }
 
-/// The pipelines of this family but for mat-vec.
+/// Returns the pipelines of this family except the matrix-vector ones.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut rounding: Vec<Fragment> = [DType::F16, DType::Q8_0, DType::Q4_K]
         .into_iter()
@@ -274,7 +279,7 @@ mod tests {
     use super::*;
     use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
 
-    /// Work-groups that share tiles on a device of NVIDIA's with so many multiprocessors.
+    /// Returns the number of work-groups that share tiles on an NVIDIA device with `units` multiprocessors.
     fn sharing(units: u32, product: [u64; 4]) -> Option<u64> {
         let profile = Profile::new(Caps {
             subgroup_min: 32,

@@ -1,5 +1,5 @@
-//! MUL_MAT_ID: mat-vec for each index of each token, perhaps with what stands after it, tiles where many tokens share a
-//! matrix.
+//! MUL_MAT_ID: matrix-vector products for each index of each token, optionally fused with the operations
+//! after them, or tiles where many tokens share a matrix.
 
 use super::grid::cover;
 use super::mul_mat::{choose, round, tile_spec, tile_specs};
@@ -14,21 +14,22 @@ use ggml_core::DType;
 use ggml_core::fuse::{ExpertProduct, Experts};
 use ggml_core::kernel::{ExpertsParams, MulMatIdParams, ProductsParams};
 
-/// Columns of a matrix, on average, up to which each is a product of its own: a tile costs the arithmetic of all of its
-/// columns, and about ten products of one column take as long on GCN and on an H200.
+/// Average columns of a matrix up to which each column is a separate product: a tile costs the arithmetic of
+/// all of its columns, and takes as long as about ten products of one column on GCN and on an H200.
 const VEC_COLUMNS: u64 = 16;
 
-/// The kernel with indices of a tile.
+/// Returns the kernel with indices for a tile.
 fn with_ids(spec: PipelineSpec) -> PipelineSpec {
     PipelineSpec { shader: "mul_mat_id_tile", ..spec }
 }
 
-/// Bit of the parts of a group beside those of [`ProductsParams`]: the weighted sum over a token's experts.
+/// Bit for the weighted sum over a token's experts, in addition to the bits of [`ProductsParams`].
 const JOINED: u32 = 64;
-/// The most experts of a weighted sum.
+/// Maximum experts of a weighted sum.
 const MOST_JOINED: u32 = 64;
 
-/// The dispatches of a MUL_MAT_ID node: one, or one for each part of matrices that are larger than a window.
+/// Returns the dispatches of a MUL_MAT_ID node: one, or one for each part of matrices that are larger than a
+/// window.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let product = ExpertProduct { weight: c.src(0), node: c.node, bias: None, result: c.node };
     let (input, ids) = (c.src(1), c.src(2));
@@ -57,7 +58,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(dispatches)
 }
 
-/// The dispatch of a group.
+/// Returns the dispatch of a group.
 pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispatch>, Refusal> {
     let p = ExpertsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
     if !has_few_columns(&p.product) {
@@ -69,7 +70,7 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispa
     Ok(vec![dispatch])
 }
 
-/// Whether each column of an expert is a product of its own.
+/// Returns true if each column of an expert is a separate product.
 fn has_few_columns(p: &MulMatIdParams) -> bool {
     u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1)) <= VEC_COLUMNS
 }
@@ -78,7 +79,7 @@ fn weights_of(dtype: DType) -> Result<&'static Weights, Refusal> {
     Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT_ID has no Vulkan kernel for {dtype}")))
 }
 
-/// A grid of a product, which does not loop.
+/// Returns the grid of a product, whose kernel does not loop; an error if it exceeds the device's limits.
 fn checked(c: &Context<'_>, p: &MulMatIdParams, wanted: [u32; 3]) -> Result<[u32; 3], Refusal> {
     match cover(c.profile, wanted.map(u64::from)) {
         grid if grid.once == 1 => Ok(grid.groups),
@@ -89,13 +90,13 @@ fn checked(c: &Context<'_>, p: &MulMatIdParams, wanted: [u32; 3]) -> Result<[u32
     }
 }
 
-/// The products of a group as mat-vec.
+/// Returns the products of a group as matrix-vector products.
 fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<Dispatch, Refusal> {
     let (p, parts) = (&params.product, parts(group));
     let first = group.products.first().map_or(c.node, |product| product.weight);
     let dtype = c.graph.tensor(first).dtype;
     let weights = weights_of(dtype)?;
-    // The rows of joined experts are one, and so are their inputs.
+    // The rows of joined experts are treated as one row, and so are their inputs.
     let joined = parts & JOINED != 0;
     if joined && (p.used > MOST_JOINED || p.k % weights.piece != 0 || p.nb1[0] != p.k) {
         return Err(Refusal(format!("rows of {} elements of {} experts are not joined", p.k, p.used)));
@@ -124,7 +125,7 @@ fn vec_pipeline(spec: &VecSpec, parts: u32) -> PipelineSpec {
     pipeline("mul_mat_id_vec", spec.variant, &[&spec.constants[..], &[parts]].concat())
 }
 
-/// What stands after the products of a group, as the kernel's constant says it.
+/// Returns the bits for the operations after the products of a group, for the kernel's constant.
 fn parts(group: &Experts) -> u32 {
     let biases = group.products.iter().enumerate().filter(|(_, product)| product.bias.is_some());
     let after = [
@@ -136,8 +137,8 @@ fn parts(group: &Experts) -> u32 {
     biases.map(|(i, _)| ProductsParams::BIAS << i).chain(after).sum()
 }
 
-/// The tensors of a group in the order of the kernel's bindings. Where there is none something else stands that is read
-/// anyway.
+/// Returns the tensors of a group in the order of the kernel's bindings. In place of a missing tensor, one
+/// that is read anyway is bound.
 fn operands(group: &Experts) -> Vec<Operand> {
     let product = |i: usize| group.products.get(i).or(group.products.first());
     let bias = |i: usize| product(i).and_then(|product| product.bias).map_or(group.input, |bias| bias.0);
@@ -148,7 +149,7 @@ fn operands(group: &Experts) -> Vec<Operand> {
     weights.chain(read).chain(group.results()).map(Operand::Tensor).collect()
 }
 
-/// The products with the matrices of a window as tiles.
+/// Returns the products with the matrices of a window as tiles.
 fn tile(
     c: &Context<'_>,
     p: &MulMatIdParams,
@@ -172,7 +173,7 @@ fn tile(
     Ok(round.into_iter().chain([product]).collect())
 }
 
-/// The pipelines of this family: of single products, of pairs with all that they can have, of weighted sums.
+/// Returns the pipelines of this family: single products, pairs with all optional parts, and weighted sums.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let one = shapes(profile).into_iter().filter(|shape| shape.columns == 1 && !shape.staged);
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! RMS_NORM, alone and with the sums around it.
+//! RMS_NORM, by itself and fused with the sums around it.
 
 use super::grid::whole_rows;
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
@@ -8,12 +8,13 @@ use ggml_core::TensorId;
 use ggml_core::fuse::{Norm, Scaled};
 use ggml_core::kernel::NormParams;
 
-/// Quads of a row that an invocation keeps in registers, at the most; of longer rows it takes fewer at a time.
+/// Maximum quads of a row that an invocation holds in registers. Longer rows are read in rounds of fewer
+/// quads.
 const MOST_QUADS: u32 = 8;
 const QUADS_OF_A_ROUND: u32 = 4;
 
-/// The work-group of a row: a quad for each invocation where that is enough. Those of the heads of a prompt are many short
-/// rows, of which a device has more under way if no invocation idles.
+/// Returns the work-group size for a row: one quad per invocation where that is enough. The heads of a prompt
+/// are many short rows, of which a device has more in flight if no invocation idles.
 fn workgroup(profile: &Profile, n: u32) -> u32 {
     let quads = n.div_ceil(4).checked_next_power_of_two().unwrap_or(u32::MAX);
     profile.workgroup(profile.tuning.row.min(quads.max(profile.wave())))
@@ -32,20 +33,20 @@ fn spec(profile: &Profile, p: &NormParams, once: u32) -> PipelineSpec {
     pipeline("rms_norm", profile.reduction(), &[workgroup, once, p.parts, aligned.into(), quads, whole])
 }
 
-/// The dispatch of an RMS_NORM node.
+/// Returns the dispatch of an RMS_NORM node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = NormParams::new(c.graph, c.node, &c.offsets())?;
     let (x, d) = (c.src(0), c.node);
     Ok(plan_rows(c, [x, x, x, x, d, d], &p))
 }
 
-/// The dispatch of a group.
+/// Returns the dispatch of a group.
 pub(super) fn plan_norm(c: &Context<'_>, norm: &Norm) -> Result<Vec<Dispatch>, Refusal> {
     let p = NormParams::of_group(c.graph, norm, &|id| c.windows.remainder(c.graph, id))?;
     Ok(plan_rows(c, NormParams::operands(norm), &p))
 }
 
-/// The dispatch of a norm times a number.
+/// Returns the dispatch of a norm multiplied by a constant.
 pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Dispatch>, Refusal> {
     let (x, d) = (scaled.x, scaled.nodes[1]);
     let p = NormParams::of_scaled(c.graph, scaled, [x, d].map(|id| c.windows.remainder(c.graph, id)))?;
@@ -58,7 +59,7 @@ fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Vec<Di
     vec![Dispatch { written: 2, ..dispatch(spec, operands, p, grid.groups) }]
 }
 
-/// The pipelines of this family: usual lengths stand for all.
+/// Returns the pipelines of this family, for usual lengths only.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let all = NormParams::SUM | NormParams::WEIGHT | NormParams::RESIDUAL;
     let of = |parts: u32, n: u32, once: u32| {

@@ -1,29 +1,29 @@
-//! Operands larger than a descriptor window: cut by rows, or by matrices.
+//! Splitting of operands larger than a descriptor window, by rows or by matrices.
 //!
-//! The windows of all parts of an operand begin at the same remainder of the device's alignment as the operand itself,
-//! so that the offset in the kernel's parameters holds for each of them.
+//! The windows of all parts of an operand have the same remainder with respect to the device's alignment as
+//! the operand itself, so that the offset in the kernel's parameters is valid for each of them.
 
 use super::{Context, Operand, Refusal};
 use ggml_core::{Tensor, TensorId};
 use std::ops::Range;
 
-/// Rows of an operand, equally far apart.
+/// Rows of an operand with a constant stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     tensor: &'a Tensor,
     id: TensorId,
-    /// Bytes from the beginning of the tensor to the first row.
+    /// Byte offset of the first row in the tensor.
     base: usize,
-    /// How many.
+    /// Number of rows.
     count: usize,
-    /// Bytes from one to the next.
+    /// Stride between rows in bytes.
     stride: usize,
-    /// Bytes of each.
+    /// Bytes of a row.
     bytes: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// The rows of one matrix of a tensor: that of the outer indices `i2` and `i3`.
+    /// Returns the rows of the matrix of a tensor with outer indices `i2` and `i3`.
     pub(super) fn of(c: &'a Context<'_>, id: TensorId, i2: usize, i3: usize) -> Rows<'a> {
         let tensor = c.graph.tensor(id);
         let bytes = tensor.dtype.row_bytes(tensor.ne[0]).unwrap_or(usize::MAX);
@@ -31,14 +31,14 @@ impl<'a> Rows<'a> {
         Rows { tensor, id, base, count: tensor.ne[1], stride: tensor.nb[1], bytes }
     }
 
-    /// The matrices of a tensor of three dimensions, each as one long row.
+    /// Returns the matrices of a tensor of three dimensions, each as one long row.
     pub(super) fn matrices(c: &'a Context<'_>, id: TensorId) -> Rows<'a> {
         let row = Rows::of(c, id, 0, 0);
         let bytes = (row.count.saturating_sub(1)).saturating_mul(row.stride).saturating_add(row.bytes);
         Rows { count: row.tensor.ne[2], stride: row.tensor.nb[2], bytes, ..row }
     }
 
-    /// The operand of some of the rows.
+    /// Returns the operand for a range of the rows.
     pub(super) fn part(&self, rows: &Range<usize>) -> Operand {
         let bytes = rows.len().saturating_sub(1) * self.stride + self.bytes;
         Operand::Part(self.id, self.base + rows.start * self.stride, bytes)
@@ -49,7 +49,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Ranges of rows such that the rows of a range of each operand fit a window. The operands have as many rows.
+/// Returns ranges of rows for which the rows of each operand fit a window. The operands have the same number
+/// of rows.
 pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
     let alignment = usize::try_from(c.profile.caps.binding_alignment).unwrap_or(1).max(4);
     let count = operands.iter().map(|o| o.count).min().unwrap_or(0);

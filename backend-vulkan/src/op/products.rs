@@ -1,4 +1,5 @@
-//! Products with few columns: mat-vec, of one matrix or of several with what stands before and after them.
+//! Products with few columns: matrix-vector products of one matrix, or of several fused with the operations
+//! before and after them.
 
 use super::grid::cover;
 use super::vec_shape::{Shape, VecSpec};
@@ -12,21 +13,22 @@ use ggml_core::op::Activation;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
 
-/// Numbers of columns that the mat-vec kernel is made for.
+/// Column counts for which the matrix-vector kernel is compiled.
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
 
-/// Matrices that the kernel binds.
+/// Number of matrices that the kernel binds.
 const MATRICES: usize = 3;
 
-/// Whether products with quantised weights round their activations.
+/// Returns true if products with quantised weights round their activations to 8 bits.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
     let able =
         profile.caps.int_dot_signed && profile.caps.subgroup.arithmetic && profile.caps.subgroup.shuffle;
     precision == Precision::Fast && dtype.is_quantized() && able && profile.tuning.mat_vec_int8.is_some()
 }
 
-/// Fewer rows for a work-group, then more invocations for a row, until there are enough work-groups. Rows that share
-/// activations are worth more than the last work-groups: three quarters are enough for them.
+/// Reduces the rows of a work-group, then gives each row more invocations, until there are enough
+/// work-groups. Three quarters of the work-groups are enough before rows are reduced: rows that share
+/// activations save more than the last work-groups.
 fn fill(profile: &Profile, shape: &Shape<'_>, most: MatVec) -> MatVec {
     let (enough, mut t) = (u64::from(profile.tuning.enough_groups), most);
     let few =
@@ -40,7 +42,7 @@ fn fill(profile: &Profile, shape: &Shape<'_>, most: MatVec) -> MatVec {
     t
 }
 
-/// The kernel for a shape.
+/// Returns the kernel for a shape.
 pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     let index = COLUMNS.iter().position(|&n| n >= shape.columns).unwrap_or(COLUMNS.len() - 1);
     let columns = COLUMNS[index];
@@ -54,12 +56,12 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     let mut most = table[index];
     most.workgroup = profile.workgroup(most.workgroup);
     most.rows = if shape.weights.piece == 32 { most.rows_of_32 } else { most.rows };
-    // A team is one subgroup or more, whatever size a driver chooses.
+    // A team is one subgroup or more for any subgroup size that the driver may choose.
     let (smallest, largest) = (profile.caps.subgroup_min.max(1), profile.caps.subgroup_max.max(1));
     if variant != "lds" {
         most.teams = most.teams.min(most.workgroup / largest).max(1);
     }
-    // Where the size is known, short rows get a part of one, so that fewer invocations have nothing to do.
+    // If the subgroup size is known, short rows use a part of a subgroup, so that fewer invocations idle.
     let lanes = (shape.k / shape.weights.piece).next_power_of_two().max(16);
     if variant == "int8" && smallest == largest && lanes < largest {
         most.teams = most.workgroup / lanes;
@@ -86,18 +88,19 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     }
 }
 
-/// Whether offsets and strides in blocks are such that each row begins with a whole word where any block might not.
+/// Returns true if the offsets and strides in blocks make each row begin at a whole word, for types whose
+/// blocks may begin at a half-word.
 pub(super) fn even(dtype: DType, offsets: &[u32], strides: &[u32]) -> bool {
     dtype.block_bytes() % 4 != 2 || offsets.iter().chain(strides).all(|n| n.is_multiple_of(2))
 }
 
-/// The group that a single MUL_MAT is.
+/// Returns the group that consists of a single MUL_MAT.
 pub(super) fn single(c: &Context<'_>) -> Products {
     let product = Product { weight: c.src(0), node: c.node, bias: None, result: c.node };
     Products { norm: None, input: c.src(1), products: vec![product], glu: None, residual: None }
 }
 
-/// The dispatch of a group.
+/// Returns the dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, Refusal> {
     let p = ProductsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
     if p.n > c.profile.tuning.vec_columns && !p.have_few_rows(c.profile.units()) {
@@ -112,7 +115,7 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, R
     Ok(vec![product(c, c.graph.tensor(first.weight).dtype, operands, &p)?])
 }
 
-/// An error for products that the kernels do not compute together.
+/// Returns an error for products that the kernels do not compute together.
 pub(super) fn accepts(
     c: &Context<'_>,
     weights: impl IntoIterator<Item = TensorId>,
@@ -123,7 +126,7 @@ pub(super) fn accepts(
     if types.any(|dtype| Some(dtype) != first) {
         return Err(Refusal("products with weights of different types are not computed together".into()));
     }
-    // Other functions would be code in every kernel.
+    // Other functions would add code to every kernel.
     let by_sigmoid = [Activation::Silu, Activation::Gelu, Activation::GeluQuick];
     if glu.is_some_and(|glu| glu.op.clamped.is_none() && !by_sigmoid.contains(&glu.op.activation)) {
         return Err(Refusal("products are computed together with SWIGLU, GEGLU and GEGLU_QUICK only".into()));
@@ -131,7 +134,7 @@ pub(super) fn accepts(
     Ok(())
 }
 
-/// An error for operands that are larger than a window: those of single products are cut.
+/// Returns an error for operands that are larger than a window: only operands of single products are split.
 pub(super) fn fit_windows(c: &Context<'_>, operands: &[Operand]) -> Result<(), Refusal> {
     let mut parts = operands.iter().filter_map(|operand| operand.part(c.graph));
     match parts.find(|&(_, _, bytes)| bytes > c.window_limit()) {
@@ -140,8 +143,8 @@ pub(super) fn fit_windows(c: &Context<'_>, operands: &[Operand]) -> Result<(), R
     }
 }
 
-/// The tensors of a group in the order of the kernel's bindings. Where there is none something else stands that is read
-/// or written anyway.
+/// Returns the tensors of a group in the order of the kernel's bindings. In place of a missing tensor, one
+/// that is read or written anyway is bound.
 fn operands(group: &Products) -> Vec<TensorId> {
     let x = group.norm.map_or(group.input, |norm| norm.x);
     let result = |product: &Product| match (group.glu, group.residual) {
@@ -149,7 +152,7 @@ fn operands(group: &Products) -> Vec<TensorId> {
         (None, Some(sum)) => sum.node,
         (None, None) => product.result,
     };
-    // Of each product, or the first one again.
+    // One entry for each product; missing ones repeat the first.
     let each = |of: &dyn Fn(&Product) -> TensorId| {
         let all: Vec<TensorId> = group.products.iter().map(of).collect();
         (0..MATRICES).filter_map(move |i| all.get(i).or(all.first()).copied()).collect::<Vec<_>>()
@@ -165,12 +168,12 @@ fn operands(group: &Products) -> Vec<TensorId> {
     [each(&|product| product.weight), before, after].concat()
 }
 
-/// The operands of a single product without anything before and after it.
+/// Returns the operands of a single product without fused operations.
 pub(super) fn single_operands(a: Operand, b: Operand, d: Operand) -> Vec<Operand> {
     [a, a, a, b, b, b, b, b, b, d, d, d].to_vec()
 }
 
-/// The dispatch of products whose tensors are `operands`.
+/// Returns the dispatch of products with the given operands.
 pub(super) fn product(
     c: &Context<'_>,
     dtype: DType,
@@ -199,7 +202,7 @@ pub(super) fn product(
         (1, _) | (_, true) => shape.rows.div_ceil(each.into()),
         _ => p.m.iter().map(|&m| u64::from(m.div_ceil(each))).sum(),
     };
-    // The shader folds groups of rows into the second dimension of the grid after as many.
+    // Above 65535 groups of rows the shader continues in the second dimension of the grid.
     let x = groups.min(65535);
     let z = u64::from(p.ne2) * u64::from(p.n.div_ceil(spec.columns));
     let grid = cover(c.profile, [x, groups.div_ceil(x.max(1)), z]);
@@ -219,8 +222,8 @@ pub(super) fn product(
     })
 }
 
-/// Forms of a shader that an audit looks at: for each type of weights those of each number of columns, with one column
-/// also those with odd strides and with few rows.
+/// Returns the shapes to audit: for each type of weights one for each column count, and for one column also
+/// unaligned strides and a single row.
 pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
     let mut all = Vec::new();
     for weights in &WEIGHTS {
@@ -247,7 +250,7 @@ pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
     all
 }
 
-/// The pipelines of this family: of one matrix with nothing else, and of three with everything that one can have.
+/// Returns the pipelines of this family: one matrix without fused operations, and three with all of them.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let everything = ProductsParams::NORM | (7 * ProductsParams::BIAS);
     let glu = ProductsParams::NORM | ProductsParams::GLU;

@@ -1,5 +1,5 @@
-//! What the operations with a state that tokens change one after the other share: eight invocations have a column of the
-//! state of one head in their registers, a work-group eight columns.
+//! Planning shared by operations whose state is updated by one token after the other: eight invocations hold
+//! a column of the state of one head in their registers, a work-group eight columns.
 
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
@@ -9,10 +9,10 @@ use ggml_core::TensorId;
 
 /// Invocations that share a column.
 const SHARERS: u32 = 8;
-/// Invocations of a work-group: one wave of GCN, whose barriers cost nothing.
+/// Invocations of a work-group: one wavefront of GCN, whose barriers cost nothing.
 const WORKGROUP: u32 = 64;
 
-/// The states of a node.
+/// Shape of a node's states.
 pub(super) struct States {
     /// Elements of a column.
     pub(super) length: u32,
@@ -22,13 +22,14 @@ pub(super) struct States {
     pub(super) slots: u32,
 }
 
-/// For columns of up to `length` elements. Powers of two, so that models share pipelines.
+/// Returns the pipeline for columns of up to `length` elements. Powers of two, so that models share
+/// pipelines.
 fn spec(profile: &Profile, shader: &'static str, length: u32) -> PipelineSpec {
     let quads = length.div_ceil(4 * SHARERS).next_power_of_two();
     pipeline(shader, "default", &[profile.workgroup(WORKGROUP), quads])
 }
 
-/// The dispatch of a node with seven operands.
+/// Returns the dispatch of a node with seven operands.
 pub(super) fn plan(
     c: &Context<'_>,
     shader: &'static str,
@@ -51,7 +52,7 @@ pub(super) fn plan(
     Ok(vec![dispatch(spec, operands, p, grid)])
 }
 
-/// The pipelines for columns of up to `longest` elements.
+/// Returns the pipelines for columns of up to `longest` elements.
 pub(super) fn pipelines(profile: &Profile, shader: &'static str, longest: usize) -> Vec<PipelineSpec> {
     let longest = (longest as u32).div_ceil(4 * SHARERS).ilog2();
     (0..=longest).map(|i| spec(profile, shader, (4 * SHARERS) << i)).collect()

@@ -10,7 +10,7 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("rope", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatch of a ROPE node. Without factors the table stands in their place.
+/// Returns the dispatch of a ROPE node. If there are no factors, the table is bound in their place.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = RopeParams::new(c.graph, c.node, &c.offsets())?;
     let [n0, heads, tokens, batch] = p.ne.map(u64::from);
@@ -26,7 +26,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -10,20 +10,20 @@ use bytemuck::{Pod, Zeroable};
 use ggml_core::kernel::{GetRowsParams, SetRowsParams};
 use ggml_core::{DType, Op};
 
-/// The parameters of GET_ROWS, and which rows of the matrix are in the window: a matrix larger than a window takes
-/// several dispatches, each of which writes what it has.
+/// The parameters of GET_ROWS, and the rows of the matrix in the window. A matrix larger than a window needs
+/// several dispatches, each of which writes the rows in its window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct GetRowsWindow {
-    /// The operation.
+    /// Parameters of the operation.
     pub params: GetRowsParams,
     /// First row of the window.
     pub first_row: u32,
-    /// Rows of the window.
+    /// Number of rows in the window.
     pub window_rows: u32,
 }
 
-/// The variant of SET_ROWS for a type.
+/// Variants of SET_ROWS by type.
 const SET_VARIANTS: [(DType, &str); 4] =
     [(DType::F32, "f32"), (DType::F16, "f16"), (DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")];
 
@@ -35,7 +35,7 @@ fn set_spec(profile: &Profile, variant: &'static str, once: u32) -> PipelineSpec
     pipeline("set_rows", variant, &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatches of a GET_ROWS or SET_ROWS node.
+/// Returns the dispatches of a GET_ROWS or SET_ROWS node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     match c.result().op() {
         Some(Op::GetRows(_)) => get(c),
@@ -45,12 +45,12 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let a = c.operand(0);
-    // I32 is moved as F32 is.
+    // I32 is copied like F32.
     let stored = if a.dtype == DType::I32 { DType::F32 } else { a.dtype };
     let weights = Weights::of(stored)
         .ok_or_else(|| Refusal(format!("GET_ROWS has no Vulkan kernel for {}", a.dtype)))?;
     let params = GetRowsParams::new(c.graph, c.node, &c.offsets())?;
-    // An invocation takes an element, or a piece of eight.
+    // An invocation computes one element, or eight of a quantised type.
     let mut taken = params.ne;
     taken[0] /= if a.dtype.is_quantized() { 8 } else { 1 };
     let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), taken);
@@ -83,14 +83,14 @@ fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         .find(|(known, _)| *known == dtype)
         .ok_or_else(|| Refusal(format!("SET_ROWS has no Vulkan kernel for {dtype}")))?;
     let p = SetRowsParams::new(c.graph, c.node, &c.offsets())?;
-    // An invocation takes an element or a block.
+    // An invocation computes one element or one block.
     let taken = [p.ne[0] / dtype.block() as u32, p.ne[1], p.ne[2], p.ne[3]];
     let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), taken);
     let spec = set_spec(c.profile, variant, grid.once);
     Ok(vec![dispatch(spec, [c.src(1), c.src(2), c.node], &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let get = WEIGHTS.iter().flat_map(|w| [0, 1].map(|once| get_spec(profile, w.rows, once)));
     get.chain(SET_VARIANTS.iter().flat_map(|(_, v)| [0, 1].map(|once| set_spec(profile, v, once)))).collect()

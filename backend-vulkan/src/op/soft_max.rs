@@ -10,7 +10,7 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("soft_max", profile.reduction(), &[profile.workgroup(profile.tuning.row), once])
 }
 
-/// The dispatch of a SOFT_MAX node. Without a mask the operand stands in its place.
+/// Returns the dispatch of a SOFT_MAX node. If there is no mask, the operand is bound in its place.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = SoftMaxParams::new(c.graph, c.node, &c.offsets())?;
     let mask = if c.operands() > 1 { c.src(1) } else { c.src(0) };
@@ -18,7 +18,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), mask, c.node], &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -15,7 +15,7 @@ fn conv_spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("conv", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatch of a group.
+/// Returns the dispatch of a group.
 pub(super) fn plan_group(c: &Context<'_>, conv: &Conv) -> Result<Vec<Dispatch>, Refusal> {
     let p = ConvParams::new(c.graph, conv, &|id| c.windows.remainder(c.graph, id))?;
     let workgroup = c.profile.workgroup(c.profile.tuning.elementwise);
@@ -25,7 +25,7 @@ pub(super) fn plan_group(c: &Context<'_>, conv: &Conv) -> Result<Vec<Dispatch>, 
     Ok(vec![Dispatch { written: 2, ..dispatch }])
 }
 
-/// The dispatch of an SSM_CONV node.
+/// Returns the dispatch of an SSM_CONV node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = SsmConvParams::new(c.graph, c.node, &c.offsets())?;
     let all = p.tokens + (p.taps - 1) * p.slots;
@@ -34,7 +34,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(vec![dispatch(spec(c.profile, grid.once), operands, &p, grid.groups)])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     [0, 1].iter().flat_map(|&once| [spec(profile, once), conv_spec(profile, once)]).collect()
 }

@@ -1,4 +1,4 @@
-//! SSM_SCAN: of few tokens one after the other (`recurrent.rs`), of prompts by chunks (`chunks.rs`).
+//! SSM_SCAN: few tokens one after the other (`recurrent.rs`), prompts by chunks (`chunks.rs`).
 
 use super::chunks::{self, Family};
 use super::recurrent::{self, States};
@@ -13,7 +13,7 @@ use ggml_core::op::ssm_scan::MAX_STATE;
 const CHUNKS: Family =
     Family { shaders: ["scan_chunk", "scan_walk"], first: [1, 2, 3, 4, 6], second: [0, 3, 4, 5, 6] };
 
-/// The dispatches of a node of this family.
+/// Returns the dispatches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = SsmScanParams::new(c.graph, c.node, &c.offsets())?;
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
@@ -25,7 +25,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     [recurrent::pipelines(profile, "ssm_scan", MAX_STATE), chunks::pipelines(profile, &CHUNKS)].concat()
 }

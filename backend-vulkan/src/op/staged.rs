@@ -1,13 +1,14 @@
-//! Mat-vec whose weights go through shared memory (`mat_vec_staged.glsl`): the shapes that it takes, and its constants.
+//! Matrix-vector products that read weights through workgroup-shared memory (`mat_vec_staged.glsl`):
+//! supported shapes, and constants.
 
 use super::vec_shape::{Shape, VecSpec};
 use crate::device::tuning::{Profile, Staged};
 
-/// Sixteens of bytes of shared memory for sums of up to 16 subgroups.
+/// Workgroup-shared memory for sums of up to 16 subgroups, in units of 16 bytes.
 const SUMS: u32 = 36;
 
-/// The kernel for a shape, where that suits it and the device: one column, rows of some steps whose activations fit into
-/// shared memory, subgroups of a known size.
+/// Returns the kernel for a shape, if it suits the shape and the device: one column, rows of some steps whose
+/// activations fit into workgroup-shared memory, subgroups of a known size.
 pub(super) fn spec(profile: &Profile, shape: &Shape<'_>) -> Option<VecSpec> {
     let (caps, t) = (&profile.caps, profile.tuning.mat_vec_staged?);
     let stage = shape.weights.stage()?;
@@ -41,7 +42,7 @@ pub(super) fn spec(profile: &Profile, shape: &Shape<'_>) -> Option<VecSpec> {
     })
 }
 
-/// Rows of a subgroup: fewer where there would be too few work-groups.
+/// Returns the rows of a subgroup: fewer if there would be too few work-groups.
 fn rows(profile: &Profile, shape: &Shape<'_>, t: Staged) -> u32 {
     let mut rows = t.rows.max(shape.pair);
     let groups = |rows: u32| shape.rows * u64::from(shape.pair) / u64::from(rows * t.subgroups);
@@ -51,12 +52,12 @@ fn rows(profile: &Profile, shape: &Shape<'_>, t: Staged) -> u32 {
     rows
 }
 
-/// Activations in shared memory: whole steps.
+/// Returns the activations in workgroup-shared memory, rounded up to whole steps.
 fn chunk(k: u32, step: u32) -> u32 {
     k.next_multiple_of(step)
 }
 
-/// Shared memory, no less than the kernel takes (`stage.glsl`).
+/// Returns an upper bound on the kernel's workgroup-shared memory in bytes (`stage.glsl`).
 fn shared_bytes(shape: &Shape<'_>, stage: u32, rows: u32, subgroups: u32) -> u64 {
     let step = stage / rows;
     let (block, bytes) = (shape.weights.dtype.block() as u32, shape.weights.dtype.block_bytes() as u32);
@@ -84,8 +85,8 @@ mod tests {
         })
     }
 
-    /// What is claimed to fit does: the module's own size is no larger. Rows of all lengths are computed by as many
-    /// work-groups as there is room for at a time.
+    /// Checks that the module's own size is at most the computed one, and that rows of all lengths are
+    /// computed by no more work-groups than the device runs at a time.
     #[test]
     fn shared_memory_is_no_more_than_was_counted() {
         let profile = profile(48 << 10);

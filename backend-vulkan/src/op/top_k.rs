@@ -1,4 +1,4 @@
-//! TOP_K, alone and with the soft-max of what it picks; the best of long rows.
+//! TOP_K, by itself and fused with the soft-max of the selected values; the best of long rows.
 
 use super::grid::whole_rows;
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
@@ -8,12 +8,12 @@ use ggml_core::TensorId;
 use ggml_core::fuse::{Best, Router};
 use ggml_core::kernel::{BestParams, TopKParams};
 
-/// Rows up to this length, the scores of experts, are for one wave and stay in its registers.
+/// Maximum length of short rows, like the scores of experts: one subgroup holds them in its registers.
 const SHORT: u32 = 1024;
 
-/// Invocations of a work-group that takes a part of a row.
+/// Invocations of a work-group that processes a part of a row.
 const PART: u32 = 128;
-/// Quads of a part that an invocation has under way.
+/// Maximum quads of a part that an invocation has in flight.
 const MOST_QUADS: u32 = 4;
 
 fn spec(profile: &Profile, n: u32, once: u32) -> PipelineSpec {
@@ -23,13 +23,13 @@ fn spec(profile: &Profile, n: u32, once: u32) -> PipelineSpec {
     pipeline("top_k", profile.reduction(), &[workgroup, once, held])
 }
 
-/// The dispatch of a TOP_K node.
+/// Returns the dispatch of a TOP_K node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = TopKParams::new(c.graph, c.node, &c.offsets())?;
     Ok(plan_rows(c, [c.src(0), c.node, c.node], &p))
 }
 
-/// The dispatch of a group.
+/// Returns the dispatch of a group.
 pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Dispatch>, Refusal> {
     let operands = [router.scores, router.ids, router.weights];
     let p = TopKParams::of_group(c.graph, router, operands.map(|id| c.windows.remainder(c.graph, id)))?;
@@ -46,14 +46,15 @@ fn plan_rows(c: &Context<'_>, operands: [TensorId; 3], p: &TopKParams) -> Vec<Di
     vec![Dispatch { written: 2, ..dispatch(spec, operands, p, grid.groups) }]
 }
 
-/// `wide`: rows are whole quads at multiples of four elements, or there is one that begins there.
+/// Returns the pipeline for the best of rows. `wide`: rows begin at multiples of four elements and consist of
+/// whole quads, or there is only one row, which begins at one.
 fn best_spec(profile: &Profile, part: u32, wide: bool) -> PipelineSpec {
     let workgroup = profile.workgroup(PART);
     let quads = (part / (4 * workgroup)).clamp(1, MOST_QUADS);
     pipeline("best", profile.reduction(), &[workgroup, quads, wide.into()])
 }
 
-/// The dispatch of the best of rows.
+/// Returns the dispatch for the best of rows.
 pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Dispatch>, Refusal> {
     let off = |id| c.windows.remainder(c.graph, id);
     let p = BestParams::new(c.graph, best, 4 * c.profile.workgroup(PART), &off)?;
@@ -71,7 +72,7 @@ pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Dispatch>, R
     Ok(vec![Dispatch { written: 6, ..dispatch }])
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let rows = [64, SHORT, SHORT + 1];
     let rows = rows.into_iter().flat_map(|n| [0, 1].map(|once| spec(profile, n, once)));

@@ -1,4 +1,4 @@
-//! Activations and SCALE, alone, and chains of element-wise functions.
+//! Activations and SCALE, by themselves, and chains of element-wise functions.
 
 use super::grid::{Strided, merge, rows};
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
@@ -11,12 +11,13 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("unary", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-/// The dispatch of an activation or SCALE node.
+/// Returns the dispatch of an activation or SCALE node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     plan_chain(c, &Chain::of_one(c.graph, c.node))
 }
 
-/// The dispatch of several functions, one after the other. Where there is no other operand the first stands.
+/// Returns the dispatch of several functions, one after the other. The first operand is bound in place of
+/// missing ones.
 pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Dispatch>, Refusal> {
     let mut operands = [chain.x; 2 + Chain::OTHERS];
     operands[1..].iter_mut().zip(&chain.others).for_each(|(operand, &other)| *operand = other);
@@ -24,7 +25,7 @@ pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Dispatch>
     let mut p = UnaryParams::new(c.graph, chain, operands.map(|id| c.windows.remainder(c.graph, id)))?;
     let whole = Strided { ne: p.ne, nb: contiguous(p.ne) };
     let other = |i: usize| match chain.others.get(i) {
-        // Of extent 1 where it is repeated.
+        // Extent 1 where the operand is repeated.
         Some(_) => {
             Strided { ne: std::array::from_fn(|d| if p.nb[i][d] == 0 { 1 } else { p.ne[d] }), nb: p.nb[i] }
         }
@@ -39,13 +40,14 @@ pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Dispatch>
     Ok(vec![dispatch(spec(c.profile, grid.once), operands, &p, grid.groups)])
 }
 
-/// Strides of a tensor without gaps. Those beyond 32 bits are no tensor's, so that nothing is merged across them.
+/// Returns the strides of a tensor without gaps. Strides beyond 32 bits saturate; no tensor has them, so
+/// dimensions are not merged across them.
 fn contiguous(ne: [u32; 4]) -> [u32; 4] {
     let [n0, n1, n2, _] = ne;
     [1, n0, n0.saturating_mul(n1), n0.saturating_mul(n1).saturating_mul(n2)]
 }
 
-/// The pipelines of this family.
+/// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -1,4 +1,4 @@
-//! The types of weights that have kernels: one table for products and for rows.
+//! The weight types that have kernels: one table for products and for rows.
 
 use super::Operand;
 use crate::device::tuning::Fragment;
@@ -8,16 +8,18 @@ use ggml_core::{DType, grids};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Weights {
     pub(super) dtype: DType,
-    /// Mat-vec: by shared memory, by subgroup arithmetic, by that with activations in 8 bits, the same with weights that go
-    /// through shared memory (of some types).
+    /// Matrix-vector variants: reduction in workgroup-shared memory, reduction by subgroup arithmetic, the
+    /// latter with activations in 8 bits, and that one with weights read through workgroup-shared memory
+    /// (some types only).
     vec: [&'static str; 4],
-    /// Tiles by their fragments.
+    /// Tile variants by fragment.
     tile: [&'static str; 5],
-    /// Rows by index.
+    /// Variant that reads rows by index.
     pub(super) rows: &'static str,
-    /// Weights of a piece in mat-vec.
+    /// Weights of a row that an invocation of a matrix-vector kernel reads at a time.
     pub(super) piece: u32,
-    /// Whether a small piece spans a block of 32, so that tiles take steps of 32.
+    /// True if even the smallest group of weights that is unpacked together (`SMALL_PIECES`) spans a block of
+    /// 32, so that tiles need steps of 32.
     pub(super) long: bool,
 }
 
@@ -41,7 +43,7 @@ macro_rules! weights {
     };
 }
 
-/// The table. The last two columns state what the files of the types (`weights_32.glsl` and its like) do.
+/// The table. The last two columns must match the types' files (`weights_32.glsl` and similar).
 pub(super) const WEIGHTS: [Weights; 28] = weights! {
     F32 "f32" "w32" 8 false
     F16 "f16" "f16" 8 false
@@ -74,13 +76,13 @@ pub(super) const WEIGHTS: [Weights; 28] = weights! {
 };
 
 impl Weights {
-    /// The entry of a type, if it has kernels.
+    /// Returns the entry of a type, if it has kernels.
     pub(super) fn of(dtype: DType) -> Option<&'static Weights> {
         WEIGHTS.iter().find(|w| w.dtype == dtype)
     }
 
-    /// Weights that a subgroup has in shared memory in the mat-vec kernel that reads them there (`stage.glsl`); none where there
-    /// is no such kernel.
+    /// Returns the weights that a subgroup holds in workgroup-shared memory in the matrix-vector kernel that
+    /// reads them there (`stage.glsl`); `None` if the type has no such kernel.
     pub(super) fn stage(&self) -> Option<u32> {
         use DType::*;
         match self.dtype {
@@ -90,28 +92,30 @@ impl Weights {
         }
     }
 
-    /// The variant of the mat-vec kernel of a form: "lds", "subgroup", or of quantised weights "int8" and "staged".
+    /// Returns the variant of the matrix-vector kernel of a form: "lds", "subgroup", or for quantised weights
+    /// "int8" and "staged".
     pub(super) fn vec_variant(&self, form: &str) -> &'static str {
         self.vec[["lds", "subgroup", "int8", "staged"].iter().position(|&f| f == form).unwrap_or(0)]
     }
 
-    /// All variants of the mat-vec kernel.
+    /// Returns all variants of the matrix-vector kernel.
     pub(super) fn vec_variants(&self) -> &[&'static str] {
         &self.vec
     }
 
-    /// The variant of the tiled kernel.
+    /// Returns the variant of the tiled kernel.
     pub(super) fn tile_variant(&self, fragment: Fragment) -> &'static str {
         self.tile[fragment as usize]
     }
 
-    /// What kernels bind after everything else: the grid that weights are chosen from, of types that have one.
+    /// Returns the operand that kernels bind last: the grid of values that weights index, for types with a
+    /// grid.
     pub(super) fn table(&self) -> Option<Operand> {
         grids::grid(self.dtype).map(|_| Operand::Grid(self.dtype))
     }
 }
 
-/// Whether offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
+/// Returns true if offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
 pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool {
     let multiple = |unit: u32, (offset, strides): (u32, &[u32])| {
         offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))

@@ -1,8 +1,8 @@
 //! The driver's compiled pipelines on disk.
 //!
-//! One file for each device, driver and set of shaders. Its header names all three and carries a checksum, because
-//! drivers differ in how they take damaged data: a file that does not match is not handed to the driver. Every failure
-//! is a warning; without a cache everything is compiled.
+//! There is one file for each device, driver and set of shaders. Its header identifies all three and has a
+//! checksum, because drivers differ in how they handle damaged data: a file that does not match is not passed
+//! to the driver. Every failure is a warning; without a cache everything is compiled.
 
 use crate::raw::physical::Facts;
 use ggml_core::hash::Fnv1a;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"DIPTVKC1";
 
-/// Magic, key, checksum and length of what follows.
+/// Bytes of this file's header: magic, key, checksum and length of the data.
 const HEADER: usize = 8 + 8 + 8 + 8;
 
-/// The header that Vulkan puts before the data: length, version 1, vendor, device, UUID.
+/// Bytes of the header that Vulkan puts before the data: length, version 1, vendor, device, UUID.
 const DRIVER_HEADER: usize = 32;
 
-/// Files larger than this are not read.
+/// Maximum bytes of a file that is read.
 const LARGEST: u64 = 1 << 30;
 
-/// Where the cache of one device is.
+/// The cache file of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskCache {
     path: PathBuf,
@@ -29,7 +29,8 @@ pub(crate) struct DiskCache {
     uuid: [u8; 16],
 }
 
-/// FNV-1a: finds damage, is no protection against intent (the directory belongs to the user).
+/// Returns the FNV-1a hash of the parts. It detects damage and does not protect against tampering (the
+/// directory belongs to the user).
 fn hash(parts: &[&[u8]]) -> u64 {
     let mut hash = Fnv1a::default();
     parts.iter().for_each(|part| hash.update(part));
@@ -37,7 +38,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
 }
 
 impl DiskCache {
-    /// The cache of a device in a directory.
+    /// Creates the cache of a device in a directory.
     pub(crate) fn new(dir: &Path, facts: &Facts) -> DiskCache {
         let key = hash(&[
             &facts.uuid,
@@ -54,7 +55,7 @@ impl DiskCache {
         }
     }
 
-    /// The data, if the file is there and is what this device, driver and set of shaders left.
+    /// Returns the data, if the file exists and was written for this device, driver and set of shaders.
     pub(crate) fn load(&self) -> Option<Vec<u8>> {
         let length = std::fs::metadata(&self.path).ok()?.len();
         if length > LARGEST {
@@ -68,7 +69,7 @@ impl DiskCache {
         data.map(<[u8]>::to_vec)
     }
 
-    /// Writes the data: a reader sees the old file or the new one, never a part.
+    /// Writes the data atomically: a reader sees either the old file or the new one.
     pub(crate) fn store(&self, data: &[u8]) {
         if !self.valid(data) {
             return;
@@ -108,7 +109,7 @@ impl DiskCache {
         (ours && number(16)? == hash(&[data]) && self.valid(data)).then_some(data)
     }
 
-    /// Whether the driver's own header is that of this device.
+    /// Returns true if the driver's own header matches this device.
     fn valid(&self, data: &[u8]) -> bool {
         let word =
             |i: usize| data.get(4 * i..4 * i + 4).and_then(|w| w.try_into().ok()).map(u32::from_le_bytes);

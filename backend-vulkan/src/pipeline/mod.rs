@@ -1,4 +1,4 @@
-//! Pipelines: which shader, with which constants; made in parallel, shared by all programs of a backend.
+//! Pipelines of shaders and constants: compiled in parallel, shared by all programs of a backend.
 
 pub(crate) mod cache;
 pub(crate) mod modules;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// Layouts by the elements of their bindings and the bytes of their push constants.
+/// Layouts, by the element counts of their bindings and the bytes of their push constants.
 type Layouts = HashMap<(Vec<u32>, u32), Arc<Layout>>;
 
 /// All pipelines of a backend.
@@ -35,17 +35,17 @@ pub(crate) struct PipelineSet {
     unsaved: AtomicU64,
 }
 
-/// Compile time after which the disk cache is written without waiting for the end.
+/// Compile time after which the disk cache is written immediately rather than at the end.
 const SAVE_AFTER: Duration = Duration::from_secs(2);
 
-/// Bytes of stack of a thread that compiles.
+/// Stack size in bytes of a thread that compiles.
 const COMPILER_STACK: usize = 16 << 20;
 
 impl PipelineSet {
-    /// An empty set. `capture`: what pipelines can be asked for.
+    /// Creates an empty set. `capture`: compiler output to retain for each pipeline.
     pub(crate) fn new(device: &Arc<Device>, disk: Option<DiskCache>, capture: Capture) -> Arc<PipelineSet> {
         let data = disk.as_ref().and_then(DiskCache::load).unwrap_or_default();
-        // A cache is a convenience: without one everything is compiled.
+        // The cache is optional: without one everything is compiled.
         let driver_cache = disk.is_some().then(|| DriverCache::new(device, &data)).and_then(|made| {
             made.inspect_err(|error| tracing::warn!(backend = %device.name, %error, "no pipeline cache")).ok()
         });
@@ -63,12 +63,12 @@ impl PipelineSet {
         })
     }
 
-    /// The modules that pipelines are made from.
+    /// Returns the modules that pipelines are made from.
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
     }
 
-    /// Pipelines made so far, and the time it took.
+    /// Returns the number of pipelines created so far and the time spent on it.
     pub(crate) fn made(&self) -> (u64, Duration) {
         (self.count.load(Ordering::Relaxed), Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)))
     }
@@ -84,7 +84,7 @@ impl PipelineSet {
         Ok(layout)
     }
 
-    /// A pipeline, made now if it was not made before.
+    /// Returns a pipeline, and creates it if it does not exist yet.
     fn make(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
         if let Some(known) = lock(&self.made).get(spec) {
             return Ok(known.clone());
@@ -105,20 +105,21 @@ impl PipelineSet {
         Ok(lock(&self.made).entry(spec.clone()).or_insert(pipeline).clone())
     }
 
-    /// What the compiler reports of a pipeline, made now if it was not made before.
+    /// Returns the subgroup size and the compiler's statistics of a pipeline, and creates the pipeline if
+    /// necessary.
     pub(crate) fn statistics(&self, spec: &PipelineSpec) -> Result<(Option<u32>, Vec<Statistic>)> {
         let pipeline = self.make(spec)?;
         Ok((pipeline.subgroup_size(), pipeline.statistics()))
     }
 
-    /// Machine code of a pipeline as text, made now if it was not made before, and the size of its subgroups; `None` where
-    /// the driver gives none.
+    /// Returns the subgroup size of a pipeline and its machine code as text, and creates the pipeline if
+    /// necessary; `None` if the driver provides no machine code.
     pub(crate) fn listing(&self, spec: &PipelineSpec) -> Result<Option<(u32, String)>> {
         let pipeline = self.make(spec)?;
         Ok(pipeline.subgroup_size().zip(pipeline.listing()))
     }
 
-    /// The pipelines of these specifications, in their order; those that are missing are made in parallel. A
+    /// Returns the pipelines of the specifications, in order; missing ones are created in parallel. Each
     /// specification comes with the name of a node that needs it.
     pub(crate) fn prepare(
         self: &Arc<Self>,

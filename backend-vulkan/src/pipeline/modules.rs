@@ -1,4 +1,4 @@
-//! Shader modules: what they bind, what they need, and whether a device has it.
+//! Shader modules: bindings, required capabilities, and checks against a device.
 
 use super::spec::PipelineSpec;
 use crate::arch::Caps;
@@ -10,7 +10,7 @@ use shaders::reflect::{Interface, capability_name, reflect};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// What is known of a shader module.
+/// A reflected shader module.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// The shader.
@@ -20,7 +20,7 @@ pub(crate) struct Module {
     lacking: Option<String>,
 }
 
-/// The modules that have been looked at for a device.
+/// The modules reflected so far for a device.
 pub(crate) struct Modules {
     support: ShaderSupport,
     caps: Caps,
@@ -28,12 +28,13 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// For a device with these abilities.
+    /// Creates an empty set for a device with these features and limits.
     pub(crate) fn new(support: ShaderSupport, caps: Caps) -> Modules {
         Modules { support, caps, known: Mutex::default() }
     }
 
-    /// The module of a pipeline, or why the pipeline cannot be made or run on this device.
+    /// Returns the module of a pipeline, or the reason why the pipeline cannot be created or run on this
+    /// device.
     pub(crate) fn check(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
         let module = self.get(spec)?;
         if let Some(lacking) = &module.lacking {
@@ -61,7 +62,7 @@ impl Modules {
         Ok(module)
     }
 
-    /// A module, whether or not the device can run it.
+    /// Returns a module, whether or not the device can run it.
     pub(crate) fn get(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
         let key = (spec.shader, spec.variant);
         if let Some(known) = lock(&self.known).get(&key) {
@@ -79,30 +80,30 @@ impl Modules {
 }
 
 impl Module {
-    /// Buffers that it binds.
+    /// Returns the number of buffers that the module binds.
     pub(crate) fn bindings(&self) -> u32 {
         self.counts().iter().sum()
     }
 
-    /// Buffers at each binding.
+    /// Returns the number of buffers at each binding.
     pub(crate) fn counts(&self) -> Vec<u32> {
         self.interface.buffers.iter().map(|buffer| buffer.count).collect()
     }
 
-    /// Axes along which the grid of a dispatch may be cut: work-group ids go on counting in a portion (vkCmdDispatchBase), but
-    /// the number of work-groups that a shader can ask for is that of its portion.
+    /// Returns the axes along which the grid of a dispatch may be split. In a portion (vkCmdDispatchBase)
+    /// work-group IDs continue, but the number of work-groups that a shader can read is the portion's.
     pub(crate) fn divisible(&self) -> [bool; 3] {
         self.interface.reads_group_counts.map(|reads| !reads)
     }
 
-    /// Bytes of parameters.
+    /// Returns the bytes of push constants.
     pub(crate) fn push_bytes(&self) -> u32 {
         self.interface.push_constants.as_ref().map_or(0, |b| b.size)
     }
 }
 
-/// The first capability or version of a module that the device lacks. A capability that is not in this list counts as
-/// lacking, because no feature was enabled for it.
+/// Returns the first capability or version of a module that the device lacks. A capability missing from this
+/// list counts as lacking, because no feature was enabled for it.
 fn lacking(interface: &Interface, support: &ShaderSupport) -> Option<String> {
     if interface.version >= (1, 6) && support.api < ash::vk::API_VERSION_1_3 {
         return Some("SPIR-V 1.6".into());

@@ -1,15 +1,15 @@
-//! Which pipeline: shader and constants.
+//! Pipeline specifications: shader and constants.
 
-/// What one pipeline is made from.
+/// The inputs that a pipeline is created from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PipelineSpec {
-    /// Stem of the shader's source.
+    /// Stem of the shader's source file.
     pub shader: &'static str,
     /// Variant in the shaders crate's table.
     pub variant: &'static str,
-    /// Specialisation constants, ids from 0; id 0 is the work-group size.
+    /// Specialisation constants, IDs from 0; ID 0 is the work-group size.
     pub specialization: Vec<u32>,
-    /// Invocations of a subgroup, for shaders that depend on it and devices that let one choose.
+    /// Required subgroup size, for shaders that depend on it and devices where it can be chosen.
     pub subgroup: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the tensors of a program lie: the caller's bindings, and the arena.
+//! Storage of a program's tensors: the caller's bindings, and the arena.
 
 use super::windows::{BufferRef, Storage};
 use crate::memory::VulkanMemory;
@@ -15,16 +15,16 @@ use std::sync::Arc;
 pub(crate) struct Bound {
     /// Storage of every root tensor.
     pub(crate) storage: HashMap<TensorId, Storage>,
-    /// The distinct buffers of that storage.
+    /// Distinct buffers that hold this storage.
     pub(crate) buffers: Vec<Arc<Buffer>>,
-    /// Those of constants, which lowering asks for.
+    /// Buffers of the constants that lowering collects.
     pub(crate) constants: Vec<Arc<Buffer>>,
-    /// Scratch memory and counters; nothing if no dispatch takes them.
+    /// Scratch memory and counters; empty if no dispatch uses them.
     pub(crate) own: Vec<Arc<Buffer>>,
 }
 
 impl Bound {
-    /// The buffers of a planned graph. `arena` is the compute memory.
+    /// Collects the buffers of a planned graph. `arena` is the compute memory.
     pub(crate) fn new(
         device: &Arc<Device>,
         graph: &Graph,
@@ -38,7 +38,7 @@ impl Bound {
         for id in graph.ids().filter(|&id| graph.tensor(id).root == id) {
             let tensor = graph.tensor(id);
             if matches!(tensor.source, Source::Node { .. }) && !written.contains(&id) {
-                // It does not leave its group.
+                // Not stored: the node is used inside its group only.
                 continue;
             }
             let (buffer, offset, writable) = match tensor.source {
@@ -70,7 +70,7 @@ impl Bound {
         }))
     }
 
-    /// The buffer behind a number.
+    /// Returns the buffer of a reference.
     pub(crate) fn buffer(&self, number: BufferRef) -> &Arc<Buffer> {
         match number {
             BufferRef::Bound(i) => &self.buffers[i],
@@ -81,7 +81,7 @@ impl Bound {
     }
 }
 
-/// The offset in the arena of a tensor that the plan places.
+/// Returns the offset in the arena that the plan gives a tensor.
 fn place(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
     let tensor = graph.tensor(id);
     let wrong = |found: &str| {

@@ -1,4 +1,4 @@
-//! A breadcrumb: how many steps are complete, in memory that the host can read when the device is gone.
+//! A breadcrumb: the number of completed steps, in memory that the host can read after the device is lost.
 
 use crate::memory::Memory;
 use crate::raw::buffer::Buffer;
@@ -7,23 +7,23 @@ use crate::raw::heaps::Side;
 use ggml_core::{Deadline, Result};
 use std::sync::Arc;
 
-/// The counter of one program.
+/// The step counter of one program.
 pub(crate) struct Breadcrumb(Arc<Buffer>);
 
 impl Breadcrumb {
-    /// A counter in host-visible memory.
+    /// Creates a counter in host-visible memory.
     pub(crate) fn new(memory: &Memory, deadline: &Deadline) -> Result<Breadcrumb> {
         let buffer = memory.buffer(4, Side::Host, "breadcrumb", deadline)?;
         buffer.fill(0)?;
         Ok(Breadcrumb(buffer))
     }
 
-    /// No step is complete. The device is idle.
+    /// Resets the counter to zero. The device must be idle.
     pub(crate) fn reset(&self) -> Result<()> {
         self.0.write(0, &[0; 4])
     }
 
-    /// Records that this many steps are complete. Without buffer markers later steps wait for it.
+    /// Records a write of the number of completed steps. Without buffer markers later steps wait for it.
     pub(crate) fn drop_at(&self, recorder: &mut Recorder<'_>, completed: usize) -> Result<()> {
         let word = completed as u32;
         if !recorder.marker(&self.0, 0, word)? {
@@ -33,7 +33,8 @@ impl Breadcrumb {
         Ok(())
     }
 
-    /// How many steps are complete. Reads memory that the device may be writing: one aligned word.
+    /// Returns the number of completed steps. Reads one aligned word that the device may be writing at the
+    /// time.
     pub(crate) fn completed(&self) -> Option<usize> {
         let mut word = [0; 4];
         self.0.read(0, &mut word).ok()?;

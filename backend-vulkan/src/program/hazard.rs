@@ -1,12 +1,13 @@
-//! Where barriers are needed.
+//! Placement of barriers.
 //!
-//! Dispatches may overlap on the device until one touches what another wrote, or writes what another read. The tracker
-//! remembers what was read and written since the last barrier and says when the next command has to wait.
+//! Dispatches may overlap on the device until one accesses memory that another wrote, or writes memory that
+//! another read. The tracker records the reads and writes since the last barrier and reports when the next
+//! command has to wait.
 
 use super::windows::{BufferRef, Window};
 use ggml_core::repeat::Range;
 
-/// Bytes of a buffer.
+/// A byte range of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ByteRange {
     buffer: BufferRef,
@@ -15,12 +16,12 @@ pub(crate) struct ByteRange {
 }
 
 impl ByteRange {
-    /// The bytes of a window.
+    /// Returns the byte range of a window.
     pub(crate) fn of(window: &Window) -> ByteRange {
         ByteRange { buffer: window.buffer, begin: window.offset, end: window.end() }
     }
 
-    /// Whether they are memory that all dispatches share.
+    /// Returns true if the range is in the scratch memory that all dispatches share.
     pub(crate) fn is_scratch(&self) -> bool {
         self.buffer == BufferRef::Scratch
     }
@@ -32,7 +33,7 @@ impl Range for ByteRange {
     }
 }
 
-/// What has been touched since the last barrier.
+/// Reads and writes since the last barrier.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     reads: Vec<ByteRange>,
@@ -40,8 +41,8 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Whether a command with these reads and writes must wait for those before it. If so everything before is taken
-    /// as complete: the caller records a barrier.
+    /// Returns true if a command with these reads and writes must wait for earlier ones. If so, the caller
+    /// records a barrier, and all earlier commands count as complete.
     pub(crate) fn must_wait(&mut self, reads: &[ByteRange], writes: &[ByteRange]) -> bool {
         let meet = |a: &[ByteRange], b: &[ByteRange]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
         let wait = meet(&self.writes, reads) || meet(&self.writes, writes) || meet(&self.reads, writes);
@@ -53,7 +54,7 @@ impl Tracker {
         wait
     }
 
-    /// Everything so far is complete.
+    /// Marks all earlier commands as complete.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();

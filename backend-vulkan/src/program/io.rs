@@ -11,16 +11,16 @@ use std::sync::Arc;
 /// Alignment of tensors in staging memory.
 const ALIGNMENT: u64 = 64;
 
-/// Tensors with a place in host-visible memory.
+/// Tensors with an offset in host-visible memory.
 #[derive(Default)]
 pub(crate) struct Staged {
     buffer: Option<Arc<Buffer>>,
-    /// Place in the staging buffer, and on the device.
+    /// Offset in the staging buffer, and storage on the device.
     places: HashMap<TensorId, (u64, Storage)>,
 }
 
 impl Staged {
-    /// Staging memory for tensors with these places on the device; none if there are none.
+    /// Allocates staging memory for tensors with the given storage on the device; none if the list is empty.
     pub(crate) fn new(
         memory: &Memory,
         tensors: Vec<(TensorId, Storage)>,
@@ -47,17 +47,17 @@ impl Staged {
         Ok(Staged { buffer: Some(buffer), places })
     }
 
-    /// The staging buffer, if there is one.
+    /// Returns the staging buffer, if there is one.
     pub(crate) fn buffer(&self) -> Option<&Arc<Buffer>> {
         self.buffer.as_ref()
     }
 
-    /// Where a tensor is staged.
+    /// Returns the staging buffer and the offset of a tensor in it.
     pub(crate) fn place(&self, id: TensorId) -> Option<(&Arc<Buffer>, u64)> {
         Some((self.buffer.as_ref()?, self.places.get(&id)?.0))
     }
 
-    /// All copies: place in the staging buffer, and on the device.
+    /// Returns all copies: the staging buffer, the offset in it, and the storage on the device.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (&Arc<Buffer>, u64, &Storage)> {
         let buffer = self.buffer.as_ref();
         self.places.values().filter_map(move |(at, storage)| Some((buffer?, *at, storage)))

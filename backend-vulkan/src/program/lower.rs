@@ -1,4 +1,4 @@
-//! From a planned graph to dispatches with their windows.
+//! Lowering of a planned graph to dispatches with their windows.
 
 use super::hazard::ByteRange;
 use super::windows::{BufferRef, Storage, Window, window};
@@ -18,21 +18,21 @@ use ggml_core::repeat::Repeats;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId, grids};
 use std::collections::HashMap;
 
-/// What lowering knows of a device.
+/// Device description for lowering.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     /// Name for errors.
     pub(crate) name: &'a str,
-    /// The device as operations see it.
+    /// Device properties and tuning for operations.
     pub(crate) profile: &'a Profile,
-    /// The shaders that it can run.
+    /// Shader modules with checks against the device.
     pub(crate) modules: &'a Modules,
-    /// How long work takes on it.
+    /// Estimates of execution times on the device.
     pub(crate) model: &'a Model,
 }
 
 impl<'a> Target<'a> {
-    /// An open device.
+    /// Creates the description of an open device.
     pub(crate) fn new(context: &'a DeviceContext, pipelines: &'a PipelineSet) -> Target<'a> {
         let (profile, model) = (&context.profile, &context.model);
         Target { name: context.name(), profile, modules: pipelines.modules(), model }
@@ -48,17 +48,17 @@ pub(crate) struct Lowered {
     pub(crate) pipeline: usize,
     /// Windows in binding order.
     pub(crate) windows: Vec<Window>,
-    /// What it reads that something may write.
+    /// Byte ranges that the dispatch reads and that may be written on the device.
     pub(crate) reads: Vec<ByteRange>,
-    /// What it writes.
+    /// Byte ranges that the dispatch writes.
     pub(crate) writes: Vec<ByteRange>,
-    /// The parameter structure.
+    /// Bytes of the parameter structure.
     pub(crate) params: Vec<u8>,
     /// Work-groups.
     pub(crate) grid: [u32; 3],
-    /// Estimated seconds before correction.
+    /// Estimated seconds, before correction.
     pub(crate) seconds: f64,
-    /// Axes along which the grid may be cut.
+    /// Axes along which the grid may be split.
     pub(crate) divisible: [bool; 3],
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Lowered {
 pub(crate) struct Lowering {
     /// Dispatches in order.
     pub(crate) dispatches: Vec<Lowered>,
-    /// Distinct pipelines, each with a node that needs it.
+    /// Distinct pipelines, each with the name of a node that needs it.
     pub(crate) pipelines: Vec<(PipelineSpec, String)>,
-    /// Contents of the buffers of constants.
+    /// Contents of the constant buffers.
     pub(crate) constants: Vec<Vec<u32>>,
     /// Bytes of scratch memory, which all dispatches share.
     pub(crate) scratch: usize,
@@ -77,14 +77,14 @@ pub(crate) struct Lowering {
     pub(crate) counters: usize,
 }
 
-/// Windows of tensors that have places.
+/// Windows of tensors with storage.
 struct Placed<'a> {
     storage: &'a HashMap<TensorId, Storage>,
     alignment: u64,
 }
 
 impl Placed<'_> {
-    /// The window of an operand; `Err` says why there is none.
+    /// Returns the window of an operand and its remainder in blocks, or the reason why there is none.
     fn window(&self, graph: &Graph, operand: (TensorId, u64, u64)) -> Result<(Window, u32), String> {
         let (id, skip, bytes) = operand;
         let tensor = graph.tensor(id);
@@ -104,7 +104,7 @@ impl Placed<'_> {
 impl Windows for Placed<'_> {
     fn remainder(&self, graph: &Graph, tensor: TensorId) -> u32 {
         let bytes = graph.tensor(tensor).span_bytes() as u64;
-        // `lower_step` has refused tensors without a window before a family's function sees them.
+        // `lower_step` has already refused tensors without a window.
         self.window(graph, (tensor, 0, bytes)).map_or(0, |(_, remainder)| remainder)
     }
 
@@ -114,7 +114,7 @@ impl Windows for Placed<'_> {
     }
 }
 
-/// Whether a node can be computed, whatever its operands' places will be.
+/// Reports whether a node can be computed, regardless of its operands' offsets.
 pub(crate) fn supports(target: &Target<'_>, graph: &Graph, node: TensorId) -> Support {
     if node.index() >= graph.tensors().len() {
         return Support::no("the node is not in the graph");
@@ -132,7 +132,7 @@ pub(crate) fn supports(target: &Target<'_>, graph: &Graph, node: TensorId) -> Su
     Support::Native
 }
 
-/// Whether a group is computed together, whatever its operands' places will be.
+/// Reports whether a group can be computed together, regardless of its operands' offsets.
 pub(crate) fn joins(target: &Target<'_>, graph: &Graph, group: &Group, precision: Precision) -> Support {
     let (profile, windows) = (target.profile, &ExactWindows);
     let context = Context { graph, node: group.last(), profile, precision, windows };
@@ -142,7 +142,7 @@ pub(crate) fn joins(target: &Target<'_>, graph: &Graph, group: &Group, precision
     }
 }
 
-/// Whether a type can be an operand of MUL_MAT and GET_ROWS: asked of the families that plan them.
+/// Returns true if a type can be an operand of MUL_MAT and GET_ROWS, by planning both operations for it.
 pub(crate) fn supports_weights(target: &Target<'_>, dtype: DType) -> bool {
     let probe = || -> Result<bool> {
         let (mut graph, k) = (Graph::new(), dtype.block().max(32) * 8);
@@ -159,7 +159,7 @@ pub(crate) fn supports_weights(target: &Target<'_>, dtype: DType) -> bool {
     probe().unwrap_or(false)
 }
 
-/// The dispatches of a group, checked against their shaders and the device.
+/// Returns the dispatches of a group, checked against their shaders and the device.
 fn plan(target: &Target<'_>, context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>, Refusal> {
     let dispatches = op::plan_group(context, group)?;
     for dispatch in &dispatches {
@@ -168,7 +168,8 @@ fn plan(target: &Target<'_>, context: &Context<'_>, group: &Group) -> Result<Vec
     Ok(dispatches)
 }
 
-/// Why a dispatch cannot be run, or does not fit its shader, which is the library's own mistake.
+/// Returns the reason why a dispatch cannot run on the device, or does not match its shader. A mismatch is a
+/// bug in this library.
 fn check(target: &Target<'_>, dispatch: &Dispatch) -> Result<(), String> {
     let spec = &dispatch.pipeline;
     let module = target.modules.check(spec)?;
@@ -186,7 +187,8 @@ fn check(target: &Target<'_>, dispatch: &Dispatch) -> Result<(), String> {
     Ok(())
 }
 
-/// Lowers a planned graph whose tensors have storage. `alone`: any of its steps may be run without those before.
+/// Lowers a planned graph whose tensors have storage. `alone`: any step may be run without the steps before
+/// it.
 pub(crate) fn lower(
     target: &Target<'_>,
     graph: &Graph,
@@ -237,7 +239,7 @@ pub(crate) fn lower(
     Ok(lowering)
 }
 
-/// Dispatches of a step with their windows, each with whether anything may write it.
+/// A dispatch of a step with its windows; the flag is true if the window may be written on the device.
 type Windowed = (Dispatch, Vec<(Window, bool)>);
 
 fn lower_step(
@@ -300,20 +302,20 @@ fn lower_step(
     Ok(lowered)
 }
 
-/// The window of a node's constant, which is added to the list.
+/// Returns the window of a node's constant and adds the constant to the list.
 fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
     let data = kernel::constant(graph.tensor(node)).ok_or("there is no constant for it")?;
     Ok(window_of(data.into_iter().map(f32::to_bits).collect(), constants))
 }
 
-/// The window of a type's grid, two entries a word, which is added to the list.
+/// Returns the window of a type's grid and adds the grid to the list, two entries per word.
 fn grid_window(dtype: DType, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
     let entries = grids::grid(dtype).ok_or("there is no grid for it")?;
     let words = entries.as_chunks::<2>().0.iter().map(|&[x, y]| u32::from(x) | u32::from(y) << 16);
     Ok(window_of(words.collect(), constants))
 }
 
-/// The window of a constant, which is in the list once.
+/// Returns the window of a constant and adds the constant to the list unless it is there already.
 fn window_of(data: Vec<u32>, constants: &mut Vec<Vec<u32>>) -> Window {
     let bytes = 4 * data.len() as u64;
     let known = constants.iter().position(|c| *c == data).unwrap_or_else(|| {
@@ -323,13 +325,13 @@ fn window_of(data: Vec<u32>, constants: &mut Vec<Vec<u32>>) -> Window {
     Window { buffer: BufferRef::Constant(known), offset: 0, bytes }
 }
 
-/// A window of memory of the program's own, which is made large enough, and that it is written.
+/// Returns a window of the program's own memory and true (it is written). Enlarges the memory if needed.
 fn own_window(buffer: BufferRef, (skip, bytes): (usize, usize), room: &mut usize) -> (Window, bool) {
     *room = (skip + bytes).max(*room);
     (Window { buffer, offset: skip as u64, bytes: bytes as u64 }, true)
 }
 
-/// The window of a part of a tensor, and whether anything may write it.
+/// Returns the window of a part of a tensor, and true if it may be written on the device.
 fn bind(
     graph: &Graph,
     placed: &Placed<'_>,
@@ -341,7 +343,7 @@ fn bind(
         return Err(format!("bytes {skip} to {skip} + {bytes} are not in '{}'", tensor.name));
     }
     let (window, remainder) = placed.window(graph, (id, skip as u64, bytes as u64))?;
-    // The kernel adds the remainder of the whole tensor, also to a part.
+    // The kernel adds the remainder of the whole tensor, even for a part.
     if remainder != placed.remainder(graph, id) {
         let name = &tensor.name;
         return Err(format!("the part of '{name}' from byte {skip} on is not aligned as its beginning"));
@@ -364,7 +366,7 @@ mod tests {
 
     const ALIGNMENT: u64 = 16;
 
-    /// A device that is not there: a small one of the class with the fewest abilities.
+    /// An imaginary, small device of the class, with the fewest features.
     struct Imagined {
         profile: Profile,
         modules: Modules,
@@ -391,7 +393,7 @@ mod tests {
             Target { name: "vulkan:0", profile: &self.profile, modules: &self.modules, model: &self.model }
         }
 
-        /// Lowers a graph of inputs and nodes, whose arena lies `shift` bytes into its buffer.
+        /// Lowers a graph of inputs and nodes whose arena begins `shift` bytes into its buffer.
         fn lower(&self, graph: &Graph, shift: u64) -> Result<Lowering> {
             let plan = Plan::new(graph, 256, Precision::Exact)?;
             let room = shift + plan.arena_bytes as u64;
@@ -433,7 +435,8 @@ mod tests {
         assert_eq!(lowering.pipelines.len(), 2);
     }
 
-    /// Dispatches share scratch memory and counters, so they wait for each other; one that needs neither does not ask.
+    /// Checks that dispatches which share scratch memory and counters wait for each other, and that a
+    /// dispatch which needs neither does not wait.
     #[test]
     fn attention_in_parts_has_memory_of_its_own() {
         let mut g = Graph::new();
@@ -449,7 +452,7 @@ mod tests {
         let own =
             |d: &Lowered| d.windows[6..].iter().map(|w| (w.buffer, w.bytes as usize)).collect::<Vec<_>>();
         assert!(own(short).iter().all(|(buffer, _)| matches!(buffer, BufferRef::Bound(0))), "{short:?}");
-        // Two tokens of four heads and eight or 32 parts, of 64 sums, a maximum and a sum.
+        // Two tokens of four heads with eight or 32 parts, each of 64 sums, a maximum and a sum.
         let scratch = |parts: usize| (BufferRef::Scratch, 2 * 4 * parts * 66 * 4);
         assert_eq!(own(long)[..], [scratch(8), (BufferRef::Counters, 2 * 4 * 4)]);
         assert_eq!(own(longest)[..], [scratch(32), (BufferRef::Counters, 2 * 4)]);
@@ -461,7 +464,8 @@ mod tests {
         assert!(tracker.must_wait(&longest.reads, &longest.writes));
     }
 
-    /// Types with the same grid share it. It stands behind what is written and is not written itself.
+    /// Checks that types with the same grid share its constant. The grid is bound after the written operands
+    /// and is not written itself.
     #[test]
     fn grids_are_bound_last() {
         let mut g = Graph::new();
@@ -514,7 +518,7 @@ mod tests {
         assert!(reason.contains("binds 8 buffers") && reason.contains("allows 7"), "{reason}");
     }
 
-    /// The window of an operand that begins between two places that the device allows is larger than the operand.
+    /// Checks that the window of an unaligned operand is larger than the operand.
     #[test]
     fn a_window_is_measured_as_it_will_be_bound() {
         let mut g = Graph::new();

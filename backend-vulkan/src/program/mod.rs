@@ -1,4 +1,4 @@
-//! Prepared programs: recorded once, submitted again and again.
+//! Prepared programs: recorded once, submitted for every run.
 
 mod bound;
 mod breadcrumb;
@@ -42,19 +42,19 @@ pub struct VulkanProgram {
     inputs: Staged,
     outputs: Staged,
     bound: Bound,
-    /// Buffers whose last use a run moves on.
+    /// Buffers whose last use each run updates.
     touched: Vec<Arc<Buffer>>,
     graph: Graph,
     /// Names of the steps' nodes.
     names: Vec<String>,
-    /// Roots that can be read after a run.
+    /// Root tensors that can be read after a run.
     readable: HashSet<TensorId>,
     debug: bool,
     stepwise: bool,
     ran: bool,
-    /// Whether a run is under way that nobody has waited for.
+    /// True if a run has begun and has not been finished.
     begun: bool,
-    /// Whether the staged outputs are those of the last run.
+    /// True if the staged outputs are from the last run.
     fresh: bool,
     last: u64,
     stats: ProgramStats,
@@ -139,7 +139,7 @@ impl VulkanProgram {
         })
     }
 
-    /// How the program is made up.
+    /// Returns the numbers of steps, dispatches and other parts of the program.
     pub fn stats(&self) -> ProgramStats {
         self.stats
     }
@@ -152,7 +152,7 @@ impl VulkanProgram {
         if self.ran { Phase::Compute } else { Phase::FirstCompute }
     }
 
-    /// Waits for an earlier run that was given up, if there is one.
+    /// Waits until the last submission is complete, for example one whose run timed out.
     fn settle(&self, deadline: &Deadline) -> Result<()> {
         self.context().device.wait(self.last, deadline).map_err(|error| self.locate(error))
     }
@@ -173,7 +173,7 @@ impl VulkanProgram {
         Ok(Timing { host, device: self.measure(range) })
     }
 
-    /// Submits a range of units. No earlier run is under way.
+    /// Submits a range of units. No earlier run may be in flight.
     fn submit(&mut self, range: Range<usize>, deadline: &Deadline) -> Result<()> {
         let context = self.context().clone();
         self.fresh = false;
@@ -198,8 +198,9 @@ impl VulkanProgram {
         Ok(())
     }
 
-    /// How many of the next units one submission takes: as many as the budget allows by what is known of the device now,
-    /// which may be more than when they were recorded. A unit that turned out longer than the budget stays whole.
+    /// Returns how many of the next units fit one submission: as many as the budget allows with the current
+    /// time estimates, which may be more than when they were recorded. A unit that turns out longer than the
+    /// budget is not split.
     fn gathered(&self, rest: Range<usize>) -> usize {
         if self.stepwise {
             return 1;
@@ -211,10 +212,10 @@ impl VulkanProgram {
         self.touched.iter().for_each(|buffer| buffer.used(self.last));
     }
 
-    /// Device time of units that are complete; corrects the time model with it.
+    /// Returns the device time of completed units and updates the time model with it.
     fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
-        // A first run pays for more than its work: page faults, code that is loaded, clocks that rise.
+        // The time of a first run includes page faults, loading of code and rising clocks.
         if self.ran {
             self.context().model.observe(range.clone().filter_map(|index| {
                 let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
@@ -224,7 +225,7 @@ impl VulkanProgram {
         timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }
 
-    /// Adds the node that was running to an error.
+    /// Adds the node that was being executed to an error.
     fn locate(&self, error: Error) -> Error {
         match self.running() {
             Some(node) => error.with_node(&node),
@@ -232,7 +233,8 @@ impl VulkanProgram {
         }
     }
 
-    /// The node that the device is at, or the first and last node of the submission that it is at.
+    /// Returns the node that the device is executing, or the first and last node of the submission in
+    /// execution.
     fn running(&self) -> Option<String> {
         if let Some(done) = self.breadcrumb.as_ref().and_then(Breadcrumb::completed) {
             return self.names.get(done).cloned();
@@ -245,7 +247,7 @@ impl VulkanProgram {
         Some(if first == last { first.clone() } else { format!("{first} .. {last}") })
     }
 
-    /// The place of a whole contiguous tensor.
+    /// Returns the storage and offset of a whole contiguous tensor.
     fn place(&self, id: TensorId, len: usize) -> Result<(&Storage, u64)> {
         let tensor = self.graph.tensors().get(id.index()).ok_or_else(|| {
             let expected =
@@ -313,7 +315,7 @@ impl Program for VulkanProgram {
         match self.outputs.place(tensor) {
             Some((staging, at)) if self.fresh => staging.read(at, out),
             _ => match self.inputs.place(root) {
-                // An input that no run has copied to the device yet.
+                // No run has copied the input to the device yet.
                 Some((staging, at)) if !self.ran => staging.read(at + offset - storage.offset, out),
                 _ => memory.fetch(self.bound.buffer(storage.buffer), offset, out, &deadline),
             },
@@ -371,7 +373,7 @@ impl Program for VulkanProgram {
     }
 }
 
-/// An error unless the plan can be that of the graph.
+/// Returns an error if the plan does not belong to the graph.
 fn check(graph: &Graph, plan: &Plan) -> Result<()> {
     let count = graph.tensors().len();
     let mut nodes: Vec<TensorId> = plan.steps.iter().flat_map(|step| step.group.nodes()).collect();
@@ -403,8 +405,8 @@ fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline)
     }
 }
 
-/// Staging for inputs that the host cannot write in place, or must not while others use it. A stepwise program uploads them at
-/// once instead.
+/// Creates staging for inputs that the host cannot write in place, or must not write while other programs use
+/// the arena. A stepwise program has no staging: it uploads inputs immediately.
 fn inputs(
     memory: &Memory,
     graph: &Graph,
@@ -421,7 +423,8 @@ fn inputs(
     Staged::new(memory, places.collect(), "inputs", deadline)
 }
 
-/// Outputs larger than this are fetched when they are asked for, as state is, instead of being copied after every run.
+/// Maximum bytes of a staged output. Larger outputs are fetched on request, like state, instead of being
+/// copied after every run.
 const STAGED_OUTPUT: usize = 16 << 20;
 
 fn outputs(
@@ -447,12 +450,12 @@ fn outputs(
     Staged::new(memory, places.collect(), "outputs", deadline)
 }
 
-/// Roots of outputs.
+/// Returns the root tensors of the outputs.
 fn readable(graph: &Graph) -> HashSet<TensorId> {
     graph.outputs().iter().map(|&id| graph.tensor(id).root).collect()
 }
 
-/// The distinct buffers of a program that the host may touch too.
+/// Returns the distinct buffers of a program that the host may also access.
 fn touched(bound: &Bound, staging: &Staging) -> Vec<Arc<Buffer>> {
     let mut buffers = bound.buffers.clone();
     buffers.extend(staging.inputs.buffer().cloned());

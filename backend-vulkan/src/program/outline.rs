@@ -1,4 +1,4 @@
-//! What a plan is made of, before there is any memory for it.
+//! The outline of a plan, computed without memory for it.
 
 use super::hazard::Tracker;
 use super::lower::{Target, lower};
@@ -8,7 +8,7 @@ use ggml_core::plan::Plan;
 use ggml_core::{Graph, Result, Source, TensorId};
 use std::collections::HashMap;
 
-/// The dispatches and barriers of each step, if all of them are in one unit of commands.
+/// Returns the dispatches and barriers of each step, assuming that all of them are in one unit of commands.
 pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
     let lowering = lower(target, graph, plan, &imagined(graph, plan), false)?;
     let mut steps = vec![StepOutline::default(); plan.steps.len()];
@@ -21,7 +21,8 @@ pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result
     Ok(steps)
 }
 
-/// The arena in one buffer, every weight and state tensor in one of its own.
+/// Returns imaginary storage: the arena in one buffer, and a separate buffer for every weight and state
+/// tensor.
 fn imagined(graph: &Graph, plan: &Plan) -> HashMap<TensorId, Storage> {
     let roots = graph.ids().filter(|&id| graph.tensor(id).root == id);
     let storage = roots.enumerate().filter_map(|(i, id)| {

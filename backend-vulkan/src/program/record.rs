@@ -19,26 +19,27 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Commands that are recorded together. A submission has one unit or several that follow each other.
+/// Commands that are recorded together. A submission has one or several consecutive units.
 pub(crate) struct Unit {
-    /// Its commands.
+    /// The recorded commands.
     pub(crate) commands: Commands,
-    /// The steps that it has parts of.
+    /// Steps that are at least partly in this unit.
     pub(crate) steps: Range<usize>,
-    /// Estimated seconds before correction.
+    /// Estimated seconds, before correction.
     pub(crate) seconds: f64,
 }
 
-/// How a program is made up.
+/// Sizes of a prepared program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramStats {
     /// Steps of the plan.
     pub steps: usize,
     /// Dispatches.
     pub dispatches: usize,
-    /// Barriers, those at the beginning and end of units included.
+    /// Barriers, including those at the beginning and end of units.
     pub barriers: u64,
-    /// Units of commands: a run makes no more submissions, and fewer once the device is known to be fast.
+    /// Units of commands: the maximum number of submissions of a run; fewer once the device was measured to
+    /// be fast.
     pub units: usize,
     /// Distinct pipelines.
     pub pipelines: usize,
@@ -48,35 +49,35 @@ pub struct ProgramStats {
 
 /// Staging memory of a program.
 pub(crate) struct Staging {
-    /// Copied to the device before the first step.
+    /// Inputs, copied to the device before the first step.
     pub(crate) inputs: Staged,
-    /// Copied from the device after the last step.
+    /// Outputs, copied from the device after the last step.
     pub(crate) outputs: Staged,
 }
 
-/// What was recorded.
+/// The result of recording.
 pub(crate) struct Recorded {
     /// Units in order.
     pub(crate) units: Vec<Unit>,
-    /// Two for each unit.
+    /// Timestamps, two for each unit.
     pub(crate) timestamps: Option<Arc<Timestamps>>,
-    /// How it is made up.
+    /// Sizes of the program.
     pub(crate) stats: ProgramStats,
 }
 
-/// What is recorded.
+/// The inputs of recording.
 pub(crate) struct Recording<'a> {
     /// The dispatches.
     pub(crate) lowering: &'a Lowering,
-    /// Their pipelines.
+    /// Pipelines of the dispatches.
     pub(crate) pipelines: &'a [Arc<Pipeline>],
-    /// The buffers of their windows.
+    /// Buffers of the windows.
     pub(crate) bound: &'a Bound,
-    /// Copies before and after them.
+    /// Copies before and after the dispatches.
     pub(crate) staging: &'a Staging,
-    /// Where progress is marked.
+    /// Counter of completed steps, if breadcrumbs are on.
     pub(crate) breadcrumb: Option<&'a Breadcrumb>,
-    /// Whether every step is a unit of its own.
+    /// True if every step is a separate unit.
     pub(crate) stepwise: bool,
 }
 
@@ -190,7 +191,8 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// A descriptor set for each dispatch; dispatches with the same windows at the same bindings share one. And how many there are.
+    /// Returns a descriptor set for each dispatch, and the number of distinct sets. Dispatches with the same
+    /// windows at the same bindings share a set.
     fn sets(&self, context: &DeviceContext) -> Result<(Vec<Arc<DescriptorSet>>, usize)> {
         let dispatches = &self.lowering.dispatches;
         let buffers: usize = dispatches.iter().map(|d| d.windows.len()).sum();

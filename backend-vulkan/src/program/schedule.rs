@@ -1,8 +1,8 @@
-//! Dealing out dispatches to units that are recorded, and units to submissions.
+//! Distribution of dispatches over recorded units, and of units over submissions.
 //!
-//! A submission should take no longer than a budget. Dispatches are put into a unit until it is used up; one that alone
-//! takes longer is cut into portions of its grid, each a unit of its own. When a program runs, more may be known of the
-//! device than when it was recorded: then a submission takes several units.
+//! A submission should take no longer than a budget. Dispatches are added to a unit until the budget is used
+//! up; a single dispatch that exceeds it is split into portions of its grid, each a separate unit. Time
+//! estimates may have improved between recording and running: then a submission holds several units.
 
 /// A dispatch to be scheduled.
 #[derive(Clone, Copy, Debug)]
@@ -11,9 +11,9 @@ pub(crate) struct Item {
     pub(crate) step: usize,
     /// Work-groups.
     pub(crate) grid: [u32; 3],
-    /// Estimated seconds before correction.
+    /// Estimated seconds, before correction.
     pub(crate) seconds: f64,
-    /// Axes along which its grid may be cut.
+    /// Axes along which its grid may be split.
     pub(crate) divisible: [bool; 3],
 }
 
@@ -26,17 +26,17 @@ pub(crate) struct Portion {
     pub(crate) base: [u32; 3],
     /// Work-groups.
     pub(crate) grid: [u32; 3],
-    /// Estimated seconds before correction.
+    /// Estimated seconds, before correction.
     pub(crate) seconds: f64,
-    /// Whether the step is complete with this portion.
+    /// True if the step is complete after this portion.
     pub(crate) last_of_step: bool,
 }
 
-/// Portions of one dispatch are no more than this many.
+/// Maximum portions of one dispatch.
 const MOST_PORTIONS: u32 = 256;
 
-/// Deals out items in order; each inner list is a unit. `budget` is in seconds before correction. `stepwise`: every step
-/// begins a unit.
+/// Distributes items in order; each inner list is a unit. `budget` is in seconds before correction.
+/// `stepwise`: every step begins a unit.
 pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<Portion>> {
     let mut units: Vec<Vec<Portion>> = Vec::new();
     let mut used = f64::INFINITY;
@@ -62,8 +62,8 @@ pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<P
     units
 }
 
-/// How many units the next submission takes, one at the least. `seconds`: what each of those that are left takes, before
-/// correction as `budget` is.
+/// Returns how many units the next submission holds, at least one. `seconds`: the estimate of each remaining
+/// unit, before correction, like `budget`.
 pub(crate) fn gather(seconds: impl IntoIterator<Item = f64>, budget: f64) -> usize {
     let sums = seconds.into_iter().scan(0.0, |sum, unit| {
         *sum += unit;
@@ -72,7 +72,7 @@ pub(crate) fn gather(seconds: impl IntoIterator<Item = f64>, budget: f64) -> usi
     sums.take_while(|sum| *sum <= budget).count().max(1)
 }
 
-/// The portions of an item: bases and grids, cut along the longest axis that may be cut.
+/// Returns the portions of an item as bases and grids, split along the longest divisible axis.
 fn cut(item: &Item, budget: f64) -> Vec<([u32; 3], [u32; 3])> {
     let whole = vec![([0; 3], item.grid)];
     let wanted = (item.seconds / budget).ceil();

@@ -1,49 +1,50 @@
-//! Descriptor windows: where an operand's window begins, and what remains for the kernel to add.
+//! Descriptor windows: the offset of an operand's window, and the remainder that the kernel adds.
 
 use crate::raw::descriptors;
 use ggml_core::{DType, Tensor};
 
-/// Ends of windows are rounded up to whole words, those of blocks to sixteens of bytes, where the buffer has them.
+/// Granularity of window ends in bytes: whole words, for types with blocks 16 bytes, as far as the buffer
+/// extends.
 const WORD: u64 = 4;
 const SIXTEEN: u64 = 16;
 
-/// A buffer of a program, which knows it by number until it is recorded.
+/// A reference to a buffer of a program, resolved when the program is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum BufferRef {
-    /// One that holds tensors ([`Buffers`](super::storage::Buffers)).
+    /// A buffer that holds tensors ([`Bound`](super::bound::Bound)).
     Bound(usize),
-    /// One that holds a constant ([`Lowering::constants`](super::lower::Lowering)).
+    /// A buffer that holds a constant ([`Lowering::constants`](super::lower::Lowering)).
     Constant(usize),
-    /// The program's own memory for what work-groups of a dispatch leave each other.
+    /// The program's scratch memory, for data exchanged between work-groups of a dispatch.
     Scratch,
-    /// The program's own zeros, which a dispatch leaves as they were.
+    /// The program's counters: zero at the beginning of a dispatch, which must leave them zero.
     Counters,
 }
 
 /// A window of an operand.
 pub(crate) type Window = descriptors::Window<BufferRef>;
 
-/// Where the storage of a root tensor lies.
+/// Location of a root tensor's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Storage {
     /// The buffer.
     pub(crate) buffer: BufferRef,
-    /// Bytes of the buffer.
+    /// Length of the buffer in bytes.
     pub(crate) room: u64,
-    /// Byte offset of the root tensor's first byte.
+    /// Offset of the root tensor's first byte.
     pub(crate) offset: u64,
-    /// Bytes from there that belong to it.
+    /// Length of the root tensor in bytes.
     pub(crate) bytes: u64,
-    /// Whether anything on the device may write it.
+    /// True if the storage may be written on the device.
     pub(crate) writable: bool,
 }
 
-/// The beginning of a window: how many blocks before the operand.
+/// Returns the number of blocks by which a window begins before its operand.
 ///
-/// A window must begin at a multiple of `alignment`, and an operand is addressed in blocks of `block` bytes from the
-/// window's beginning, so the distance must be a whole number of blocks: the smallest `k` for which
-/// `start - k * block` is aligned. `None` if there is no such place at or after the beginning of the buffer (which
-/// takes a tensor that was itself bound at an offset that is not aligned).
+/// A window must begin at a multiple of `alignment`, and an operand is addressed in blocks of `block` bytes
+/// from the window's beginning, so the distance must be a whole number of blocks: the smallest `k` for which
+/// `start - k * block` is aligned. `None` if there is no such offset within the buffer (which happens only
+/// for a tensor that was itself bound at an unaligned offset).
 pub(crate) fn blocks_before(start: u64, block: u64, alignment: u64) -> Option<u64> {
     (0..alignment.max(1)).find_map(|k| {
         let begin = start.checked_sub(k * block)?;
@@ -51,12 +52,13 @@ pub(crate) fn blocks_before(start: u64, block: u64, alignment: u64) -> Option<u6
     })
 }
 
-/// Bytes that an element range of a type occupies in whole blocks, as an addressing unit.
+/// Returns the bytes of a type's block, the unit of addressing.
 fn block_bytes(dtype: DType) -> u64 {
     dtype.block_bytes() as u64
 }
 
-/// A window that covers `bytes` bytes from `skip` bytes after a tensor's first byte, and its remainder in blocks.
+/// Returns a window that covers `bytes` bytes from `skip` bytes after a tensor's first byte, and its
+/// remainder in blocks.
 pub(crate) fn window(
     storage: &Storage,
     tensor: &Tensor,

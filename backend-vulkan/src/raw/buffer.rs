@@ -13,24 +13,24 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The end of a buffer is a multiple of this, so that the last word of a window can be read whole.
+/// Buffer lengths are multiples of this, so that the last word of a window can be read whole.
 const PADDING: u64 = 16;
 
-/// The address of mapped memory.
+/// Address of mapped memory.
 #[derive(Clone, Copy, Debug)]
 struct HostPointer(NonNull<u8>);
 
-// SAFETY: the pointer is an address that stays valid and mapped as long as its buffer; all accesses through it hold the
-// buffer's `host` lock.
+// SAFETY: the pointer is an address that stays valid and mapped as long as its buffer exists; all accesses
+// through it hold the buffer's `host` lock.
 unsafe impl Send for HostPointer {}
 // SAFETY: as above.
 unsafe impl Sync for HostPointer {}
 
-/// What memory a buffer lies in.
+/// The memory that a buffer is bound to.
 enum Backing {
     /// Part of the pool.
     Pool(Allocation),
-    /// The host's: the driver's handle, and what keeps the map.
+    /// Host memory: the driver's handle, and the owner of the map.
     Imported(vk::DeviceMemory, MappedBytes),
 }
 
@@ -38,12 +38,12 @@ enum Backing {
 pub(crate) struct Buffer {
     /// The buffer.
     pub(super) raw: vk::Buffer,
-    /// Its length, a multiple of 16.
+    /// Length in bytes, a multiple of 16.
     bytes: u64,
     backing: Option<Backing>,
     mapped: Option<HostPointer>,
     cached: bool,
-    /// Held by whoever touches the mapped memory.
+    /// Held during every host access to the mapped memory.
     host: Mutex<()>,
     last_use: AtomicU64,
     pool: Arc<MemoryPool>,
@@ -56,7 +56,8 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    /// A buffer of at least `bytes` bytes. The driver may block in here: see `deadline::guarded`.
+    /// Creates a buffer of at least `bytes` bytes. The driver may block in this call: see
+    /// `deadline::guarded`.
     pub(crate) fn new(pool: &Arc<MemoryPool>, bytes: u64, side: Side, name: &str) -> Result<Arc<Buffer>> {
         let device = pool.device();
         device.alive(Phase::Allocate)?;
@@ -77,19 +78,19 @@ impl Buffer {
                 pool: pool.clone(),
             })),
             Err(error) => {
-                // SAFETY: the buffer was made above, has no memory and is known to nobody else.
+                // SAFETY: the buffer was created above, has no memory, and no other code has its handle.
                 unsafe { device.raw.destroy_buffer(raw, None) };
                 Err(error)
             }
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A buffer in memory of the host that the device reads in place.
+    /// Creates a buffer in host memory that the device reads in place.
     pub(super) fn imported(
         pool: &Arc<MemoryPool>,
         raw: vk::Buffer,
@@ -109,37 +110,37 @@ impl Buffer {
         }
     }
 
-    /// Whether it may be written: not if it is a memory map of somebody else's.
+    /// Returns true if the buffer may be written; false for an imported memory map.
     pub(crate) fn is_writable(&self) -> bool {
         !matches!(self.backing, Some(Backing::Imported(..)))
     }
 
-    /// Whether the host can write it.
+    /// Returns true if the host can write the buffer.
     pub(crate) fn is_mapped(&self) -> bool {
         self.mapped.is_some()
     }
 
-    /// Whether the host can read it at the speed of memory.
+    /// Returns true if the host can read the buffer at memory speed.
     pub(crate) fn reads_fast(&self) -> bool {
         self.mapped.is_some() && self.cached
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         self.pool.device()
     }
 
-    /// Remembers a submission that uses the buffer.
+    /// Records the timeline value of a submission that uses the buffer.
     pub(crate) fn used(&self, value: u64) {
         self.last_use.fetch_max(value, Ordering::AcqRel);
     }
 
-    /// Waits until the device is done with what was submitted on this buffer.
+    /// Waits until the device has finished all submissions that use this buffer.
     pub(crate) fn wait(&self, deadline: &Deadline) -> Result<()> {
         self.device().wait(self.last_use.load(Ordering::Acquire), deadline)
     }
 
-    /// The error of a range that does not lie in the buffer.
+    /// Returns an error if a range is outside the buffer.
     pub(super) fn check(&self, offset: u64, len: u64) -> Result<()> {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(()),
@@ -150,7 +151,7 @@ impl Buffer {
         }
     }
 
-    /// The address of a range of mapped memory.
+    /// Returns the address of a range of mapped memory.
     fn address(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
         self.check(offset, len)?;
         let mapped = self
@@ -158,7 +159,8 @@ impl Buffer {
             .ok_or_else(|| Error::argument("buffer", "memory of the device", "memory that the host sees"))?;
         let offset =
             usize::try_from(offset).map_err(|_| Error::argument("buffer offset", offset, "an address"))?;
-        // SAFETY: offset lies in the buffer (checked above), whose memory is mapped from this address on.
+        // SAFETY: the offset is within the buffer (checked above), whose memory is mapped starting at this
+        // address.
         Ok(unsafe { mapped.0.add(offset) })
     }
 
@@ -166,8 +168,8 @@ impl Buffer {
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let to = self.address(offset, data.len() as u64)?;
         let _guard = lock(&self.host);
-        // SAFETY: `to` is valid for `data.len()` bytes; the mapping is the driver's and overlaps no Rust object; the
-        // lock keeps other host accesses out.
+        // SAFETY: `to` is valid for `data.len()` bytes; the mapping belongs to the driver and overlaps no
+        // Rust object; the lock excludes other host accesses.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
         Ok(())
     }
@@ -181,7 +183,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Fills mapped memory with one byte. The caller has waited for the device.
+    /// Fills the whole mapped memory with one byte. The caller has waited for the device.
     pub(crate) fn fill(&self, byte: u8) -> Result<()> {
         let to = self.address(0, self.bytes)?;
         let len = usize::try_from(self.bytes)
@@ -199,12 +201,14 @@ fn create(device: &Device, size: u64) -> Result<vk::Buffer> {
         | vk::BufferUsageFlags::TRANSFER_DST;
     let info =
         vk::BufferCreateInfo::default().size(size).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
-    // SAFETY: the device is alive; the size is neither 0 nor larger than the device's limit (checked by the caller).
+    // SAFETY: the device is alive; the size is neither 0 nor larger than the device's limit (checked by the
+    // caller).
     unsafe { device.raw.create_buffer(&info, None) }
         .map_err(|code| device.failed(Phase::Allocate, "vkCreateBuffer", code))
 }
 
-/// Memory for a buffer: the memory, its address if it is mapped, and the type that it is of.
+/// Allocates memory for a buffer and binds it. Returns the memory, its address if it is mapped, and its
+/// memory type.
 fn bind(
     pool: &MemoryPool,
     raw: vk::Buffer,
@@ -212,15 +216,15 @@ fn bind(
     side: Side,
     name: &str,
 ) -> Result<(Allocation, Option<HostPointer>, Choice)> {
-    // SAFETY: the buffer was made from this device and is alive.
+    // SAFETY: the buffer was created from this device and is alive.
     let requirements = unsafe { pool.device().raw.get_buffer_memory_requirements(raw) };
     if requirements.size > pool.device().facts.max_allocation {
         return Err(pool.exhausted(requirements.size, side, None));
     }
     let (allocation, choice) = pool.take(requirements, side, name)?;
     let bound =
-        // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
-        // to this part of it.
+        // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else
+        // is bound to this part of it.
         unsafe { pool.device().raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
     if let Err(code) = bound {
         pool.give_back(allocation);
@@ -232,8 +236,8 @@ fn bind(
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: commands and descriptor sets that name the buffer hold an `Arc` of it, and commands are dropped only
-        // when the device is done with them: nothing uses the buffer any more.
+        // SAFETY: commands and descriptor sets that refer to the buffer hold an `Arc` of it, and commands are
+        // dropped only when the device has finished with them: nothing uses the buffer any more.
         unsafe { self.device().raw.destroy_buffer(self.raw, None) };
         match self.backing.take() {
             Some(Backing::Pool(allocation)) => self.pool.give_back(allocation),

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Something that commands need while they run.
+/// An object that commands need while they run.
 type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A pool of command buffers.
@@ -21,17 +21,17 @@ pub(crate) struct CommandPool {
     state: Mutex<PoolState>,
 }
 
-/// What recording needs alone.
+/// State that needs exclusive access during recording.
 struct PoolState {
     raw: vk::CommandPool,
-    /// Buffers whose recording was given up.
+    /// Command buffers whose recording was abandoned.
     idle: Vec<vk::CommandBuffer>,
-    /// Buffers that were made.
+    /// Number of command buffers allocated.
     #[cfg(test)]
     made: usize,
 }
 
-/// What a barrier orders: a synchronisation scope.
+/// A synchronisation scope: one side of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All commands.
@@ -42,7 +42,7 @@ pub(crate) enum Scope {
     Transfer,
     /// Dispatches, copies and fills.
     Device,
-    /// The host, once it has waited.
+    /// The host, after a wait.
     Host,
 }
 
@@ -79,7 +79,7 @@ impl Scope {
 }
 
 impl CommandPool {
-    /// A pool for the device's queue.
+    /// Creates a pool for the device's queue.
     pub(crate) fn new(device: &Arc<Device>, phase: Phase) -> Result<Arc<CommandPool>> {
         let info = vk::CommandPoolCreateInfo::default()
             .queue_family_index(device.queue(phase)?.family)
@@ -122,13 +122,13 @@ impl CommandPool {
         buffers.first().copied().ok_or_else(|| self.device.failed(phase, "vkAllocateCommandBuffers", code))
     }
 
-    /// Command buffers that were made.
+    /// Returns the number of command buffers allocated.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {
         lock(&self.state).made
     }
 
-    /// Begins to record commands anew that have finished.
+    /// Begins a new recording in the command buffer of finished commands.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if they are still running.
@@ -146,15 +146,16 @@ impl CommandPool {
 impl Drop for CommandPool {
     fn drop(&mut self) {
         let raw = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).raw;
-        // SAFETY: commands hold an `Arc` of their pool and are gone only when the device is done with them.
+        // SAFETY: commands hold an `Arc` of their pool and are dropped only when the device has finished with
+        // them.
         unsafe { self.device.raw.destroy_command_pool(raw, None) };
     }
 }
 
-/// What waits for what.
+/// Source and destination scopes of a barrier.
 pub(crate) type Barrier = (Scope, Scope);
 
-/// Commands while they are recorded. Dropped, it gives the command buffer back to the pool.
+/// Commands during recording. If dropped unfinished, it returns the command buffer to the pool.
 pub(crate) struct Recorder<'p> {
     pool: &'p Arc<CommandPool>,
     state: MutexGuard<'p, PoolState>,
@@ -185,11 +186,11 @@ impl<'p> Recorder<'p> {
             phase,
             barriers: Vec::new(),
         };
-        // SAFETY: the command buffer belongs to the pool, which is locked, and is not pending (new, given up, or finished:
-        // `CommandPool::again`); beginning resets it.
+        // SAFETY: the command buffer belongs to the pool, which is locked, and is not pending (new,
+        // abandoned, or finished: `CommandPool::again`); beginning resets it.
         unsafe { pool.device.raw.begin_command_buffer(raw, &vk::CommandBufferBeginInfo::default()) }
             .map_err(|code| pool.device.failed(phase, "vkBeginCommandBuffer", code))?;
-        // The rule of `queue`: what was submitted before is complete, and visible.
+        // The rule of `queue`: work submitted earlier is complete and visible.
         recorder.barrier(Scope::Everything, Scope::Device);
         Ok(recorder)
     }
@@ -198,7 +199,7 @@ impl<'p> Recorder<'p> {
         &self.pool.device.raw
     }
 
-    /// Keeps a buffer of this device.
+    /// Retains a buffer of this device until the commands are dropped.
     fn hold(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
         if !Arc::ptr_eq(buffer.device(), &self.pool.device) {
             return Err(Error::argument("buffer", "of another device", self.pool.device.name.clone()));
@@ -209,7 +210,7 @@ impl<'p> Recorder<'p> {
         Ok(())
     }
 
-    /// Makes the writes of earlier work visible to later work, which waits for it.
+    /// Makes later work wait for earlier work and see its writes.
     pub(crate) fn barrier(&mut self, from: Scope, to: Scope) {
         let host = to == Scope::Host;
         let access = if host { to.reads() } else { to.reads() | to.writes() };
@@ -229,7 +230,7 @@ impl<'p> Recorder<'p> {
         self.barriers.push((from, to));
     }
 
-    /// Copies between buffers; not within one overlapping range.
+    /// Copies between buffers. Source and destination must not overlap.
     pub(crate) fn copy(
         &mut self,
         from: (&Arc<Buffer>, u64),
@@ -256,12 +257,13 @@ impl<'p> Recorder<'p> {
         self.hold(from.0)?;
         self.hold(to.0)?;
         let region = [vk::BufferCopy { src_offset: from.1, dst_offset: to.1, size: bytes }];
-        // SAFETY: both ranges lie in their buffers and do not overlap; the buffers are of this device and held.
+        // SAFETY: both ranges are within their buffers and do not overlap; the buffers belong to this device
+        // and are held.
         unsafe { self.device().cmd_copy_buffer(self.raw, from.0.raw, to.0.raw, &region) };
         Ok(())
     }
 
-    /// Fills a range with a word; offset and length are multiples of 4.
+    /// Fills a range with a word. Offset and length are multiples of 4.
     pub(crate) fn fill(&mut self, buffer: &Arc<Buffer>, offset: u64, bytes: u64, word: u32) -> Result<()> {
         buffer.check(offset, bytes)?;
         if !buffer.is_writable() || bytes == 0 || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
@@ -269,12 +271,12 @@ impl<'p> Recorder<'p> {
             return Err(Error::argument("fill", found, "whole words of a buffer that can be written"));
         }
         self.hold(buffer)?;
-        // SAFETY: the range lies in the buffer, is not empty and consists of words; the buffer is held.
+        // SAFETY: the range is within the buffer, is not empty and consists of words; the buffer is held.
         unsafe { self.device().cmd_fill_buffer(self.raw, buffer.raw, offset, bytes, word) };
         Ok(())
     }
 
-    /// Runs a pipeline on the work-groups from `base` on, `grid` of them in each direction.
+    /// Dispatches a pipeline on `grid` work-groups in each dimension, starting at work-group `base`.
     pub(crate) fn dispatch(
         &mut self,
         pipeline: &Arc<Pipeline>,
@@ -306,10 +308,10 @@ impl<'p> Recorder<'p> {
         }
         let (device, raw) = (self.device().clone(), self.raw);
         let compute = vk::PipelineBindPoint::COMPUTE;
-        // SAFETY: the command buffer is being recorded; pipeline, layout and set are alive, of this device, and held;
-        // the set's layout has as many bindings as the pipeline's, all storage buffers of the compute stage, so it is
-        // compatible; the parameters fill the layout's range; the grid lies within the limits, and every pipeline is
-        // made with DISPATCH_BASE.
+        // SAFETY: the command buffer is being recorded; pipeline, layout and set are alive, belong to this
+        // device, and are held; the set's layout has as many bindings as the pipeline's, all storage buffers
+        // of the compute stage, so it is compatible; the parameters fill the layout's range; the grid is
+        // within the limits, and every pipeline is created with DISPATCH_BASE.
         unsafe {
             if self.bound != pipeline.raw {
                 device.cmd_bind_pipeline(raw, compute, pipeline.raw);
@@ -319,7 +321,7 @@ impl<'p> Recorder<'p> {
             if !params.is_empty() {
                 device.cmd_push_constants(raw, layout.raw, vk::ShaderStageFlags::COMPUTE, 0, params);
             }
-            // The synchronisation validation of older layers sees only the plain command.
+            // The synchronisation validation of older layers tracks only the plain command.
             match base {
                 [0, 0, 0] => device.cmd_dispatch(raw, grid[0], grid[1], grid[2]),
                 _ => device.cmd_dispatch_base(raw, base[0], base[1], base[2], grid[0], grid[1], grid[2]),
@@ -330,26 +332,26 @@ impl<'p> Recorder<'p> {
         Ok(())
     }
 
-    /// Makes timestamps `first` and `first + 1` ready to be written.
+    /// Resets timestamps `first` and `first + 1`, so that they can be written.
     pub(crate) fn reset(&mut self, timestamps: &Arc<Timestamps>, first: u32) {
         if first + 1 < timestamps.count {
             self.keep.push(timestamps.clone());
-            // SAFETY: both queries lie in the pool, which is held.
+            // SAFETY: both queries are within the pool, which is held.
             unsafe { self.device().cmd_reset_query_pool(self.raw, timestamps.raw, first, 2) };
         }
     }
 
-    /// Writes a timestamp when earlier work is complete, also that of earlier submissions.
+    /// Writes a timestamp when earlier work is complete, including that of earlier submissions.
     pub(crate) fn timestamp(&mut self, timestamps: &Arc<Timestamps>, index: u32) {
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         if index < timestamps.count {
-            // SAFETY: the query lies in the pool, which `reset` has made ready and held.
+            // SAFETY: the query is within the pool, which `reset` has reset and held.
             unsafe { self.device().cmd_write_timestamp(self.raw, stage, timestamps.raw, index) };
         }
     }
 
-    /// Writes a word to a buffer when everything before is complete, without making later work wait: only with
-    /// VK_AMD_buffer_marker; `false` without it.
+    /// Writes a word to a buffer when all earlier work is complete, without making later work wait. Needs
+    /// VK_AMD_buffer_marker; returns `false` without it.
     pub(crate) fn marker(&mut self, buffer: &Arc<Buffer>, offset: u64, word: u32) -> Result<bool> {
         buffer.check(offset, 4)?;
         let device = self.pool.device.clone();
@@ -359,14 +361,14 @@ impl<'p> Recorder<'p> {
         }
         self.hold(buffer)?;
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
-        // SAFETY: the word lies in the buffer, which is held; the extension is enabled.
+        // SAFETY: the word is within the buffer, which is held; the extension is enabled.
         unsafe { functions.cmd_write_buffer_marker(self.raw, stage, buffer.raw, offset, word) };
         Ok(true)
     }
 
     /// Ends the recording.
     pub(crate) fn finish(mut self) -> Result<Commands> {
-        // Whoever waits for these commands may read what they wrote to mapped memory.
+        // The host may read mapped memory written by these commands once it has waited for them.
         self.barrier(Scope::Device, Scope::Host);
         // SAFETY: the command buffer is being recorded.
         unsafe { self.device().end_command_buffer(self.raw) }
@@ -393,8 +395,8 @@ impl Drop for Recorder<'_> {
             return;
         }
         let reset =
-            // SAFETY: the command buffer belongs to the pool, which is locked and lets its buffers be reset, and is not
-            // pending: it has not been submitted since its recording began.
+            // SAFETY: the command buffer belongs to the pool, which is locked and allows its buffers to be
+            // reset, and is not pending: it has not been submitted since its recording began.
             unsafe { self.device().reset_command_buffer(self.raw, vk::CommandBufferResetFlags::empty()) };
         if reset.is_ok() {
             self.state.idle.push(self.raw);
@@ -402,7 +404,7 @@ impl Drop for Recorder<'_> {
     }
 }
 
-/// Recorded commands, with everything that they name.
+/// Recorded commands, with all objects that they refer to.
 pub(crate) struct Commands {
     raw: vk::CommandBuffer,
     keep: ManuallyDrop<Vec<Kept>>,
@@ -413,16 +415,16 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Submits the commands; the timeline value that is reached when they are complete.
+    /// Submits the commands and returns the timeline value that is reached when they are complete.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if they are still running from an earlier submission; [`Error::Timeout`] if another
-    /// thread's submission does not come to an end.
+    /// [`Error::InvalidArgument`] if they are still running from an earlier submission; [`Error::Timeout`] if
+    /// another thread's submission does not return by the deadline.
     pub(crate) fn submit(&mut self, deadline: &Deadline) -> Result<u64> {
         Commands::submit_together(vec![self], deadline)
     }
 
-    /// [`Commands::submit`] for several, which run in their order.
+    /// Submits several commands together like [`Commands::submit`]; they run in order.
     pub(crate) fn submit_together(all: Vec<&mut Commands>, deadline: &Deadline) -> Result<u64> {
         let [first, ..] = all.as_slice() else {
             return Err(Error::argument("commands", "none", "one or more"));
@@ -438,9 +440,10 @@ impl Commands {
             return Err(Error::argument("commands", found, "finished ones of one device"));
         }
         let raw: Vec<vk::CommandBuffer> = all.iter().map(|c| c.raw).collect();
-        // SAFETY: the commands were made from this device, are executable (a `Commands` exists only after its recording
-        // ended) and not pending (checked above; `&mut` keeps others out), are distinct (`&mut`), and hold what they
-        // name until they are dropped, for which they wait.
+        // SAFETY: the commands were created from this device, are executable (a `Commands` exists only after
+        // its recording ended) and not pending (checked above; `&mut` excludes other threads), are distinct
+        // (`&mut`), and hold the objects they refer to until they are dropped. Dropping waits for them to
+        // complete.
         let submitted = unsafe { queue.submit(&device.raw, &raw, deadline) };
         let value = submitted.map_err(|code| match code {
             vk::Result::TIMEOUT => deadline.missed(&device.name, None),
@@ -450,24 +453,24 @@ impl Commands {
         Ok(value)
     }
 
-    /// The timeline value of the last submission.
+    /// Returns the timeline value of the last submission.
     pub(crate) fn last_use(&self) -> u64 {
         self.last_use
     }
 
-    /// The barriers that were recorded, in order.
+    /// Returns the recorded barriers, in order.
     pub(crate) fn barriers(&self) -> &[Barrier] {
         &self.barriers
     }
 
-    /// As if they had been submitted with this value.
+    /// Marks the commands as submitted with this value, for tests.
     #[cfg(test)]
     pub(super) fn used(&mut self, value: u64) {
         self.last_use = value;
     }
 
-    /// Lets go of what finished commands name, before they are recorded anew or dropped. They cannot be submitted
-    /// again.
+    /// Releases the objects that finished commands refer to, before the commands are recorded again or
+    /// dropped. They cannot be submitted again.
     pub(crate) fn release(&mut self) {
         if !self.released && self.pool.device.is_reached(self.last_use) {
             self.released = true;
@@ -479,10 +482,10 @@ impl Commands {
 impl Drop for Commands {
     fn drop(&mut self) {
         if self.pool.device.done_with(self.last_use) {
-            // SAFETY: `keep` is dropped here and nowhere else.
+            // SAFETY: `keep` is dropped here only.
             unsafe { ManuallyDrop::drop(&mut self.keep) };
         } else {
-            // The device may still run these commands: they and what they name stay for ever.
+            // The device may still run these commands: they and the objects they refer to are leaked.
             std::mem::forget(self.pool.clone());
         }
     }

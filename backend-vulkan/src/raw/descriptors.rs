@@ -1,4 +1,4 @@
-//! Descriptor sets: made and written once.
+//! Descriptor sets, which are allocated and written once.
 
 use super::buffer::Buffer;
 use super::device::Device;
@@ -8,25 +8,25 @@ use ash::vk;
 use ggml_core::{Error, Phase, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A window on a buffer: what a descriptor names.
+/// A range of a buffer that a descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window<B> {
     /// The buffer.
     pub(crate) buffer: B,
-    /// First byte, a multiple of the device's alignment.
+    /// Byte offset in the buffer, a multiple of the device's alignment.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) bytes: u64,
 }
 
 impl<B> Window<B> {
-    /// The first byte behind the window.
+    /// Returns the offset of the first byte after the window.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 }
 
-/// A pool of descriptor sets. Sets are not given back one by one.
+/// A pool of descriptor sets. Sets are not freed individually.
 pub(crate) struct DescriptorPool {
     device: Arc<Device>,
     raw: Mutex<vk::DescriptorPool>,
@@ -36,14 +36,14 @@ pub(crate) struct DescriptorPool {
 pub(crate) struct DescriptorSet {
     /// The set.
     pub(super) raw: vk::DescriptorSet,
-    /// The layout that it was made for.
+    /// The layout that it was allocated for.
     pub(super) layout: Arc<Layout>,
     _windows: Vec<Window<Arc<Buffer>>>,
     _pool: Arc<DescriptorPool>,
 }
 
 impl DescriptorPool {
-    /// A pool for `sets` sets with `buffers` storage buffers in all.
+    /// Creates a pool for `sets` sets with `buffers` storage buffers in total.
     pub(crate) fn new(device: &Arc<Device>, sets: u32, buffers: u32) -> Result<Arc<DescriptorPool>> {
         let sizes = [vk::DescriptorPoolSize {
             ty: vk::DescriptorType::STORAGE_BUFFER,
@@ -56,10 +56,10 @@ impl DescriptorPool {
         Ok(Arc::new(DescriptorPool { device: device.clone(), raw: Mutex::new(raw) }))
     }
 
-    /// A set of a layout with its windows written.
+    /// Allocates a set of a layout and writes its windows.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a window is not within its buffer or the device's limits.
+    /// [`Error::InvalidArgument`] if a window exceeds its buffer or the device's limits.
     pub(crate) fn set(
         self: &Arc<Self>,
         layout: &Arc<Layout>,
@@ -69,7 +69,7 @@ impl DescriptorPool {
         let pool = lock(&self.raw);
         let layouts = [layout.set];
         let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(*pool).set_layouts(&layouts);
-        // SAFETY: pool and layout are alive; the pool is locked. A pool that is full is an error code.
+        // SAFETY: pool and layout are alive; the pool is locked. A full pool gives an error code.
         let sets = unsafe { self.device.raw.allocate_descriptor_sets(&info) }
             .map_err(|code| self.device.failed(Phase::Prepare, "vkAllocateDescriptorSets", code))?;
         drop(pool);
@@ -124,8 +124,8 @@ impl DescriptorPool {
                     .buffer_info(of_binding)
             })
             .collect();
-        // SAFETY: the set is new, so no command uses it; there is a window for each buffer of its bindings, all within
-        // their buffers and the device's limits (`check`); the set holds the buffers.
+        // SAFETY: the set is new, so no command uses it; there is a window for each buffer of its bindings,
+        // all within their buffers and the device's limits (`check`); the set holds the buffers.
         unsafe { self.device.raw.update_descriptor_sets(&writes, &[]) };
     }
 }
@@ -133,7 +133,8 @@ impl DescriptorPool {
 impl Drop for DescriptorPool {
     fn drop(&mut self) {
         let raw = *self.raw.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: every set holds an `Arc` of its pool and is held by the commands that bind it, so none is in use.
+        // SAFETY: every set holds an `Arc` of its pool and is held by the commands that bind it, so none is
+        // in use.
         unsafe { self.device.raw.destroy_descriptor_pool(raw, None) };
     }
 }

@@ -1,4 +1,4 @@
-//! A logical device with its one queue.
+//! A logical device with its single queue.
 
 use super::fault;
 use super::features::Features;
@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long something that the device may still use is waited for before it is leaked instead of freed.
+/// Maximum wait for a resource that the device may still use; after it the resource is leaked instead of
+/// freed.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A logical device.
@@ -21,27 +22,27 @@ pub(crate) struct Device {
     pub(super) raw: ash::Device,
     /// The physical device.
     pub(super) physical: vk::PhysicalDevice,
-    /// What was known before it was opened.
+    /// Properties queried before the device was opened.
     pub(crate) facts: Facts,
-    /// The queue; `None` for a device that only compiles.
+    /// The queue; `None` for a device that is only used to compile.
     pub(super) queue: Option<Queue>,
-    /// Buffer markers.
+    /// Functions for buffer markers.
     pub(super) marker: Option<amd::buffer_marker::Device>,
-    /// Statistics of pipelines.
+    /// Functions for pipeline statistics.
     pub(super) executable: Option<khr::pipeline_executable_properties::Device>,
-    /// What the driver knows of a lost device.
+    /// Functions for details of a lost device.
     pub(super) fault: Option<ext::device_fault::Device>,
-    /// Names of objects.
+    /// Functions for object names.
     pub(super) names: Option<ext::debug_utils::Device>,
-    /// Import of host memory.
+    /// Functions for importing host memory.
     pub(super) host_memory: Option<ext::external_memory_host::Device>,
     /// Name for errors ("vulkan:0").
     pub(crate) name: String,
     lost: AtomicBool,
-    /// What the driver said when the device was lost.
+    /// The driver's description of the fault when the device was lost.
     account: OnceLock<String>,
     abandoned: AtomicBool,
-    /// The instance; the last field.
+    /// The instance; the last field, so that it is dropped last.
     instance: Arc<Instance>,
 }
 
@@ -54,12 +55,13 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// What a device is opened for.
+/// Purpose of opening a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To compute.
+    /// Computing.
     Compute,
-    /// To compile pipelines only: nothing is allocated, recorded or submitted (drivers without hardware cannot).
+    /// Compiling pipelines only: nothing is allocated, recorded or submitted (drivers without hardware
+    /// cannot).
     Compile,
 }
 
@@ -100,7 +102,7 @@ impl Device {
             instance: instance.clone(),
         };
         if purpose == Purpose::Compute {
-            // From here on `device` owns the handle, so an error gives it back.
+            // From here on `device` owns the handle and destroys it on an error.
             device.queue = Some(
                 Queue::new(&device.raw, family)
                     .map_err(|code| failure(&device.name, Phase::OpenDevice, "vkCreateSemaphore", code))?,
@@ -109,12 +111,12 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// The instance.
+    /// Returns the instance.
     pub(crate) fn instance(&self) -> &Arc<Instance> {
         &self.instance
     }
 
-    /// The error of a call that failed; remembers a lost device.
+    /// Returns the error for a failed call; records a lost device.
     pub(crate) fn failed(&self, phase: Phase, call: &'static str, code: vk::Result) -> Error {
         if code != vk::Result::ERROR_DEVICE_LOST {
             return failure(&self.name, phase, call, code);
@@ -128,43 +130,44 @@ impl Device {
         lost(&self.name, phase, account)
     }
 
-    /// An error if the device has been lost.
+    /// Returns an error if the device has been lost.
     pub(crate) fn alive(&self, phase: Phase) -> Result<()> {
         let account = || self.account.get().map_or("", String::as_str);
         if self.is_lost() { Err(lost(&self.name, phase, account())) } else { Ok(()) }
     }
 
-    /// Whether the device has been lost.
+    /// Returns true if the device has been lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether something was leaked because the device did not finish with it.
+    /// Returns true if a resource was leaked because the device did not finish with it.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// From now on nothing is waited for when it is dropped, and the device itself is never destroyed.
+    /// Marks the device as abandoned: from now on drops do not wait, and the device itself is never
+    /// destroyed.
     pub(super) fn abandon(&self) {
         if !self.abandoned.swap(true, Ordering::AcqRel) {
             tracing::warn!(backend = %self.name, "the device does not finish its work; its resources are leaked");
         }
     }
 
-    /// The queue.
+    /// Returns the queue.
     pub(super) fn queue(&self, phase: Phase) -> Result<&Queue> {
         self.queue.as_ref().ok_or_else(|| {
             broken(&self.name, phase, "vkQueueSubmit", "the device was opened to compile only".into())
         })
     }
 
-    /// The value that the timeline has reached. On a lost device: the last that was seen.
+    /// Returns the value that the timeline has reached. On a lost device: the last value that was observed.
     pub(crate) fn reached(&self) -> u64 {
         let Some(queue) = &self.queue else { return 0 };
         if self.is_lost() { queue.seen() } else { queue.look(&self.raw) }
     }
 
-    /// Whether the timeline has reached a value.
+    /// Returns true if the timeline has reached a value.
     pub(crate) fn is_reached(&self, value: u64) -> bool {
         let seen = self.queue.as_ref().map_or(0, Queue::seen);
         value <= seen || value <= self.reached()
@@ -187,8 +190,9 @@ impl Device {
         }
     }
 
-    /// Whether the device is done with what was last used at `value`, after waiting for it no longer than [`GRACE`].
-    /// `false` means: leak it. A lost device is done with everything.
+    /// Returns true if the device has finished with a resource last used at `value`, after waiting for at
+    /// most [`GRACE`]. If false, the caller must leak the resource. A lost device has finished with
+    /// everything.
     pub(super) fn done_with(&self, value: u64) -> bool {
         let Some(queue) = &self.queue else { return true };
         if self.is_lost() || self.is_reached(value) {
@@ -202,7 +206,7 @@ impl Device {
         done
     }
 
-    /// Whether the timeline reaches a value, or the device is lost, before the limit.
+    /// Returns true if the timeline reaches a value, or the device is lost, within the limit.
     fn ends(&self, queue: &Queue, value: u64, limit: Duration) -> bool {
         match queue.wait(&self.raw, value, limit) {
             Ok(()) => true,
@@ -214,21 +218,23 @@ impl Device {
         }
     }
 
-    /// Bytes that can still be allocated in each heap, where the driver says.
+    /// Returns the bytes that can still be allocated in each heap, if the driver reports them.
     pub(crate) fn budget(&self) -> Option<Vec<u64>> {
         if !self.facts.support.features.budget {
             return None;
         }
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut chain = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
-        // SAFETY: the physical device belongs to the instance, which is alive, and lists VK_EXT_memory_budget.
+        // SAFETY: the physical device belongs to the instance, which is alive, and lists
+        // VK_EXT_memory_budget.
         unsafe { self.instance.raw.get_physical_device_memory_properties2(self.physical, &mut chain) };
         let heaps = self.facts.heaps.len();
         let pairs = budget.heap_budget.iter().zip(&budget.heap_usage).take(heaps);
         Some(pairs.map(|(budget, usage)| budget.saturating_sub(*usage)).collect())
     }
 
-    /// What gpu-allocator is made from: the functions of the instance and the physical device.
+    /// Returns the objects that gpu-allocator is created from: the functions of the instance and the physical
+    /// device.
     pub(super) fn parents(&self) -> (ash::Instance, vk::PhysicalDevice) {
         (self.instance.raw.clone(), self.physical)
     }
@@ -236,7 +242,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Whoever submits holds commands and with them the device, so no submission is being made.
+        // A thread that submits holds commands and thereby the device, so no submission is in progress.
         let idle = match &self.queue {
             Some(queue) => self.is_lost() || self.ends(queue, queue.submitted(), GRACE),
             None => true,
@@ -250,12 +256,13 @@ impl Drop for Device {
         if let Some(queue) = self.queue.take() {
             queue.destroy(&self.raw);
         }
-        // SAFETY: everything made from the device holds an `Arc` of it and is gone; the queue is idle or lost.
+        // SAFETY: everything created from the device holds an `Arc` of it and has been dropped; the queue is
+        // idle or lost.
         unsafe { self.raw.destroy_device(None) };
     }
 }
 
-/// The queue family, after the features without which nothing works.
+/// Checks the features that the backend requires and returns the queue family.
 fn required(facts: &Facts, name: &str) -> Result<u32> {
     let missing = |what: &str| Error::Unavailable {
         backend: name.into(),
@@ -328,7 +335,7 @@ fn create(
         info = info.push_next(&mut faults);
     }
     phase::call("vkCreateDevice", &facts.name);
-    // SAFETY: the physical device belongs to the instance; features and extensions are ones that it lists; all
-    // pointers live until the call returns.
+    // SAFETY: the physical device belongs to the instance; the features and extensions are listed by it; all
+    // pointers are valid until the call returns.
     unsafe { instance.raw.create_device(physical, &info, None) }
 }

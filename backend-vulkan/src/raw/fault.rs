@@ -1,12 +1,13 @@
-//! What the driver knows of a lost device (VK_EXT_device_fault): the faulting addresses and its own words.
+//! The driver's details of a lost device (VK_EXT_device_fault): faulting addresses and descriptions.
 
 use super::physical::text;
 use ash::{ext, vk};
 
-/// Entries of each list that are asked for.
+/// Maximum entries requested for each list.
 const MOST: usize = 8;
 
-/// The driver's account of the fault, in one line; `None` where it gives none. Only for a lost device.
+/// Returns the driver's description of the fault in one line; `None` if there is none. The device must be
+/// lost.
 pub(super) fn account(functions: &ext::device_fault::Device) -> Option<String> {
     let mut addresses = [vk::DeviceFaultAddressInfoEXT::default(); MOST];
     let mut notes = [vk::DeviceFaultVendorInfoEXT::default(); MOST];
@@ -21,8 +22,8 @@ pub(super) fn account(functions: &ext::device_fault::Device) -> Option<String> {
         ..Default::default()
     };
     let code =
-        // SAFETY: the extension and its feature are enabled, and the device is lost (the caller's duty); both arrays
-        // have room for the numbers in `counts`, and no binary data is asked for.
+        // SAFETY: the extension and its feature are enabled, and the device is lost (the caller's duty); both
+        // arrays have room for the numbers in `counts`, and no binary data is requested.
         unsafe { (functions.fp().get_device_fault_info_ext)(functions.device(), &mut counts, &mut info) };
     if code != vk::Result::SUCCESS && code != vk::Result::INCOMPLETE {
         return None;

@@ -1,8 +1,8 @@
-//! Vulkan's functions with faults in them, for tests: any call of a function that can fail fails or does not return on
-//! request, and what is made and not given back is counted.
+//! Fault injection into Vulkan functions, for tests. Any call of a fallible function can be made to fail or
+//! hang, and objects that are created and not destroyed are counted.
 //!
-//! The functions are those of the system's loader behind wrappers of the same types, given to ash as its tables are
-//! filled. There is one set of wrappers for the process, so one test at a time may use it.
+//! The functions are those of the system's loader behind wrappers of the same types, which ash gets when its
+//! tables are filled. There is one set of wrappers for the process, so only one test at a time may use it.
 
 use crate::sync::lock;
 use ash::vk;
@@ -12,34 +12,35 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-/// What a call does instead of its work.
+/// Behaviour of a call instead of its normal work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Returns the code that suits the function.
+    /// Returns the error code that fits the function.
     Fail,
     /// Does not return until [`release`], then does its work.
     Hang,
 }
 
-/// A call: the part of the scenario, the function, and how often it was called in that part before. How often a
-/// timeline is looked at depends on chance, so a number over all functions would not say which call it is.
+/// A call, identified by the part of the scenario, the function, and the number of earlier calls of that
+/// function in that part. The number of polls of the timeline depends on timing, so an index over all
+/// functions would not identify a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// The part.
+    /// Part of the scenario.
     pub(crate) part: &'static str,
-    /// The function.
+    /// Name of the function.
     pub(crate) function: &'static str,
-    /// From 0.
+    /// Number of earlier calls, from 0.
     pub(crate) count: usize,
 }
 
-/// What was called, and what came of it.
+/// Recorded calls and their state.
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<Call>,
     stage: &'static str,
     fault: Option<(Call, Fault)>,
-    /// Whether the fault's call was made.
+    /// True if the call with the fault was made.
     met: bool,
     /// Number of the scenario.
     scenario: u64,
@@ -63,12 +64,12 @@ static STATE: Mutex<State> = Mutex::new(State {
 static RELEASED: Condvar = Condvar::new();
 
 thread_local! {
-    /// The scenario that this thread is of.
+    /// The scenario that this thread belongs to.
     static MINE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins a scenario with a fault at a call of the threads that make their first call from here on: one that was left
-/// behind in an earlier scenario goes on without counting.
+/// Begins a scenario with a fault at a call of the threads that make their first call from now on. Threads
+/// left over from an earlier scenario continue without being counted.
 pub(crate) fn begin(fault: Option<(Call, Fault)>) {
     let mut state = lock(&STATE);
     state.calls.clear();
@@ -76,22 +77,22 @@ pub(crate) fn begin(fault: Option<(Call, Fault)>) {
     (state.fault, state.met, state.released) = (fault, false, false);
 }
 
-/// From here on calls belong to this part of the scenario.
+/// Assigns the calls from now on to this part of the scenario.
 pub(crate) fn stage(name: &'static str) {
     lock(&STATE).stage = name;
 }
 
-/// Every call since the beginning.
+/// Returns every call since the beginning of the scenario.
 pub(crate) fn calls() -> Vec<Call> {
     lock(&STATE).calls.clone()
 }
 
-/// Whether the call of the fault was made.
+/// Returns true if the call with the fault was made.
 pub(crate) fn met() -> bool {
     lock(&STATE).met
 }
 
-/// Lets the call that hangs go on, and waits until it does.
+/// Lets the hanging call continue, and waits until it does.
 pub(crate) fn release() {
     let mut state = lock(&STATE);
     state.released = true;
@@ -101,12 +102,12 @@ pub(crate) fn release() {
     }
 }
 
-/// What was made and not given back, by kind.
+/// Returns the numbers of objects that were created and not destroyed, by kind.
 pub(crate) fn live() -> Vec<(&'static str, i64)> {
     lock(&STATE).live.iter().filter(|(_, n)| **n != 0).map(|(kind, n)| (*kind, *n)).collect()
 }
 
-/// The code that a function fails with.
+/// Returns the code that a function fails with.
 pub(crate) fn code_of(function: &str) -> vk::Result {
     match function {
         "vkQueueSubmit" | "vkWaitSemaphores" => vk::Result::ERROR_DEVICE_LOST,
@@ -114,7 +115,7 @@ pub(crate) fn code_of(function: &str) -> vk::Result {
     }
 }
 
-/// Counts a call; the code to return instead of doing its work.
+/// Counts a call; returns the error code if the call is to fail.
 fn enter(function: &'static str) -> Option<vk::Result> {
     let mut state = lock(&STATE);
     if MINE.get() == 0 {
@@ -162,14 +163,16 @@ macro_rules! wrappers {
         $(
             unsafe extern "system" fn $name($($arg: $type),*) -> vk::Result {
                 let fault = enter($text);
-                // A lost device runs nothing any more; one that goes on behind objects that are freed would be another fault.
+                // A lost device executes nothing more. If it kept executing while objects were freed, that
+                // would be a second fault.
                 if let Some(code) = fault
                     && $text != "vkWaitSemaphores"
                 {
                     return code;
                 }
-                // SAFETY: the address is that of the driver's function of this name, which has this type; it was stored
-                // before this function was given out. Arguments are passed on as they are.
+                // SAFETY: the address is that of the driver's function of this name, which has this type; it
+                // was stored before this function was returned to a caller. Arguments are passed on
+                // unchanged.
                 let code = unsafe {
                     let function: unsafe extern "system" fn($($type),*) -> vk::Result =
                         std::mem::transmute(real($text));
@@ -199,12 +202,13 @@ macro_rules! wrappers {
             }
         )*
 
-        /// The wrapper of a function, where it has one.
+        /// Returns the wrapper of a function, if it has one.
         fn wrapper(name: &str) -> Option<(&'static str, Function)> {
             match name {
                 $($text => {
                     type Typed = unsafe extern "system" fn($($type),*) -> vk::Result;
-                    // SAFETY: function pointers have one size; the caller turns it back into the type of this name.
+                    // SAFETY: all function pointers have the same size; the caller converts it back to the
+                    // type of this name.
                     Some(($text, unsafe { std::mem::transmute::<Typed, Function>($name) }))
                 })*
                 $($gone => {
@@ -308,7 +312,7 @@ wrappers! {
     }
 }
 
-/// Instance and device are gone with a call of their own.
+/// Wrappers of destroy functions that take no owner.
 unsafe extern "system" fn destroy_instance(instance: vk::Instance, callbacks: Callbacks<'_>) {
     // SAFETY: the driver's function of this name, see above.
     unsafe {
@@ -329,13 +333,14 @@ unsafe extern "system" fn destroy_device(device: vk::Device, callbacks: Callback
     made("device", -1);
 }
 
-/// The wrapper of a function that the driver has, or the function itself.
+/// Returns the wrapper of a driver's function, or the function itself if it has none.
 fn replaced(name: &CStr, function: Function) -> Function {
     let text = name.to_str().unwrap_or_default();
     let found = match text {
         "vkDestroyInstance" => {
             type Typed = unsafe extern "system" fn(vk::Instance, Callbacks<'_>);
-            // SAFETY: function pointers have one size; the caller turns it back into the type of this name.
+            // SAFETY: all function pointers have the same size; the caller converts it back to the type of
+            // this name.
             Some(("vkDestroyInstance", unsafe { std::mem::transmute::<Typed, Function>(destroy_instance) }))
         }
         "vkDestroyDevice" => {
@@ -357,14 +362,14 @@ fn replaced(name: &CStr, function: Function) -> Function {
     own
 }
 
-/// The system's loader, never unloaded.
+/// Returns the system's loader, which is never unloaded.
 fn loader() -> Option<&'static ash::Entry> {
     static LOADER: OnceLock<Option<ash::Entry>> = OnceLock::new();
-    // SAFETY: loading runs the initialisers of the system's Vulkan loader; the entry is kept for ever.
+    // SAFETY: loading runs the initialisers of the system's Vulkan loader; the entry is never dropped.
     LOADER.get_or_init(|| unsafe { ash::Entry::load() }.ok()).as_ref()
 }
 
-/// `vkGetInstanceProcAddr`, with wrappers; `None` on a machine without a loader.
+/// Returns `vkGetInstanceProcAddr` with wrappers; `None` on a machine without a loader.
 pub(crate) fn functions() -> Option<vk::PFN_vkGetInstanceProcAddr> {
     loader().map(|_| get_instance_proc_addr as vk::PFN_vkGetInstanceProcAddr)
 }
@@ -374,7 +379,7 @@ unsafe extern "system" fn get_instance_proc_addr(
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
     let get = loader()?.static_fn().get_instance_proc_addr;
-    // SAFETY: Vulkan's rules for the caller, who gives a C string.
+    // SAFETY: Vulkan's rules for the caller, who passes a C string.
     unsafe { Some(replaced(CStr::from_ptr(name), get(instance, name)?)) }
 }
 

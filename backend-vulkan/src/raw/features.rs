@@ -1,9 +1,9 @@
-//! Which features and extensions a device has and the backend therefore enables.
+//! Detection of device features and extensions; the backend enables the ones it finds.
 
 use ash::{amd, ext, khr, nv, vk};
 use std::ffi::CStr;
 
-/// Optional features that are enabled where they exist.
+/// Optional features that are enabled if supported. Each flag is true if the device has the feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     /// Timeline semaphores; required.
@@ -20,48 +20,49 @@ pub(crate) struct Features {
     pub(crate) int16: bool,
     /// 64-bit integers.
     pub(crate) int64: bool,
-    /// Arrays of storage buffers may be indexed by what is not a constant.
+    /// Arrays of storage buffers indexed by non-constant values.
     pub(crate) buffer_arrays: bool,
-    /// A compute pipeline can require its subgroup size.
+    /// Required subgroup sizes for compute pipelines.
     pub(crate) subgroup_size: bool,
     /// Integer dot product instructions.
     pub(crate) int_dot: bool,
     /// Cooperative matrices.
     pub(crate) matrices: bool,
-    /// Shared memory can have several views, also of 16-bit types.
+    /// Several views of workgroup-shared memory, including views of 16-bit types.
     pub(crate) shared_views: bool,
-    /// The Vulkan memory model with device scope: where only the first is enabled, no shader may use that scope.
+    /// The Vulkan memory model with device scope. True only with both, because without device scope no shader
+    /// may use that scope.
     pub(crate) memory_model: bool,
-    /// Pipelines can be asked for statistics.
+    /// Pipeline statistics.
     pub(crate) executable: bool,
-    /// Markers from the command stream.
+    /// Markers written from the command stream.
     pub(crate) marker: bool,
-    /// The budget of each heap can be asked for.
+    /// Reports of the budget of each heap.
     pub(crate) budget: bool,
-    /// Host memory can be imported.
+    /// Import of host memory.
     pub(crate) host_memory: bool,
-    /// The driver tells what it knows of a lost device.
+    /// Details of a lost device.
     pub(crate) fault: bool,
-    /// The address on the PCI bus is reported.
+    /// Report of the PCI address.
     pub(crate) pci: bool,
-    /// Waves per SIMD and compute units are reported.
+    /// Report of wavefronts per SIMD and compute units.
     pub(crate) amd_core: bool,
-    /// NVIDIA's compute units are reported.
+    /// Report of NVIDIA's compute units.
     pub(crate) nv_core: bool,
 }
 
-/// Device extensions by the names that a device lists.
+/// Device extensions, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions(Vec<vk::ExtensionProperties>);
 
 impl Extensions {
-    /// What a physical device lists.
+    /// Lists the extensions of a physical device.
     pub(super) fn of(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Extensions {
         // SAFETY: the physical device belongs to the instance, which is alive.
         Extensions(unsafe { instance.enumerate_device_extension_properties(physical) }.unwrap_or_default())
     }
 
-    /// Whether an extension is listed.
+    /// Returns true if an extension is listed.
     pub(crate) fn has(&self, name: &CStr) -> bool {
         self.0.iter().any(|e| e.extension_name_as_c_str() == Ok(name))
     }
@@ -72,7 +73,7 @@ fn yes(flag: vk::Bool32) -> bool {
 }
 
 impl Features {
-    /// Asks a physical device of version 1.2 or later.
+    /// Queries a physical device of version 1.2 or later.
     pub(super) fn of(
         instance: &ash::Instance,
         physical: vk::PhysicalDevice,
@@ -113,8 +114,8 @@ impl Features {
         if fault {
             chain = chain.push_next(&mut faults);
         }
-        // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only structures of
-        // versions and extensions that the device lists.
+        // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only
+        // structures of versions and extensions that the device lists.
         unsafe { instance.get_physical_device_features2(physical, &mut chain) };
         let core = chain.features;
         Features {
@@ -143,7 +144,7 @@ impl Features {
         }
     }
 
-    /// The extensions to enable for these features.
+    /// Returns the extensions to enable for these features.
     pub(super) fn extensions(&self, api: u32, listed: &Extensions) -> Vec<&'static CStr> {
         let old = api < vk::API_VERSION_1_3;
         let wanted = [

@@ -1,19 +1,19 @@
-//! Which memory a buffer gets: a choice over the table of heaps and types that a device lists.
+//! Selection of the memory type for a buffer from the device's heaps and types.
 
 use super::physical::{Heap, MemoryType};
 use ash::vk::MemoryPropertyFlags as Flags;
 use std::cmp::Reverse;
 
-/// On which side a buffer lies.
+/// The side that accesses a buffer most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The device's memory; the host may be able to reach it.
+    /// Device memory, possibly accessible to the host.
     Device,
-    /// Host memory that both can reach.
+    /// Host memory that both sides can access.
     Host,
 }
 
-/// A memory type that was chosen for a side.
+/// A memory type selected for a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     /// The memory type.
@@ -24,15 +24,16 @@ pub(super) struct Choice {
     pub(super) heap: usize,
 }
 
-/// What the host needs of memory that it touches.
+/// Memory properties required for host access.
 const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
 
-/// The memory types for a side, one of each heap, the best first: a later one is for when the heaps before it are used
-/// up.
+/// Returns the memory types for a side, one of each heap, the best first. A later one is used when the heaps
+/// before it are full.
 ///
-/// The heaps of the side itself come first, of these the largest. A buffer of the host may lie in any heap that the host
-/// reaches. A buffer of the device may lie in a heap of the host only where both share one memory (`unified`), which
-/// drivers of such devices cut in two: RADV calls two thirds of it the device's.
+/// The heaps of the side itself come first, the largest of them first. A host-side buffer may be in any heap
+/// that the host can access. A device-side buffer may be in a host heap only where both share one memory
+/// (`unified`). Drivers of unified devices split the memory into two heaps: RADV reports two thirds of it as
+/// device-local.
 pub(super) fn choices(heaps: &[Heap], types: &[MemoryType], unified: bool, side: Side) -> Vec<Choice> {
     let allowed = |h: &usize| side == Side::Host || unified || heaps[*h].local;
     let mut order: Vec<usize> = (0..heaps.len()).filter(allowed).collect();
@@ -40,7 +41,7 @@ pub(super) fn choices(heaps: &[Heap], types: &[MemoryType], unified: bool, side:
     let best = |heap: usize| {
         let (required, preferred) = match side {
             Side::Device if heaps[heap].local && unified => (Flags::DEVICE_LOCAL, HOST | Flags::HOST_CACHED),
-            // The processor reads a card's memory slowly, cached or not.
+            // The CPU reads a card's memory slowly, cached or not.
             Side::Device if heaps[heap].local => (Flags::DEVICE_LOCAL, HOST),
             _ => (HOST, Flags::HOST_CACHED),
         };
@@ -49,7 +50,8 @@ pub(super) fn choices(heaps: &[Heap], types: &[MemoryType], unified: bool, side:
     order.into_iter().filter_map(best).collect()
 }
 
-/// The type of a heap that has all of `required`, as much as possible of `preferred`, and little else.
+/// Returns the type of a heap that has all of `required`, as much as possible of `preferred`, and little
+/// else.
 fn choose(types: &[MemoryType], heap: usize, required: Flags, preferred: Flags) -> Option<Choice> {
     let unwanted = Flags::PROTECTED | Flags::LAZILY_ALLOCATED | Flags::DEVICE_UNCACHED_AMD;
     types
@@ -59,7 +61,7 @@ fn choose(types: &[MemoryType], heap: usize, required: Flags, preferred: Flags) 
         .max_by_key(|(index, (flags, _))| {
             let liked = (*flags & preferred).as_raw().count_ones() as i64;
             let extra = (*flags & !(required | preferred)).as_raw().count_ones() as i64;
-            // Of equals the first: drivers list the better type first.
+            // Ties go to the first: drivers list the better type first.
             (16 * liked - extra, -(*index as i64))
         })
         .map(|(index, &(flags, heap))| Choice { index, flags, heap })
@@ -73,13 +75,14 @@ mod tests {
     const LOCAL: Flags = Flags::DEVICE_LOCAL;
     const CACHED: Flags = Flags::HOST_CACHED;
 
-    /// Types and heaps of the choices.
+    /// Returns the type and heap indices of the choices.
     fn chosen(heaps: &[(u64, bool)], types: &[MemoryType], unified: bool, side: Side) -> Vec<(usize, usize)> {
         let heaps: Vec<Heap> = heaps.iter().map(|&(bytes, local)| Heap { bytes, local }).collect();
         choices(&heaps, types, unified, side).iter().map(|c| (c.index, c.heap)).collect()
     }
 
-    /// RADV on a card, in its order: memory that the processor cannot see, the host's, what the processor sees.
+    /// Returns the types of RADV on a card, in its order: memory invisible to the CPU, host memory, device
+    /// memory visible to the CPU.
     fn radv(local: usize, host: usize, visible: usize) -> Vec<MemoryType> {
         let uncached = Flags::DEVICE_COHERENT_AMD | Flags::DEVICE_UNCACHED_AMD;
         vec![
@@ -111,7 +114,7 @@ mod tests {
         assert_eq!(chosen(&heaps, &types, false, Side::Host), [(4, 0), (3, 1)]);
     }
 
-    /// RADV on an APU: one memory, two thirds of it called the device's.
+    /// RADV on an APU: one memory, two thirds of it reported as device-local.
     #[test]
     fn both_parts_of_a_shared_memory_are_used() {
         let heaps = [(5 * GIB, false), (10 * GIB, true)];

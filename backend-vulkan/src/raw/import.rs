@@ -1,5 +1,5 @@
-//! Mapped files that the device reads in place (VK_EXT_external_memory_host): no copy, where the processor and the
-//! device share memory.
+//! Mapped files that the device reads in place without a copy (VK_EXT_external_memory_host), where the CPU
+//! and the device share memory.
 
 use super::buffer::Buffer;
 use super::device::Device;
@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 const HANDLE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
 
-/// A read-only buffer over mapped bytes, and where in it they begin; `None` where the device cannot read them in
-/// place (a device with memory of its own, no extension, a driver that takes no file pages, a size over a limit).
+/// Creates a read-only buffer over mapped bytes and returns it with the offset at which they begin. `None` if
+/// the device cannot read them in place (a device with its own memory, no extension, a driver that rejects
+/// file pages, a size over a limit).
 pub(crate) fn import(pool: &Arc<MemoryPool>, bytes: &MappedBytes) -> Option<(Arc<Buffer>, u64)> {
     let facts = &pool.device().facts;
     let alignment = facts.import_alignment;
     if !facts.unified() || alignment == 0 || alignment > 4096 || !bytes.is_mapped() || bytes.is_empty() {
         return None;
     }
-    // The map begins at a page and its last page is whole, so rounding to pages stays within it.
+    // The map begins at a page boundary and its last page is whole, so rounding to pages stays within it.
     let address = bytes.as_ptr().addr() as u64;
     let skip = address % alignment;
     let size = (skip + bytes.len() as u64).checked_next_multiple_of(alignment)?;
@@ -44,8 +45,8 @@ fn bind(
     let device = pool.device();
     let functions = device.host_memory.as_ref().ok_or(vk::Result::ERROR_EXTENSION_NOT_PRESENT)?;
     let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
-    // SAFETY: the extension is enabled; the pointer is aligned to the import alignment and `size` bytes from it on
-    // are mapped (see `import`) as long as `owner` lives.
+    // SAFETY: the extension is enabled; the pointer is aligned to the import alignment and the `size` bytes
+    // starting at it are mapped (see `import`) as long as `owner` lives.
     let code = unsafe {
         let call = functions.fp().get_memory_host_pointer_properties_ext;
         call(functions.device(), HANDLE, start.cast(), &mut properties)
@@ -63,7 +64,7 @@ fn bind(
             Ok(Buffer::imported(pool, buffer, size, memory, owner.clone()))
         }
         Err(code) => {
-            // SAFETY: the buffer was made above and is known to nobody else.
+            // SAFETY: the buffer was created above, and no other code has its handle.
             unsafe { device.raw.destroy_buffer(buffer, None) };
             Err(code)
         }
@@ -77,7 +78,7 @@ fn take(
     start: *const u8,
     size: u64,
 ) -> Result<vk::DeviceMemory, vk::Result> {
-    // SAFETY: the buffer was made from this device and is alive.
+    // SAFETY: the buffer was created from this device and is alive.
     let requirements = unsafe { device.raw.get_buffer_memory_requirements(buffer) };
     let usable = types & requirements.memory_type_bits;
     if usable == 0 || requirements.size > size {
@@ -90,15 +91,15 @@ fn take(
         .allocation_size(size)
         .memory_type_index(usable.trailing_zeros())
         .push_next(&mut import);
-    // SAFETY: the pointer is aligned and mapped for `size` bytes, which is a multiple of the alignment; the type is
-    // one that the pointer allows. Nothing writes the memory: the buffer has no transfer-destination usage, and
-    // `Buffer::is_writable` keeps it from being written by shaders.
+    // SAFETY: the pointer is aligned and mapped for `size` bytes, which is a multiple of the alignment; the
+    // type is allowed for the pointer. Nothing writes the memory: the buffer has no transfer-destination
+    // usage, and `Buffer::is_writable` prevents writes by shaders.
     let memory = unsafe { device.raw.allocate_memory(&info, None) }?;
-    // SAFETY: buffer and memory were made from this device for each other, and neither is bound yet.
+    // SAFETY: buffer and memory were created from this device for each other, and neither is bound yet.
     match unsafe { device.raw.bind_buffer_memory(buffer, memory, 0) } {
         Ok(()) => Ok(memory),
         Err(code) => {
-            // SAFETY: the memory was made above and is bound to nothing.
+            // SAFETY: the memory was allocated above and is bound to nothing.
             unsafe { device.raw.free_memory(memory, None) };
             Err(code)
         }

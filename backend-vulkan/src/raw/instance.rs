@@ -1,4 +1,4 @@
-//! The loader's library and a Vulkan instance, with the validation layer's messages where they are wanted.
+//! The loader's library and a Vulkan instance, with the validation layer's messages if requested.
 
 use super::provider::{BACKEND, Provider, unavailable};
 use crate::environment::environment;
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex};
 
 const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
-/// The version that the instance asks for: the highest whose features are used.
+/// Version that the instance requests: the highest whose features are used.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
 
-/// What the validation layer said.
+/// Messages of the validation layer.
 #[derive(Debug, Default)]
 pub(crate) struct Messages(Mutex<Vec<String>>);
 
 impl Messages {
-    /// All messages so far.
+    /// Returns all messages so far.
     pub(crate) fn list(&self) -> Vec<String> {
         lock(&self.0).clone()
     }
@@ -34,11 +34,11 @@ pub(crate) struct Instance {
     messages: Option<Arc<Messages>>,
     /// Version of the loader.
     pub(crate) loader_version: u32,
-    /// Path of the loader's library, where it could be found out.
+    /// Path of the loader's library, if it could be determined.
     pub(crate) library: String,
-    /// Where the functions come from.
+    /// Source of the functions.
     pub(crate) provider: Provider,
-    /// Keeps the library loaded; the last field, so that it goes last.
+    /// The loaded library; the last field, so that it is unloaded last.
     entry: ash::Entry,
 }
 
@@ -52,8 +52,9 @@ impl Instance {
     /// Loads the library and creates an instance.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: `Missing::Library` if the loader is not there, `Missing::Device` if it knows no driver,
-    /// `Missing::Feature` if it is older than Vulkan 1.2 or the validation layer is wanted and not installed.
+    /// [`Error::Unavailable`]: `Missing::Library` if the loader is missing, `Missing::Device` if it finds no
+    /// driver, `Missing::Feature` if it is older than Vulkan 1.2 or validation is requested and the layer is
+    /// not installed.
     pub(crate) fn new(provider: Provider, validation: bool) -> Result<Arc<Instance>> {
         let entry = provider.entry()?;
         phase::learnt("library", &provider.library());
@@ -75,22 +76,22 @@ impl Instance {
         Ok(Arc::new(instance))
     }
 
-    /// Whether objects are given names.
+    /// Returns true if objects are given names.
     pub(super) fn names_objects(&self) -> bool {
         self.provider.names_objects()
     }
 
-    /// The loader's functions.
+    /// Returns the loader's functions.
     pub(super) fn entry(&self) -> &ash::Entry {
         &self.entry
     }
 
-    /// The messages of the validation layer; `None` without it.
+    /// Returns the messages of the validation layer; `None` without it.
     pub(crate) fn messages(&self) -> Option<&Arc<Messages>> {
         self.messages.as_ref()
     }
 
-    /// Physical devices in the loader's order.
+    /// Returns the physical devices in the loader's order.
     pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>> {
         phase::call("vkEnumeratePhysicalDevices", "");
         // SAFETY: the instance is alive.
@@ -133,7 +134,7 @@ impl Drop for Instance {
             // SAFETY: the messenger belongs to this instance and is destroyed once.
             unsafe { debug.destroy_debug_utils_messenger(messenger, None) };
         }
-        // SAFETY: everything made from the instance holds an `Arc` of it, so nothing is left.
+        // SAFETY: everything created from the instance holds an `Arc` of it, so nothing is left.
         unsafe { self.raw.destroy_instance(None) };
     }
 }
@@ -203,7 +204,7 @@ fn create(
         info = info.push_next(&mut features);
     }
     phase::call("vkCreateInstance", "");
-    // SAFETY: layers and extensions are ones that the loader listed; all pointers live until the call returns.
+    // SAFETY: layers and extensions are listed by the loader; all pointers are valid until the call returns.
     unsafe { entry.create_instance(&info, None) }.map_err(|code| match code {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
             let reason = format!("the loader found no driver that works; {}", looked_at());
@@ -213,7 +214,7 @@ fn create(
     })
 }
 
-/// Called by the validation layer, on whatever thread makes the offending call.
+/// Callback of the validation layer, called on the thread that makes the offending call.
 unsafe extern "system" fn on_message(
     _severity: vk::DebugUtilsMessageSeverityFlagsEXT,
     _kind: vk::DebugUtilsMessageTypeFlagsEXT,
@@ -223,20 +224,20 @@ unsafe extern "system" fn on_message(
     // SAFETY: the layer passes valid data, or null, for the duration of this call.
     let message = unsafe { data.as_ref().and_then(|d| d.message_as_c_str()) };
     let text = message.map_or(Cow::Borrowed("(no text)"), CStr::to_string_lossy);
-    // SAFETY: the user data is the address of a `Messages` that lives longer than the messenger (see `listen`).
+    // SAFETY: the user data is the address of a `Messages` that outlives the messenger (see `listen`).
     if let Some(messages) = unsafe { user.cast::<Messages>().as_ref() } {
         lock(&messages.0).push(text.into_owned());
     }
     vk::FALSE
 }
 
-/// "1.3.239".
+/// Formats a version ("1.3.239").
 pub(crate) fn version_text(version: u32) -> String {
     let (major, minor) = (vk::api_version_major(version), vk::api_version_minor(version));
     format!("{major}.{minor}.{}", vk::api_version_patch(version))
 }
 
-/// The driver manifests that the loader had to choose from, in words.
+/// Describes the driver manifests that the loader could choose from.
 pub(crate) fn looked_at() -> String {
     let named = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].into_iter();
     if let Some((name, value)) = named.filter_map(|n| Some((n, environment().get(n)?))).next() {

@@ -1,4 +1,4 @@
-//! Memory that gpu-allocator asks of the driver in blocks.
+//! Memory pool: gpu-allocator allocates blocks from the driver and divides them.
 
 use super::device::{Device, GRACE};
 use super::heaps::{Choice, Side, choices};
@@ -14,8 +14,8 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Me
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Whether that is what the allocator says of host memory that is refused: it knows one code of memory by itself and writes
-/// the others into a text, by name or in words.
+/// Returns true if the allocator's error text is about refused host memory. The allocator has its own variant
+/// for one out-of-memory code and puts the others into a text, by name or in words.
 fn is_host_memory(text: &str) -> bool {
     let code = vk::Result::ERROR_OUT_OF_HOST_MEMORY;
     text.contains(&format!("{code:?}")) || text.contains(&code.to_string())
@@ -23,27 +23,28 @@ fn is_host_memory(text: &str) -> bool {
 
 const MIB: u64 = 1 << 20;
 
-/// Small requests share blocks of this size; a larger request is a block of its own, of exactly its size.
+/// Block size shared by small requests; a larger request gets its own block of exactly its size.
 const BLOCK: u64 = 16 * MIB;
 
-/// What came of a request for memory of one type.
+/// Result of a request for memory of one type.
 enum Answer {
     Given(Allocation),
-    /// The heap has no room for it; the driver was not asked, or gave more than there is.
+    /// The heap has no room for it: the driver was not called, or gave more than the budget allows.
     NoRoom,
-    /// The driver has none, with its code.
+    /// The driver refused with this code.
     Refused(vk::Result),
 }
 
-/// Where buffers come from.
+/// The pool that buffers are allocated from.
 pub(crate) struct MemoryPool {
     allocator: Mutex<Allocator>,
-    /// Memory types of the device's side, the best first.
+    /// Memory types for the device's side, the best first.
     device_side: Vec<Choice>,
-    /// Memory types of the host's side.
+    /// Memory types for the host's side, the best first.
     host_side: Vec<Choice>,
     budget: MemoryBudget,
-    /// A bit for each memory type that has a block for small requests. The allocator keeps one for ever.
+    /// Bit mask of the memory types that have a block for small requests. The allocator never frees the last
+    /// one.
     shared: AtomicU32,
     allocations: AtomicU64,
     /// Bytes of the blocks.
@@ -60,7 +61,7 @@ impl std::fmt::Debug for MemoryPool {
 }
 
 impl MemoryPool {
-    /// A pool for a device.
+    /// Creates a pool for a device.
     pub(crate) fn new(device: &Arc<Device>, budget: MemoryBudget) -> Result<Arc<MemoryPool>> {
         let facts = &device.facts;
         let side = |side: Side, what: &str| match choices(&facts.heaps, &facts.types, facts.unified(), side) {
@@ -101,17 +102,17 @@ impl MemoryPool {
         }))
     }
 
-    /// Memory blocks asked of the driver so far.
+    /// Returns the number of memory blocks allocated from the driver so far.
     pub(crate) fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the blocks that are held now.
+    /// Returns the bytes of the blocks that are currently allocated or imported.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed) + self.imported.load(Ordering::Relaxed)
     }
 
-    /// Bytes that can still be had for the device's side, as far as is known.
+    /// Returns the bytes still available to the device's side, if known.
     pub(crate) fn free(&self) -> Option<u64> {
         match self.budget {
             MemoryBudget::Bytes(_) => self.room(0),
@@ -126,7 +127,7 @@ impl MemoryPool {
         }
     }
 
-    /// Bytes that the driver may still be asked for in a heap, as far as is known.
+    /// Returns the bytes that may still be allocated from the driver in a heap, if known.
     fn room(&self, heap: usize) -> Option<u64> {
         match self.budget {
             MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.held.load(Ordering::Relaxed))),
@@ -135,7 +136,7 @@ impl MemoryPool {
         }
     }
 
-    /// Counts memory that was imported, or given back.
+    /// Counts memory that was imported or released.
     pub(super) fn count_import(&self, bytes: u64, taken: bool) {
         if taken {
             self.allocations.fetch_add(1, Ordering::Relaxed);
@@ -145,17 +146,17 @@ impl MemoryPool {
         }
     }
 
-    /// Largest buffer in bytes.
+    /// Returns the maximum size of a buffer in bytes.
     pub(crate) fn largest(&self) -> u64 {
         self.device.facts.max_allocation.min(self.device.facts.max_buffer) / 256 * 256
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The memory types of a side, the best first.
+    /// Returns the memory types of a side, the best first.
     fn side(&self, side: Side) -> &[Choice] {
         match side {
             Side::Device => &self.device_side,
@@ -163,10 +164,11 @@ impl MemoryPool {
         }
     }
 
-    /// Memory of a side, and the type that it is of: the best whose heap has room. The driver may block in here.
+    /// Allocates memory for a side and returns it with its type: the best one whose heap has room. The driver
+    /// may block in this call.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with all heaps that came into question.
+    /// [`Error::OutOfMemory`] with all heaps that were considered.
     pub(super) fn take(
         &self,
         requirements: vk::MemoryRequirements,
@@ -187,10 +189,11 @@ impl MemoryPool {
         Err(self.exhausted(requirements.size, side, driver))
     }
 
-    /// Memory of a type.
+    /// Allocates memory of one type.
     ///
-    /// A driver may give more than there is, and lose the device when it is used, so the budget is asked first. A small
-    /// request may find its place in a block that is there: whether it takes a new one shows only afterwards.
+    /// A driver may grant more memory than exists and lose the device when it is used, so the budget is
+    /// checked first. A small request may fit an existing block: only after the allocation is it known
+    /// whether it needed a new one.
     fn take_from(
         &self,
         mut requirements: vk::MemoryRequirements,
@@ -240,7 +243,7 @@ impl MemoryPool {
         }
     }
 
-    /// Frees memory unless another thread hangs in the allocator; then it stays allocated.
+    /// Frees memory. If another thread hangs in the allocator, the memory stays allocated.
     pub(super) fn give_back(&self, allocation: Allocation) {
         let Some(mut allocator) = lock_until(&self.allocator, &Deadline::new(Phase::Close, GRACE)) else {
             return self.device.abandon();
@@ -253,8 +256,8 @@ impl MemoryPool {
         self.held.store(allocator.capacity(), Ordering::Relaxed);
     }
 
-    /// The error of memory that could not be had: the heaps of the side, the most that is free in one of them, and what
-    /// the driver answered if it was asked.
+    /// Returns the error for memory that could not be allocated: the heaps of the side, the most free bytes
+    /// in one of them, and the driver's answer if it was called.
     pub(super) fn exhausted(&self, asked: u64, side: Side, driver: Option<String>) -> Error {
         let name = |choice: &Choice| {
             let heap = self.device.facts.heaps.get(choice.heap);

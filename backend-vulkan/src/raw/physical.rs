@@ -1,4 +1,4 @@
-//! What a physical device says of itself.
+//! Properties of a physical device.
 
 use super::features::{Extensions, Features};
 use super::instance::{Instance, version_text};
@@ -6,23 +6,23 @@ use crate::arch::{self, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles, S
 use ash::{khr, vk};
 use std::ffi::CStr;
 
-/// What kind of device it is, in the order in which the default choice prefers them.
+/// Kind of device, in order of preference of the default choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
     /// A graphics card.
     Discrete,
-    /// A graphics unit that shares memory with the processor.
+    /// A GPU that shares memory with the CPU.
     Integrated,
-    /// A device lent by a hypervisor.
+    /// A device provided by a hypervisor.
     Virtual,
-    /// The processor.
+    /// The CPU.
     Cpu,
-    /// None of these.
+    /// Any other kind.
     Other,
 }
 
 impl DeviceKind {
-    /// Name as in reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             DeviceKind::Discrete => "discrete",
@@ -39,7 +39,7 @@ impl DeviceKind {
 pub(crate) struct Heap {
     /// Bytes.
     pub(crate) bytes: u64,
-    /// On the device's side.
+    /// True if the heap is device-local.
     pub(crate) local: bool,
 }
 
@@ -49,45 +49,45 @@ pub(crate) type MemoryType = (vk::MemoryPropertyFlags, usize);
 /// Execution modes of floating-point arithmetic that are supported for both F16 and F32.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FloatControls {
-    /// Rounding to the nearest, ties to even.
+    /// Rounding to nearest, ties to even.
     pub(crate) round_even: bool,
-    /// Subnormal numbers are kept.
+    /// Subnormals are preserved.
     pub(crate) keep_denormals: bool,
-    /// Zeros keep their sign; infinities and NaNs are kept.
+    /// Signed zeros, infinities and NaNs are preserved.
     pub(crate) keep_special: bool,
 }
 
-/// What decides which shader modules a device can run.
+/// Device properties that decide which shader modules a device can run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShaderSupport {
-    /// Highest version that the device speaks.
+    /// Highest Vulkan version that the device supports.
     pub(crate) api: u32,
     /// Features.
     pub(crate) features: Features,
-    /// Subgroup operations of compute shaders, as reported.
+    /// Subgroup operations of compute shaders, as reported by the driver.
     pub(crate) subgroup_operations: vk::SubgroupFeatureFlags,
-    /// What shaders can demand of floating-point arithmetic.
+    /// Floating-point execution modes that shaders can require.
     pub(crate) float_controls: FloatControls,
 }
 
-/// Everything that is asked of a physical device before it is opened.
+/// Properties queried from a physical device before it is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// Name as the driver gives it.
+    /// Device name from the driver.
     pub(crate) name: String,
-    /// Kind.
+    /// Kind of device.
     pub(crate) kind: DeviceKind,
-    /// Vendor and device number.
+    /// PCI vendor and device IDs.
     pub(crate) ids: (u32, u32),
-    /// PCI domain, bus and device, where the driver says.
+    /// PCI domain, bus and device, if the driver reports them.
     pub(crate) pci: Option<[u32; 3]>,
-    /// What shaders may need.
+    /// Support for shader requirements.
     pub(crate) support: ShaderSupport,
-    /// The driver's version number, as a number.
+    /// The driver's version as an integer.
     pub(crate) driver_version: u32,
     /// The driver's name.
     pub(crate) driver: String,
-    /// What the driver adds to its name.
+    /// The driver's additional information, such as its version.
     pub(crate) driver_info: String,
     /// Version of the conformance tests that the driver passed.
     pub(crate) conformance: String,
@@ -95,7 +95,8 @@ pub(crate) struct Facts {
     pub(crate) uuid: [u8; 16],
     /// UUID that pipeline caches are valid for.
     pub(crate) cache_uuid: [u8; 16],
-    /// What kernels may depend on. The subgroup operations are as reported; the lane probe has not run.
+    /// Properties that kernels may depend on. The subgroup operations are as reported, not yet checked by the
+    /// lane probe.
     pub(crate) caps: Caps,
     /// Memory heaps.
     pub(crate) heaps: Vec<Heap>,
@@ -105,9 +106,9 @@ pub(crate) struct Facts {
     pub(crate) max_allocation: u64,
     /// Largest buffer in bytes.
     pub(crate) max_buffer: u64,
-    /// Alignment of imported host memory.
+    /// Alignment of imported host memory in bytes.
     pub(crate) import_alignment: u64,
-    /// Nanoseconds of a timestamp's unit and its valid bits, where the queue has timestamps.
+    /// Nanoseconds of a timestamp tick and the number of valid bits, if the queue has timestamps.
     pub(crate) timestamps: Option<(f64, u32)>,
     /// The queue family to use.
     pub(crate) queue_family: Option<u32>,
@@ -115,13 +116,13 @@ pub(crate) struct Facts {
     pub(crate) extensions: Vec<&'static CStr>,
 }
 
-/// Fixed-size, NUL-terminated text of a property structure.
+/// Converts a fixed-size, NUL-terminated text of a property structure.
 pub(super) fn text(chars: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c.to_ne_bytes()[0]).take_while(|&b| b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The property structures that are always asked for together.
+/// Property structures that are queried together.
 #[derive(Default)]
 struct Properties {
     core: vk::PhysicalDeviceProperties,
@@ -175,8 +176,8 @@ impl Properties {
         if let Some(pci) = &mut p.pci {
             chain = chain.push_next(pci);
         }
-        // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only structures of
-        // versions and extensions that the device lists.
+        // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only
+        // structures of versions and extensions that the device lists.
         unsafe { instance.get_physical_device_properties2(physical, &mut chain) };
         p.core = chain.properties;
         p
@@ -203,20 +204,20 @@ impl Properties {
     }
 }
 
-/// The highest version of a physical device.
+/// Returns the highest version of a physical device.
 pub(crate) fn api_version(instance: &Instance, physical: vk::PhysicalDevice) -> u32 {
     // SAFETY: the physical device was listed by this instance, which is alive.
     unsafe { instance.raw.get_physical_device_properties(physical) }.api_version
 }
 
-/// Name and version of a device that may be too old for [`Facts::of`].
+/// Returns the name of a device whose version may be too low for [`Facts::of`].
 pub(crate) fn name_of(instance: &Instance, physical: vk::PhysicalDevice) -> String {
     // SAFETY: as above.
     text(&unsafe { instance.raw.get_physical_device_properties(physical) }.device_name)
 }
 
 impl Facts {
-    /// Asks a physical device of version 1.2 or later.
+    /// Queries a physical device of version 1.2 or later.
     pub(crate) fn of(instance: &Instance, physical: vk::PhysicalDevice) -> Facts {
         let raw = &instance.raw;
         let api = api_version(instance, physical);
@@ -262,17 +263,17 @@ impl Facts {
         }
     }
 
-    /// "1.4.305".
+    /// Returns the Vulkan version as text ("1.4.305").
     pub(crate) fn api_text(&self) -> String {
         version_text(self.support.api)
     }
 
-    /// Bytes of the device's own memory.
+    /// Returns the bytes of device-local memory.
     pub(crate) fn local_memory(&self) -> u64 {
         self.heaps.iter().filter(|h| h.local).map(|h| h.bytes).sum()
     }
 
-    /// Whether the device and the processor share memory.
+    /// Returns true if the device and the CPU share memory.
     pub(crate) fn unified(&self) -> bool {
         matches!(self.kind, DeviceKind::Integrated | DeviceKind::Cpu)
     }
@@ -292,8 +293,8 @@ fn kind(kind: vk::PhysicalDeviceType) -> DeviceKind {
     }
 }
 
-/// A family for computing, one without graphics where there is one (it does not hold up the desktop), and the valid
-/// bits of its timestamps.
+/// Returns a queue family for compute and the valid bits of its timestamps. A family without graphics is
+/// preferred, because it does not slow down the desktop.
 fn queue_family(instance: &ash::Instance, physical: vk::PhysicalDevice) -> (Option<u32>, u32) {
     // SAFETY: the physical device belongs to the instance, which is alive.
     let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
@@ -358,7 +359,7 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         used_matrices: Matrices::Off,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),
-        // One descriptor set, one stage.
+        // There is one descriptor set and one stage.
         max_storage_buffers: limits
             .max_per_stage_descriptor_storage_buffers
             .min(limits.max_descriptor_set_storage_buffers)
@@ -380,7 +381,8 @@ fn compute_units(amd: vk::PhysicalDeviceShaderCorePropertiesAMD<'_>) -> u32 {
 fn matrices(instance: &Instance, physical: vk::PhysicalDevice) -> Vec<MatrixShape> {
     let functions = khr::cooperative_matrix::Instance::new(instance.entry(), &instance.raw);
     let all =
-        // SAFETY: the physical device lists VK_KHR_cooperative_matrix and belongs to the instance, which is alive.
+        // SAFETY: the physical device lists VK_KHR_cooperative_matrix and belongs to the instance, which is
+        // alive.
         unsafe { functions.get_physical_device_cooperative_matrix_properties(physical) }.unwrap_or_default();
     let mut shapes: Vec<MatrixShape> = all.iter().filter_map(matrix).collect();
     shapes.dedup();

@@ -11,18 +11,19 @@ use std::sync::Arc;
 pub(crate) struct Layout {
     /// The device.
     pub(super) device: Arc<Device>,
-    /// Of the descriptor set.
+    /// Layout of the descriptor set.
     pub(super) set: vk::DescriptorSetLayout,
-    /// Of the pipeline.
+    /// Layout of the pipeline.
     pub(super) raw: vk::PipelineLayout,
-    /// Storage buffers of each binding, from 0.
+    /// Number of storage buffers at each binding, from 0.
     pub(crate) bindings: Vec<u32>,
     /// Push constants in bytes.
     pub(crate) push_bytes: u32,
 }
 
 impl Layout {
-    /// A layout of so many storage buffers at each binding and `push_bytes` push constants.
+    /// Creates a layout with the given number of storage buffers at each binding and `push_bytes` bytes of
+    /// push constants.
     pub(crate) fn new(device: &Arc<Device>, bindings: &[u32], push_bytes: u32) -> Result<Arc<Layout>> {
         let limit = device.facts.caps.push_constant_bytes;
         if push_bytes > limit || !push_bytes.is_multiple_of(4) {
@@ -60,7 +61,7 @@ impl Layout {
                 Ok(Arc::new(Layout { device, set, raw, bindings, push_bytes }))
             }
             Err(code) => {
-                // SAFETY: the set layout was made above and is known to nobody else.
+                // SAFETY: the set layout was created above, and no other code has its handle.
                 unsafe { device.raw.destroy_descriptor_set_layout(set, None) };
                 Err(device.failed(Phase::Compile, "vkCreatePipelineLayout", code))
             }
@@ -78,29 +79,29 @@ impl Drop for Layout {
     }
 }
 
-/// What a driver's compiler keeps of a pipeline, to report it.
+/// Compiler output that the driver retains for a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Capture {
     /// Nothing.
     Nothing,
-    /// Numbers.
+    /// Statistics.
     Statistics,
-    /// What it made in between, and machine code as text.
+    /// Internal representations, including machine code as text.
     Listing,
 }
 
-/// How a pipeline is made.
+/// Parameters for creating a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe<'a> {
     /// The shader.
     pub(crate) shader: ShaderId,
-    /// Values of the specialisation constants, from id 0.
+    /// Values of the specialisation constants, from ID 0.
     pub(crate) specialization: &'a [u32],
-    /// The subgroup size to require.
+    /// Required subgroup size, if any.
     pub(crate) subgroup: Option<u32>,
-    /// What the compiler will be asked for.
+    /// Compiler output to retain.
     pub(crate) capture: Capture,
-    /// Its name, for tools and reports.
+    /// Name for tools and reports.
     pub(crate) name: &'a str,
 }
 
@@ -113,17 +114,17 @@ pub(crate) struct Pipeline {
     capture: Capture,
 }
 
-/// A number that the driver's compiler reports of a pipeline.
+/// A value that the driver's compiler reports for a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statistic {
-    /// Name as the driver gives it.
+    /// Name from the driver.
     pub(crate) name: String,
     /// Value.
     pub(crate) value: f64,
 }
 
 impl Pipeline {
-    /// Compiles a shader. May take long: see `pipeline::PipelineSet`.
+    /// Compiles a shader. This may take long: see `pipeline::PipelineSet`.
     pub(crate) fn new(
         layout: &Arc<Layout>,
         cache: Option<&DriverCache>,
@@ -136,12 +137,12 @@ impl Pipeline {
             Error::argument(what, "none", "a committed module; `make shaders` writes it")
         })?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);
-        // SAFETY: the words are a module of the shaders crate, whose tests validate every module; its capabilities have
-        // been compared with the enabled features by `pipeline::modules`.
+        // SAFETY: the words are a module of the shaders crate, whose tests validate every module; its
+        // capabilities have been compared with the enabled features by `pipeline::modules`.
         let module = unsafe { device.raw.create_shader_module(&info, None) }
             .map_err(|code| device.failed(Phase::Compile, "vkCreateShaderModule", code))?;
         let raw = compile(layout, cache, module, recipe);
-        // SAFETY: the module was made above; a pipeline does not need it once it is made.
+        // SAFETY: the module was created above; a pipeline does not need it after creation.
         unsafe { device.raw.destroy_shader_module(module, None) };
         let pipeline = Pipeline { raw: raw?, layout: layout.clone(), capture: recipe.capture };
         pipeline.set_name(recipe.name);
@@ -151,11 +152,12 @@ impl Pipeline {
     fn set_name(&self, name: &str) {
         let (Some(functions), Ok(name)) = (&self.layout.device.names, CString::new(name)) else { return };
         let info = vk::DebugUtilsObjectNameInfoEXT::default().object_handle(self.raw).object_name(&name);
-        // SAFETY: the pipeline was just made, and no other thread knows it. A name that is refused is only missing.
+        // SAFETY: the pipeline was just created, and no other thread has it. If setting the name fails, only
+        // the name is missing.
         let _ = unsafe { functions.set_debug_utils_object_name(&info) };
     }
 
-    /// The subgroup size that the driver's compiler chose, where it says.
+    /// Returns the subgroup size that the driver's compiler chose, if it is reported.
     pub(crate) fn subgroup_size(&self) -> Option<u32> {
         let functions = self.layout.device.executable.as_ref()?;
         let info = vk::PipelineInfoKHR::default().pipeline(self.raw);
@@ -164,31 +166,32 @@ impl Pipeline {
         all.first().map(|executable| executable.subgroup_size)
     }
 
-    /// What the driver's compiler reports; empty where it reports nothing.
+    /// Returns the statistics of the driver's compiler; empty if there are none.
     pub(crate) fn statistics(&self) -> Vec<Statistic> {
         let Some(functions) = &self.layout.device.executable else { return Vec::new() };
         if self.capture != Capture::Statistics {
             return Vec::new();
         }
         let info = vk::PipelineExecutableInfoKHR::default().pipeline(self.raw).executable_index(0);
-        // SAFETY: the pipeline is alive and was made with CAPTURE_STATISTICS; a compute pipeline has an executable.
+        // SAFETY: the pipeline is alive and was created with CAPTURE_STATISTICS; a compute pipeline has an
+        // executable.
         let all = unsafe { functions.get_pipeline_executable_statistics(&info) }.unwrap_or_default();
         all.iter().map(statistic).collect()
     }
 
-    /// Machine code as text; `None` where the driver gives none.
+    /// Returns the machine code as text; `None` if the driver provides none.
     pub(crate) fn listing(&self) -> Option<String> {
         let functions =
             self.layout.device.executable.as_ref().filter(|_| self.capture == Capture::Listing)?;
         let info = vk::PipelineExecutableInfoKHR::default().pipeline(self.raw).executable_index(0);
         let read = functions.fp().get_pipeline_executable_internal_representations_khr;
         let mut count = 0;
-        // SAFETY: the pipeline is alive and was made with CAPTURE_INTERNAL_REPRESENTATIONS; a compute pipeline has an
-        // executable. Without an array the driver writes how many there are.
+        // SAFETY: the pipeline is alive and was created with CAPTURE_INTERNAL_REPRESENTATIONS; a compute
+        // pipeline has an executable. Without an array the driver writes only their number.
         let counted = unsafe { read(functions.device(), &info, &mut count, std::ptr::null_mut()) };
         counted.result().ok()?;
         let mut all = vec![vk::PipelineExecutableInternalRepresentationKHR::default(); count as usize];
-        // SAFETY: as above; the array has `count` elements, whose null data asks for sizes.
+        // SAFETY: as above; the array has `count` elements, whose null data requests sizes.
         let sized = unsafe { read(functions.device(), &info, &mut count, all.as_mut_ptr()) };
         sized.result().ok()?;
         let named = |r: &vk::PipelineExecutableInternalRepresentationKHR<'_>| {
@@ -197,9 +200,9 @@ impl Pipeline {
         };
         let index = all.iter().position(named)?;
         let mut text = vec![0u8; all[index].data_size];
-        // Of the others the driver writes nothing but their sizes.
+        // For the others the driver writes only their sizes.
         all[index].p_data = text.as_mut_ptr().cast();
-        // SAFETY: as above; `text` has as many bytes as its element says.
+        // SAFETY: as above; `text` has as many bytes as its element specifies.
         let read = unsafe { read(functions.device(), &info, &mut count, all.as_mut_ptr()) };
         read.result().ok()?;
         Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
@@ -209,7 +212,7 @@ impl Pipeline {
 fn statistic(raw: &vk::PipelineExecutableStatisticKHR<'_>) -> Statistic {
     let name = raw.name_as_c_str().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     use vk::PipelineExecutableStatisticFormatKHR as Format;
-    // SAFETY: the format says which member of the union the driver wrote; all members are plain numbers.
+    // SAFETY: the format specifies which member of the union the driver wrote; all members are plain numbers.
     let value = unsafe {
         match raw.format {
             Format::INT64 => raw.value.i64 as f64,
@@ -241,7 +244,7 @@ fn compile(
         .module(module)
         .name(c"main")
         .specialization_info(&constants);
-    // RADV aborts if a size is required on a device that does not let one choose (gfx8, gfx9).
+    // RADV aborts if a subgroup size is required on a device where it cannot be chosen (gfx8, gfx9).
     if recipe.subgroup.is_some() && device.facts.caps.subgroup_control {
         stage = stage.push_next(&mut size);
     }
@@ -257,9 +260,9 @@ fn compile(
     let info = [vk::ComputePipelineCreateInfo::default().flags(flags).stage(stage).layout(layout.raw)];
     let cache = cache.map_or(vk::PipelineCache::null(), |c| c.raw);
     phase::call("vkCreateComputePipelines", recipe.name);
-    // SAFETY: device, module, layout and cache are alive and of this device; the specialisation data has one word for
-    // each entry; a required size is chained only where the device allows it, and `pipeline::PipelineSet` has checked
-    // that it lies within the device's limits.
+    // SAFETY: device, module, layout and cache are alive and belong to the same device; the specialisation
+    // data has one word for each entry; a required size is chained only where the device allows it, and
+    // `pipeline::PipelineSet` has checked that it is within the device's limits.
     let made = unsafe { device.raw.create_compute_pipelines(cache, &info, None) };
     match made {
         Ok(pipelines) => match pipelines.first() {
@@ -272,29 +275,31 @@ fn compile(
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // SAFETY: commands that bind the pipeline hold an `Arc` of it and are gone only when the device is done.
+        // SAFETY: commands that bind the pipeline hold an `Arc` of it and are dropped only when the device
+        // has finished with them.
         unsafe { self.layout.device.raw.destroy_pipeline(self.raw, None) };
     }
 }
 
-/// The driver's pipeline cache. The driver synchronises it itself.
+/// The driver's pipeline cache, which the driver synchronises internally.
 pub(crate) struct DriverCache {
     device: Arc<Device>,
     raw: vk::PipelineCache,
 }
 
 impl DriverCache {
-    /// A cache with data of an earlier one of the same device and driver; the caller has validated its header.
+    /// Creates a cache from the data of an earlier one for the same device and driver. The caller has
+    /// validated the header of the data.
     pub(crate) fn new(device: &Arc<Device>, data: &[u8]) -> Result<DriverCache> {
         let info = vk::PipelineCacheCreateInfo::default().initial_data(data);
-        // SAFETY: the device is alive; the data is empty or what vkGetPipelineCacheData gave for this device and driver
-        // (`cache::load` compares the identity and a checksum).
+        // SAFETY: the device is alive; the data is empty or was returned by vkGetPipelineCacheData for this
+        // device and driver (`cache::load` compares the identity and a checksum).
         let raw = unsafe { device.raw.create_pipeline_cache(&info, None) }
             .map_err(|code| device.failed(Phase::OpenDevice, "vkCreatePipelineCache", code))?;
         Ok(DriverCache { device: device.clone(), raw })
     }
 
-    /// What to hand to a later cache.
+    /// Returns the data for a later cache.
     pub(crate) fn data(&self) -> Result<Vec<u8>> {
         // SAFETY: the cache is alive.
         unsafe { self.device.raw.get_pipeline_cache_data(self.raw) }

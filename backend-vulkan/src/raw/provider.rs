@@ -1,34 +1,34 @@
-//! Where Vulkan's functions come from: the system's loader, a file that was named, or a virtual card.
+//! Source of the Vulkan functions: the system's loader, a given file, or a virtual card.
 
 use crate::options::VulkanOptions;
 use ggml_core::backend::KernelCounts;
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::path::PathBuf;
 
-/// The backend's name while no device is chosen.
+/// Name of the backend before a device is chosen.
 pub(crate) const BACKEND: &str = "vulkan";
 
 pub(super) fn unavailable(phase: Phase, missing: Missing, reason: String) -> Error {
     Error::Unavailable { backend: BACKEND.into(), phase, missing, reason }
 }
 
-/// Where Vulkan's functions come from.
+/// Source of the Vulkan functions.
 #[derive(Clone, Debug)]
 pub(crate) enum Provider {
     /// The system's loader.
     Loader,
-    /// A loader, or a driver, in this file.
+    /// A loader or a driver in this file.
     File(PathBuf),
-    /// A card in software.
+    /// A virtual card.
     #[cfg(feature = "virtual")]
     Card(virtual_vulkan::Card),
-    /// A test's own.
+    /// A test's own functions.
     #[cfg(test)]
     Functions(ash::vk::PFN_vkGetInstanceProcAddr),
 }
 
 impl Provider {
-    /// What the options ask for.
+    /// Returns the source selected by the options.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there is no virtual card on this machine.
@@ -45,7 +45,7 @@ impl Provider {
         Ok(options.library.clone().map_or(Provider::Loader, Provider::File))
     }
 
-    /// The name of a device, by its place in the list.
+    /// Returns the name of a device, given its index in the list.
     pub(crate) fn device_name(&self, index: usize) -> String {
         match self {
             #[cfg(feature = "virtual")]
@@ -54,12 +54,12 @@ impl Provider {
         }
     }
 
-    /// The functions that need no instance.
+    /// Loads the functions that need no instance.
     pub(super) fn entry(&self) -> Result<ash::Entry> {
         phase::call("dlopen", &self.describe());
-        // SAFETY: loading runs the library's initialisers. It is the system's Vulkan loader, or the file that the caller
-        // named as such, or the virtual card's own functions; `Entry` keeps a library loaded, and every function from it
-        // is reached through types that hold the entry.
+        // SAFETY: loading runs the library's initialisers. It is the system's Vulkan loader, or the file that
+        // the caller specified as a loader or driver, or the virtual card's own functions; `Entry` keeps a
+        // library loaded, and every function from it is reached through types that hold the entry.
         let entry = unsafe {
             match self {
                 Provider::Loader => ash::Entry::load(),
@@ -78,7 +78,7 @@ impl Provider {
         })
     }
 
-    /// What is loaded, before it is.
+    /// Describes the library before it is loaded.
     fn describe(&self) -> String {
         match self {
             Provider::Loader => "the system's Vulkan loader".into(),
@@ -90,7 +90,8 @@ impl Provider {
         }
     }
 
-    /// Why no instance could be made, where that is known better than from the loader.
+    /// Returns the reason why no instance could be created, where the provider has a more specific one than
+    /// the loader.
     pub(super) fn refusal(&self) -> Option<Error> {
         match self {
             #[cfg(feature = "virtual")]
@@ -99,7 +100,7 @@ impl Provider {
         }
     }
 
-    /// What pipelines did, where the device counts.
+    /// Returns the counters of each pipeline, if the device has counters.
     pub(crate) fn counts(&self) -> Vec<KernelCounts> {
         match self {
             #[cfg(feature = "virtual")]
@@ -111,7 +112,7 @@ impl Provider {
         }
     }
 
-    /// Path of the library; for the loader as it is mapped, on Linux.
+    /// Returns the path of the library; for the loader, the path of its mapping (Linux only).
     pub(super) fn library(&self) -> String {
         match self {
             Provider::Loader => loader_path(),
@@ -123,7 +124,7 @@ impl Provider {
         }
     }
 
-    /// Whether objects are given names, which costs nothing where nobody reads them but needs an extension.
+    /// Returns true if objects are given names. Naming costs little but needs an extension.
     pub(super) fn names_objects(&self) -> bool {
         match self {
             #[cfg(feature = "virtual")]

@@ -11,14 +11,14 @@ pub(crate) struct Timestamps {
     device: Arc<Device>,
     /// The pool.
     pub(super) raw: vk::QueryPool,
-    /// How many.
+    /// Number of timestamps.
     pub(crate) count: u32,
     period: f64,
     mask: u64,
 }
 
 impl Timestamps {
-    /// A pool of `count`; `None` where the queue has no timestamps.
+    /// Creates a pool of `count` timestamps; `None` if the queue has none.
     pub(crate) fn new(device: &Arc<Device>, count: u32) -> Result<Option<Arc<Timestamps>>> {
         let Some((period, bits)) = device.facts.timestamps else { return Ok(None) };
         let info =
@@ -30,7 +30,7 @@ impl Timestamps {
         Ok(Some(Arc::new(Timestamps { device: device.clone(), raw, count: count.max(1), period, mask })))
     }
 
-    /// Time from timestamp `first` to timestamp `last`, if both have been written.
+    /// Returns the time from timestamp `first` to timestamp `last`, if both have been written.
     pub(crate) fn between(&self, first: u32, last: u32) -> Option<Duration> {
         let ticks = self.read(last)?.wrapping_sub(self.read(first)?) & self.mask;
         Some(Duration::from_nanos((ticks as f64 * self.period) as u64))
@@ -41,8 +41,8 @@ impl Timestamps {
             return None;
         }
         let mut value = [0u64];
-        // SAFETY: the pool is alive, the index lies in it, and `value` has room for one 64-bit result. Without the flag
-        // WAIT the call does not block.
+        // SAFETY: the pool is alive, the index is within it, and `value` has room for one 64-bit result.
+        // Without the flag WAIT the call does not block.
         unsafe {
             self.device.raw.get_query_pool_results(self.raw, index, &mut value, vk::QueryResultFlags::TYPE_64)
         }
@@ -53,7 +53,8 @@ impl Timestamps {
 
 impl Drop for Timestamps {
     fn drop(&mut self) {
-        // SAFETY: commands that write the pool hold an `Arc` of it and are gone only when the device is done with them.
+        // SAFETY: commands that write the pool hold an `Arc` of it and are dropped only when the device has
+        // finished with them.
         unsafe { self.device.raw.destroy_query_pool(self.raw, None) };
     }
 }

@@ -1,11 +1,11 @@
-//! One queue and its timeline.
+//! A queue and its timeline.
 //!
-//! Every submission signals the next value of the timeline. Submissions of one queue start in order, and every recorded
-//! command buffer begins with a barrier against all commands before it, so a value that is reached means that
-//! everything submitted up to it is complete.
+//! Every submission signals the next value of the timeline. Submissions of one queue start in order, and
+//! every recorded command buffer begins with a barrier against all commands before it. So once a value is
+//! reached, everything submitted up to it is complete.
 //!
-//! Only those who submit take the queue's lock, which a driver may hold for as long as it likes. What looks at the
-//! timeline, or waits for it, reads atomics.
+//! Only submissions acquire the queue's lock, which a driver may hold for any length of time. Polling the
+//! timeline or waiting for it reads atomics.
 
 use crate::sync::lock_until;
 use ash::vk;
@@ -17,16 +17,16 @@ use std::time::Duration;
 /// A queue and its timeline.
 pub(crate) struct Queue {
     raw: Mutex<vk::Queue>,
-    /// The family, for command pools.
+    /// Queue family, for command pools.
     pub(super) family: u32,
     timeline: vk::Semaphore,
-    /// The last value that was handed to the driver, perhaps in a submission that is still being made.
+    /// Last value passed to the driver, perhaps in a submission still in progress.
     begun: AtomicU64,
-    /// The last value whose submission succeeded.
+    /// Last value whose submission succeeded.
     submitted: AtomicU64,
-    /// The last value that was seen to be reached.
+    /// Last value observed to be reached.
     reached: AtomicU64,
-    /// What a test does in the middle of a submission.
+    /// Test hook called in the middle of a submission.
     #[cfg(test)]
     pub(super) interlude: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
@@ -36,7 +36,8 @@ impl Queue {
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
         let (timeline, raw) =
-            // SAFETY: the device is alive and was created with timeline semaphores and one queue of this family.
+            // SAFETY: the device is alive and was created with timeline semaphores and one queue of this
+            // family.
             unsafe { (device.create_semaphore(&info, None)?, device.get_device_queue(family, 0)) };
         Ok(Queue {
             raw: Mutex::new(raw),
@@ -50,18 +51,18 @@ impl Queue {
         })
     }
 
-    /// Gives the timeline back. The caller has waited for everything that signals it.
+    /// Destroys the timeline. The caller has waited for everything that signals it.
     pub(super) fn destroy(self, device: &ash::Device) {
-        // SAFETY: the semaphore was made from this device and has no pending use (the caller's duty).
+        // SAFETY: the semaphore was created from this device and has no pending use (the caller's duty).
         unsafe { device.destroy_semaphore(self.timeline, None) };
     }
 
-    /// Submits command buffers; the timeline value that is reached when they are complete. TIMEOUT if other submissions hold
-    /// the queue until the deadline.
+    /// Submits command buffers and returns the timeline value that is reached when they are complete. Returns
+    /// TIMEOUT if other submissions hold the queue until the deadline.
     ///
     /// # Safety
-    /// The command buffers are distinct, of this device, executable and not pending, and what they name stays alive until
-    /// the value is reached.
+    /// The command buffers are distinct, of this device, executable and not pending, and the objects they
+    /// refer to stay alive until the value is reached.
     pub(super) unsafe fn submit(
         &self,
         device: &ash::Device,
@@ -82,27 +83,27 @@ impl Queue {
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
         phase::call("vkQueueSubmit", "");
-        // SAFETY: the commands may be submitted (the caller's duty); the queue is locked; `value` is larger than any
-        // submitted before.
+        // SAFETY: the commands may be submitted (the caller's duty); the queue is locked; `value` is larger
+        // than any submitted before.
         unsafe { device.queue_submit(*queue, &[info], vk::Fence::null()) }?;
         self.submitted.store(value, Ordering::Release);
         Ok(value)
     }
 
-    /// The last value that was submitted.
+    /// Returns the last submitted value.
     pub(super) fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// The last value that was seen to be reached.
+    /// Returns the last value observed to be reached.
     pub(super) fn seen(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
-    /// Asks the driver for the timeline's value; the last that was seen, if it gives none that can be. (A driver may
-    /// give any value once the device is lost.)
+    /// Polls the timeline's value. Returns the last observed value if the call fails or the value is
+    /// impossible. (A driver may return any value once the device is lost.)
     pub(super) fn look(&self, device: &ash::Device) -> u64 {
-        // SAFETY: the timeline was made from this device and is alive.
+        // SAFETY: the timeline was created from this device and is alive.
         match unsafe { device.get_semaphore_counter_value(self.timeline) } {
             Ok(value) if value <= self.begun.load(Ordering::Acquire) => {
                 self.reached.fetch_max(value, Ordering::AcqRel).max(value)
@@ -111,14 +112,14 @@ impl Queue {
         }
     }
 
-    /// Waits until the timeline reaches a value, no longer than the limit: TIMEOUT.
+    /// Waits until the timeline reaches a value; returns TIMEOUT when the limit has passed.
     pub(super) fn wait(&self, device: &ash::Device, value: u64, limit: Duration) -> Result<(), vk::Result> {
         let (semaphores, values) = ([self.timeline], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        // Never the largest number, which drivers take for "no limit".
+        // Never the maximum value, which drivers treat as "no limit".
         let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX >> 2);
         phase::call("vkWaitSemaphores", "");
-        // SAFETY: the timeline was made from this device and is alive.
+        // SAFETY: the timeline was created from this device and is alive.
         unsafe { device.wait_semaphores(&info, nanoseconds) }?;
         self.reached.fetch_max(value, Ordering::AcqRel);
         Ok(())

@@ -15,7 +15,7 @@ use ggml_core::{Deadline, Error, Phase, Result};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// The best device, with the validation layer; `None` with a message where there is none.
+/// Returns the best device, with the validation layer; `None` with a message if there is no device.
 fn device() -> Option<Arc<Device>> {
     let open = || {
         let instance = Instance::new(Provider::Loader, true)?;
@@ -62,7 +62,7 @@ fn fill_twice(device: &Arc<Device>, barrier: bool) -> Vec<String> {
     device.instance().messages().map(|m| m.list()).unwrap_or_default()
 }
 
-/// The other tests demand that the layer is silent; this one that it would speak.
+/// Checks that the layer reports errors; the other tests require that it reports none.
 #[test]
 fn a_missing_barrier_is_reported() {
     let Some(device) = device() else { return };
@@ -105,7 +105,7 @@ fn commands_that_run_are_not_recorded_or_submitted_again() {
     let Some(device) = device() else { return };
     let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
     let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
-    // As if they had been submitted and were not finished.
+    // Mark them as submitted and unfinished.
     commands.used(1);
     assert!(matches!(commands.submit(&deadline()), Err(Error::InvalidArgument { .. })));
     commands.used(0);
@@ -116,7 +116,7 @@ fn commands_that_run_are_not_recorded_or_submitted_again() {
     assert!(pool.again(commands, Phase::Prepare).is_ok());
 }
 
-/// A recording that is given up leaves its command buffer to the next.
+/// Checks that an abandoned recording leaves its command buffer to the next one.
 #[test]
 fn recordings_that_fail_leave_nothing_behind() {
     let Some(device) = device() else { return };
@@ -135,8 +135,8 @@ fn recordings_that_fail_leave_nothing_behind() {
     assert_eq!(device.instance().messages().unwrap().list(), Vec::<String>::new());
 }
 
-/// Polling, dropping and freeing go on while another thread's submission does not come back, and a second submission
-/// gives up at its deadline.
+/// Checks that polling, dropping and freeing continue while another thread's submission does not return, and
+/// that a second submission fails at its deadline.
 #[test]
 fn nothing_waits_for_a_submission_that_hangs() {
     let Some(device) = device() else { return };
@@ -149,7 +149,7 @@ fn nothing_waits_for_a_submission_that_hangs() {
     let (go_on, may_go_on) = mpsc::channel::<()>();
     *lock(&device.queue(Phase::Compute).unwrap().interlude) = Some(Box::new(move || {
         let _ = entered.send(());
-        // Until the other end is dropped.
+        // Block until the other end is dropped.
         let _ = may_go_on.recv();
     }));
     let submitting = std::thread::spawn(move || stuck.submit(&deadline()).map(|value| (value, stuck)));

@@ -1,4 +1,4 @@
-//! The operation catalogue on a backend against the reference.
+//! Runs the operation catalogue on a backend and compares with the reference.
 #![allow(unreachable_pub)]
 
 use backend_vulkan::VulkanBackend;
@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The catalogue, or those of its cases whose names contain what `DIPTYCH_TEST_CASES` says.
+/// Returns the cases of the catalogue whose names contain `DIPTYCH_TEST_CASES`; all if it is unset.
 pub fn cases() -> Vec<Case> {
     let part = std::env::var("DIPTYCH_TEST_CASES").unwrap_or_default();
     catalogue::cases().into_iter().filter(|case| case.name.contains(&part)).collect()
 }
 
-/// Wanted values of a case under the reference; computed once.
+/// Results of the reference by case name; computed once.
 pub type Wanted = HashMap<String, Vec<f32>>;
 
 pub fn wanted(cases: &[Case]) -> Wanted {
@@ -27,8 +27,8 @@ pub fn wanted(cases: &[Case]) -> Wanted {
     cases.iter().map(run).collect()
 }
 
-/// The ways in which a backend fails the catalogue. Cases run on as many threads as there are processors: most of the
-/// time goes into compiling shaders for the first time.
+/// Returns the failures of a backend in the catalogue. Cases run on as many threads as there are CPUs,
+/// because compiling shaders for the first time dominates the time.
 pub fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<String> {
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: opening a backend or skipping, and a small decoder layer.
+//! Shared by the tests of this crate: opening a backend or skipping, and a small decoder layer.
 #![allow(dead_code, unreachable_pub)]
 
 use backend_vulkan::{VulkanBackend, VulkanOptions};
@@ -10,12 +10,13 @@ use ggml_core::precision::Precision;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Graph, Missing, Source, TensorId, encode};
 
-/// Options without a cache on disk: tests leave nothing behind.
+/// Returns options without a cache on disk, so that tests leave no files behind.
 pub fn options() -> VulkanOptions {
     VulkanOptions { pipeline_cache_dir: None, ..VulkanOptions::default() }
 }
 
-/// A backend, or `None` with a message where the machine has no Vulkan (or, if it is asked for, no validation layer).
+/// Opens a backend; `None` with a message if the machine has no Vulkan (or no validation layer, if
+/// requested).
 pub fn open(options: VulkanOptions) -> Option<VulkanBackend> {
     let validation = options.validation;
     match VulkanBackend::open(options) {
@@ -34,7 +35,7 @@ pub fn open(options: VulkanOptions) -> Option<VulkanBackend> {
     }
 }
 
-/// Values of a tensor, from its name.
+/// Returns values of a tensor, seeded by its name.
 pub fn values(graph: &Graph, id: TensorId, lo: f32, hi: f32) -> Vec<u8> {
     let t = graph.tensor(id);
     let mut rng = Rng::named(&t.name, 7);
@@ -42,17 +43,17 @@ pub fn values(graph: &Graph, id: TensorId, lo: f32, hi: f32) -> Vec<u8> {
     encode::encode(t.dtype, t.ne[0], &values).expect("a type that can be encoded")
 }
 
-/// I32 values as bytes.
+/// Converts I32 values to bytes.
 pub fn ints(values: impl IntoIterator<Item = usize>) -> Vec<u8> {
     values.into_iter().flat_map(|v| (v as i32).to_le_bytes()).collect()
 }
 
-/// F32 bytes as values.
+/// Converts bytes to F32 values.
 pub fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// An error unless two results agree as F32 arithmetic should.
+/// Panics unless two results agree within F32 rounding.
 pub fn close(what: &str, got: &[f32], want: &[f32]) {
     let d = distance(got, want);
     assert!(d.nmse < 1e-7, "{what}: {d:?}");
@@ -76,7 +77,8 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A layer for a number of tokens. Leaves are added in one order whatever it is, so that they have the same ids.
+    /// Builds a layer for a number of tokens. Leaves are always added in the same order, so that they have
+    /// the same IDs.
     pub fn new(tokens: usize) -> Layer {
         Layer::build(tokens).expect("a valid graph")
     }
@@ -140,7 +142,7 @@ impl Layer {
         Ok(Layer { graph: std::mem::take(g), x, positions, rows, mask, out, tokens })
     }
 
-    /// Memory for the weights and the state: one arena each.
+    /// Allocates memory for the weights and the state: one arena each.
     pub fn bind(&self, backend: &dyn Backend) -> Bindings {
         let alignment = backend.device().limits.alignment;
         let mut bindings = Bindings::default();
@@ -163,7 +165,7 @@ impl Layer {
         bindings
     }
 
-    /// The bindings of another layer's leaves, by name.
+    /// Returns the bindings of another layer's leaves, matched by name.
     pub fn rebind(&self, other: &Layer, bindings: &Bindings) -> Bindings {
         let leaves = bindings.leaves.iter().filter_map(|(id, slice)| {
             let id = self.graph.find(&other.graph.tensor(*id).name)?;
@@ -172,12 +174,12 @@ impl Layer {
         Bindings { leaves: leaves.collect(), compute: bindings.compute.clone() }
     }
 
-    /// A plan without fast arithmetic.
+    /// Returns a plan without fast arithmetic.
     pub fn plan(&self, backend: &dyn Backend) -> Plan {
         Plan::new(&self.graph, backend.device().limits.alignment, Precision::Exact).expect("a plan")
     }
 
-    /// A program with memory of its own.
+    /// Prepares a program with its own memory.
     pub fn program(&self, backend: &dyn Backend, bindings: &Bindings) -> Box<dyn Program> {
         backend
             .prepare(&self.graph, &self.plan(backend), bindings, PrepareOptions::default())
@@ -197,14 +199,14 @@ impl Layer {
         program.write(self.mask, &mask.collect::<Vec<u8>>()).expect("mask");
     }
 
-    /// Runs the tokens from position `at` on; the output.
+    /// Runs the tokens from position `at` on and returns the output.
     pub fn run(&self, program: &mut dyn Program, at: usize) -> Vec<f32> {
         self.write(program, at);
         program.run().expect("a run");
         self.output(program)
     }
 
-    /// The output of the last run.
+    /// Returns the output of the last run.
     pub fn output(&self, program: &mut dyn Program) -> Vec<f32> {
         let mut out = vec![0u8; EMBD * self.tokens * 4];
         program.read(self.out, &mut out).expect("output");
@@ -212,7 +214,7 @@ impl Layer {
     }
 }
 
-/// A chain of square products that keeps a device busy: about `2 * n^3 * links` operations.
+/// Builds a chain of square products that keeps a device busy: about `2 * n^3 * links` operations.
 pub fn heavy(n: usize, links: usize) -> (Graph, TensorId, TensorId) {
     let mut g = Graph::new();
     let w = g.leaf("w", DType::F32, [n, n, 1, 1], Source::Weight).expect("w");

@@ -1,13 +1,13 @@
-//! RADV's compiler for GPUs that are not there: it compiles for the family that RADV_FORCE_FAMILY names without any hardware.
-//! Each family gets a process of its own, because the variable is read once and because a compiler bug must not take the
-//! other families with it.
+//! RADV's compiler for GPUs that need not be present: it compiles for the family in RADV_FORCE_FAMILY without
+//! any hardware. Each family runs in a separate process, because the variable is read once and because a
+//! compiler crash must not end the tests of other families.
 #![allow(dead_code, unreachable_pub)]
 
 use backend_vulkan::{Matrices, VulkanOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// RADV's driver manifest, or `None` with a message.
+/// Returns the path of RADV's driver manifest, or `None` with a message.
 pub fn manifest() -> Option<PathBuf> {
     let dirs = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
     let files =
@@ -23,7 +23,7 @@ pub fn manifest() -> Option<PathBuf> {
     found
 }
 
-/// What the test `child` of this program says for a family, with one variable more.
+/// Runs the test `child` of this program for a family, with one additional variable, and returns its output.
 pub fn child(manifest: &Path, family: &str, (variable, value): (&str, &str)) -> Output {
     Command::new(std::env::current_exe().expect("a test has a path"))
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
@@ -36,7 +36,7 @@ pub fn child(manifest: &Path, family: &str, (variable, value): (&str, &str)) -> 
         .expect("the test can start itself")
 }
 
-/// Options of the child: matrix units are used.
+/// Returns the options of the child: matrix units are used.
 pub fn options() -> VulkanOptions {
     VulkanOptions { matrices: Some(Matrices::Units), pipeline_cache_dir: None, ..VulkanOptions::default() }
 }

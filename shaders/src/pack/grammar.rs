@@ -1,6 +1,6 @@
-//! What both ways have to agree on: which words of an instruction are ids.
+//! The grammar that packing and unpacking share: the words of an instruction that are IDs.
 
-/// The first word of a module.
+/// First word of a module.
 pub(crate) const MAGIC: u32 = 0x0723_0203;
 
 /// Words of a module before its instructions.
@@ -10,7 +10,7 @@ pub(crate) const OP_MEMORY_MODEL: u16 = 14;
 pub(crate) const OP_FUNCTION: u16 = 54;
 const OP_SWITCH: u16 = 251;
 
-/// What a word of an instruction is.
+/// Kind of a word of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     Result,
@@ -18,19 +18,20 @@ pub(crate) enum Word {
     Literal,
 }
 
-/// What the word at a position is; the opcode's is 0.
+/// Returns the kind of the word at a position; the opcode has position 0.
 pub(crate) fn word(opcode: u16, position: usize) -> Word {
     let (result, literals) = layout(opcode);
     match position {
         _ if position == result => Word::Result,
-        // Targets stand between the values.
+        // Targets alternate with the values.
         3.. if opcode == OP_SWITCH && position.is_multiple_of(2) => Word::Id,
         _ if literals.contains(&position) => Word::Literal,
         _ => Word::Id,
     }
 }
 
-/// The position of the result, or 0, and those of literals. What is not listed is a type, a result, and operands.
+/// Returns the position of the result, or 0, and the positions of literals. An opcode not listed has a type,
+/// a result, and operands that are IDs.
 fn layout(opcode: u16) -> (usize, std::ops::Range<usize>) {
     const END: usize = usize::MAX;
     match opcode {
@@ -58,7 +59,7 @@ fn layout(opcode: u16) -> (usize, std::ops::Range<usize>) {
         52 | OP_FUNCTION | 59 => (2, 3..4),
         // Load, CompositeExtract.
         61 | 81 => (2, 4..END),
-        // ExtInst, and the group operations that say how they gather.
+        // ExtInst, and the group operations with a literal for the kind of reduction.
         12 | 342 | 349..=364 => (2, 4..5),
         // VectorShuffle, CompositeInsert, dot products of packed integers.
         79 | 82 | 4450..=4455 => (2, 5..END),
@@ -68,7 +69,7 @@ fn layout(opcode: u16) -> (usize, std::ops::Range<usize>) {
     }
 }
 
-/// Tells words that differ, or stand in another order, from others.
+/// Returns a checksum that depends on the words and their order.
 pub(crate) fn checksum(words: &[u32]) -> u64 {
     words.iter().fold(words.len() as u64, |sum, &word| {
         (sum ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)

@@ -1,27 +1,31 @@
-//! How the SPIR-V is packed into the library.
+//! Packing of the SPIR-V into the library.
 //!
-//! Modules differ in the numbers of their ids more than in what they compute. So ids are told apart from what is said with
-//! them: a type, constant or variable that an earlier module declares alike is named by the number of that declaration, and
-//! an operand that is a result by how many ids ago it first appeared. Alike code of two modules is then the same bytes,
-//! which LZMA finds. The ids themselves stand beside, each by its difference from the one before.
+//! Modules differ more in their ID values than in their code. So the encoding separates IDs from
+//! instructions. A type, constant or variable that an earlier module declares identically is referred to by
+//! the number of that declaration. Another operand that is a result is encoded as the number of IDs since its
+//! first appearance. Identical code of two modules then has the same bytes, which LZMA finds. The ID values
+//! themselves are stored separately, each as the difference from the previous one.
 //!
-//! All numbers are LEB128. There are two streams, *numbers* and *ids*: the length of the first in four bytes, then both.
-//! Of each container *numbers* has how many words precede the first module, these words, and the modules. Of a module: how
-//! many words it has; after how many words behind the header its entry points, names and decorations begin, and how many
-//! words these are; the header but for the magic; the instructions. Entry points, names and decorations come last, when
-//! what they speak of is known.
+//! All integers are LEB128. There are two streams, *numbers* and *ids*: the length of the first in four
+//! bytes, then both. For each container, *numbers* has the number of words before the first module, these
+//! words, and the modules. For each module it has: the number of its words; the number of words between the
+//! header and its entry points, names and decorations; the number of words of the latter; the header without
+//! the magic; the instructions. Entry points, names and decorations come last, when the declarations they
+//! refer to are known.
 //!
-//! Before the first function an instruction begins with 0 if it is spelled out, with 1 if it is spelled out and is from now
-//! on the next declaration, with 2 + n if it is declaration n. Spelled out it is opcode, number of operands, operands. An
-//! operand that is an id is
+//! Before the first function, an instruction begins with 0 if it is spelled out, with 1 if it is spelled out
+//! and becomes the next declaration, with 2 + n if it is declaration n. A spelled-out instruction is its
+//! opcode, the number of operands, and the operands. An operand that is an ID is encoded as
 //!
-//! - 0 if it appears for the first time: the next of *ids* says which it is,
+//! - 0 at its first appearance: its value is the next one of *ids*,
 //! - 2 n + 1 if it is declaration n,
-//! - 2 n if it is no declaration and the nth last of these to have appeared for the first time.
+//! - 2 n if it is no declaration: n = 1 is the ID without a declaration that appeared most recently, n = 2
+//!   the one before.
 //!
-//! The result of a declaration is left out; the next of *ids* says which it is.
+//! The result of a declaration is omitted; its value is the next one of *ids*.
 //!
-//! What [`grammar`] takes for an id and is none comes back all the same, and costs some bytes.
+//! A word that [`grammar`] treats as an ID although it is none is still restored exactly, and only costs some
+//! bytes.
 
 mod grammar;
 mod read;

@@ -1,8 +1,8 @@
-//! Unpacking. Whatever the bytes are, it ends, and with no more words than the containers have.
+//! Unpacking. It terminates for any input, and with no more words than the containers have.
 
 use super::grammar::{HEADER, MAGIC, OP_FUNCTION, Word, checksum, word};
 
-/// Why the packed SPIR-V cannot be read.
+/// The error for packed SPIR-V that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packed SPIR-V is damaged: {0}")]
 pub(crate) struct Damaged(&'static str);
@@ -11,7 +11,7 @@ impl Damaged {
     pub(crate) const LZMA: Self = Self("LZMA");
 }
 
-/// What the build knows of a container.
+/// Properties of a container that the build script records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summary {
     pub(crate) stem: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Summary {
     pub(crate) checksum: u64,
 }
 
-/// The words of the containers, from the two streams.
+/// Returns the words of the containers from the two streams.
 pub(crate) fn unpack(bytes: &[u8], containers: &[Summary]) -> Result<Vec<Vec<u32>>, Damaged> {
     let (length, rest) = bytes.split_first_chunk().ok_or(Damaged("it has no length"))?;
     let streams = rest.split_at_checked(u32::from_le_bytes(*length) as usize);
@@ -30,7 +30,7 @@ pub(crate) fn unpack(bytes: &[u8], containers: &[Summary]) -> Result<Vec<Vec<u32
     if read { Ok(all) } else { Err(Damaged("something is left")) }
 }
 
-/// A stream of LEB128 numbers.
+/// A stream of LEB128 integers.
 #[derive(Clone, Copy)]
 struct Numbers<'a>(&'a [u8]);
 
@@ -56,16 +56,16 @@ impl Numbers<'_> {
 struct Reader<'a> {
     numbers: Numbers<'a>,
     ids: Numbers<'a>,
-    /// Where the declarations of all modules are spelled out.
+    /// Positions in the stream at which the declarations of all modules are spelled out.
     declarations: Vec<Numbers<'a>>,
 }
 
-/// The ids of the module that is being read.
+/// IDs of the module that is being read.
 #[derive(Default)]
 struct Ids {
-    /// By number of the declaration; 0 where the module has none.
+    /// IDs by declaration number; 0 if the module does not have the declaration.
     declared: Vec<u32>,
-    /// The others in the order in which they appeared.
+    /// Other IDs in the order of first appearance.
     others: Vec<u32>,
     last: u32,
 }
@@ -121,7 +121,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Appends an instruction, that of a declaration or none, and returns its opcode.
+    /// Appends an instruction and returns its opcode. `declaration`: its number, if it is one.
     fn instruction(
         &mut self,
         declaration: Option<usize>,
@@ -166,7 +166,7 @@ impl Reader<'_> {
 
     fn new_id(&mut self, ids: &mut Ids) -> Result<u32, Damaged> {
         let step = self.ids.next()?;
-        // Even numbers are steps forward, odd ones back.
+        // Even values are steps forward, odd ones are steps back.
         ids.last = ids.last.wrapping_add((step >> 1) ^ (step & 1).wrapping_neg());
         Ok(ids.last)
     }

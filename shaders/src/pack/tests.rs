@@ -4,12 +4,12 @@ use super::*;
 
 const END: u32 = u32::MAX;
 
-/// An instruction.
+/// Returns an instruction.
 fn op(opcode: u32, operands: &[u32]) -> Vec<u32> {
     [&[(operands.len() as u32 + 1) << 16 | opcode], operands].concat()
 }
 
-/// A module whose ids begin at `first`, and whose longest instruction has so many operands.
+/// Returns a module whose IDs begin at `first`, and whose longest instruction has `longest` operands.
 fn module(first: u32, longest: usize) -> Vec<u32> {
     let id = |n: u32| first.wrapping_add(n);
     let instructions = [
@@ -21,7 +21,7 @@ fn module(first: u32, longest: usize) -> Vec<u32> {
         op(71, &[id(12), 42]),
         op(19, &[id(1)]),
         op(21, &[id(2), 32, 0]),
-        // A pointer to what comes later, and twice the same declaration.
+        // A pointer to a later declaration, and the same declaration twice.
         op(39, &[id(20), 12]),
         op(32, &[id(3), 12, id(2)]),
         op(59, &[id(3), id(4), 12]),
@@ -35,7 +35,7 @@ fn module(first: u32, longest: usize) -> Vec<u32> {
         op(251, &[id(12), id(30), 0, id(31), 7, id(32)]),
         op(248, &[id(31)]),
         op(12, &[id(2), id(40), id(0), 9, id(12)]),
-        // No such instruction, one without operands, a long one.
+        // An unknown instruction, one without operands, and a long one.
         op(60_000, &[0, 1, END, id(40)]),
         op(1, &[]),
         op(6_000, &vec![7; longest]),
@@ -44,7 +44,7 @@ fn module(first: u32, longest: usize) -> Vec<u32> {
     [vec![MAGIC, 0x0001_0300, 0, id(50), 0], instructions.concat()].concat()
 }
 
-/// Ids that are small, that are great, and that pass the end of the numbers.
+/// Containers with small IDs, large IDs, and IDs that wrap around.
 fn containers() -> [Vec<u32>; 4] {
     let two = [&[1, 2, 3], &module(1, 3)[..], &module(1000, 65_534)].concat();
     [two, module(70_000, 3), module(END - 9, 3), vec![4, END]]
@@ -65,7 +65,8 @@ fn every_word_comes_back() {
     assert_eq!(unpack(&packed(&[]).0, &[]), Ok(Vec::new()));
 }
 
-/// The second of two modules that differ in their ids costs no declaration, and its function is the same bytes.
+/// Checks that the second of two modules that differ in their IDs adds no declaration, and that its function
+/// is encoded as the same bytes.
 #[test]
 fn alike_code_is_the_same_bytes() {
     let numbers = |modules: &[u32]| {
@@ -93,7 +94,7 @@ fn damage_is_an_error_and_never_a_panic() {
         for value in (0..=255).filter(|&value| value != bytes[index]) {
             let mut damaged = bytes.clone();
             damaged[index] = value;
-            // Some words can be said in two ways.
+            // Some words have two encodings.
             assert!(
                 unpack(&damaged, &summaries).map_or(true, |words| words == short),
                 "byte {index} is {value}"

@@ -12,11 +12,12 @@ const TYPES: std::ops::RangeInclusive<u16> = 19..=39;
 pub(crate) struct Packer {
     numbers: Vec<u8>,
     ids: Vec<u8>,
-    /// The numbers that spell a declaration out, which of such alike in a module it is, and its number.
+    /// Declaration number, by the integers that spell the declaration out and the index among identical ones
+    /// in a module.
     declarations: HashMap<(Vec<u8>, usize), usize>,
 }
 
-/// The ids of the module that is being written.
+/// IDs of the module that is being written.
 #[derive(Default)]
 struct Ids {
     declared: HashMap<u32, usize>,
@@ -25,7 +26,7 @@ struct Ids {
 }
 
 impl Packer {
-    /// Adds a container; `None` if an instruction of it has no end.
+    /// Adds a container; `None` if an instruction of it is incomplete.
     pub(crate) fn add(&mut self, container: &[u32]) -> Option<()> {
         let tables = container.iter().position(|&word| word == MAGIC).unwrap_or(container.len());
         let (tables, mut rest) = container.split_at(tables);
@@ -45,7 +46,7 @@ impl Packer {
         Some(())
     }
 
-    /// The two streams.
+    /// Returns the two streams.
     pub(crate) fn finish(self) -> Vec<u8> {
         [&(self.numbers.len() as u32).to_le_bytes()[..], &self.numbers, &self.ids].concat()
     }
@@ -114,14 +115,15 @@ impl Packer {
 }
 
 impl Ids {
-    /// The number that stands for an id; `None` if it appears for the first time.
+    /// Returns the encoding of a known ID; `None` at its first appearance.
     fn known(&self, id: u32) -> Option<u32> {
         let declared = self.declared.get(&id).map(|number| 2 * number + 1);
         let other = || self.others.get(&id).map(|index| 2 * (self.others.len() - index));
         Some(declared.or_else(other)? as u32)
     }
 
-    /// Result and spelling of an instruction that later modules can name: one that speaks of declarations only.
+    /// Returns the result and the spelling of an instruction that later modules can refer to: one whose
+    /// operands are all declarations.
     fn declaration(&self, opcode: u16, operands: &[u32]) -> Option<(u32, Vec<u8>)> {
         let (mut declared, mut spelled) = (None, Vec::new());
         leb128(&mut spelled, opcode.into());
@@ -136,7 +138,7 @@ impl Ids {
         declared.filter(|_| opcode != OP_FUNCTION).map(|result| (result, spelled))
     }
 
-    /// How far an id is from the one before; every other number is a step back.
+    /// Returns the zigzag-encoded difference from the previous ID.
     fn step(&mut self, id: u32) -> u32 {
         let step = id.wrapping_sub(self.last) as i32;
         self.last = id;

@@ -1,6 +1,6 @@
-//! The names of SPIR-V capabilities.
+//! Names of SPIR-V capabilities.
 
-/// The name of a capability, if it is one that compute shaders commonly declare.
+/// Returns the name of a capability, if it is one that compute shaders commonly declare.
 pub fn capability_name(value: u32) -> Option<&'static str> {
     let index = NAMES.binary_search_by_key(&value, |(value, _)| *value).ok()?;
     Some(NAMES[index].1)

@@ -1,4 +1,4 @@
-//! Which components of the number of work-groups the functions of a module read.
+//! Detection of the components of `gl_NumWorkGroups` that the functions of a module read.
 
 use super::parse::Module;
 
@@ -8,23 +8,23 @@ const OP_IN_BOUNDS_ACCESS_CHAIN: u16 = 66;
 const OP_COMPOSITE_EXTRACT: u16 = 81;
 const BUILT_IN_NUM_WORKGROUPS: u32 = 24;
 
-/// Follows `gl_NumWorkGroups` through the functions of a module.
+/// Tracks `gl_NumWorkGroups` through the functions of a module.
 pub(super) struct GroupCounts {
-    /// The built-in variable, if the module has it.
+    /// ID of the built-in variable, if the module has it.
     variable: Option<u32>,
-    /// Ids that hold the whole vector.
+    /// IDs that hold the whole vector.
     vectors: Vec<u32>,
     /// Components that are read.
     pub(super) read: [bool; 3],
 }
 
 impl GroupCounts {
-    /// Before the first function.
+    /// Creates the state before the first function.
     pub(super) fn of(module: &Module) -> Self {
         Self { variable: module.built_in(BUILT_IN_NUM_WORKGROUPS), vectors: Vec::new(), read: [false; 3] }
     }
 
-    /// Takes an instruction of a function into account.
+    /// Processes an instruction of a function.
     pub(super) fn instruction(&mut self, module: &Module, opcode: u16, operands: &[u32]) {
         let Some(variable) = self.variable else { return };
         match (opcode, operands) {
@@ -35,13 +35,14 @@ impl GroupCounts {
             (OP_COMPOSITE_EXTRACT, [_, _, composite, index]) if self.vectors.contains(composite) => {
                 self.read(Some(u64::from(*index)));
             }
-            // The vector goes somewhere that is not followed. (Numbers that happen to equal its id err on the safe side.)
+            // The vector is used by an instruction that is not tracked. (A literal that happens to equal its
+            // ID errs on the safe side.)
             (_, operands) if operands.iter().any(|id| self.vectors.contains(id)) => self.read(None),
             _ => {}
         }
     }
 
-    /// A component is read; `None`: nobody knows which.
+    /// Marks a component as read; `None`: unknown, so all of them.
     fn read(&mut self, component: Option<u64>) {
         match component.and_then(|index| self.read.get_mut(usize::try_from(index).ok()?)) {
             Some(read) => *read = true,

@@ -1,4 +1,4 @@
-//! The tables of a SPIR-V module, and how sizes and constants follow from them.
+//! The tables of a SPIR-V module, and the sizes and constants derived from them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +35,8 @@ const MODE_LOCAL_SIZE: u32 = 17;
 const MODE_LOCAL_SIZE_ID: u32 = 38;
 const BUILT_IN_WORKGROUP_SIZE: u32 = 25;
 
-/// Types and constants of a good module nest a few levels deep; a damaged one may be cyclic.
+/// Maximum nesting depth. Types and constants of a valid module nest a few levels deep; a damaged module may
+/// be cyclic.
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Clone, Debug)]
@@ -43,11 +44,11 @@ enum Type {
     Scalar(Scalar),
     /// Element type and count, for vectors and for the columns of matrices.
     Vector(u32, u32),
-    /// Element type and id of the length.
+    /// Element type and ID of the length.
     Array(u32, u32),
     RuntimeArray(u32),
     Struct(Vec<u32>),
-    /// Pointee.
+    /// Pointee type.
     Pointer(u32),
 }
 
@@ -66,7 +67,7 @@ pub(super) struct Variable {
     pub(super) storage: u32,
 }
 
-/// Everything before the first function.
+/// The tables of a module: everything before the first function.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Module {
     pub(super) version: (u8, u8),
@@ -86,7 +87,7 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// Reads the tables; every instruction of the whole module is checked to lie within it.
+    /// Parses the tables. Every instruction of the whole module is checked to be within it.
     pub(super) fn parse(words: &[u32]) -> Result<Self, ReflectError> {
         if words.len() < 5 || words[0] != SPIRV_MAGIC {
             return Err(ReflectError::Header);
@@ -115,7 +116,7 @@ impl Module {
         Ok(module)
     }
 
-    /// Enters one instruction into the tables; `None` if it is shorter than its operands.
+    /// Adds one instruction to the tables; `None` if it is too short for its operands.
     fn instruction(&mut self, opcode: u16, o: &[u32]) -> Option<()> {
         let at = |index: usize| o.get(index).copied();
         match opcode {
@@ -179,7 +180,7 @@ impl Module {
         }
     }
 
-    /// The id that is decorated as a built-in.
+    /// Returns the ID that is decorated as a built-in.
     pub(super) fn built_in(&self, built_in: u32) -> Option<u32> {
         let decorated = |(&(id, kind), &value): (&(u32, u32), &u32)| {
             (kind == decoration::BUILT_IN && value == built_in).then_some(id)
@@ -187,7 +188,7 @@ impl Module {
         self.decorations.iter().find_map(decorated)
     }
 
-    /// The value of a constant that no specialisation changes.
+    /// Returns the value of a constant that cannot be specialised.
     pub(super) fn constant(&self, id: u32) -> Option<u64> {
         match self.constants.get(&id)? {
             (_, Constant::Value(value)) if self.decoration(id, decoration::SPEC_ID).is_none() => Some(*value),
@@ -195,12 +196,12 @@ impl Module {
         }
     }
 
-    /// The name of an id; empty if the module has none.
+    /// Returns the name of an ID; empty if the module has none.
     pub(super) fn name(&self, id: u32) -> String {
         self.names.get(&id).cloned().unwrap_or_default()
     }
 
-    /// The type behind a pointer type.
+    /// Returns the pointee type of a pointer type.
     pub(super) fn pointee(&self, pointer: u32) -> Option<u32> {
         match self.types.get(&pointer)? {
             Type::Pointer(pointee) => Some(*pointee),
@@ -208,7 +209,7 @@ impl Module {
         }
     }
 
-    /// The layout of a struct with explicit offsets.
+    /// Returns the layout of a struct with explicit offsets.
     pub(super) fn block(&self, id: u32) -> Option<Block> {
         let Type::Struct(types) = self.types.get(&id)? else { return None };
         let mut members = Vec::with_capacity(types.len());
@@ -225,7 +226,7 @@ impl Module {
         Some(Block { name: self.name(id), size, members })
     }
 
-    /// The bytes of a type inside a block, by its offsets and strides.
+    /// Returns the bytes of a type inside a block, from its offsets and strides.
     fn explicit_size(&self, id: u32, depth: u32) -> Option<u64> {
         if depth > MAX_DEPTH {
             return None;
@@ -247,7 +248,7 @@ impl Module {
         }
     }
 
-    /// Bytes and alignment of a type without explicit layout.
+    /// Returns the bytes and alignment of a type without explicit layout.
     pub(super) fn natural_layout(&self, id: u32, spec: &[(u32, u32)]) -> Option<(u64, u64)> {
         self.natural(id, spec, 0)
     }
@@ -280,7 +281,7 @@ impl Module {
         (align > 0).then_some((size, align))
     }
 
-    /// What is known of a storage-buffer variable.
+    /// Returns the properties of a storage-buffer variable.
     pub(super) fn storage_buffer(&self, variable: &Variable) -> StorageBuffer {
         let (mut block, mut count) = (self.pointee(variable.pointer).unwrap_or(0), 1);
         match self.types.get(&block) {
@@ -313,7 +314,7 @@ impl Module {
         }
     }
 
-    /// The specialisation constants by id.
+    /// Returns the specialisation constants by ID.
     pub(super) fn spec_constants(&self) -> BTreeMap<u32, SpecConstant> {
         let mut constants = BTreeMap::new();
         for (&id, (type_, constant)) in &self.constants {
@@ -322,7 +323,7 @@ impl Module {
             else {
                 continue;
             };
-            // Two constants may share an id; the one with a name says more.
+            // Two constants may share an ID; the one with a name is preferred.
             let name = self.name(id);
             let known: &mut SpecConstant = constants.entry(spec_id).or_insert(SpecConstant {
                 name: String::new(),
@@ -336,7 +337,8 @@ impl Module {
         constants
     }
 
-    /// The size of a workgroup: the `WorkgroupSize` constant if there is one, else the execution mode.
+    /// Returns the size of a work-group: the `WorkgroupSize` constant if there is one, or else the execution
+    /// mode.
     pub(super) fn local_size(&self) -> [Dimension; 3] {
         let dimension = |id: u32| Dimension {
             default: self.value(id, &[], 0).map_or(1, |(value, _)| value as u32),
@@ -365,7 +367,7 @@ impl Module {
         built_in.or_else(mode).unwrap_or([Dimension { default: 1, spec_id: None }; 3])
     }
 
-    /// The bits of an integer or boolean constant under some specialisation, and its type.
+    /// Returns the bits of an integer or boolean constant under a specialisation, and its type.
     fn value(&self, id: u32, spec: &[(u32, u32)], depth: u32) -> Option<(u64, Scalar)> {
         if depth > MAX_DEPTH {
             return None;
@@ -379,7 +381,7 @@ impl Module {
                 Some((given.map_or(*default, |(_, value)| u64::from(*value)), scalar))
             }
             Constant::Composite(_) => None,
-            // CompositeExtract, as of one component of gl_WorkGroupSize.
+            // CompositeExtract, for example of one component of gl_WorkGroupSize.
             Constant::Operation(81, operands) => {
                 let [composite, index] = operands.as_slice() else { return None };
                 let (_, Constant::Composite(parts)) = self.constants.get(composite)? else { return None };
@@ -394,7 +396,7 @@ impl Module {
     }
 }
 
-/// The result of an integer or boolean operation before it is cut to the width of its type.
+/// Evaluates an integer or boolean operation. The result is not yet truncated to the width of its type.
 fn evaluate(opcode: u16, operand: impl Fn(usize) -> Option<(u64, Scalar)>) -> Option<u64> {
     let unsigned = |index| operand(index).map(|(bits, _)| bits);
     let signed = |index| operand(index).map(|(bits, scalar)| sign_extend(bits, scalar));
@@ -460,7 +462,7 @@ fn sign_extend(bits: u64, scalar: Scalar) -> i64 {
     ((bits << unused) as i64) >> unused
 }
 
-/// A SPIR-V literal string: up to the first zero byte.
+/// Decodes a SPIR-V literal string, up to the first zero byte.
 fn string(words: &[u32]) -> String {
     let bytes: Vec<u8> =
         words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();

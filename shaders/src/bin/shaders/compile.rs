@@ -1,4 +1,4 @@
-//! One variant: GLSL to SPIR-V, with the checks that every module has to pass.
+//! Compilation of one variant from GLSL to SPIR-V, with the checks that every module has to pass.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use shaders::{Optimize, Source, Target, Variant, reflect};
 
 use crate::rewrite;
 
-/// What file names in messages start with, so that they can be opened from the root of the repository.
+/// Prefix of file names in messages, so that they can be opened from the root of the repository.
 const PREFIX: &str = "shaders/";
 
 /// The compiler; shared by all threads.
@@ -29,7 +29,7 @@ impl Compiler {
         Ok(Self { compiler, root: root.to_owned(), validate })
     }
 
-    /// The module of a variant, or a message with file and line where they are known.
+    /// Compiles a variant. Errors are messages with file and line where known.
     pub(crate) fn compile(
         &self,
         source: &Source,
@@ -70,7 +70,8 @@ impl Compiler {
             Optimize::Performance => OptimizationLevel::Performance,
             Optimize::Off => OptimizationLevel::Zero,
         });
-        // Without it the optimiser removes the names of push constants and buffers; the rest is stripped afterwards.
+        // Without debug information the optimiser removes the names of push constants and buffers; the rest
+        // is stripped afterwards.
         options.set_generate_debug_info();
         options.set_warnings_as_errors();
         for (name, value) in &variant.defines {
@@ -79,7 +80,7 @@ impl Compiler {
         options.set_include_callback(|name, _, including, _| {
             let including = including.strip_prefix(PREFIX).unwrap_or(including);
             let path = resolve(&self.root, including, name).ok_or_else(|| format!("{name} not found"))?;
-            // The text that was hashed, not what the disk may have by now.
+            // Use the text that was hashed, because the file may have changed since.
             let content =
                 inputs.file(&path).ok_or_else(|| format!("{path} was not found before"))?.to_owned();
             Ok(ResolvedInclude { resolved_name: format!("{PREFIX}{path}"), content })

@@ -18,7 +18,7 @@ mod rewrite;
 
 use options::Options;
 
-/// The default place of the crate: where it was when this program was built.
+/// Default path of the crate: its location when this program was built.
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn main() -> ExitCode {
@@ -43,11 +43,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// One entry of the table on its way through this program.
+/// One entry of the table during processing.
 struct Job {
     entry: &'static Entry,
     inputs: Result<Inputs, String>,
-    /// The words of the container on the disk.
+    /// Words of the container on the disk.
     old: Option<Vec<u32>>,
 }
 
@@ -59,7 +59,7 @@ struct Module {
     compiled: bool,
 }
 
-/// Does what the options say; false if a shader is broken.
+/// Runs the command; returns false if a shader is broken.
 fn run(options: &Options) -> Result<bool, String> {
     let started = Instant::now();
     let root = options.root.clone().unwrap_or_else(|| PathBuf::from(CRATE));
@@ -73,7 +73,7 @@ fn run(options: &Options) -> Result<bool, String> {
         return Ok(true);
     }
 
-    // Variants, not sources, are the unit of parallel work: a few sources have most of them.
+    // The unit of parallel work is the variant, not the source: a few sources have most of the variants.
     let work: Vec<(&Job, &'static Variant)> =
         jobs.iter().flat_map(|job| job.entry.variants.iter().map(move |variant| (job, variant))).collect();
     let compiler = compile::Compiler::new(&root, options.validate)?;
@@ -99,7 +99,7 @@ fn run(options: &Options) -> Result<bool, String> {
         }
     }
 
-    // Read again: another run may have finished other sources meanwhile.
+    // Read the manifest again: another run may have finished other sources in the meantime.
     let mut manifest = read_manifest(&manifest_path);
     manifest.compiler = COMPILER.to_owned();
     let (mut total, mut compiled) = (0, 0);
@@ -124,7 +124,7 @@ fn run(options: &Options) -> Result<bool, String> {
     Ok(broken == 0)
 }
 
-/// Prints what is wrong with the variants of a source, each message once with the variants that it concerns.
+/// Prints the errors of a source's variants, each message once with the variants it applies to.
 fn report(job: &Job, errors: &[(&str, &str)]) {
     let mut grouped: Vec<(&str, Vec<&str>)> = Vec::new();
     for (variant, message) in errors {
@@ -144,7 +144,7 @@ fn report(job: &Job, errors: &[(&str, &str)]) {
     }
 }
 
-/// The entries with these stems, or all.
+/// Returns the entries with these stems, or all.
 fn select(only: &[String]) -> Result<Vec<&'static Entry>, String> {
     if only.is_empty() {
         return Ok(entries().iter().collect());
@@ -155,7 +155,8 @@ fn select(only: &[String]) -> Result<Vec<&'static Entry>, String> {
     only.iter().map(find).collect()
 }
 
-/// The manifest on the disk; empty if there is none or it is damaged, so that everything is compiled.
+/// Reads the manifest on the disk. It is empty if the file is missing or damaged, so that everything is
+/// compiled.
 fn read_manifest(path: &Path) -> Manifest {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     Manifest::parse(&text).unwrap_or_default()
@@ -190,14 +191,15 @@ impl Job {
         Self { entry, inputs, old }
     }
 
-    /// The module on the disk, if it was made from exactly these inputs.
+    /// Returns the module on the disk, if it was compiled from exactly these inputs.
     fn reuse(&self, manifest: &Manifest, variant: &Variant, inputs: &str) -> Option<Vec<u32>> {
         let record = manifest.shaders.get(&self.entry.source.key())?.variants.get(&variant.name)?;
         let words = Container::parse(self.old.as_deref()?).ok()?.module(&variant.name)?;
         (record.inputs == inputs && record.module == manifest::module_digest(words)).then(|| words.to_vec())
     }
 
-    /// The module of a variant: the old one if `manifest` says that it is current, else a new one.
+    /// Returns the module of a variant: the old one if it is current according to `manifest`, or else a new
+    /// one.
     fn module(
         &self,
         compiler: &compile::Compiler,
@@ -213,7 +215,7 @@ impl Job {
         Ok(Module { variant, inputs, words, compiled: true })
     }
 
-    /// Writes the container and gives its record.
+    /// Writes the container and returns its record.
     fn write(&self, root: &Path, modules: &[Module]) -> Result<manifest::Shader, String> {
         let named: Vec<(String, &[u32])> =
             modules.iter().map(|module| (module.variant.name.clone(), module.words.as_slice())).collect();
@@ -235,7 +237,7 @@ impl Job {
     }
 }
 
-/// Writes a file through a temporary one, unless it has this content already.
+/// Writes a file through a temporary one, unless it already has this content.
 fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<(), String> {
     if std::fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
@@ -251,7 +253,7 @@ fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
 }
 
-/// Removes containers and records without an entry in the table; the number of files removed.
+/// Removes containers and records without an entry in the table; returns the number of removed files.
 fn remove_stale(root: &Path, manifest: &mut Manifest) -> Result<usize, String> {
     manifest.shaders.retain(|key, _| entries().iter().any(|entry| entry.source.key() == *key));
     let expected: Vec<PathBuf> =

@@ -1,8 +1,8 @@
-//! The command line.
+//! Command-line options.
 
 use std::path::PathBuf;
 
-/// The text of `--help`.
+/// Text of `--help`.
 pub(crate) const HELP: &str = "\
 Compiles the GLSL sources of the shader table to the committed SPIR-V: the variants whose inputs changed.
 
@@ -16,7 +16,7 @@ Usage: shaders [OPTIONS]
   --help         this text
 ";
 
-/// What to do.
+/// Parsed options.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) only: Vec<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// Reads the arguments; `None` if they ask for help.
+/// Parses the arguments; `None` if help is requested.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Options>, String> {
     let mut options = Options::default();
     let mut arguments = arguments.into_iter();

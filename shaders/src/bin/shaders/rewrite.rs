@@ -1,5 +1,5 @@
-//! What is changed in a module after its compilation: source text and line numbers go, every name stays, and storage
-//! buffers are declared to alias.
+//! Changes to a module after compilation: source text and line numbers are removed, all names are retained,
+//! and storage buffers are declared to alias.
 
 use shaders::reflect::{DECORATION_ALIASED, STORAGE_BUFFER};
 
@@ -17,7 +17,7 @@ const OP_MODULE_PROCESSED: u16 = 330;
 
 const HEADER_WORDS: usize = 5;
 
-/// The instructions of a module, each with its opcode; `None` if one reaches past the end.
+/// Returns the instructions of a module, each with its opcode; `None` if one reaches past the end.
 fn instructions(words: &[u32]) -> Option<Vec<(u16, &[u32])>> {
     let mut instructions = Vec::new();
     let mut rest = words.get(HEADER_WORDS..)?;
@@ -30,9 +30,10 @@ fn instructions(words: &[u32]) -> Option<Vec<(u16, &[u32])>> {
     Some(instructions)
 }
 
-/// The module without source text and lines; `None` if it is damaged.
+/// Removes source text and line numbers from a module; `None` if it is damaged.
 ///
-/// Strings stay where an instruction set that is not semantic (such as debug printf) is imported: it may refer to them.
+/// Strings are retained if a non-semantic instruction set (such as debug printf) is imported, because its
+/// instructions may refer to them.
 pub(crate) fn strip(words: &[u32]) -> Option<Vec<u32>> {
     let instructions = instructions(words)?;
     let non_semantic = instructions.iter().any(|(opcode, instruction)| {
@@ -54,11 +55,11 @@ pub(crate) fn strip(words: &[u32]) -> Option<Vec<u32>> {
     Some(kept)
 }
 
-/// The module with every storage buffer declared to alias others; `None` if it is damaged.
+/// Declares every storage buffer of a module to alias others; `None` if the module is damaged.
 ///
-/// In the memory model of GLSL two buffers without this decoration are taken to be distinct. Here they often are not:
-/// an operation in place has one tensor behind two bindings, and some shaders look at one binding as words and as
-/// vectors. GLSL has no word for it.
+/// In the memory model of GLSL, two buffers without this decoration are assumed to be distinct. Here they
+/// often are not: an in-place operation has one tensor behind two bindings, and some shaders access one
+/// binding both as words and as vectors. GLSL has no syntax for this decoration.
 pub(crate) fn alias(words: &[u32]) -> Option<Vec<u32>> {
     let instructions = instructions(words)?;
     let is_aliased = |id: u32| {
@@ -77,7 +78,7 @@ pub(crate) fn alias(words: &[u32]) -> Option<Vec<u32>> {
         .collect();
     let mut changed = words[..HEADER_WORDS].to_vec();
     for (opcode, instruction) in &instructions {
-        // Decorations stand together. A storage buffer has some: its set and binding.
+        // Decorations are contiguous. A storage buffer always has some: its set and binding.
         if matches!(*opcode, OP_DECORATE | OP_MEMBER_DECORATE) {
             changed.append(&mut added);
         }
