@@ -55,10 +55,10 @@
 //!   5.
 //! * rocBLAS, hipBLAS, hipBLASLt: current releases have no files for gfx900 and gfx906, and hipBLASLt stalls
 //!   gfx1201.
-//! * HIP graphs: replays were wrong and leaked in several releases. A program is a list of launches that is
-//!   run again.
-//! * Several streams: they share few hardware queues, and more than one keeps gfx11 and gfx12 at full load
-//!   when idle.
+//! * HIP graphs before HIP 6.0: replays were wrong and leaked in several releases. A program is then a list
+//!   of launches that is run again.
+//! * Several streams, except for branches of graphs: they share few hardware queues, and more than one keeps
+//!   gfx11 and gfx12 at full load when idle.
 //! * Virtual memory management (`hipMemMap`): broken from 7.0 on, wasteful before.
 //! * `dlclose`: the runtime's threads and exit handlers outlive its last user.
 //!
@@ -68,7 +68,7 @@
 //!
 //! | fault | before HIP 7 | from HIP 7 on |
 //! | --- | --- | --- |
-//! | memory fault, hang that ends in a reset | `abort()`, unless a handler consumes the event (as here) | error |
+//! | memory fault, hang that ends in a reset | `abort()`, unless a handler takes it, as here | error |
 //! | error of a queue: illegal instruction, refused packet | `abort()` in a handler of HIP's own | error |
 //!
 //! The second row cannot be prevented within the process. An application that must survive it opens the
