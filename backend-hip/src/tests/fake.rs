@@ -304,7 +304,7 @@ impl Driver for Fake {
         let host_from = matches!(direction, Direction::HostToDevice | Direction::HostToHost);
         let host_to = matches!(direction, Direction::DeviceToHost | Direction::HostToHost);
         let data = if host_from {
-            // SAFETY: the caller's promise: pinned memory of this driver, of which the range is a part.
+            // SAFETY: the caller guarantees pinned memory of this driver, of which the range is a part.
             unsafe { std::slice::from_raw_parts(from as usize as *const u8, bytes) }.to_vec()
         } else {
             state.bytes(from, bytes)?.to_vec()

@@ -209,12 +209,12 @@ impl Program<'_> {
         get: unsafe extern "C" fn(Handle, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>, String> {
         let mut count = 0;
-        // SAFETY: writes one size (the caller's promise).
+        // SAFETY: writes one size (guaranteed by the caller).
         self.check(what, unsafe { size(self.handle, &mut count) })?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(count).map_err(|_| format!("{what} of {count} bytes"))?;
         bytes.resize(count, 0u8);
-        // SAFETY: writes `count` bytes (the caller's promise), for which there is room.
+        // SAFETY: writes `count` bytes (guaranteed by the caller), for which there is room.
         self.check(what, unsafe { get(self.handle, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
