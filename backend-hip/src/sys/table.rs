@@ -31,8 +31,8 @@ macro_rules! function_table {
             /// Fills the table. The error lists the required functions that are missing.
             ///
             /// # Safety
-            /// `lookup` must return null or the address of the function with that name, valid until the process
-            /// ends.
+            /// `lookup` must return null or the address of the function of that name, valid until the
+            /// process ends.
             pub(crate) unsafe fn resolve(
                 mut lookup: impl FnMut(&std::ffi::CStr) -> *mut std::ffi::c_void,
             ) -> Result<$table, Vec<&'static str>> {

@@ -64,7 +64,7 @@ function_table! {
         cuModuleUnload: fn(Handle) -> c_int;
         /// Function, module, name.
         cuModuleGetFunction: fn(*mut Handle, Handle, *const c_char) -> c_int;
-        /// Function, grid in blocks, block, dynamic shared memory, stream, pointers to arguments, extra (null).
+        /// Function, grid in blocks, block, dynamic shared memory, stream, argument pointers, extra (null).
         cuLaunchKernel: fn(
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
         ) -> c_int;
