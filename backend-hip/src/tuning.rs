@@ -1,8 +1,8 @@
 //! Tuning: grids and variants of kernels, by family of processors.
 //!
-//! The register counts behind these choices come from the code objects' metadata (printed by the tests of
-//! `hip-kernels`). Their effect is LLVM's occupancy: on GCN, 64 vector registers allow four wavefronts on a
-//! SIMD, 84 three, 128 two.
+//! The register counts behind these choices come from the code objects' metadata (listed in
+//! `hip-kernels/RESOURCES.md`). Their effect is LLVM's occupancy: on GCN, 64 vector registers allow four
+//! wavefronts on a SIMD, 84 three, 128 two.
 
 use crate::arch::{Dot4, Family, Matrix, Profile};
 use ggml_core::DType;
@@ -124,8 +124,8 @@ pub const GIVEN_LDS: u32 = 98 << 10;
 /// Products that use activations in 8 bits if rounding is allowed.
 ///
 /// Vector instructions of a wavefront (arithmetic, memory, LDS) in the loop of the code objects of gfx906 and
-/// gfx900, for a step of 32 elements of k of a 128 x 64 tile; `products.rs` in the tests of `hip-kernels`
-/// runs them and counts with the rounding included:
+/// gfx900, for a step of 32 elements of k of a 128 x 64 tile; `tests/products.rs` of this crate runs them and
+/// counts with the rounding included:
 ///
 /// | | F32 | dot4 | pairs |
 /// | --- | --- | --- | --- |
@@ -138,8 +138,8 @@ pub const GIVEN_LDS: u32 = 98 << 10;
 /// | Q6_K | 1234 | 477 | 908 |
 /// | Q2_K, Q3_K | 1253, 1265 | 544, 491 | 989, 922 |
 ///
-/// (The dot4 counts of Q4_K and Q5_K include an eighth of the cost of a block of 256.) 256 of the dot4 counts
-/// are dot4 instructions.
+/// (The dot4 counts of Q4_K and Q5_K include an eighth of the cost of a block of 256.) In each dot4 count,
+/// 256 instructions are dot4.
 ///
 /// Extracting and multiplying bytes one by one needs 1600 instructions and more. For mat-vec with one column,
 /// vector instructions per weight in the loop of gfx906's code objects (four rows of 32 elements a lane):

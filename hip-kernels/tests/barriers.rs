@@ -141,8 +141,8 @@ fn is_one_of(tokens: &[String], i: usize, names: &BTreeSet<&str>) -> bool {
     names.contains(tokens[i].as_str()) && before(1) != "." && [before(2), before(1)] != ["-", ">"]
 }
 
-/// Returns the pointer that is declared with a value derived from the pointer at `i`: `T *name = pointer +
-/// ...`.
+/// Returns the pointer that is declared with a value derived from the pointer at `i`:
+/// `T *name = pointer + ...`.
 fn made_of_it(body: &[String], i: usize) -> Option<&str> {
     let begin = body[..i].iter().rposition(|t| matches!(t.as_str(), ";" | "{" | "}")).map_or(0, |at| at + 1);
     let assigned = begin + body[begin..i].iter().position(|t| t == "=")?;

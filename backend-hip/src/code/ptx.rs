@@ -159,8 +159,8 @@ impl<'a> Reader<'a> {
         Ok((lds, used))
     }
 
-    /// Parses a declaration after its state space: `.align 4 .b8 name[60]`, `.u64 name`, `.u64 .ptr .global
-    /// .align 1 name`.
+    /// Parses a declaration after its state space: `.align 4 .b8 name[60]`, `.u64 name`,
+    /// `.u64 .ptr .global .align 1 name`.
     fn variable(&mut self) -> Result<Variable<'a>, String> {
         let (mut element, mut align, mut pointee) = (0, None, false);
         let name = loop {

@@ -260,7 +260,7 @@ fn choose(profile: &Profile, kernels: &Kernels, work: &MatVec, precision: Precis
     }
 }
 
-/// Returns the narrowest kernel that covers so many columns, else the widest.
+/// Returns the index of the narrowest variant that covers `n` columns, else of the widest.
 fn suitable(kernels: &Kernels, variants: &[Variant; 4], n: u32, most: u32) -> usize {
     let there = |v: &Variant| (kernels.all || v.of_every_type) && v.columns <= most;
     let wide = variants.iter().position(|v| there(v) && v.columns >= n);

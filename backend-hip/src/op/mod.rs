@@ -3,8 +3,8 @@
 //! A family's function returns either the launches that compute a node or the reason for refusing it, so
 //! `supports` and `prepare` always agree. It sees the device only as a [`Profile`] and never handles
 //! addresses: launches name their operands, and `prepare` passes pointers to the first byte of each. So the
-//! `off` fields of the parameter structures are relative to each operand's start: `XParams::new(graph, node,
-//! &[])`.
+//! `off` fields of the parameter structures are relative to each operand's start:
+//! `XParams::new(graph, node, &[])`.
 //!
 //! # Arguments of a kernel
 //!

@@ -199,7 +199,7 @@ impl Session {
         }
         let error = driver_error(&self.monitor.backend, &*self.driver, self.monitor.phase(), call, code);
         match self.monitor.node_name() {
-            // The launch that is refused is not the node that is running; the caller knows its node.
+            // The launch that is refused is not the node that is running; the caller adds its node.
             Some(node) if !matches!(call, Call::Launch | Call::LaunchGraph) || is_fatal(&error) => {
                 error.with_node(&node)
             }
