@@ -1,8 +1,10 @@
-//! Compiles every kernel source for every target, packs the code objects and writes the table that the library includes.
+//! Compiles every kernel source for every target, packs the code objects and writes the table that the
+//! library includes.
 //!
-//! A code object is compiled once for all clones, profiles and feature sets of a user (`build/store.rs`), and again only
-//! if its source, a header that it includes, the options or the compiler changed. Without a compiler the table is empty;
-//! a target that fails is left out and its reason recorded, one that was asked for by name fails the build.
+//! A code object is compiled once for all clones, profiles and feature sets of a user (`build/store.rs`). It
+//! is compiled again only if its source, a header that it includes, the options or the compiler changed.
+//! Without a compiler the table is empty. A target that fails is left out and its reason recorded; if it was
+//! requested by name, the build fails.
 
 #[path = "build/archive.rs"]
 pub(crate) mod archive;
@@ -60,17 +62,18 @@ fn main() {
     fs::write(out.join("embedded.rs"), table(&sources, &built)).expect("OUT_DIR is writable");
 }
 
-/// What goes into the table.
+/// Contents of the table.
 #[derive(Default)]
 pub(crate) struct Built {
-    /// The compiler, if anything was compiled.
+    /// Version of the compiler, if anything was compiled.
     version: Option<String>,
     pub(crate) targets: Vec<Packed>,
-    /// Targets that the compiler does not know, and what it said.
+    /// Targets that failed to compile, with the compiler's messages.
     pub(crate) refused: BTreeMap<String, String>,
 }
 
-/// A target in an archive: its name, the archive's, where it begins, the sizes of its code objects by stem.
+/// Target in an archive: its name, the archive's name, its offset there, the sizes of its code objects by
+/// stem.
 pub(crate) struct Packed {
     target: String,
     generation: String,
@@ -78,7 +81,7 @@ pub(crate) struct Packed {
     sizes: Vec<usize>,
 }
 
-/// Compiles what `store` lacks, and writes the archives to `out`.
+/// Compiles the code objects that `store` lacks, and writes the archives to `out`.
 pub(crate) fn build(
     compiler: &Compiler,
     asked: &Targets,
@@ -123,13 +126,14 @@ pub(crate) fn build(
     built
 }
 
-/// A code object, or what the compiler said, and its name in the store.
+/// Code object, or the compiler's messages, and its name in the store.
 struct Object {
     name: String,
     image: Result<Vec<u8>, String>,
 }
 
-/// Every source for every target, on as many threads as cargo grants, by target and stem.
+/// Compiles every source for every target, on as many threads as cargo grants. Returns the objects by target
+/// and stem.
 fn compile_all<'a>(
     compiler: &Compiler,
     targets: &'a [String],
@@ -137,7 +141,7 @@ fn compile_all<'a>(
     store: &Store,
     out: &Path,
 ) -> BTreeMap<(&'a str, &'a str), Object> {
-    // The longest first, so that the last thread does not work alone for long.
+    // Longest jobs first, so that the last thread does not run alone for long.
     let mut stems: Vec<&str> = sources.stems().collect();
     stems.sort_by_key(|stem| !(stem.starts_with("mul_mat") || *stem == "flash_attn"));
     let is_twin = |target: &str| twins::original(target).is_some_and(|o| targets.iter().any(|t| t == o));
@@ -226,7 +230,7 @@ fn compile(compiler: &Compiler, target: &str, source: &Path, out: &Path) -> Resu
     image
 }
 
-/// The text of the table.
+/// Returns the text of the table.
 fn table(sources: &Sources, built: &Built) -> String {
     let targets: Vec<&str> = built.targets.iter().map(|packed| packed.target.as_str()).collect();
     let stems: Vec<&str> = sources.stems().collect();

@@ -1,10 +1,11 @@
-//! Known hangs and faults of drivers, and what helps: one table.
+//! Table of known driver hangs and faults, each with a remedy.
 //!
-//! A row says what is seen, on which processors, under which versions and circumstances, what to do, and who reported
-//! it. Rows that apply to a device stand among its features when it is opened, so that every report has them; when a
-//! call times out or the device is lost, those whose symptom fits are logged with the error and added to what later
-//! calls say. What this crate avoids by its design (see the crate's documentation) has a row only where users of other
-//! programs look for it. Rows about RADV are for those who look at a card as a whole.
+//! Each row gives a symptom, the affected processors, versions and circumstances, the remedy and the source
+//! of the report. Opening a device adds the rows that apply to it to its features, so every report contains
+//! them. When a call times out or the device is lost, the rows with a matching symptom are logged with the
+//! error and added to the errors of later calls. A problem that this crate avoids by design (see the crate's
+//! documentation) has a row only if users of other programs need it. Rows about RADV help to diagnose a card
+//! under both drivers.
 
 mod rows;
 
@@ -16,24 +17,24 @@ use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::sync::OnceLock;
 
-/// What a user sees.
+/// Symptom that a user observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symptom {
-    /// Nothing is answered any more.
+    /// The device no longer responds.
     Hang,
     /// The device reports an error or is reset.
     Fault,
-    /// The runtime does not take a code object.
+    /// The runtime rejects a code object.
     Refusal,
-    /// Memory cannot be had although there is some.
+    /// An allocation fails although enough memory is free.
     OutOfMemory,
     /// Results are wrong.
     WrongResult,
-    /// It is slower than it should be, or busy while it does nothing.
+    /// The device is slower than it should be, or busy while idle.
     Slow,
 }
 
-/// The drivers over which a card can be reached.
+/// Driver stack through which a card is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stack {
     /// AMD's runtime.
@@ -43,95 +44,96 @@ pub enum Stack {
     Vulkan,
 }
 
-/// A circumstance beside processor and versions.
+/// Condition besides processor and versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstance {
-    /// None.
+    /// No further condition.
     Always,
-    /// A variable is not set.
+    /// The variable is not set.
     Unset(&'static str),
-    /// A variable is set to something that is not 0.
+    /// The variable is set and its value is not 0.
     Set(&'static str),
-    /// Waves are saved and restored (`amdgpu.cwsr_enable` is not 0), and kernel or runtime are older than these
-    /// versions.
+    /// Compute wave save and restore is on (`amdgpu.cwsr_enable` is not 0), and the kernel or the runtime is
+    /// older than the given version.
     SavedWaves {
-        /// Kernel.
+        /// Kernel version.
         kernel: (u32, u32),
-        /// HIP.
+        /// HIP version.
         hip: Version,
     },
     /// The MES firmware has this version.
     Mes(u32),
-    /// Waves are not saved and restored (`amdgpu.cwsr_enable` is 0).
+    /// Compute wave save and restore is off (`amdgpu.cwsr_enable` is 0).
     UnsavedWaves,
-    /// The kernel is older than this.
+    /// The kernel is older than this version.
     KernelBefore(u32, u32),
-    /// The kernel is this one or newer.
+    /// The kernel has this version or a newer one.
     KernelFrom(u32, u32),
-    /// Mesa is older than this.
+    /// Mesa is older than this version.
     MesaBefore(Version),
-    /// The runtime reports another processor than the kernel.
+    /// The runtime reports a different processor than the kernel.
     Overridden,
-    /// The DMA engines copy: neither a kernel does nor does `HSA_ENABLE_SDMA=0` keep them out.
+    /// Copies run on the DMA engines: neither copies by a kernel nor `HSA_ENABLE_SDMA=0` is in use.
     DmaCopies,
 }
 
-/// Major, minor and patch version of HIP. Patches tell releases of ROCm apart: 7.2.1 is 7.2.53211.
+/// Major, minor and patch version of HIP. The patch version distinguishes releases of ROCm: 7.2.1 is
+/// 7.2.53211.
 pub type Version = (u32, u32, u32);
 
-/// A row.
+/// Row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// Which driver is meant.
+    /// Driver stack that the row is about.
     pub stack: Stack,
-    /// What is seen.
+    /// Observed symptom.
     pub symptom: Symptom,
-    /// Whether it is to be expected that nothing works as long as it holds.
+    /// True if nothing can be expected to work while the row applies.
     pub blocks: bool,
-    /// Phases in which it is seen; empty for any.
+    /// Phases in which the symptom occurs; empty for any phase.
     pub phases: &'static [Phase],
-    /// Processors; a name that ends in `*` stands for all that begin so.
+    /// Affected processors; a name that ends in `*` matches every processor with that prefix.
     pub targets: &'static [&'static str],
-    /// The first version of HIP that has it.
+    /// First affected version of HIP.
     pub from: Option<Version>,
-    /// The first version of HIP that has it no more.
+    /// First version of HIP with a fix.
     pub before: Option<Version>,
-    /// What else must be so.
+    /// Further condition.
     pub when: Circumstance,
-    /// What it is and what helps.
+    /// Description of the problem and its remedy.
     pub advice: &'static str,
-    /// Who reported it.
+    /// Source of the report.
     pub source: &'static str,
 }
 
-/// What helps everybody to find out more after a hang or a fault.
+/// General diagnostic advice after a hang or a fault.
 pub const GENERAL: &str = "the kernel's log (dmesg) says whether a ring was reset (\"GPU Hang\", \"MES failed to \
     respond\", \"Memory access fault\"); DIPTYCH_HIP_BREADCRUMBS=every names the node exactly, DIPTYCH_HIP_STREAM=null \
     and DIPTYCH_HIP_COPIES=kernel (or HSA_ENABLE_SDMA=0) change how work and data reach the device, and the Vulkan backend runs the same graph on the same card";
 
-/// What rows are compared with.
+/// Facts that rows are matched against.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
-    /// The driver.
+    /// Driver stack in use.
     pub stack: Stack,
     /// Version of Mesa, under Vulkan.
     pub mesa: Option<Version>,
     /// Processor that the runtime reports.
     pub target: String,
-    /// Processor that the kernel reports, where it does.
+    /// Processor that the kernel reports, if known.
     pub real_target: Option<String>,
     /// Version of HIP.
     pub hip: Option<Version>,
-    /// The kernel and its firmware.
+    /// Kernel version and firmware.
     pub kernel: KernelFacts,
-    /// Variables.
+    /// Relevant environment variables.
     pub environment: Environment,
-    /// Whether the runtime copies between host and device.
+    /// True if the runtime copies between host and device.
     pub dma_copies: bool,
 }
 
 impl Situation {
-    /// `versions` are those of the driver, with "hip runtime" among them.
+    /// Collects the facts about a device. `versions` are the driver's versions, including "hip runtime".
     pub(crate) fn read(
         options: &HipOptions,
         versions: &[(String, String)],
@@ -183,7 +185,7 @@ impl Situation {
 }
 
 impl Advice {
-    /// Whether a row is about this device.
+    /// Returns true if the row applies to the device.
     pub fn applies(&self, situation: &Situation) -> bool {
         let named = |pattern: &&str| match pattern.strip_suffix('*') {
             Some(beginning) => situation.target.starts_with(beginning),
@@ -198,27 +200,27 @@ impl Advice {
             && situation.holds(self.when)
     }
 
-    /// Whether it hangs on the kernel and its firmware rather than on the runtime.
+    /// Returns true if the row depends on the kernel and its firmware rather than on the runtime.
     pub fn is_of_kernel(&self) -> bool {
         use Circumstance::{KernelBefore, KernelFrom, Mes, SavedWaves, UnsavedWaves};
         matches!(self.when, SavedWaves { .. } | Mes(_) | KernelBefore(..) | KernelFrom(..) | UnsavedWaves)
     }
 
-    /// "advice (source)".
+    /// Returns "advice (source)".
     pub fn text(&self) -> String {
         format!("{} ({})", self.advice, self.source)
     }
 }
 
-/// Rows about a device.
+/// Returns the rows that apply to a device.
 pub fn known(situation: &Situation) -> impl Iterator<Item = &'static Advice> {
     ADVICE.iter().filter(|row| row.applies(situation))
 }
 
-/// Rows that may be why a call failed; none for errors that say why themselves.
+/// Returns the rows that may explain why a call failed; empty for errors that explain themselves.
 pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
     let symptoms: &[Symptom] = match error {
-        // A fault that nobody reports looks like a hang.
+        // An unreported fault looks like a hang.
         Error::Timeout { .. } => &[Symptom::Hang, Symptom::Fault],
         Error::DeviceLost { .. } => &[Symptom::Fault, Symptom::Hang],
         Error::OutOfMemory { .. } => &[Symptom::OutOfMemory],
@@ -234,7 +236,8 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
     known(situation).filter(fits).collect()
 }
 
-/// What to say after an error: rows that fit, and what helps everybody. `None` for errors that say all themselves.
+/// Returns the text to log with an error: matching rows and [`GENERAL`]. `None` for errors that explain
+/// themselves.
 fn say(situation: &Situation, error: &Error) -> Option<String> {
     let rows = for_error(situation, error);
     let general = crate::driver::codes::is_fatal(error) && situation.target.starts_with("gfx");
@@ -243,28 +246,28 @@ fn say(situation: &Situation, error: &Error) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Says what is known when calls of a backend fail.
+/// Logs known problems when calls of a backend fail.
 #[derive(Debug)]
 pub(crate) struct Advisor {
     backend: String,
     situation: Situation,
-    /// What was said of the error that ended the device's life.
+    /// Text logged for the error that lost the device.
     last: OnceLock<String>,
 }
 
 impl Advisor {
-    /// For an open backend.
+    /// Creates the advisor of an open backend.
     pub(crate) fn new(backend: &str, situation: Situation) -> Advisor {
         Advisor { backend: backend.into(), situation, last: OnceLock::new() }
     }
 
-    /// Rows that may be why a call failed.
+    /// Returns the rows that may explain why a call failed.
     pub(crate) fn for_error(&self, error: &Error) -> Vec<&'static Advice> {
         for_error(&self.situation, error)
     }
 
-    /// Logs what is known of an error. What was known of the one that ended the device's life is part of all later
-    /// ones.
+    /// Logs the rows that match an error. The text for the error that lost the device is part of all later
+    /// errors.
     pub(crate) fn advise<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|mut error| {
             if let Some(text) = say(&self.situation, &error) {
@@ -321,7 +324,7 @@ mod tests {
         assert!(sources(&s, &timeout(Phase::Allocate)).is_empty(), "no row is about allocations");
         s.kernel = KernelFacts { cwsr: Some(false), ..s.kernel };
         assert_eq!(sources(&s, &hang), ["ROCm issues 5724, 5991"]);
-        // Both must be new.
+        // Only a new kernel together with a new runtime is unaffected.
         s.kernel = KernelFacts { release: Some((6, 18)), cwsr: Some(true), mes: None };
         assert_eq!(sources(&s, &hang).len(), 1);
         s.hip = Some((7, 2, 53211));
@@ -366,7 +369,7 @@ mod tests {
             driver: None,
         };
         assert!(say(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
-        // Nobody knows the version: rows that ask for one do not apply.
+        // Rows that require a HIP version do not apply if the version is unknown.
         s.hip = None;
         assert_eq!(say(&s, &full), None);
         assert_eq!(known(&situation("gfx1100", (7, 0, 0))).count(), 1, "only what is seen when idle");

@@ -1,26 +1,27 @@
-//! What a target can do: from the name of a processor to wavefront, dot products, matrix units and LDS.
+//! Capabilities of a target: from a processor's name to wavefront size, dot products, matrix units and LDS.
 //!
-//! A *target* is what the runtime reports as `gcnArchName`: a processor and the modes it is in, such as
-//! `gfx906:sramecc+:xnack-`. Sources of the table: the instructions that LLVM's AMDGPU back end accepts for each
-//! processor, and AMD's GPU specifications.
+//! A *target* is a processor and its modes, as the runtime reports it in `gcnArchName`: for example
+//! `gfx906:sramecc+:xnack-`. Sources of the table: the instructions that LLVM's AMDGPU back end accepts for
+//! each processor, and AMD's GPU specifications.
 
 use std::fmt;
 
-/// A processor and its modes.
+/// Processor and its modes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Processor ("gfx906", "sm_90").
     pub processor: String,
-    /// Whether memory errors are corrected; `None` where the processor has no such mode or it does not matter.
+    /// True if memory errors are corrected; `None` if the processor has no such mode or the mode does not
+    /// matter.
     pub sramecc: Option<bool>,
-    /// Whether page faults are retried; `None` as above.
+    /// True if page faults are retried; `None` as for `sramecc`.
     pub xnack: Option<bool>,
 }
 
-/// Families of processors that want the same kernels.
+/// Family of processors that use the same kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// gfx803, gfx900 .. gfx90c without matrix units.
+    /// gfx803, and gfx900 to gfx90c without matrix units.
     Gcn,
     /// gfx908, gfx90a, gfx94x, gfx950.
     Cdna,
@@ -32,65 +33,66 @@ pub enum Family {
     Rdna3,
     /// gfx120x.
     Rdna4,
-    /// NVIDIA processors, which HIP reaches through CUDA's driver.
+    /// NVIDIA processors, reached through CUDA's driver.
     Nvidia,
 }
 
-/// How four pairs of bytes are multiplied and summed.
+/// Method of computing a dot product of four pairs of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dot4 {
     /// No instruction: bytes are extracted, multiplied in 24 bits and added.
     Software,
     /// `v_dot4_i32_i8`: both operands signed.
     Sdot4,
-    /// `v_dot4_i32_iu8`: the signs of both operands are chosen.
+    /// `v_dot4_i32_iu8`: the signedness of each operand is selectable.
     Sudot4,
     /// NVIDIA's `dp4a`.
     Dp4a,
 }
 
-/// Matrix units.
+/// Kind of matrix unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Matrix {
     /// None.
     None,
     /// CDNA's MFMA.
     Mfma,
-    /// RDNA3's WMMA, with halves of the operands duplicated.
+    /// RDNA3's WMMA, with the halves of the operands duplicated.
     Wmma,
     /// RDNA4's WMMA.
     WmmaGfx12,
-    /// NVIDIA's tensor cores, with `mma` of 16 x 8 x 16.
+    /// NVIDIA's tensor cores, using `mma` of 16 x 8 x 16.
     Tensor,
 }
 
-/// What kernels may count on.
+/// Device properties that kernels rely on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// The target whose code runs.
+    /// Target whose code runs.
     pub target: Target,
-    /// Its family.
+    /// Family of the target.
     pub family: Family,
-    /// Threads of a wavefront, as code for this target is compiled.
+    /// Threads of a wavefront in code compiled for this target.
     pub wave: u32,
     /// Dot product of bytes.
     pub dot4: Dot4,
-    /// Matrix units.
+    /// Matrix unit.
     pub matrix: Matrix,
-    /// Whether the code copies from memory to LDS past registers, in LDS that a launch gives (NVIDIA's `cp.async`).
+    /// True if the code copies from memory to LDS without registers (NVIDIA's `cp.async`), into LDS sized by
+    /// the launch.
     pub copies: bool,
-    /// Whether one instruction computes two halves (`v_pk_fma_f16`).
+    /// True if one instruction computes two F16 values (`v_pk_fma_f16`).
     pub packed_half: bool,
     /// LDS of one work-group in bytes.
     pub lds_bytes: u32,
-    /// Threads of one work-group at the most.
+    /// Maximum number of threads of a work-group.
     pub max_threads: u32,
-    /// Compute units (work-group processors on RDNA).
+    /// Number of compute units (work-group processors on RDNA).
     pub compute_units: u32,
 }
 
 impl Target {
-    /// From `processor[:feature+|:feature-]...`. `None` if it is no name of a target.
+    /// Parses `processor[:feature+|:feature-]...`. Returns `None` if the text is no target name.
     pub fn parse(text: &str) -> Option<Target> {
         let mut parts = text.split(':');
         let processor = parts.next().filter(|p| p.starts_with("gfx") || p.starts_with("sm_"))?;
@@ -113,14 +115,15 @@ impl Target {
         Some(target)
     }
 
-    /// The processor that the kernel driver's `gfx_target_version` stands for.
+    /// Returns the processor that the kernel driver's `gfx_target_version` denotes.
     pub fn from_kfd(version: u32) -> Target {
         Target { processor: hip_kernels::processor_of_kfd(version), sramecc: None, xnack: None }
     }
 
-    /// Whether code compiled for this target runs on a device that reports `device`: the same processor, and no mode
-    /// that the code insists on and the device is not in. Code without a mode runs in both. PTX runs on NVIDIA's later
-    /// processors too, unless its target has a suffix (`sm_90a` is for `sm_90` alone).
+    /// Returns true if code compiled for this target runs on a device that reports `device`. The processors
+    /// must be equal, and the device must be in every mode that the code specifies. Code that leaves a mode
+    /// open runs in both. PTX also runs on NVIDIA's later processors, unless its target has a suffix
+    /// (`sm_90a` runs on `sm_90` only).
     pub fn runs_on(&self, device: &Target) -> bool {
         if let (Some((code, alone)), Some((device, _))) = (self.nvidia(), device.nvidia()) {
             return if alone { code == device } else { code <= device };
@@ -131,8 +134,8 @@ impl Target {
             && fits(self.xnack, device.xnack)
     }
 
-    /// The best of the targets that code exists for: one that runs on this device and insists on most of its modes, of
-    /// NVIDIA's the latest.
+    /// Returns the best of the available targets: one whose code runs on this device and specifies the most
+    /// modes; on NVIDIA the latest.
     pub fn choose<'a>(&self, available: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let modes = |t: &Target| t.sramecc.is_some() as u8 + t.xnack.is_some() as u8;
         available
@@ -142,14 +145,15 @@ impl Target {
             .map(|(name, _)| name)
     }
 
-    /// The number of an NVIDIA processor (`sm_90`: 90), and whether a suffix restricts it to that one.
+    /// Returns the number of an NVIDIA processor (`sm_90`: 90), and true if a suffix restricts the code to
+    /// that processor.
     fn nvidia(&self) -> Option<(u32, bool)> {
         let text = self.processor.strip_prefix("sm_")?;
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         Some((digits.parse().ok()?, digits.len() < text.len()))
     }
 
-    /// Major, minor and stepping of an AMD processor ("gfx90a": 9, 0, 10).
+    /// Returns major version, minor version and stepping of an AMD processor ("gfx90a": 9, 0, 10).
     fn version(&self) -> Option<(u32, u32, u32)> {
         let digits = self.processor.strip_prefix("gfx")?;
         let split = digits.len().checked_sub(2).filter(|&n| n > 0 && digits.is_ascii())?;
@@ -175,7 +179,7 @@ impl fmt::Display for Target {
 }
 
 impl Profile {
-    /// What is known of a target from its name. `None` for a processor of no known family.
+    /// Derives the profile from a target's name. Returns `None` for a processor of an unknown family.
     pub fn of(target: &Target) -> Option<Profile> {
         if target.processor.starts_with("sm_") {
             let (number, _) = target.nvidia()?;
@@ -276,7 +280,7 @@ mod tests {
         assert_eq!(hopper.choose(["sm_90a", "sm_90"]), Some("sm_90a"));
         assert_eq!(target("sm_61").choose(["sm_70"]), None);
         assert_eq!(target("sm_100").choose(["sm_90a"]), None);
-        // A device that does not say its mode runs only code that does not ask.
+        // A device that does not report a mode runs only code that leaves the mode open.
         assert_eq!(target("gfx90a").choose(["gfx90a:xnack-", "gfx90a"]), Some("gfx90a"));
     }
 

@@ -33,17 +33,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// A device that is driven through HIP.
+/// Open HIP device.
 #[derive(Debug)]
 pub struct HipBackend {
     shared: Arc<Shared>,
     advisor: Arc<Advisor>,
 }
 
-/// The devices that the runtime lists.
+/// Returns the devices that the runtime lists.
 ///
-/// # Errors
-/// As [`HipBackend::open`], but a device that has no kernels is listed like the others.
+/// # Errors As [`HipBackend::open`], except that devices without kernels are listed too.
 pub fn devices(options: &HipOptions) -> Result<Vec<DeviceInfo>> {
     device::enumerate("hip", options, amd())
 }
@@ -55,17 +54,18 @@ fn amd() -> Provider {
 impl HipBackend {
     /// Opens an AMD device.
     ///
-    /// # Errors
-    /// [`Error::Unavailable`] with what was looked at: [`Library`](ggml_core::Missing::Library) where libamdhip64 is
-    /// not found or lacks functions, [`Device`](ggml_core::Missing::Device) where it lists none,
-    /// [`Permission`](ggml_core::Missing::Permission) where a device node exists that this user may not open,
-    /// [`Feature`](ggml_core::Missing::Feature) where there are no kernels for the device. [`Error::Timeout`] where
-    /// the driver does not answer within `deadlines.open`.
+    /// # Errors [`Error::Unavailable`] with everything that was checked:
+    /// [`Library`](ggml_core::Missing::Library) if libamdhip64 is not found or lacks functions,
+    /// [`Device`](ggml_core::Missing::Device) if it lists none,
+    /// [`Permission`](ggml_core::Missing::Permission) if a device node exists that this user may not open,
+    /// [`Feature`](ggml_core::Missing::Feature) if there are no kernels for the device. [`Error::Timeout`] if
+    /// the driver does not respond within `deadlines.open`.
     pub fn open(options: HipOptions) -> Result<HipBackend> {
         HipBackend::open_with("hip", options, amd(), Arc::new(Embedded))
     }
 
-    /// Opens a device of another provider of HIP's functions. `name` is the backend's name without the device.
+    /// Opens a device of another provider of HIP's functions. `name` is the backend's name without the
+    /// device.
     ///
     /// # Errors
     /// As [`HipBackend::open`].
@@ -114,13 +114,14 @@ impl HipBackend {
         Ok(HipBackend { shared: Arc::new(shared), advisor })
     }
 
-    /// Known hangs and faults that an error of this backend may be, with what helps; none for errors that say why
-    /// themselves. They are also logged when the error happens, and [`Backend::device`] lists those of the device.
+    /// Returns known hangs and faults that may have caused an error of this backend, with remedies; empty for
+    /// errors that explain themselves. They are also logged when the error happens. [`Backend::device`] lists
+    /// those that apply to the device.
     pub fn advice(&self, error: &Error) -> Vec<&'static Advice> {
         self.advisor.for_error(error)
     }
 
-    /// What kernels may count on here.
+    /// Returns the device properties that kernels rely on.
     pub fn profile(&self) -> &Profile {
         &self.shared.profile
     }
@@ -135,7 +136,8 @@ impl Backend for HipBackend {
         self.shared.deadlines()
     }
 
-    /// Where weights lie in the host's memory, what is free there counts if it is more: host and device share it.
+    /// If weights are stored in host memory, returns the larger of free device memory and available host
+    /// memory.
     fn free_memory(&self) -> Option<u64> {
         let (thread, limit) = (&self.shared.thread, self.shared.deadlines().allocate);
         let device = thread.call(Phase::Allocate, limit, |session| Ok(session.free_memory())).ok().flatten();
@@ -173,7 +175,8 @@ impl Backend for HipBackend {
         self.advisor.advise(memory::allocate(&self.shared, bytes, usage))
     }
 
-    /// Never: file pages are no source of copies and no operands here (see the crate's documentation).
+    /// Always returns `None`: file pages are neither copied from nor used as operands (see the crate's
+    /// documentation).
     fn import(&self, _bytes: MappedBytes) -> Result<Option<Buffer>> {
         Ok(None)
     }
@@ -240,13 +243,13 @@ impl Backend for HipBackend {
     fn counts(&self) -> Result<Vec<KernelCounts>> {
         let limit = self.shared.deadlines().transfer;
         let mut counts = self.shared.thread.call(Phase::Readback, limit, |session| Ok(session.counts()))?;
-        // What brings results to the host is no part of what a graph computes.
+        // The kernel that copies results to the host is not part of the graph's computation.
         counts.retain(|kernel| kernel.kernel != GATHERER);
         Ok(counts)
     }
 }
 
-/// A program whose errors come with advice.
+/// Program whose errors come with advice.
 struct Advised {
     program: HipProgram,
     advisor: Arc<Advisor>,
@@ -278,8 +281,8 @@ impl Program for Advised {
     }
 }
 
-/// Compiles all families on the driver thread, each within the deadline of a compilation, and says how many of them
-/// did not have to be compiled again.
+/// Compiles all families on the driver thread, each within the deadline of a compilation. Also returns a text
+/// with the number of code objects that were already compiled.
 fn compile(
     thread: &DriverThread,
     options: &HipOptions,
@@ -310,7 +313,7 @@ fn compile(
 }
 
 impl HipBackend {
-    /// Whether the smallest MUL_MAT and GET_ROWS of a weight type have kernels.
+    /// Returns true if the smallest MUL_MAT and GET_ROWS of a weight type have kernels.
     fn probe_weights(&self, dtype: DType) -> Result<bool> {
         let mut graph = Graph::new();
         let row = dtype.block();

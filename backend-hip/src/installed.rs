@@ -1,9 +1,9 @@
-//! The copies of AMD's runtime that a system has, read as files: nothing is loaded, so a library that ends the process
-//! does no harm here.
+//! Finds the copies of AMD's runtime on a system by reading files. No library is loaded, so one that would
+//! end the process does no harm here.
 //!
-//! People have several: that of the system, those that applications bring along, those that a folder's links were bent
-//! to. Which release a copy is of stands in the file `.info/version` of its installation, in its own name, in its
-//! SONAME, and in what its compiler left in it.
+//! A system often has several copies: its own, those that applications ship, and those behind redirected
+//! links. The release of a copy is recorded in the file `.info/version` of its installation, in its file
+//! name, in its SONAME, and in the compiler's mark inside the file.
 
 use crate::options::HipOptions;
 use crate::provider::amd::loader::{NAMES, rocm_directories};
@@ -13,14 +13,14 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
-/// Major, minor and patch version of a release of ROCm; what is not known is `None`.
+/// Major, minor and patch version of a ROCm release; unknown parts are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// Major version, which is also that of the library's interface.
+    /// Major version, which is also the major version of the library's interface.
     pub major: u32,
     /// Minor version.
     pub minor: Option<u32>,
-    /// Patch.
+    /// Patch version.
     pub patch: Option<u32>,
 }
 
@@ -33,15 +33,15 @@ impl std::fmt::Display for Release {
 }
 
 impl Release {
-    /// From "7.2.0-43" or "6.3".
+    /// Parses a version like "7.2.0-43" or "6.3".
     pub fn parse(text: &str) -> Option<Release> {
         let digits = text.trim().split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
         let mut numbers = digits.split('.').map_while(|n| n.parse().ok());
         Some(Release { major: numbers.next()?, minor: numbers.next(), patch: numbers.next() })
     }
 
-    /// The version that HIP gives itself in this release: patches tell releases apart. Where the minor version is not
-    /// known, none.
+    /// Returns the version that HIP reports in this release; its patch version distinguishes releases. `None`
+    /// if the minor version is unknown.
     pub fn hip(self) -> Option<crate::advice::Version> {
         const PATCHES: &[(u32, u32, u32, u32)] = &[
             (6, 2, 1, 41134),
@@ -60,54 +60,55 @@ impl Release {
     }
 }
 
-/// A copy of libamdhip64.
+/// Copy of libamdhip64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryFile {
-    /// The file, links resolved, as the system knows it.
+    /// Path of the file on the system, with links resolved.
     pub path: PathBuf,
-    /// The paths under which it was found.
+    /// Paths under which the file was found.
     pub names: Vec<PathBuf>,
-    /// The release that it is of, and what says so.
+    /// Release of the copy, and the evidence for it.
     pub release: Option<(Release, &'static str)>,
-    /// Where other evidence says another release: what, and which.
+    /// Contradicting evidence, if any, and the release that it indicates.
     pub contradicts: Option<(&'static str, Release)>,
 }
 
 impl LibraryFile {
-    /// A name that promises another interface than the file has: a link that was bent.
+    /// Returns a name that promises another interface version than the file has: a redirected link.
     pub fn bent(&self) -> Option<&Path> {
         let own = self.release?.0.major;
         let promised = |name: &&PathBuf| in_name(name).is_some_and(|release| release.major != own);
         self.names.iter().find(promised).map(PathBuf::as_path)
     }
 
-    /// "6.3.0 at /usr/lib/..." for messages.
+    /// Returns "6.3.0 at /usr/lib/..." for messages.
     pub fn describe(&self) -> String {
         let release = self.release.map_or("of an unknown release".into(), |(release, _)| release.to_string());
         format!("{} is {release}", self.path.display())
     }
 }
 
-/// What a system has of the runtime.
+/// Copies of the runtime on a system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// Every copy that was found.
+    /// All copies that were found.
     pub copies: Vec<LibraryFile>,
-    /// Index of the one that [`HipBackend::open`](crate::HipBackend::open) would load, and the name by which.
+    /// Index of the copy that [`HipBackend::open`](crate::HipBackend::open) would load, and the name it would
+    /// be loaded by.
     pub chosen: Option<(usize, PathBuf)>,
-    /// A library that is named and is not there.
+    /// Library that the options name but that does not exist.
     pub absent: Option<PathBuf>,
 }
 
-/// Directories that are walked at the most.
+/// Maximum number of directories to visit.
 const DIRECTORIES: usize = 4000;
 
-/// Where libraries lie, and how many floors below.
+/// Directories that contain libraries, and how many levels below them to search.
 const PLACES: &[(&str, usize)] =
     &[("/opt", 3), ("/usr/lib", 2), ("/usr/lib64", 1), ("/usr/local/lib", 2), ("/usr/local/lib64", 1)];
 
-/// Looks for copies of libamdhip64 in the usual places, in those that the environment names and where applications
-/// bring theirs.
+/// Searches for copies of libamdhip64 in the usual directories, in those that the environment names, and
+/// where applications ship theirs.
 pub fn installed(options: &HipOptions) -> Installation {
     let unrooted = |path: PathBuf| match path.strip_prefix(&options.system_root) {
         Ok(rest) => Path::new("/").join(rest),
@@ -153,7 +154,8 @@ fn is_dll(name: &str) -> bool {
 }
 
 impl Installation {
-    /// Which of the copies the loader takes: the order is that of [`rocm_directories`], then the search path's.
+    /// Determines which copy the loader would load, in the order of [`rocm_directories`], then of the search
+    /// path.
     fn choose(&mut self, options: &HipOptions, first: &[PathBuf]) {
         let at = |name: &Path| self.copies.iter().position(|copy| copy.names.iter().any(|n| n == name));
         if let Some(library) = &options.library {
@@ -173,12 +175,12 @@ impl Installation {
         self.chosen = named.into_iter().find_map(|name| Some((at(&name)?, name)));
     }
 
-    /// The copy that would be loaded.
+    /// Returns the copy that would be loaded.
     pub fn chosen(&self) -> Option<&LibraryFile> {
         self.chosen.as_ref().map(|(index, _)| &self.copies[*index])
     }
 
-    /// The releases that there are, if they are several.
+    /// Returns the distinct releases, if there are several.
     pub fn mixed(&self) -> Option<Vec<Release>> {
         let releases: BTreeSet<Release> =
             self.copies.iter().filter_map(|copy| Some(copy.release?.0)).collect();
@@ -186,7 +188,7 @@ impl Installation {
     }
 }
 
-/// The directories below one, links not followed.
+/// Collects a directory and its subdirectories without following links.
 fn walk(options: &HipOptions, directory: &Path, depth: usize, room: &mut usize, out: &mut Vec<PathBuf>) {
     if *room == 0 {
         return;
@@ -206,7 +208,7 @@ fn walk(options: &HipOptions, directory: &Path, depth: usize, room: &mut usize, 
     }
 }
 
-/// A path without links, resolved under the root; `None` where links go in a circle.
+/// Resolves all links of a path under the root; `None` if links form a cycle.
 fn resolve(options: &HipOptions, path: &Path) -> Option<PathBuf> {
     let mut rest: Vec<PathBuf> = vec![path.into()];
     let mut done = PathBuf::from("/");
@@ -239,7 +241,7 @@ fn resolve(options: &HipOptions, path: &Path) -> Option<PathBuf> {
     Some(done)
 }
 
-/// Reads what a copy says of itself.
+/// Reads the evidence of a copy's release.
 fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
     let info = path.parent().and_then(Path::parent).and_then(|home| {
         let file = home.join(".info/version");
@@ -266,7 +268,8 @@ fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
     LibraryFile { path, names: vec![name], release, contradicts }
 }
 
-/// From `libamdhip64.so.7.2.70200`: the last number is that of the release; Debian's own count otherwise.
+/// Parses `libamdhip64.so.7.2.70200`: the last part encodes the release's patch version, except in Debian's
+/// own numbering.
 fn in_name(path: &Path) -> Option<Release> {
     let name = path.file_name()?.to_string_lossy().into_owned();
     let mut release = Release::parse(name.strip_prefix("libamdhip64.so.")?)?;
@@ -274,10 +277,10 @@ fn in_name(path: &Path) -> Option<Release> {
     Some(release)
 }
 
-/// Bytes at the end of a library in which its compiler's name stands.
+/// Number of bytes at the end of a library that are searched for the compiler's name.
 const TAIL: u64 = 8 << 20;
 
-/// "roc-7.2.0" in the section `.comment`: AMD's clang leaves it in everything that it makes.
+/// Finds "roc-7.2.0" in the section `.comment`, which AMD's clang writes into everything it compiles.
 fn compiler(path: &Path) -> Option<Release> {
     const MARK: &[u8] = b"roc-";
     let mut file = File::open(path).ok()?;
@@ -295,7 +298,7 @@ fn ascii(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// The SONAME of a shared library: the text "libamdhip64.so.N" among its dynamic strings.
+/// Reads the SONAME of a shared library: the text "libamdhip64.so.N" among its dynamic strings.
 fn soname(path: &Path) -> Option<Release> {
     const MARK: &[u8] = b"\0libamdhip64.so.";
     let mut bytes = Vec::new();
@@ -368,12 +371,12 @@ mod tests {
         assert_eq!(found.chosen, Some((0, "/opt/rocm/lib/libamdhip64.so.7".into())));
         assert_eq!(found.mixed().unwrap().len(), 2);
         assert!(found.copies.iter().all(|copy| copy.bent().is_none() && copy.contradicts.is_none()));
-        // What people do today: the application's name leads to the system's library.
+        // A common workaround: the application's name links to the system's library.
         let app = root.path().join("usr/lib/app/rocm");
         symlink("/opt/rocm/lib/libamdhip64.so.7", app.join("libamdhip64.so.6")).unwrap();
         let found = installed(&options);
         assert_eq!(found.copies[0].bent(), Some(Path::new("/usr/lib/app/rocm/libamdhip64.so.6")));
-        // A link that leads nowhere, and one that leads to itself.
+        // A dangling link, and a link to itself.
         symlink("/gone", app.join("libamdhip64.so.5")).unwrap();
         symlink("libamdhip64.so.8", app.join("libamdhip64.so.8")).unwrap();
         assert_eq!(installed(&options).copies.len(), 2);

@@ -1,4 +1,4 @@
-//! NVIDIA's devices: the backend over libcuda (see [`Nvidia`]).
+//! NVIDIA devices: the backend over libcuda (see [`Nvidia`]).
 
 pub use crate::provider::nvidia::Nvidia;
 
@@ -19,10 +19,10 @@ pub fn open(options: HipOptions) -> Result<HipBackend> {
     HipBackend::open_with("hip-nvidia", options, provider(), Arc::new(Embedded))
 }
 
-/// The devices that libcuda lists.
+/// Returns the devices that libcuda lists.
 ///
 /// # Errors
-/// As [`open`], but a device that has no kernels is listed like the others.
+/// As [`open`], except that devices without kernels are listed too.
 pub fn devices(options: &HipOptions) -> Result<Vec<DeviceInfo>> {
     device::enumerate("hip-nvidia", options, provider())
 }

@@ -1,4 +1,4 @@
-//! How to open the backend: one structure, filled from the environment in one place.
+//! Options for opening the backend. All environment variables are read here.
 
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
@@ -7,8 +7,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Variables of the HIP runtime and the layers below it that change what a device is or does. They are read and
-/// reported, never set: the runtime reads them when its library is loaded.
+/// Variables of the HIP runtime and the layers below it that change the device or its behaviour. They are
+/// read and reported, never set: the runtime reads them when its library is loaded.
 pub const OVERRIDES: &[&str] = &[
     "HSA_OVERRIDE_GFX_VERSION",
     "HIP_VISIBLE_DEVICES",
@@ -53,14 +53,14 @@ pub const OVERRIDES: &[&str] = &[
     "LD_PRELOAD",
 ];
 
-/// The variables of [`OVERRIDES`] that are set, sorted by name; `HSA_OVERRIDE_GFX_VERSION_<node>` too.
+/// Variables of [`OVERRIDES`] that are set, sorted by name, including `HSA_OVERRIDE_GFX_VERSION_<node>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: Vec<(String, String)>,
 }
 
 impl Environment {
-    /// From names and values, of which those that matter are kept.
+    /// Creates the environment from names and values; variables without effect are dropped.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Environment {
         let matters = |name: &str| OVERRIDES.contains(&name) || name.starts_with("HSA_OVERRIDE_GFX_VERSION_");
         let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| matters(name)).collect();
@@ -68,55 +68,55 @@ impl Environment {
         Environment { variables }
     }
 
-    /// The value of a variable, if it is set and not empty.
+    /// Returns the value of a variable if it is set and not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
-    /// Names and values.
+    /// Returns all names and values.
     pub fn variables(&self) -> &[(String, String)] {
         &self.variables
     }
 }
 
-/// Which stream work goes to.
+/// Stream that receives the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamMode {
-    /// One stream of our own that does not wait for the NULL stream.
+    /// A stream of our own that does not wait for the NULL stream.
     #[default]
     Own,
-    /// The NULL stream: slower beside other users of the device, and a way around some hangs.
+    /// The NULL stream: slower if the device has other users, but a workaround for some hangs.
     Null,
 }
 
-/// How densely a run marks its progress, so that an error can name the node that was running.
+/// Density of the progress marks of a run, which let an error name the node that was running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Breadcrumbs {
-    /// A mark after every launch in a program's first run, then one in 64th parts of the run.
+    /// A mark after every launch in a program's first run, then one after every 64th part of the run.
     #[default]
     Auto,
-    /// A mark after every launch: errors name one node exactly; runs are slower.
+    /// A mark after every launch: errors name the exact node, but runs are slower.
     EveryLaunch,
 }
 
-/// Whether the launches of a program become a graph, which the runtime starts as one.
+/// Use of graphs: a program's launches are combined so that the runtime starts them as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graphs {
-    /// Where the runtime has graphs and they are known to work: NVIDIA's driver, HIP from 6.0 on. A program's first run
-    /// still launches one kernel after the other, so that an error names its node. With branches, of steps that do not
-    /// depend on each other, on NVIDIA's driver alone.
+    /// Used if the runtime's graphs are known to work: with NVIDIA's driver, and with HIP from 6.0 on. A
+    /// program's first run still launches one kernel after the other, so that an error names its node.
+    /// Branches of independent steps are used with NVIDIA's driver only.
     #[default]
     Auto,
-    /// Wherever the runtime has them, with branches.
+    /// Used if the runtime supports graphs, with branches.
     On,
-    /// Nowhere.
+    /// Never used.
     Off,
 }
 
-/// Whether kernels are compiled at run time, through hiprtc.
+/// Compilation of kernels at run time through hiprtc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RtcMode {
-    /// For targets that nothing was built in for.
+    /// Only for targets without built-in code.
     #[default]
     Auto,
     /// Always.
@@ -125,46 +125,47 @@ pub enum RtcMode {
     Off,
 }
 
-/// Who copies between pinned memory of the host and memory of the device.
+/// Method of copying between pinned host memory and device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// A kernel where host and device share one memory, and where a copy timed out when the device was last open in
+    /// A kernel, if host and device share one memory or a copy timed out when the device was last open in
     /// this process; else the runtime.
     #[default]
     Auto,
-    /// The runtime, which has the DMA engines (SDMA) do it.
+    /// The runtime, which uses the DMA engines (SDMA).
     Dma,
     /// A kernel.
     Kernel,
 }
 
-/// Where weights lie.
+/// Memory in which weights are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostWeights {
-    /// In pinned memory of the host where host and device share one memory, so that they fit however small the part of
-    /// it is that the firmware set apart for the device; else in memory of the device.
+    /// Pinned host memory if host and device share one memory; then weights fit even if the firmware reserves
+    /// little of it for the device. Else device memory.
     #[default]
     Auto,
-    /// In pinned memory of the host, which the device reads in place.
+    /// Pinned host memory, which the device reads in place.
     On,
-    /// In memory of the device.
+    /// Device memory.
     Off,
 }
 
-/// Whether products and attention of prompts use matrix units where rounding is allowed.
+/// Use of matrix units for products and attention of prompts, if rounding is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatrixUnits {
-    /// Those whose kernels have run on a device: NVIDIA's. AMD's are compiled, and checked against the layouts that AMD
-    /// documents, but no card has executed them; nor those for attention of rows of more than 256 elements, NVIDIA's too.
+    /// Kernels that have run on a device: NVIDIA's. AMD's are compiled and checked against the layouts that
+    /// AMD documents, but no card has executed them. Kernels for attention of rows of more than 256 elements
+    /// are left out too, including NVIDIA's.
     #[default]
     Auto,
-    /// Wherever the device has them.
+    /// Used if the device has matrix units.
     On,
-    /// Nowhere.
+    /// Never used.
     Off,
 }
 
-/// What an option is called in the environment and in reports; the default first.
+/// Names of an option's values in the environment and in reports; the default first.
 type Names<T> = &'static [(&'static str, T)];
 
 const STREAMS: Names<StreamMode> = &[("own", StreamMode::Own), ("null", StreamMode::Null)];
@@ -178,7 +179,7 @@ const MATRIX_UNITS: Names<MatrixUnits> =
 const RTC_MODES: Names<RtcMode> =
     &[("auto", RtcMode::Auto), ("force", RtcMode::Force), ("off", RtcMode::Off)];
 
-/// Takes an option from the environment, where its variable is set.
+/// Sets an option from its environment variable, if the variable is set.
 fn choose<T: Copy>(variables: &[(String, String)], name: &str, names: Names<T>, to: &mut T) -> Result<()> {
     let Some((_, text)) = variables.iter().find(|(n, v)| n == name && !v.is_empty()) else { return Ok(()) };
     let found = names.iter().find(|(known, _)| known == text);
@@ -187,56 +188,58 @@ fn choose<T: Copy>(variables: &[(String, String)], name: &str, names: Names<T>, 
     Ok(())
 }
 
-/// An option that is not the default, for reports.
+/// Returns an option that differs from the default, for reports.
 fn changed<T: Copy + PartialEq>(what: &str, names: Names<T>, value: T) -> Option<(String, String)> {
     let (name, _) = names.iter().skip(1).find(|(_, known)| *known == value)?;
     Some((what.into(), (*name).into()))
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Debug)]
 pub struct HipOptions {
-    /// Index of the device, as the runtime counts after its filters.
+    /// Index of the device in the runtime's list, after the runtime's filters.
     pub device: usize,
-    /// The runtime's library. `None`: it is searched. A named library is the only one that is tried.
+    /// Path of the runtime's library. `None`: it is searched. If a path is given, no other library is tried.
     pub library: Option<PathBuf>,
-    /// The library of NVIDIA's driver, for the provider `hip-nvidia`; searched and tried as `library` is.
+    /// Path of the library of NVIDIA's driver, for the provider `hip-nvidia`; searched and tried like
+    /// `library`.
     pub cuda_library: Option<PathBuf>,
-    /// Whether kernels are compiled at run time.
+    /// Compilation of kernels at run time.
     pub rtc: RtcMode,
-    /// Where code objects that were compiled at run time are kept. `None`: nowhere.
+    /// Directory for code objects that were compiled at run time. `None`: they are not stored.
     pub cache_dir: Option<PathBuf>,
     /// Deadlines of the phases.
     pub deadlines: Deadlines,
-    /// Which stream work goes to.
+    /// Stream that receives the work.
     pub stream: StreamMode,
-    /// Pinned host memory for transfers, in bytes: a quarter of it is the size of one copy.
+    /// Size of the pinned host memory for transfers in bytes; one copy uses a quarter of it.
     pub staging_bytes: usize,
-    /// Who copies between host and device.
+    /// Method of copying between host and device.
     pub copies: Copies,
-    /// Where weights lie.
+    /// Memory in which weights are stored.
     pub host_weights: HostWeights,
-    /// Marks of progress.
+    /// Density of progress marks.
     pub breadcrumbs: Breadcrumbs,
-    /// Launches as graphs.
+    /// Use of graphs.
     pub graphs: Graphs,
-    /// Matrix units in products and attention.
+    /// Use of matrix units in products and attention.
     pub matrix_units: MatrixUnits,
-    /// Whether runs measure device time with a pair of events.
+    /// True if runs measure device time with a pair of events.
     pub device_timing: bool,
-    /// Whether new memory is filled with a pattern that reads as NaN, so that reading what was never written shows.
+    /// True if new memory is filled with a pattern that reads as NaN, which exposes reads of uninitialised
+    /// memory.
     pub poison_memory: bool,
-    /// The environment that is reported and in which the library is searched.
+    /// Environment that is reported, and in which the library is searched.
     pub environment: Environment,
-    /// Where system paths begin ("/"). With another root, files below it are all that is looked at, so the loader's
-    /// own search path is left out.
+    /// Root of system paths ("/"). With another root only files below it are read, so the loader's own search
+    /// path is not used.
     pub system_root: PathBuf,
-    /// Opens a device node for reading and writing and closes it again.
+    /// Function that opens a device node for reading and writing and closes it again.
     pub open_node: fn(&Path) -> io::Result<()>,
 }
 
 impl Default for HipOptions {
-    /// Device 0, library searched, nothing read from the environment.
+    /// Returns options for device 0 with a searched library, without reading the environment.
     fn default() -> HipOptions {
         HipOptions {
             device: 0,
@@ -262,12 +265,13 @@ impl Default for HipOptions {
 }
 
 impl HipOptions {
-    /// The defaults, then what the environment says:
+    /// Returns the defaults, overridden by environment variables:
     ///
     /// * `DIPTYCH_HIP_LIBRARY`: [`HipOptions::library`]
     /// * `DIPTYCH_CUDA_LIBRARY`: [`HipOptions::cuda_library`]
     /// * `DIPTYCH_HIP_RTC` = `auto`, `force` or `off`: [`HipOptions::rtc`]
-    /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` there, in `.cache` of the latter
+    /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` in the former, or in `.cache`
+    ///   of the latter
     /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
     /// * `DIPTYCH_HIP_COPIES` = `auto`, `dma` or `kernel`: [`HipOptions::copies`]
     /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
@@ -277,7 +281,7 @@ impl HipOptions {
     /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a value that a `DIPTYCH_HIP_` variable cannot have.
+    /// [`Error::InvalidArgument`] for an invalid value of a `DIPTYCH_HIP_` variable.
     pub fn from_env() -> Result<HipOptions> {
         HipOptions::from_variables(std::env::vars_os().collect())
     }
@@ -286,7 +290,7 @@ impl HipOptions {
         let path = |name: &str| {
             variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| PathBuf::from(v))
         };
-        // The specification has paths that do not begin at the root ignored.
+        // The XDG specification requires relative paths to be ignored.
         let directory = |name: &str| path(name).filter(|path| path.is_absolute());
         let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));
         let mut options = HipOptions {
@@ -308,24 +312,24 @@ impl HipOptions {
         Ok(options)
     }
 
-    /// The same options for another device.
+    /// Returns the same options for another device.
     pub fn with_device(mut self, device: usize) -> HipOptions {
         self.device = device;
         self
     }
 
-    /// A system path below the root.
+    /// Returns a system path below the root.
     pub fn rooted(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.system_root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Whether system paths are those of this machine.
+    /// Returns true if system paths are those of this machine.
     pub fn is_this_system(&self) -> bool {
         self.system_root == Path::new("/")
     }
 
-    /// Options that were set, for reports.
+    /// Returns the options that were set, for reports.
     pub(crate) fn forced(&self) -> Vec<(String, String)> {
         let mut forced = Vec::new();
         if let Some(library) = &self.library {

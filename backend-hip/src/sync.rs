@@ -4,12 +4,12 @@ use ggml_core::Deadline;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// A lock whose holder cannot leave broken data behind.
+/// Locks a mutex and ignores poisoning: no holder can leave inconsistent data behind.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lock that is waited for until a deadline; `None` if that was not enough.
+/// Tries to lock a mutex until a deadline; `None` if the deadline passed.
 pub(crate) fn lock_within<T>(mutex: &Mutex<T>, deadline: Deadline) -> Option<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {

@@ -1,7 +1,8 @@
-//! What the system says of AMD devices without any runtime: device nodes, permissions, the kernel driver's topology.
+//! System facts about AMD devices, read without a runtime: device nodes, permissions, the kernel driver's
+//! topology.
 //!
-//! The runtime answers "no device" alike where there is none and where this user may not open it. So the nodes are
-//! looked at here, under a root that tests replace.
+//! The runtime reports "no device" both if there is none and if this user may not open it. This module
+//! therefore checks the nodes itself, under a root that tests replace.
 
 use crate::arch::Target;
 use crate::options::HipOptions;
@@ -10,61 +11,61 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What became of opening a device node.
+/// Result of opening a device node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// There is no such node.
+    /// The node does not exist.
     Absent,
-    /// It can be opened for reading and writing.
+    /// The node can be opened for reading and writing.
     Open,
-    /// This user may not open it. Owner, group and mode are in the text.
+    /// This user may not open the node. The text contains owner, group and mode.
     Denied(String),
-    /// It cannot be opened for another reason.
+    /// The node cannot be opened for another reason.
     Broken(String),
 }
 
-/// A device node.
+/// Device node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The path as the system knows it ("/dev/kfd").
+    /// Path on the system ("/dev/kfd").
     pub path: PathBuf,
-    /// What became of opening it.
+    /// Result of opening the node.
     pub state: NodeState,
 }
 
-/// A GPU that the kernel's compute driver knows.
+/// GPU in the topology of the kernel's compute driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KfdGpu {
-    /// Number of the topology node, which `HSA_OVERRIDE_GFX_VERSION_<node>` means.
+    /// Number of the topology node, as used by `HSA_OVERRIDE_GFX_VERSION_<node>`.
     pub node: u32,
-    /// The processor that the kernel sees, whatever an override says.
+    /// Processor that the kernel reports, regardless of overrides.
     pub target: Target,
-    /// What the driver calls it ("vega20"), where it says.
+    /// The driver's name for the GPU ("vega20"), empty if it has none.
     pub name: String,
     /// PCI domain, bus and device.
     pub pci: [u32; 3],
-    /// `unique_id`, 0 where there is none.
+    /// `unique_id`, 0 if there is none.
     pub unique_id: u64,
     /// Number of the render node (128 for renderD128).
     pub render_minor: Option<u32>,
 }
 
-/// A graphics card that the kernel lists.
+/// Graphics card that the kernel lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// The kernel's name of it ("card0").
+    /// The kernel's name for the card ("card0").
     pub name: String,
     /// PCI domain, bus and device.
     pub pci: [u32; 3],
-    /// Vendor and device number.
+    /// Vendor and device ID.
     pub ids: (u32, u32),
-    /// The kernel's driver that is bound to it.
+    /// Kernel driver that is bound to the card.
     pub driver: Option<String>,
-    /// Firmware by name ("mec"), as the kernel writes its version.
+    /// Firmware names ("mec") with the versions as the kernel prints them.
     pub firmware: Vec<(String, String)>,
 }
 
-/// The graphics cards on the PCI bus, by address.
+/// Returns the graphics cards on the PCI bus, sorted by address.
 pub fn cards(options: &HipOptions) -> Vec<Card> {
     let drm = Path::new("/sys/class/drm");
     let number = |name: &String| name.strip_prefix("card").is_some_and(|n| n.parse::<u32>().is_ok());
@@ -94,14 +95,14 @@ fn card(options: &HipOptions, path: &Path, name: String) -> Option<Card> {
     })
 }
 
-/// Domain, bus and device of a PCI address ("0000:43:00.0", "0000:43:00").
+/// Parses domain, bus and device of a PCI address ("0000:43:00.0", "0000:43:00").
 pub fn parse_pci(text: &str) -> Option<[u32; 3]> {
     let mut parts = text.split('.').next()?.split(':').map(|n| u32::from_str_radix(n, 16));
     let address = [parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?];
     parts.next().is_none().then_some(address)
 }
 
-/// "0000:43:00", as the features of a device have it.
+/// Formats a PCI address as in a device's features: "0000:43:00".
 pub fn pci_text([domain, bus, device]: [u32; 3]) -> String {
     format!("{domain:04x}:{bus:02x}:{device:02x}")
 }
@@ -110,19 +111,19 @@ fn hexadecimal(text: &str) -> Option<u32> {
     u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
-/// Everything that is looked at when no device is found.
+/// Everything that is checked if no device is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemReport {
     /// `/dev/kfd`.
     pub kfd: Node,
-    /// `/dev/dri/renderD*` of AMD devices and of those whose vendor is not known.
+    /// `/dev/dri/renderD*` of AMD devices and of devices of unknown vendor.
     pub render: Vec<Node>,
     /// GPUs in the kernel driver's topology.
     pub gpus: Vec<KfdGpu>,
 }
 
 impl SystemReport {
-    /// Looks. Opens each node once.
+    /// Reads the report. Opens each node once.
     pub fn read(options: &HipOptions) -> SystemReport {
         SystemReport {
             kfd: node(options, Path::new("/dev/kfd")),
@@ -131,12 +132,12 @@ impl SystemReport {
         }
     }
 
-    /// Nodes that exist and may not be opened.
+    /// Returns the nodes that exist but may not be opened.
     pub fn denied(&self) -> impl Iterator<Item = &Node> {
         std::iter::once(&self.kfd).chain(&self.render).filter(|n| matches!(n.state, NodeState::Denied(_)))
     }
 
-    /// What was found, as text.
+    /// Returns the report as text.
     pub fn describe(&self) -> String {
         let mut parts: Vec<String> =
             std::iter::once(&self.kfd).chain(&self.render).map(Node::describe).collect();
@@ -156,7 +157,7 @@ impl SystemReport {
 }
 
 impl Node {
-    /// "path: what became of it".
+    /// Returns "path: result".
     pub fn describe(&self) -> String {
         let path = self.path.display();
         match &self.state {
@@ -167,17 +168,17 @@ impl Node {
     }
 }
 
-/// What is looked at when libcuda finds no device.
+/// Everything that is checked if libcuda finds no device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvidiaReport {
     /// `/dev/nvidiactl`, `/dev/nvidia-uvm` and `/dev/nvidia<N>`.
     pub nodes: Vec<Node>,
-    /// First line of `/proc/driver/nvidia/version`, where the kernel driver is loaded.
+    /// First line of `/proc/driver/nvidia/version`, if the kernel driver is loaded.
     pub kernel_driver: Option<String>,
 }
 
 impl NvidiaReport {
-    /// Looks. Opens each node once.
+    /// Reads the report. Opens each node once.
     pub fn read(options: &HipOptions) -> NvidiaReport {
         let numbered = |name: &String| {
             name.strip_prefix("nvidia")
@@ -194,12 +195,12 @@ impl NvidiaReport {
         }
     }
 
-    /// Nodes that exist and may not be opened.
+    /// Returns the nodes that exist but may not be opened.
     pub fn denied(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|n| matches!(n.state, NodeState::Denied(_)))
     }
 
-    /// What was found, as text.
+    /// Returns the report as text.
     pub fn describe(&self) -> String {
         let driver = match &self.kernel_driver {
             Some(version) => format!("kernel driver: {version}"),
@@ -209,19 +210,19 @@ impl NvidiaReport {
     }
 }
 
-/// What the kernel says of itself and of a device, as far as known hangs depend on it.
+/// Facts about the kernel and a device on which known hangs depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelFacts {
     /// Major and minor version of the kernel.
     pub release: Option<(u32, u32)>,
-    /// `amdgpu.cwsr_enable`: whether waves are saved and restored to let others run.
+    /// `amdgpu.cwsr_enable`: true if waves are saved and restored to let others run.
     pub cwsr: Option<bool>,
-    /// Version of the MES firmware, which schedules on gfx11 and later.
+    /// Version of the MES firmware, the scheduler on gfx11 and later.
     pub mes: Option<u32>,
 }
 
 impl KernelFacts {
-    /// Reads them for the device at a PCI address.
+    /// Reads the facts for the device at a PCI address.
     pub fn read(options: &HipOptions, pci: [u32; 3]) -> KernelFacts {
         let release = read_line(options, "/proc/sys/kernel/osrelease").and_then(|text| {
             let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
@@ -229,13 +230,13 @@ impl KernelFacts {
         });
         let cwsr = read_line(options, "/sys/module/amdgpu/parameters/cwsr_enable");
         let mes = mes_firmware(options, pci).and_then(|text| hexadecimal(&text));
-        // Bits 12 and above are the version of its interface.
+        // Bits 12 and above are the version of the firmware's interface.
         KernelFacts { release, cwsr: cwsr.map(|text| text != "0"), mes: mes.map(|version| version & 0xfff) }
     }
 }
 
-/// Version of the MES firmware: from the device's own files, which kernels from 6.12 on have, or from a list that only
-/// root may read.
+/// Returns the version of the MES firmware: from the device's own files (kernels from 6.12 on), else from a
+/// list that only root may read.
 fn mes_firmware(options: &HipOptions, pci: [u32; 3]) -> Option<String> {
     let device = format!("/sys/bus/pci/devices/{}.0", pci_text(pci));
     let own = read_line(options, &format!("{device}/fw_version/mes_fw_version"));
@@ -249,14 +250,14 @@ fn mes_firmware(options: &HipOptions, pci: [u32; 3]) -> Option<String> {
     })
 }
 
-/// Bytes of the host's memory that can be had without swapping.
+/// Returns the bytes of host memory that are available without swapping.
 pub(crate) fn available_memory(options: &HipOptions) -> Option<u64> {
     let text = fs::read_to_string(options.rooted("/proc/meminfo")).ok()?;
     let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     kilobytes.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// First line of a small file, if it can be read.
+/// Returns the first line of a small file, if it can be read.
 pub fn read_line(options: &HipOptions, path: &str) -> Option<String> {
     first_line(&options.rooted(path))
 }
@@ -266,7 +267,7 @@ fn first_line(path: &Path) -> Option<String> {
     text.lines().next().map(|line| line.trim().to_string())
 }
 
-/// The processor that the kernel sees at a PCI address.
+/// Returns the processor that the kernel reports at a PCI address.
 pub fn kfd_gpu_at(options: &HipOptions, pci: [u32; 3]) -> Option<KfdGpu> {
     kfd_gpus(options).into_iter().find(|g| g.pci == pci)
 }
@@ -281,7 +282,7 @@ fn node(options: &HipOptions, path: &Path) -> Node {
         Err(e) => NodeState::Broken(e.to_string()),
         Ok(metadata) => match (options.open_node)(&real) {
             Ok(()) => NodeState::Open,
-            // EACCES by owner and mode, EPERM by a container's list of devices.
+            // EACCES: denied by owner and mode. EPERM: denied by a container's list of devices.
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
                 NodeState::Denied(format!("{e}; {}", ownership(options, &metadata)))
             }
@@ -347,7 +348,7 @@ fn kfd_gpus(options: &HipOptions) -> Vec<KfdGpu> {
                 .collect();
             let value = |key: &str| values.get(key).copied().unwrap_or(0);
             let version = u32::try_from(value("gfx_target_version")).ok().filter(|&v| v != 0)?;
-            // Bus in bits 8 to 15, device in 3 to 7, function below.
+            // Bus in bits 8 to 15, device in bits 3 to 7, function in bits 0 to 2.
             let location = value("location_id") as u32;
             Some(KfdGpu {
                 node: name.parse().ok()?,
@@ -363,7 +364,7 @@ fn kfd_gpus(options: &HipOptions) -> Vec<KfdGpu> {
     gpus
 }
 
-/// Names in a directory; none if it cannot be read.
+/// Returns the names in a directory; empty if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> Vec<String> {
     fs::read_dir(directory)
         .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
@@ -395,7 +396,7 @@ mod tests {
         assert!(text.contains("/dev/kfd: does not exist") && text.contains("lists no GPU"), "{text}");
     }
 
-    /// Tests may run as root, who is never denied: so the denial itself is put in.
+    /// Tests may run as root, to whom access is never denied, so the denial is injected.
     #[test]
     fn denied_nodes_name_owner_group_mode_and_advice() {
         let root = tempfile::tempdir().unwrap();
@@ -456,7 +457,7 @@ mod tests {
         assert_eq!((facts.release, facts.cwsr, facts.mes), (Some((6, 14)), Some(true), Some(0x83)));
     }
 
-    /// Before the kernel had files for it, only root's list says which firmware runs.
+    /// On kernels without files for the firmware version, only a list for root has it.
     #[test]
     fn cards_and_their_firmware() {
         let root = tempfile::tempdir().unwrap();

@@ -1,26 +1,26 @@
 //! Tuning: grids and variants of kernels, by family of processors.
 //!
-//! The counts of registers that the choices rest on are those of the code objects' metadata (printed by the tests of
-//! `hip-kernels`); what a register count means is LLVM's occupancy: on GCN 64 vector registers leave four wavefronts on
-//! a SIMD, 84 three, 128 two.
+//! The register counts behind these choices come from the code objects' metadata (listed in
+//! `hip-kernels/RESOURCES.md`). Their effect is LLVM's occupancy: on GCN, 64 vector registers allow four
+//! wavefronts on a SIMD, 84 three, 128 two.
 
 use crate::arch::{Dot4, Family, Matrix, Profile};
 use ggml_core::DType;
 
-/// A tile of a matrix product and the kernel that computes it.
+/// Tile of a matrix product and the kernel that computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// Rows of the weights.
+    /// Rows of the weights in the tile.
     pub rows: u32,
-    /// Columns.
+    /// Columns of the tile.
     pub columns: u32,
     /// Threads of a work-group.
     pub threads: u32,
-    /// Whether every type of weights has it; else those of most models.
+    /// True if every type of weights has the tile; else only the types that most models use.
     pub of_every_type: bool,
 }
 
-/// The tiles that are compiled, from small to large.
+/// Compiled tiles, from small to large.
 pub const TILES: [Tile; 4] = [
     Tile { rows: 64, columns: 32, threads: 128, of_every_type: true },
     Tile { rows: 64, columns: 64, threads: 256, of_every_type: false },
@@ -28,49 +28,53 @@ pub const TILES: [Tile; 4] = [
     Tile { rows: 128, columns: 128, threads: 256, of_every_type: false },
 ];
 
-/// What suits a family of processors.
+/// Parameters for a family of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Compute units (work-group processors on RDNA) of a typical card, where the driver does not say.
+    /// Compute units (work-group processors on RDNA) of a typical card, used if the driver does not report
+    /// them.
     pub compute_units: u32,
-    /// Wavefronts for each SIMD below which those of a mat-vec share rows.
+    /// Wavefronts per SIMD below which the wavefronts of a mat-vec share rows.
     pub vec_waves: u32,
-    /// Work-groups of a mat-vec for each compute unit that must be left where they take more rows.
+    /// Work-groups of a mat-vec per compute unit that must remain if each work-group processes more rows.
     pub vec_groups: u32,
-    /// Whether these are all that run at a time: then there are no more, as many rows as each of them takes.
+    /// True if exactly `vec_groups` work-groups per compute unit run at a time: then no more are launched,
+    /// and each processes as many rows as needed.
     pub vec_at_once: bool,
-    /// Columns of a mat-vec kernel at the most. More take several passes over the weights.
+    /// Maximum columns of a mat-vec kernel. More columns need several passes over the weights.
     pub vec_columns: u32,
-    /// Columns from which on tiles are used.
+    /// Number of columns from which tiles are used.
     pub tile_from: u32,
-    /// Work-groups for each compute unit that a larger tile must leave.
+    /// Work-groups per compute unit that must remain if a larger tile is used.
     pub tile_groups: u32,
-    /// The largest tile, as an index of [`TILES`].
+    /// Largest tile, as an index into [`TILES`].
     pub largest_tile: usize,
     /// Products with activations in 8 bits.
     pub int8: Int8,
-    /// Their largest tile.
+    /// Largest tile of products with activations in 8 bits.
     pub largest_int8_tile: usize,
     /// Products with activations in F16.
     pub half: Half,
 }
 
-/// Which products of many columns take operands in F16 where rounding is allowed.
+/// Products of many columns that use operands in F16 if rounding is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
-    /// None.
+    /// No products.
     None,
-    /// Those of weights in F16, two products an instruction (`v_dot2_f32_f16`). Bytes are four an instruction.
+    /// Products with weights in F16, two multiplications per instruction (`v_dot2_f32_f16`). With bytes it is
+    /// four per instruction.
     Dot2,
-    /// All, by matrix units. On an H200 prompts of 512 tokens are 1.3 times as fast with them as with bytes (a model of 0.5
-    /// billion Q8_0 weights), 1.6 (1 billion) and 2.3 (8 billion, Q4_K). Bytes on the units themselves (`mma.m16n8k32`) were
-    /// tried: 0.87 times as fast with 14336 x 4096 x 512 of Q8_0, 0.80 of Q4_K (these prompts 1.04, 0.97 and 0.90), because
-    /// scales take two instructions for each sum and 32 elements, more than the half of the products that is saved.
+    /// All products, with matrix units. On an H200, prompts of 512 tokens are 1.3 times as fast as with bytes
+    /// (a model of 0.5 billion Q8_0 weights), 1.6 times (1 billion) and 2.3 times (8 billion, Q4_K). Bytes on
+    /// the matrix units (`mma.m16n8k32`) were tried: 0.87 times as fast for 14336 x 4096 x 512 of Q8_0, 0.80
+    /// for Q4_K (1.04, 0.97 and 0.90 for the prompts above), because the scales need two instructions per sum
+    /// and 32 elements, more than the half of the products that is saved.
     Matrix,
 }
 
 impl Half {
-    /// Whether a type is among them, if it has kernels.
+    /// Returns true if products of a type use F16, provided that kernels exist.
     pub fn takes(self, dtype: DType) -> bool {
         match self {
             Half::None => false,
@@ -80,26 +84,28 @@ impl Half {
     }
 }
 
-/// The tiles in F16 of AMD's processors. The large one takes half of the reads of LDS, decodes weights for twice as many
-/// columns, and leaves two work-groups on a compute unit.
+/// F16 tiles of AMD's processors. The large tile needs half of the LDS reads, decodes weights for twice as
+/// many columns, and allows two work-groups on a compute unit.
 pub const HALF_TILES: [Tile; 2] = [
     Tile { rows: 64, columns: 64, threads: 128, of_every_type: true },
     Tile { rows: 128, columns: 128, threads: 256, of_every_type: true },
 ];
 
-/// A tile of NVIDIA's matrix units.
+/// Tile of NVIDIA's matrix units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmaTile {
-    /// Rows of the weights and columns, and threads of a work-group.
+    /// Rows of the weights, columns, and threads of a work-group.
     pub tile: Tile,
-    /// Bytes of LDS of a work-group: of two slices one or two steps of the rows and two of the columns, 64 halves each.
+    /// LDS of a work-group in bytes: two slices, each with one or two steps of the rows and two of the
+    /// columns, 64 halves per step.
     pub lds_bytes: u32,
-    /// What a step takes in the first-level cache, in thousands of what 64 x 128 does.
+    /// Cost of a step in the first-level cache, in thousandths of the cost of 64 x 128.
     pub cost: u64,
 }
 
-/// The tiles of NVIDIA's matrix units from sm_80 on, from small to large. Of a step 64 rows of Q8_0 are 256 accesses to the
-/// first-level cache and 64 to put them into LDS, 64 columns 64 accesses, and the reads of four wavefronts 256, 384 and 512.
+/// Tiles of NVIDIA's matrix units from sm_80 on, from small to large. Per step, 64 rows of Q8_0 need 256
+/// accesses to the first-level cache and 64 to store them to LDS, 64 columns need 64 accesses, and the reads
+/// of four wavefronts 256, 384 and 512.
 pub const MMA_TILES: [MmaTile; 3] =
     [MmaTile::new([64, 2], 64, 770), MmaTile::new([64, 2], 128, 1000), MmaTile::new([128, 1], 128, 1540)];
 
@@ -110,15 +116,16 @@ impl MmaTile {
     }
 }
 
-/// Bytes of LDS that a launch may give a work-group on NVIDIA's processors from sm_80 on: what the smallest of them have
-/// (CUDA C++ Programming Guide, technical specifications: 99 KiB on 8.6 and 8.9, of which 1 is the system's).
+/// LDS in bytes that a launch may give a work-group on NVIDIA's processors from sm_80 on: the minimum over
+/// these processors (CUDA C++ Programming Guide, technical specifications: 99 KiB on 8.6 and 8.9, of which
+/// the system uses 1 KiB).
 pub const GIVEN_LDS: u32 = 98 << 10;
 
-/// Which products take activations in 8 bits where rounding is allowed.
+/// Products that use activations in 8 bits if rounding is allowed.
 ///
-/// Vector instructions of a wavefront (arithmetic, memory, LDS) in the loop of the code objects of gfx906 and gfx900,
-/// for a step of 32 elements of k of a 128 x 64 tile; `products.rs` in the tests of `hip-kernels` runs them and counts
-/// with the rounding included:
+/// Vector instructions of a wavefront (arithmetic, memory, LDS) in the loop of the code objects of gfx906 and
+/// gfx900, for a step of 32 elements of k of a 128 x 64 tile; `tests/products.rs` of this crate runs them and
+/// counts with the rounding included:
 ///
 /// | | F32 | dot4 | pairs |
 /// | --- | --- | --- | --- |
@@ -131,38 +138,41 @@ pub const GIVEN_LDS: u32 = 98 << 10;
 /// | Q6_K | 1234 | 477 | 908 |
 /// | Q2_K, Q3_K | 1253, 1265 | 544, 491 | 989, 922 |
 ///
-/// (with dot4 those of Q4_K and Q5_K with an eighth of what a block of 256 takes). 256 of them are dot4.
+/// (The dot4 counts of Q4_K and Q5_K include an eighth of the cost of a block of 256.) In each dot4 count,
+/// 256 instructions are dot4.
 ///
-/// Bytes one by one take 1600 and more. And of mat-vec for one column, vector instructions for a weight in the loop of
-/// gfx906's code objects (four rows of 32 elements a lane):
+/// Extracting and multiplying bytes one by one needs 1600 instructions and more. For mat-vec with one column,
+/// vector instructions per weight in the loop of gfx906's code objects (four rows of 32 elements a lane):
 ///
 /// | | Q8_0 | Q4_0 | Q4_K | Q5_K | Q6_K |
 /// | --- | --- | --- | --- | --- | --- |
 /// | F32 | 2.3 | 3.0 | 3.5 | 4.0 | 3.9 |
 /// | dot4 | 0.7 | 1.1 | 1.7 | 2.2 | 2.0 |
 ///
-/// to which rounding and the reduction add some 0.35 where rows have 4096 elements and a work-group 64 of them. An MI50
-/// reads about 10 bytes in a clock of a compute unit, which has an instruction of 64 lanes done in that time: F32 keeps
-/// up with 29 bytes of Q8_0, 12 of Q4_0, 10 of Q4_K and 14 of Q6_K in a clock, dot4 with 93, 34, 22 and 27.
+/// Rounding and the reduction add about 0.35, if rows have 4096 elements and a work-group has 64 rows. An
+/// MI50 reads about 10 bytes per clock and compute unit, and a compute unit executes one instruction of 64
+/// lanes in that time. So F32 keeps up with 29 bytes of Q8_0, 12 of Q4_0, 10 of Q4_K and 14 of Q6_K per
+/// clock, dot4 with 93, 34, 22 and 27.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Int8 {
-    /// None: without instructions for them they take longer (gfx803).
+    /// No products: without the instructions, bytes are slower than F32 (gfx803).
     None,
-    /// Those of many columns and types of less than 8 bits, as pairs of 16 bits (`v_pk_mad_u16`): two products an
-    /// instruction. Sums of products of Q8_0 do not fit 16 bits; taken one by one they are slower than F32. Few columns
-    /// are limited by the unpacking of weights, not by products: one column of Q8_0 takes as long as in F32 (212 and
-    /// 210 instructions for four rows of 16 elements a lane), the rounding not counted.
+    /// Products with many columns and types of less than 8 bits, as pairs of 16 bits (`v_pk_mad_u16`): two
+    /// multiplications per instruction. Sums of products of Q8_0 do not fit 16 bits; computed one by one they
+    /// are slower than F32. Products with few columns are limited by the unpacking of weights, not by
+    /// multiplications: one column of Q8_0 takes as long as in F32 (212 and 210 instructions for four rows of
+    /// 16 elements a lane), not counting the rounding.
     Pairs,
-    /// All: four products an instruction.
+    /// All products: four multiplications per instruction.
     Dot4,
 }
 
-/// 60 compute units of 4 SIMDs. 128 x 128 needs 104 to 121 registers: two wavefronts on a SIMD, and 512 of 571
-/// instructions of its loop are products.
+/// 60 compute units of 4 SIMDs. The tile of 128 x 128 needs 104 to 121 registers, which allows two wavefronts
+/// on a SIMD; 512 of the 571 instructions of its loop are products.
 ///
-/// Products of bytes: 128 x 64 takes 106 to 125 registers, two wavefronts, because a thread keeps its 32 sums in whole
-/// numbers beside those in F32; the two halves of a tile one after the other would fit three wavefronts but read LDS
-/// as long as they multiply.
+/// Products of bytes: 128 x 64 needs 106 to 125 registers, two wavefronts, because a thread holds its 32 sums
+/// both in integers and in F32. Computing the two halves of a tile one after the other would fit three
+/// wavefronts, but reading LDS would take as long as the multiplications.
 const GCN: Tuning = Tuning {
     compute_units: 60,
     vec_waves: 2,
@@ -177,21 +187,21 @@ const GCN: Tuning = Tuning {
     half: Half::None,
 };
 
-/// Without scalar bases for addresses (gfx8) eight columns take 134 registers, four 102.
+/// Without scalar base addresses (gfx8) eight columns need 134 registers, four 102.
 const GCN_FLAT: Tuning = Tuning { compute_units: 36, vec_columns: 4, ..GCN };
 
-/// Twice the registers of a SIMD, more compute units.
+/// Twice the registers of a SIMD, and more compute units.
 const CDNA: Tuning = Tuning { compute_units: 104, ..GCN };
 
-/// A work-group processor has four SIMDs, too; a wavefront of 32 has half the rows in flight.
+/// A work-group processor also has four SIMDs; a wavefront of 32 has half as many rows in flight.
 const RDNA: Tuning = Tuning { compute_units: 30, vec_waves: 4, ..GCN };
 
-/// 132 multiprocessors of four schedulers. The registers of mat-vec leave two work-groups at a time; that none comes after
-/// them and rounds the same activations again makes decoding 1 to 6 % faster on an H200.
+/// 132 multiprocessors of four schedulers. The registers of mat-vec allow two work-groups at a time. Without
+/// further work-groups that would round the same activations again, decoding is 1 to 6 % faster on an H200.
 const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 2, vec_groups: 2, vec_at_once: true, ..GCN };
 
 impl Tuning {
-    /// The table.
+    /// Returns the parameters for a profile.
     pub fn of(profile: &Profile) -> Tuning {
         let int8 = match profile.dot4 {
             Dot4::Software if profile.packed_half => Int8::Pairs,
@@ -199,7 +209,7 @@ impl Tuning {
             Dot4::Sdot4 | Dot4::Sudot4 | Dot4::Dp4a => Int8::Dot4,
         };
         let half = match (profile.matrix, profile.family, profile.dot4) {
-            // Processors that have both have no kernels for dot2.
+            // Processors with both instructions have no dot2 kernels.
             (Matrix::None, Family::Gcn | Family::Rdna1 | Family::Rdna2, Dot4::Sdot4) => Half::Dot2,
             (Matrix::None, ..) => Half::None,
             _ => Half::Matrix,
@@ -217,13 +227,15 @@ impl Tuning {
         }
     }
 
-    /// Compute units of a device: what the driver says, where it says more than one.
+    /// Returns the compute units of a device: the driver's value if it is more than one, else that of a
+    /// typical card.
     pub fn units(&self, profile: &Profile) -> u64 {
         u64::from(if profile.compute_units > 1 { profile.compute_units } else { self.compute_units })
     }
 }
 
-/// Whether a row of `n` elements is one wavefront's: it is short, or there are so many rows that they fill the device.
+/// Returns true if one wavefront computes a row of `n` elements: it is short, or there are enough rows to
+/// fill the device.
 pub fn row_by_wave(profile: &Profile, n: u32, rows: u64) -> bool {
     let tuning = Tuning::of(profile);
     n <= 512 || (n <= 4096 && rows >= 16 * tuning.units(profile))
@@ -237,7 +249,7 @@ mod tests {
     #[test]
     fn rules_of_the_kernels() {
         for tile in TILES {
-            // A tile is dealt out to threads as 4 x 4, 8 x 4 or 8 x 8.
+            // Each thread computes 4 x 4, 8 x 4 or 8 x 8 elements of a tile.
             let each = tile.rows * tile.columns / tile.threads;
             assert!([16, 32, 64].contains(&each), "{tile:?}");
         }

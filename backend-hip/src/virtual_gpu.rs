@@ -13,13 +13,14 @@ use std::sync::Arc;
 /// Name of the backend, without the processor.
 pub const NAME: &str = "hip-virtual";
 
-/// The variable that turns checks on or off: `all` (the default) or `none`.
+/// Variable that enables or disables checks: `all` (the default) or `none`.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
-/// Opens an emulated device of a processor ("gfx906" or "gfx900"), with checks and faults as the environment says.
+/// Opens an emulated device of a processor ("gfx906" or "gfx900"), with checks and faults from the
+/// environment.
 ///
 /// # Errors
-/// An argument error for a name or a variable that is not known, and those of [`HipBackend::open`].
+/// An argument error for an unknown name or value, and the errors of [`HipBackend::open`].
 pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
     let target = Target::parse(target)
         .ok_or_else(|| Error::argument("emulated processor", format!("'{target}'"), "gfx906 or gfx900"))?;
@@ -38,7 +39,7 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
 }
 
 fn set(variable: &str) -> Option<String> {
-    // What is no text is no value that is known either: it is quoted in an error.
+    // A value that is no valid text is no known value either: the error quotes it.
     let value = std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
     value.filter(|value| !value.is_empty())
 }

@@ -1,5 +1,5 @@
-//! Attention with rows of lengths that the operation catalogue does not have, and of few query rows over many positions,
-//! run on the virtual GPU.
+//! Attention with row lengths that the operation catalogue does not have, and with few query rows over many
+//! positions, run on the virtual GPU.
 
 use backend_hip::{HipOptions, virtual_gpu as device};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions};
@@ -14,7 +14,8 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Graph, Result, TensorId};
 use virtual_gpu::{Gpu, Launch, Options, Target};
 
-/// Lengths of the rows of k and v, tokens, positions; 6 heads over 2 of k and v, ALiBi and a soft-cap.
+/// Builds attention with the given lengths of the rows of k and v, tokens and positions; 6 heads over 2 of k
+/// and v, ALiBi and a soft-cap.
 fn build(g: &mut Graph, c: &mut catalogue::CaseBuilder, kv: DType, shape: [usize; 4]) -> Result<TensorId> {
     let [d, dv, tokens, positions] = shape;
     let mut heads = |name: &str, dtype, ne| {
@@ -55,7 +56,7 @@ fn rows_of_any_length() {
                 gpu.write(address, bytes).unwrap();
                 pointers.push(address);
             }
-            // No sinks: q again. The statistics: the result again.
+            // Without sinks q is passed again, and for the statistics the result.
             pointers.insert(4, pointers[0]);
             pointers.push(pointers[5]);
             let arguments =
@@ -71,8 +72,9 @@ fn rows_of_any_length() {
     }
 }
 
-/// Heads of k and v, heads of q that share one, batches; an infinity of v in the last piece of the positions. (Its block is
-/// infinities and NaNs; which of them stands where depends on how its scale is applied.)
+/// Builds attention with the given heads of k and v, heads of q that share one, and batches; v has an
+/// infinity in the last split of the positions. (With block types the whole block becomes infinities and
+/// NaNs; their distribution depends on how the scale is applied.)
 fn build_long(g: &mut Graph, c: &mut catalogue::CaseBuilder, s: &Long) -> Result<TensorId> {
     let Long { kv, d, positions, heads: [heads, per_kv, batch] } = *s;
     let q = c.leaf(g, "q", DType::F32, [d, 1, heads * per_kv, batch], Fill::Uniform(-1.0, 1.0))?;
@@ -92,8 +94,8 @@ struct Long {
     heads: [usize; 3],
 }
 
-/// The pieces of the positions are joined by the work-group that comes last: one launch, which leaves everything as it
-/// has to be for the next one, and the same bits whichever work-group that is.
+/// The last work-group to finish combines the splits of the positions: in a single launch, which leaves the
+/// state that the next launch needs, and with the same bits whichever work-group is last.
 #[test]
 fn pieces_are_joined_in_the_launch_that_makes_them() {
     for target in ["gfx906", "gfx900"].into_iter().filter(|t| hip_kernels::targets().contains(t)) {

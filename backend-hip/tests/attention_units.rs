@@ -1,6 +1,7 @@
-//! Attention on matrix units, on a virtual GPU that has none: `kernels/written.h` writes out what their instructions do, lane by
-//! lane as the makers' documents say. What is around them is the kernels' own: who holds which scores, the exchange of
-//! weights, tiles that are turned, masks, the soft-max, pieces of the positions.
+//! Attention on matrix units, on a virtual GPU that has none: `kernels/written.h` emulates their instructions
+//! lane by lane as documented by the manufacturers. Everything around them is the kernels' own: the
+//! assignment of scores to lanes, the exchange of weights, transposed tiles, masks, the soft-max, splits of
+//! the positions.
 
 mod written;
 
@@ -14,15 +15,15 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Graph, Result};
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};
 
-/// Query rows of a work-group: of rows of up to 128 elements, and of longer ones.
+/// Query rows per work-group: for rows of up to 128 elements, and for longer ones.
 const ROWS: [u32; 2] = [64, 16];
-/// The longest rows of k and v.
+/// Maximum lengths of the rows of k and v.
 const LONG: [usize; 2] = [576, 512];
 
 struct Device {
     gpu: Gpu,
     attention: Module,
-    /// The kernels that ship, of which one joins pieces.
+    /// Shipped kernels, one of which combines splits.
     shipped: Module,
     /// Threads of a work-group.
     threads: u32,
@@ -62,7 +63,7 @@ impl Device {
                 address
             })
             .collect();
-        // What is not there is q again.
+        // For missing operands q is passed again.
         let mut pointers: Vec<u64> = [0, 1, 2, 3, 4]
             .map(|i| {
                 let operand = operands.get(i).unwrap_or(&operands[0]);
@@ -71,7 +72,7 @@ impl Device {
             })
             .to_vec();
         let rows = p.ne[0] * (p.ne[1] / p.kv[1]);
-        // Pieces of 1024 positions.
+        // Splits of 1024 positions.
         let splits = p.kv[0].div_ceil(1024);
         let span = if splits > 1 { 1024 } else { p.kv[0] };
         let all_rows = p.ne[0] * p.ne[1] * p.ne[2];
@@ -97,7 +98,7 @@ impl Device {
     }
 }
 
-/// The cases of the catalogue that a unit takes: however few rows they have.
+/// Returns the cases of the catalogue that a matrix unit supports, regardless of their number of rows.
 fn cases() -> Vec<Case> {
     let fits = |graph: &Graph, case: &Case| {
         let operands = graph.operands(case.node);
@@ -111,7 +112,7 @@ fn cases() -> Vec<Case> {
     all.filter(|case| fits(case.graph.as_ref().unwrap(), case)).collect()
 }
 
-/// What a case gives when its queries are rounded to the eleven bits that F16 has.
+/// Returns the result of a case whose queries are rounded to the eleven bits of F16.
 fn with_rounded_queries(case: &Case) -> Vec<f32> {
     let graph = case.graph.as_ref().unwrap();
     let queries = graph.operands(case.node)[0].root;
@@ -126,8 +127,8 @@ fn with_rounded_queries(case: &Case) -> Vec<f32> {
     outputs[0].values().unwrap()
 }
 
-/// Masks, windows, sinks, caps, slopes, pieces, heads that share keys, infinities and NaNs, of all types of the cache. Nothing
-/// but queries is rounded that F32 would keep.
+/// Checks masks, windows, sinks, caps, slopes, splits, heads that share keys, infinities and NaNs, with all
+/// types of the cache. Only queries are rounded more than in F32.
 fn check(unit: &str, threads: u32) {
     let Some(device) = Device::new(unit, threads) else { return };
     let cases = cases();
@@ -156,9 +157,9 @@ fn check(unit: &str, threads: u32) {
     check_sizes(&device, unit);
 }
 
-/// Keys that F16 does not hold, values that it holds with few bits: blocks of both lose nothing, and queries their roundings
-/// (which scores as large as these make an NMSE of 8e-7 of). Of a unit that takes numbers
-/// below 2^-14 for zeros the values are no such numbers; what rounding leaves of them is.
+/// Checks keys that exceed F16, and values that F16 represents with few bits: blocks of both lose nothing,
+/// and only the queries are rounded (with scores as large as these that gives an NMSE of 8e-7). For a unit
+/// that flushes values below 2^-14 to zero, the values are not that small, but their rounding remainders are.
 fn check_sizes(device: &Device, unit: &str) {
     let size = if unit == "MFMA90A" { 1e-2 } else { 1e-4 };
     for dtype in [DType::Q8_0, DType::Q4_0] {

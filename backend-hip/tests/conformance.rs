@@ -1,9 +1,9 @@
-//! The operation catalogue on the HIP devices of the machine, through every provider that finds one.
+//! The operation catalogue on the HIP devices of the machine, through every provider with a device.
 //!
-//! `gfx906` and `gfx900` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` names the providers by comma
-//! (`amd`, `nvidia`, `gfx906`, `gfx900`): they alone are used then and must find a device; otherwise one that finds none
-//! is skipped with a message. `DIPTYCH_TEST_CASES` names the cases, as a part of their names. No case may be
-//! refused or fail.
+//! `gfx906` and `gfx900` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` lists providers,
+//! separated by commas (`amd`, `nvidia`, `gfx906`, `gfx900`): then only these are used, and they must find a
+//! device. Without it, a provider without a device is skipped with a message. `DIPTYCH_TEST_CASES` selects
+//! cases by a part of their names. No case may be refused or fail.
 
 use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
@@ -15,7 +15,7 @@ use ggml_core::{DType, Error, Graph, Source};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Providers with their constructors.
+/// Constructor of a provider's backend.
 type Constructor = fn(HipOptions) -> Result<HipBackend, Error>;
 const PROVIDERS: [(&str, Constructor); 4] = [
     ("amd", HipBackend::open),
@@ -24,7 +24,7 @@ const PROVIDERS: [(&str, Constructor); 4] = [
     ("gfx900", |options| virtual_gpu::open("gfx900", options)),
 ];
 
-/// Backends of this machine, by provider.
+/// Returns the backends of this machine, by provider.
 fn backends() -> Vec<(&'static str, HipBackend)> {
     let named = std::env::var("DIPTYCH_TEST_HIP").unwrap_or_default();
     let is_named = |provider: &str| named.split(',').any(|name| name.trim() == provider);
@@ -35,7 +35,7 @@ fn backends() -> Vec<(&'static str, HipBackend)> {
         }
         match open(HipOptions::from_env().expect("a valid environment")) {
             Ok(backend) => backends.push((provider, backend)),
-            // An emulated device is there wherever its code was built in.
+            // An emulated device exists whenever its code was built in.
             Err(Error::Unavailable { reason, .. })
                 if !is_named(provider) && !hip_kernels::targets().contains(&provider) =>
             {
@@ -47,7 +47,7 @@ fn backends() -> Vec<(&'static str, HipBackend)> {
     backends
 }
 
-/// Wanted values of every case under the reference.
+/// Returns the reference's results of every case.
 fn wanted(cases: &[Case]) -> HashMap<&str, Vec<f32>> {
     let reference = ReferenceBackend::default();
     let run = |case: &Case| match catalogue::run(case, &reference, Precision::Exact) {
@@ -57,7 +57,7 @@ fn wanted(cases: &[Case]) -> HashMap<&str, Vec<f32>> {
     cases.iter().map(|case| (case.name.as_str(), run(case))).collect()
 }
 
-/// What the catalogue has of groups is computed in one launch.
+/// Groups of the catalogue are computed in one launch.
 #[test]
 fn groups_are_one_step() {
     let cases = catalogue::cases();
@@ -99,7 +99,7 @@ fn catalogue_agrees_with_the_reference() {
     assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The path of a program step by step: memory, transfers of all sizes, copies, replays, times; and that opening, use
+/// The path of a program step by step: memory, transfers of all sizes, copies, replays, times. Opening, use
 /// and closing can be repeated.
 #[test]
 fn the_path_of_a_program() {

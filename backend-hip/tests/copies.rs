@@ -1,4 +1,4 @@
-//! The way of bytes to the device without its DMA engines: kernels that copy, and weights in the host's memory.
+//! Transfers to the device without its DMA engines: kernels that copy, and weights in host memory.
 
 use backend_hip::options::{Copies, HostWeights};
 use backend_hip::virtual_gpu::{Fault, Faults, Target, VirtualDriver, VirtualOptions};
@@ -11,7 +11,7 @@ use ggml_core::{DType, Error, Graph, Phase, Source};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time that a faulty call has, and all others.
+/// Deadline of a faulty call, and of all others.
 const SHORT: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -19,7 +19,8 @@ fn options() -> HipOptions {
     HipOptions { staging_bytes: 4 * 4096, deadlines: Deadlines::all(LONG), ..HipOptions::default() }
 }
 
-/// A device on which the first copy of the runtime never returns. `None` where no code for it was built in.
+/// Creates a device on which the first copy of the runtime never returns. `None` if no code for it was built
+/// in.
 fn device(integrated: bool) -> Option<(Arc<VirtualDriver>, Faults)> {
     if !hip_kernels::targets().contains(&"gfx906") {
         eprintln!("skipped: no code objects for gfx906 were built in");
@@ -35,7 +36,8 @@ fn feature(backend: &HipBackend, name: &str) -> String {
     features.iter().find(|(n, _)| n == name).map_or(String::new(), |(_, text)| text.clone())
 }
 
-/// Sizes around a slot of the ring (4,096 bytes) and a word, at all places in a word; bytes around them stay.
+/// Checks sizes around a slot of the ring (4,096 bytes) and a word, at all offsets in a word; bytes around
+/// them must not change.
 fn bytes_come_and_go(backend: &HipBackend) {
     let buffer = backend.allocate(40_001, Usage::Compute).expect("memory");
     for (offset, size) in
@@ -54,7 +56,7 @@ fn bytes_come_and_go(backend: &HipBackend) {
     }
 }
 
-/// `w + x` with a weight of 33 elements at byte 12 of its buffer.
+/// Computes `w + x` with a weight of 33 elements at byte 12 of its buffer.
 fn sum(backend: &HipBackend) -> Vec<f32> {
     let mut g = Graph::new();
     let w = g.leaf("w", DType::F32, [33, 1, 1, 1], Source::Weight).expect("a leaf");
@@ -90,7 +92,7 @@ fn a_kernel_copies_where_the_runtime_would_hang() {
     assert_eq!(faults.count("hipMemcpyAsync"), 0);
 }
 
-/// The same bytes the other way, so that the test above compares with something.
+/// Transfers the same bytes through the runtime, as a baseline for the test above.
 #[test]
 fn the_runtime_copies_where_nothing_is_said() {
     let Some((_, _)) = device(false) else { return };
@@ -104,7 +106,8 @@ fn the_runtime_copies_where_nothing_is_said() {
     assert_eq!(sum(&backend), wanted());
 }
 
-/// A device that shares the host's memory: kernels copy, and weights lie where the host can write them.
+/// On a device that shares the host's memory, kernels copy, and weights are stored in memory that the host
+/// can write.
 #[test]
 fn integrated_devices() {
     let Some((driver, faults)) = device(true) else { return };
@@ -129,7 +132,7 @@ fn integrated_devices() {
     drop((weights, backend));
     assert_eq!(driver.held(), [0; 6]);
 
-    // Where the host has no more memory to pin, weights go to the device.
+    // If the host cannot pin more memory, weights go to the device.
     let full = Faults::default().at("hipHostMalloc", 1, Fault::Fail(2));
     let device =
         VirtualOptions { integrated: true, faults: full.clone(), ..VirtualOptions::new(Target::Gfx906) };
@@ -138,7 +141,7 @@ fn integrated_devices() {
     assert_eq!(sum(&backend), wanted());
     assert_eq!(full.count("hipHostMalloc"), 2);
 
-    // What is free is what the host has, where that is more than the device's own part.
+    // The free memory is the host's, if that is more than the device's own part.
     let root = tempfile::tempdir().expect("a directory");
     std::fs::create_dir_all(root.path().join("proc")).expect("a directory");
     let text = "MemTotal: 130000000 kB\nMemAvailable:   104857600 kB\n";
@@ -153,7 +156,7 @@ fn integrated_devices() {
     assert_eq!(sum(&backend), wanted());
 }
 
-/// A backend whose copy timed out is given up, with advice; the next one of this process does without such copies.
+/// A backend whose copy timed out is given up, with advice; the next one of this process does not use DMA.
 #[test]
 fn a_copy_that_timed_out_is_not_tried_again() {
     let Some((driver, faults)) = device(false) else { return };

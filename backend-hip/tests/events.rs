@@ -1,5 +1,6 @@
-//! A memory fault that the runtime reports by itself, through real libraries and the real loader. The device is one that
-//! a C compiler makes here; without somebody who takes the event its library ends the process, as the real one does.
+//! A memory fault that the runtime reports asynchronously, through real libraries and the real loader. A C
+//! compiler builds the device's library here; without a handler for the event it ends the process, as the
+//! real one does.
 #![cfg(unix)]
 
 use backend_hip::options::Copies;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Compiles a library of `tests/c`. `false` where there is no C compiler.
+/// Compiles a library of `tests/c`. Returns false if there is no C compiler.
 fn compile(source: &str, to: &Path, options: &[String]) -> bool {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
     let compiler = std::env::var_os("CC").unwrap_or("cc".into());

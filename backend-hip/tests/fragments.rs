@@ -1,6 +1,6 @@
-//! Fragments of matrix units on a virtual GPU that has none: `kernels/written.h` writes out what their instructions do,
-//! lane by lane as the makers' documents say. What is around them is the kernels' own: the rounding of activations, the
-//! decoding of weights, the steps along k, which lane loads and stores what.
+//! Fragments of matrix units on a virtual GPU that has none: `kernels/written.h` emulates their instructions
+//! lane by lane as documented by the manufacturers. Everything around them is the kernels' own: the rounding
+//! of activations, the decoding of weights, the steps along k, the assignment of loads and stores to lanes.
 
 mod written;
 
@@ -13,7 +13,7 @@ use ggml_core::{DType, Result};
 use std::sync::OnceLock;
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};
 
-/// The code object, compiled once; `None` where there is no compiler.
+/// Returns the code object, compiled once; `None` if there is no compiler.
 fn compiled() -> Option<&'static [u8]> {
     static OBJECT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     OBJECT.get_or_init(|| written::compile("fragments.hip", &[])).as_deref()
@@ -21,7 +21,7 @@ fn compiled() -> Option<&'static [u8]> {
 
 struct Device {
     gpu: Gpu,
-    /// The kernels that are tested, and those that round.
+    /// Kernels under test, and those that round.
     modules: [Module; 2],
 }
 
@@ -50,7 +50,7 @@ impl Device {
         self.gpu.launch(&kernel, &launch).unwrap();
     }
 
-    /// A product by a kernel of tiles of so many rows and columns.
+    /// Computes a product with a kernel of tiles of `tile` rows and columns.
     fn product(&self, kernel: &str, tile: u32, case: &Case) -> Vec<f32> {
         let leaves = case.leaves().unwrap();
         let p = MulMatParams::new(case.graph.as_ref().unwrap(), case.node, &[]).unwrap();
@@ -86,7 +86,7 @@ fn right(case: &Case) -> Vec<f32> {
 
 const UNITS: [&str; 4] = ["wmma11", "wmma12", "mfma", "mma"];
 
-/// Several tiles and steps, with rests in every direction.
+/// Several tiles and steps, with remainders in every direction.
 #[test]
 fn lanes_hold_what_documents_say() {
     let Some(device) = Device::new() else { return };
@@ -101,7 +101,7 @@ fn lanes_hold_what_documents_say() {
     }
 }
 
-/// Columns whose numbers are beyond those of F16 on either side, and in which some are not finite.
+/// Columns with values beyond the range of F16 in both directions, and with non-finite values.
 #[test]
 fn activations_of_any_size() {
     let Some(device) = Device::new() else { return };

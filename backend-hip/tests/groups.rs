@@ -1,4 +1,4 @@
-//! Products that are computed together, on the emulated devices: that they are one step, and that it is right.
+//! Products computed together, on the emulated devices: they are one step, and the result is right.
 
 use backend_hip::{HipBackend, HipOptions, virtual_gpu};
 use ggml_core::catalogue::{self, Case, CaseBuilder, Fill, Outcome};
@@ -8,7 +8,7 @@ use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Result, TensorId};
 
-/// The emulated devices whose code was built in.
+/// Returns the emulated devices whose code was built in.
 fn backends() -> Vec<HipBackend> {
     let open = |target: &str| match virtual_gpu::open(target, HipOptions::default()) {
         Err(Error::Unavailable { reason, .. }) if !hip_kernels::targets().contains(&target) => {
@@ -20,7 +20,7 @@ fn backends() -> Vec<HipBackend> {
     ["gfx906", "gfx900"].into_iter().filter_map(open).collect()
 }
 
-/// Runs cases on both devices under both precisions, where they have to be groups as a whole.
+/// Runs cases on both devices under both precisions; each case must form one group.
 fn agree(cases: &[Case]) {
     let reference = ReferenceBackend::default();
     let backends = backends();
@@ -37,7 +37,7 @@ fn agree(cases: &[Case]) {
     }
 }
 
-/// What the catalogue has of these groups.
+/// Cases of the catalogue with these groups.
 #[test]
 fn groups_of_the_catalogue() {
     let ours = |case: &Case| matches!(case.group, Some("products" | "experts"));
@@ -46,7 +46,7 @@ fn groups_of_the_catalogue() {
     agree(&cases);
 }
 
-/// What stands around products.
+/// Operations fused with products.
 #[derive(Clone, Copy, Debug)]
 struct Around {
     norm: bool,
@@ -57,7 +57,7 @@ struct Around {
 
 const NOTHING: Around = Around { norm: false, biases: false, residual: false, glu: None };
 
-/// Products of `n` columns of length `k` with matrices of these rows. The last of what they give is looked at.
+/// Builds products of `n` columns of length `k` with matrices of these rows. Their last result is checked.
 fn products(dtype: DType, k: usize, n: usize, rows: &[usize], around: Around) -> Case {
     let name = format!("PRODUCTS({dtype}, k={k}, n={n}, rows={rows:?}, {around:?})");
     let mut case = Case::new(name, |g, c| build(g, c, dtype, [k, n], rows, around));
@@ -102,8 +102,8 @@ fn build(
     g.add(last, residual)
 }
 
-/// Each part with each kind of kernel: F32 through LDS and from memory, in 8 bits rounded inside and before; odd numbers
-/// of rows, rows longer than what is in LDS at a time and no multiple of it.
+/// Each part with each kind of kernel: F32 through LDS and from memory, 8 bits rounded inside and before; odd
+/// numbers of rows, and rows that exceed the part of a column in LDS and are no multiple of it.
 #[test]
 fn parts_of_groups() {
     let silu = Some(Glu::new(Activation::Silu));
@@ -123,18 +123,18 @@ fn parts_of_groups() {
         cases.push(products(dtype, 4352, 1, &[9, 5, 3], all));
         cases.push(products(dtype, 14848, 1, &[5, 5], Around { glu: silu, ..all }));
     }
-    // Elements that are no eight.
+    // Lengths that are no multiple of eight.
     cases.push(products(DType::F16, 1003, 1, &[19, 5], all));
     cases.push(products(DType::F32, 4099, 1, &[19], Around { residual: true, ..all }));
     cases.push(products(DType::BF16, 77, 4, &[19, 5], all));
-    // A work-group that takes rows more than once.
+    // Work-groups with several passes over rows.
     let clamped = Some(Glu::clamped(1.7, 2.0));
     cases.push(products(DType::Q4_0, 96, 1, &[9000, 8999], Around { norm: true, ..NOTHING }));
     cases.push(products(DType::Q4_0, 96, 1, &[9001, 9001], Around { glu: clamped, ..NOTHING }));
     agree(&cases);
 }
 
-/// Functions that are no product with a sigmoid stay nodes of their own, behind the products.
+/// Functions other than a product with a sigmoid stay nodes of their own, after the products.
 #[test]
 fn other_functions_stay_behind() {
     for backend in backends() {

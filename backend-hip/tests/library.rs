@@ -1,10 +1,10 @@
-//! The runtime of this machine, where there is one. A program of its own: once a library is loaded, it stays.
+//! The runtime of this machine, if there is one. A test program of its own, because a library stays loaded.
 
 use backend_hip::{HipBackend, HipOptions, devices};
 use ggml_core::backend::{Backend, Usage};
 use ggml_core::{Error, Missing, Phase};
 
-/// The options that a user's program has, or why the test is skipped.
+/// Returns the options of a user's program; `None` with a message if the test is skipped.
 fn options() -> Option<HipOptions> {
     let options = HipOptions::from_env().unwrap();
     match devices(&options) {
@@ -16,7 +16,8 @@ fn options() -> Option<HipOptions> {
     }
 }
 
-/// With a device, bytes go there and come back; without one the reason is told apart from a missing library.
+/// With a device, bytes are transferred there and back; without one, the error is distinguished from a
+/// missing library.
 #[test]
 fn the_runtime_of_this_machine() {
     let Some(options) = options() else { return };
@@ -44,7 +45,7 @@ fn the_runtime_of_this_machine() {
     }
 }
 
-/// The loaded library is found again, and another one is refused.
+/// The loaded library is found again, and a different one is refused.
 #[cfg(unix)]
 #[test]
 fn one_runtime_in_a_process() {
@@ -57,11 +58,11 @@ fn one_runtime_in_a_process() {
         assert!(again.contains("library found: already in this process"), "{again}");
     }
     let path = again.split("library: ").nth(1).and_then(|t| t.split(';').next()).unwrap();
-    // Named by its own path it is no other library.
+    // Its own path names the same library.
     let named = HipOptions { library: Some(path.into()), ..options.clone() };
     let text = devices(&named).map_or_else(|e| e.to_string(), |_| String::new());
     assert!(!text.contains("no library"), "{text}");
-    // A copy is another library.
+    // A copy is a different library.
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("libamdhip64.so.6");
     std::fs::copy(path, &copy).unwrap();

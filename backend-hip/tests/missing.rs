@@ -1,5 +1,6 @@
-//! What may be missing, each told apart, through a real library and the real loader: libraries that a C compiler makes
-//! here stand for libamdhip64 on machines without a device. System paths lie below a directory of the test's own.
+//! Everything that may be missing, each case distinguished, through a real library and the real loader: a C
+//! compiler builds libraries that emulate libamdhip64 on machines without a device. System paths are below a
+//! directory of the test.
 #![cfg(unix)]
 
 use backend_hip::{HipBackend, HipOptions, nvidia};
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A system with a library in /opt/rocm/lib, or `None` where there is no C compiler.
+/// Creates a system with a library in /opt/rocm/lib; `None` if there is no C compiler.
 fn system(library: &str, definitions: &[&str]) -> Option<TempDir> {
     let root = tempfile::tempdir().unwrap();
     let lib = root.path().join("opt/rocm/lib");
@@ -63,7 +64,7 @@ fn library_device_and_permission_are_told_apart() {
         assert!(reason.contains(part), "{part}: {reason}");
     }
 
-    // Root may open everything, so the denial itself is put in.
+    // Root may open everything, so the denial is injected.
     fs::create_dir_all(root.path().join("dev")).unwrap();
     fs::write(root.path().join("dev/kfd"), "").unwrap();
     let denied =
@@ -75,7 +76,7 @@ fn library_device_and_permission_are_told_apart() {
     }
 }
 
-/// A runtime that answers "no error, no device".
+/// A runtime that returns "no error, no device".
 #[test]
 fn a_runtime_that_lists_nothing() {
     let Some(root) = system("libamdhip64.so.7", &["-DINIT=0", "-DCOUNT=0"]) else { return };
@@ -93,7 +94,7 @@ fn a_library_that_lacks_functions() {
     assert!(reason.contains("lacks hipModuleLaunchKernel"), "{reason}");
 }
 
-/// The same for NVIDIA's library.
+/// The same checks for NVIDIA's library.
 #[test]
 fn no_cuda() {
     let root = tempfile::tempdir().unwrap();
@@ -111,7 +112,7 @@ fn no_cuda() {
     let (missing, _, reason, _) = open(named);
     assert_eq!(missing, Missing::Library);
     assert!(reason.contains("/nowhere/libcuda.so.1 (named by the user): "), "{reason}");
-    // A library that is none.
+    // A library without the functions.
     let named = HipOptions { cuda_library: Some("libc.so.6".into()), ..options(root.path()) };
     let (missing, _, reason, _) = open(named);
     assert_eq!(missing, Missing::Library);

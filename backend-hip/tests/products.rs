@@ -1,6 +1,6 @@
-//! Every kernel of MUL_MAT for quantised weights, run on the virtual GPU: results against the reference, instructions
-//! of products of bytes against those of F32. Which kernel suits which shape is the business of backend-hip, whose
-//! tests go through the operation catalogue; here each kernel gets shapes that meet its borders.
+//! Every kernel of MUL_MAT for quantised weights, run on the virtual GPU: results against the reference, and
+//! instruction counts of products of bytes against those of F32. The choice of kernels is tested by the
+//! operation catalogue in other tests of backend-hip; here each kernel gets shapes at its limits.
 
 use bytemuck::{Pod, Zeroable};
 use ggml_core::DType;
@@ -12,21 +12,21 @@ use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target, metadata};
 
-/// Threads of a wavefront of the processors that are virtual.
+/// Threads of a wavefront of the virtual processors.
 const WAVE: u32 = 64;
 
-/// How a kernel takes its activations.
+/// Format of a kernel's activations.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// F32, as they are.
+    /// F32, unrounded.
     Exact,
-    /// F32, which it rounds itself.
+    /// F32, rounded by the kernel itself.
     Rounding,
-    /// 8 bits, which `quantize_int8` made before.
+    /// 8 bits, rounded before by `quantize_int8`.
     Int8,
 }
 
-/// A kernel: rows of a wavefront (mat-vec) or of a work-group (tiles), columns, threads.
+/// Kernel under test: rows of a wavefront (mat-vec) or of a work-group (tiles), columns, threads.
 #[derive(Clone, Copy)]
 struct Kernel {
     name: &'static str,
@@ -40,7 +40,7 @@ const fn kernel(name: &'static str, form: Form, rows: u32, columns: u32, threads
     Kernel { name, form, rows, columns, threads }
 }
 
-/// `@` stands for the type.
+/// Kernels; `@` is replaced by the type's name.
 const KERNELS: [Kernel; 15] = [
     kernel("mat_vec_@_n1_r4", Form::Exact, 4, 1, 256),
     kernel("mat_vec_@_n2_r2", Form::Exact, 2, 2, 256),
@@ -59,7 +59,7 @@ const KERNELS: [Kernel; 15] = [
     kernel("mat_tile_int8_@_128x64", Form::Int8, 128, 64, 256),
 ];
 
-/// The parameters of mat-vec kernels.
+/// Parameters of mat-vec kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct VecParams {
@@ -67,7 +67,8 @@ struct VecParams {
     more: MatVecParams,
 }
 
-/// How rows are dealt out to wavefronts: how many times they take some, the logarithm of how many share them.
+/// Distribution of rows over wavefronts: the number of passes, and the logarithm of the number of wavefronts
+/// that share rows.
 #[derive(Clone, Copy, Debug)]
 struct Deal {
     passes: u32,
@@ -100,7 +101,8 @@ fn vec_params(p: &MulMatParams, Deal { passes, split }: Deal) -> VecParams {
     }
 }
 
-/// Types with all kernels, and those with the kernels of every type: 4 that do not round and 4 that do, of few bits 2.
+/// Types with all kernels, and types with the `of_every_type` kernels only: 4 that do not round and 4 that
+/// do, for types of few bits 2.
 const FULL: [DType; 5] = [DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q5_K, DType::Q6_K];
 const FEW: [DType; 8] = [
     DType::Q4_1,
@@ -127,7 +129,7 @@ const LOW: [DType; 12] = [
     DType::IQ3_S,
 ];
 
-/// How kernels name a type.
+/// Returns a type's name in kernel names.
 fn suffix(dtype: DType) -> String {
     dtype.name().to_lowercase()
 }
@@ -137,7 +139,7 @@ impl Kernel {
         self.name.starts_with("mat_vec")
     }
 
-    /// Work-groups for a result.
+    /// Returns the work-groups for a result.
     fn groups(&self, p: &MulMatParams, deal: Deal) -> [u32; 3] {
         let waves = (self.threads / WAVE) >> deal.split;
         let rows = if self.is_vec() { self.rows * waves * deal.passes } else { self.rows };
@@ -145,7 +147,7 @@ impl Kernel {
     }
 }
 
-/// A device with the code objects of the family; `None` if they were not built in.
+/// Device with the code objects of the family; `None` if they were not built in.
 struct Device {
     gpu: Gpu,
     modules: Vec<Module>,
@@ -154,7 +156,7 @@ struct Device {
 impl Device {
     fn new(target: Target) -> Option<Device> {
         let gpu = Gpu::new(target, Options::default());
-        // Tiles in F16 have tests of their own. Not every target has code of all.
+        // F16 tiles have tests of their own. Not every target has code for all stems.
         let stems = hip_kernels::stems().iter().filter(|s| s.starts_with("mul_mat") && !s.contains("half"));
         let load = |stem: &&str| {
             let image = hip_kernels::code_object(target.name(), stem)?;
@@ -187,7 +189,7 @@ impl Device {
         self.gpu.launch(&kernel, &launch).unwrap_or_else(|fault| panic!("{name}: {fault}"))
     }
 
-    /// A product: the result, and what the rounding before and the product itself cost.
+    /// Computes a product. Returns the result, and the counters of the rounding and of the product itself.
     fn product(
         &self,
         (kernel, deal): (&Kernel, Deal),
@@ -203,7 +205,7 @@ impl Device {
         let mut before = Counters::default();
         let mut input = vec![b];
         if kernel.form == Form::Int8 {
-            // Tiles of these two have what belongs to 256 neighbours together.
+            // Tiles of these two types store the scales and sums of 256 adjacent elements together.
             let blocks =
                 ["mat_tile_int8_q4_k", "mat_tile_int8_q5_k"].iter().any(|tile| name.starts_with(tile))
                     && self.gpu.target() == Target::Gfx906;
@@ -211,7 +213,8 @@ impl Device {
             let [q, scales] = [columns * p.k as usize, columns * p.k as usize / part]
                 .map(|n| self.gpu.allocate(n).unwrap());
             taken.extend([q, scales]);
-            // As many rows in a work-group of 256 threads as fit, a thread for eight neighbours; see index.h.
+            // A work-group of 256 threads covers as many rows as fit, one thread per eight elements; see
+            // index.h.
             let log2 = (p.k / 8).next_power_of_two().ilog2().min(8);
             let groups = (p.k / 8).div_ceil(1 << log2) * (columns as u32).div_ceil(256 >> log2);
             before = self.launch(rounding, [groups, 1, 1], 256, &[b, q, scales], p);
@@ -219,7 +222,7 @@ impl Device {
         }
         let groups = kernel.groups(p, deal);
         let counters = if kernel.is_vec() {
-            // Three matrices, the input and what belongs to it, what is not there, three results.
+            // Three matrices, the input and its scales, placeholders for missing operands, three results.
             let pointers = [&[a; 3][..], &[input[0], *input.last().unwrap()], &[a; 6], &[d; 3]].concat();
             self.launch(name, groups, kernel.threads, &pointers, &vec_params(p, deal))
         } else {
@@ -231,7 +234,7 @@ impl Device {
     }
 }
 
-/// What the reference gives.
+/// Returns the reference's result.
 fn right(case: &Case) -> Vec<f32> {
     match catalogue::run(case, &ReferenceBackend::new(Deadlines::default()), Precision::Exact).unwrap() {
         Outcome::Values(right) => right,
@@ -239,7 +242,7 @@ fn right(case: &Case) -> Vec<f32> {
     }
 }
 
-/// A product of random numbers: parameters, operands, what is right.
+/// Builds a product of random values: parameters, operands, the reference's result.
 fn case(
     dtype: DType,
     k: usize,
@@ -260,12 +263,13 @@ fn case(
     (p, operands, right(&case))
 }
 
-/// Results of each kernel that a target has.
+/// Checks the results of each kernel that a target has.
 fn results_are_right(target: Target) {
     let Some(device) = Device::new(target) else { return };
     let mut ran = 0;
     for dtype in FULL.into_iter().chain(FEW).chain(LOW) {
-        // Less than a stretch of a wavefront; several and a rest; more than a chunk that is rounded at a time.
+        // Shorter than a wavefront's step; several steps and a remainder; longer than a chunk that is rounded
+        // at a time.
         let lengths = if dtype.block() == 32 { [96, 1184, 4160] } else { [256, 1280, 4352] };
         for kernel in KERNELS {
             let name = kernel.name.replace('@', &suffix(dtype));
@@ -280,7 +284,7 @@ fn results_are_right(target: Target) {
                 (lengths[1], if tile { 140 } else { 19 }, columns + columns / 3, [1, 2, 2, 2]),
                 (lengths[2], 11, columns, [1; 4]),
             ];
-            // The length of a row means the same for all types.
+            // The length of a row has the same effect for all types.
             for (k, m, n, batch) in shapes.into_iter().take(if FULL.contains(&dtype) { 3 } else { 2 }) {
                 let (p, [a, b], right) = case(dtype, k, m, n, batch, Fill::Uniform(-1.0, 1.0));
                 let bound = if kernel.form == Form::Exact { 1e-11 } else { 5e-5 };
@@ -293,7 +297,8 @@ fn results_are_right(target: Target) {
             }
         }
     }
-    // gfx900 has tiles of bytes for types whose sums fit 16 bits (three and five) and nothing else that rounds.
+    // gfx900 has tiles of bytes for types whose sums fit 16 bits (three and five types), and no other kernels
+    // that round.
     let all = match target {
         Target::Gfx900 => FULL.len() * 8 + FEW.len() * 4 + LOW.len() * 4 + 3 * 3 + 5 * 2,
         _ => FULL.len() * KERNELS.len() + FEW.len() * 8 + LOW.len() * 6,
@@ -311,7 +316,7 @@ fn results_are_right_on_gfx906() {
     results_are_right(Target::Gfx906);
 }
 
-/// Rows of a part of the weights, and columns that do not follow each other.
+/// Rows of a part of the weights, and columns with gaps between them.
 #[test]
 fn operands_with_strides() {
     let Some(device) = Device::new(Target::Gfx906) else { return };
@@ -334,7 +339,8 @@ fn operands_with_strides() {
     }
 }
 
-/// Activations that do not fit the form: zeros, tiny and huge ones; infinities and NaN show in the result.
+/// Activations that do not fit the format: zeros, tiny and huge ones; infinities and NaN must reach the
+/// result.
 #[test]
 fn unusual_activations() {
     let Some(device) = Device::new(Target::Gfx906) else { return };
@@ -344,7 +350,7 @@ fn unusual_activations() {
         for (value, right) in
             [(0.0, 0.0), (1e-42, 0.0), (-0.0, 0.0), (f32::INFINITY, f32::NAN), (f32::NAN, f32::NAN)]
         {
-            // One such number in the second block of 32; the others are zeros.
+            // One of these values in the second block of 32; the others are zeros.
             let mut values = vec![0.0; 96 * n];
             values[40] = value;
             let (p, [a, b], _) = case(DType::Q8_0, 96, 5, n, [1; 4], Fill::Values(values));
@@ -361,8 +367,8 @@ fn unusual_activations() {
     }
 }
 
-/// What the choice of kernels rests on: how many vector instructions products of bytes save, the rounding included.
-/// (Scalar instructions are issued beside them.) Prints them.
+/// Checks the basis of the kernel choice: the number of vector instructions that products of bytes save,
+/// including the rounding. (Scalar instructions are issued in parallel.) Prints them.
 fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) {
     let Some(device) = Device::new(target) else { return };
     for dtype in FULL.into_iter().chain(FEW) {
@@ -371,12 +377,12 @@ fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) 
             if [exact, bytes].iter().any(|template| !device.has(&template.replace('@', suffix))) {
                 continue;
             }
-            // Four tiles of rows: the rounding is shared by at least as many.
+            // Four tiles of rows: at least four tiles share the rounding.
             let (k, m) = if n < 64 { (4096, 128) } else { (1024, 512) };
             let (p, [a, b], _) = case(dtype, k, m, n, [1; 4], Fill::Uniform(-1.0, 1.0));
             let counters = [exact, bytes].map(|template| {
                 let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
-                // Where rows are many, they are taken one after the other.
+                // Many rows are processed in several passes.
                 let deal = Deal { passes: if kernel.columns <= 2 { 4 } else { 1 }, split: 0 };
                 device.product((kernel, deal), &template.replace('@', suffix), &p, &a, &b).1
             });
@@ -397,7 +403,7 @@ fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) 
     }
 }
 
-/// Instructions for a weight of one column of bytes at the most: with them an MI50 reads as fast as it can.
+/// Maximum instructions per weight for one column of bytes: with them an MI50 reads memory at full speed.
 const MOST: [(DType, f64); 4] =
     [(DType::Q8_0, 1.7), (DType::Q4_0, 2.0), (DType::Q4_K, 2.1), (DType::Q6_K, 3.6)];
 
@@ -420,13 +426,14 @@ fn pairs_take_fewer_instructions_on_gfx900() {
     bytes_take_fewer_instructions(Target::Gfx900, &[TILES]);
 }
 
-/// Vector instructions: arithmetic, memory, LDS. Scalar instructions are issued beside them.
+/// Returns the vector instructions: arithmetic, memory, LDS. Scalar instructions are issued in parallel.
 fn vector(c: &Counters) -> u64 {
     c.valu + c.vmem_load + c.vmem_store + c.lds
 }
 
-/// Of the vector instructions that steps of a tile of bytes take, how many are the dot4 of its products. 32 products of a row
-/// and a column are 8 of them; then 2 apply the scales, and a share of minima: 80 and 74 % if nothing else was to be done.
+/// Checks the share of dot4 instructions of products in the vector instructions of a step of a tile of bytes.
+/// 32 products of a row and a column are 8 of them; 2 more apply the scales, plus a share for minima: 80 and
+/// 74 % would be the optimum.
 #[test]
 fn tiles_of_bytes_are_dot4_on_gfx906() {
     let Some(device) = Device::new(Target::Gfx906) else { return };

@@ -1,4 +1,4 @@
-//! Results that the host has as soon as it has waited for the run: no call of the driver is made to read them.
+//! Results that are on the host as soon as the run is complete: reading them makes no driver call.
 
 use backend_hip::virtual_gpu::{Faults, Target, VirtualDriver, VirtualOptions};
 use backend_hip::{HipBackend, HipOptions};
@@ -8,7 +8,7 @@ use ggml_core::precision::Precision;
 use ggml_core::{DType, Graph, Source, TensorId};
 use std::sync::Arc;
 
-/// A device that counts calls. `None` where no code for it was built in.
+/// Creates a device that counts calls. `None` if no code for it was built in.
 fn device() -> Option<(HipBackend, Faults)> {
     if !hip_kernels::targets().contains(&"gfx906") {
         eprintln!("skipped: no code objects for gfx906 were built in");
@@ -33,14 +33,14 @@ fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
     out
 }
 
-/// Calls that put something into the stream or ask how far it is.
+/// Returns the number of calls that submit work to the stream or query its progress.
 fn calls(faults: &Faults) -> usize {
     let names =
         ["hipMemcpyAsync", "hipModuleLaunchKernel", "hipGraphLaunch", "hipEventRecord", "hipEventQuery"];
     names.iter().map(|name| faults.count(name)).sum()
 }
 
-/// More outputs than a launch gathers, of lengths from one word to many; one of them a part of another.
+/// More outputs than a launch gathers, of lengths from one word to many; one output is a part of another.
 #[test]
 fn small_results_come_with_the_run() {
     let Some((backend, faults)) = device() else { return };
@@ -73,7 +73,7 @@ fn small_results_come_with_the_run() {
         assert_eq!(read(&mut *program, part, 100), wanted);
         assert_eq!(calls(&faults), before, "run {round}");
     }
-    // What is written after the run is what is read.
+    // Data written after the run is read back.
     let (y, n) = outputs[1];
     program.write(y, bytemuck::cast_slice(&vec![5.0f32; n])).unwrap();
     assert_eq!(read(&mut *program, y, n), vec![5.0; n]);
@@ -81,7 +81,7 @@ fn small_results_come_with_the_run() {
     assert_ne!(read(&mut *program, y, n), vec![5.0; n]);
 }
 
-/// Large results, those that are no whole words, and those of single steps are fetched.
+/// Large results, results that are no whole words, and results of single steps are copied on request.
 #[test]
 fn other_results_are_fetched() {
     let Some((backend, faults)) = device() else { return };

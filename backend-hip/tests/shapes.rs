@@ -1,4 +1,5 @@
-//! Shapes for which the emulated devices take kernels, or ways through them, that the operation catalogue does not meet.
+//! Shapes for which the emulated devices use kernels, or paths through them, that the operation catalogue
+//! does not cover.
 
 use backend_hip::{HipOptions, virtual_gpu};
 use ggml_core::catalogue::{self, Case, CaseBuilder, Fill, Outcome};
@@ -39,7 +40,8 @@ struct Attention {
     heads: [usize; 2],
 }
 
-/// Attention with sinks and a mask that hides the first 140 positions of every row, and some of the others.
+/// Builds attention with sinks and a mask that hides the first 140 positions of every row, and some of the
+/// others.
 fn attention(s: Attention) -> Case {
     let Attention { kv_type, d: [d, dv], tokens, positions, heads: [heads, heads_kv] } = s;
     let name = format!(
@@ -58,7 +60,8 @@ fn attention(s: Attention) -> Case {
     })
 }
 
-/// Few and many query rows, rows of all lengths, one piece of the positions and several, first pieces that are hidden.
+/// Few and many query rows, rows of all lengths, one and several splits of the positions, hidden first
+/// splits.
 #[test]
 fn attention_with_sinks_and_blocks() {
     let mut cases = Vec::new();
@@ -78,7 +81,7 @@ fn attention_with_sinks_and_blocks() {
     agree(&cases);
 }
 
-/// `m` rows of `experts` matrices; ids as given, over and over.
+/// Builds a product of `m` rows of `experts` matrices; ids as given, repeated.
 fn experts(
     g: &mut Graph,
     c: &mut CaseBuilder,
@@ -92,8 +95,8 @@ fn experts(
     g.mul_mat_id(a, b, ids)
 }
 
-/// Several rows of a wavefront, and of sorted pairs: tiles that are full, empty experts, indices outside, the same index
-/// twice for a token.
+/// Several rows of a wavefront, and of sorted pairs: full tiles, empty experts, out-of-range indices, the
+/// same index twice for a token.
 #[test]
 fn products_with_experts() {
     let mut cases = Vec::new();
@@ -102,14 +105,15 @@ fn products_with_experts() {
         cases.push(Case::new(format!("MUL_MAT_ID({dtype}, many rows)"), |g, c| {
             experts(g, c, dtype, [502, 3, 2, 2, 2], Fill::Values(ids))
         }));
-        // Expert 1 has 64 pairs, which are two full tiles; 0 and 3 have none, 2 has 32, and 32 are of no expert.
+        // Expert 1 has 64 pairs, two full tiles; 0 and 3 have none, 2 has 32, and 32 pairs have an
+        // out-of-range index.
         let ids = vec![1.0, 1.0, 2.0, 4.0];
         for rows in [1, 2] {
             cases.push(Case::new(format!("MUL_MAT_ID({dtype}, sorted, rows={rows})"), |g, c| {
                 experts(g, c, dtype, [70, 4, 2, rows, 64], Fill::Values(ids.clone()))
             }));
         }
-        // No expert at all.
+        // No pair has a valid expert.
         cases.push(Case::new(format!("MUL_MAT_ID({dtype}, outside)"), |g, c| {
             experts(g, c, dtype, [70, 1, 1, 1, 40], Fill::Values(vec![-5.0, 1.0]))
         }));
@@ -117,7 +121,8 @@ fn products_with_experts() {
     agree(&cases);
 }
 
-/// Rows longer than a wavefront keeps in registers, with equal elements and numbers that are none, picked to the end.
+/// Rows longer than a wavefront holds in registers, with equal elements and NaNs or infinities, selected to
+/// the end.
 #[test]
 fn the_largest_of_long_rows() {
     let case = |n: usize, k: usize| {
@@ -135,13 +140,14 @@ fn the_largest_of_long_rows() {
     agree(&[case(513, 513), case(700, 9), case(1500, 700)]);
 }
 
-/// Blocks of zeros, of one sign, of extremes with both signs, and values half between two numbers of a block.
+/// Blocks of zeros, of one sign, of extremes with both signs, and of values halfway between two levels of a
+/// block.
 #[test]
 fn rounding_to_blocks() {
     let mut cases = Vec::new();
     for dtype in [DType::Q8_0, DType::Q4_0] {
         let mut values = vec![0.0f32; 32];
-        // The largest is the last but one, and a negative one of its magnitude comes after it.
+        // The largest value is the last but one; a negative one of its magnitude follows.
         values.extend((0..30).map(|i| (i as f32 - 15.0) * 0.5).chain([127.0, -127.0]));
         values.extend((0..32).map(|i| -1.0 - i as f32 * 0.25));
         values.extend((0..32).map(|i| if i == 5 { -127.0 } else { i as f32 - 0.5 }));

@@ -1,5 +1,6 @@
-//! A driver that fails or hangs, played by the emulated device: every call, at its first times. Each fault ends in a
-//! typed error with its phase within the deadline, nothing that can be given back is kept, and the next open works.
+//! A driver that fails or hangs, emulated by the virtual device: every call, at its first occurrences. Each
+//! fault ends in a typed error with its phase within the deadline, everything that can be freed is freed, and
+//! the next open works.
 
 use backend_hip::driver::Driver;
 use backend_hip::options::{Copies, Graphs};
@@ -15,12 +16,12 @@ use ggml_core::{DType, Error, Graph, Phase, Result, Source};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time that a faulty call has.
+/// Deadline of a faulty call.
 const SHORT: Duration = Duration::from_millis(400);
-/// Time within which its error must be there, on a machine that is busy.
+/// Maximum time until its error on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Functions that opening, loading, running and closing call, with the number of calls that are tried.
+/// Functions that opening, loading, running and closing call, with the number of calls to test.
 const FUNCTIONS: [(&str, usize); 23] = [
     ("hipInit", 1),
     ("hipGetDeviceCount", 1),
@@ -47,7 +48,7 @@ const FUNCTIONS: [(&str, usize); 23] = [
     ("hipGraphExecDestroy", 1),
 ];
 
-/// Those that a program of a level with two steps calls besides, with graphs that have branches.
+/// Functions that are also called for a program with two steps per level, with graphs that have branches.
 const OF_BRANCHES: [(&str, usize); 4] = [
     ("hipStreamWaitEvent", 2),
     ("hipStreamCreateWithFlags", 2),
@@ -55,7 +56,7 @@ const OF_BRANCHES: [(&str, usize); 4] = [
     ("hipStreamDestroy", 2),
 ];
 
-/// Whether there is code to run; without it everything but opening is somebody else's test.
+/// Returns true if there is code to run; without it only opening can be tested.
 fn embedded() -> bool {
     let embedded = hip_kernels::targets().contains(&"gfx906");
     if !embedded {
@@ -69,16 +70,18 @@ fn driver(faults: Faults) -> Arc<VirtualDriver> {
 }
 
 fn options(limit: Duration) -> HipOptions {
-    // A copy that times out changes who copies when the device is opened again; here the runtime always does.
+    // A copy that times out changes the copy method when the device is opened again; here the runtime always
+    // copies.
     HipOptions { deadlines: Deadlines::all(limit), copies: Copies::Dma, ..HipOptions::default() }
 }
 
-/// Opens, uploads, prepares a chain of nine nodes, runs it twice, the second time as graphs, and reads the result.
+/// Opens, uploads, prepares a chain of nine nodes, runs it twice, the second time as graphs, and reads the
+/// result.
 fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     work_with(driver, options(limit), false)
 }
 
-/// The same with a chain beside that one, so that levels have two steps, and graphs with branches.
+/// Runs [`work`] with a second chain in parallel, so that levels have two steps and graphs have branches.
 fn branched_work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     work_with(driver, HipOptions { graphs: Graphs::On, ..options(limit) }, true)
 }
@@ -124,7 +127,7 @@ fn wanted() -> Vec<f32> {
     (0..64).map(|i| 512.0 * i as f32 + 511.0).collect()
 }
 
-/// What an error says of its phase and call.
+/// Returns the phase of an error, and its text.
 fn place(error: &Error) -> (Option<Phase>, String) {
     match error {
         Error::Timeout { phase, .. } | Error::Unavailable { phase, .. } | Error::DeviceLost { phase, .. } => {
@@ -160,7 +163,8 @@ fn every_call_may_fail() {
             let driver = driver(Faults::default().at(function, n, Fault::Fail(999)));
             let result = work(&driver, SOON);
             match (&result, function) {
-                // At the end nobody is there to be told, and what the end could not free is the driver's.
+                // At the end no caller is left to receive an error, and everything that could not be freed is
+                // left to the driver.
                 (
                     Ok(values),
                     "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload" | "hipGraphExecDestroy",
@@ -175,7 +179,7 @@ fn every_call_may_fail() {
                 (Err(error), _) => {
                     let (phase, text) = place(error);
                     assert!(phase.is_some() && text.contains("hip"), "{function} {n}: {error:?}");
-                    // Where events fail nobody knows whether a copy still runs, so its memory is not freed.
+                    // If events fail, a copy may still be running, so its memory is not freed.
                     let kept = function.starts_with("hipEvent");
                     assert!(kept || driver.held()[..2] == [0, 0], "{function} {n}: {:?} kept", driver.held());
                 }
@@ -211,7 +215,7 @@ fn every_call_may_hang() {
     }
 }
 
-/// Streams that wait for each other while they are captured: what fails or hangs there ends as it does elsewhere.
+/// Failures and hangs while streams that wait for each other are captured end as they do elsewhere.
 #[test]
 fn calls_of_branches_may_fail_and_hang() {
     if !embedded() {
@@ -254,7 +258,8 @@ fn calls_of_branches_may_fail_and_hang() {
     }
 }
 
-/// Work that is taken and never completes: the error names phase and node, of a graph the first of its nodes.
+/// Work that is accepted and never completes: the error names phase and node; for a graph the first of its
+/// nodes.
 #[test]
 fn a_kernel_that_never_ends_is_named() {
     if !embedded() {
@@ -274,7 +279,7 @@ fn a_kernel_that_never_ends_is_named() {
     }
 }
 
-/// A kernel that goes wrong breaks the device; the error says which instruction did what.
+/// A kernel that faults breaks the device; the error describes the instruction and the fault.
 #[test]
 fn a_broken_launch_is_told() {
     if !embedded() {
@@ -316,7 +321,7 @@ fn faults_are_read_from_text() {
     }
 }
 
-/// What the driver said is kept in what the user reads.
+/// The driver's error is part of the user's error text.
 #[test]
 fn out_of_memory_names_call_and_code() {
     if !embedded() {
@@ -331,7 +336,7 @@ fn out_of_memory_names_call_and_code() {
     assert!(text.ends_with("are free (hipMalloc: hipErrorOutOfMemory (2))"), "{text}");
 }
 
-/// -1 is a code like any other.
+/// -1 is an ordinary code.
 #[test]
 fn codes_below_zero_are_told_as_they_are() {
     if !embedded() {

@@ -1,14 +1,15 @@
-//! Code objects of a generation of processors, compressed together: most of their code is the same. Sources, too.
+//! Code objects of a generation of processors, compressed together because most of their code is equal; also
+//! the sources.
 
 use super::page::whole_pages;
 use super::registers;
 use lzma_rust2::{DICT_SIZE_MAX, DICT_SIZE_MIN, LzmaOptions, LzmaWriter, MfType};
 use std::io::{self, Write};
 
-/// Part of the name of what [`code`] and [`ptx`] make: to be changed with them.
+/// Part of the archives' names; must change when [`code`] or [`ptx`] changes its output.
 pub(crate) const METHOD: &str = "lzma 2";
 
-/// Appends code objects, each at the beginning of a page.
+/// Appends code objects, each at the start of a page.
 pub(crate) fn append(archive: &mut Vec<u8>, objects: &[&[u8]]) {
     for object in objects {
         archive.extend_from_slice(object);
@@ -16,8 +17,9 @@ pub(crate) fn append(archive: &mut Vec<u8>, objects: &[&[u8]]) {
     }
 }
 
-/// Code of AMD's processors as an LZMA file: instructions are words of four bytes. This match finder loses a few
-/// hundredths against a tree and takes a third of the time, which counts where build scripts are not optimised.
+/// Compresses code of AMD's processors to an LZMA file: instructions are words of four bytes. This match
+/// finder compresses a few hundredths less than a tree and takes a third of the time, which matters because
+/// build scripts are not optimised.
 pub(crate) fn code(archive: &[u8]) -> io::Result<Vec<u8>> {
     let mut options = LzmaOptions::with_preset(6);
     (options.lc, options.lp, options.pb) = (2, 2, 2);
@@ -25,14 +27,14 @@ pub(crate) fn code(archive: &[u8]) -> io::Result<Vec<u8>> {
     lzma(archive, options)
 }
 
-/// PTX as an LZMA file.
+/// Compresses PTX to an LZMA file.
 pub(crate) fn ptx(archive: &[u8]) -> io::Result<Vec<u8>> {
     let mut relative = Vec::new();
     registers::relative(archive, &mut relative)?;
     text(&relative)
 }
 
-/// Any text as an LZMA file.
+/// Compresses any text to an LZMA file.
 pub(crate) fn text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut options = LzmaOptions::with_preset(6);
     (options.lc, options.lp, options.pb) = (4, 0, 0);
@@ -40,7 +42,7 @@ pub(crate) fn text(text: &[u8]) -> io::Result<Vec<u8>> {
     lzma(text, options)
 }
 
-/// The dictionary holds all.
+/// Compresses bytes with a dictionary that holds all of them.
 fn lzma(bytes: &[u8], mut options: LzmaOptions) -> io::Result<Vec<u8>> {
     options.dict_size = u32::try_from(bytes.len()).unwrap_or(u32::MAX).clamp(DICT_SIZE_MIN, DICT_SIZE_MAX);
     let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(bytes.len() as u64))?;

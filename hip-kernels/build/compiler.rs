@@ -1,21 +1,22 @@
-//! The compiler: where it is and how it is called.
+//! The compiler: its search and its invocation.
 
 use super::targets::is_ptx;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A clang that may know AMD's processors.
+/// Clang that may support AMD's processors.
 pub(crate) struct Compiler {
     pub(crate) path: PathBuf,
     /// First line of its `--version`.
     pub(crate) version: String,
 }
 
-/// Oldest release whose back end knows all default targets.
+/// Oldest release whose back end supports all default targets.
 const OLDEST: u32 = 19;
 
-/// What users set to change how every program is compiled. Code objects are to follow from the sources alone.
+/// Environment variables that change how every program is compiled. They are removed: code objects must
+/// depend on the sources only.
 const FOREIGN: [&str; 6] = [
     "CCC_OVERRIDE_OPTIONS",
     "CPATH",
@@ -26,9 +27,9 @@ const FOREIGN: [&str; 6] = [
 ];
 
 impl Compiler {
-    /// The first that runs: the one that the user names, versioned names in the search path, a plain `clang` that is
-    /// new enough, the one that ROCm brings. Tells cargo what to look at before it runs the build script again: the
-    /// compiler that was found, not the search path, in which everything may change but that.
+    /// Finds the first compiler that runs: the one that the user names, versioned names in the search path, a
+    /// plain `clang` that is new enough, the one of ROCm. Makes cargo rerun the build script if the compiler
+    /// that was found changes, but not if the search path does, which often changes for other reasons.
     pub(crate) fn find() -> Option<Compiler> {
         println!("cargo:rerun-if-env-changed=DIPTYCH_HIP_CLANG");
         let found = match env::var_os("DIPTYCH_HIP_CLANG") {
@@ -72,7 +73,7 @@ impl Compiler {
         digits.split('.').next()?.parse().ok()
     }
 
-    /// Compiles one source for one target. The error is the beginning of what the compiler said.
+    /// Compiles one source for one target. The error is the beginning of the compiler's messages.
     pub(crate) fn run(&self, target: &str, source: &Path, object: &Path) -> Result<(), String> {
         let mut command = Command::new(&self.path);
         FOREIGN.iter().for_each(|name| {
@@ -98,7 +99,7 @@ impl Compiler {
     }
 }
 
-/// A file in the search path; a name with a folder is that file.
+/// Finds a file in the search path; a name with a folder is returned unchanged.
 fn in_path(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 {
         return Some(name.into());
@@ -108,11 +109,12 @@ fn in_path(name: &Path) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(&file)).find(|path| path.is_file())
 }
 
-/// Options for a target: a bare ELF of code object version 5 (older runtimes refuse version 6) for AMD's processors,
-/// PTX for NVIDIA's. No SDK header and no device library take part, and nothing in the output depends on paths.
+/// Returns the options for a target: a bare ELF of code object version 5 for AMD's processors (older runtimes
+/// refuse version 6), PTX for NVIDIA's. SDK headers and device libraries are not used, and the output does
+/// not depend on paths.
 ///
-/// Division and square root are rounded as IEEE says and subnormal numbers are kept, on both: that is the default for
-/// AMD's processors and said for NVIDIA's.
+/// Division and square root round as IEEE requires and subnormal values are preserved on both. That is the
+/// default for AMD's processors and set by options for NVIDIA's.
 pub(crate) fn options(target: &str) -> Vec<String> {
     let mut options = vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
     let last = if is_ptx(target) {
@@ -127,7 +129,7 @@ pub(crate) fn options(target: &str) -> Vec<String> {
     options.into_iter().map(String::from).chain(last).collect()
 }
 
-/// The oldest version of PTX that has a target: the older it is, the older a driver may be.
+/// Returns the oldest version of PTX that supports a target, which allows the oldest drivers.
 fn ptx_version(target: &str) -> &'static str {
     let digits = target.trim_start_matches("sm_").trim_end_matches(|c: char| c.is_ascii_alphabetic());
     match digits.parse().unwrap_or(u32::MAX) {

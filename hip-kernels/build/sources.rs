@@ -22,12 +22,12 @@ impl Sources {
         Sources { folder: folder.into(), files }
     }
 
-    /// Names, and lengths of texts.
+    /// Returns names and lengths of the texts.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = (&str, usize)> {
         self.files.iter().map(|(name, text)| (name.as_str(), text.len()))
     }
 
-    /// All texts, one after the other.
+    /// Returns all texts, concatenated.
     pub(crate) fn texts(&self) -> String {
         self.files.values().map(String::as_str).collect()
     }
@@ -40,7 +40,7 @@ impl Sources {
         self.folder.join(format!("{stem}.hip"))
     }
 
-    /// A source and all headers that it includes, whichever way: names and texts.
+    /// Returns a source and all headers that it includes, directly or indirectly: names and texts.
     pub(crate) fn needed_by(&self, stem: &str) -> BTreeMap<&str, &str> {
         let mut needed = BTreeMap::new();
         let mut open = vec![format!("{stem}.hip")];

@@ -1,7 +1,8 @@
-//! Compiled kernels, kept in the user's cache for every clone, profile and feature set.
+//! Compiled kernels, stored in the user's cache for all clones, profiles and feature sets.
 //!
-//! An entry's name ends in the hash of all that its contents follow from, so an entry is never wrong, only absent. It
-//! appears whole, by a rename, and ends in a hash of its contents, which tells what a full disk or a power failure did.
+//! An entry's name ends in the hash of all inputs of its contents, so an entry is never wrong, only missing.
+//! It is created atomically, by a rename, and ends in a hash of its contents, which detects the damage of a
+//! full disk or a power failure.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{env, io, process};
 
-/// All targets are 60 MB of code objects. What goes beyond this is removed, the longest unused first.
+/// Size limit in bytes; code objects for all targets are 60 MB. Entries beyond it are removed, the longest
+/// unused first.
 pub(crate) const LIMIT: u64 = 512 << 20;
 
 /// A folder of compiled files, which several builds may use at the same time.
@@ -18,15 +20,15 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store of a user, or, where that cannot be written, the one of the target directory in which the folder
-    /// `out` of a build script lies, or else one in `out`.
+    /// Opens the store of a user. If that cannot be written, opens the one of the target directory that
+    /// contains the build script's folder `out`, or else one in `out`.
     pub(crate) fn open(user: Option<&Path>, out: &Path) -> Store {
         let shared = user.map(|cache| cache.join("diptych/hip-objects"));
         let target = target_directory(out).map(|folder| folder.join("hip-objects"));
         let opened = [shared, target].into_iter().flatten().find_map(|folder| Store::writable(folder).ok());
         opened.unwrap_or_else(|| {
             let folder = out.join("hip-objects");
-            // If this fails nothing is kept, and everything works all the same.
+            // If this fails nothing is stored, and everything still works.
             let _ = fs::create_dir_all(&folder);
             Store { folder }
         })
@@ -44,13 +46,13 @@ impl Store {
         &self.folder
     }
 
-    /// The name of an entry whose contents follow from `all`.
+    /// Returns the name of an entry whose contents are determined by `all`.
     pub(crate) fn name(prefix: &str, all: &impl Hash) -> String {
-        // ':' of a target's modes is no character for file names everywhere.
+        // The ':' of a target's modes is not allowed in file names on all systems.
         format!("{}-{:016x}", prefix.replace(':', "_"), hash(all))
     }
 
-    /// The contents of an entry. Reading it counts as use.
+    /// Returns the contents of an entry. Reading it counts as use.
     pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.folder.join(name);
         let mut bytes = fs::read(&path).ok()?;
@@ -101,7 +103,7 @@ impl Store {
         }
     }
 
-    /// Removes what was not used for the longest time until `limit` bytes are left.
+    /// Removes the longest unused entries until at most `limit` bytes are left.
     pub(crate) fn trim(&self, limit: u64) {
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.folder)
             .into_iter()
@@ -125,7 +127,7 @@ impl Store {
     }
 }
 
-/// Returns the folder for caches of the user who builds, as the environment says.
+/// Returns the folder for caches of the building user, from the environment.
 pub(crate) fn user_cache() -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if cfg!(windows) {
@@ -137,14 +139,15 @@ pub(crate) fn user_cache() -> Option<PathBuf> {
     }
 }
 
-/// Returns the target directory above `out`. Cargo marks it with CACHEDIR.TAG if cargo made the folder; in one that was
-/// there before, `.rustc_info.json` lies all the same.
+/// Returns the target directory above `out`. Cargo marks it with CACHEDIR.TAG only if cargo created the
+/// folder; `.rustc_info.json` exists in any case.
 fn target_directory(out: &Path) -> Option<&Path> {
     let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
     out.ancestors().find(|folder| marks.iter().any(|mark| folder.join(mark).exists()))
 }
 
-/// The same for all programs that one release of Rust makes, which is enough: others compile again.
+/// Returns a hash. It is equal in all programs built with one release of Rust, which is enough: other
+/// releases compile again.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

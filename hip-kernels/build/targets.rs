@@ -1,15 +1,15 @@
-//! What code objects are made for.
+//! Targets that code objects are compiled for.
 
 use std::fs;
 use std::path::Path;
 
-// The library exports what it holds.
+// The library exports its contents.
 #[allow(unreachable_pub)]
 #[path = "../src/processor.rs"]
 mod processor;
 
-/// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise. PTX runs on every later NVIDIA processor too; from sm_80
-/// on there are the matrix instructions that the kernels use.
+/// Targets that are compiled unless `DIPTYCH_HIP_TARGETS` overrides them. PTX also runs on every later NVIDIA
+/// processor; sm_80 and later have the matrix instructions that the kernels use.
 const DEFAULT: &[&str] = &[
     "gfx803", "gfx900", "gfx902", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942", "gfx1010", "gfx1012",
     "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101",
@@ -18,10 +18,10 @@ const DEFAULT: &[&str] = &[
 
 const NVIDIA: [&str; 2] = ["sm_70", "sm_80"];
 
-/// The processors that exist in software, wherever this is built.
+/// Processors emulated in software, which are available on any machine.
 const EMULATED: [&str; 2] = ["gfx900", "gfx906"];
 
-/// Targets, sorted, and whether each of them was asked for by its name.
+/// Targets, sorted, and true if any of them was requested by name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Targets {
     pub(crate) list: Vec<String>,
@@ -29,8 +29,8 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// From names separated by commas, among which may be `all`, `local` and `none`. `root` is where `/sys` and `/dev`
-    /// are looked for. The error is a name that is none.
+    /// Parses names separated by commas, which may include `all`, `local` and `none`. `root` is the directory
+    /// with `/sys` and `/dev`. The error is an invalid name.
     pub(crate) fn parse(text: &str, root: &Path) -> Result<Targets, String> {
         let mut targets = Targets { list: Vec::new(), by_name: false };
         let text = if text.trim().is_empty() { "all" } else { text };
@@ -52,20 +52,20 @@ impl Targets {
     }
 }
 
-/// Whether a text can be a target: a processor and its modes.
+/// Returns true if a text can be a target: a processor and its modes.
 fn is_target(text: &str) -> bool {
     let rest = text.strip_prefix("gfx").or_else(|| text.strip_prefix("sm_")).unwrap_or("");
     !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b":+-".contains(&b))
 }
 
-/// This machine's cards, as the kernel drivers list them, and the emulated ones.
+/// Returns this machine's cards, as the kernel drivers list them, and the emulated processors.
 fn local(root: &Path) -> Vec<String> {
     let mut targets: Vec<String> = EMULATED.iter().map(ToString::to_string).collect();
     let nodes = fs::read_dir(root.join("sys/class/kfd/kfd/topology/nodes"));
     for node in nodes.into_iter().flatten().flatten() {
         let properties = fs::read_to_string(node.path().join("properties")).unwrap_or_default();
         let version = properties.lines().find_map(|line| line.strip_prefix("gfx_target_version "));
-        // A node that is a CPU has version 0.
+        // CPU nodes have version 0.
         if let Some(version) = version.and_then(|v| v.trim().parse().ok()).filter(|&v: &u32| v > 0) {
             targets.push(processor::processor_of_kfd(version));
         }
@@ -76,12 +76,13 @@ fn local(root: &Path) -> Vec<String> {
     targets
 }
 
-/// Whether code for a target is PTX.
+/// Returns true if code for a target is PTX.
 pub(crate) fn is_ptx(target: &str) -> bool {
     target.starts_with("sm_")
 }
 
-/// Targets whose code is much alike, which are therefore compressed together. PTX is for one target, and alone.
+/// Returns the generation of a target. Targets of one generation have similar code and are compressed
+/// together. PTX of each target has an archive of its own.
 pub(crate) fn generation(target: &str) -> &str {
     match target.strip_prefix("gfx") {
         None => target,

@@ -1,4 +1,4 @@
-//! The code objects of a target, which are embedded compressed.
+//! Code objects of a target, embedded compressed.
 
 use crate::page::{PAGE, whole_pages};
 use crate::registers;
@@ -6,25 +6,25 @@ use lzma_rust2::LzmaReader;
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
-/// The code objects of one target in the archive of its generation of processors.
+/// Code objects of one target in the archive of its generation of processors.
 pub(crate) struct Image {
     archive: &'static [u8],
-    /// Where they begin in what the archive holds.
+    /// Offset in the uncompressed archive.
     begin: usize,
-    /// Their sizes, in the order of the stems. Each begins at a page.
+    /// Sizes in the order of the stems. Each object starts at a page.
     sizes: &'static [usize],
     is_ptx: bool,
     unpacked: OnceLock<Option<&'static [u8]>>,
 }
 
 impl Image {
-    /// Of AMD's processors. Not used where nothing is embedded.
+    /// Creates an image for AMD's processors. Unused if nothing is embedded.
     #[allow(dead_code)]
     pub(crate) const fn code(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
         Image { archive, begin, sizes, is_ptx: false, unpacked: OnceLock::new() }
     }
 
-    /// Of NVIDIA's processors. The archive holds one target.
+    /// Creates an image for NVIDIA's processors. The archive contains one target.
     #[allow(dead_code)]
     pub(crate) const fn ptx(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
         let mut image = Image::code(archive, begin, sizes);
@@ -32,15 +32,16 @@ impl Image {
         image
     }
 
-    /// Code object number `i`. The first call unpacks those of the target, which takes some hundredths of a second;
-    /// they stay in memory, at addresses that any loader accepts.
+    /// Returns code object number `i`. The first call unpacks the objects of the target, which takes some
+    /// hundredths of a second; they stay in memory, at addresses that any loader accepts.
     pub(crate) fn object(&self, i: usize) -> Option<&'static [u8]> {
         let unpacked = (*self.unpacked.get_or_init(|| self.unpack()))?;
         let begin: usize = self.sizes.get(..i)?.iter().map(|&size| whole_pages(size)).sum();
         unpacked.get(begin..begin + self.sizes.get(i)?)
     }
 
-    /// `None` if there is no memory for it. (The archive is whole: it is part of the program.)
+    /// Unpacks the objects; `None` if memory is insufficient. (The archive is intact: it is part of the
+    /// program.)
     fn unpack(&self) -> Option<&'static [u8]> {
         let bytes: usize = self.sizes.iter().map(|&size| whole_pages(size)).sum();
         let mut room = Vec::new();
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
     use crate::archive;
 
-    /// What the build script packs of two targets, of code and of PTX, is what the library unpacks.
+    /// The library unpacks the same bytes that the build script packs, for two targets, of code and of PTX.
     #[test]
     fn objects_come_back() {
         let ptx =

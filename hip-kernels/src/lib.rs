@@ -1,17 +1,18 @@
 //! The HIP kernels of Diptych.
 //!
-//! One source file for each family of operations (`norm.hip`; products have one for each kind of weights, and products
-//! of bytes their own, `mul_mat_int8_32.hip`), over one thin header of our own (`device.h`) that needs no SDK. The build
-//! script compiles each of them for each target with whatever clang it finds and embeds the code objects, compressed; the
-//! sources are embedded too, for compilation at run time. Without a compiler nothing is embedded but the sources, and the
-//! crate builds all the same. Code objects are compiled once for all profiles and feature sets of a target directory,
-//! which keeps them in its folder `hip-objects`.
+//! There is one source file for each family of operations (`norm.hip`; products have one for each kind of
+//! weights, and products of bytes their own, `mul_mat_int8_32.hip`), over one thin header of our own
+//! (`device.h`) that needs no SDK. The build script compiles each source for each target with the first
+//! suitable clang it finds, and embeds the code objects, compressed. The sources are embedded too, for
+//! compilation at run time. Without a compiler only the sources are embedded, and the crate still builds.
+//! Code objects are compiled once for all profiles and feature sets of a user, in the user's cache, or in the
+//! folder `hip-objects` of the target directory.
 //!
 //! | variable | meaning |
 //! | --- | --- |
 //! | `DIPTYCH_HIP_TARGETS` | targets, separated by commas (`gfx906,gfx1100`); `all` (the default); `local`: this machine's cards and the emulated ones; `none` |
-//! | `DIPTYCH_HIP_CLANG` | the compiler; otherwise `clang-19` .. `clang-22`, `clang` from 19 on, or that of ROCm |
-//! | `ROCM_PATH` | where ROCm is installed; otherwise `/opt/rocm` |
+//! | `DIPTYCH_HIP_CLANG` | compiler; by default `clang-19` .. `clang-22`, `clang` from 19 on, or ROCm's |
+//! | `ROCM_PATH` | directory of ROCm; by default `/opt/rocm` |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -29,12 +30,12 @@ pub use processor::processor_of_kfd;
 use std::io::Read;
 use std::sync::OnceLock;
 
-/// A target for which the build script was asked and could not compile.
+/// Target that was requested from the build script and could not be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The target.
     pub target: &'static str,
-    /// The beginning of what the compiler said.
+    /// Beginning of the compiler's messages.
     pub reason: &'static str,
 }
 
@@ -44,30 +45,30 @@ mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
-/// Compiler options that results depend on, for compilation at run time: fusion of a product and a sum within one
-/// expression only.
+/// Compiler options that results depend on, for compilation at run time: a product and a sum are fused only
+/// within one expression.
 pub const OPTIONS: &[&str] = &["-O3", "-std=c++17", "-ffp-contract=on"];
 
-/// Targets with embedded code objects ("gfx906", "sm_70").
+/// Returns the targets with embedded code objects ("gfx906", "sm_70").
 pub fn targets() -> &'static [&'static str] {
     embedded::TARGETS
 }
 
-/// Families with kernels: the stems of the source files ("norm").
+/// Returns the families with kernels: the stems of the source files ("norm").
 pub fn stems() -> &'static [&'static str] {
     embedded::STEMS
 }
 
-/// The code object of a family for a target: a bare ELF for AMD's processors, PTX for NVIDIA's. The first call for a
-/// target unpacks its code objects, which stay in memory.
+/// Returns the code object of a family for a target: a bare ELF for AMD's processors, PTX for NVIDIA's;
+/// `None` if it is not embedded. The first call for a target unpacks its code objects, which stay in memory.
 pub fn code_object(target: &str, stem: &str) -> Option<&'static [u8]> {
     let target = targets().iter().position(|&t| t == target)?;
     let stem = stems().iter().position(|&s| s == stem)?;
     embedded::IMAGES.get(target)?.object(stem)
 }
 
-/// Source files and headers: name and text. The first call unpacks them; they stay in memory. None if there is not
-/// enough of it.
+/// Returns source files and headers: name and text. The first call unpacks them; they stay in memory. Empty
+/// if memory is insufficient.
 pub fn sources() -> &'static [(&'static str, &'static str)] {
     static UNPACKED: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
     UNPACKED.get_or_init(|| unpacked_sources().unwrap_or_default())
@@ -86,18 +87,18 @@ fn unpacked_sources() -> Option<Vec<(&'static str, &'static str)>> {
     embedded::SOURCES.iter().map(|&(name, len)| Some((name, next(len)?))).collect()
 }
 
-/// The source text of a family.
+/// Returns the source text of a family.
 pub fn source(stem: &str) -> Option<&'static str> {
     let named = |name: &str| name.strip_suffix(".hip") == Some(stem);
     sources().iter().find(|(name, _)| named(name)).map(|&(_, text)| text)
 }
 
-/// What the compiler of the embedded code objects calls itself; `None` if there was none.
+/// Returns the version text of the compiler of the embedded code objects; `None` if there was none.
 pub fn compiler() -> Option<&'static str> {
     embedded::COMPILER
 }
 
-/// Default targets that the compiler does not know or could not compile for.
+/// Returns the default targets that the compiler does not support or could not compile for.
 pub fn refused() -> &'static [Refused] {
     embedded::REFUSED
 }

@@ -1,18 +1,19 @@
-//! PTX whose registers (`%rd12`) are told by their distance from the last one of their class, which packs to half the
-//! size: an operand is mostly a result of shortly before, and such distances repeat where numbers do not.
+//! PTX with relative register numbers: each register (`%rd12`) is encoded as its distance from the previous
+//! one of its class. This compresses to half the size: an operand is mostly a recent result, and distances
+//! repeat where numbers do not.
 //!
-//! A distance is a byte that no ASCII text has. Registers farther away keep their digits.
+//! A distance is a byte that does not occur in ASCII text. Registers farther away are left as digits.
 
-// The build script writes with one half of this, the library reads with the other.
+// The build script uses one half of this module, the library the other.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The byte for the distance 0, in the middle of those for -64 to 63.
+/// Byte for the distance 0, in the middle of the bytes for -64 to 63.
 const NONE: u8 = 0xc0;
 
-/// Writes PTX with distances.
+/// Writes PTX with relative register numbers.
 pub(crate) fn relative(text: &[u8], to: &mut impl Write) -> io::Result<()> {
     if !text.is_ascii() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "PTX is ASCII text"));
@@ -29,7 +30,7 @@ pub(crate) fn relative(text: &[u8], to: &mut impl Write) -> io::Result<()> {
     })
 }
 
-/// Writes the PTX that [`relative`] was given.
+/// Restores the PTX that was passed to [`relative`].
 pub(crate) fn absolute(text: &[u8], to: &mut impl Write) -> io::Result<()> {
     rewrite(text, to, |last, rest, to| {
         if let Some((number, digits)) = number(rest) {
@@ -44,8 +45,9 @@ pub(crate) fn absolute(text: &[u8], to: &mut impl Write) -> io::Result<()> {
     })
 }
 
-/// Copies text. What follows the class of a register is left to `register`, with the last number of that class: it
-/// writes what it likes and returns how many bytes of the text that stands for.
+/// Copies text. After each register class it calls `register` with the last number of that class and the rest
+/// of the text: `register` writes the replacement and returns the number of bytes of the text that it
+/// replaces.
 fn rewrite<W: Write>(
     text: &[u8],
     to: &mut W,
@@ -61,7 +63,7 @@ fn rewrite<W: Write>(
     to.write_all(rest)
 }
 
-/// The number that text begins with, and its digits, if they are those that it is printed with.
+/// Returns the number at the beginning of the text, and its digits, if they have no leading zeros.
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     let digits = &text[..text.iter().take_while(|byte| byte.is_ascii_digit()).count()];
     let printed = digits == b"0" || !digits.starts_with(b"0");
@@ -102,7 +104,7 @@ mod tests {
         assert!(of(1000).ends_with(b", %r\xc1, %r\xbd, %r5000"));
     }
 
-    /// Damage is an error or another text, never a panic.
+    /// Damaged input gives an error or other text, never a panic.
     #[test]
     fn any_bytes_are_read() {
         let all: Vec<u8> = (0..=255).flat_map(|byte| [b'%', b'r', byte, byte]).collect();

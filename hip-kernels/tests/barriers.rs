@@ -1,25 +1,26 @@
-//! `barrier()` orders LDS; memory it orders for NVIDIA's processors only (device.h). So no kernel may write memory and,
-//! behind a barrier, read it through the same pointer, unless that is a `memory_barrier()`.
+//! `barrier()` orders LDS; it orders memory on NVIDIA's processors only (device.h). So no kernel may write
+//! memory and, after a barrier, read it through the same pointer, unless that barrier is a
+//! `memory_barrier()`.
 //!
-//! This reads the sources as text: functions, their pointers, and what becomes of a kernel's pointers in the functions that
-//! they are passed to. It knows a pointer by its name, not what lies where: an operand that is read through one pointer
-//! and written through another (an operation in place) is not seen.
+//! This test reads the sources as text: functions, their pointers, and the use of a kernel's pointers in the
+//! functions that they are passed to. It identifies a pointer by its name, not by its address: an operand
+//! that is read through one pointer and written through another (an operation in place) is not detected.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A function of the sources.
+/// Function of the sources.
 #[derive(Debug)]
 struct Function {
-    /// Names of its parameters in order; those that are pointers to what may be written.
+    /// Names of its parameters in order; below, those that are pointers to writable memory.
     parameters: Vec<String>,
     pointers: BTreeSet<String>,
     kernel: bool,
-    /// Tokens of its body.
+    /// Tokens of the body.
     body: Vec<String>,
 }
 
-/// What a function does with a pointer, in order.
+/// Use of a pointer by a function; events are in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Write,
@@ -28,7 +29,7 @@ enum Event {
     Fence,
 }
 
-/// Names, numbers and signs, without comments. Lines of macros that are continued are one.
+/// Returns names, numbers and signs, without comments. Continued lines of macros are joined.
 fn tokens(text: &str) -> Vec<String> {
     let code: Vec<&str> =
         text.lines().map(|line| line.split("//").next().unwrap_or("").trim_end_matches('\\')).collect();
@@ -50,7 +51,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Where the bracket closes that opens at `open`.
+/// Returns the index of the bracket that closes the one at `open`.
 fn closing(tokens: &[String], open: usize) -> usize {
     let mut depth = 0;
     for (i, token) in tokens.iter().enumerate().skip(open) {
@@ -66,7 +67,7 @@ fn closing(tokens: &[String], open: usize) -> usize {
     tokens.len() - 1
 }
 
-/// Parts between commas outside of brackets and of a template's `<` and `>`.
+/// Returns the parts between commas outside of brackets and of a template's `<` and `>`.
 fn parts(tokens: &[String]) -> Vec<&[String]> {
     let (mut found, mut depth, mut begin) = (Vec::new(), 0, 0);
     for (i, token) in tokens.iter().enumerate() {
@@ -86,10 +87,10 @@ fn parts(tokens: &[String]) -> Vec<&[String]> {
     found
 }
 
-/// Functions by name; those of one name (of several structures) one after the other.
+/// Returns functions by name; functions of several structures with the same name follow each other.
 fn functions(text: &str) -> BTreeMap<String, Vec<Function>> {
     let tokens = tokens(text);
-    // Lists of parameters that macros stand for.
+    // Parameter lists defined by macros.
     let mut lists: BTreeMap<&str, &[String]> = BTreeMap::new();
     for (i, window) in tokens.windows(4).enumerate() {
         if window[0] == "#" && window[1] == "define" && window[2].ends_with("_OPERANDS") {
@@ -127,20 +128,21 @@ fn functions(text: &str) -> BTreeMap<String, Vec<Function>> {
     found
 }
 
-/// Whether what begins at `i` is an assignment: `=`, or `+=` and the like, but no comparison.
+/// Returns true if the tokens at `i` are an assignment: `=`, or `+=` and the like, but no comparison.
 fn is_assignment(body: &[String], i: usize) -> bool {
     let token = |i: usize| body.get(i).map_or("", String::as_str);
     let i = i + usize::from("+-*/|&^".contains(token(i)) && token(i + 1) == "=" && !token(i).is_empty());
     token(i) == "=" && token(i + 1) != "="
 }
 
-/// Whether the token at `i` is one of these names, and not that of a member.
+/// Returns true if the token at `i` is one of these names, and not that of a member.
 fn is_one_of(tokens: &[String], i: usize, names: &BTreeSet<&str>) -> bool {
     let before = |back: usize| i.checked_sub(back).map_or("", |at| &tokens[at]);
     names.contains(tokens[i].as_str()) && before(1) != "." && [before(2), before(1)] != ["-", ">"]
 }
 
-/// The pointer that is declared as something made of the pointer at `i`: `T *name = pointer + ...`.
+/// Returns the pointer that is declared with a value derived from the pointer at `i`:
+/// `T *name = pointer + ...`.
 fn made_of_it(body: &[String], i: usize) -> Option<&str> {
     let begin = body[..i].iter().rposition(|t| matches!(t.as_str(), ";" | "{" | "}")).map_or(0, |at| at + 1);
     let assigned = begin + body[begin..i].iter().position(|t| t == "=")?;
@@ -148,7 +150,7 @@ fn made_of_it(body: &[String], i: usize) -> Option<&str> {
     (declared && body.get(i + 1).is_none_or(|t| t != "[")).then(|| body[assigned - 1].as_str())
 }
 
-/// What is done with the pointer at `i`: `pointer[...]`, `*(T *)(pointer + ...)` or `*(T *)pointer`.
+/// Returns the use of the pointer at `i`: `pointer[...]`, `*(T *)(pointer + ...)` or `*(T *)pointer`.
 fn access(body: &[String], i: usize) -> Option<Event> {
     let is = |at: usize, sign: &str| body.get(at).is_some_and(|t| t == sign);
     let mut end = i + 1;
@@ -173,23 +175,24 @@ struct Lint {
 }
 
 impl Lint {
-    /// What happens to a pointer in a function, calls included; without a pointer, barriers.
+    /// Returns the events of a pointer in a function, including calls; without a pointer, the barriers.
     fn events(&self, function: &Function, pointer: &str) -> Vec<Event> {
         let key = (std::ptr::from_ref(function), pointer.to_string());
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
-        // Structures have functions of one name that call each other: such a call adds nothing.
+        // Structures have functions of one name that call each other: a recursive call adds nothing.
         self.known.borrow_mut().insert(key.clone(), Vec::new());
         let mut events = Vec::new();
-        // The pointer and what is made of it: `float *at = out + ...`.
+        // The pointer and pointers derived from it: `float *at = out + ...`.
         let mut names = BTreeSet::from([pointer]);
         let body = &function.body;
         for (i, token) in body.iter().enumerate() {
             if let Some((callees, arguments)) = self.call(body, i) {
                 let arguments = parts(arguments);
                 let passed = arguments.iter().position(|a| (0..a.len()).any(|i| is_one_of(a, i, &names)));
-                // Functions of several structures that share the name are told apart by their number of parameters.
+                // Functions of several structures with the same name are distinguished by their number of
+                // parameters.
                 for callee in callees.iter().filter(|f| f.parameters.len() == arguments.len()) {
                     let parameter = passed.and_then(|at| callee.parameters.get(at));
                     let parameter = parameter.filter(|p| callee.pointers.contains(*p)).map_or("", |p| p);
@@ -213,22 +216,22 @@ impl Lint {
         events
     }
 
-    /// The functions of a name at `i` and the arguments of their call, if that is one.
+    /// Returns the functions of the name at `i` and the arguments of their call, if it is a call.
     fn call<'a>(&self, body: &'a [String], i: usize) -> Option<(&Vec<Function>, &'a [String])> {
         let callees = self.functions.get(&body[i]).filter(|_| !body[i].ends_with("barrier"))?;
-        // Behind the arguments of a template.
+        // After the arguments of a template.
         let open = (i + 1..body.len().min(i + 24)).find(|&j| body[j] == "(")?;
         let called = open == i + 1 || body[i + 1] == "<" && body[open - 1] == ">";
         called.then(|| (callees, &body[open + 1..closing(body, open)]))
     }
 
-    /// Kernels that read memory behind a barrier which does not order their writes to it.
+    /// Returns kernels that read memory after a barrier which does not order their writes to it.
     fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, functions) in &self.functions {
             for function in functions.iter().filter(|f| f.kernel) {
                 for pointer in &function.pointers {
-                    // Nothing yet, written, written before a barrier.
+                    // State 0: nothing yet; 1: written; 2: written before a barrier.
                     let mut state = 0;
                     for event in self.events(function, pointer) {
                         state = match (event, state) {
@@ -262,7 +265,7 @@ fn no_kernel_depends_on_barriers_that_order_memory() {
     assert_eq!(lint.wrong(), Vec::<String>::new());
 }
 
-/// The lint finds what it is for: in a kernel, behind a function, through a pointer made of the operand.
+/// The lint detects its targets: in a kernel, through a function, through a pointer derived from the operand.
 #[test]
 fn planted_kernels_are_found() {
     let planted = "

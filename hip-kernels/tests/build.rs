@@ -1,5 +1,5 @@
-//! The build script: what is compiled for which targets, how often, and where it is kept. A shell script stands in for
-//! clang.
+//! The build script: the compilations for each target, their number, and the storage of their results. A
+//! shell script replaces clang.
 #![cfg(unix)]
 
 #[allow(dead_code)]
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
-/// A user's cache, a target directory, kernel sources, and a compiler that writes down what it is asked for.
+/// A user's cache, a target directory, kernel sources, and a compiler that records its invocations.
 struct Place {
     root: TempDir,
 }
@@ -32,7 +32,7 @@ impl Place {
         place.source("rope.hip", "#include \"device.h\"\n");
         place.source("wide.h", "#include \"device.h\"\n");
         place.source("device.h", "first\n");
-        // Source and object are the third and the first argument from the end.
+        // Source and object are the third-last and the last argument.
         let clang = format!(
             "#!/bin/sh\nfor a; do source=$before object=$a; before=$middle middle=$a; done\n\
              case \"$*\" in *gfx9999*) echo 'error: unknown target' >&2; exit 1;; esac\n\
@@ -53,13 +53,13 @@ impl Place {
         fs::write(self.path("src").join(name), text).unwrap();
     }
 
-    /// The store of a build in the user's cache.
+    /// Returns the store of a build in the user's cache.
     fn store(&self, out: &Path) -> Store {
         fs::create_dir_all(out).unwrap();
         Store::open(Some(&self.path("cache")), out)
     }
 
-    /// Runs the build script's work in the folder of a profile: what was compiled.
+    /// Runs the build script's work in the folder of a profile. Returns what was compiled.
     fn build(&self, profile: &str, version: &str, targets: &str) -> BTreeSet<String> {
         let out = self.path(&format!("target/{profile}/build/hip-kernels/out"));
         let store = self.store(&out);
@@ -76,7 +76,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// Once for all profiles and feature sets; again for another compiler and for sources that changed, and no others.
+/// Compiles once for all profiles and feature sets; again for another compiler and for changed sources only.
 #[test]
 fn compiled_once() {
     let place = Place::new();
@@ -146,15 +146,16 @@ fn damaged_and_old_entries() {
         let time = std::time::SystemTime::now() - std::time::Duration::from_secs(3600 * age);
         file.set_modified(time).unwrap();
     }
-    // The oldest was used since.
+    // The oldest entry was used since.
     store.get("a").unwrap();
     store.trim(250);
     let left = ["a", "b", "c"].map(|name| store.get(name).is_some());
     assert_eq!(left, [true, false, true]);
 }
 
-/// The user's cache, the target directory where there is none that can be written, the build script's own folder where
-/// that cannot be found either. A target directory that was there before cargo has no CACHEDIR.TAG.
+/// The store is in the user's cache, in the target directory if the cache cannot be written, in the build
+/// script's own folder if the target directory is not found either. A target directory that existed before
+/// cargo has no CACHEDIR.TAG.
 #[test]
 fn the_first_place_that_can_be_written() {
     let place = Place::new();
@@ -202,7 +203,7 @@ fn targets_by_name_and_by_card() {
     fs::write(place.path("dev/nvidiactl"), "").unwrap();
     let local = parse("local").unwrap();
     assert_eq!(local.list, ["gfx1151", "gfx900", "gfx906", "sm_70", "sm_80"]);
-    // A card that the compiler does not know yet is no reason to fail; one that was asked for is.
+    // A card that the compiler does not support yet is no reason to fail; a target requested by name is.
     assert!(!local.by_name && parse("local,gfx1100").unwrap().by_name);
 }
 

@@ -1,4 +1,4 @@
-//! What the embedded code objects need of a device, and that they are what was asked for.
+//! Resources that the embedded code objects need from a device, and checks of their contents.
 //!
 //! RESOURCES.md lists every kernel of every target.
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-/// A kernel's name begins with this; pointer arguments; bytes of the parameter structure.
+/// Prefix of a kernel's name; number of pointer arguments; bytes of the parameter structure.
 const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("binary", 3, size_of::<BinaryParams>()),
     ("unary", 5, size_of::<UnaryParams>()),
@@ -35,7 +35,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("mat_tile_id_int8_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_", 5, size_of::<MulMatIdParams>()),
     ("mat_", 3, size_of::<MulMatParams>()),
-    // And the positions of a work-group.
+    // Plus the positions of a work-group.
     ("flash_attn_combine", 3, size_of::<FlashAttnParams>() + 4),
     ("flash_attn_split_", 9, size_of::<FlashAttnParams>()),
     ("flash_attn_", 7, size_of::<FlashAttnParams>() + 4),
@@ -53,7 +53,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("ssm_scan_", 8, size_of::<SsmScanParams>()),
 ];
 
-/// Every embedded code object for an AMD processor: target, stem, metadata.
+/// Returns every embedded code object for an AMD processor: target, stem, metadata.
 fn objects() -> Vec<(&'static str, &'static str, Value)> {
     let mut objects = Vec::new();
     for &target in hip_kernels::targets().iter().filter(|t| t.starts_with("gfx")) {
@@ -69,7 +69,7 @@ fn objects() -> Vec<(&'static str, &'static str, Value)> {
     objects
 }
 
-/// What the oldest compiler that serves does not know: a target and the first release of clang that has it.
+/// Target that the oldest suitable compiler does not support, and the first release of clang that does.
 const NEWER: (&str, u32) = ("gfx1153", 20);
 
 #[test]
@@ -91,23 +91,25 @@ fn objects_are_what_was_asked_for() {
     }
 }
 
-/// One wavefront on a SIMD is left to attention of many query rows whose values are longer than 128, because of their
-/// sums; on gfx803, whose loads take their addresses in vector registers, also to those of 128 that decode blocks, and to
-/// mat-vec kernels of eight columns, which the host does not launch there.
+/// Returns true if a kernel may leave only one wavefront on a SIMD. These are attention of many query rows
+/// with values longer than 128, because of their sums; on gfx803, whose loads have their addresses in vector
+/// registers, also attention with values of 128 that decodes blocks, and mat-vec kernels of eight columns,
+/// which the host does not launch there.
 fn may_be_alone(target: &str, name: &str) -> bool {
     let blocks = name.ends_with("_d128") && (name.contains("_q8_0_") || name.contains("_q4_0_"));
     name.starts_with("flash_attn_tile_") && (name.ends_with("_d256") || target == "gfx803" && blocks)
         || target == "gfx803" && name.starts_with("mat_vec_") && name.contains("_n8_")
 }
 
-/// LDS of a work-group at the most: where two find room in a compute unit's. RDNA3's units have the queries of long rows there,
-/// because of the size of their operands (and of its processors two compute units share 128 KiB).
+/// Returns the maximum LDS of a work-group in bytes: half of a compute unit's, so that two fit. On RDNA3's
+/// matrix units the queries of long rows are in LDS too, because of the size of their operands (and two
+/// compute units of its processors share 128 KiB).
 fn most_lds(target: &str, name: &str) -> u64 {
     if target.starts_with("gfx11") && name == "flash_attn_matrix_f16_long" { 40 << 10 } else { 32 << 10 }
 }
 
-/// No kernel spills or has a stack, none needs more LDS than that, and none takes so many registers or so much LDS
-/// that a SIMD holds but one wavefront.
+/// No kernel spills or has a stack, none needs more LDS than the limit, and none needs so many registers or
+/// so much LDS that a SIMD holds only one wavefront.
 #[test]
 fn no_kernel_spills() {
     let mut wrong = Vec::new();
@@ -134,20 +136,20 @@ fn no_kernel_spills() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What decides how many wavefronts a SIMD holds.
+/// Limits that determine how many wavefronts a SIMD holds.
 struct Processor {
     /// Threads of a wavefront.
     wave: u64,
-    /// Vector registers of a lane on a SIMD, and the unit in which they are given out.
+    /// Vector registers of a lane on a SIMD, and the unit of their allocation.
     registers: [u64; 2],
-    /// Wavefronts of a SIMD at the most.
+    /// Maximum number of wavefronts of a SIMD.
     waves: u64,
-    /// SIMDs that share 64 KiB of LDS.
+    /// Number of SIMDs that share 64 KiB of LDS.
     simds: u64,
 }
 
 impl Processor {
-    /// Source: LLVM's occupancy, as clang's resource remarks print it.
+    /// Returns the limits of a target. Source: LLVM's occupancy, as clang's resource remarks print it.
     fn of(target: &str) -> Processor {
         let gcn = |registers, waves| Processor { wave: 64, registers, waves, simds: 4 };
         let rdna = |registers, waves| Processor { wave: 32, registers, waves, simds: 2 };
@@ -161,7 +163,7 @@ impl Processor {
     }
 }
 
-/// Wavefronts of a kernel that a SIMD holds, by registers and LDS.
+/// Returns the wavefronts of a kernel that a SIMD holds, by registers and LDS.
 fn waves(target: &str, kernel: &Value) -> u64 {
     let p = Processor::of(target);
     let [all, unit] = p.registers;
@@ -171,23 +173,23 @@ fn waves(target: &str, kernel: &Value) -> u64 {
     by_registers.min(by_lds).min(p.waves)
 }
 
-/// Targets in RESOURCES.md: of processors whose compute units are the same, one.
+/// Targets in RESOURCES.md: one for each group of processors with equal compute units.
 const LISTED: [&str; 12] = [
     "gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1151",
     "gfx1200", "gfx1201",
 ];
 
-/// A kernel in RESOURCES.md.
+/// Kernel in RESOURCES.md.
 #[derive(Default)]
 struct Row {
     threads: u64,
-    /// LDS of each width of a wavefront.
+    /// LDS for each wavefront size.
     lds: BTreeSet<u64>,
-    /// A cell for each target.
+    /// One entry per target.
     cells: Vec<String>,
 }
 
-/// The text of RESOURCES.md.
+/// Returns the text of RESOURCES.md.
 fn resources() -> String {
     let targets: Vec<&str> = hip_kernels::targets().iter().copied().filter(|t| LISTED.contains(t)).collect();
     // By stem and name.
@@ -222,8 +224,8 @@ fn resources() -> String {
     text
 }
 
-/// RESOURCES.md says what was compiled, wherever that was done by the compiler that it names and for all its targets.
-/// `DIPTYCH_WRITE_RESOURCES=1` writes it.
+/// RESOURCES.md matches the compiled code, if that was compiled by the compiler named in it and for all its
+/// targets. `DIPTYCH_WRITE_RESOURCES=1` writes it.
 #[test]
 fn resources_are_as_documented() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("RESOURCES.md");
@@ -250,8 +252,8 @@ fn resources_are_as_documented() {
     );
 }
 
-/// The arguments of each kernel are its pointers, then the parameter structure of ggml-core by value, and nothing else:
-/// no argument that a runtime would have to fill in.
+/// The arguments of each kernel are its pointers, then the parameter structure of ggml-core by value, and
+/// nothing else: no argument that a runtime would have to fill in.
 #[test]
 fn arguments_are_pointers_and_the_shared_structure() {
     for (target, _, root) in objects() {
@@ -279,8 +281,8 @@ fn arguments_are_pointers_and_the_shared_structure() {
     }
 }
 
-/// Every target has the same kernels, but for products of bytes and of F16 and attention on matrix units: all of them,
-/// some, or none, by the instructions that the target has for them.
+/// Every target has the same kernels, except for products of bytes and of F16 and attention on matrix units:
+/// a target has all of these, some, or none, depending on its instructions.
 #[test]
 fn targets_have_the_same_kernels() {
     let mut all: BTreeMap<&str, BTreeSet<Vec<String>>> = BTreeMap::new();
@@ -306,18 +308,19 @@ fn targets_have_the_same_kernels() {
     }
 }
 
-/// The instruction of tiles on a target: the upper half of its word and how many sums of how many products it makes for
-/// a wavefront. Encodings: LLVM's tests of the assembler.
+/// Returns the matrix instruction of tiles on a target: the upper half of its word, and the number of
+/// multiplications that it executes for a wavefront. Encodings: LLVM's tests of the assembler.
 fn matrix_instruction(target: &str) -> Option<(u32, usize)> {
     match target {
-        // v_wmma_f32_16x16x16_f16 of registers, v_mfma_f32_16x16x16_f16.
+        // `v_wmma_f32_16x16x16_f16` with register operands, `v_mfma_f32_16x16x16_f16`.
         name if name.starts_with("gfx11") || name.starts_with("gfx12") => Some((0xcc40, 16 * 16 * 16)),
         "gfx908" | "gfx90a" | "gfx942" => Some((0xd3cd, 16 * 16 * 16)),
         _ => None,
     }
 }
 
-/// `v_dot4_i32_i8`, `v_dot4_i32_iu8`; the short form `v_dot4c_i32_i8` of CDNA, gfx101x and gfx103x.
+/// Returns true for `v_dot4_i32_i8`, `v_dot4_i32_iu8`, and the short form `v_dot4c_i32_i8` of CDNA, gfx101x
+/// and gfx103x.
 fn is_dot4(target: &str, word: u32) -> bool {
     match target {
         name if name.len() == 6 => word >> 16 == 0xd3a8 || word >> 25 == 0x39,
@@ -326,8 +329,8 @@ fn is_dot4(target: &str, word: u32) -> bool {
     }
 }
 
-/// What tiles and attention multiply with: matrix units where a target has them, dot4 for bytes. Each instruction of a step stands in the
-/// loop once: as many as the tile's products of 32 elements take.
+/// Tiles and attention multiply with matrix units if a target has them, bytes with dot4. Each instruction of
+/// a step occurs once in the loop: as many as the tile's products of 32 elements need.
 #[test]
 fn tiles_use_the_units_of_their_target() {
     for (target, stem, root) in objects() {
@@ -344,10 +347,11 @@ fn tiles_use_the_units_of_their_target() {
                 let waves = threads / kernel.number(".wavefront_size") as usize;
                 assert_eq!(count * waves * each, products, "{target} {name}: {count} matrix instructions");
             }
-            // Of attention, of rows of so many elements: scores of 16 rows and 32 positions, then their values, whose weights
-            // are sums of two; in blocks so are the values, without the products of both rests.
+            // Attention, with rows of this length: scores of 16 rows and 32 positions, then their values. The
+            // weights are sums of two F16 values; in blocks the values are too, without the product of both
+            // remainders.
             if let Some((_, row)) = name.strip_prefix("flash_attn_matrix_").and_then(|n| n.rsplit_once('_')) {
-                // A quarter of long rows is a wavefront's.
+                // With long rows, a wavefront computes a quarter.
                 let row = row.strip_prefix('d').map(|row| row.parse::<usize>().unwrap());
                 let (keys, values) = row.map_or((576 / 4, 512 / 4), |row| (row, row));
                 let (upper, each) = matrix_instruction(target).expect(target);

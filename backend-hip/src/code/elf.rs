@@ -1,28 +1,29 @@
-//! What a code object says of itself: its target and, for each kernel, arguments, LDS, registers.
+//! Contents of a code object: its target and, for each kernel, arguments, LDS and registers.
 //!
-//! Reading it before the runtime does has two ends: `hipModuleLoadData` is not told how long an image is, so its headers
-//! must not point outside; and a launch is not told how long its arguments are, so they must be those that the kernel
-//! declares. The file format is read by [`virtual_gpu::metadata`].
+//! There are two reasons to read a code object before the runtime does. `hipModuleLoadData` is not given the
+//! length of an image, so the headers must not point outside it. A launch is not given the length of its
+//! arguments, so they must match those that the kernel declares. [`virtual_gpu::metadata`] reads the file
+//! format.
 
 use crate::arch::{Profile, Target};
 use virtual_gpu::metadata;
 pub use virtual_gpu::metadata::{KernelInfo, is_elf};
 
-/// A code object.
+/// Code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeObject {
-    /// The target it was compiled for.
+    /// Target it was compiled for.
     pub target: Option<Target>,
     /// ABI version byte of the file: 2 for code object version 4, 3 for 5, 4 for 6.
     pub abi_version: u8,
-    /// Its kernels.
+    /// Kernels it contains.
     pub kernels: Vec<KernelInfo>,
 }
 
 impl CodeObject {
-    /// An error unless this is code for a target as the host takes it to be: the same processor, and wavefronts of the
-    /// size by which work-groups are counted. A compiler's option may change that size (`-mwavefrontsize64`), in this
-    /// crate's build or in `HIPRTC_COMPILE_OPTIONS_APPEND`.
+    /// Returns an error unless the code matches what the host assumes about a target: the same processor, and
+    /// the wavefront size by which work-groups are counted. A compiler option may change that size
+    /// (`-mwavefrontsize64`), in this crate's build or in `HIPRTC_COMPILE_OPTIONS_APPEND`.
     pub fn suits(&self, target: &Target) -> Result<(), String> {
         if let Some(of) = self.target.as_ref().filter(|of| of.processor != target.processor) {
             return Err(format!("is for {of}"));
@@ -38,7 +39,7 @@ impl CodeObject {
     }
 }
 
-/// Reads a code object. The error says what is wrong with the file.
+/// Reads a code object. The error describes the defect of the file.
 pub fn read(image: &[u8]) -> Result<CodeObject, String> {
     let read = metadata::read(image)?;
     let target = read.target.as_deref().and_then(Target::parse);
@@ -49,12 +50,12 @@ pub fn read(image: &[u8]) -> Result<CodeObject, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A code object with one kernel, made by hand.
+    /// Builds a code object with one kernel by hand.
     pub(crate) fn sample(kernel: &str, arguments: &[(u8, u8)]) -> Vec<u8> {
         sample_with_wave(kernel, arguments, 64)
     }
 
-    /// As [`sample`], with wavefronts of another size.
+    /// Builds the code object of [`sample`] with another wavefront size.
     pub(crate) fn sample_with_wave(kernel: &str, arguments: &[(u8, u8)], wave: u8) -> Vec<u8> {
         let text = |s: &str| [&[0xa0 + s.len() as u8][..], s.as_bytes()].concat();
         let long = |s: &str| [&[0xd9, s.len() as u8][..], s.as_bytes()].concat();
@@ -83,7 +84,7 @@ pub(crate) mod tests {
             note.extend(text(".value_kind"));
             note.extend(text(if hidden { "hidden_block_count_x" } else { "by_value" }));
         }
-        // Arguments in order, the hidden one last, is what compilers write; the order here is another on purpose.
+        // Compilers write the arguments in order, the hidden one last; the order here differs on purpose.
         let mut file = vec![0u8; 64];
         file[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x40\x03");
         file[18] = 224;
@@ -126,7 +127,7 @@ pub(crate) mod tests {
         assert_eq!(of(64).suits(&Target::parse("gfx900").unwrap()).unwrap_err(), "is for gfx906:xnack-");
     }
 
-    /// Every truncation and every changed byte is an error or another answer, never a panic.
+    /// Every truncation and every changed byte gives an error or another result, never a panic.
     #[test]
     fn broken_files_are_errors() {
         let good = sample("norm", &[(0, 8)]);

@@ -1,8 +1,7 @@
-//! Kernels: which code object holds them, and whether a launch fits what it says of them.
+//! Kernels: lookup of their code objects, and checks of launches against their metadata.
 //!
-//! Everything that can be known without the device is checked here, for `supports` and for `prepare` alike: that there
-//! is a code object for the target, that it has the kernel, that the kernel takes the arguments that a launch passes,
-//! and that the work-group fits.
+//! `supports` and `prepare` share the checks that need no device: a code object exists for the target, it
+//! contains the kernel, the kernel declares the arguments that a launch passes, and the work-group fits.
 
 use crate::arch::{Family, Profile, Target};
 use crate::code::elf::{self, CodeObject, KernelInfo};
@@ -14,24 +13,24 @@ use ggml_core::fuse::Group;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Where code objects come from and how nodes become launches.
+/// Source of code objects, and planner of launches.
 pub(crate) trait KernelSet: Send + Sync {
-    /// Targets that there is code for.
+    /// Returns the targets with code.
     fn targets(&self) -> Vec<&'static str>;
 
-    /// The code object of a source stem for a target of [`KernelSet::targets`].
+    /// Returns the code object of a source stem for one of [`KernelSet::targets`].
     fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]>;
 
-    /// The launches of a group.
+    /// Plans the launches of a group.
     fn plan(&self, context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal>;
 
-    /// Why there is no code for a processor, where that is known.
+    /// Returns the reason why there is no code for a processor, if known.
     fn why_not(&self, _processor: &str) -> Option<String> {
         None
     }
 }
 
-/// What was embedded when the crate was built.
+/// Code objects embedded when the crate was built.
 pub(crate) struct Embedded;
 
 impl KernelSet for Embedded {
@@ -59,26 +58,27 @@ impl KernelSet for Embedded {
     }
 }
 
-/// A kernel in a code object.
+/// Kernel in a code object.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     /// Stem of the source.
     pub(crate) module: &'static str,
     /// Symbol.
     pub(crate) name: &'static str,
-    /// The code object, whole.
+    /// The whole code object.
     pub(crate) image: &'static [u8],
-    /// What it says of the kernel; `None` for code of a kind that is not known.
+    /// The kernel's metadata; `None` for code of an unknown format.
     pub(crate) info: Option<KernelInfo>,
 }
 
-/// What reading a stem's code object gave: the object, none embedded, or why it cannot be used.
+/// Result of reading a stem's code object: the object, `None` if its format has no metadata, or the reason
+/// why it is unusable.
 type Reading = Result<Option<Arc<CodeObject>>, String>;
 
-/// The kernels of one device.
+/// Kernels of one device.
 pub(crate) struct Kernels {
     set: Arc<dyn KernelSet>,
-    /// The embedded target that fits the device.
+    /// Embedded target that fits the device.
     target: Option<&'static str>,
     read: Mutex<HashMap<&'static str, Reading>>,
 }
@@ -90,18 +90,18 @@ impl std::fmt::Debug for Kernels {
 }
 
 impl Kernels {
-    /// The kernels for a device.
+    /// Creates the kernels for a device.
     pub(crate) fn new(set: Arc<dyn KernelSet>, device: &Target) -> Kernels {
         let target = device.choose(set.targets());
         Kernels { set, target, read: Mutex::default() }
     }
 
-    /// The target whose code is used.
+    /// Returns the target whose code is used.
     pub(crate) fn target(&self) -> Option<&'static str> {
         self.target
     }
 
-    /// Why a device cannot be used, where nothing was compiled for it.
+    /// Returns the reason why a device cannot be used, if nothing was compiled for it.
     pub(crate) fn missing(&self, device: &Target) -> Option<String> {
         if self.target.is_some() {
             return None;
@@ -116,12 +116,12 @@ impl Kernels {
         ))
     }
 
-    /// The checked launches of a node.
+    /// Returns the checked launches of a node.
     pub(crate) fn plan(&self, context: &Context<'_>) -> Result<Vec<(Launch, Kernel)>, Refusal> {
         self.plan_group(context, &Group::Node(context.node))
     }
 
-    /// The checked launches of a group.
+    /// Returns the checked launches of a group.
     pub(crate) fn plan_group(
         &self,
         context: &Context<'_>,
@@ -138,19 +138,19 @@ impl Kernels {
             .collect()
     }
 
-    /// The kernel of [`op::copy::of_words`].
+    /// Returns the kernel of [`op::copy::of_words`].
     pub(crate) fn word_copier(&self) -> Result<Kernel, Refusal> {
         let launch = op::copy::of_words(1);
         self.find(launch.module, launch.kernel)
     }
 
-    /// The kernel of [`op::copy::gather`].
+    /// Returns the kernel of [`op::copy::gather`].
     pub(crate) fn gatherer(&self) -> Result<Kernel, Refusal> {
         let launch = op::copy::gather(&[]);
         self.find(launch.module, launch.kernel)
     }
 
-    /// A kernel. The code object's headers were read to the end.
+    /// Finds a kernel. All headers of the code object are validated first.
     fn find(&self, module: &'static str, name: &'static str) -> Result<Kernel, Refusal> {
         let target = self.target.ok_or_else(|| Refusal("no code object for this target".into()))?;
         let image = self
@@ -171,7 +171,7 @@ impl Kernels {
     }
 }
 
-/// Reads a code object, if it is one that says something of itself.
+/// Reads a code object; `None` if its format has no metadata.
 fn examine(image: &'static [u8], target: &str) -> Result<Option<Arc<CodeObject>>, String> {
     let object = match image {
         image if elf::is_elf(image) => elf::read(image)?,
@@ -185,7 +185,8 @@ fn examine(image: &'static [u8], target: &str) -> Result<Option<Arc<CodeObject>>
 }
 
 impl Kernel {
-    /// An error unless a launch passes what the kernel takes and its work-group fits.
+    /// Returns an error unless a launch passes the arguments that the kernel declares and its work-group
+    /// fits.
     fn accepts(&self, launch: &Launch, profile: &Profile) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal(format!("kernel {}: {why}", self.name)));
         let threads = launch.block.iter().fold(1u64, |all, &n| all.saturating_mul(u64::from(n)));
@@ -199,7 +200,8 @@ impl Kernel {
         if launch.grid.contains(&0) {
             return refuse("an empty grid".into());
         }
-        // AMD counts threads of a dimension in 32 bits; NVIDIA's second and third dimension end at 65,535 work-groups.
+        // AMD counts the threads of a dimension in 32 bits; NVIDIA limits the second and third dimension to
+        // 65,535 work-groups.
         let most =
             if profile.family == Family::Nvidia { [1 << 31, 1 << 16, 1 << 16] } else { [1u64 << 32; 3] };
         let fits = |d: usize| {
@@ -227,7 +229,7 @@ impl Kernel {
     }
 }
 
-/// Offsets and sizes of the arguments of a launch: pointers, then the parameter structure.
+/// Returns offsets and sizes of a launch's arguments: pointers, then the parameter structure.
 pub(crate) fn arguments(operands: usize, params: usize) -> Vec<(u32, u32)> {
     let pointers = (0..operands as u32).map(|i| (i * 8, 8));
     let structure = (params > 0).then_some((operands as u32 * 8, params as u32));

@@ -1,4 +1,4 @@
-//! Code for devices: what is built in, what is compiled at run time, and what code says of itself.
+//! Code for devices: built-in code objects, compilation at run time, and metadata of code.
 
 pub mod elf;
 pub(crate) mod kernels;

@@ -1,19 +1,19 @@
-//! What PTX says of itself: its target and, for each kernel, arguments, shared memory, threads of a block.
+//! Contents of PTX: its target and, for each kernel, arguments, shared memory, threads of a block.
 //!
-//! PTX is text, which the driver compiles when it is loaded. Like a code object it is read before the driver sees it,
-//! so that a launch passes what the kernel takes. Source: NVIDIA's "Parallel Thread Execution ISA", chapters "Syntax",
-//! "State Spaces, Types, and Variables" and "Directives".
+//! PTX is text that the driver compiles when it is loaded. Like a code object it is read first, so that
+//! launches can be checked against the declared arguments. Source: NVIDIA's "Parallel Thread Execution ISA",
+//! chapters "Syntax", "State Spaces, Types, and Variables" and "Directives".
 
 use crate::arch::Target;
 use crate::code::elf::{CodeObject, KernelInfo};
 
-/// Whether an image is PTX: text whose first directive is `.version`.
+/// Returns true if an image is PTX: text whose first directive is `.version`.
 pub(crate) fn is_ptx(image: &[u8]) -> bool {
     let head = image.get(..image.len().min(4096)).unwrap_or_default();
     Tokens { text: &String::from_utf8_lossy(head) }.next() == Some(".version")
 }
 
-/// Reads PTX. The error says what is wrong with it.
+/// Reads PTX. The error describes the defect.
 pub(crate) fn read(image: &[u8]) -> Result<CodeObject, String> {
     let text = std::str::from_utf8(image).map_err(|_| "is neither ELF nor text".to_string())?;
     let mut reader =
@@ -28,7 +28,7 @@ pub(crate) fn read(image: &[u8]) -> Result<CodeObject, String> {
     Ok(CodeObject { target: Some(target), abi_version: 0, kernels: reader.kernels })
 }
 
-/// Words, numbers and punctuation, without comments and strings.
+/// Iterator over words, numbers and punctuation, without comments and strings.
 #[derive(Clone, Copy)]
 struct Tokens<'a> {
     text: &'a str,
@@ -64,7 +64,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// A variable as it is declared: name, bytes, alignment.
+/// Declared variable: name, bytes, alignment.
 struct Variable<'a> {
     name: &'a str,
     bytes: u32,
@@ -74,7 +74,7 @@ struct Variable<'a> {
 struct Reader<'a> {
     tokens: Tokens<'a>,
     target: Option<Target>,
-    /// Shared memory that is declared outside kernels.
+    /// Shared memory declared outside kernels.
     shared: Vec<Variable<'a>>,
     kernels: Vec<KernelInfo>,
 }
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
                 let kernel = self.kernel()?;
                 self.kernels.push(kernel);
             }
-            // A function: its body holds nothing that is looked for.
+            // A function: its body contains nothing relevant.
             "{" => _ = self.body()?,
             _ => {}
         }
@@ -139,8 +139,8 @@ impl<'a> Reader<'a> {
         Ok(info)
     }
 
-    /// Reads a body to its closing brace: bytes of shared memory that it declares, and the words in it that are names
-    /// of shared memory outside.
+    /// Reads a body to its closing brace. Returns the bytes of shared memory that it declares, and the words
+    /// in it that name shared memory declared outside.
     fn body(&mut self) -> Result<(u32, Vec<&'a str>), String> {
         let (mut depth, mut lds, mut used) = (1u32, 0u32, Vec::new());
         while depth > 0 {
@@ -159,12 +159,13 @@ impl<'a> Reader<'a> {
         Ok((lds, used))
     }
 
-    /// A declaration after its state space: `.align 4 .b8 name[60]`, `.u64 name`, `.u64 .ptr .global .align 1 name`.
+    /// Parses a declaration after its state space: `.align 4 .b8 name[60]`, `.u64 name`,
+    /// `.u64 .ptr .global .align 1 name`.
     fn variable(&mut self) -> Result<Variable<'a>, String> {
         let (mut element, mut align, mut pointee) = (0, None, false);
         let name = loop {
             match self.expect_word("a variable")? {
-                // The alignment after `.ptr` is that of what the parameter points at.
+                // The alignment after `.ptr` is that of the memory the parameter points at.
                 ".ptr" => pointee = true,
                 ".align" => {
                     let value = self.number()?;
@@ -180,7 +181,7 @@ impl<'a> Reader<'a> {
         let mut bytes = element;
         while self.tokens.clone().next() == Some("[") {
             self.tokens.next();
-            // An array without an extent is as long as a launch says.
+            // The launch determines the length of an array without an extent.
             let extent = if self.tokens.clone().next() == Some("]") { 0 } else { self.number()? };
             bytes = bytes.checked_mul(extent).ok_or("has an absurd array")?;
             if self.expect_word("a bracket")? != "]" {
@@ -199,7 +200,7 @@ impl<'a> Reader<'a> {
         text.parse().map_err(|_| format!("has '{text}' where a number should be"))
     }
 
-    /// Numbers with commas between them, multiplied.
+    /// Returns the product of a comma-separated list of numbers.
     fn product(&mut self) -> Result<u32, String> {
         let mut product = self.number()?;
         while self.tokens.clone().next() == Some(",") {
@@ -210,7 +211,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bytes of a fundamental type.
+/// Returns the size of a fundamental type in bytes.
 fn size_of_type(word: &str) -> Option<u32> {
     let digits = word.strip_prefix('.')?.strip_prefix(['b', 'u', 's', 'f'])?;
     let bits: u32 = digits.parse().ok()?;
@@ -287,7 +288,7 @@ mod tests {
         assert!(read(b"\xff\xfe").unwrap_err().contains("neither"));
         assert!(read(b".version 6.3\n.target sm_70").unwrap_err().contains("no kernel"));
         for end in 0..SAMPLE.len() {
-            // An answer or an error, never a panic.
+            // A result or an error, never a panic.
             let _ = read(&SAMPLE.as_bytes()[..end]);
         }
     }

@@ -1,4 +1,4 @@
-//! Driver codes: their names, which of them end a device's life, and how they become [`Error`]s.
+//! Driver codes: their names, the fatal ones, and their conversion to [`Error`]s.
 
 use super::{Code, Driver};
 use ggml_core::{Error, Phase};
@@ -11,12 +11,12 @@ pub const OUT_OF_MEMORY: Code = 2;
 pub const NO_DEVICE: Code = 100;
 /// `hipErrorInvalidImage`.
 pub const INVALID_IMAGE: Code = 200;
-/// `hipErrorNotReady`: not an error, the answer of an event that is not complete.
+/// `hipErrorNotReady`: no error, but the result for an event that is not complete.
 pub const NOT_READY: Code = 600;
 /// `hipErrorNotSupported`.
 pub const NOT_SUPPORTED: Code = 801;
 
-/// Codes that HIP 5 to 7 give, with their names. Values are the same in all of them.
+/// Codes of HIP 5 to 7 with their names. The values are the same in all releases.
 pub const CODES: &[(Code, &str)] = &[
     (0, "hipSuccess"),
     (1, "hipErrorInvalidValue"),
@@ -61,13 +61,13 @@ pub const CODES: &[(Code, &str)] = &[
     (1053, "hipErrorRuntimeOther"),
 ];
 
-/// Codes after which nothing that runs on the device can be trusted. 220 and 714 to 718 are CUDA's alone: broken links,
-/// stacks, instructions and addresses.
+/// Codes after which nothing that runs on the device can be trusted. 220 and 714 to 718 occur with CUDA only:
+/// broken links, stacks, instructions and addresses.
 const FATAL: &[Code] = &[4, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
 
 macro_rules! calls {
     ($($variant:ident = $name:literal),* $(,)?) => {
-        /// Driver functions, as far as errors and hangs name them.
+        /// Driver functions that errors and hangs can name.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
@@ -76,7 +76,7 @@ macro_rules! calls {
         impl Call {
             const ALL: &[Call] = &[$(Call::$variant),*];
 
-            /// Name of the function.
+            /// Returns the name of the function.
             pub fn name(self) -> &'static str {
                 match self { $(Call::$variant => $name),* }
             }
@@ -117,30 +117,30 @@ calls! {
 }
 
 impl Call {
-    /// The call of a function's name.
+    /// Returns the call with a function's name.
     pub fn from_name(name: &str) -> Option<Call> {
         Call::ALL.iter().copied().find(|call| call.name() == name && *call != Call::None)
     }
 
-    /// The call of a number; [`Call::None`] for a number that is none.
+    /// Returns the call with an index; [`Call::None`] if the index is out of range.
     pub fn from_index(index: u8) -> Call {
         Call::ALL.get(usize::from(index)).copied().unwrap_or(Call::None)
     }
 }
 
-/// Name of a code: the driver's, else HIP's, else the number in words.
+/// Returns the name of a code: the driver's, else HIP's, else "unknown code N".
 pub fn code_name(driver: Option<&dyn Driver>, code: Code) -> String {
     let known = || CODES.iter().find(|(c, _)| *c == code).map(|(_, name)| (*name).to_string());
     let name = driver.and_then(|d| d.error_name(code)).or_else(known);
     name.unwrap_or_else(|| format!("unknown code {code}"))
 }
 
-/// "hipErrorNoDevice (100)".
+/// Returns "hipErrorNoDevice (100)".
 pub fn describe(driver: &dyn Driver, code: Code) -> String {
     format!("{} ({code})", code_name(Some(driver), code))
 }
 
-/// The error of a call that gave a code.
+/// Creates the error of a call that returned a code.
 pub(crate) fn driver_error(
     backend: &str,
     driver: &dyn Driver,
@@ -158,7 +158,7 @@ pub(crate) fn driver_error(
     }
 }
 
-/// Whether an error means that the device must not be used any more.
+/// Returns true if the device must not be used after this error.
 pub(crate) fn is_fatal(error: &Error) -> bool {
     match error {
         Error::Timeout { .. } | Error::DeviceLost { .. } => true,

@@ -1,14 +1,14 @@
-//! What this backend asks of a HIP implementation: a trait that a provider fills.
+//! The HIP functions that this backend uses: a trait that a provider implements.
 //!
-//! The provider of this crate is [`amd`](crate::provider::amd), which loads libamdhip64 at run time. The trait is narrow on
-//! purpose, so that others can stand in for it: one that maps the same calls onto another vendor's driver, or one that
-//! computes in this process.
+//! The main provider is [`amd`](crate::provider::amd), which loads libamdhip64 at run time. The trait is
+//! narrow on purpose, so that other providers can implement it: one that maps the calls to another vendor's
+//! driver, or one that computes in this process.
 //!
-//! Results cross the boundary as integers ([`Code`]): a runtime may return a code that no header of today knows, which
-//! would be undefined behaviour as a Rust enum. Names of codes are in [`codes`].
+//! Results cross the boundary as integers ([`Code`]): a runtime may return a code that no current header
+//! defines, which would be undefined behaviour as a Rust enum. Names of codes are in [`codes`].
 //!
-//! Addresses and handles are integers too. Only the session keeps them and gives them back to the
-//! driver that made them.
+//! Addresses and handles are integers too. Only the session stores them and passes them back to the driver
+//! that created them.
 
 use ggml_core::backend::KernelCounts;
 use std::ptr::NonNull;
@@ -18,10 +18,10 @@ pub mod codes;
 /// A `hipError_t`.
 pub type Code = i32;
 
-/// What a call gives, or the code that is not 0.
+/// Result of a call, or its nonzero code.
 pub type Reply<T> = Result<T, Code>;
 
-/// A device address, or that of pinned host memory, which is the same on the device.
+/// Device address. Pinned host memory has the same address on the device.
 pub type Address = u64;
 
 /// Handle of a stream; 0 is the NULL stream.
@@ -40,11 +40,11 @@ pub struct Module(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function(pub u64);
 
-/// Handle of a graph of launches that can be run.
+/// Handle of an executable graph of launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchGraph(pub u64);
 
-/// Between which memories a copy goes.
+/// Source and destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Pinned host memory to device memory.
@@ -60,27 +60,27 @@ pub enum Direction {
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Work-groups.
+    /// Number of work-groups.
     pub grid: [u32; 3],
     /// Threads of a work-group.
     pub block: [u32; 3],
-    /// Bytes of LDS beyond what the kernel declares.
+    /// Bytes of LDS in addition to those that the kernel declares.
     pub lds_bytes: u32,
 }
 
-/// Arguments of a kernel: bytes, and where in them each argument begins.
+/// Arguments of a kernel: bytes, and the offset of each argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     /// The argument segment.
     pub bytes: &'a [u8],
-    /// Offset of each argument in order; the last reaches to the end.
+    /// Offset of each argument in order; the last argument extends to the end.
     pub offsets: &'a [u32],
 }
 
-/// What a runtime says of a device.
+/// Device properties that a runtime reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Properties {
-    /// Name of the product.
+    /// Product name.
     pub name: String,
     /// Target with its modes ("gfx906:sramecc+:xnack-"), or "sm_90".
     pub arch: String,
@@ -92,9 +92,9 @@ pub struct Properties {
     pub wave: u32,
     /// LDS of one work-group in bytes.
     pub lds_bytes: u32,
-    /// Threads of one work-group at the most.
+    /// Maximum number of threads of a work-group.
     pub max_threads: u32,
-    /// Compute units (work-group processors on RDNA).
+    /// Number of compute units (work-group processors on RDNA).
     pub compute_units: u32,
     /// Engine clock in kHz.
     pub clock_khz: u32,
@@ -104,46 +104,47 @@ pub struct Properties {
     pub memory_bus_bits: u32,
     /// Bytes of L2 cache.
     pub l2_bytes: u32,
-    /// Whether device and host share one memory.
+    /// True if device and host share one memory.
     pub integrated: bool,
-    /// Whether the host reaches all device memory; `None` where the runtime does not say.
+    /// True if the host can access all device memory; `None` if the runtime does not report it.
     pub large_bar: Option<bool>,
     /// PCI domain, bus and device.
     pub pci: [u32; 3],
-    /// Where these values come from ("hipGetDevicePropertiesR0600").
+    /// Function that these values come from ("hipGetDevicePropertiesR0600").
     pub layout: &'static str,
 }
 
-/// A HIP implementation.
+/// HIP implementation.
 ///
-/// Calls come from one thread, the one that called [`Driver::attach`]. A call may block for ever: nobody who has to
-/// answer in time is on that thread.
+/// All calls come from one thread, the one that called [`Driver::attach`]. A call may block forever, so
+/// callers with a deadline wait on another thread.
 ///
 /// # Safety of calling
 ///
-/// The methods that take handles or addresses are unsafe: each must have come from the same driver, must not have been
-/// destroyed or freed, and ranges must lie in one allocation. Host memory that is given to a copy must stay valid until
-/// the copy is complete, which an event recorded after it tells.
+/// The methods that take handles or addresses are unsafe. Each handle or address must come from the same
+/// driver and must not have been destroyed or freed, and each range must be within one allocation. Host
+/// memory that is passed to a copy must stay valid until the copy is complete, which an event recorded after
+/// it reports.
 pub trait Driver: Send + Sync {
-    /// Name of the provider ("libamdhip64").
+    /// Returns the name of the provider ("libamdhip64").
     fn name(&self) -> &str;
 
-    /// Library path and versions, by name. Must work without a device.
+    /// Returns library path and versions, by name. Must work without a device.
     fn versions(&self) -> Vec<(String, String)>;
 
-    /// Major version of the runtime, where it has one.
+    /// Returns the major version of the runtime, if it has one.
     fn major(&self) -> Option<u32>;
 
-    /// The implementation's own name of a code.
+    /// Returns the implementation's own name of a code.
     fn error_name(&self, code: Code) -> Option<String>;
 
-    /// What the runtime reported by itself that ended the device's life, if it did. Asked before every look at an event,
-    /// so it must cost little.
+    /// Returns the fatal event that the runtime reported asynchronously, if any. Called before every event
+    /// query, so it must be cheap.
     fn lost(&self) -> Option<String> {
         None
     }
 
-    /// What kernels did, where the device counts.
+    /// Returns counters of the executed kernels, if the device counts.
     fn counts(&self) -> Vec<KernelCounts> {
         Vec::new()
     }
@@ -157,10 +158,10 @@ pub trait Driver: Send + Sync {
     /// `hipGetDeviceProperties` and `hipDeviceGetAttribute`.
     fn properties(&self, device: u32) -> Reply<Properties>;
 
-    /// `hipSetDevice`: every later call of this thread is for this device.
+    /// `hipSetDevice`: selects the device for every later call of this thread.
     fn attach(&self, device: u32) -> Reply<()>;
 
-    /// `hipMemGetInfo`: free and all bytes.
+    /// `hipMemGetInfo`: free and total bytes.
     fn memory(&self) -> Reply<(u64, u64)>;
 
     /// `hipMalloc`. At least one byte.
@@ -172,7 +173,7 @@ pub trait Driver: Send + Sync {
     /// See [`Driver`].
     unsafe fn free(&self, address: Address) -> Reply<()>;
 
-    /// `hipHostMalloc`: pinned host memory, zero or not, valid at the same address on the device.
+    /// `hipHostMalloc`: pinned host memory, not necessarily zeroed, valid at the same address on the device.
     fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>>;
 
     /// `hipHostFree`.
@@ -224,13 +225,14 @@ pub trait Driver: Send + Sync {
     /// See [`Driver`].
     unsafe fn record(&self, event: Event, stream: Stream) -> Reply<()>;
 
-    /// `hipEventQuery`: whether everything before the last record is complete.
+    /// `hipEventQuery`: true if everything before the last record is complete.
     ///
     /// # Safety
     /// See [`Driver`].
     unsafe fn complete(&self, event: Event) -> Reply<bool>;
 
-    /// `hipEventElapsedTime` in milliseconds between two complete events with timing; `None` where the library lacks it.
+    /// `hipEventElapsedTime` in milliseconds between two complete events with timing; `None` if the library
+    /// lacks it.
     ///
     /// # Safety
     /// See [`Driver`].
@@ -239,7 +241,7 @@ pub trait Driver: Send + Sync {
     /// `hipModuleLoadData`.
     ///
     /// # Safety
-    /// The image must be a whole code object (the call is not told its length) and outlive the module.
+    /// The image must be a whole code object (the call is not given its length) and outlive the module.
     unsafe fn load_module(&self, image: &[u8]) -> Reply<Module>;
 
     /// `hipModuleUnload`.
@@ -257,7 +259,7 @@ pub trait Driver: Send + Sync {
     /// `hipModuleLaunchKernel`. The arguments are copied before the call returns.
     ///
     /// # Safety
-    /// See [`Driver`]; and number, places and sizes of the arguments must be those of the kernel.
+    /// See [`Driver`]; number, offsets and sizes of the arguments must be those of the kernel.
     unsafe fn launch(
         &self,
         function: Function,
@@ -266,13 +268,13 @@ pub trait Driver: Send + Sync {
         stream: Stream,
     ) -> Reply<()>;
 
-    /// Whether launches can be made a graph, which runs as one.
+    /// Returns true if launches can be captured in a graph, which is started as one.
     fn has_graphs(&self) -> bool {
         false
     }
 
-    /// `hipStreamBeginCapture`: what is launched into the stream from now on becomes part of a graph and does not run.
-    /// Not for the NULL stream.
+    /// `hipStreamBeginCapture`: later launches into the stream become part of a graph and do not run. Not for
+    /// the NULL stream.
     ///
     /// # Safety
     /// See [`Driver`].
@@ -283,17 +285,18 @@ pub trait Driver: Send + Sync {
     /// `hipStreamEndCapture` and `hipGraphInstantiateWithFlags`.
     ///
     /// # Safety
-    /// See [`Driver`]. What the launches use has to live as long as the graph.
+    /// See [`Driver`]. Everything that the launches use must live as long as the graph.
     unsafe fn end_capture(&self, _stream: Stream) -> Reply<LaunchGraph> {
         Err(codes::NOT_SUPPORTED)
     }
 
-    /// Whether a graph can have branches: several streams that wait for each other's events while they are captured.
+    /// Returns true if a graph can have branches: several streams that wait for each other's events during
+    /// capture.
     fn has_branches(&self) -> bool {
         false
     }
 
-    /// `hipStreamWaitEvent`: what comes into the stream from now on is after the event's last record.
+    /// `hipStreamWaitEvent`: later work in the stream runs after the event's last record.
     ///
     /// # Safety
     /// See [`Driver`].

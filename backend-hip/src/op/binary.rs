@@ -4,7 +4,7 @@ use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::kernel::BinaryParams;
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = BinaryParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();

@@ -1,13 +1,13 @@
-//! CACHE_MASK: a thread for eight cells and some tokens.
+//! CACHE_MASK: each thread computes eight cells of some tokens.
 
 use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::kernel::CacheMaskParams;
 
-/// Cells of a thread.
+/// Cells per thread.
 const CELLS: u32 = 8;
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = CacheMaskParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();

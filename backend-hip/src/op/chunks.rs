@@ -1,33 +1,33 @@
-//! Recurrences with a state by chunks of tokens (`chunks.h`), in two launches: what the tokens of each chunk do to each
-//! other, then the state from chunk to chunk.
+//! Recurrences with a state, computed by chunks of tokens (`chunks.h`) in two launches: the first computes
+//! the interactions of the tokens within each chunk, the second carries the state from chunk to chunk.
 
 use super::grid::{launch, scratch};
 use super::{Context, Launch, Operand, Refusal};
 use bytemuck::NoUninit;
 use ggml_core::kernel::chunks::Chunks;
 
-/// Threads of both kernels, and columns of the state of a work-group of the second one.
+/// Threads of a work-group of both kernels, and state columns of a work-group of the second one.
 const THREADS: u32 = 256;
 const COLUMNS: u32 = 16;
 
-/// The kernels of an operation, the first one and the second one.
+/// Kernels of an operation; each pair is the first and the second kernel.
 pub(super) struct Family {
     /// Stem of their source.
     pub(super) module: &'static str,
-    /// Those for columns of a length, whose keys and queries are loaded 16 bytes at a time.
+    /// Kernels for specific column lengths; they load keys and queries 16 bytes at a time.
     pub(super) of_length: &'static [(u32, [&'static str; 2])],
-    /// Those for all others.
+    /// Kernels for all other lengths.
     pub(super) any: [&'static str; 2],
-    /// Which operands are keys and queries.
+    /// Indices of the operands with keys and queries.
     pub(super) rows: [usize; 2],
-    /// Operands that the first kernel reads; then scratch is written.
+    /// Operands that the first kernel reads; they are followed by the scratch memory it writes.
     pub(super) first: &'static [usize],
-    /// Operands that the second one reads; then scratch.
+    /// Operands that the second kernel reads; they are followed by the scratch memory.
     pub(super) second: [usize; 5],
 }
 
-/// The launches of a node. `extents`: length and number of the columns of a head, heads and slots. `strides`: of keys and
-/// queries.
+/// Plans the launches of a node. `extents`: length and number of the columns of a head, heads and slots.
+/// `strides`: those of keys and queries.
 pub(super) fn plan<P: NoUninit>(
     c: &Context<'_>,
     family: &Family,
@@ -48,7 +48,7 @@ pub(super) fn plan<P: NoUninit>(
     };
     let first = with(family.first, &[between]);
     let second = with(&family.second, &[between, Operand::Tensor(c.node)]);
-    // One slot more for the tokens of none.
+    // One extra slot for tokens without a slot.
     let groups = [columns.div_ceil(COLUMNS), heads, slots + 1].map(u64::from);
     Ok(vec![
         launch(c, chunk, first, p, [chunks.count, heads, 1].map(u64::from), THREADS)?,

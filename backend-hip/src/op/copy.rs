@@ -6,12 +6,13 @@ use bytemuck::{Pod, Zeroable};
 use ggml_core::DType;
 use ggml_core::kernel::CopyParams;
 
-/// Elements of a thread.
+/// Elements per thread.
 const PIECE: u64 = 4;
-/// Side of the tiles of the transposing kernels.
+/// Side of the transposing kernels' tiles.
 const SIDE: u32 = 32;
 
-/// The launch that copies so many words of 32 bits from one address to another. The two operands are the caller's.
+/// Returns the launch that copies `count` words of 32 bits between two addresses. The caller supplies the two
+/// operands.
 pub(crate) fn of_words(count: u32) -> Launch {
     let (ne, nb) = ([count, 1, 1, 1], [1, count, count, count]);
     let p = CopyParams { ne0: ne, ned: ne, nb0: nb, nbd: nb, off0: 0, offd: 0, count };
@@ -27,24 +28,25 @@ pub(crate) fn of_words(count: u32) -> Launch {
     }
 }
 
-/// Arrays that a launch of [`gather`] takes at the most.
+/// Maximum number of arrays per launch of [`gather`].
 pub(crate) const GATHERED: usize = 4;
 
-/// The parameters of the kernel that gathers.
+/// Parameters of the gathering kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct GatherParams {
     /// Words of each array.
     words: [u32; GATHERED],
-    /// The word of the result where it begins.
+    /// Offset of each array in the result, in words.
     at: [u32; GATHERED],
 }
 
-/// The kernel that does it.
+/// Name of the gathering kernel.
 pub(crate) const GATHERER: &str = "gather_words";
 
-/// The launch that copies up to [`GATHERED`] arrays of words to places in another: words of each and the word of the
-/// place. The operands, an address for each of [`GATHERED`] and that of the result, are the caller's.
+/// Returns the launch that copies up to [`GATHERED`] arrays of words into another array, given the words and
+/// the destination offset of each. The caller supplies the operands: an address for each of [`GATHERED`]
+/// arrays and that of the result.
 pub(crate) fn gather(arrays: &[(u32, u32)]) -> Launch {
     let mut p = GatherParams::default();
     for (i, &(words, at)) in arrays.iter().take(GATHERED).enumerate() {
@@ -63,7 +65,7 @@ pub(crate) fn gather(arrays: &[(u32, u32)]) -> Launch {
     }
 }
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = CopyParams::new(c.graph, c.node, &[])?;
     let source = c.graph.tensor(c.node).src()[0];
@@ -90,7 +92,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![launch(c, ("copy", kernel), operands, &p, [groups, 1, 1], ROW_THREADS)?])
 }
 
-/// Whether the source's second index is the dense one and the destination's first: then tiles are worth their barrier.
+/// Returns true if the source is dense in its second index and the destination in its first; then tiles
+/// outweigh the cost of their barrier.
 fn is_transposed(p: &CopyParams) -> bool {
     let wide = p.ned[0] >= SIDE / 2 && p.ned[1] >= SIDE / 2;
     p.ne0 == p.ned && p.nb0[1] == 1 && p.nb0[0] != 1 && p.nbd[0] == 1 && wide

@@ -1,5 +1,5 @@
-//! GATED_DELTA_NET: work-groups of columns of the state for each head and slot, and one slot more for the tokens of none.
-//! Prompts by chunks of tokens, in two launches.
+//! GATED_DELTA_NET: work-groups of state columns for each head and slot, plus one slot for tokens without a
+//! slot. Prompts are computed by chunks of tokens, in two launches.
 
 use super::chunks::{self, Family};
 use super::grid::{launch, tensors};
@@ -9,14 +9,14 @@ use ggml_core::fuse::Delta;
 use ggml_core::kernel::DeltaNetParams;
 use ggml_core::kernel::chunks::Chunks;
 
-/// Threads of all kernels of the family. Eight elements of a key are a thread's.
+/// Threads of a work-group of all kernels of the family. Each thread has eight elements of a key.
 const THREADS: u32 = 128;
 
-/// Kernels for keys of a length, and the one for all lengths up to the last.
+/// Kernels for specific key lengths, and the one for all lengths up to the last.
 const KERNELS: [(u32, &str); 3] = [(64, "delta_net_64"), (128, "delta_net_128"), (256, "delta_net_256")];
 const ANY: (u32, &str) = (256, "delta_net_any");
 
-/// The kernels for chunks.
+/// Kernels for chunks.
 const CHUNKS: Family = Family {
     module: "delta_net",
     of_length: &[(64, ["delta_chunk_64", "delta_walk_64"]), (128, ["delta_chunk_128", "delta_walk_128"])],
@@ -26,7 +26,7 @@ const CHUNKS: Family = Family {
     second: [0, 1, 2, 5, 6],
 };
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &[])?;
     if let Some(chunks) = Chunks::of_delta_net(&p) {
@@ -35,7 +35,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     one_by_one(c, &p, c.graph.tensor(c.node).src())
 }
 
-/// The launches of a group: tokens one after the other, queries and keys as they are before their norm.
+/// Plans the launches of a group: tokens one after the other, with queries and keys before their norm.
 pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::with_unit(c.graph, delta, &[])?;
     if Chunks::of_delta_net(&p).is_some() {

@@ -1,8 +1,8 @@
 //! FLASH_ATTN_EXT.
 //!
-//! A work-group sees all positions or, where that would leave the device idle, a part of them: it writes unnormalised
-//! sums and their statistics to scratch. Of few query rows the last work-group to come there joins them, of many a
-//! second launch.
+//! A work-group processes all positions or, if that would leave the device idle, one split of them; then it
+//! writes unnormalised sums and their statistics to scratch. For few query rows the last work-group to finish
+//! combines the splits, for many a second launch does.
 
 use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
@@ -13,43 +13,45 @@ use ggml_core::kernel::FlashAttnParams;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Tensor};
 
-/// Threads of all kernels of the family but those for few query rows on NVIDIA's processors, and those on CDNA's matrix
-/// units.
+/// Threads of a work-group of all kernels of the family, except those for few query rows on NVIDIA's
+/// processors and those on CDNA's matrix units.
 const THREADS: u32 = 128;
-/// Query rows (tokens times heads that share a head of k) up to which those kernels are used.
+/// Maximum query rows (tokens times the heads that share a head of k) for the few-row kernels.
 const FEW: u64 = 8;
-/// Query rows of a work-group of the kernels for many.
+/// Query rows per work-group of the many-row kernels.
 const TILE_ROWS: u32 = 32;
-/// Query rows of a work-group of the kernels for many on matrix units, of which each of four wavefronts has 16; of long rows
-/// they share 16.
+/// Query rows per work-group of the many-row kernels on matrix units: 16 for each of four wavefronts. With
+/// long rows the wavefronts share 16.
 const MATRIX_ROWS: u64 = 64;
 const LONG_MATRIX_ROWS: u64 = 16;
-/// Pieces that the combining kernel takes at the most: its LDS.
+/// Maximum number of splits of the combining kernel, limited by its LDS.
 const MAX_SPLITS: u64 = 2048;
-/// Positions of a piece at the least, and those that take as long as beginning one and joining what it gives. (With 256 an H100
-/// computed 512 tokens behind 4096 others of half a billion Q8_0 with 69,500 tokens per second, with 160 66,800.)
+/// Minimum number of positions of a split, and the cost of starting and combining a split, in positions.
+/// (With 256, an H100 computed 512 tokens after 4096 others with a model of half a billion Q8_0 weights at
+/// 69,500 tokens per second, with 160 at 66,800.)
 const LEAST_PIECE: u32 = 256;
 const COST_OF_PIECE: u64 = 256;
 
-/// Values that the kernels for rows of any length keep sums of.
+/// Maximum value row length of the kernels for rows of any length.
 const MAX_VALUES: u32 = 1024;
 
-/// Rows of k and v that the kernels for long rows take, and query rows of their work-groups.
+/// Maximum lengths of rows of k and v in the long-row kernels, and query rows per work-group.
 const LONG: [u32; 2] = [576, 512];
 const LONG_ROWS: u64 = 4;
-/// Query rows up to which long rows stay with these where matrix units have a kernel, too, which has too few work-groups there.
-/// An H200 computes latents of 16 heads over 4096 positions, of 8, 32 and 512 tokens, with 11.7, 15.7 and 16.8 Tflop/s by these
-/// kernels, with 7.0, 27.7 and 48.8 by units.
+/// Query rows up to which long rows stay with these kernels even if matrix units have a kernel too, which
+/// would have too few work-groups. An H200 computes latents of 16 heads over 4096 positions, for 8, 32 and
+/// 512 tokens, at 11.7, 15.7 and 16.8 Tflop/s with these kernels, at 7.0, 27.7 and 48.8 with matrix units.
 const LONG_FEW: u64 = 128;
 
-/// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
-/// query rows, many on matrix units (where no row is longer; none for F32, and of blocks none for 256). Those for rows of up to
-/// [`LONG`], on matrix units of F16 alone, and one for rows of any length.
+/// Kernels of a type for value rows of up to 64, 128 and 256 elements: for few query rows (one for each of
+/// [`GROUPS`]), many query rows, and many query rows on matrix units (if no row is longer; none for F32, and
+/// none of 256 for blocks). Also kernels for rows of up to [`LONG`], on matrix units for F16 only, and one
+/// for rows of any length.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
     few: [[&'static str; 3]; 3],
-    /// How many of the groups there are.
+    /// Number of [`GROUPS`] with a kernel.
     groups: usize,
     many: [&'static str; 3],
     matrix: [&'static str; 3],
@@ -58,15 +60,16 @@ struct Kernels {
     any: &'static str,
 }
 
-/// Query rows of a work-group of the kernels for few.
+/// Query rows per work-group of the few-row kernels.
 const GROUPS: [u64; 3] = [1, 4, 8];
 
-/// Threads of the kernels for few query rows, and positions of a work-group.
+/// Returns the threads and positions per work-group of the few-row kernels.
 fn span(profile: &Profile) -> u32 {
     if profile.family == Family::Nvidia { 256 } else { THREADS }
 }
 
-/// Kernels by the type's name in theirs. The last group, where the type has it; else the one before.
+/// Builds the kernels of a type from its name in the kernels' names. `$last` is the last group if the type
+/// has it, else the one before.
 macro_rules! kernels {
     ($t:literal, $module:literal, $groups:literal, $last:literal) => {
         Kernels {
@@ -111,21 +114,22 @@ fn kernels(dtype: DType) -> Option<Kernels> {
     })
 }
 
-/// Which of 64, 128 and 256 holds a row.
+/// Returns the index of the smallest of 64, 128 and 256 that holds a row.
 fn size_class(n: u32) -> Option<usize> {
     [64, 128, 256].iter().position(|&size| n <= size)
 }
 
-/// Positions of a work-group of the kernels for many query rows, of which `groups` take all positions together and `places` run
-/// at a time. They run in rounds that take as long as the positions of a work-group; divided, so that less of a round is left
-/// idle, or all positions where that gains nothing.
+/// Returns the positions per work-group of the many-row kernels. `groups` work-groups cover all query rows
+/// without splits, and `places` work-groups run at a time. They run in rounds, each as long as the positions
+/// of a work-group. Splitting leaves less of a round idle; if it gains nothing, each work-group processes all
+/// positions.
 fn tile_span(positions: u32, groups: u64, places: u64) -> u32 {
     let span = |pieces: u64| u64::from(positions).div_ceil(pieces).next_multiple_of(32);
     let time = |pieces: u64| {
         let rounds = groups.max(1).saturating_mul(pieces).div_ceil(places.max(1));
         rounds.saturating_mul(span(pieces) + if pieces > 1 { COST_OF_PIECE } else { 0 })
     };
-    // More than two rounds leave little of them idle.
+    // More than two rounds leave little idle time.
     let most = (2 * places).div_ceil(groups.max(1)).min(u64::from(positions / LEAST_PIECE)).min(MAX_SPLITS);
     match (1..=most).min_by_key(|&pieces| time(pieces)) {
         None | Some(1) => positions,
@@ -133,8 +137,8 @@ fn tile_span(positions: u32, groups: u64, places: u64) -> u32 {
     }
 }
 
-/// Work-groups of the kernels for many query rows that a compute unit is busy with: by their registers, for which AMD's are
-/// bounded (`WAVES_PER_SIMD` in the kernels' sources) and NVIDIA's on matrix units, too (`MATRIX_GROUPS`).
+/// Returns the many-row work-groups that a compute unit runs at a time. Their registers limit it: AMD's
+/// kernels bound them with `WAVES_PER_SIMD` in their sources, NVIDIA's on matrix units with `MATRIX_GROUPS`.
 fn resident(profile: &Profile, on_units: bool) -> u64 {
     match (profile.family, on_units) {
         (Family::Nvidia, true) => 2,
@@ -146,8 +150,8 @@ fn resident(profile: &Profile, on_units: bool) -> u64 {
     }
 }
 
-/// Positions of a work-group of the kernels for long rows; `groups` of them read each position. The rule of
-/// `attention_long.h`.
+/// Returns the positions per work-group of the long-row kernels; `groups` work-groups read each position. The
+/// rule is that of `attention_long.h`.
 fn long_span(positions: u32, groups: u64) -> u32 {
     match groups {
         256.. => positions,
@@ -155,16 +159,16 @@ fn long_span(positions: u32, groups: u64) -> u32 {
     }
 }
 
-/// What the kernels for many query rows are told: `FlashAttnPieces` of `attention.h`.
+/// Parameters of the many-row kernels: `FlashAttnPieces` of `attention.h`.
 #[repr(C)]
 #[derive(Clone, Copy, NoUninit)]
 struct Pieces {
     p: FlashAttnParams,
-    /// Positions of a work-group.
+    /// Positions per work-group.
     span: u32,
 }
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = FlashAttnParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
@@ -197,7 +201,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     if splits == 1 {
         return Ok(vec![attention(&[result; 4][..if few { 4 } else { 2 }])?]);
     }
-    // The sums of each row and piece (`dv` F32) and their statistics (two F32).
+    // The sums of each row and split (`dv` F32 values) and their statistics (two F32 values).
     let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
     let pieces = all_rows.saturating_mul(splits);
     let [sums, stats] = scratch(c, [(pieces, 4 * u64::from(p.d[1])), (pieces, 8)])?;
@@ -212,7 +216,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![attention(&[sums, stats])?, second])
 }
 
-/// The longest row that a matrix unit takes of a type: of blocks LDS has a tile more, and AMD's lanes have fewer registers.
+/// Returns the maximum row length on matrix units for a type: blocks need one more tile of LDS, and AMD's
+/// lanes have fewer registers.
 fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
     match matrix {
         Matrix::None => 0,
@@ -221,9 +226,9 @@ fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
     }
 }
 
-/// The kernel on matrix units for many query rows, where activations may be rounded. The bytes from one row of k or v to the
-/// next are a number of 32 bits. Of rows of F16 NVIDIA's load 16 bytes at a
-/// time, which begin at multiples of that; blocks, and AMD's rows, lie anywhere.
+/// Returns the matrix unit kernel for many query rows, if activations may be rounded. The byte stride of rows
+/// of k and v must fit 32 bits. For rows of F16 NVIDIA's kernels load 16 bytes at a time, aligned to 16;
+/// blocks, and rows on AMD, need no alignment.
 fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<&'static str> {
     let operands = c.graph.operands(c.node);
     let longest = longest_on_units(c.profile.matrix, operands[1].dtype);
@@ -240,14 +245,14 @@ fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Opt
     row.and_then(size_class).map(|size| kernels.matrix[size]).or(long.then_some(kernels.long_matrix))
 }
 
-/// Whether the kernels for long rows take a node's, and those for others do not.
+/// Returns true if only the long-row kernels support the node.
 fn is_long(p: &FlashAttnParams) -> bool {
     let [d, dv] = p.d;
     d % 8 == 0 && dv % 8 == 0 && (1..=LONG[0]).contains(&d) && (257..=LONG[1]).contains(&dv)
 }
 
-/// What computes a node: the kernel and its threads, whether it is one for few query rows, how many pieces of the positions
-/// there are, how many groups of query rows, and for many query rows the positions of a piece.
+/// Chosen kernel and grid: the kernel and its threads, true if it is a few-row kernel, the number of splits
+/// of the positions, the number of groups of query rows, and for many query rows the positions of a split.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kernel: &'static str,
@@ -258,9 +263,9 @@ struct Choice {
     span: u32,
 }
 
-/// Rows that share a work-group read k and v once; but where that leaves compute units idle, in short caches, the time is
-/// that of one work-group, and each row gets its own.
-/// `matrix`: what matrix units have for many rows; `resident`: work-groups of those for many that a compute unit runs at a time.
+/// Chooses the kernel and the grid. Rows that share a work-group read k and v once. If that leaves compute
+/// units idle, as with short caches, the time is that of one work-group, so each row gets its own. `matrix`:
+/// the matrix unit kernel for many rows; `resident`: many-row work-groups that a compute unit runs at a time.
 fn choose(
     profile: &Profile,
     p: &FlashAttnParams,
@@ -344,7 +349,7 @@ mod tests {
         assert!(u64::from(longest.div_ceil(tile_span(longest, 1, 1 << 20))) <= MAX_SPLITS);
     }
 
-    /// All kernels are there, with the arguments that they are given.
+    /// All kernels exist and declare the arguments that launches pass.
     #[test]
     fn kernels_fit_the_code_objects() {
         for name in Embedded.targets() {
@@ -387,8 +392,8 @@ mod tests {
         }
     }
 
-    /// Matrix units take rows in eights that are not too long: of F16 for NVIDIA's where 16 bytes of them can be loaded at a
-    /// time, of others anywhere.
+    /// Matrix units accept rows of a multiple of eight elements that are not too long: on NVIDIA rows of F16
+    /// must be aligned to 16 bytes, others need no alignment.
     #[test]
     fn matrix_units_take_what_they_can_load() {
         let chosen = |target: &str, dtype: DType, d: usize, shift: usize, precision| {
@@ -448,7 +453,7 @@ mod tests {
         let chosen = |d, dv, tokens, positions| chosen_of(None, d, dv, tokens, positions);
         assert_eq!(chosen(128, 128, 1, 4000), Ok(("flash_attn_split_f16_d128_g4", 32, 1)));
         assert_eq!(chosen(128, 128, 2, 4000), Ok(("flash_attn_split_f16_d128_g8", 32, 1)));
-        // The device would be idle.
+        // Larger groups would leave the device idle.
         assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g1", 8, 4)));
         assert_eq!(chosen(128, 128, 2, 2000), Ok(("flash_attn_split_f16_d128_g4", 16, 2)));
         assert_eq!(chosen(128, 128, 64, 100), Ok(("flash_attn_tile_f16_d128", 1, 8)));

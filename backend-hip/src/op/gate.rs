@@ -1,20 +1,20 @@
-//! The choice of experts with what gives the scores, for few tokens.
+//! Choice of experts fused with the product that computes their scores, for few tokens.
 
 use super::grid::{launch, scratch, tensors};
 use super::{Context, Launch, Operand, Refusal};
 use ggml_core::fuse::Gate;
 use ggml_core::kernel::GateParams;
 
-/// Tokens up to which the rows of all experts are read for each of them.
+/// Maximum number of tokens; each token reads the rows of all experts.
 const MOST_TOKENS: u32 = 4;
 /// Threads of a work-group.
 const THREADS: u32 = 128;
-/// Work-groups of a token; of more experts each has several.
+/// Maximum work-groups per token; with more experts each work-group computes several.
 const MOST_GROUPS: u32 = 512;
-/// Experts that are not chosen by their scores themselves, as in `choice.h`.
+/// Maximum number of experts if they are not chosen directly by their scores, as in `choice.h`.
 const MOST_CANDIDATES: u32 = 1024;
 
-/// The launch of a group: each lane of a wavefront has one of the weights.
+/// Plans the launch of a group: each lane of a wavefront holds one of the weights.
 pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Launch>, Refusal> {
     let p = GateParams::new(c.graph, gate, &|_| 0)?;
     let many = !p.is_plain() && p.experts > MOST_CANDIDATES || p.groups > THREADS;

@@ -4,8 +4,8 @@ use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::kernel::GluParams;
 
-/// The launches of a node of this family. With one operand both pointers are the same; the parameters tell its halves
-/// apart.
+/// Plans the launches of a node of this family. With one operand both pointers are equal, and the parameters
+/// distinguish its halves.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = GluParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();

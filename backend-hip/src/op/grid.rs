@@ -1,28 +1,29 @@
-//! Work-groups: how many of them, and launches made of them.
+//! Work-groups: their number, and launches with them.
 
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
 use bytemuck::{NoUninit, bytes_of};
 use ggml_core::{DType, TensorId};
 
-/// Threads of the kernels that go through rows.
+/// Threads of a work-group of the kernels that process rows.
 pub(super) const ROW_THREADS: u32 = 256;
 
-/// Work-groups of a kernel whose work-groups of [`ROW_THREADS`] cover rectangles: a power of two of threads, just
-/// enough for the pieces of a row, times as many rows as there are threads for. The rule of `index.h`.
+/// Returns the work-groups of a kernel whose work-groups of [`ROW_THREADS`] cover rectangles. The width is a
+/// power of two of threads, just enough for the pieces of a row; the height is the number of rows that the
+/// remaining threads cover. The rule is that of `index.h`.
 pub(super) fn row_groups(pieces: u32, rows: u64) -> u64 {
     let log2 = pieces.max(1).next_power_of_two().ilog2().min(8);
     u64::from(pieces.div_ceil(1 << log2)) * rows.div_ceil(256 >> log2)
 }
 
-/// Rows of a tensor with these extents. Kernels count them in 32 bits.
+/// Returns the rows of a tensor with these extents. Kernels count them in 32 bits.
 pub(super) fn rows_of(ne: [u32; 4]) -> Result<u64, Refusal> {
     let rows = ne[1..].iter().try_fold(1u32, |n, &e| n.checked_mul(e));
     rows.map(u64::from).ok_or_else(|| Refusal(format!("{ne:?} has 2^32 rows or more")))
 }
 
-/// A grid that the device takes: the threads of a dimension are counted in 32 bits, and NVIDIA's second and third
-/// dimension end at 65535.
+/// Checks a grid against the device's limits: the threads of a dimension are counted in 32 bits, and NVIDIA
+/// limits the second and third dimension to 65535.
 fn checked(profile: &Profile, groups: [u64; 3], threads: u32) -> Result<[u32; 3], Refusal> {
     let most = match profile.family {
         Family::Nvidia => [i32::MAX as u64, 65535, 65535],
@@ -36,7 +37,7 @@ fn checked(profile: &Profile, groups: [u64; 3], threads: u32) -> Result<[u32; 3]
     Ok(groups.map(|n| n.max(1) as u32))
 }
 
-/// A launch of a kernel whose last operand is the result.
+/// Returns a launch of a kernel whose last operand is the result.
 pub(super) fn launch<P: NoUninit>(
     c: &Context<'_>,
     (module, kernel): (&'static str, &'static str),
@@ -57,7 +58,7 @@ pub(super) fn launch<P: NoUninit>(
     })
 }
 
-/// A launch of a kernel in which a thread does `piece` neighbours of a row.
+/// Returns a launch of a kernel in which a thread computes `piece` adjacent elements of a row.
 pub(super) fn by_rows<P: NoUninit>(
     c: &Context<'_>,
     kernel: (&'static str, &'static str),
@@ -70,7 +71,7 @@ pub(super) fn by_rows<P: NoUninit>(
     Ok(vec![launch(c, kernel, operands, params, [groups, 1, 1], ROW_THREADS)?])
 }
 
-/// A launch of one of two kernels: a wavefront for each row, or a work-group for each row.
+/// Returns a launch of one of two kernels: with a wavefront per row, or a work-group per row.
 pub(super) fn row_by_row<P: NoUninit>(
     c: &Context<'_>,
     module: &'static str,
@@ -87,7 +88,7 @@ pub(super) fn row_by_row<P: NoUninit>(
     Ok(vec![launch(c, (module, kernel), operands, params, [groups, 1, 1], ROW_THREADS)?])
 }
 
-/// Scratch for arrays of `count` elements of so many bytes; each aligned to 256 bytes.
+/// Returns scratch operands for arrays of (count, bytes per element), each aligned to 256 bytes.
 pub(super) fn scratch<const N: usize>(
     c: &Context<'_>,
     arrays: [(u64, u64); N],
@@ -106,12 +107,12 @@ pub(super) fn scratch<const N: usize>(
     Ok(operands)
 }
 
-/// Whole tensors as operands.
+/// Returns whole tensors as operands.
 pub(super) fn tensors(ids: &[TensorId]) -> Vec<Operand> {
     ids.iter().map(|&id| Operand::Tensor(id)).collect()
 }
 
-/// The refusal of a type.
+/// Returns the refusal of a type without kernel.
 pub(super) fn no_kernel(c: &Context<'_>, dtype: DType) -> Refusal {
     let name = c.graph.tensor(c.node).op().map_or("LEAF", |op| op.name());
     Refusal(format!("{name} has no HIP kernel for {dtype}"))
@@ -124,11 +125,11 @@ mod tests {
 
     #[test]
     fn rectangles_cover_all_rows() {
-        // One piece a row: 256 rows in a work-group.
+        // One piece per row: 256 rows in a work-group.
         assert_eq!((row_groups(1, 1), row_groups(1, 256), row_groups(1, 257)), (1, 1, 2));
-        // 65 pieces: 128 threads across, two rows.
+        // 65 pieces: 128 threads wide, two rows high.
         assert_eq!((row_groups(65, 3), row_groups(64, 8), row_groups(64, 9)), (2, 2, 3));
-        // Longer than a work-group: several across.
+        // Rows longer than a work-group: several work-groups per row.
         assert_eq!((row_groups(256, 3), row_groups(257, 3), row_groups(1000, 1)), (3, 6, 4));
         assert!(rows_of([1, 1 << 16, 1 << 16, 1]).is_err());
     }

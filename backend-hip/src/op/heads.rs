@@ -1,11 +1,11 @@
-//! What stands between the projections and attention: a wavefront for each head of a token.
+//! Operations between the projections and attention: a wavefront for each head of a token.
 
 use super::grid::{ROW_THREADS, launch, rows_of, tensors};
 use super::{Context, Launch, Operand, Refusal};
 use ggml_core::fuse::Heads;
 use ggml_core::kernel::HeadsParams;
 
-/// The launches of a group. The table of frequencies stands in the place of factors that there are not.
+/// Plans the launches of a group. The table of frequencies serves as a placeholder for missing factors.
 pub(super) fn plan(c: &Context<'_>, heads: &Heads) -> Result<Vec<Launch>, Refusal> {
     let (p, o) = HeadsParams::new(c.graph, heads, &|_| 0)?;
     let mut operands = tensors(&[&o.x[..], &o.w, &[o.positions, o.cells]].concat());

@@ -1,4 +1,5 @@
-//! Mat-vec: a few columns times up to three matrices of one type, with what stands before and after the products.
+//! Matrix-vector products: up to three matrices of one type times a few columns, fused with the operations
+//! before and after.
 
 use super::grid::{by_rows, launch, scratch};
 use super::types::of_type;
@@ -12,40 +13,41 @@ use ggml_core::precision::Precision;
 
 /// Threads of a work-group.
 const THREADS: u32 = 256;
-/// Elements that a lane takes at a time, and those of a column that are in LDS: F32, 8 bits, 8 bits on NVIDIA's processors.
+/// Elements that a lane processes at a time, and elements of a column in LDS: as F32, in 8 bits, in 8 bits on
+/// NVIDIA's processors.
 const EIGHT: u32 = 8;
 const CHUNK: [u32; 3] = [4096, 14336, 16384];
-/// LDS of the weights on their way (`mat_vec_ring.h`), and the length of rows from which that is faster; also where a
-/// wavefront takes several after each other. An H200 reads 4096 rows of 4096 and 14336 elements in 0.89 and 0.79 of the time,
-/// 8192 rows of 2048 in 1.02 (Q4_K); a model of 0.5 billion weights, whose output layer is 151936 rows of 896, gave 1237 tokens a
-/// second with and, in another run, 1208 without.
+/// LDS for weights in flight (`mat_vec_ring.h`), the row length from which that is faster, and the row length
+/// if a wavefront makes several passes. An H200 reads 4096 rows of 4096 and 14336 elements in 0.89 and 0.79
+/// of the time, 8192 rows of 2048 in 1.02 (Q4_K). A model of 0.5 billion weights, whose output layer is
+/// 151936 rows of 896, gave 1237 tokens a second with it and, in another run, 1208 without.
 const RING_BYTES: u32 = 76 << 10;
 const RING_FROM: u32 = 4096;
 const RING_FROM_PASSES: u32 = 512;
-/// How many times a wavefront takes rows at the most: then a work-group has 64 of them and more, and what has to be done
-/// with the activations is little beside that.
+/// Maximum number of passes of a wavefront: a work-group then has at least 64 rows, which makes the cost of
+/// preparing the activations small.
 const MOST_PASSES: u32 = 4;
 
-/// The kernels of a type: for each of [`EXACT`] and of [`INT8`], and the stems of their sources. Types that are no
-/// blocks have none for 8 bits.
+/// Kernels of a type: one for each of [`EXACT`] and of [`INT8`], and the stems of their sources. Types
+/// without blocks have none for 8 bits.
 struct Kernels {
     modules: [Option<&'static str>; 2],
-    /// Whether all of them are there; else those that are marked as of every type.
+    /// True if all variants exist; else only those marked `of_every_type`.
     all: bool,
     names: [[&'static str; 4]; 2],
-    /// The one for 8 bits and one column with copies of weights to LDS, where the code has these.
+    /// Kernel for 8 bits and one column that copies weights to LDS, used if the code has asynchronous copies.
     ring: Option<&'static str>,
 }
 
-/// A kernel.
+/// Variant of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Variant {
     columns: u32,
-    /// Of a wavefront.
+    /// Rows per wavefront.
     rows: u32,
     of_every_type: bool,
-    /// Whether it brings the columns into LDS, and rounds them and computes their norm on the way. Otherwise a launch
-    /// before it does.
+    /// True if the kernel loads the columns into LDS and rounds and normalises them on the way. Otherwise a
+    /// separate launch does that before.
     stages: bool,
 }
 
@@ -66,7 +68,8 @@ const INT8: [Variant; 4] = [
     variant(8, 2, false, false),
 ];
 
-/// Kernels by the type's name in theirs; the stems of their sources; whether all are there.
+/// Builds the kernels of a type from its name in the kernels' names, the stems of their sources, and a flag
+/// if all variants exist.
 macro_rules! kernels {
     ($t:literal, $module:literal, $int8:expr, $all:literal, $ring:expr) => {
         Kernels {
@@ -91,7 +94,7 @@ macro_rules! kernels {
     };
 }
 
-/// The kernels of a type, by its kind.
+/// Builds the kernels of a type by its kind.
 macro_rules! entry {
     (blocks_32 $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all, Some(concat!("mat_vec_ring_", $t)))
@@ -114,26 +117,26 @@ fn kernels(dtype: DType) -> Option<Kernels> {
     of_type!(dtype, entry)
 }
 
-/// What is computed. In the parameters `begin`, `passes` and `split` are still to be chosen.
+/// Operation to compute. The parameters `begin`, `passes` and `split` are chosen by [`plan`].
 #[derive(Clone, Debug)]
 pub(super) struct MatVec {
     pub(super) dtype: DType,
     pub(super) products: ProductsParams,
     pub(super) more: MatVecParams,
-    /// Of the results.
+    /// Planes of the results.
     pub(super) planes: u64,
     pub(super) weights: Vec<Operand>,
     pub(super) input: Operand,
-    /// The norm's weight.
+    /// Weight of the norm.
     pub(super) norm: Option<Operand>,
     pub(super) biases: [Option<Operand>; 3],
     pub(super) residual: Option<Operand>,
-    /// Indices of experts, and their weights in a sum.
+    /// Indices of the experts, and their weights in a sum.
     pub(super) experts: [Option<Operand>; 2],
     pub(super) results: Vec<Operand>,
 }
 
-/// The parameters of the kernels.
+/// Parameters of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 struct VecParams {
@@ -141,7 +144,7 @@ struct VecParams {
     more: MatVecParams,
 }
 
-/// The launches that compute it; `None` where there are no kernels for the type.
+/// Plans the launches; `None` if there are no kernels for the type.
 pub(super) fn plan(c: &Context<'_>, work: &MatVec) -> Option<Result<Vec<Launch>, Refusal>> {
     let kernels = kernels(work.dtype)?;
     Some(launches(c, work, &kernels))
@@ -185,7 +188,7 @@ fn launches(c: &Context<'_>, work: &MatVec, kernels: &Kernels) -> Result<Vec<Lau
     Ok(launches)
 }
 
-/// The launch before the product that computes the norm.
+/// Returns the launch before the product that computes the norm.
 fn normalize(
     c: &Context<'_>,
     kernel: &'static str,
@@ -195,7 +198,7 @@ fn normalize(
     Ok(vec![launch(c, ("mul_mat_int8", kernel), operands, p, [p.n.into(), 1, 1], THREADS)?])
 }
 
-/// The launch before the product that rounds the activations.
+/// Returns the launch before the product that rounds the activations.
 fn round(c: &Context<'_>, work: &MatVec, [q, scales]: [Operand; 2]) -> Result<Vec<Launch>, Refusal> {
     let p = &work.products;
     let ne2 = p.ne2.max(1);
@@ -212,7 +215,7 @@ fn round(c: &Context<'_>, work: &MatVec, [q, scales]: [Operand; 2]) -> Result<Ve
     by_rows(c, rounding, vec![work.input, q, scales], &of_input, [p.k, p.n, ne2, ne3], 8)
 }
 
-/// What computes it.
+/// Chosen kernel and grid.
 #[derive(Debug, PartialEq)]
 struct Choice {
     int8: bool,
@@ -221,12 +224,12 @@ struct Choice {
     kernel: &'static str,
     more: MatVecParams,
     groups: [u64; 3],
-    /// LDS that the launch gives.
+    /// LDS of the launch in bytes.
     lds_bytes: u32,
 }
 
-/// In 8 bits where rounding is allowed and the device multiplies bytes; but where the rounding would be a launch of its
-/// own only if there are so many rows that arithmetic is the limit.
+/// Chooses 8 bits if rounding is allowed and the device multiplies bytes. If the rounding needs a launch of
+/// its own, it also requires enough rows to make arithmetic the limit.
 fn choose(profile: &Profile, kernels: &Kernels, work: &MatVec, precision: Precision) -> Choice {
     let tuning = Tuning::of(profile);
     let allowed = precision == Precision::Fast && tuning.int8 == Int8::Dot4;
@@ -257,14 +260,14 @@ fn choose(profile: &Profile, kernels: &Kernels, work: &MatVec, precision: Precis
     }
 }
 
-/// The narrowest kernel for so many columns, or the widest.
+/// Returns the index of the narrowest variant that covers `n` columns, else of the widest.
 fn suitable(kernels: &Kernels, variants: &[Variant; 4], n: u32, most: u32) -> usize {
     let there = |v: &Variant| (kernels.all || v.of_every_type) && v.columns <= most;
     let wide = variants.iter().position(|v| there(v) && v.columns >= n);
     wide.or(variants.iter().rposition(there)).unwrap_or(0)
 }
 
-/// Rows of each matrix that wavefronts are given, and how many of them a wavefront has.
+/// Returns the rows of each matrix to distribute over wavefronts, and the rows per wavefront.
 fn rows(work: &MatVec, variant: &Variant) -> (Vec<u32>, u32) {
     let p = &work.products;
     match p.parts & ProductsParams::GLU {
@@ -273,20 +276,20 @@ fn rows(work: &MatVec, variant: &Variant) -> (Vec<u32>, u32) {
     }
 }
 
-/// Wavefronts that have rows of their own.
+/// Returns the number of wavefronts with rows of their own.
 fn waves(work: &MatVec, variant: &Variant) -> u64 {
     let (matrices, each) = rows(work, variant);
     let columns = work.products.n.div_ceil(variant.columns);
     matrices.iter().map(|m| u64::from(m.div_ceil(each))).sum::<u64>() * u64::from(columns) * work.planes
 }
 
-/// Wavefronts that keep the device busy.
+/// Returns the number of wavefronts that keep the device busy.
 fn enough(profile: &Profile, tuning: &Tuning) -> u64 {
     4 * tuning.units(profile) * u64::from(tuning.vec_waves)
 }
 
-/// How rows are dealt out: where there are few, wavefronts share them; where there are many and a column is in LDS as a
-/// whole, a work-group takes some after the others.
+/// Distributes rows. With few rows, wavefronts share them. With many rows and a whole column in LDS, a
+/// work-group processes several sets of rows one after the other.
 fn shape(profile: &Profile, work: &MatVec, variant: &Variant, chunk: u32) -> (MatVecParams, [u64; 3]) {
     let tuning = Tuning::of(profile);
     let p = &work.products;
@@ -307,7 +310,7 @@ fn shape(profile: &Profile, work: &MatVec, variant: &Variant, chunk: u32) -> (Ma
     let enough = u64::from(tuning.vec_groups) * tuning.units(profile);
     let spare = if tuning.vec_at_once { all.div_ceil(enough) } else { all / enough };
     let whole = variant.stages && p.k <= chunk && work.more.summed == 0;
-    // Where all work-groups are there at once, none has to come after them.
+    // If all work-groups run at the same time, none has to follow them.
     let most = if tuning.vec_at_once { u32::MAX } else { MOST_PASSES };
     let passes = if whole { spare.clamp(1, most.into()) as u32 } else { 1 };
     let groups = groups(of_pass * passes);
@@ -360,21 +363,22 @@ mod tests {
         assert_eq!(fast(4096, 2), ("mat_vec_rounding_q8_0_n2_r4", [256, 1, 1]));
         assert_eq!(fast(4096, 3), ("mat_vec_int8_q8_0_n4_r4", [256, 1, 1]));
         assert_eq!(fast(4096, 8), ("mat_vec_int8_q8_0_n8_r2", [512, 1, 1]));
-        // Too few rows for a launch that rounds.
+        // Too few rows for a separate launch that rounds.
         assert_eq!(fast(512, 8), exact(512, 8));
-        // Types that have the variants of every type only.
+        // Types with the `of_every_type` variants only.
         let few = |n, fast| of("gfx906", DType::MXFP4, 4096, n, fast);
         assert_eq!(few(2, false), ("mat_vec_mxfp4_n4_r4", [256, 1, 1]));
         assert_eq!(few(8, false), ("mat_vec_mxfp4_n4_r4", [256, 2, 1]));
         assert_eq!(few(2, true), ("mat_vec_int8_mxfp4_n4_r4", [256, 1, 1]));
-        // Wavefronts of 32: twice as many rows of a work-group. Without dot4 and of plain types F32.
+        // Wavefronts of 32: twice as many rows per work-group. Without dot4, and for plain types, F32.
         let on_1100 = of("gfx1100", DType::Q4_0, 4096, 8, true);
         assert_eq!(on_1100, ("mat_vec_int8_q4_0_n8_r2", [256, 1, 1]));
         assert_eq!(of("gfx900", DType::Q4_K, 4096, 1, true), ("mat_vec_q4_k_n1_r4", [256, 1, 1]));
         assert_eq!(of("gfx906", DType::F16, 4096, 1, true), ("mat_vec_f16_n1_r4", [256, 1, 1]));
     }
 
-    /// Weights go through LDS where rows are long or a wavefront takes several; not in PTX for earlier processors.
+    /// Weights are copied to LDS if rows are long or a wavefront makes several passes; not in PTX for earlier
+    /// processors.
     #[test]
     fn weights_are_copied_where_that_pays() {
         let of = |target: &str, dtype, m, k| {
@@ -399,14 +403,14 @@ mod tests {
             (more.split, more.passes, more.begin, groups[0])
         };
         const NONE: u32 = u32::MAX;
-        // Few rows: two wavefronts, four; no more than have something to do.
+        // Few rows: two or four wavefronts share a row, but no more than have work.
         assert_eq!(of([1024, 0, 0], 4096, 0), (1, 1, [NONE; 2], 128));
         assert_eq!(of([128, 0, 0], 4096, 0), (2, 1, [NONE; 2], 32));
         assert_eq!(of([128, 0, 0], 896, 0), (0, 1, [NONE; 2], 8));
-        // Many: several times, unless a column is longer than what is in LDS.
+        // Many rows: several passes, unless a column is longer than its part of LDS.
         assert_eq!(of([32768, 0, 0], 4096, 0), (0, 4, [NONE; 2], 512));
         assert_eq!(of([32768, 0, 0], 16384, 0), (0, 1, [NONE; 2], 2048));
-        // Each matrix begins with a work-group of its own.
+        // Each matrix starts with a work-group of its own.
         assert_eq!(of([4096, 1024, 1000], 4096, 0), (0, 1, [256, 320], 383));
         // Gate and up: half as many rows of each.
         assert_eq!(of([4096, 4096, 0], 4096, ProductsParams::GLU), (0, 2, [NONE; 2], 256));

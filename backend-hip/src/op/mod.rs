@@ -1,15 +1,16 @@
-//! From a node to kernel launches: one function for each family of operations.
+//! Planning of nodes as kernel launches: one function for each family of operations.
 //!
-//! A family's function either returns the launches that compute a node or says why there are none, so that `supports`
-//! and `prepare` cannot disagree. It knows the device only as a [`Profile`] and never sees an address: operands are
-//! named, and pointers exactly at their first byte are put in their places when a program is prepared. So the `off`
-//! fields of the parameter structures count from an operand's own beginning: `XParams::new(graph, node, &[])`.
+//! A family's function returns either the launches that compute a node or the reason for refusing it, so
+//! `supports` and `prepare` always agree. It sees the device only as a [`Profile`] and never handles
+//! addresses: launches name their operands, and `prepare` passes pointers to the first byte of each. So the
+//! `off` fields of the parameter structures are relative to each operand's start:
+//! `XParams::new(graph, node, &[])`.
 //!
 //! # Arguments of a kernel
 //!
-//! Eight bytes for each operand, in the order of [`Launch::operands`] (those that are read, then those that are
-//! written, as in the bindings of the Vulkan shader of the same stem), then the parameter structure by value. What
-//! the code object says of its arguments is compared with this before anything is launched.
+//! Eight bytes for each operand, in the order of [`Launch::operands`] (operands that are read, then operands
+//! that are written, as in the bindings of the Vulkan shader of the same stem), then the parameter structure
+//! by value. These arguments are compared with the code object's metadata before a launch.
 
 use crate::arch::Profile;
 use ggml_core::fuse::Group;
@@ -40,62 +41,63 @@ mod top_k;
 mod types;
 mod unary;
 
-/// What a pointer argument points at.
+/// Target of a pointer argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The first byte of a tensor.
     Tensor(TensorId),
     /// The constant of a node (see `ggml_core::plan::Plan::constant`).
     Constant(TensorId),
-    /// Memory that lasts from the first to the last launch of one step: byte offset, bytes. Aligned to 256 bytes if
-    /// the offset is.
+    /// Memory that is valid from the first to the last launch of one step: byte offset, size in bytes.
+    /// Aligned to 256 bytes if the offset is.
     Scratch(usize, usize),
-    /// So many counters of 32 bits for work-groups that meet: zeros before a launch, which leaves zeros.
+    /// 32-bit counters (given number) for the coordination of work-groups: zero before a launch, which leaves
+    /// them zero.
     Counters(u32),
 }
 
-/// One launch of one kernel.
+/// Launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// Stem of the code object (that of the kernel's source file).
     pub module: &'static str,
-    /// Symbol of the kernel in it.
+    /// Symbol of the kernel in the code object.
     pub kernel: &'static str,
-    /// Operands that are read, then those that are written: the pointer arguments in order.
+    /// Pointer arguments in order: operands that are read, then operands that are written.
     pub operands: Vec<Operand>,
-    /// How many of the last operands are written.
+    /// Number of operands at the end of the list that are written.
     pub written: usize,
-    /// The parameter structure's bytes.
+    /// Bytes of the parameter structure.
     pub params: Vec<u8>,
-    /// Work-groups.
+    /// Number of work-groups.
     pub grid: [u32; 3],
     /// Threads of a work-group.
     pub block: [u32; 3],
-    /// Bytes of LDS beyond what the kernel declares itself.
+    /// Bytes of LDS in addition to those that the kernel declares.
     pub lds_bytes: u32,
 }
 
 impl Launch {
-    /// The operands that are read, and those that are written.
+    /// Returns the operands that are read, and those that are written.
     pub(crate) fn parts(&self) -> (&[Operand], &[Operand]) {
         self.operands.split_at(self.operands.len().saturating_sub(self.written))
     }
 }
 
-/// Everything that a family's function may look at.
+/// Inputs of a family's function.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The graph.
     pub graph: &'a Graph,
-    /// The node; of a group the one that names it.
+    /// The node; for a group, the node that names it.
     pub node: TensorId,
     /// The device.
     pub profile: &'a Profile,
-    /// How much rounding is allowed.
+    /// Allowed rounding.
     pub precision: Precision,
 }
 
-/// Why a node cannot be computed, in words that a user can act on.
+/// Reason why a node cannot be computed, in terms that a user can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
@@ -105,7 +107,7 @@ impl From<ggml_core::Error> for Refusal {
     }
 }
 
-/// The launches that compute a group, in order, or why it is not computed together.
+/// Returns the launches that compute a group, in order, or the reason why it is not fused.
 pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
     match group {
         Group::Node(_) => plan_node(context),
@@ -124,7 +126,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, R
     }
 }
 
-/// The launches that compute a node, in order. None for views and leaves.
+/// Returns the launches that compute a node, in order. Views and leaves have none.
 fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     match context.graph.tensor(context.node).op() {
         None | Some(Op::View(_) | Op::Reshape(_) | Op::Permute(_) | Op::Transpose(_)) => Ok(Vec::new()),

@@ -1,5 +1,5 @@
-//! MUL_MAT: mat-vec for few columns, tiles for more. Where rounding is allowed and the device multiplies bytes, the
-//! same with activations in 8 bits.
+//! MUL_MAT: matrix-vector products for few columns, tiles for more. If rounding is allowed and the device
+//! multiplies bytes, activations are in 8 bits; tiles of some types use activations in F16.
 
 use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
 use super::mat_vec::{self, MatVec};
@@ -11,11 +11,11 @@ use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
 
-/// The kernels of a type for F32: one for each of [`TILES`].
+/// Kernels of a type for F32 activations: one for each of [`TILES`].
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
-    /// Whether all of them are there; else those that are marked as of every type.
+    /// True if all of them exist; else only those marked `of_every_type`.
     all: bool,
     tiles: [&'static str; 4],
     int8: Int8Kernels,
@@ -23,33 +23,33 @@ struct Kernels {
 }
 
 impl Kernels {
-    /// Whether the type has a variant that is or is not of every type.
+    /// Returns true if the type has a variant with this `of_every_type`.
     fn has(&self, of_every_type: bool) -> bool {
         self.all || of_every_type
     }
 }
 
-/// The kernels of a type for activations in 8 bits: one for each of the first three of [`TILES`] (the sums of 128 x 128,
-/// in whole numbers and F32, would take all registers).
+/// Kernels of a type for activations in 8 bits: one for each of the first three of [`TILES`] (the sums of 128
+/// x 128, in integers and F32, would need all registers).
 struct Int8Kernels {
-    /// Stem of their source. Types that are no blocks and those of few bits have none.
+    /// Stem of their source. Types without blocks and types of few bits have none.
     module: Option<&'static str>,
-    /// Whether the sums of a block's products fit 16 bits.
+    /// True if the sums of a block's products fit 16 bits.
     pairs: bool,
     tiles: [&'static str; 3],
 }
 
-/// The kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units alone, or of
-/// [`MMA_TILES`].
+/// Kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units
+/// only, or one for each of [`MMA_TILES`].
 struct HalfKernels {
-    /// Stem of their source. Types of numbers beyond those of F16 and those of few bits have none.
+    /// Stem of their source. Types whose values exceed F16 and types of few bits have none.
     module: Option<&'static str>,
     tiles: [&'static str; 2],
     mma_tiles: [&'static str; 3],
 }
 
-/// Kernels by the type's name in theirs; the stems of their sources; whether all are there; whether sums of products
-/// in 8 bits fit 16 bits.
+/// Builds the kernels of a type from its name in the kernels' names, the stems of their sources, a flag if
+/// all variants exist, and a flag if sums of products in 8 bits fit 16 bits.
 macro_rules! kernels {
     ($t:literal, $module:literal, $int8:expr, $half:expr, $all:literal, $pairs:literal) => {
         Kernels {
@@ -83,7 +83,7 @@ macro_rules! kernels {
     };
 }
 
-/// The kernels of a type, by its kind.
+/// Builds the kernels of a type by its kind.
 macro_rules! entry {
     (plain $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat", None, None, $all, $pairs)
@@ -109,7 +109,7 @@ fn kernels(dtype: DType) -> Option<Kernels> {
     of_type!(dtype, entry)
 }
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = MulMatParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
@@ -143,7 +143,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![launch(c, kernel, tensors(&[src[0], src[1], c.node]), &p, groups, TILES[i].threads)?])
 }
 
-/// A product as one of the mat-vec kernels; its weights, input and result.
+/// Describes a product of weights, input and result for the mat-vec kernels.
 fn vec(p: &MulMatParams, dtype: DType, [weights, input, result]: [TensorId; 3]) -> MatVec {
     MatVec {
         dtype,
@@ -169,24 +169,25 @@ fn vec(p: &MulMatParams, dtype: DType, [weights, input, result]: [TensorId; 3]) 
     }
 }
 
-/// Whether a lane's offsets in the 128 rows of a tile, and in so many rounded columns, have 32 bits.
+/// Returns true if a lane's offsets within the 128 rows of a tile, and within `columns` rounded columns, fit
+/// 32 bits.
 pub(super) fn offsets_fit(dtype: DType, stride: u32, k: u32, columns: u64) -> bool {
     let row = u64::from(stride) * dtype.block_bytes() as u64;
     row <= u64::from(u32::MAX) / 128 && u64::from(k) * columns <= u64::from(u32::MAX)
 }
 
-/// Whether tiles in 8 bits take activations by blocks of 256 (`mat_tile_int8_k.h`).
+/// Returns true if 8-bit tiles use activations in blocks of 256 (`mat_tile_int8_k.h`).
 pub(super) fn has_blocks_k(profile: &Profile, dtype: DType) -> bool {
     matches!(dtype, DType::Q4_K | DType::Q5_K) && Tuning::of(profile).int8 == Int8::Dot4
 }
 
-/// Bytes of a rounded column, and of what belongs to its blocks.
+/// Returns the bytes of a rounded column, and the bytes of its blocks' scales.
 pub(super) fn int8_column(profile: &Profile, dtype: DType, k: u32) -> [u64; 2] {
     let blocks = if has_blocks_k(profile, dtype) { u64::from(k / 256) * 64 } else { u64::from(k / 32) * 4 };
     [k.into(), blocks]
 }
 
-/// Where the tiles in 8 bits are, if they are better than F32: where [`Int8`] says so.
+/// Returns the source of the 8-bit tiles if [`Int8`] prefers them to F32.
 fn int8_module(profile: &Profile, kernels: &Kernels) -> Option<&'static str> {
     kernels.int8.module.filter(|_| match Tuning::of(profile).int8 {
         Int8::None => false,
@@ -195,12 +196,12 @@ fn int8_module(profile: &Profile, kernels: &Kernels) -> Option<&'static str> {
     })
 }
 
-/// Where the tiles in F16 are, if they are better than bytes and F32: where [`Half`] says so.
+/// Returns the source of the F16 tiles if [`Half`] prefers them to bytes and F32.
 fn half_module(profile: &Profile, kernels: &Kernels, dtype: DType) -> Option<&'static str> {
     kernels.half.module.filter(|_| Tuning::of(profile).half.takes(dtype))
 }
 
-/// The launch that rounds columns of activations to F16 and finds their factors.
+/// Returns the launch that rounds columns of activations to F16 and computes their scale factors.
 pub(super) fn round_half(
     c: &Context<'_>,
     p: &MulMatParams,
@@ -213,12 +214,12 @@ pub(super) fn round_half(
     Ok(Launch { written: 2, ..launch })
 }
 
-/// Bytes of a column of activations in F16: whole steps of a tile.
+/// Returns the bytes of a column of activations in F16, padded to whole steps of a tile.
 pub(super) fn half_column(k: u32) -> u64 {
     u64::from(k).next_multiple_of(64) * 2
 }
 
-/// Columns rounded to F16, then the product.
+/// Plans two launches: one rounds the columns to F16, one computes the product.
 fn half_launches(
     c: &Context<'_>,
     p: &MulMatParams,
@@ -238,18 +239,19 @@ fn half_launches(
     rounded(c, p, [half_column(p.k), 4], round_half, product)
 }
 
-/// Work-groups across and down for tiles of so many rows and columns.
+/// Returns the work-groups in x and y for tiles of this size.
 fn groups_of(p: &MulMatParams, rows: u32, columns: u32) -> [u64; 2] {
     [p.m.div_ceil(rows), p.n.div_ceil(columns)].map(u64::from)
 }
 
-/// How many tiles the busiest compute unit has.
+/// Returns the number of tiles on the busiest compute unit.
 fn busiest(profile: &Profile, p: &MulMatParams, [x, y]: [u64; 2]) -> u64 {
     (x * y * u64::from(p.ne2) * u64::from(p.ne3)).div_ceil(Tuning::of(profile).units(profile))
 }
 
-/// The tile of AMD's matrix units or dot2, and the work-groups across and down: a large one takes four fifths of the time of
-/// four small ones, if a compute unit has two of them that take turns in waiting.
+/// Chooses the tile of AMD's matrix units or dot2, and the work-groups in x and y. A large tile takes four
+/// fifths of the time of four small ones if a compute unit has two large tiles, each hiding the other's
+/// latency.
 fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
     let [small, large] = HALF_TILES.map(|tile| groups_of(p, tile.rows, tile.columns));
     let [of_small, of_large] = [small, large].map(|groups| busiest(profile, p, groups));
@@ -257,7 +259,8 @@ fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
     if better && Tuning::of(profile).half == Half::Matrix { (1, large) } else { (0, small) }
 }
 
-/// The tile of NVIDIA's matrix units with which the busiest processor is done first, and the work-groups.
+/// Chooses the tile of NVIDIA's matrix units that minimises the time of the busiest processor, and the
+/// work-groups.
 fn choose_mma_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
     let of = |i: usize| groups_of(p, MMA_TILES[i].tile.rows, MMA_TILES[i].tile.columns);
     let time = |i: &usize| busiest(profile, p, of(*i)) * MMA_TILES[*i].cost;
@@ -265,7 +268,7 @@ fn choose_mma_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
     (best, of(best))
 }
 
-/// Columns rounded to 8 bits, then the product.
+/// Plans two launches: one rounds the columns to 8 bits, one computes the product.
 fn int8_launches(
     c: &Context<'_>,
     p: &MulMatParams,
@@ -280,12 +283,12 @@ fn int8_launches(
     rounded(c, p, int8_column(c.profile, dtype, p.k), round, product)
 }
 
-/// Columns of the largest tile of NVIDIA's. All of them read whole tiles, those behind the last column too, and products may
-/// share what was rounded.
+/// Columns of NVIDIA's largest tile. All tiles read whole tiles, including those beyond the last column, and
+/// products may share rounded columns.
 const MMA_COLUMNS: u32 = 128;
 
-/// A launch of tiles of rounded columns: kernel, work-groups across and down, threads and LDS of a work-group, and of how many
-/// columns the scratch of a plane holds a multiple.
+/// Launch of tiles of rounded columns: kernel, work-groups in x and y, threads and LDS of a work-group, and
+/// the alignment of a plane's scratch in columns.
 struct Tiles {
     kernel: (&'static str, &'static str),
     groups: [u64; 2],
@@ -294,8 +297,8 @@ struct Tiles {
     columns: u32,
 }
 
-/// Rounds the activations into scratch memory, then multiplies them. `column`: bytes of a rounded column and of its scales;
-/// `round` makes the launch that rounds.
+/// Plans two launches: `round` rounds the activations into scratch memory, then the product reads them.
+/// `column`: bytes of a rounded column and of its scales.
 fn rounded(
     c: &Context<'_>,
     p: &MulMatParams,
@@ -306,7 +309,7 @@ fn rounded(
     let src = c.graph.tensor(c.node).src();
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let columns = u64::from(p.n) * batch;
-    // Planes follow each other without gaps: behind the last one there is what a whole tile reads.
+    // Planes follow each other without gaps; padding after the last plane lets a whole tile be read.
     let room = columns + u64::from(p.n.next_multiple_of(tiles.columns) - p.n);
     let [q, scales] = scratch(c, column.map(|bytes| (room, bytes)))?;
     let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
@@ -316,7 +319,7 @@ fn rounded(
     Ok(vec![round(c, &p.of_columns(), Operand::Tensor(src[1]), [q, scales])?, product])
 }
 
-/// The launch that rounds columns of activations to 8 bits.
+/// Returns the launch that rounds columns of activations to 8 bits.
 pub(super) fn round_int8(
     c: &Context<'_>,
     p: &MulMatParams,
@@ -326,7 +329,7 @@ pub(super) fn round_int8(
     round_columns(c, "quantize_int8", p, [b, to[0], to[1]])
 }
 
-/// The same by blocks of 256.
+/// Returns the launch that rounds columns of activations to 8 bits in blocks of 256.
 pub(super) fn round_int8_k(
     c: &Context<'_>,
     p: &MulMatParams,
@@ -347,8 +350,8 @@ fn round_columns(
     Ok(Launch { written: 2, ..launch })
 }
 
-/// The largest tile that is not mostly empty and leaves enough work-groups; the smallest if there is none. Its number,
-/// up to `largest`, and the work-groups across and down.
+/// Chooses the largest tile that is not mostly empty and leaves enough work-groups, else the smallest.
+/// Returns its index, up to `largest`, and the work-groups in x and y.
 fn choose_tile(profile: &Profile, kernels: &Kernels, largest: usize, p: &MulMatParams) -> (usize, [u64; 2]) {
     let tuning = Tuning::of(profile);
     let there = |i: &usize| kernels.has(TILES[*i].of_every_type);
@@ -359,7 +362,7 @@ fn choose_tile(profile: &Profile, kernels: &Kernels, largest: usize, p: &MulMatP
         let full = p.n * 2 > TILES[*i].columns && p.m * 2 > TILES[*i].rows;
         full && x * y * u64::from(p.ne2) * u64::from(p.ne3) >= enough
     };
-    // With few columns a wider tile is empty; then even too few work-groups are better than that.
+    // With few columns a wider tile is mostly empty, which is worse than too few work-groups.
     let least = if p.n <= 32 || !there(&1) { 0 } else { 1 };
     let i = (0..=largest).rev().filter(there).find(fits).unwrap_or(least);
     (i, groups(i))
@@ -397,7 +400,7 @@ mod tests {
         assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 512, 4096), ("mat_tile_q8_0_128x128", [32, 4]));
         assert_eq!(chosen("gfx906", DType::Q8_0, 1024, 512, 1024), ("mat_tile_q8_0_64x64", [16, 8]));
         assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 9, 4096), ("mat_tile_q8_0_64x32", [64, 1]));
-        // Types that have the variants of every type only.
+        // Types with the `of_every_type` variants only.
         assert_eq!(chosen("gfx906", DType::MXFP4, 64, 64, 4096), ("mat_tile_mxfp4_64x32", [1, 2]));
         assert_eq!(chosen("gfx906", DType::MXFP4, 4096, 512, 4096), ("mat_tile_mxfp4_128x64", [32, 8]));
     }
@@ -414,10 +417,10 @@ mod tests {
             (module("gfx906", DType::F16), module("gfx900", DType::F16)),
             (Some("mul_mat_half"), None)
         );
-        // Large tiles where enough of them are left.
+        // Large tiles if enough of them remain.
         let tile = |target: &str, m, n| choose_half_tile(&profile(target), &params(m, n, 4096));
         assert_eq!((tile("gfx1100", 14336, 512), tile("gfx1100", 4096, 512)), ((1, [112, 4]), (0, [64, 8])));
-        // A lane's share of a large one would take all registers.
+        // A lane's share of a large tile would need all registers.
         assert_eq!(tile("gfx906", 14336, 512), (0, [224, 8]));
     }
 
@@ -430,7 +433,7 @@ mod tests {
         assert_eq!((tile(2048, 512), tile(6144, 512)), ((1, [32, 4]), (1, [96, 4])));
         assert_eq!((tile(512, 512), tile(14336, 32)), ((0, [8, 8]), (0, [224, 1])));
         assert!(MMA_TILES.iter().all(|tile| MMA_COLUMNS.is_multiple_of(tile.tile.columns)));
-        // LDS is for two slices of F16: rows, and twice the columns.
+        // LDS holds two slices of F16: rows, and twice the columns.
         assert!(MMA_TILES.iter().all(|tile| tile.lds_bytes <= GIVEN_LDS));
         assert_eq!(MMA_TILES[2].lds_bytes, 2 * 2 * 64 * (128 + 2 * 128));
     }
@@ -440,17 +443,17 @@ mod tests {
         let module = |target: &str, dtype| int8_module(&profile(target), &kernels(dtype).unwrap());
         assert_eq!(module("gfx906", DType::Q8_0), Some("mul_mat_int8_32"));
         assert_eq!(module("gfx906", DType::F16), None);
-        // Pairs: not of types whose sums do not fit. gfx803 has neither instruction.
+        // Pairs are not used for types whose sums exceed 16 bits. gfx803 has neither instruction.
         assert_eq!(module("gfx900", DType::Q4_K), Some("mul_mat_int8_256"));
         assert_eq!((module("gfx900", DType::Q8_0), module("gfx900", DType::Q5_K)), (None, None));
         assert_eq!(module("gfx803", DType::Q4_0), None);
     }
 
-    /// Products too large for the operation catalogue take kernels that it does not meet. They are there, with the
-    /// arguments that they are given.
+    /// Products that are too large for the operation catalogue use kernels that it does not cover. These
+    /// exist and declare the arguments that launches pass.
     #[test]
     fn large_products_fit_the_code_objects() {
-        // Enough for bytes, on the device of each family; enough for anything.
+        // The first three are enough for bytes on the device of each family, the last is enough for any type.
         const ROWS: [usize; 4] = [50, 1200, 5000, 16384];
         for name in Embedded.targets() {
             let target = Target::parse(name).unwrap();
@@ -479,8 +482,8 @@ mod tests {
                     }
                 }
             }
-            // One kernel that rounds, and of bytes: mat-vec and tiles, the tiles of types whose sums fit, none. Where types
-            // have tiles in F16 these are in place of those of bytes.
+            // One kernel that rounds. For bytes: mat-vec and tiles, only the tiles of types whose sums fit,
+            // or none. If a type has F16 tiles, they replace those of bytes.
             let int8 = met.iter().filter(|k| k.contains("int8") || k.contains("rounding")).count();
             let rings = met.iter().filter(|k| k.contains("ring")).count();
             assert_eq!(rings, if profile.copies { 13 } else { 0 }, "{name}: {met:?}");
@@ -490,7 +493,7 @@ mod tests {
                 let used = |t: DType| !in_half(t) && int8_module(&profile, &kernels(t).unwrap()).is_some();
                 types.iter().filter(|&&t| used(t)).count()
             };
-            // Tiles of Q4_K and Q5_K have a kernel of their own that rounds.
+            // Tiles of Q4_K and Q5_K have a rounding kernel of their own.
             let by_block = usize::from(tiles(&[DType::Q4_K]) > 0);
             let most = match tuning.int8 {
                 Int8::Dot4 => {

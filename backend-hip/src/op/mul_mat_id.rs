@@ -1,5 +1,6 @@
-//! MUL_MAT_ID: a mat-vec for each pair of an index and a token; where there are many pairs of an expert, tiles of them.
-//! Where rounding is allowed and the device multiplies bytes, the same with activations in 8 bits.
+//! MUL_MAT_ID: a matrix-vector product for each pair of an index and a token; tiles of pairs if each expert
+//! has many. If rounding is allowed and the device multiplies bytes, activations are in 8 bits; tiles of some
+//! types use activations in F16.
 
 use super::grid::{launch, no_kernel, scratch, tensors};
 use super::mat_vec::{self, MatVec};
@@ -14,26 +15,26 @@ use ggml_core::kernel::{MatVecParams, MulMatIdParams, ProductsParams};
 use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
 
-/// Threads of a work-group: tiles, sorting.
+/// Threads of a work-group for tiles and for sorting.
 const TILE_THREADS: u32 = 128;
 const GATHER_THREADS: u32 = 256;
 /// Rows and pairs of a tile.
 const TILE: [u32; 2] = [64, 32];
-/// Bytes of an entry of the list of tiles.
+/// Bytes of an entry in the list of tiles.
 const ENTRY: u64 = 12;
 
-/// The tiles of a type.
+/// Tiles of a type.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
     tile: &'static str,
-    /// Activations in 8 bits. Types that are no blocks and those of few bits have none.
+    /// Kernel for activations in 8 bits. Types without blocks and types of few bits have none.
     int8: Option<&'static str>,
-    /// Activations in F16. Types of numbers beyond those of F16 and those of few bits have none.
+    /// Kernel for activations in F16. Types whose values exceed F16 and types of few bits have none.
     half: Option<&'static str>,
 }
 
-/// How tiles take their activations.
+/// Format of a tile's activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     F32,
@@ -41,14 +42,14 @@ enum Form {
     Half,
 }
 
-/// Kernels by the type's name in theirs.
+/// Builds the kernels of a type from its name in the kernels' names.
 macro_rules! kernels {
     ($t:literal, $module:literal, $int8:expr, $half:expr) => {
         Kernels { module: $module, tile: concat!("mat_tile_id_", $t), int8: $int8, half: $half }
     };
 }
 
-/// The kernels of a type, by its kind.
+/// Builds the kernels of a type by its kind.
 macro_rules! entry {
     (plain $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat_id", None, None)
@@ -77,7 +78,7 @@ fn kernels(dtype: DType) -> Option<Kernels> {
     of_type!(dtype, entry)
 }
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = MulMatIdParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
@@ -98,7 +99,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 }
 
-/// The products of few tokens as one of the mat-vec kernels; their weights, input, indices and result.
+/// Describes the products of few tokens for the mat-vec kernels: weights, input, indices and result.
 pub(super) fn vec(p: &MulMatIdParams, dtype: DType, [weights, input, ids, result]: [TensorId; 4]) -> MatVec {
     MatVec {
         dtype,
@@ -130,7 +131,8 @@ pub(super) fn vec(p: &MulMatIdParams, dtype: DType, [weights, input, ids, result
     }
 }
 
-/// Tiles from as many pairs of an expert on as MUL_MAT takes columns for, and how they take them; else mat-vec.
+/// Chooses tiles and their activation format if an expert has as many pairs as MUL_MAT needs columns for
+/// tiles; else `None`, mat-vec.
 fn choose(
     profile: &Profile,
     kernels: &Kernels,
@@ -147,7 +149,8 @@ fn choose(
     many.then(|| half.or(int8).unwrap_or((kernels.tile, Form::F32)))
 }
 
-/// The pairs are sorted by expert, the activations rounded where the product takes them so, then the product.
+/// Plans the launches: sort the pairs by expert, round the activations if the product needs it, then compute
+/// the product.
 fn tiles(
     c: &Context<'_>,
     p: &MulMatIdParams,
@@ -158,7 +161,7 @@ fn tiles(
     let dtype = c.graph.tensor(src[0]).dtype;
     let (pairs, buckets) = (u64::from(p.used) * u64::from(p.tokens), u64::from(p.experts) + 1);
     let entries = pairs / u64::from(TILE[1]) + buckets;
-    // Rows of b for each token.
+    // Rows of b per token.
     let rows = if p.nb1[0] == 0 { 1 } else { p.used };
     let columns = u64::from(rows) * u64::from(p.tokens);
     let rounded = match form {
@@ -209,20 +212,20 @@ mod tests {
         assert_eq!((q4_k(1, exact), q4_k(143, fast)), (None, None));
         assert_eq!(q4_k(144, exact), Some(("mat_tile_id_q4_k", Form::F32)));
         assert_eq!(q4_k(144, fast), Some(("mat_tile_id_int8_q4_k", Form::Int8)));
-        // Without dot4 everything is F32.
+        // Without dot4 all products are F32.
         let on_900 = chosen("gfx900", DType::Q4_K, 768, 128, 8, 512, fast);
         assert_eq!(on_900, Some(("mat_tile_id_q4_k", Form::F32)));
         let plain = |target, dtype| chosen(target, dtype, 768, 4, 2, 18, fast);
         assert_eq!(plain("gfx906", DType::F16), Some(("mat_tile_id_half_f16", Form::Half)));
         assert_eq!(plain("gfx906", DType::BF16), Some(("mat_tile_id_bf16", Form::F32)));
-        // Matrix units take all whose numbers fit F16.
+        // Matrix units are used for all types whose values fit F16.
         assert_eq!(plain("gfx1100", DType::Q4_K), Some(("mat_tile_id_half_q4_k", Form::Half)));
         assert_eq!(plain("gfx1100", DType::MXFP4), Some(("mat_tile_id_int8_mxfp4", Form::Int8)));
         assert_eq!(plain("sm_70", DType::F16), Some(("mat_tile_id_f16", Form::F32)));
     }
 
-    /// Products too large for the operation catalogue take kernels that it does not meet. They are there, with the
-    /// arguments that they are given.
+    /// Products that are too large for the operation catalogue use kernels that it does not cover. These
+    /// exist and declare the arguments that launches pass.
     #[test]
     fn large_products_fit_the_code_objects() {
         for name in Embedded.targets() {
@@ -245,7 +248,8 @@ mod tests {
                     }
                 }
             }
-            // Sorting, mat-vec and F32 tiles; mat-vec that rounds; tiles of bytes or F16, each with the kernel that rounds.
+            // Sorting, mat-vec and F32 tiles; mat-vec's rounding; tiles of bytes or F16, each with its
+            // rounding kernel.
             let dot4 = Tuning::of(&profile).int8 == Int8::Dot4;
             let takes_half =
                 |t: &&DType| Tuning::of(&profile).half.takes(**t) && kernels(**t).unwrap().half.is_some();

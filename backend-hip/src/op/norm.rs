@@ -1,4 +1,4 @@
-//! RMS_NORM, alone and with the sums around it.
+//! RMS_NORM, by itself and fused with the additions around it.
 
 use super::grid::{ROW_THREADS, launch, rows_of, tensors};
 use super::{Context, Launch, Refusal};
@@ -6,23 +6,23 @@ use ggml_core::TensorId;
 use ggml_core::fuse::{Norm, Scaled};
 use ggml_core::kernel::NormParams;
 
-/// The longest row of a wavefront, and of a work-group that keeps it in registers.
+/// Longest row for one wavefront, and for a work-group that holds it in registers.
 const OF_A_WAVE: u32 = 512;
 const OF_A_GROUP: u32 = 4096;
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = NormParams::new(c.graph, c.node, &[])?;
     let (x, d) = (c.graph.tensor(c.node).src()[0], c.node);
     plan_rows(c, [x, x, x, x, d, d], &p)
 }
 
-/// The launches of a group.
+/// Plans the launches of a group.
 pub(super) fn plan_norm(c: &Context<'_>, norm: &Norm) -> Result<Vec<Launch>, Refusal> {
     plan_rows(c, NormParams::operands(norm), &NormParams::of_group(c.graph, norm, &|_| 0)?)
 }
 
-/// The launches of a norm times a number.
+/// Plans the launches of a norm times a scalar.
 pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Launch>, Refusal> {
     let (x, d) = (scaled.x, scaled.nodes[1]);
     plan_rows(c, [x, x, x, x, d, d], &NormParams::of_scaled(c.graph, scaled, [0; 2])?)

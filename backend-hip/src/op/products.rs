@@ -1,5 +1,5 @@
-//! Groups of products: one launch of the mat-vec kernels, or two where the activations are prepared before. Of many
-//! columns nothing is joined but products of few rows: others are tiles.
+//! Groups of products: one launch of the mat-vec kernels, or two if the activations are prepared first. With
+//! many columns only products of few rows are fused; the others use tiles.
 
 use super::grid::{no_kernel, tensors};
 use super::mat_vec::{self, MatVec};
@@ -10,7 +10,7 @@ use ggml_core::kernel::{MatVecParams, MulMatIdParams, ProductsParams};
 use ggml_core::op::Activation;
 use ggml_core::{DType, TensorId};
 
-/// The launches of products of one input.
+/// Plans the launches of products that share one input.
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Refusal> {
     let products = ProductsParams::new(c.graph, group, |_| 0)?;
     let tuning = Tuning::of(c.profile);
@@ -26,7 +26,7 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Ref
         Some(result) => vec![result],
         None => group.products.iter().map(|product| product.result).collect(),
     };
-    // The halves of one product are two matrices.
+    // The halves of one product are treated as two matrices.
     let halves = group.glu.is_some() && group.products.len() == 1;
     let bias = |i: usize| group.products.get(if halves { 0 } else { i }).and_then(|product| product.bias);
     let work = MatVec {
@@ -45,7 +45,7 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Ref
     mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))
 }
 
-/// The launch of products with the experts of each token.
+/// Plans the launch of products with the experts of each token.
 pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launch>, Refusal> {
     let first = group.products.first().ok_or_else(nothing)?;
     let p = MulMatIdParams::new(c.graph, first.node, &[])?;
@@ -98,7 +98,8 @@ fn nothing() -> Refusal {
     Refusal("a group without products".into())
 }
 
-/// An error for what the kernels do not do: matrices of several types, long rows, some functions.
+/// Returns an error for anything the kernels do not support: matrices of several types, long rows, some
+/// functions.
 fn accepts(
     c: &Context<'_>,
     glu: Option<GluPart>,

@@ -4,8 +4,8 @@ use super::grid::by_rows;
 use super::{Context, Launch, Operand, Refusal};
 use ggml_core::kernel::RopeParams;
 
-/// The launches of a node of this family. The table of frequencies is the node's constant; where there are no factors,
-/// it stands in for them.
+/// Plans the launches of a node of this family. The table of frequencies is the node's constant; it also
+/// serves as a placeholder for missing factors.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = RopeParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();

@@ -5,7 +5,7 @@ use super::{Context, Launch, Refusal};
 use ggml_core::kernel::{GetRowsParams, SetRowsParams};
 use ggml_core::{DType, Op};
 
-/// The launches of a node of this family. A thread moves eight neighbours.
+/// Plans the launches of a node of this family. A thread moves eight adjacent elements.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let node = c.graph.tensor(c.node);
     let src = node.src();
@@ -22,7 +22,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     let p = GetRowsParams::new(c.graph, c.node, &[])?;
     let kernel = match c.graph.tensor(src[0]).dtype {
-        // Nothing is computed with rows of I32, and four bytes are four bytes.
+        // No arithmetic is done on rows of I32, so the four-byte copy of F32 works for them.
         DType::F32 | DType::I32 => "get_rows_f32",
         DType::F16 => "get_rows_f16",
         DType::BF16 => "get_rows_bf16",

@@ -4,7 +4,7 @@ use super::grid::{row_by_row, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::kernel::SoftMaxParams;
 
-/// The launches of a node of this family. Where there is no mask, x stands in for it.
+/// Plans the launches of a node of this family. Without a mask, x serves as a placeholder for it.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = SoftMaxParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();

@@ -1,11 +1,12 @@
-//! SSM_CONV: work-groups of channels for each row of the result; in groups for some tokens.
+//! SSM_CONV: work-groups of channels for each row of the result; a group computes several tokens per
+//! work-group.
 
 use super::grid::{ROW_THREADS, launch, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::fuse::Conv;
 use ggml_core::kernel::{ConvParams, SsmConvParams};
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = SsmConvParams::new(c.graph, c.node, &[])?;
     let node = c.graph.tensor(c.node);
@@ -15,7 +16,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![launch(c, ("ssm_conv", "ssm_conv"), operands, &p, groups, ROW_THREADS)?])
 }
 
-/// The launches of a group.
+/// Plans the launches of a group.
 pub(super) fn plan_group(c: &Context<'_>, conv: &Conv) -> Result<Vec<Launch>, Refusal> {
     let p = ConvParams::new(c.graph, conv, &|_| 0)?;
     let groups = [u64::from(p.channels.div_ceil(ROW_THREADS)), p.tiles().into(), 1];

@@ -1,5 +1,5 @@
-//! SSM_SCAN: work-groups of channels for each head and slot, and one slot more for the tokens of none.
-//! Prompts by chunks of tokens, in two launches.
+//! SSM_SCAN: work-groups of channels for each head and slot, plus one slot for tokens without a slot. Prompts
+//! are computed by chunks of tokens, in two launches.
 
 use super::chunks::{self, Family};
 use super::grid::{launch, tensors};
@@ -7,14 +7,14 @@ use super::{Context, Launch, Refusal};
 use ggml_core::kernel::SsmScanParams;
 use ggml_core::kernel::chunks::Chunks;
 
-/// Threads of both kernels. Eight elements of a channel's state are a thread's.
+/// Threads of a work-group of both kernels. Each thread has eight elements of a channel's state.
 const THREADS: u32 = 128;
 
-/// The length of a state that has a kernel of its own, and the longest that the other one takes.
+/// State length with a kernel of its own, and the maximum length of the general kernel.
 const USUAL: u32 = 128;
 const LONGEST: u32 = 256;
 
-/// The kernels for chunks. The keys are b, the queries c.
+/// Kernels for chunks. The keys are b, the queries c.
 const CHUNKS: Family = Family {
     module: "ssm_scan",
     of_length: &[(USUAL, ["scan_chunk_128", "scan_walk_128"])],
@@ -24,7 +24,7 @@ const CHUNKS: Family = Family {
     second: [0, 3, 4, 5, 6],
 };
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = SsmScanParams::new(c.graph, c.node, &[])?;
     let [length, channels] = p.d;

@@ -1,5 +1,5 @@
-//! TOP_K, alone and with the soft-max of what it picks: a wavefront for each row. The best of long rows: many work-groups for
-//! each.
+//! TOP_K, by itself and fused with the soft-max of the selected elements: a wavefront for each row. The best
+//! of long rows: many work-groups for each row.
 
 use super::grid::{ROW_THREADS, launch, rows_of, scratch, tensors};
 use super::{Context, Launch, Operand, Refusal};
@@ -7,16 +7,16 @@ use ggml_core::TensorId;
 use ggml_core::fuse::{Best, Router};
 use ggml_core::kernel::{BestParams, TopKParams};
 
-/// Threads of a work-group that takes a part of a row.
+/// Threads of a work-group that processes a part of a row.
 const BEST_THREADS: u32 = 128;
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = TopKParams::new(c.graph, c.node, &[])?;
     plan_rows(c, [c.graph.tensor(c.node).src()[0], c.node, c.node], &p)
 }
 
-/// The launches of a group: each lane of a wavefront has one of the weights.
+/// Plans the launches of a group: each lane of a wavefront holds one of the weights.
 pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Launch>, Refusal> {
     let p = TopKParams::of_group(c.graph, router, [0; 3])?;
     if p.k > c.profile.wave {
@@ -34,7 +34,7 @@ fn plan_rows(c: &Context<'_>, operands: [TensorId; 3], p: &TopKParams) -> Result
     Ok(vec![Launch { written: 2, ..launch }])
 }
 
-/// The launch of the best of rows.
+/// Plans the launch that finds the best of each row.
 pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Launch>, Refusal> {
     let p = BestParams::new(c.graph, best, 4 * BEST_THREADS, &|_| 0)?;
     let [x, results @ ..] = BestParams::operands(best);

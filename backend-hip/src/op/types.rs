@@ -1,10 +1,11 @@
-//! The types of weights that have kernels of products, one list for all of them.
+//! Weight types with kernels for products: one list for all product kernels.
 
-/// What `$entry` makes of a type: of its kind, of its name in the names of kernels, of whether products of few columns have
-/// all kernels, and of whether sums of products of pairs of 16 bits fit that (`mat_tile_int8.h`). `None` for other types.
+/// Expands `$entry` for a type, given its kind, its name in kernel names, a flag if products of few columns
+/// have all kernels, and a flag if sums of products of pairs fit 16 bits (`mat_tile_int8.h`). `None` for
+/// other types.
 ///
-/// Kinds: `plain`; `f16`, which has tiles of F16 besides; `blocks_32`; `wide_32`, blocks whose numbers F16 does not hold;
-/// `blocks_256`; `low`, types of few bits.
+/// Kinds: `plain`; `f16`, which also has tiles of F16; `blocks_32`; `wide_32`, blocks whose values exceed
+/// F16; `blocks_256`; `low`, types of few bits.
 macro_rules! of_type {
     ($dtype:expr, $entry:ident) => {
         match $dtype {

@@ -1,16 +1,17 @@
-//! Activations and SCALE, alone, and chains of element-wise functions.
+//! Activations and SCALE, by themselves, and chains of element-wise functions.
 
 use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::fuse::Chain;
 use ggml_core::kernel::UnaryParams;
 
-/// The launches of a node of this family.
+/// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     plan_chain(c, &Chain::of_one(c.graph, c.node))
 }
 
-/// The launches of several functions, one after the other. Where there is no other operand the first stands.
+/// Plans the launch of several functions, applied one after the other. The first operand serves as a
+/// placeholder for missing ones.
 pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Launch>, Refusal> {
     let p = UnaryParams::new(c.graph, chain, [0; 2 + Chain::OTHERS])?;
     let mut operands = [chain.x; 2 + Chain::OTHERS];

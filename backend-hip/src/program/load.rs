@@ -1,4 +1,5 @@
-//! Programs onto a device: memory had, constants and counters uploaded, code objects loaded, arguments laid out.
+//! Loading of programs onto a device: allocates memory, uploads constants and counters, loads code objects,
+//! lays out arguments.
 
 use super::prepare::{Addressed, Draft, Host, Storage};
 use super::results::Results;
@@ -17,45 +18,46 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a program runs, and the memory that its launches point at.
+/// Launches of a program, and the memory that they point at.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    /// Places of root tensors.
+    /// Locations of root tensors.
     pub(crate) storage: Storage,
     /// The program's own memory: arena, constants, counters, scratch.
     pub(crate) own: Option<Buffer>,
     /// The launches.
     pub(crate) launches: Launches,
-    /// Outputs that the launches bring to the host.
+    /// Outputs that the launches copy to the host.
     pub(crate) results: Option<Results>,
 }
 
 /// The launches of a program.
 #[derive(Debug)]
 pub(crate) struct Launches {
-    /// In order.
+    /// Launches in order.
     pub(crate) ready: Vec<Ready>,
-    /// For each launch its step.
+    /// Step of each launch.
     pub(crate) step: Vec<usize>,
-    /// For each step its launches.
+    /// Launches of each step.
     pub(crate) of_step: Vec<Range<usize>>,
-    /// Whether any step may be run without those before.
+    /// True if any step may be run without the steps before it.
     pub(crate) alone: bool,
-    /// For each step the node's name.
+    /// Name of each step's node.
     pub(crate) names: Arc<[String]>,
-    /// For each launch its place in a graph.
+    /// Position of each launch in a graph.
     places: Vec<graphs::Place>,
-    /// The launches as graphs, each with those that it has; none where they are launched one by one.
+    /// Graphs, each with its range of launches; empty if the launches are started one by one.
     pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
 }
 
-/// Programs with fewer launches, of which none stand side by side, are launched one by one.
+/// Minimum number of launches for a graph, unless the program has branches.
 const WORTH_A_GRAPH: usize = 8;
-/// Launches that a program with branches has for each of its graphs at least: between two of them all branches come to an end.
+/// Minimum number of launches per graph of a program with branches: all branches end between two graphs.
 const OF_A_GRAPH: usize = 32;
 
 impl Launches {
-    /// Makes graphs of the launches, where that is wanted and the runtime can. Without them everything works too.
+    /// Captures the launches in graphs if that is wanted and the runtime supports it. The program also works
+    /// without graphs.
     fn capture(&mut self, session: &mut Session, wanted_by: Graphs) {
         let known_to_work = || session.major().is_none_or(|major| major >= 6);
         let wanted = match wanted_by {
@@ -63,8 +65,8 @@ impl Launches {
             Graphs::On => true,
             Graphs::Auto => known_to_work(),
         };
-        // Branches of HIP's only where the user wants them: there they are streams of their own, which not every release is
-        // known to run well.
+        // HIP's branches only on request: they are streams of their own, which not every release is known to
+        // run correctly.
         if !session.has_branches() || wanted_by != Graphs::On && session.major().is_some() {
             self.places.iter_mut().for_each(|place| place.branch = 0);
         }
@@ -82,7 +84,7 @@ impl Launches {
                 Err(error) => {
                     tracing::warn!(target: "diptych::hip", "launches are no graph: {error}");
                     for (_, graph) in self.graphs.drain(..) {
-                        // What cannot be given back now is when the session closes.
+                        // A graph that cannot be freed now is freed when the session closes.
                         let _ = session.free_graph(graph);
                     }
                     return;
@@ -126,7 +128,7 @@ pub(crate) fn load(
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
     let stands: Vec<Stand> = addressed[..of_steps].iter().map(|launch| Stand::of(plan, launch)).collect();
-    // What brings results to the host comes after all.
+    // The launches that copy results to the host come last.
     let mut places = places(&stands);
     places.resize(addressed.len(), graphs::Place { level: usize::MAX, branch: 0 });
     let mut launches = compile(shared, (addressed, of_steps, places), names, start, graphs)?;
@@ -138,15 +140,15 @@ pub(crate) fn load(
     Ok(Loaded { storage, own, launches, results })
 }
 
-/// Branches of a level at the most.
+/// Maximum number of branches of a level.
 const BRANCHES: usize = 4;
 
-/// What decides where a launch stands in a graph.
+/// Properties of a launch that determine its position in a graph.
 #[derive(Clone, Copy)]
 struct Stand {
     step: usize,
     level: usize,
-    /// Whether it has scratch memory or counters, which are the program's.
+    /// True if the launch uses the program's scratch memory or counters.
     shares: bool,
 }
 
@@ -158,8 +160,8 @@ impl Stand {
     }
 }
 
-/// Where launches stand in a graph. Steps of a level do not depend on each other, and take branches by turns; but those that
-/// share memory of the program stay in the first one.
+/// Assigns launches to positions in a graph. Steps of a level do not depend on each other and are assigned to
+/// the branches in turn. Steps that share memory of the program stay in the first branch.
 fn places(launches: &[Stand]) -> Vec<graphs::Place> {
     let mut places = Vec::new();
     for level in launches.chunk_by(|a, b| a.level == b.level) {
@@ -174,8 +176,8 @@ fn places(launches: &[Stand]) -> Vec<graphs::Place> {
     places
 }
 
-/// Loads code objects, finds kernels, lays out arguments. The launches behind the first `of_steps` are not run with
-/// their step alone.
+/// Loads code objects, finds kernels, lays out arguments. The launches after the first `of_steps` are left
+/// out when a single step is run.
 fn compile(
     shared: &Arc<Shared>,
     (addressed, of_steps, places): (Vec<Addressed>, usize, Vec<graphs::Place>),
@@ -229,9 +231,9 @@ mod tests {
             places.iter().map(|place| place.branch).collect()
         };
         assert_eq!(of(&[(0, 0, false), (1, 1, false), (2, 2, false)]), [0, 0, 0]);
-        // Both launches of a step in one branch; a later level begins with the first.
+        // Both launches of a step are in one branch; a later level starts with the first branch.
         assert_eq!(of(&[(0, 0, false), (1, 0, false), (1, 0, false), (2, 1, false)]), [0, 1, 1, 0]);
-        // Scratch memory is there once.
+        // There is only one scratch memory.
         let shared = [(0, 0, true), (0, 0, false), (1, 0, true), (2, 0, false), (3, 0, false)];
         assert_eq!(of(&shared), [0, 0, 0, 0, 1]);
         let many: Vec<_> = (0..6).map(|step| (step, 0, false)).collect();

@@ -1,6 +1,6 @@
-//! Prepared graphs: every kernel found, every argument laid out, so that a run only launches.
+//! Prepared graphs: all kernels are found and all arguments laid out, so that a run only launches.
 //!
-//! A run is one job of the driver thread, or two where it begins ahead ([`Program::begin`]): see [`run`].
+//! A run is one job of the driver thread, or two if it begins ahead ([`Program::begin`]): see [`run`].
 
 use crate::options::Breadcrumbs;
 use crate::runtime::events::MARKS;
@@ -31,7 +31,7 @@ pub(crate) struct HipProgram {
     shared: Arc<Shared>,
     graph: Graph,
     storage: Storage,
-    /// Constants, counters and scratch, which launches point at.
+    /// Constants, counters and scratch that launches point at.
     _own: Option<Buffer>,
     launches: Arc<Launches>,
     inputs: Inputs,
@@ -40,21 +40,22 @@ pub(crate) struct HipProgram {
     begun: Option<Begun>,
 }
 
-/// A run that nobody has waited for.
+/// A run that was begun and not yet waited for.
 enum Begun {
-    /// It was waited for after all: launch after launch is not started ahead.
+    /// The run is complete: runs that start launch after launch do not begin ahead.
     Ended(Timing),
-    /// It was started.
+    /// The run was started.
     Started(Arc<Run>),
 }
 
-/// Inputs that were written and are copied to the device by the next run.
+/// Inputs that were written; the next run copies them to the device.
 #[derive(Debug, Default)]
 struct Inputs {
     pinned: Option<PinnedRange>,
     places: HashMap<TensorId, (usize, usize)>,
     written: Vec<TensorId>,
-    /// Whether another program may have used the arena since the last run, so that all inputs are copied again.
+    /// True if another program may have used the arena since the last run, so that all inputs are copied
+    /// again.
     shared_arena: bool,
 }
 
@@ -73,7 +74,7 @@ impl Inputs {
         inputs
     }
 
-    /// Keeps an input for the next run; `false` if there is no room for it.
+    /// Stores an input for the next run; `false` if there is no room for it.
     fn keep(&mut self, id: TensorId, data: &[u8]) -> bool {
         let (Some(pinned), Some(&(at, bytes))) = (&self.pinned, self.places.get(&id)) else { return false };
         if bytes != data.len() || !pinned.write(at, data) {
@@ -87,7 +88,7 @@ impl Inputs {
 }
 
 impl HipProgram {
-    /// A program of what was loaded. `shared_arena`: its arena is the caller's.
+    /// Creates a program from loaded parts. `shared_arena`: true if the arena is the caller's.
     pub(crate) fn new(shared: &Arc<Shared>, graph: &Graph, loaded: Loaded, shared_arena: bool) -> HipProgram {
         let Loaded { storage, own, launches, results } = loaded;
         HipProgram {
@@ -103,7 +104,7 @@ impl HipProgram {
         }
     }
 
-    /// The memory of a whole contiguous tensor of a length, and where in it.
+    /// Returns the memory of a whole contiguous tensor of `bytes` bytes, and its offset there.
     fn window(&self, id: TensorId, bytes: usize) -> Result<(&Memory, usize)> {
         let tensor = self.graph.tensor(id);
         if id.index() >= self.graph.tensors().len()
@@ -119,7 +120,7 @@ impl HipProgram {
         Ok((Memory::of(&place.buffer, &self.shared)?, at))
     }
 
-    /// The copies of inputs that were written.
+    /// Returns the copies of the written inputs.
     fn input_copies(&self) -> Result<Vec<(Place, Place, usize)>> {
         let Some(pinned) = &self.inputs.pinned else { return Ok(Vec::new()) };
         let copy = |id: &TensorId| {
@@ -140,14 +141,15 @@ impl HipProgram {
         if self.ran { Phase::Compute } else { Phase::FirstCompute }
     }
 
-    /// Whether the results in pinned memory are what the device has.
+    /// Sets the flag that the results in pinned memory equal those on the device.
     fn results_are(&mut self, fresh: bool) {
         if let Some(results) = &mut self.results {
             results.fresh = fresh;
         }
     }
 
-    /// Whether a run starts graphs: the first one starts launch after launch, to see which one fails.
+    /// Returns true if a run starts graphs. The first run starts launch after launch, to identify one that
+    /// fails.
     fn has_graphs(&self) -> bool {
         self.ran && !self.launches.graphs.is_empty()
     }
@@ -159,7 +161,7 @@ impl HipProgram {
         let start = Instant::now();
         let every = match self.shared.options.breadcrumbs {
             Breadcrumbs::EveryLaunch => 1,
-            // Nothing hangs as often as a first run.
+            // First runs hang most often.
             Breadcrumbs::Auto if !self.ran => 1,
             Breadcrumbs::Auto => range.len().div_ceil(MARKS).max(1),
         };
@@ -186,7 +188,7 @@ impl Program for HipProgram {
         }
         if !self.inputs.keep(tensor, data) {
             self.results_are(false);
-            // A part of an input must not be overtaken by the whole that was written before.
+            // A whole input that was written earlier must not overwrite a later partial write.
             self.flush(root)?;
             self.inputs.written.retain(|&written| written != root);
             let (memory, at) = self.window(tensor, data.len())?;
@@ -272,7 +274,7 @@ impl Program for HipProgram {
 }
 
 impl HipProgram {
-    /// Copies the inputs now, if this one is among those that wait for the next run.
+    /// Copies the inputs immediately, if this one is waiting for the next run.
     fn flush(&mut self, root: TensorId) -> Result<()> {
         if !self.inputs.written.contains(&root) {
             return Ok(());
@@ -291,7 +293,7 @@ impl HipProgram {
 
 impl Drop for HipProgram {
     fn drop(&mut self) {
-        // What a run reads and writes is not given back before it has ended.
+        // Memory that a run uses is not freed before the run has ended.
         if self.begun.is_some()
             && !self.shared.thread.monitor().is_given_up()
             && let Err(error) = self.finish()

@@ -1,5 +1,5 @@
-//! From a planned graph to launches with addresses: kernels found, memory laid out, operands in their places. No device
-//! takes part: what is known of one and where memory lies are given.
+//! Preparation of a planned graph as launches with addresses: finds kernels, lays out memory, resolves
+//! operands. Needs no device: its properties and the addresses of memory are inputs.
 
 use crate::arch::Profile;
 use crate::code::kernels::{Kernel, Kernels};
@@ -14,18 +14,18 @@ use ggml_core::repeat::Repeats;
 use ggml_core::{Error, Graph, Result, Source, Tensor, TensorId};
 use std::collections::HashMap;
 
-/// What programs are prepared for.
+/// Backend that programs are prepared for.
 #[derive(Clone, Copy)]
 pub(crate) struct Host<'a> {
     /// Name of the backend.
     pub(crate) backend: &'a str,
     /// The kernels.
     pub(crate) kernels: &'a Kernels,
-    /// What they may count on.
+    /// Device properties that the kernels rely on.
     pub(crate) profile: &'a Profile,
 }
 
-/// A graph whose kernels were found and whose own memory is laid out, before there is any memory.
+/// Graph whose kernels are found and whose own memory is laid out, before any memory is allocated.
 pub(crate) struct Draft<'a> {
     host: Host<'a>,
     graph: &'a Graph,
@@ -33,29 +33,29 @@ pub(crate) struct Draft<'a> {
     /// The launches of each step.
     steps: Vec<Vec<(Launch, Kernel)>>,
     constants: Constants,
-    /// Where in the program's own memory each constant lies.
+    /// Offset of each constant in the program's own memory.
     constant_at: Vec<usize>,
-    /// What the counters that all launches share begin as, and where they lie.
+    /// Initial contents of the counters that all launches share, and their offset.
     counters: Vec<u8>,
     counters_at: usize,
     scratch_at: usize,
     bytes: usize,
 }
 
-/// A launch whose operands have addresses.
+/// Launch whose operands have addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Addressed {
-    /// The step it belongs to.
+    /// Step of the launch.
     pub(crate) step: usize,
-    /// What is launched.
+    /// The launch.
     pub(crate) launch: Launch,
-    /// Its kernel.
+    /// Kernel of the launch.
     pub(crate) kernel: Kernel,
-    /// Its pointer arguments.
+    /// Pointer arguments.
     pub(crate) pointers: Vec<Pointer>,
 }
 
-/// Where root tensors lie.
+/// Locations of root tensors.
 pub(crate) type Storage = HashMap<TensorId, Slice>;
 
 fn too_large() -> Error {
@@ -66,7 +66,7 @@ fn counter_bytes(count: u32) -> Result<usize> {
     usize::try_from(count).ok().and_then(|n| n.checked_mul(size_of::<u32>())).ok_or_else(too_large)
 }
 
-/// The launches of each step.
+/// Returns the launches of each step.
 pub(crate) fn launches(host: Host<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<Vec<(Launch, Kernel)>>> {
     let of_step = |step: &Step| {
         let node = step.node();
@@ -78,8 +78,8 @@ pub(crate) fn launches(host: Host<'_>, graph: &Graph, plan: &Plan) -> Result<Vec
 }
 
 impl<'a> Draft<'a> {
-    /// Finds the kernels of every step and lays out the program's own memory: the arena, unless the caller gives one,
-    /// then constants, then counters, then scratch.
+    /// Finds the kernels of every step and lays out the program's own memory: the arena, unless the caller
+    /// provides one, then constants, then counters, then scratch.
     pub(crate) fn new(
         host: Host<'a>,
         graph: &'a Graph,
@@ -129,20 +129,22 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Bytes of the program's own memory.
+    /// Returns the size of the program's own memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What the program's own memory begins as: where in it, and what. Constants, and counters where there are any.
+    /// Returns the initial contents of the program's own memory with their offsets: constants, and counters
+    /// if there are any.
     pub(crate) fn contents(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let contents = self.constants.contents().iter().map(|data| bytemuck::cast_slice(data));
         let counters = (!self.counters.is_empty()).then_some((self.counters_at, &self.counters[..]));
         self.constant_at.iter().copied().zip(contents).chain(counters)
     }
 
-    /// Puts everything in its place. `own` is memory of [`Draft::bytes`], where there are any; `address` says where a
-    /// buffer begins on the device, or that it is not of this device. `alone`: any step may be run without those before.
+    /// Resolves all addresses. `own` is memory of [`Draft::bytes`], if that is not 0; `address` returns a
+    /// buffer's start on the device, or an error if it belongs to another device. `alone`: true if any step
+    /// may be run without the steps before it.
     pub(crate) fn place(
         self,
         bindings: &Bindings,
@@ -157,7 +159,7 @@ impl<'a> Draft<'a> {
         for (step, launches) in self.steps.iter().enumerate() {
             for (launch, kernel) in launches {
                 let pointers = launch.operands.iter().map(|operand| memory.pointer(*operand));
-                // A mistake in a launch is an error that names the node.
+                // An error in a launch names the node.
                 let named = |e: Error| {
                     unsupported(self.host.backend, self.graph, self.plan.steps[step].node(), e.to_string())
                 };
@@ -174,7 +176,7 @@ impl<'a> Draft<'a> {
         Ok((storage, addressed))
     }
 
-    /// Places of all root tensors that have one.
+    /// Returns the locations of all root tensors that have one.
     fn storage(
         &self,
         bindings: &Bindings,
@@ -200,7 +202,7 @@ impl<'a> Draft<'a> {
                 }
                 Source::Input | Source::Node { .. } => match (plan.place(graph, id), arena) {
                     (Some(place), Some(arena)) => Slice { buffer: arena.clone(), offset: place.offset },
-                    // Another tensor took its place over.
+                    // Another tensor reuses its memory.
                     _ => continue,
                 },
             };
@@ -212,7 +214,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// A draft with its memory.
+/// Draft with its memory.
 struct Placed<'a> {
     draft: &'a Draft<'a>,
     storage: &'a Storage,
@@ -221,7 +223,7 @@ struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    /// What a pointer argument points at.
+    /// Returns the target of a pointer argument.
     fn pointer(&self, operand: Operand) -> Result<Pointer> {
         let draft = self.draft;
         match operand {
@@ -258,7 +260,7 @@ impl Placed<'_> {
     }
 }
 
-/// The error of a tensor that lies nowhere.
+/// Creates the error for a tensor without storage.
 pub(super) fn no_storage(tensor: &Tensor) -> Error {
     Error::argument(format!("tensor '{}'", tensor.name), "no storage", "a binding, or a place in the arena")
 }
@@ -273,7 +275,8 @@ fn unsupported(backend: &str, graph: &Graph, node: TensorId, reason: String) -> 
     }
 }
 
-/// Kernels load words as wide as the size of a type's blocks allows, up to 16 bytes; PTX has no others.
+/// Returns an error for a misaligned tensor. Kernels load words as wide as the size of a type's blocks
+/// allows, up to 16 bytes; PTX requires them to be aligned.
 fn check_alignment(tensor: &Tensor, offset: usize) -> Result<()> {
     let unit = 1usize << tensor.dtype.block_bytes().trailing_zeros().min(4);
     if offset.is_multiple_of(unit) {

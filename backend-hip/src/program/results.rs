@@ -1,5 +1,5 @@
-//! Results on their way to the host: behind the last step of a run, a launch gathers the small outputs in pinned memory.
-//! Who waits for the run has them, and reading them asks the driver for nothing.
+//! Transfer of results to the host: after the last step of a run, a launch gathers the small outputs in
+//! pinned memory. They are available as soon as the run is complete, and reading them needs no driver call.
 
 use super::prepare::{Addressed, Storage};
 use crate::op::copy::{GATHERED, gather};
@@ -11,8 +11,8 @@ use ggml_core::{Graph, Result, Source, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes of an output that is gathered, at the most. The copy of a larger one takes longer than asking for it, and
-/// perhaps nobody does.
+/// Maximum size of a gathered output in bytes. Copying a larger one takes longer than requesting it, and it
+/// may never be read.
 const LARGEST: usize = 64 << 10;
 
 /// Outputs in pinned memory.
@@ -20,13 +20,13 @@ const LARGEST: usize = 64 << 10;
 pub(crate) struct Results {
     range: PinnedRange,
     places: HashMap<TensorId, (usize, usize)>,
-    /// Whether they are what the device has.
+    /// True if they equal the outputs on the device.
     pub(super) fresh: bool,
 }
 
 impl Results {
-    /// The places of the small outputs of a graph, and the launches that bring them there, which belong to `step`.
-    /// `None` where there are none, no room for them or no kernel.
+    /// Reserves memory for the small outputs of a graph and plans the launches that copy them there, which
+    /// belong to `step`. Returns `None` if there are no such outputs, no room for them or no kernel.
     pub(super) fn new(
         shared: &Arc<Shared>,
         graph: &Graph,
@@ -38,7 +38,7 @@ impl Results {
         for &id in graph.outputs() {
             let tensor = graph.tensor(id);
             let (size, root) = (tensor.dense_bytes(), graph.tensor(tensor.root));
-            // What the caller writes may change without a run.
+            // A leaf may be written without a run.
             let computed = matches!(root.source, Source::Node { .. });
             let whole = tensor.is_contiguous() && size.is_multiple_of(WORD) && (1..=LARGEST).contains(&size);
             let Some(place) = storage.get(&tensor.root).filter(|_| computed && whole) else { continue };
@@ -61,7 +61,7 @@ impl Results {
         Ok(Some((Results { range, places, fresh: false }, launches)))
     }
 
-    /// Gives an output, if it is here.
+    /// Copies an output if it is gathered; returns false if not.
     pub(super) fn read(&self, id: TensorId, out: &mut [u8]) -> bool {
         let place = self.places.get(&id).filter(|&&(_, bytes)| self.fresh && bytes == out.len());
         place.is_some_and(|&(at, _)| self.range.read(at, out))

@@ -1,6 +1,6 @@
-//! One run, as the driver thread does it: it copies the inputs that were written, starts every launch, and polls events
-//! until all are complete or the deadline passes. The events are marks of progress ([`RunEvents`]): the first that is
-//! not complete tells which node was running.
+//! One run on the driver thread: it copies the written inputs, starts every launch, and polls events until
+//! all are complete or the deadline passes. The events are progress marks ([`RunEvents`]): the first
+//! incomplete one identifies the node that was running.
 
 use super::load::Launches;
 use crate::driver::codes::is_fatal;
@@ -12,20 +12,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One run, as the driver thread does it.
+/// One run on the driver thread.
 pub(super) struct Run {
     pub(super) launches: Arc<Launches>,
     pub(super) events: Arc<RunEvents>,
     pub(super) copies: Vec<(Place, Place, usize)>,
     pub(super) range: Range<usize>,
-    /// Launches from mark to mark.
+    /// Number of launches from mark to mark.
     pub(super) every: usize,
-    /// Whether the launches are started as graphs, with a mark behind each.
+    /// True if the launches are started as graphs, with a mark after each.
     pub(super) graphs: bool,
 }
 
 impl Run {
-    /// The whole run.
+    /// Executes the whole run.
     pub(super) fn execute(&self, session: &mut Session) -> Result<Option<Duration>> {
         self.watched(session, |session| match self.graphs {
             true => self.start_graphs(session).and_then(|()| self.wait_for_graphs(session)),
@@ -38,12 +38,12 @@ impl Run {
         self.watched(session, |session| self.start_graphs(session))
     }
 
-    /// Waits for the graphs that were started.
+    /// Waits for the started graphs.
     pub(super) fn finish(&self, session: &mut Session) -> Result<Option<Duration>> {
         self.watched(session, |session| self.wait_for_graphs(session))
     }
 
-    /// Does something while the monitor knows whose nodes run.
+    /// Calls `work` while the monitor has the names of the program's nodes.
     fn watched<T>(&self, session: &mut Session, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         session.monitor().run(Some(self.launches.names.clone()));
         self.reached(session, self.range.start);
@@ -51,14 +51,14 @@ impl Run {
         if let Err(error) = &result
             && !is_fatal(error)
         {
-            // What was started before the failure ends before anybody frees or writes memory.
+            // Started work must end before memory is freed or written.
             self.events.drain(session)?;
         }
         session.monitor().run(None);
         result
     }
 
-    /// Copies inputs and notes when the work begins.
+    /// Copies inputs and records the start of the work.
     fn prepare(&self, session: &mut Session) -> Result<()> {
         for (to, from, bytes) in &self.copies {
             session.upload(to, from, *bytes)?;
@@ -92,7 +92,7 @@ impl Run {
         Ok(session.elapsed(begin, end))
     }
 
-    /// Launch after launch, with marks between them.
+    /// Starts launch after launch, with marks between them.
     fn launch_all(&self, session: &mut Session) -> Result<Option<Duration>> {
         self.prepare(session)?;
         let deadline = session.monitor().deadline();
@@ -129,7 +129,7 @@ impl Run {
         Ok(session.elapsed(begin, end))
     }
 
-    /// Takes the oldest mark off if it is complete, or after waiting for it. `false` if there was none to take.
+    /// Removes the oldest mark if it is complete, or after waiting for it. Returns false if none was removed.
     fn pass(
         &self,
         session: &mut Session,
@@ -147,7 +147,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Notes that everything before a launch is complete.
+    /// Records that everything before a launch is complete.
     fn reached(&self, session: &Session, launch: usize) {
         if let Some(&step) = self.launches.step.get(launch) {
             session.monitor().reached(step);

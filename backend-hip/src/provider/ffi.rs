@@ -1,23 +1,23 @@
-//! What the providers over C libraries have in common: results, handles, arguments, and the functions whose signatures
-//! are the same in both.
+//! Code shared by the providers over C libraries: results, handles, arguments, and the functions with the
+//! same signature in both.
 
 use crate::driver::codes::{INVALID_VALUE, NOT_READY};
 use crate::driver::{Arguments, Code, Reply};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// A handle as C has it.
+/// Handle as a C pointer.
 pub(super) type Handle = *mut c_void;
 
-/// Most arguments of a kernel: operands and the parameter structure.
+/// Maximum number of arguments of a kernel: operands and the parameter structure.
 const MAX_ARGUMENTS: usize = 16;
 
-/// The code as a result.
+/// Converts a code to a result.
 pub(super) fn check(code: c_int) -> Reply<()> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// The answer of an event.
+/// Converts the result of an event query.
 pub(super) fn is_complete(code: Code) -> Reply<bool> {
     match code {
         0 => Ok(true),
@@ -26,13 +26,13 @@ pub(super) fn is_complete(code: Code) -> Reply<bool> {
     }
 }
 
-/// A handle as the pointer that C takes.
+/// Converts a handle to a C pointer.
 pub(super) fn handle(value: u64) -> Handle {
     value as usize as Handle
 }
 
-/// An array of pointers to arguments: a launch copies from each as many bytes as the code object says. An argument
-/// outside the segment is refused.
+/// Returns pointers to the arguments; a launch copies as many bytes from each as the code object declares. An
+/// argument outside the segment is refused.
 pub(super) fn argument_pointers(args: Arguments<'_>) -> Reply<[*mut c_void; MAX_ARGUMENTS]> {
     if args.offsets.len() > MAX_ARGUMENTS || args.offsets.iter().any(|&o| o as usize >= args.bytes.len()) {
         return Err(INVALID_VALUE);
@@ -46,15 +46,15 @@ pub(super) fn argument_pointers(args: Arguments<'_>) -> Reply<[*mut c_void; MAX_
 
 /// `hipStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`: the stream does not wait for the NULL stream.
 pub(super) const STREAM_NON_BLOCKING: u32 = 1;
-/// `hipStreamCaptureModeRelaxed`, `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls are not forbidden meanwhile.
+/// `hipStreamCaptureModeRelaxed`, `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls are allowed during capture.
 pub(super) const CAPTURE_RELAXED: c_int = 2;
 /// `hipEventDefault`, `CU_EVENT_DEFAULT`.
 pub(super) const EVENT_DEFAULT: u32 = 0;
 /// `hipEventDisableTiming`, `CU_EVENT_DISABLE_TIMING`.
 pub(super) const EVENT_DISABLE_TIMING: u32 = 2;
 
-/// Methods of [`Driver`](crate::driver::Driver) for streams, events, modules and launches, over the functions of a
-/// table `symbols`, which are alike in everything but their names.
+/// Implements the methods of [`Driver`](crate::driver::Driver) for streams, events, modules and launches with
+/// the functions of a table `symbols`, which differ in their names only.
 macro_rules! same_calls {
     (
         streams $create_stream:ident $destroy_stream:ident,
@@ -71,7 +71,7 @@ macro_rules! same_calls {
         }
 
         unsafe fn destroy_stream(&self, stream: $crate::driver::Stream) -> $crate::driver::Reply<()> {
-            // SAFETY: the caller's promise: a live stream of `create_stream`.
+            // SAFETY: the caller guarantees a live stream of `create_stream`.
             check(unsafe { (self.symbols.$destroy_stream)(handle(stream.0)) })
         }
 
@@ -84,7 +84,7 @@ macro_rules! same_calls {
         }
 
         unsafe fn destroy_event(&self, event: $crate::driver::Event) -> $crate::driver::Reply<()> {
-            // SAFETY: the caller's promise: a live event.
+            // SAFETY: the caller guarantees a live event.
             check(unsafe { (self.symbols.$destroy_event)(handle(event.0)) })
         }
 
@@ -93,12 +93,12 @@ macro_rules! same_calls {
             event: $crate::driver::Event,
             stream: $crate::driver::Stream,
         ) -> $crate::driver::Reply<()> {
-            // SAFETY: the caller's promise: a live event and a live stream.
+            // SAFETY: the caller guarantees a live event and a live stream.
             check(unsafe { (self.symbols.$record)(handle(event.0), handle(stream.0)) })
         }
 
         unsafe fn complete(&self, event: $crate::driver::Event) -> $crate::driver::Reply<bool> {
-            // SAFETY: the caller's promise: a live event.
+            // SAFETY: the caller guarantees a live event.
             ffi::is_complete(unsafe { (self.symbols.$query)(handle(event.0)) })
         }
 
@@ -109,13 +109,13 @@ macro_rules! same_calls {
         ) -> $crate::driver::Reply<Option<f32>> {
             let Some(function) = self.symbols.$elapsed else { return Ok(None) };
             let mut ms = 0.0;
-            // SAFETY: writes one float; the events are live (the caller's promise).
+            // SAFETY: writes one float; the events are live (guaranteed by the caller).
             check(unsafe { function(&mut ms, handle(from.0), handle(to.0)) })?;
             Ok(Some(ms))
         }
 
         unsafe fn unload_module(&self, module: $crate::driver::Module) -> $crate::driver::Reply<()> {
-            // SAFETY: the caller's promise: a loaded module.
+            // SAFETY: the caller guarantees a loaded module.
             check(unsafe { (self.symbols.$unload)(handle(module.0)) })
         }
 
@@ -125,7 +125,7 @@ macro_rules! same_calls {
             name: &std::ffi::CStr,
         ) -> $crate::driver::Reply<$crate::driver::Function> {
             let mut function = std::ptr::null_mut();
-            // SAFETY: writes one handle; the module is loaded (the caller's promise), the name a C string.
+            // SAFETY: writes one handle; the caller guarantees a loaded module; the name is a C string.
             check(unsafe { (self.symbols.$function)(&mut function, handle(module.0), name.as_ptr()) })?;
             Ok($crate::driver::Function(function as usize as u64))
         }
@@ -140,8 +140,9 @@ macro_rules! same_calls {
             let mut pointers = ffi::argument_pointers(args)?;
             self.allow_lds(handle(function.0), shape.lds_bytes)?;
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
-            // SAFETY: the caller's promise: a live function and stream, and arguments of the kernel's number and sizes,
-            // so that the call reads only what the pointers point at. It does not write to the arguments.
+            // SAFETY: the caller guarantees a live function and stream, and arguments of the kernel's number
+            // and sizes, so that the call reads only memory that the pointers point at. It does not write to
+            // the arguments.
             check(unsafe {
                 (self.symbols.$launch)(
                     handle(function.0),
@@ -175,13 +176,13 @@ macro_rules! same_calls {
             event: $crate::driver::Event,
         ) -> $crate::driver::Reply<()> {
             let function = self.symbols.$wait.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
-            // SAFETY: the caller's promise: a live stream and a live event.
+            // SAFETY: the caller guarantees a live stream and a live event.
             check(unsafe { function(handle(stream.0), handle(event.0), 0) })
         }
 
         unsafe fn begin_capture(&self, stream: $crate::driver::Stream) -> $crate::driver::Reply<()> {
             let function = self.symbols.$begin.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
-            // SAFETY: the caller's promise: a live stream that is not the NULL stream.
+            // SAFETY: the caller guarantees a live stream that is not the NULL stream.
             check(unsafe { function(handle(stream.0), ffi::CAPTURE_RELAXED) })
         }
 
@@ -192,13 +193,13 @@ macro_rules! same_calls {
             let missing = $crate::driver::codes::NOT_SUPPORTED;
             let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
             let end = self.symbols.$end.ok_or(missing)?;
-            // SAFETY: writes one handle; the stream is live and captures (the caller's promise).
+            // SAFETY: writes one handle; the stream is live and capturing (guaranteed by the caller).
             check(unsafe { end(handle(stream.0), &mut graph) })?;
             let instantiate = self.symbols.$instantiate.ok_or(missing)?;
-            // SAFETY: writes one handle; the graph is the one that was just made.
+            // SAFETY: writes one handle; the graph was just created.
             let made = check(unsafe { instantiate(&mut exec, graph, 0) });
             if let Some(destroy) = self.symbols.$destroy_graph {
-                // SAFETY: the graph is live and not needed any more: what was made of it is its own.
+                // SAFETY: the graph is live and no longer needed: the executable graph is independent of it.
                 check(unsafe { destroy(graph) })?;
             }
             made.map(|()| $crate::driver::LaunchGraph(exec as usize as u64))
@@ -210,13 +211,13 @@ macro_rules! same_calls {
             stream: $crate::driver::Stream,
         ) -> $crate::driver::Reply<()> {
             let function = self.symbols.$run.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
-            // SAFETY: the caller's promise: a live graph of `end_capture` and a live stream.
+            // SAFETY: the caller guarantees a live graph of `end_capture` and a live stream.
             check(unsafe { function(handle(graph.0), handle(stream.0)) })
         }
 
         unsafe fn destroy_graph(&self, graph: $crate::driver::LaunchGraph) -> $crate::driver::Reply<()> {
             let function = self.symbols.$destroy_exec.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
-            // SAFETY: the caller's promise: a live graph of `end_capture`, which is not used after this.
+            // SAFETY: the caller guarantees a live graph of `end_capture`, which is not used after this.
             check(unsafe { function(handle(graph.0)) })
         }
     };

@@ -1,4 +1,4 @@
-//! Who provides HIP's functions: AMD's runtime, NVIDIA's driver, an emulated processor.
+//! Providers of HIP's functions: AMD's runtime, NVIDIA's driver, an emulated processor.
 
 pub mod amd;
 mod ffi;

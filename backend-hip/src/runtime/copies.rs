@@ -1,4 +1,4 @@
-//! What the options leave open of the way of bytes to the device: who copies, and where weights lie.
+//! Choices that the options leave open: the method of copying to the device, and the memory for weights.
 
 use super::thread::DriverThread;
 use crate::code::kernels::Kernels;
@@ -10,11 +10,11 @@ use ggml_core::{Error, Missing, Phase, Result};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// Backends of this process whose copies by DMA did not come back in time, by name. Such a backend is given up; the next
-/// that opens the device does without DMA.
+/// Names of the backends of this process whose DMA copies timed out. Such a backend is given up; the next one
+/// that opens the device does not use DMA.
 static TIMED_OUT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Notes that a copy of the runtime did not come back in time.
+/// Records that a copy of the runtime timed out.
 pub(super) fn timed_out(backend: &str) {
     if lock(&TIMED_OUT).insert(backend.into()) {
         tracing::warn!(
@@ -25,7 +25,7 @@ pub(super) fn timed_out(backend: &str) {
     }
 }
 
-/// Whether a kernel copies. Only AMD's runtime has been seen to hang in copies.
+/// Returns true if a kernel copies. Only AMD's runtime has been observed to hang in copies.
 pub(crate) fn by_kernel(options: &HipOptions, p: &Properties, backend: &str) -> bool {
     match options.copies {
         Copies::Auto => p.arch.starts_with("gfx") && (p.integrated || lock(&TIMED_OUT).contains(backend)),
@@ -34,7 +34,7 @@ pub(crate) fn by_kernel(options: &HipOptions, p: &Properties, backend: &str) -> 
     }
 }
 
-/// Whether weights lie in pinned memory of the host.
+/// Returns true if weights are stored in pinned host memory.
 pub(crate) fn host_weights(options: &HipOptions, p: &Properties) -> bool {
     match options.host_weights {
         HostWeights::Auto => p.integrated,
@@ -43,7 +43,8 @@ pub(crate) fn host_weights(options: &HipOptions, p: &Properties) -> bool {
     }
 }
 
-/// Has a kernel copy from now on. `false` if there is none and nobody insists.
+/// Selects a kernel for copies from now on. Returns false if there is none and the options do not require
+/// one.
 pub(crate) fn use_kernel(thread: &DriverThread, options: &HipOptions, kernels: &Kernels) -> Result<bool> {
     let backend = &thread.monitor().backend;
     let kernel = match kernels.word_copier() {

@@ -1,4 +1,4 @@
-//! Bringing a device up, phase by phase, and what is known of it then.
+//! Opening of a device, phase by phase, and its description.
 
 use super::copies;
 use super::events::{AHEAD, GRAPHS, MARKS, RunEvents};
@@ -20,28 +20,28 @@ use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
-/// Makes the driver, on the thread that will use it.
+/// Function that creates the driver, on the thread that will use it.
 pub(crate) type Provider = Box<dyn FnOnce(&HipOptions) -> Result<Arc<dyn Driver>, String> + Send>;
 
-/// What opening gives beside the session.
+/// Results of opening in addition to the session.
 pub(crate) struct Opened {
     pub(crate) info: DeviceInfo,
     pub(crate) profile: Profile,
     pub(crate) kernels: Kernels,
-    /// Kernels that are to be compiled, and then used in place of `kernels`.
+    /// Kernels to compile, which then replace `kernels`.
     pub(crate) job: Option<Job>,
     pub(crate) situation: Situation,
-    /// Whether a kernel is to copy between host and device.
+    /// True if a kernel is to copy between host and device.
     pub(crate) by_kernel: bool,
-    /// Whether weights lie in pinned memory of the host.
+    /// True if weights are stored in pinned host memory.
     pub(crate) host_weights: bool,
     pub(crate) staging: Staging,
     pub(crate) events: RunEvents,
-    /// Those of runs that begin ahead.
+    /// Events of runs that begin ahead.
     pub(crate) ahead: Vec<Arc<RunEvents>>,
 }
 
-/// Goes through load_runtime, enumerate and open_device.
+/// Runs the phases load_runtime, enumerate and open_device.
 pub(crate) fn open(
     monitor: &Arc<Monitor>,
     options: &HipOptions,
@@ -83,8 +83,8 @@ pub(crate) fn open(
     Ok((session, opened))
 }
 
-/// The matrix units that products use: where the user wants them, and the code that was chosen is for a processor that
-/// has them (PTX for an earlier one has no instructions for them).
+/// Returns the matrix units that products use: those of the device, if the options allow it and the chosen
+/// code is for a processor that has them (PTX for an earlier one has no instructions for them).
 fn matrix_units(options: &HipOptions, device: &Profile, code: Option<&str>) -> Matrix {
     let wanted = match options.matrix_units {
         MatrixUnits::Auto => device.family == Family::Nvidia,
@@ -95,13 +95,13 @@ fn matrix_units(options: &HipOptions, device: &Profile, code: Option<&str>) -> M
     if wanted { in_code.unwrap_or(device.matrix) } else { Matrix::None }
 }
 
-/// What is known of the target of the code that was chosen.
+/// Returns the profile of the target of the chosen code.
 fn of_code(code: Option<&str>) -> Option<Profile> {
     code.and_then(Target::parse).and_then(|code| Profile::of(&code))
 }
 
-/// What has to be compiled for a device that nothing was built in for, or if the user wants that. An error says what
-/// was built in and where a compiler was looked for.
+/// Returns the compilation for a device without built-in code, or if the user requests one. An error lists
+/// the built-in targets and the paths that were searched for a compiler.
 fn compile_job(
     monitor: &Monitor,
     options: &HipOptions,
@@ -123,7 +123,7 @@ fn compile_job(
     })
 }
 
-/// All devices that the runtime lists, whether or not there are kernels for them.
+/// Returns all devices that the runtime lists, with or without kernels for them.
 pub(crate) fn enumerate(backend: &str, options: &HipOptions, provider: Provider) -> Result<Vec<DeviceInfo>> {
     let (prefix, limit, options) = (backend.to_string(), options.deadlines.open, options.clone());
     bounded(backend, limit, move |monitor| {
@@ -139,7 +139,7 @@ pub(crate) fn enumerate(backend: &str, options: &HipOptions, provider: Provider)
     })
 }
 
-/// Loads the runtime and counts devices; at least one.
+/// Loads the runtime and counts devices; returns an error if there is none.
 fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Result<(Arc<dyn Driver>, u32)> {
     let driver = {
         let _span = phase::enter(Phase::LoadRuntime, &monitor.backend);
@@ -163,7 +163,8 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
     }
 }
 
-/// The runtime says "no device" alike where there is none and where this user may not open it: told apart here.
+/// Creates the error for a missing device. The runtime reports "no device" both if there is none and if this
+/// user may not open it; this function distinguishes the two.
 fn no_device(
     monitor: &Monitor,
     options: &HipOptions,
@@ -191,7 +192,8 @@ fn no_device(
     unavailable(monitor, missing, reason)
 }
 
-/// Device nodes that this user may not open, and everything that the system shows of devices of the driver's maker.
+/// Returns the device nodes that this user may not open, and a description of the system's devices of the
+/// driver's vendor.
 fn look(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
     if driver.name() == nvidia::NAME {
         let system = NvidiaReport::read(options);
@@ -201,7 +203,7 @@ fn look(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
     (system.denied().map(|n| n.describe()).collect(), system.describe())
 }
 
-/// Variables that hide devices.
+/// Returns the set variables that hide devices, as text.
 fn filters(options: &HipOptions) -> String {
     let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
     let set = names.iter().filter_map(|n| Some(format!("; {n}={} is set", options.environment.get(n)?)));
@@ -219,7 +221,7 @@ fn properties(monitor: &Monitor, driver: &dyn Driver, index: u32) -> Result<Prop
     reply.map_err(|code| driver_error(&monitor.backend, driver, monitor.phase(), Call::Properties, code))
 }
 
-/// The profile of a device whose properties make sense.
+/// Returns the profile of a device, or an error if its properties are implausible.
 fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
     let strange = |what: String| {
         let reason =
@@ -296,7 +298,7 @@ fn info(
     (info, situation)
 }
 
-/// Versions below the runtime: of the release that it came with, the kernel, the firmware.
+/// Returns versions below the runtime: the installed release, the kernel, the firmware.
 fn system_versions(
     options: &HipOptions,
     driver: &dyn Driver,
@@ -337,14 +339,14 @@ fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {
         features.push(("matrix".into(), format!("{:?}", profile.matrix)));
         features.push(("packed half".into(), profile.packed_half.to_string()));
     }
-    // An override changes what the runtime reports; the kernel driver knows the real processor.
+    // An override changes the processor that the runtime reports; the kernel driver reports the real one.
     if let Some(gpu) = kfd_gpu_at(options, p.pci) {
         features.push(("kernel driver's target".into(), gpu.target.to_string()));
     }
     features
 }
 
-/// AMD's runtime gives 16 hexadecimal digits as text, others 16 bytes.
+/// Formats a UUID. AMD's runtime returns 16 hexadecimal digits as text, others 16 bytes.
 fn uuid_text(uuid: [u8; 16]) -> String {
     match std::str::from_utf8(&uuid) {
         Ok(text) if text.bytes().all(|b| b.is_ascii_hexdigit()) => format!("GPU-{text}"),
@@ -368,7 +370,7 @@ mod tests {
         assert_eq!(units(MatrixUnits::Auto, "sm_90", Some("sm_80")), Matrix::Tensor);
         assert_eq!(units(MatrixUnits::On, "sm_90", Some("sm_70")), Matrix::None);
         assert_eq!(units(MatrixUnits::Off, "sm_90", Some("sm_80")), Matrix::None);
-        // No card has executed AMD's.
+        // No card has executed AMD's kernels.
         assert_eq!(units(MatrixUnits::Auto, "gfx1100", Some("gfx1100")), Matrix::None);
         assert_eq!(units(MatrixUnits::On, "gfx1100", Some("gfx1100")), Matrix::Wmma);
         // Compiled at run time, for the device itself.

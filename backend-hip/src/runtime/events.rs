@@ -1,29 +1,29 @@
-//! Events that runs use.
+//! Events used by runs.
 
 use super::session::{EventId, Session};
 use ggml_core::Result;
 
-/// Marks of progress that are under way at a time.
+/// Number of progress marks in flight at a time.
 pub(crate) const MARKS: usize = 64;
 
-/// Graphs of a program, a mark behind each: an error in one of them names the first node of a part of the program.
+/// Number of graphs of a program, each followed by a mark. An error in a graph names its first node.
 pub(crate) const GRAPHS: usize = 4;
 
-/// Sets for runs that begin ahead: two programs take turns.
+/// Sets of events for runs that begin ahead: two programs alternate.
 pub(crate) const AHEAD: usize = 2;
 
-/// Events that runs use. Runs that are waited for at once do not overlap, so one set serves all programs; each run that
-/// begins ahead has one of its own.
+/// Events used by runs. Runs that are waited for immediately do not overlap, so one set serves all programs;
+/// each run that begins ahead has a set of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct RunEvents {
-    /// Marks of progress.
+    /// Progress marks.
     pub(crate) marks: Vec<EventId>,
-    /// Begin and end of a run, where its time is measured.
+    /// Start and end of a run, if its time is measured.
     pub(crate) timing: Option<(EventId, EventId)>,
 }
 
 impl RunEvents {
-    /// Makes the events: so many marks.
+    /// Creates the events, with the given number of marks.
     pub(crate) fn open(session: &mut Session, marks: usize, timing: bool) -> Result<RunEvents> {
         let marks = (0..marks).map(|_| session.create_event(false)).collect::<Result<_>>()?;
         let timing =
@@ -31,7 +31,7 @@ impl RunEvents {
         Ok(RunEvents { marks, timing })
     }
 
-    /// Waits for everything that was started.
+    /// Waits for all started work.
     pub(crate) fn drain(&self, session: &mut Session) -> Result<()> {
         let Some(&mark) = self.marks.first() else { return Ok(()) };
         session.record(mark)?;

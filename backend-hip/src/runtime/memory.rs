@@ -1,7 +1,7 @@
-//! Memory of the device, and pinned memory of the host.
+//! Device memory and pinned host memory.
 //!
-//! One allocation of this library is one allocation of the driver, and callers make few and large ones; tensors are
-//! offsets in them.
+//! Each allocation of this library is one allocation of the driver. Callers make few and large ones, in which
+//! tensors have offsets.
 
 use super::session::{BlockId, HostBlock, Place};
 use super::shared::Shared;
@@ -13,7 +13,7 @@ use ggml_core::{Error, Phase, Result};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Byte of memory that was never written: every float type reads it as NaN.
+/// Fill byte of uninitialised memory: every float type reads it as NaN.
 const POISON: u8 = 0xff;
 
 /// Memory behind a [`Buffer`].
@@ -23,11 +23,11 @@ pub(crate) struct Memory {
     block: Block,
 }
 
-/// What was allocated.
+/// Underlying allocation.
 #[derive(Debug)]
 enum Block {
     Device(BlockId),
-    /// `None` only while it is dropped.
+    /// `None` only while it is being dropped.
     Host(Option<Arc<HostBlock>>),
 }
 
@@ -64,23 +64,23 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    /// Device memory.
+    /// Creates device memory.
     pub(crate) fn device(shared: &Arc<Shared>, block: BlockId) -> Memory {
         Memory { shared: shared.clone(), block: Block::Device(block) }
     }
 
-    /// Pinned host memory.
+    /// Creates pinned host memory.
     pub(crate) fn host(shared: &Arc<Shared>, block: Arc<HostBlock>) -> Memory {
         Memory { shared: shared.clone(), block: Block::Host(Some(block)) }
     }
 
-    /// The memory of a buffer of this device.
+    /// Returns the memory of a buffer of this device.
     pub(crate) fn of<'a>(buffer: &'a Buffer, shared: &Arc<Shared>) -> Result<&'a Memory> {
         let own = buffer.downcast::<Memory>().filter(|m| Arc::ptr_eq(&m.shared, shared));
         own.ok_or_else(|| Error::argument("buffer", "of another backend", "one of this backend"))
     }
 
-    /// Address on the device.
+    /// Returns the address on the device.
     pub(crate) fn address(&self) -> Address {
         match &self.block {
             Block::Device(block) => block.address(),
@@ -88,7 +88,7 @@ impl Memory {
         }
     }
 
-    /// The block, if it is the host's.
+    /// Returns the block if it is pinned host memory.
     pub(super) fn pinned(&self) -> Option<&Arc<HostBlock>> {
         match &self.block {
             Block::Host(block) => block.as_ref(),
@@ -96,7 +96,7 @@ impl Memory {
         }
     }
 
-    /// One end of a copy.
+    /// Returns an end of a copy.
     pub(crate) fn place(&self, offset: usize) -> Place {
         match &self.block {
             Block::Host(Some(block)) => Place::Host(block.clone(), offset),
@@ -106,7 +106,7 @@ impl Memory {
     }
 }
 
-/// One driver allocation.
+/// Allocates memory with one call of the driver.
 pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Result<Buffer> {
     let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
     thread.monitor().check(Phase::Allocate)?;
@@ -114,7 +114,7 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
     if usage == Usage::Staging || host_weights {
         match thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes)) {
             Ok(block) => return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage)),
-            // Memory that the host may not pin, the device may still have.
+            // If the host cannot pin the memory, the device may still have room.
             Err(error @ Error::OutOfMemory { .. })
                 if host_weights && shared.options.host_weights == HostWeights::Auto =>
             {
@@ -146,8 +146,8 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
             }
             return Err(error);
         }
-        // Where waiting fails nobody knows whether the device still writes: the session keeps the block and frees it
-        // when it closes.
+        // If waiting fails, the device may still be writing: the session holds the block and frees it when it
+        // closes.
         events.drain(session)?;
         Ok(block)
     })?;

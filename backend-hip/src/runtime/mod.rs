@@ -1,4 +1,4 @@
-//! An open device: the thread that its driver is called on, what that thread owns, memory and transfers.
+//! An open device: its driver thread, the session that the thread owns, memory and transfers.
 
 pub(crate) mod copies;
 pub(crate) mod device;

@@ -1,4 +1,5 @@
-//! What the driver thread is doing, as others see it: phase, deadline, driver call, node, and whether it was given up.
+//! State of the driver thread, visible to other threads: phase, deadline, driver call, node, and whether it
+//! was given up.
 
 use crate::driver::codes::Call;
 use crate::sync::lock;
@@ -7,10 +8,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Time that somebody who waits gives the driver thread to report by itself before the thread is given up.
+/// Time that a waiting caller gives the driver thread to report a timeout itself, before the thread is given
+/// up.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What the thread is doing, for those who wait.
+/// State of the driver thread.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     /// Backend name.
@@ -30,7 +32,7 @@ struct Current {
 }
 
 impl Monitor {
-    /// Of a thread that does nothing yet.
+    /// Creates the monitor of an idle thread.
     pub(super) fn new(backend: &str) -> Monitor {
         Monitor {
             backend: backend.into(),
@@ -43,51 +45,51 @@ impl Monitor {
         }
     }
 
-    /// Notes which driver function is being called, and announces it.
+    /// Records the driver function that is being called, and announces it.
     pub(crate) fn enter(&self, call: Call) {
         phase::call(call.name(), "");
         self.call.store(call as u8, Ordering::Relaxed);
     }
 
-    /// Notes that no driver function is being called.
+    /// Records that no driver function is being called.
     pub(crate) fn leave(&self) {
         self.call.store(Call::None as u8, Ordering::Relaxed);
     }
 
-    /// Notes the nodes of the program that runs; `None` after the run.
+    /// Records the nodes of the running program; `None` after the run.
     pub(crate) fn run(&self, nodes: Option<Arc<[String]>>) {
         self.node.store(0, Ordering::Relaxed);
         *lock(&self.nodes) = nodes;
     }
 
-    /// Notes the first node that is not known to be complete.
+    /// Records the first node that is not known to be complete.
     pub(crate) fn reached(&self, node: usize) {
         self.node.store(node, Ordering::Relaxed);
     }
 
-    /// Name of the node that runs.
+    /// Returns the name of the running node.
     pub(crate) fn node_name(&self) -> Option<String> {
         let nodes = lock(&self.nodes);
         nodes.as_ref()?.get(self.node.load(Ordering::Relaxed)).cloned()
     }
 
-    /// The number of the next job.
+    /// Returns the number of the next job.
     pub(super) fn next_job(&self) -> u64 {
         self.jobs.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes the job that begins.
+    /// Records the start of a job.
     pub(super) fn begin(&self, job: u64, deadline: Deadline) {
         *lock(&self.current) = Some(Current { job, deadline });
     }
 
-    /// Notes that no job is being done.
+    /// Records that no job is running.
     pub(super) fn end(&self) {
         self.leave();
         *lock(&self.current) = None;
     }
 
-    /// Phase of the current job.
+    /// Returns the phase of the current job.
     pub(crate) fn phase(&self) -> Phase {
         self.deadline().phase()
     }
@@ -99,17 +101,18 @@ impl Monitor {
         }
     }
 
-    /// By when the current job has to be done; where there is none, closing has no time left.
+    /// Returns the deadline of the current job; without a job, a deadline of the phase `close` with no time
+    /// left.
     pub(crate) fn deadline(&self) -> Deadline {
         lock(&self.current).map_or_else(|| Deadline::new(Phase::Close, Duration::ZERO), |c| c.deadline)
     }
 
-    /// The timeout of the current job.
+    /// Returns the timeout error of the current job.
     pub(crate) fn timeout(&self) -> Error {
         self.deadline().missed(&self.backend, self.node_name())
     }
 
-    /// Gives the backend up, with the error that was the reason. The first reason stays.
+    /// Gives the backend up because of an error. Only the first reason is stored.
     pub(crate) fn give_up(&self, reason: &Error) {
         if self.given_up.set(reason.clone()).is_ok() {
             let call = Call::from_index(self.call.load(Ordering::Relaxed));
@@ -117,12 +120,12 @@ impl Monitor {
         }
     }
 
-    /// Whether the backend was given up.
+    /// Returns true if the backend was given up.
     pub(crate) fn is_given_up(&self) -> bool {
         self.given_up.get().is_some()
     }
 
-    /// An error if the backend was given up.
+    /// Returns an error if the backend was given up.
     pub(crate) fn check(&self, phase: Phase) -> Result<()> {
         let Some(reason) = self.given_up.get() else { return Ok(()) };
         let call = Call::from_index(self.call.load(Ordering::Relaxed));
@@ -141,7 +144,7 @@ impl Monitor {
         })
     }
 
-    /// Gives up if the current job is over its time. Says whether it is that job.
+    /// Gives the backend up if the current job exceeds its deadline. Returns an error if `job` is that job.
     pub(super) fn check_time(&self, job: u64) -> Option<Error> {
         let current = (*lock(&self.current))?;
         if current.deadline.elapsed() < current.deadline.limit().saturating_add(GRACE) {

@@ -1,4 +1,4 @@
-//! What everything that belongs to an open device shares.
+//! State shared by all objects of an open device.
 
 use super::events::RunEvents;
 use super::session::{HostBlock, Place, Pointer, Session};
@@ -13,58 +13,59 @@ use ggml_core::phase::Deadlines;
 use ggml_core::{Deadline, Phase, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// An open device.
+/// Open device.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The driver thread.
     pub(crate) thread: DriverThread,
-    /// What reports say of the device.
+    /// Description of the device for reports.
     pub(crate) info: DeviceInfo,
-    /// What kernels may count on.
+    /// Device properties that kernels rely on.
     pub(crate) profile: Profile,
-    /// Its kernels.
+    /// Kernels of the device.
     pub(crate) kernels: Kernels,
-    /// How it was opened.
+    /// Options it was opened with.
     pub(crate) options: HipOptions,
-    /// Whether weights lie in pinned memory of the host.
+    /// True if weights are stored in pinned host memory.
     pub(crate) host_weights: bool,
     /// Counters.
     pub(crate) stats: Arc<Mutex<Stats>>,
     /// Events of runs.
     pub(crate) events: Arc<RunEvents>,
-    /// Events of runs that begin ahead; those that no run has.
+    /// Unused sets of events for runs that begin ahead.
     pub(crate) ahead: Mutex<Vec<Arc<RunEvents>>>,
-    /// The ring; none once the device is closed.
+    /// Staging memory; `None` once the device is closed.
     pub(crate) staging: Mutex<Option<Staging>>,
 }
 
 impl Shared {
-    /// Name of the backend.
+    /// Returns the name of the backend.
     pub(crate) fn backend(&self) -> &str {
         &self.info.backend
     }
 
-    /// Deadlines of the phases.
+    /// Returns the deadlines of the phases.
     pub(crate) fn deadlines(&self) -> &Deadlines {
         &self.options.deadlines
     }
 
-    /// The ring, which another thread's transfer holds no longer than its own deadline. `None` if it did.
+    /// Locks the staging memory. A transfer of another thread holds it no longer than its own deadline;
+    /// `None` if it did.
     pub(super) fn staging(&self, phase: Phase) -> Option<MutexGuard<'_, Option<Staging>>> {
         lock_within(&self.staging, Deadline::new(phase, self.deadlines().transfer))
     }
 
-    /// Events for a run that begins ahead, if there are any left.
+    /// Takes a set of events for a run that begins ahead, if one is left.
     pub(crate) fn take_events(&self) -> Option<Arc<RunEvents>> {
         lock(&self.ahead).pop()
     }
 
-    /// Gives them back.
+    /// Returns a set of events.
     pub(crate) fn give_events(&self, events: &Arc<RunEvents>) {
         lock(&self.ahead).push(events.clone());
     }
 
-    /// A range of pinned memory for a program's inputs or results, where there is room.
+    /// Reserves pinned memory for a program's inputs or results, if there is room.
     pub(crate) fn take_pinned(self: &Arc<Shared>, bytes: usize) -> Option<PinnedRange> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let mut guard = self.staging(Phase::Prepare)?;
@@ -73,7 +74,7 @@ impl Shared {
         Some(PinnedRange { shared: self.clone(), block: ring.block.clone(), offset, bytes })
     }
 
-    /// Closes the session. Frees everything, within the deadline; what does not come back in time is left.
+    /// Closes the session. Frees everything within the deadline; the rest is left.
     pub(crate) fn close(&self) -> Result<()> {
         if let Some(mut guard) =
             lock_within(&self.staging, Deadline::new(Phase::Close, self.deadlines().open))
@@ -95,7 +96,7 @@ impl Drop for Shared {
     }
 }
 
-/// Pinned memory of a program; given back when dropped.
+/// Pinned memory of a program; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct PinnedRange {
     shared: Arc<Shared>,
@@ -105,24 +106,26 @@ pub(crate) struct PinnedRange {
 }
 
 impl PinnedRange {
-    /// Copies into the range. The program's last run is complete, so nobody reads it.
+    /// Copies into the range. The program's last run is complete, so the device does not read the range.
+    /// Returns false if the data does not fit.
     pub(crate) fn write(&self, at: usize, data: &[u8]) -> bool {
         at.checked_add(data.len()).is_some_and(|end| end <= self.bytes)
             && self.block.write(self.offset + at, data)
     }
 
-    /// Copies out of the range what the program's last run, which is complete, has put there.
+    /// Copies data of the program's last run, which is complete, out of the range. Returns false if the range
+    /// is exceeded.
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> bool {
         at.checked_add(out.len()).is_some_and(|end| end <= self.bytes)
             && self.block.read(self.offset + at, out)
     }
 
-    /// What a kernel gets that writes `bytes` from `at` on.
+    /// Returns the pointer argument of a kernel that writes `bytes` bytes from `at` on.
     pub(crate) fn pointer(&self, at: usize, bytes: usize) -> Pointer {
         Pointer { address: self.block.address() + (self.offset + at) as u64, bytes }
     }
 
-    /// One end of a copy.
+    /// Returns an end of a copy.
     pub(crate) fn place(&self, at: usize) -> Place {
         Place::Host(self.block.clone(), self.offset + at)
     }

@@ -1,28 +1,27 @@
-//! Pinned host memory that transfers go through: a ring of slots, then a part that programs take the places of their
-//! inputs and results from.
+//! Pinned host memory for transfers: a ring of slots, then a part for the inputs and results of programs.
 
 use super::session::{EventId, HostBlock, Session};
 use ggml_core::{Error, Result};
 use std::sync::Arc;
 
-/// Alignment of tensors in an arena.
+/// Alignment of tensors in an arena in bytes.
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// Slots of the ring.
+/// Number of slots of the ring.
 pub(super) const SLOTS: usize = 4;
 
-/// The memory, with an event for each slot of the ring.
+/// Staging memory, with an event for each slot of the ring.
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub(super) block: Arc<HostBlock>,
     pub(super) slot_bytes: usize,
     pub(super) events: [EventId; SLOTS],
-    /// Free ranges of the programs' part, by offset.
+    /// Free ranges (offset, size) of the programs' part, by offset.
     free: Vec<(usize, usize)>,
 }
 
 impl Staging {
-    /// Allocates the ring. An eighth of it more is for the inputs and results of programs.
+    /// Allocates the ring, and an eighth of it more for the inputs and results of programs.
     pub(crate) fn open(session: &mut Session, bytes: usize) -> Result<Staging> {
         let slot_bytes = (bytes / SLOTS).max(1 << 12).next_multiple_of(ALIGNMENT);
         let inputs = (slot_bytes / 2).next_multiple_of(ALIGNMENT);
@@ -35,7 +34,7 @@ impl Staging {
         Ok(Staging { block, events, slot_bytes, free: vec![(slot_bytes * SLOTS, inputs)] })
     }
 
-    /// A range of the programs' part, where there is room.
+    /// Takes a range of the programs' part, if there is room.
     pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
         let found = self.free.iter().position(|&(_, size)| size >= bytes)?;
         let (offset, size) = self.free[found];
@@ -44,11 +43,11 @@ impl Staging {
         Some(offset)
     }
 
-    /// Takes a range back.
+    /// Returns a range.
     pub(super) fn give_back(&mut self, offset: usize, bytes: usize) {
         self.free.push((offset, bytes));
         self.free.sort_unstable();
-        // Neighbours become one.
+        // Merge adjacent ranges.
         let mut merged: Vec<(usize, usize)> = Vec::new();
         for &(offset, bytes) in &self.free {
             match merged.last_mut() {

@@ -1,12 +1,12 @@
 //! The driver thread.
 //!
-//! A call into a GPU driver may never return. So all calls are made on one thread that belongs to the backend, and
-//! callers wait for its answer no longer than their phase's deadline. When the deadline passes the backend is *given
-//! up*: that call and every later one fail with an error, whatever the thread holds is left as it is (it may still be
-//! used by the driver), and the process goes on.
+//! A call into a GPU driver may never return. So all calls are made on one thread that belongs to the
+//! backend, and callers wait for its result no longer than their phase's deadline. When the deadline passes
+//! the backend is *given up*: that call and every later one fail with an error, everything that the thread
+//! holds is left as it is (the driver may still use it), and the process continues.
 //!
-//! A job's time counts from its start, so a job that waits behind a long one is not late; that one has a deadline of
-//! its own, which everybody who waits looks at.
+//! A job's time counts from its start, so a job that waits behind a long one is not late. The long one has a
+//! deadline of its own, which every waiting caller checks.
 
 use super::monitor::Monitor;
 use super::session::Session;
@@ -25,13 +25,13 @@ struct Job {
     run: Box<dyn FnOnce(&mut Session) + Send>,
 }
 
-/// Time for closing a session that nobody waits for.
+/// Deadline for closing a session without a waiting caller.
 const CLOSING: Duration = Duration::from_secs(30);
 
-/// How often somebody who waits looks whether the backend was given up.
+/// Interval at which a waiting caller checks whether the backend was given up.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// The thread. Dropping it lets the thread close the session and end; nobody waits for that here.
+/// The thread. After it is dropped, the thread closes the session and ends; the drop does not wait for that.
 pub(crate) struct DriverThread {
     monitor: Arc<Monitor>,
     jobs: Sender<Job>,
@@ -44,7 +44,7 @@ impl std::fmt::Debug for DriverThread {
 }
 
 impl DriverThread {
-    /// Starts the thread, which opens a session there. `limit` is for all of opening.
+    /// Starts the thread, which opens a session. `limit` applies to all of opening.
     pub(crate) fn open<T: Send + 'static>(
         backend: &str,
         limit: Duration,
@@ -62,12 +62,12 @@ impl DriverThread {
         Ok((DriverThread { monitor, jobs }, info))
     }
 
-    /// What the thread is doing.
+    /// Returns the state of the thread.
     pub(crate) fn monitor(&self) -> &Monitor {
         &self.monitor
     }
 
-    /// Does a job on the thread and waits for it.
+    /// Runs a job on the thread and waits for its result.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         phase: Phase,
@@ -77,7 +77,7 @@ impl DriverThread {
         self.call_after(phase, limit, Duration::ZERO, job)
     }
 
-    /// As [`DriverThread::call`], for a step of a call that has used part of its time already.
+    /// Runs a job like [`DriverThread::call`], for a step of a call that has used part of its time already.
     pub(crate) fn call_after<T: Send + 'static>(
         &self,
         phase: Phase,
@@ -90,13 +90,13 @@ impl DriverThread {
         let number = self.monitor.next_job();
         let run = Box::new(move |session: &mut Session| {
             let result = job(session);
-            // Here, so that no later job runs before the caller has seen the error.
+            // Done here, so that no later job runs before the caller has seen the error.
             if let Err(error) = &result
                 && is_fatal(error)
             {
                 session.monitor().give_up(error);
             }
-            // A caller that has gone does not matter.
+            // The caller may have stopped waiting.
             let _ = reply.send(result);
         });
         if self.jobs.send(Job { number, phase, limit, spent, run }).is_err() {
@@ -105,7 +105,7 @@ impl DriverThread {
         wait(&self.monitor, number, phase, &answer)
     }
 
-    /// Has a job done some time, without waiting. Nothing happens if the backend was given up.
+    /// Queues a job without waiting for it. Does nothing if the backend was given up.
     pub(crate) fn post(
         &self,
         phase: Phase,
@@ -119,7 +119,7 @@ impl DriverThread {
     }
 }
 
-/// Does something that may hang on a thread of its own, with a deadline.
+/// Runs work that may hang on a thread of its own, with a deadline.
 pub(crate) fn bounded<T: Send + 'static>(
     backend: &str,
     limit: Duration,
@@ -132,7 +132,7 @@ pub(crate) fn bounded<T: Send + 'static>(
     Ok(value)
 }
 
-/// Starts a thread and waits for its first answer.
+/// Starts a thread and waits for its first result.
 fn start<T: Send + 'static>(
     backend: &str,
     limit: Duration,
@@ -193,15 +193,15 @@ fn ended(monitor: &Monitor, phase: Phase) -> Error {
     error
 }
 
-/// The driver thread's loop.
+/// Loop of the driver thread.
 fn serve(monitor: &Monitor, mut session: Session, queue: Receiver<Job>) {
     for job in queue {
         if monitor.is_given_up() {
-            // Dropping a job tells its caller.
+            // Dropping a job notifies its caller.
             continue;
         }
         monitor.begin(job.number, Deadline::new(job.phase, job.limit).after(job.spent));
-        // Nobody waits for what is given back, so nobody else says that it is.
+        // Jobs of the phase `close` have no waiting caller that would announce the phase.
         let _span = (job.phase == Phase::Close).then(|| phase::enter(Phase::Close, &monitor.backend));
         (job.run)(&mut session);
         monitor.end();

@@ -1,8 +1,8 @@
-//! The way of bytes into and out of memory.
+//! Transfers into and out of memory.
 //!
-//! Copies between host and device go through a ring of pinned host memory that is allocated when the device is opened:
-//! the driver never sees pageable memory or a file's pages as an end of a copy. Each slot of the ring has an event,
-//! which is polled until a deadline before the slot is used again.
+//! Copies between host and device go through a ring of pinned host memory that is allocated when the device
+//! is opened. The driver never sees pageable memory or a file's pages as source or destination of a copy.
+//! Each slot of the ring has an event, which is polled until a deadline before the slot is reused.
 
 use super::copies;
 use super::memory::Memory;
@@ -13,7 +13,8 @@ use crate::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::time::{Duration, Instant};
 
-/// A transfer in several steps that share one deadline. Time that a step waits behind other work does not count.
+/// Transfer in several steps that share one deadline. Time that a step waits behind other work does not
+/// count.
 struct Transfer<'a> {
     shared: &'a Shared,
     phase: Phase,
@@ -31,7 +32,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Waits for everything that was started.
+    /// Waits for all started work.
     fn drain(&mut self, ring: &Staging) -> Result<()> {
         let event = ring.events[0];
         self.step(move |session| {
@@ -41,15 +42,16 @@ impl Transfer<'_> {
     }
 }
 
-/// How a range of device memory that begins at an offset goes through the ring: chunks begin in their slots as they do in
-/// a word, so that words can be copied whole. Gives the place in the word and the bytes of a chunk.
+/// Returns how a range of device memory at an offset is divided into chunks: the offset of each chunk within
+/// a word of its slot, and its size in bytes. Chunks have the same offset within a word on both sides, so
+/// that whole words can be copied.
 fn chunks_of(ring: &Staging, offset: usize) -> (usize, usize) {
     let skew = offset % WORD;
     (skew, ring.slot_bytes - if skew == 0 { 0 } else { WORD })
 }
 
 impl Shared {
-    /// Copies bytes to a place and waits until they are there.
+    /// Copies bytes to memory and waits until they are there.
     pub(crate) fn upload(&self, phase: Phase, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
         self.transfer(phase, |ring, transfer| {
             if let Some(block) = to.pinned() {
@@ -77,7 +79,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies bytes from a place, after everything that was started.
+    /// Copies bytes from memory, after all started work.
     pub(crate) fn download(&self, phase: Phase, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
         self.transfer(phase, |ring, transfer| {
             if let Some(block) = from.pinned() {
@@ -91,10 +93,10 @@ impl Shared {
             let range = |i: usize| (i * room, ((i + 1) * room).min(total));
             let mut started = 0;
             for i in 0..chunks {
-                // Copies run ahead of the reading by all slots of the ring.
+                // Copies run ahead of the reads by all slots of the ring.
                 while started < chunks.min(i + SLOTS) {
                     let (begin, end) = range(started);
-                    // Whole words, with what stands around the bytes.
+                    // Whole words, including the bytes around the range.
                     let bytes = (skew + end - begin).next_multiple_of(WORD);
                     let (from, event) = (from.place(offset + begin - skew), ring.events[started % SLOTS]);
                     let to = Place::Host(ring.block.clone(), started % SLOTS * ring.slot_bytes);
@@ -113,7 +115,7 @@ impl Shared {
         })
     }
 
-    /// Does a transfer with the ring, which nobody else uses meanwhile.
+    /// Runs a transfer with exclusive use of the ring.
     fn transfer(
         &self,
         phase: Phase,
@@ -132,7 +134,7 @@ impl Shared {
             && !self.thread.monitor().is_given_up()
             && transfer.drain(ring).is_err()
         {
-            // Copies that were started may still write to the ring.
+            // Started copies may still write to the ring.
             self.thread.monitor().give_up(error);
         }
         result

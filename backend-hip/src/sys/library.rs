@@ -1,50 +1,50 @@
-//! Shared libraries: searched, opened, asked for their functions, never closed.
+//! Shared libraries: search, loading, symbol lookup. They are never closed.
 //!
-//! A driver's threads and exit handlers do not bear that its library is unloaded.
+//! A driver's threads and exit handlers do not survive the unloading of its library.
 
 use crate::options::HipOptions;
 use ggml_core::phase;
 use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 
-/// A library and where it may be.
+/// Library to search, and its possible locations.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Its name without a version ("libamdhip64").
+    /// Name without a version ("libamdhip64").
     pub(crate) what: &'static str,
-    /// File names, the best first.
+    /// File names, the preferred first.
     pub(crate) names: &'static [&'static str],
-    /// The file that the user names: nothing else is tried then.
+    /// File that the user names: if set, nothing else is tried.
     pub(crate) named: Option<PathBuf>,
-    /// Directories to look in before the loader's own search path, each with a reason ("ROCM_PATH").
+    /// Directories to search before the loader's own search path, each with a reason ("ROCM_PATH").
     pub(crate) directories: Vec<(PathBuf, &'static str)>,
 }
 
-/// A library that was opened.
+/// Opened library.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The library.
+    /// Handle of the library.
     pub(crate) library: Library,
-    /// The name by which it was opened.
+    /// Name by which it was opened.
     pub(crate) name: PathBuf,
-    /// How it was found.
+    /// Description of how it was found.
     pub(crate) how: String,
 }
 
-/// Where a library may be.
+/// Possible location of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Candidate {
-    /// In this process already, under this name.
+    /// Already loaded in this process, under this name.
     InProcess(&'static str),
-    /// This file, which the user named.
+    /// File that the user named.
     Named(PathBuf),
-    /// One of the names in this directory, which is there for a reason.
+    /// Directory with one of the names, and the reason for searching it.
     Directory(PathBuf, &'static str),
-    /// Wherever the loader finds this name.
+    /// Name in the loader's search path.
     Search(&'static str),
 }
 
-/// The candidates in order.
+/// Returns the candidates in order.
 pub(crate) fn candidates(options: &HipOptions, wanted: &Wanted) -> Vec<Candidate> {
     if let Some(path) = &wanted.named {
         return vec![Candidate::Named(path.clone())];
@@ -56,8 +56,8 @@ pub(crate) fn candidates(options: &HipOptions, wanted: &Wanted) -> Vec<Candidate
     in_process.chain(directories).chain(search).collect()
 }
 
-/// Opens the libraries that there are, in order, until one is accepted. The error says of each place what was found
-/// there, and why what was there was not accepted.
+/// Opens the existing libraries in order until one is accepted. The error lists each path that was tried,
+/// with the result or the reason for the rejection.
 pub(crate) fn search<T>(
     options: &HipOptions,
     wanted: &Wanted,
@@ -65,7 +65,7 @@ pub(crate) fn search<T>(
 ) -> Result<T, String> {
     let mut tried = Vec::new();
     let mut attempt = |name: &Path, how: &str, label: String, tried: &mut Vec<String>| {
-        // What a library does when it is loaded may end the process.
+        // Loading a library runs its code, which may end the process.
         phase::call("dlopen", &name.to_string_lossy());
         let found = Library::open(name).map(|library| Found { library, name: name.into(), how: how.into() });
         found.and_then(&mut accept).map_err(|message| tried.push(format!("{label}{message}"))).ok()
@@ -110,18 +110,18 @@ pub(crate) fn search<T>(
     Err(format!("{} was not loaded: {}", wanted.what, tried.join("; ")))
 }
 
-/// A handle of the loader, never closed.
+/// Handle of the loader, never closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(*mut c_void);
 
 #[cfg(unix)]
 impl Library {
-    /// Opens a file, or a name that the loader searches. The error is the loader's message.
+    /// Opens a file, or a name in the loader's search path. The error is the loader's message.
     pub(crate) fn open(path: &Path) -> Result<Library, String> {
         Library::dlopen(path, 0)
     }
 
-    /// A library that this process has already.
+    /// Returns a library that this process has already loaded.
     pub(crate) fn loaded(path: &Path) -> Option<Library> {
         Library::dlopen(path, libc::RTLD_NOLOAD).ok()
     }
@@ -130,13 +130,14 @@ impl Library {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::CString::new(path.as_os_str().as_bytes())
             .map_err(|_| "the path holds a zero byte".to_string())?;
-        // SAFETY: `name` is a C string. Loading runs the library's initialisers, as every program that links it does.
+        // SAFETY: `name` is a C string. Loading runs the library's initialisers, as in every program that
+        // links it.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | extra) };
         if !handle.is_null() {
             return Ok(Library(handle));
         }
-        // SAFETY: no other call of the loader lies between on this thread, for which the message is kept; it is a C
-        // string or null and is copied at once.
+        // SAFETY: no other call of the loader happens in between on this thread, for which the message is
+        // stored; it is a C string or null and is copied immediately.
         let message = unsafe {
             let text = libc::dlerror();
             if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
@@ -144,20 +145,21 @@ impl Library {
         Err(message.unwrap_or_else(|| "the loader gives no reason".into()))
     }
 
-    /// The address of a function.
+    /// Returns the address of a function.
     pub(crate) fn symbol(self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is one of `dlopen` and never closed; the name is a C string.
         let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         (!address.is_null()).then_some(address)
     }
 
-    /// The file that a function of the library was loaded from, links resolved.
+    /// Returns the file that a function of the library was loaded from, with links resolved.
     pub(crate) fn file(self, function: &CStr) -> Option<PathBuf> {
         use std::os::unix::ffi::OsStringExt;
         let address = self.symbol(function)?;
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: `dladdr` takes any address and fills the structure if it is in a loaded file; zeroes are valid
-        // contents of the structure. Its name is a C string of the loader's that lasts as long as the file is loaded.
+        // SAFETY: `dladdr` accepts any address and fills the structure if the address is in a loaded file;
+        // zeroes are valid contents of the structure. Its name is a C string of the loader that lives as long
+        // as the file is loaded.
         let name = unsafe {
             if libc::dladdr(address, info.as_mut_ptr()) == 0 {
                 return None;
@@ -175,30 +177,30 @@ impl Library {
 
 #[cfg(windows)]
 impl Library {
-    /// Opens a file, or a name that the loader searches. The error is the loader's message.
+    /// Opens a file, or a name in the loader's search path. The error is the loader's message.
     pub(crate) fn open(path: &Path) -> Result<Library, String> {
-        // SAFETY: loading runs the library's initialisers, as every program that links it does.
+        // SAFETY: loading runs the library's initialisers, as in every program that links it.
         let library = unsafe { libloading::os::windows::Library::new(path) };
         library.map(|library| Library(library.into_raw() as *mut c_void)).map_err(|e| e.to_string())
     }
 
-    /// A library that this process has already.
+    /// Returns a library that this process has already loaded.
     pub(crate) fn loaded(path: &Path) -> Option<Library> {
         let library = libloading::os::windows::Library::open_already_loaded(path).ok()?;
         Some(Library(library.into_raw() as *mut c_void))
     }
 
-    /// The address of a function.
+    /// Returns the address of a function.
     pub(crate) fn symbol(self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is one of `into_raw`; it is not closed here either.
         let library = unsafe { libloading::os::windows::Library::from_raw(self.0 as _) };
         let library = std::mem::ManuallyDrop::new(library);
-        // SAFETY: a pointer is what an address is; nothing is read through it.
+        // SAFETY: the type is that of an address; nothing is read through it.
         let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
         Some(*symbol).filter(|address| !address.is_null())
     }
 
-    /// The file that a function of the library was loaded from: not asked for here, so its name stands for it.
+    /// Returns `None`: the path is not queried on Windows, so the library's name is used instead.
     pub(crate) fn file(self, _function: &CStr) -> Option<PathBuf> {
         None
     }

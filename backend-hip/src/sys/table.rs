@@ -2,13 +2,13 @@
 
 use std::ffi::CStr;
 
-/// A literal that ends in a zero byte.
+/// Converts a literal that ends in a zero byte to a C string.
 pub(crate) fn name_of(text: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
 }
 
-/// Declares a table of C functions: a structure of their addresses, the names of those without which nothing works and
-/// of those that a release may lack, and `resolve`, which fills it.
+/// Declares a table of C functions: a structure of their addresses, the names of the required functions and
+/// of those that a release may lack, and `resolve`, which fills the structure.
 macro_rules! function_table {
     ($(#[$doc:meta])* $table:ident {
         required { $($(#[$rdoc:meta])* $required:ident: fn($($rarg:ty),*) -> $rret:ty;)* }
@@ -24,14 +24,15 @@ macro_rules! function_table {
         /// Functions without which nothing works.
         pub const REQUIRED: &[&str] = &[$(stringify!($required)),*];
 
-        /// Functions that a release may lack, each with a way around it.
+        /// Functions that a release may lack, each with a fallback.
         pub const OPTIONAL: &[&str] = &[$(stringify!($optional)),*];
 
         impl $table {
             /// Fills the table. The error lists the required functions that are missing.
             ///
             /// # Safety
-            /// `lookup` must give null or the address of the function of that name, valid for the rest of the process.
+            /// `lookup` must return null or the address of the function of that name, valid until the
+            /// process ends.
             pub(crate) unsafe fn resolve(
                 mut lookup: impl FnMut(&std::ffi::CStr) -> *mut std::ffi::c_void,
             ) -> Result<$table, Vec<&'static str>> {
@@ -49,9 +50,9 @@ macro_rules! function_table {
                 if !missing.is_empty() {
                     return Err(missing);
                 }
-                // SAFETY: an address is that of the function of its name (the caller's promise), which has the
-                // declared signature in every release; an `Option` of a function pointer has the pointer's layout
-                // with null as `None`, and the required ones were seen not to be null.
+                // SAFETY: an address is that of the function with its name (guaranteed by the caller), which
+                // has the declared signature in every release; an `Option` of a function pointer has the
+                // pointer's layout with null as `None`, and the required ones were checked not to be null.
                 unsafe {
                     Ok($table {
                         $($required: std::mem::transmute::<

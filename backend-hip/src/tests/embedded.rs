@@ -1,4 +1,4 @@
-//! What was built in: every launch of every operation's cases against the code objects of every target.
+//! Built-in code: every launch of every operation's cases, checked against the code objects of every target.
 
 use crate::arch::{Dot4, Matrix, Profile, Target};
 use crate::code::elf::{self, KernelInfo};
@@ -10,8 +10,8 @@ use ggml_core::precision::Precision;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Kernels exist, take the arguments that are passed, and their work-groups and LDS fit; on every target, for every
-/// case, under both precisions. No device is needed for that.
+/// Kernels exist and declare the arguments that are passed, and their work-groups and LDS fit; on every
+/// target, for every case, under both precisions. No device is needed for that.
 #[test]
 fn launches_fit_the_code_objects() {
     let targets = Embedded.targets();
@@ -45,12 +45,12 @@ fn launches_fit_the_code_objects() {
     assert!(wrong.is_empty(), "{} refusals, among them {some:#?}", wrong.len());
 }
 
-/// PTX and code objects say the same of every kernel, and PTX is not less exact: operations are rounded to nearest, none
-/// flushes subnormal numbers, and only 2^x is what the hardware gives.
+/// PTX and code objects have equal metadata for every kernel, and PTX is not less exact: operations round to
+/// nearest, none flushes subnormal values, and only 2^x is the hardware's approximation.
 #[test]
 fn ptx_is_like_the_code_objects() {
     let targets = hip_kernels::targets();
-    // A target without a dot product of bytes, or matrix units, lacks the kernels that are made of it.
+    // A target without a dot product of bytes, or without matrix units, lacks the kernels that use them.
     let has = |name: &str| {
         let profile = Target::parse(name).and_then(|target| Profile::of(&target)).unwrap();
         (profile.dot4 != Dot4::Software, profile.matrix != Matrix::None)
@@ -73,7 +73,7 @@ fn ptx_is_like_the_code_objects() {
                     {
                         word.contains(".rn") && !word.contains(".ftz")
                     }
-                    // As AMD's instruction may, it takes what is below 2^-126 for zero.
+                    // As AMD's instruction may, it treats values below 2^-126 as zero.
                     Some("ex2") => word == "ex2.approx.ftz.f32",
                     _ => !word.contains(".approx") && !word.contains(".ftz"),
                 };
@@ -95,8 +95,9 @@ fn ptx_is_like_the_code_objects() {
     }
 }
 
-/// What PTX has in place of an AMD kernel: its name and its threads. Attention of few rows is twice as wide, as NVIDIA's
-/// multiprocessors like it, that on matrix units has four wavefronts, and tiles of matrix units are others.
+/// Returns the PTX counterpart of an AMD kernel: its name and its threads. Attention of few rows is twice as
+/// wide, which suits NVIDIA's multiprocessors; attention on matrix units has four wavefronts; and matrix unit
+/// tiles have other names.
 fn counterpart(amd: &KernelInfo) -> (String, u32) {
     if amd.name.starts_with("mat_tile_half_") {
         return (amd.name.replace("mat_tile_half_", "mat_tile_mma_"), 256);

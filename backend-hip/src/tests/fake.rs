@@ -1,5 +1,5 @@
-//! A driver for tests: memory is memory of this process, kernels are a few lines of Rust, and any call fails or hangs
-//! on request.
+//! Fake driver for tests: device memory is memory of this process, kernels are a few lines of Rust, and any
+//! call fails or hangs on request.
 
 use crate::code::kernels::KernelSet;
 use crate::driver::codes::{Call, OUT_OF_MEMORY};
@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a call does instead of its work.
+/// Behaviour of a call in place of its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// Returns a code.
@@ -37,7 +37,7 @@ pub(crate) enum Fault {
 struct State {
     device: BTreeMap<Address, Vec<u8>>,
     host: HashMap<usize, Box<[u8]>>,
-    /// For each event the work before its last record.
+    /// For each event, the index of the work before its last record.
     events: HashMap<u64, usize>,
     streams: usize,
     modules: usize,
@@ -46,12 +46,12 @@ struct State {
     calls: HashMap<&'static str, usize>,
     faults: Vec<(Call, usize, Fault)>,
     work: usize,
-    /// Work from which on nothing completes, and the code that waiting gives.
+    /// Work from which on nothing completes, and the code that waiting returns.
     stalled: Option<(usize, Option<Code>)>,
     used_null_stream: bool,
 }
 
-/// The driver.
+/// Fake driver.
 #[derive(Debug)]
 pub(crate) struct Fake {
     state: Mutex<State>,
@@ -86,7 +86,7 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// Asks for a fault at the `n`th of the following calls, counted from 0.
+    /// Requests a fault at the `n`th of the following calls, counted from 0.
     pub(crate) fn fault(&self, call: Call, n: usize, fault: Fault) {
         let mut state = lock(&self.state);
         let so_far = state.calls.get(call.name()).copied().unwrap_or(0);
@@ -98,23 +98,23 @@ impl Fake {
         self.released.store(true, Ordering::Relaxed);
     }
 
-    /// How often a call was made.
+    /// Returns the number of calls of a function.
     pub(crate) fn count(&self, call: Call) -> usize {
         lock(&self.state).calls.get(call.name()).copied().unwrap_or(0)
     }
 
-    /// Allocations, pinned blocks, events, streams and modules that were not given back.
+    /// Returns the number of live allocations, pinned blocks, events, streams and modules.
     pub(crate) fn held(&self) -> [usize; 5] {
         let s = lock(&self.state);
         [s.device.len(), s.host.len(), s.events.len(), s.streams, s.modules]
     }
 
-    /// Whether work went to the NULL stream.
+    /// Returns true if work was submitted to the NULL stream.
     pub(crate) fn used_null_stream(&self) -> bool {
         lock(&self.state).used_null_stream
     }
 
-    /// Counts a call and does what its fault asks for.
+    /// Counts a call and applies its fault.
     fn enter(&self, call: Call) -> Reply<Option<Fault>> {
         let fault = {
             let mut state = lock(&self.state);
@@ -146,7 +146,7 @@ impl Fake {
 }
 
 impl State {
-    /// From the work that was just added on, nothing completes, if the fault says so.
+    /// If the fault requests it, nothing completes from the last added work on.
     fn stall(&mut self, fault: Option<Fault>) {
         let code = match fault {
             Some(Fault::Stall) => None,
@@ -185,13 +185,13 @@ impl State {
                         .collect(),
                 )
             }
-            // Through scratch: twice the operand, then half of that.
+            // Computed through scratch: twice the operand, then half of that.
             "double" | "halve" => {
                 let n = params_of::<NormParams>(params).ne.iter().product::<u32>() as usize;
                 let factor = if name == "double" { 2.0 } else { 0.5 };
                 (n, self.floats(p[0], n)?.iter().map(|a| a * factor).collect())
             }
-            // The constant's first two values.
+            // The first two values of the constant.
             "constant" => {
                 let n = params_of::<RopeParams>(params).ne.iter().product::<u32>() as usize;
                 let table = self.floats(p[2], 2)?;
@@ -304,7 +304,7 @@ impl Driver for Fake {
         let host_from = matches!(direction, Direction::HostToDevice | Direction::HostToHost);
         let host_to = matches!(direction, Direction::DeviceToHost | Direction::HostToHost);
         let data = if host_from {
-            // SAFETY: the caller's promise: pinned memory of this driver, of which the range is a part.
+            // SAFETY: the caller guarantees pinned memory of this driver that contains the range.
             unsafe { std::slice::from_raw_parts(from as usize as *const u8, bytes) }.to_vec()
         } else {
             state.bytes(from, bytes)?.to_vec()
@@ -401,7 +401,7 @@ impl Driver for Fake {
         state.work += 1;
         state.stall(fault);
         let name = state.functions.get(function.0 as usize).cloned().ok_or(400)?;
-        // The last argument is the structure.
+        // The last argument is the parameter structure.
         let (&structure, pointers) = args.offsets.split_last().ok_or(1)?;
         let pointer = |&at: &u32| {
             let bytes = args.bytes.get(at as usize..at as usize + 8)?;
@@ -412,13 +412,13 @@ impl Driver for Fake {
     }
 }
 
-/// The code object of [`FakeKernels`].
+/// Code object of [`FakeKernels`].
 const IMAGE: &[u8] = b"not an ELF file, so nothing is known of its kernels";
 
 /// Kernels that [`Fake`] computes: ADD, SCALE, RMS_NORM (the identity, through scratch), ROPE (its constant).
 #[derive(Debug, Default)]
 pub(crate) struct FakeKernels {
-    /// Targets, "gfx906" if empty.
+    /// Targets; "gfx906" if empty.
     pub(crate) targets: Vec<&'static str>,
 }
 

@@ -12,7 +12,7 @@ use ggml_core::{DType, Error, Graph, Missing, Phase, Source};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A chain of three nodes named "one", "two", "three".
+/// Prepares a chain of three nodes named "one", "two", "three".
 fn chain(backend: &dyn Backend) -> Box<dyn Program> {
     let mut g = Graph::new();
     let mut y = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
@@ -44,8 +44,8 @@ fn is_given_up(error: &Error, phase: Phase) {
     }
 }
 
-/// The call that never returns becomes an error in time, everything after it fails at once, the process goes on, and
-/// nothing hangs when the backend is dropped.
+/// A call that never returns becomes an error in time, every later call fails immediately, the process
+/// continues, and dropping the backend does not hang.
 #[test]
 fn an_allocation_that_never_returns() {
     let (fake, backend) = pair(short());
@@ -64,10 +64,10 @@ fn an_allocation_that_never_returns() {
     is_given_up(&program.run().unwrap_err(), Phase::FirstCompute);
     let error = backend.allocate(1, Usage::State).unwrap_err();
     assert!(error.to_string().contains("the driver is still in hipMalloc"), "{error}");
-    // Five calls that waited would take five deadlines.
+    // Five calls that waited would need five deadlines.
     assert!(start.elapsed() < SHORT * 4, "{:?}", start.elapsed());
 
-    // Another device is not touched by it.
+    // Another device is not affected.
     let (_, other) = pair(options());
     other.allocate(100, Usage::State).unwrap();
 
@@ -95,7 +95,7 @@ fn a_copy_that_never_returns_or_never_completes() {
     }
 }
 
-/// A copy that fails leaves the ring in order for the next one.
+/// A copy that fails leaves the ring usable for the next one.
 #[test]
 fn a_copy_that_fails() {
     let (fake, backend) = pair(options());
@@ -110,7 +110,7 @@ fn a_copy_that_fails() {
     let mut back = vec![0; 20_000];
     backend.download(&buffer, 0, &mut back).unwrap();
     assert!(back.iter().all(|&b| b == 3));
-    // Where not even waiting works, nothing may be trusted.
+    // If even waiting fails, the device must be given up.
     fake.fault(Call::Copy, 0, Fault::Fail(1));
     fake.fault(Call::Record, 0, Fault::Fail(400));
     assert!(backend.upload(&buffer, 0, &[1; 10]).is_err());
@@ -137,7 +137,8 @@ fn a_run_that_hangs_names_phase_and_node() {
     }
 }
 
-/// What is known of the device stands among its features, and with every error after the one that ended its life.
+/// Known problems are listed among the device's features, and with every error after the one that lost the
+/// device.
 #[test]
 fn advice_comes_with_a_hang() {
     let root = tempfile::tempdir().unwrap();
@@ -158,7 +159,7 @@ fn advice_comes_with_a_hang() {
         let text = error.to_string();
         assert!(text.contains("; advice: HSA_OVERRIDE_GFX_VERSION") && text.contains("dmesg"), "{text}");
     }
-    // An error that says why itself needs none.
+    // An error that explains itself has no advice.
     let (_, backend) = pair(options());
     let error = backend.allocate(1 << 40, Usage::State).unwrap_err();
     assert!(backend.advice(&error).is_empty() && matches!(error, Error::OutOfMemory { .. }));
@@ -179,7 +180,7 @@ fn a_compilation_that_never_returns() {
     fake.release();
 }
 
-/// Codes stay integers, whatever they are, with the driver's name where it has one.
+/// Codes stay integers, whatever their value, with the driver's name if it has one.
 #[test]
 fn codes_that_nobody_knows() {
     for (code, want) in
@@ -215,7 +216,7 @@ fn a_launch_that_is_refused_names_its_node() {
     program.run().expect("it can be tried again");
 }
 
-/// An error of the device, which comes with the event that waits for the launch.
+/// An error of the device is returned by the event that waits for the launch.
 #[test]
 fn a_kernel_that_faults() {
     let (fake, backend) = pair(options());
@@ -230,7 +231,7 @@ fn a_kernel_that_faults() {
     is_given_up(&backend.allocate(1, Usage::Weights).unwrap_err(), Phase::Allocate);
 }
 
-/// A call that waits behind another's long work is not late.
+/// A call that waits behind another one's long work is not late.
 #[test]
 fn waiting_for_others_does_not_count() {
     let deadlines = Deadlines { compute: Duration::from_secs(20), ..Deadlines::all(SHORT) };
@@ -239,7 +240,7 @@ fn waiting_for_others_does_not_count() {
     fake.fault(Call::Launch, 0, Fault::Slow(SHORT * 4));
     std::thread::scope(|scope| {
         let run = scope.spawn(move || program.run());
-        // Until the launch has begun.
+        // Wait until the launch has started.
         while fake.count(Call::Launch) == 0 {
             std::thread::yield_now();
         }
@@ -248,7 +249,7 @@ fn waiting_for_others_does_not_count() {
     });
 }
 
-/// Others who wait learn of a hang too, when its own deadline has passed.
+/// Other waiting callers get the error of a hang too, once its deadline has passed.
 #[test]
 fn a_hang_ends_everybodys_waiting() {
     let deadlines = Deadlines { allocate: Duration::from_secs(60), ..Deadlines::all(SHORT) };

@@ -27,12 +27,12 @@ fn one_allocation_is_one_allocation() {
     assert_eq!(backend.stats().uploaded_bytes, 100_000);
     let held = backend.stats().allocated_bytes;
     drop(buffer);
-    // The next call is after the free.
+    // The next call runs after the free.
     let _next = backend.allocate(1, Usage::Weights).unwrap();
     assert_eq!(backend.stats().allocated_bytes, held - 100_000 + 1);
 }
 
-/// Sizes around a part of the ring (4,096 bytes) and of the whole ring, at odd offsets.
+/// Sizes around a slot of the ring (4,096 bytes) and around the whole ring, at odd offsets.
 #[test]
 fn bytes_come_back() {
     let (_, backend) = pair(options());
@@ -101,11 +101,11 @@ fn out_of_memory_says_how_much_there_is() {
         Error::OutOfMemory { asked, free, .. } => assert_eq!((asked, free), ((1 << 29) + 1, Some(1 << 29))),
         other => panic!("{other}"),
     }
-    // More than there is at all: the driver is not asked.
+    // More than any memory: the driver is not called.
     let calls = fake.count(Call::Allocate);
     assert!(matches!(backend.allocate(usize::MAX, Usage::Weights), Err(Error::OutOfMemory { .. })));
     assert_eq!(fake.count(Call::Allocate), calls);
-    // A failure is not the end.
+    // Allocations work again after a failure.
     fake.fault(Call::AllocateHost, 0, Fault::Fail(2));
     assert!(matches!(backend.allocate(10, Usage::Staging), Err(Error::OutOfMemory { .. })));
     backend.allocate(10, Usage::Staging).unwrap();

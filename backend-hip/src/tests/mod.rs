@@ -18,19 +18,19 @@ use ggml_core::phase::Deadlines;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Deadline of tests in which something hangs.
+/// Deadline of tests with a hang.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// By when such a call must have returned: the deadline and room for a busy machine.
+/// Upper limit for the time of a call in such a test: the deadline and a margin for a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Options that look at nothing of this machine, with a small ring.
+/// Returns options that ignore this machine's system paths, with a small ring.
 fn options() -> HipOptions {
     HipOptions {
         deadlines: Deadlines::all(Duration::from_secs(20)),
         staging_bytes: 4 * 4096,
         poison_memory: true,
-        // A copy that times out changes who copies when a device of this name is opened again.
+        // A copy that times out would change the copy method when a device of this name is opened again.
         copies: Copies::Dma,
         system_root: "/nonexistent".into(),
         ..HipOptions::default()
@@ -46,7 +46,7 @@ fn open(fake: &Arc<Fake>, options: HipOptions) -> Result<HipBackend> {
     HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(FakeKernels::default()))
 }
 
-/// A fake and a backend over it.
+/// Returns a fake and a backend over it.
 fn pair(options: HipOptions) -> (Arc<Fake>, HipBackend) {
     let fake = Arc::new(Fake::default());
     let backend = open(&fake, options).unwrap();

@@ -1,4 +1,4 @@
-//! Opening: what is reported, and how each thing that may be missing is told apart.
+//! Opening: the reports, and the distinction of everything that may be missing.
 
 use super::fake::{Fake, FakeKernels, Fault};
 use super::{SHORT, SOON, open, options, pair, short};
@@ -94,7 +94,7 @@ fn no_device() {
     assert!(reason.contains("device 3 was asked for, the runtime lists 1"), "{reason}");
 }
 
-/// Root is never denied, so the denial is put in.
+/// Root is never denied access, so the denial is injected.
 #[test]
 fn no_permission() {
     let root = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn a_hang_while_opening() {
     }
 }
 
-/// What was made is given back when a later step fails.
+/// Everything that was created is freed when a later step fails.
 #[test]
 fn a_failure_while_opening_leaves_nothing() {
     for call in [Call::AllocateHost, Call::CreateEvent, Call::CreateStream] {
@@ -177,7 +177,7 @@ fn a_failure_while_opening_leaves_nothing() {
             matches!(&error, Error::Driver { code: 999, name, .. } if name == "hipErrorUnknown"),
             "{error}"
         );
-        // The thread gives back before it answers or soon after.
+        // The thread frees before it replies or soon after.
         let start = Instant::now();
         while fake.held() != [0; 5] && start.elapsed() < SOON {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Preparing without a device: launches, addresses and layout from what is known of one.
+//! Preparation without a device: launches, addresses and layout from given properties.
 
 use super::fake::FakeKernels;
 use crate::arch::{Profile, Target};
@@ -12,7 +12,7 @@ use ggml_core::{DType, Error, Graph, Result, Source};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Memory that is nowhere but has an address.
+/// Memory that has an address but does not exist.
 #[derive(Debug)]
 struct At(Address);
 
@@ -47,7 +47,7 @@ fn operands_have_the_addresses_of_their_tensors() {
     bindings.leaves.insert(w, Slice { buffer: buffer(0x1_0000, 1024), offset: 260 });
 
     let draft = Draft::new(host, &g, &plan, &bindings).unwrap();
-    // The norm of these kernels has 256 bytes of scratch behind 256 that it leaves free.
+    // The norm of these kernels uses 256 bytes of scratch after 256 unused ones.
     assert_eq!(draft.bytes(), plan.arena_bytes + 512);
     let own = buffer(0x8_0000, draft.bytes());
     let (storage, launches) = draft.place(&bindings, Some(&own), &address, false).unwrap();
@@ -64,7 +64,7 @@ fn operands_have_the_addresses_of_their_tensors() {
     ];
     assert_eq!(found, wanted);
 
-    // What cannot be placed is said before anything is asked of a device.
+    // Errors in placement are reported before any call of a device.
     let place = |bindings: &Bindings, own: &Buffer| {
         let draft = Draft::new(host, &g, &plan, bindings).unwrap();
         draft.place(bindings, Some(own), &address, false).unwrap_err().to_string()

@@ -23,7 +23,7 @@ fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
     floats(&bytes)
 }
 
-/// `(x * 2 + 1) + w`, with `w` a weight at an odd offset, then the identity through scratch.
+/// Graph of `(x * 2 + 1) + w`, with `w` a weight at an odd offset, then the identity through scratch.
 struct Sample {
     graph: Graph,
     x: TensorId,
@@ -70,7 +70,7 @@ fn a_program_is_run_again_and_again() {
         let want: Vec<f32> = x.iter().map(|x| x * 2.0 + 1.5).collect();
         assert_eq!(read(&mut *program, s.sum, 64), want);
     }
-    // Inputs that did not change are not written again.
+    // Unchanged inputs are not written again.
     program.run().unwrap();
     let stats = backend.stats();
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_second_program_finds_the_kernels_loaded() {
         backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).unwrap();
     }
     assert_eq!((fake.count(Call::LoadModule), backend.stats().pipelines), (1, 4));
-    // The next call is after the frees.
+    // The next call runs after the frees.
     backend.download(&bindings.leaves[&s.w].buffer, 0, &mut [0]).unwrap();
     assert_eq!(fake.held()[0], 1, "programs free their arenas");
 }
@@ -123,7 +123,7 @@ fn an_arena_is_shared() {
     assert!(backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).is_err(), "too small");
 }
 
-/// More inputs than the pinned part holds go through the ring.
+/// Inputs that exceed the pinned part go through the ring.
 #[test]
 fn large_inputs() {
     let (_, backend) = pair(options());
@@ -140,7 +140,7 @@ fn large_inputs() {
     assert!(read(&mut *program, y, 5000).iter().zip(&values).all(|(y, x)| *y == -x));
 }
 
-/// Reads see what was written, before any run too; parts of an input are written in order.
+/// Reads return the written data, even before any run; partial writes of an input are applied in order.
 #[test]
 fn writes_are_in_order() {
     let (_, backend) = pair(options());
@@ -180,7 +180,7 @@ fn constants_with_and_without_an_arena_of_the_callers() {
         let arena = backend.allocate(plan.arena_bytes, Usage::Compute).unwrap();
         let bindings = Bindings { compute: (!own).then(|| arena.clone()), ..Bindings::default() };
         let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).unwrap();
-        // Another program's traces in a shared arena do not matter.
+        // Data that another program left in a shared arena does not matter.
         backend.upload(&arena, 0, &vec![0x77; plan.arena_bytes]).unwrap();
         program.run().unwrap();
         for node in [y, z] {
@@ -204,12 +204,12 @@ fn steps_run_alone() {
     program.run_step(2).unwrap();
     assert_eq!(read(&mut *program, s.sum, 64), [10.5; 64]);
     assert!(program.run_step(3).is_err());
-    // What a step of a whole program needs may have been left out, because a step before has it.
+    // In a whole program the inputs of a step may be missing, because an earlier step provides them.
     let mut whole = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).unwrap();
     assert!(whole.run_step(0).unwrap_err().to_string().contains("stepwise"));
 }
 
-/// More launches than marks, marked densely and in parts.
+/// More launches than marks, marked after each launch and in intervals.
 #[test]
 fn long_programs() {
     for breadcrumbs in [Breadcrumbs::Auto, Breadcrumbs::EveryLaunch] {

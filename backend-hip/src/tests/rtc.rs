@@ -1,5 +1,6 @@
-//! Kernels compiled at run time, through a hiprtc that a C compiler makes here and that gives the code objects that were
-//! built in: the whole way from the search of the library to the driver's module, without ROCm.
+//! Kernels compiled at run time, through a fake hiprtc that a C compiler builds here and that returns the
+//! built-in code objects: the whole path from the search for the library to the driver's module, without
+//! ROCm.
 #![cfg(unix)]
 
 use super::fake::Fake;
@@ -25,16 +26,17 @@ use std::sync::Arc;
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// The target of the code objects, which the fake device reports.
+/// Target of the code objects, which the fake device reports.
 const TARGET: &str = "gfx906";
 
-/// A system with hiprtc.
+/// System with hiprtc.
 struct System {
     root: TempDir,
 }
 
 impl System {
-    /// `None` with a message where the tests lack something. The library's name says where it is found.
+    /// Creates the system; `None` with a message if a prerequisite of the tests is missing. The library's
+    /// name is its path.
     fn new(library: &str) -> Option<System> {
         if !hip_kernels::targets().contains(&TARGET) {
             eprintln!("skipped: no code object for {TARGET} was built in");
@@ -70,7 +72,7 @@ impl System {
         fs::write(self.code().join(format!("{stem}.co")), image).unwrap();
     }
 
-    /// Gives the library a file name of its own: code objects are kept in the process under it.
+    /// Gives the library another file name, under which the process stores its code objects.
     fn rename(&self, library: &str, name: &str) {
         let link = self.root.path().join(library);
         let real = link.with_file_name(name);
@@ -78,7 +80,7 @@ impl System {
         std::os::unix::fs::symlink(&real, &link).unwrap();
     }
 
-    /// Compilations since the last call.
+    /// Returns the compilations since the last call.
     fn calls(&self) -> Vec<String> {
         let path = self.code().join("calls");
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -113,7 +115,7 @@ fn version(backend: &HipBackend, name: &str) -> String {
     versions.iter().find(|(n, _)| n == name).map_or(String::new(), |(_, text)| text.clone())
 }
 
-/// A compiler that was told to make other wavefronts (`HIPRTC_COMPILE_OPTIONS_APPEND`) is found out before a launch.
+/// A compiler with another wavefront size (`HIPRTC_COMPILE_OPTIONS_APPEND`) is detected before a launch.
 #[test]
 fn wavefronts_of_another_size() {
     let Some(system) = System::new(LIBRARY) else { return };
@@ -129,10 +131,10 @@ fn wavefronts_of_another_size() {
     assert!(why.contains("for wavefronts of 32 threads"), "{why}");
 }
 
-/// The runtime's major version is 7, so its hiprtc is that of 7.
+/// The runtime's major version is 7, so it needs the hiprtc of 7.
 const LIBRARY: &str = "opt/rocm/lib/libhiprtc.so.7";
 
-/// Compiled at first, then taken from the process; a changed file on the disk is not believed.
+/// Code is compiled once, then reused within the process; a changed file on disk is rejected.
 #[test]
 fn compiled_once() {
     let Some(system) = System::new(LIBRARY) else { return };
@@ -151,7 +153,7 @@ fn compiled_once() {
     let files = fs::read_dir(system.root.path().join("cache")).unwrap().count();
     assert_eq!(files, stems);
 
-    // What was compiled reaches the driver, which refuses what it does not know.
+    // Compiled code reaches the driver, which refuses it as unknown.
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, 2.0, 0.0).unwrap();
@@ -169,7 +171,7 @@ fn compiled_once() {
     assert_eq!(version(&again, "code objects kept"), format!("{stems} of {stems}"));
 }
 
-/// The emulated device executes what was compiled.
+/// The emulated device executes the compiled code.
 #[cfg(feature = "virtual")]
 #[test]
 fn compiled_code_runs() {
@@ -191,7 +193,8 @@ fn compiled_code_runs() {
     assert!(output.iter().zip(&input).all(|(y, x)| *y == x * 2.0 + 1.0), "{output:?}");
 }
 
-/// What an earlier process left on the disk is used; a file that is broken or holds another target's code is not.
+/// Code that an earlier process stored on disk is used; a file that is broken or contains another target's
+/// code is not.
 #[test]
 fn kept_on_disk() {
     let Some(system) = System::new(LIBRARY) else { return };
@@ -229,7 +232,7 @@ fn not_compiled_unless_it_has_to_be() {
     }
 }
 
-/// Releases before 7.0 have the functions in libamdhip64, whose file the driver knows.
+/// Releases before 7.0 have the functions in libamdhip64, whose path the driver reports.
 #[test]
 fn the_runtime_itself() {
     let Some(system) = System::new("lib/libamdhip64.so.6") else { return };
@@ -243,7 +246,7 @@ fn the_runtime_itself() {
     assert!(why.contains("/nowhere/libamdhip64.so.6 itself: "), "{why}");
 }
 
-/// A compiler's complaint, code for another processor, and what is no code object at all are errors with the phase.
+/// A compiler's error, code for another processor, and data that is no code object are errors with the phase.
 #[test]
 fn what_cannot_be_used() {
     let Some(system) = System::new(LIBRARY) else { return };
@@ -277,7 +280,7 @@ fn a_compiler_that_never_ends() {
     fs::remove_file(system.code().join("hang")).unwrap();
 }
 
-/// Without hiprtc the error says what is built in and where hiprtc was looked for.
+/// Without hiprtc the error lists the built-in targets and the paths that were searched for hiprtc.
 #[test]
 fn no_compiler() {
     let root = tempfile::tempdir().unwrap();
@@ -294,9 +297,9 @@ fn no_compiler() {
     }
 }
 
-/// The hiprtc of this machine, where there is one (DIPTYCH_HIP_LIBRARY names a libamdhip64 that has it or lies beside it; no
-/// card is needed): every family compiles, its kernels take what is passed, and the emulated device computes with them what
-/// the reference does.
+/// Tests the hiprtc of this machine, if there is one (DIPTYCH_HIP_LIBRARY names a libamdhip64 that contains
+/// it or has it in the same directory; no card is needed): every family compiles, its kernels declare the
+/// arguments that are passed, and the emulated device computes the reference's results with them.
 #[test]
 fn the_hiprtc_of_this_machine() {
     let here = HipOptions::from_env().unwrap();
@@ -335,7 +338,7 @@ fn the_hiprtc_of_this_machine() {
         HipBackend::open_with("hip-virtual", options(), Box::new(move |_| Ok(driver)), Arc::new(set))
             .unwrap();
     let reference = ReferenceBackend::default();
-    // Some of every operation.
+    // A sample of the operations.
     for case in catalogue::cases().iter().step_by(13) {
         let Outcome::Values(right) = catalogue::run(case, &reference, Precision::Exact).unwrap() else {
             panic!("the reference refuses nothing");

@@ -1,9 +1,9 @@
-//! Kernels of `kernels/` for a virtual gfx906, compiled with the headers that ship.
+//! Kernels of `kernels/` for a virtual gfx906, compiled with the shipped headers.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The code object of a source, with definitions (`NAME=value`); `None` where there is no compiler.
+/// Compiles a source with definitions (`NAME=value`) to a code object; `None` if there is no compiler.
 pub(crate) fn compile(source: &str, definitions: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in hip_kernels::sources() {

@@ -1,18 +1,18 @@
-//! Reads what a code object says of its kernels: the AMDGPU metadata note, which is MessagePack.
+//! Reads the kernel metadata of a code object: the AMDGPU metadata note, which is MessagePack.
 //!
-//! Source: LLVM's "User Guide for AMDGPU Backend", "Code Object V5 Metadata". The files come from the build script, so
-//! a malformed one is a failed test, not an error to handle.
+//! Source: LLVM's "User Guide for AMDGPU Backend", "Code Object V5 Metadata". The files come from the build
+//! script, so a malformed one is a failed test, not an error to handle.
 
-/// A value of the metadata. Types that AMDGPU metadata does not use are left out.
+/// Value of the metadata. Types that AMDGPU metadata does not use are left out.
 #[derive(Debug)]
 pub(crate) enum Value {
-    /// Nothing, a float or an extension: of no interest here.
+    /// Nil, a float or an extension: unused.
     Other,
     /// `true` or `false`.
     Bool(bool),
-    /// A number.
+    /// An integer.
     Number(u64),
-    /// Text.
+    /// A text.
     Text(String),
     /// A list.
     List(Vec<Value>),
@@ -21,13 +21,13 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         let Value::Map(pairs) = self else { return None };
         pairs.iter().find(|(k, _)| matches!(k, Value::Text(t) if t == key)).map(|(_, v)| v)
     }
 
-    /// The number of a key; 0 where there is none, as the format defines.
+    /// Returns the integer of a key; 0 if it is missing, as the format defines.
     pub(crate) fn number(&self, key: &str) -> u64 {
         match self.get(key) {
             Some(Value::Number(n)) => *n,
@@ -36,7 +36,7 @@ impl Value {
         }
     }
 
-    /// The text of a key.
+    /// Returns the text of a key.
     pub(crate) fn text(&self, key: &str) -> &str {
         match self.get(key) {
             Some(Value::Text(t)) => t,
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// The list of a key.
+    /// Returns the list of a key.
     pub(crate) fn list(&self, key: &str) -> &[Value] {
         match self.get(key) {
             Some(Value::List(items)) => items,
@@ -57,7 +57,7 @@ fn number(bytes: &[u8], at: usize, len: usize) -> usize {
     bytes[at..at + len].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b))
 }
 
-/// The metadata of a bare ELF: the note "AMDGPU" of type 32 in a PT_NOTE segment.
+/// Returns the metadata of a bare ELF: the note "AMDGPU" of type 32 in a PT_NOTE segment.
 pub(crate) fn metadata(elf: &[u8]) -> Value {
     assert!(elf.starts_with(b"\x7fELF\x02\x01"), "a 64-bit little-endian ELF file");
     let (headers, size, count) = (number(elf, 32, 8), number(elf, 54, 2), number(elf, 56, 2));
@@ -80,8 +80,8 @@ pub(crate) fn metadata(elf: &[u8]) -> Value {
     panic!("no AMDGPU metadata");
 }
 
-/// The words of a kernel: its symbol in a bare ELF is a function with a size, in a section that lies at another place in
-/// the file than in memory.
+/// Returns the words of a kernel: its symbol in a bare ELF is a function with a size, in a section whose file
+/// offset differs from its address.
 #[allow(dead_code)]
 pub(crate) fn words(elf: &[u8], kernel: &str) -> Vec<u32> {
     let (table, size, count) = (number(elf, 40, 8), number(elf, 58, 2), number(elf, 60, 2));

@@ -1,28 +1,29 @@
-//! Code objects on disk: one file for each, under the hash of everything that decides what is in it.
+//! Code objects on disk: one file each, named by the hash of all inputs of the compilation.
 //!
-//! A file is a line that says what it is, the lengths of key and code object, the code object's hash, the key, the code
-//! object. It counts only if its key is the one that was asked for, byte for byte, and nothing of it is missing or changed. Files
-//! are written under another name and renamed, so that nobody sees half of one. A disk that cannot be read or written
-//! costs time and nothing else.
+//! A file consists of a magic line, the lengths of key and code object, the code object's hash, the key, and
+//! the code object. It is used only if its key equals the requested one byte for byte and the file is
+//! complete and intact. Files are written under a temporary name and renamed, so a partial file is never
+//! visible. A disk that cannot be read or written costs time only.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First line of a file; another layout has another number.
+/// First line of a file; its number changes with the layout.
 const MAGIC: &[u8] = b"diptych hip code object 1\n";
 
-/// Largest file that is believed.
+/// Maximum size of a valid file in bytes.
 const MOST: u64 = 256 << 20;
 
-/// Everything that decides what is compiled.
+/// All inputs of a compilation.
 pub(crate) struct Key {
     text: String,
 }
 
 impl Key {
-    /// Of a family's source with all headers, the options (the target among them) and the compiler's version.
+    /// Creates the key from a family's source with all headers, the options (including the target) and the
+    /// compiler's version.
     pub(crate) fn new(stem: &str, options: &[String], compiler: &str) -> Key {
         let mut text = format!("{stem}\n{compiler}\n{}\n", options.join("\n"));
         for (name, body) in hip_kernels::sources() {
@@ -33,27 +34,27 @@ impl Key {
         Key { text }
     }
 
-    /// The key itself.
+    /// Returns the text of the key.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// FNV-1a of 128 bits.
+/// Computes the 128-bit FNV-1a hash.
 fn hash(bytes: &[u8]) -> u128 {
     let step =
         |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
     bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step)
 }
 
-/// A directory of code objects, or none.
+/// Directory of code objects, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     directory: Option<PathBuf>,
 }
 
 impl Cache {
-    /// Of a directory, which is made when something is put there.
+    /// Creates a cache in a directory, which is created on the first write.
     pub(crate) fn new(directory: Option<PathBuf>) -> Cache {
         Cache { directory }
     }
@@ -62,7 +63,7 @@ impl Cache {
         Some(self.directory.as_ref()?.join(format!("{:032x}.co", hash(key.text.as_bytes()))))
     }
 
-    /// The code object of a key.
+    /// Returns the code object of a key.
     pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let path = self.path(key)?;
         if fs::metadata(&path).ok()?.len() > MOST {
@@ -75,7 +76,7 @@ impl Cache {
         image
     }
 
-    /// Keeps the code object of a key.
+    /// Stores the code object of a key.
     pub(crate) fn put(&self, key: &Key, image: &[u8]) {
         let Some(path) = self.path(key) else { return };
         if let Err(error) = write(&path, &encode(key, image)) {
@@ -94,7 +95,7 @@ fn encode(key: &Key, image: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The code object in a file, if the file is whole and of this key.
+/// Returns the code object in a file, if the file is intact and has this key.
 fn decode<'a>(file: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     let mut rest = file.strip_prefix(MAGIC)?;
     let mut take = |bytes: usize| {
@@ -111,7 +112,7 @@ fn decode<'a>(file: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     (whole && stored == key.text.as_bytes()).then_some(image)
 }
 
-/// Writes a file so that others see all of it or nothing.
+/// Writes a file atomically.
 fn write(path: &Path, data: &[u8]) -> std::io::Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     if let Some(directory) = path.parent() {
@@ -158,13 +159,13 @@ mod tests {
             bad[at] ^= 1;
             assert_eq!(decode(&bad, &norm), None, "{at}");
         }
-        // A file under the right name with another key.
+        // A file with the right name and another key.
         fs::write(&path, encode(&key("rope", ""), b"code object")).unwrap();
         assert_eq!(cache.get(&norm), None);
         let nowhere = Cache::new(None);
         nowhere.put(&norm, b"code");
         assert_eq!(nowhere.get(&norm), None);
-        // A directory that cannot be made.
+        // A directory that cannot be created.
         let blocked = Cache::new(Some(path.join("c")));
         blocked.put(&norm, b"code");
         assert_eq!(blocked.get(&norm), None);

@@ -1,10 +1,11 @@
-//! Kernels compiled at run time, for targets that nothing was built in for.
+//! Kernels compiled at run time, for targets without built-in code.
 //!
-//! hiprtc compiles the sources that [`hip_kernels`] embeds, with their headers and the options of the build. It is
-//! searched where libamdhip64 lies, then as that is; releases before 7.0 have its functions in libamdhip64 itself. One
-//! code object is compiled at a time, on the driver thread, within the deadline of the phase `compile`; each is kept on
-//! disk and, once loaded, for the life of the process, like those that are built in: a driver may read
-//! the code object of a module until it is unloaded, which never happens where a device was given up.
+//! hiprtc compiles the sources that [`hip_kernels`] embeds, with their headers and the options of the build.
+//! It is searched in libamdhip64's directory first, then like libamdhip64 itself. In releases before 7.0
+//! libamdhip64 also contains hiprtc's functions. One code object is compiled at a time, on the driver thread,
+//! within the deadline of the phase `compile`. Each is stored on disk. Once loaded it lives as long as the
+//! process, like those that are built in: a driver may read the code object of a module until it is unloaded,
+//! which never happens if a device was given up.
 
 use crate::arch::Target;
 use crate::code::elf;
@@ -30,10 +31,10 @@ pub mod symbols;
 
 use symbols::{Handle, Symbols};
 
-/// Most of what the compiler says that an error repeats.
+/// Maximum number of characters of the compiler's log that an error repeats.
 const LOG_CHARS: usize = 2000;
 
-/// As below, on Windows: the names have the minor version too.
+/// As below, on Windows: the names include the minor version.
 #[cfg(windows)]
 const NAMES: [(Option<u32>, &[&str]); 3] = [
     (Some(7), &["hiprtc0702.dll", "hiprtc0701.dll", "hiprtc0700.dll"]),
@@ -41,7 +42,7 @@ const NAMES: [(Option<u32>, &[&str]); 3] = [
     (None, &["hiprtc0702.dll", "hiprtc0701.dll", "hiprtc0700.dll", "hiprtc0604.dll"]),
 ];
 
-/// Library names by the major version of the runtime that they belong to, and all of them for one that is not known.
+/// Library names by the major version of the runtime they belong to, and all of them for an unknown version.
 #[cfg(not(windows))]
 const NAMES: [(Option<u32>, &[&str]); 4] = [
     (Some(7), &["libhiprtc.so.7"]),
@@ -60,34 +61,34 @@ const NAMES: [(Option<u32>, &[&str]); 4] = [
     ),
 ];
 
-/// The compiler that a device of this machine would get ("hiprtc 9.0 of /opt/rocm/lib/libhiprtc.so.7.2"). Loads
+/// Returns the compiler for devices of this machine ("hiprtc 9.0 of /opt/rocm/lib/libhiprtc.so.7.2"). Loads
 /// libamdhip64 and hiprtc; opens no device.
 ///
 /// # Errors
-/// The places that were looked at, each with what was found there.
+/// The paths that were tried, each with the result.
 pub fn find(options: &HipOptions) -> Result<String, String> {
     let amd = Amd::load(options)?;
     Rtc::load(options, &Runtime::of(&amd)).map(|rtc| rtc.describe())
 }
 
-/// The HIP runtime that code is compiled for: libraries of one release must not meet those of another.
+/// HIP runtime that code is compiled for: libraries of different releases must not be mixed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runtime {
-    /// Its file.
+    /// File of the library.
     pub(crate) library: Option<PathBuf>,
-    /// Its major version.
+    /// Major version.
     pub(crate) major: Option<u32>,
 }
 
 impl Runtime {
-    /// That of a driver.
+    /// Returns the runtime of a driver.
     pub(crate) fn of(driver: &dyn Driver) -> Runtime {
         let library = driver.versions().into_iter().find(|(name, _)| name == "library");
         Runtime { library: library.map(|(_, path)| path.into()), major: driver.major() }
     }
 }
 
-/// hiprtc.
+/// Loaded hiprtc.
 #[derive(Debug)]
 pub(crate) struct Rtc {
     symbols: Symbols,
@@ -105,7 +106,7 @@ fn wanted(options: &HipOptions, runtime: &Runtime) -> Wanted {
 }
 
 impl Rtc {
-    /// Loads hiprtc. The error says of each place what was found there.
+    /// Loads hiprtc. The error lists each path that was tried, with the result.
     pub(crate) fn load(options: &HipOptions, runtime: &Runtime) -> Result<Rtc, String> {
         let own = search(options, &wanted(options, runtime), Rtc::of);
         own.or_else(|tried| {
@@ -118,8 +119,8 @@ impl Rtc {
 
     fn of(found: Found) -> Result<Rtc, String> {
         let Found { library, name, .. } = found;
-        // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of this
-        // name has hiprtc's functions under their names is what the name means.
+        // SAFETY: `symbol` returns null or an address in the library, which is never unloaded. A library with
+        // this name exports hiprtc's functions under their names.
         let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(null_mut())) };
         let symbols = symbols.map_err(|missing| format!("lacks {}", missing.join(", ")))?;
         let path = library.file(c"hiprtcVersion").unwrap_or(name);
@@ -132,12 +133,12 @@ impl Rtc {
         Ok(Rtc { symbols, path, version: (major, minor) })
     }
 
-    /// "9.0 of /opt/rocm/lib/libhiprtc.so.6.2.0".
+    /// Returns "9.0 of /opt/rocm/lib/libhiprtc.so.6.2.0".
     pub(crate) fn describe(&self) -> String {
         format!("hiprtc {}.{} of {}", self.version.0, self.version.1, self.path.display())
     }
 
-    /// Compiles a family's source for a target: a code object, or what the compiler said.
+    /// Compiles a family's source for a target. Returns a code object, or the compiler's messages.
     pub(crate) fn compile(&self, stem: &str, options: &[String]) -> Result<Vec<u8>, String> {
         let text = |text: &str| CString::new(text).map_err(|_| "a source holds a zero byte".to_string());
         let source = text(hip_kernels::source(stem).ok_or("there is no such source")?)?;
@@ -149,8 +150,8 @@ impl Rtc {
         let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;
         let (names, texts, options) = (pointers(&names), pointers(&texts), pointers(&options));
         let mut program = Program { symbols: &self.symbols, handle: null_mut() };
-        // SAFETY: writes one handle; all texts are C strings that outlive the call, and both arrays have as many
-        // elements as the number says.
+        // SAFETY: writes one handle; all texts are C strings that outlive the call, and both arrays have as
+        // many elements as the count specifies.
         let created = unsafe {
             (self.symbols.hiprtcCreateProgram)(
                 &mut program.handle,
@@ -172,12 +173,12 @@ impl Rtc {
     }
 }
 
-/// An array of C strings as C takes it.
+/// Returns an array of C string pointers.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).collect()
 }
 
-/// A program of hiprtc, which is destroyed with this.
+/// hiprtc program, destroyed on drop.
 struct Program<'a> {
     symbols: &'a Symbols,
     handle: Handle,
@@ -188,7 +189,7 @@ impl Program<'_> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the function takes any integer and gives a C string that is never freed, or null.
+        // SAFETY: the function accepts any integer and returns null or a C string that is never freed.
         let name = unsafe {
             let name = (self.symbols.hiprtcGetErrorString)(code);
             if name.is_null() { "".into() } else { CStr::from_ptr(name).to_string_lossy() }
@@ -196,10 +197,11 @@ impl Program<'_> {
         Err(format!("{call} gives {name} ({code})"))
     }
 
-    /// What a pair of functions gives: how many bytes, then the bytes.
+    /// Calls a pair of functions: one returns the size in bytes, the other writes the bytes.
     ///
     /// # Safety
-    /// The program must be in a state in which both may be called, and `get` must write as many bytes as `size` says.
+    /// The program must be in a state in which both may be called, and `get` must write as many bytes as
+    /// `size` reports.
     unsafe fn bytes(
         &self,
         what: &str,
@@ -207,17 +209,17 @@ impl Program<'_> {
         get: unsafe extern "C" fn(Handle, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>, String> {
         let mut count = 0;
-        // SAFETY: writes one size (the caller's promise).
+        // SAFETY: writes one size (guaranteed by the caller).
         self.check(what, unsafe { size(self.handle, &mut count) })?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(count).map_err(|_| format!("{what} of {count} bytes"))?;
         bytes.resize(count, 0u8);
-        // SAFETY: writes `count` bytes (the caller's promise), for which there is room.
+        // SAFETY: writes `count` bytes (guaranteed by the caller), for which there is room.
         self.check(what, unsafe { get(self.handle, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
 
-    /// The beginning of what the compiler said.
+    /// Returns the beginning of the compiler's log.
     fn log(&self) -> String {
         let (size, get) = (self.symbols.hiprtcGetProgramLogSize, self.symbols.hiprtcGetProgramLog);
         // SAFETY: a program has a log from its creation on; the functions write its size and as many bytes.
@@ -236,7 +238,7 @@ impl Drop for Program<'_> {
     }
 }
 
-/// Whether kernels are to be compiled for a device, `built_in` being the target of those that were.
+/// Returns true if kernels are to be compiled for a device; `built_in` is the target of the built-in ones.
 pub(crate) fn is_wanted(options: &HipOptions, built_in: Option<&str>, device: &Target) -> bool {
     let amd = device.processor.starts_with("gfx");
     match options.rtc {
@@ -246,31 +248,31 @@ pub(crate) fn is_wanted(options: &HipOptions, built_in: Option<&str>, device: &T
     }
 }
 
-/// What is left to do to have a device's kernels: compile them, or take them from the disk.
+/// Pending work for a device's kernels: compile them, or read them from disk.
 pub(crate) struct Job {
     rtc: Rtc,
     target: String,
     cache: Cache,
 }
 
-/// Where a code object came from.
+/// Origin of a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It was compiled now.
+    /// Compiled by this call.
     Compiled,
-    /// It was on the disk, or in this process already.
+    /// Found on disk or already in this process.
     Kept,
 }
 
 impl Job {
-    /// Loads hiprtc. The code is for the device's processor whatever modes it is in, like what is built in.
+    /// Loads hiprtc. The code is for the device's processor in any mode, like built-in code.
     pub(crate) fn new(options: &HipOptions, runtime: &Runtime, device: &Target) -> Result<Job, String> {
         let rtc = Rtc::load(options, runtime)?;
         let cache = Cache::new(options.cache_dir.clone());
         Ok(Job { rtc, target: device.processor.clone(), cache })
     }
 
-    /// "gfx1036 by hiprtc 9.0 of ...".
+    /// Returns "gfx1036 by hiprtc 9.0 of ...".
     pub(crate) fn describe(&self) -> String {
         format!("{} by {}", self.target, self.rtc.describe())
     }
@@ -280,13 +282,13 @@ impl Job {
         hip_kernels::OPTIONS.iter().map(|option| option.to_string()).chain([offload]).collect()
     }
 
-    /// What decides what the code object of a family is.
+    /// Returns the cache key of a family's code object.
     pub(crate) fn key(&self, stem: &str) -> Key {
         let library = self.rtc.path.file_name().unwrap_or_default().to_string_lossy();
         Key::new(stem, &self.options(), &format!("{:?} {library}", self.rtc.version))
     }
 
-    /// The code object of a family. The error is what the compiler said.
+    /// Returns the code object of a family. The error contains the compiler's messages.
     pub(crate) fn object(&self, stem: &'static str) -> Result<(&'static [u8], Origin), String> {
         let key = self.key(stem);
         if let Some(image) = lock(&IMAGES).get(key.text()) {
@@ -312,13 +314,13 @@ impl Job {
     }
 }
 
-/// Code objects of this process by their keys.
+/// Code objects of this process, by key.
 static IMAGES: Mutex<BTreeMap<String, &'static [u8]>> = Mutex::new(BTreeMap::new());
 
 /// Names of targets, which live as long as the code objects.
 static TARGETS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
-/// Kernels that were compiled for one target.
+/// Kernels compiled for one target.
 pub(crate) struct Compiled {
     set: Arc<dyn KernelSet>,
     target: &'static str,
@@ -326,7 +328,7 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// `set` says how nodes become launches.
+    /// Creates the set; `set` plans the launches of nodes.
     pub(crate) fn new(
         set: Arc<dyn KernelSet>,
         job: &Job,

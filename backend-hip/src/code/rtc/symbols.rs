@@ -1,11 +1,11 @@
-//! The table of hiprtc functions: the only place that declares them.
+//! Table of hiprtc functions: the only place that declares them.
 //!
-//! Signatures are those of `hiprtc.h`; 7.0 changed only whether some pointers are to constant memory.
+//! Signatures are those of `hiprtc.h`; 7.0 changed only the constness of some pointers.
 
 use crate::sys::table::function_table;
 use std::ffi::{c_char, c_int, c_void};
 
-/// A program.
+/// Handle of a program.
 pub(crate) type Handle = *mut c_void;
 
 function_table! {
@@ -14,19 +14,19 @@ function_table! {
     required {
         /// Major and minor version.
         hiprtcVersion: fn(*mut c_int, *mut c_int) -> c_int;
-        /// Program, source, its name, number of headers, their texts, the names by which they are included.
+        /// Program, source, its name, number of headers, their texts, their include names.
         hiprtcCreateProgram: fn(
             *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
         ) -> c_int;
         /// Program, number of options, options.
         hiprtcCompileProgram: fn(Handle, c_int, *const *const c_char) -> c_int;
-        /// Program, bytes of the log with its zero byte.
+        /// Program, size of the log in bytes with its zero byte.
         hiprtcGetProgramLogSize: fn(Handle, *mut usize) -> c_int;
-        /// Program, room of that size.
+        /// Program, buffer of that size.
         hiprtcGetProgramLog: fn(Handle, *mut c_char) -> c_int;
-        /// Program, bytes of the code object.
+        /// Program, size of the code object in bytes.
         hiprtcGetCodeSize: fn(Handle, *mut usize) -> c_int;
-        /// Program, room of that size.
+        /// Program, buffer of that size.
         hiprtcGetCode: fn(Handle, *mut c_char) -> c_int;
         /// Program.
         hiprtcDestroyProgram: fn(*mut Handle) -> c_int;

@@ -1,5 +1,5 @@
-//! This crate's declarations beside those of hip-runtime-sys (made from the headers of HIP 5.4). Nothing is called or
-//! linked: types and constants are compared.
+//! Comparison of this crate's declarations with those of hip-runtime-sys (generated from the headers of HIP
+//! 5.4). Nothing is called or linked: only types and constants are compared.
 
 use super::properties::R0000;
 use super::symbols::{self, Symbols, attribute};
@@ -30,7 +30,7 @@ signatures!(A B C D);
 signatures!(A B C D E);
 signatures!(A B C D E F G H I J K);
 
-/// The signature of what a function would give; it is not called.
+/// Returns the signature of a function's result; the function is not called.
 fn of<T, F: Signature>(_: impl Fn(T) -> F) -> Vec<usize> {
     F::sizes()
 }

@@ -1,10 +1,10 @@
-//! What the layer below HIP reports by itself: memory faults and hangs of a device.
+//! Events that the layer below HIP reports asynchronously: memory faults and hangs of a device.
 //!
-//! libamdhip64 rests on libhsa-runtime64, which ends the process with `abort` when a device reports a memory fault or a
-//! hang, unless a handler takes the event. The handler here does, while a backend of this crate is open: the process
-//! goes on and every AMD backend in it is lost. Which device it was is not told apart. What a queue reports (an illegal
-//! instruction, a packet that is refused) goes to a handler of HIP's own, which nobody can replace: before HIP 7 that
-//! one ends the process.
+//! libamdhip64 is built on libhsa-runtime64, which ends the process with `abort` when a device reports a
+//! memory fault or a hang, unless a handler consumes the event. The handler here consumes it while a backend
+//! of this crate is open: the process continues and every AMD backend in it is lost, since the affected
+//! device is not identified. Events of a queue (an illegal instruction, a refused packet) go to a handler of
+//! HIP's own, which cannot be replaced: before HIP 7 it ends the process.
 
 use crate::sys::library::Library;
 use std::ffi::{c_int, c_void};
@@ -13,15 +13,15 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// The library, which libamdhip64 has loaded.
+/// Name of the library, which libamdhip64 has loaded.
 const LIBRARY: &str = "libhsa-runtime64.so.1";
 
-/// `HSA_STATUS_SUCCESS`: the handler took the event. Anything else leaves it to the runtime.
+/// `HSA_STATUS_SUCCESS`: the handler consumed the event. Any other status leaves it to the runtime.
 const TAKEN: c_int = 0;
 /// `HSA_STATUS_ERROR`.
 const LEFT: c_int = 0x1000;
 
-/// `hsa_amd_event_t`: what happened, the device's agent, and for each kind of event its own words.
+/// `hsa_amd_event_t`: the kind of event, the device's agent, and words whose meaning depends on the kind.
 #[repr(C)]
 struct Event {
     what: c_int,
@@ -32,19 +32,19 @@ struct Event {
 type Handler = unsafe extern "C" fn(*const Event, *mut c_void) -> c_int;
 type Register = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
 
-/// The first event.
+/// Text of the first event.
 static REPORTED: OnceLock<String> = OnceLock::new();
 
-/// Drivers that look at what is reported.
+/// Number of drivers that check for events.
 static WATCHERS: AtomicUsize = AtomicUsize::new(0);
 
-/// As long as this lives, events are taken.
+/// Guard: events are consumed while it lives.
 #[derive(Debug)]
 pub(super) struct Watch(());
 
 impl Watch {
-    /// Registers the handler, once in a process, if the runtime has handlers. After `hipInit`: before it the library
-    /// refuses.
+    /// Registers the handler, once per process, if the runtime supports handlers. Must follow `hipInit`:
+    /// before it the library refuses.
     pub(super) fn new() -> Watch {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
@@ -63,7 +63,7 @@ impl Drop for Watch {
     }
 }
 
-/// What was reported first in this process.
+/// Returns the text of the first event in this process.
 pub(super) fn reported() -> Option<String> {
     REPORTED.get().cloned()
 }
@@ -72,23 +72,23 @@ fn register() -> Result<(), String> {
     let library = Library::loaded(Path::new(LIBRARY)).ok_or_else(|| format!("{LIBRARY} is not loaded"))?;
     let name = c"hsa_amd_register_system_event_handler";
     let address = library.symbol(name).ok_or_else(|| format!("{LIBRARY} has no {name:?}"))?;
-    // SAFETY: the address is that of the function of this name, which has this signature in every release that has it;
-    // the library is never unloaded.
+    // SAFETY: the address is that of the function with this name, which has this signature in every release
+    // that has it; the library is never unloaded.
     let register = unsafe { std::mem::transmute::<*mut c_void, Register>(address) };
-    // SAFETY: the handler lives as long as the process and takes no data.
+    // SAFETY: the handler lives as long as the process and uses no data.
     match unsafe { register(handle, null_mut()) } {
         0 => Ok(()),
         code => Err(format!("{name:?} gives {code:#x}")),
     }
 }
 
-/// Called on a thread of the runtime: it keeps a text and does nothing else.
+/// Handler, called on a thread of the runtime: stores a text and does nothing else.
 unsafe extern "C" fn handle(event: *const Event, _data: *mut c_void) -> c_int {
     if event.is_null() || WATCHERS.load(Ordering::Relaxed) == 0 {
         return LEFT;
     }
-    // SAFETY: the runtime passes an event that lives until this returns. Each kind has at least the words that
-    // `describe` reads of it, and the union is as large as the largest.
+    // SAFETY: the runtime passes an event that lives until this function returns. Each kind has at least the
+    // words that `describe` reads of it, and the union is as large as the largest.
     let text = describe(unsafe { &*event });
     let _ = REPORTED.set(text);
     TAKEN
@@ -107,7 +107,7 @@ fn describe(event: &Event) -> String {
     }
 }
 
-/// The bits of `hsa_amd_memory_fault_reason_t`.
+/// Returns the names of the bits of `hsa_amd_memory_fault_reason_t`.
 fn reasons(mask: u32) -> String {
     const REASONS: [&str; 8] = [
         "page not present",

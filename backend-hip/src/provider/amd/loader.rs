@@ -1,9 +1,9 @@
-//! Finding and loading libamdhip64.
+//! Search and loading of libamdhip64.
 //!
-//! Order: a library that this process already has, since two HIP runtimes in one process collide; the library that
-//! the user names, alone; else each release's name in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`,
-//! `/opt/rocm/core/lib`; then the names through the loader's own search path. The first library that opens is the one:
-//! if it is no HIP runtime of a known kind, no other is tried.
+//! Order: a library that this process has already loaded, since two HIP runtimes in one process collide; if
+//! the user names a library, only that one; else each release's name in `$ROCM_PATH/lib`, `$HIP_PATH/lib`,
+//! `/opt/rocm/lib`, `/opt/rocm/core/lib`; then the names through the loader's own search path. The first
+//! library that opens is used: if it is no HIP runtime of a known kind, no other is tried.
 
 use super::symbols::Symbols;
 use crate::options::HipOptions;
@@ -12,7 +12,8 @@ use ggml_core::phase;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names to try in a directory, newest supported release first; .10 and .8 are those that later releases may have.
+/// Names to try in a directory, newest supported release first; .10 and .8 are names that later releases may
+/// have.
 #[cfg(not(windows))]
 pub(crate) const NAMES: &[&str] = &[
     "libamdhip64.so.7",
@@ -22,25 +23,25 @@ pub(crate) const NAMES: &[&str] = &[
     "libamdhip64.so.5",
     "libamdhip64.so",
 ];
-/// Those of Windows; the last is that of releases before 6.
+/// Names on Windows; the last is that of releases before 6.
 #[cfg(windows)]
 pub(crate) const NAMES: &[&str] = &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"];
 
-/// Where a release has its libraries.
+/// Subdirectory of a release that contains its libraries.
 const LIBRARIES: &str = if cfg!(windows) { "bin" } else { "lib" };
 
-/// A loaded library.
+/// Loaded library.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     /// The functions.
     pub(crate) symbols: Symbols,
-    /// The file, links resolved.
+    /// Path of the file, with links resolved.
     pub(crate) path: PathBuf,
-    /// How it was found.
+    /// Description of how it was found.
     pub(crate) found: String,
 }
 
-/// Directories in which ROCm's libraries may be, each with a reason.
+/// Returns the directories that may contain ROCm's libraries, each with its source.
 pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static str)> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(|variable| {
         let path = options.environment.get(variable)?;
@@ -59,7 +60,7 @@ fn wanted(options: &HipOptions) -> Wanted {
     }
 }
 
-/// Loads the first library that there is. The error says of each place what was found there.
+/// Loads the first existing library. The error lists each path that was tried, with the result.
 pub(crate) fn load(options: &HipOptions) -> Result<Loaded, String> {
     if let Some(path) = &options.library {
         refuse_second_runtime(path)?;
@@ -67,7 +68,8 @@ pub(crate) fn load(options: &HipOptions) -> Result<Loaded, String> {
     search(options, &wanted(options), |found| Ok(finish(found)))?
 }
 
-/// Where a library's name promises another major version than it says it has: files of two releases lie mixed.
+/// Returns a message if a library's file name has another major version than the library reports: files of
+/// two releases are mixed.
 pub(super) fn mismatch(path: &Path, major: u32) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let promised: u32 = name.strip_prefix("libamdhip64.so.")?.split('.').next()?.parse().ok()?;
@@ -79,7 +81,7 @@ pub(super) fn mismatch(path: &Path, major: u32) -> Option<String> {
     })
 }
 
-/// An error if this process has another libamdhip64 than the one that is asked for.
+/// Returns an error if this process has loaded another libamdhip64 than the requested one.
 fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
     let Some(library) = NAMES.iter().find_map(|name| Library::loaded(Path::new(name))) else {
         return Ok(());
@@ -97,8 +99,8 @@ fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
 
 fn finish(found: Found) -> Result<Loaded, String> {
     let Found { library, name, how } = found;
-    // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of this name
-    // has HIP's functions under HIP's names is what naming it means.
+    // SAFETY: `symbol` returns null or an address in the library, which is never unloaded. A library with
+    // this name exports HIP's functions under HIP's names.
     let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
     let path = library.file(c"hipInit").unwrap_or(name);
     phase::learnt("library", &path.to_string_lossy());
@@ -182,7 +184,7 @@ mod tests {
         assert!(load(&options).unwrap_err().contains("zero byte"));
     }
 
-    /// A library that is not HIP is told apart from none.
+    /// A library that is not HIP is distinguished from a missing one.
     #[test]
     fn a_library_without_the_functions() {
         let options = HipOptions { library: Some("libc.so.6".into()), ..HipOptions::default() };

@@ -1,7 +1,7 @@
-//! The provider for AMD devices: libamdhip64, loaded at run time.
+//! Provider for AMD devices: libamdhip64, loaded at run time.
 //!
-//! Three layers: the table of functions as C declares them ([`symbols`]), the loader, and here each function as a
-//! method that gives a value or a code. This folder and the session hold all unsafe code of the crate.
+//! Three layers: the table of C functions ([`symbols`]), the loader, and the methods in this module, each of
+//! which returns a value or a code.
 
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{CODES, OUT_OF_MEMORY};
@@ -26,22 +26,22 @@ pub struct Amd {
     symbols: Symbols,
     path: PathBuf,
     found: String,
-    /// From the first successful `hipInit` on.
+    /// Set by the first successful `hipInit`.
     events: OnceLock<events::Watch>,
 }
 
-/// An address as the pointer that C takes.
+/// Converts an address to a C pointer.
 fn pointer(address: Address) -> *mut c_void {
     address as usize as *mut c_void
 }
 
 impl Amd {
-    /// A launch may give a kernel as much LDS as a work-group can have.
+    /// Does nothing: a launch may use as much LDS as a work-group can have.
     fn allow_lds(&self, _function: ffi::Handle, _bytes: u32) -> Reply<()> {
         Ok(())
     }
 
-    /// Loads the library. The error says of each place what was found there.
+    /// Loads the library. The error lists each path that was tried, with the result.
     pub fn load(options: &HipOptions) -> Result<Amd, String> {
         let loader::Loaded { symbols, path, found } = loader::load(options)?;
         Ok(Amd { symbols, path, found, events: OnceLock::new() })
@@ -49,7 +49,7 @@ impl Amd {
 
     fn version(&self, function: unsafe extern "C" fn(*mut c_int) -> c_int) -> Option<u32> {
         let mut version = 0;
-        // SAFETY: the function is one of the table that writes one integer.
+        // SAFETY: the function is one of the table's that write one integer.
         check(unsafe { function(&mut version) }).ok()?;
         u32::try_from(version).ok()
     }
@@ -61,14 +61,14 @@ impl Amd {
         u32::try_from(value).ok()
     }
 
-    /// The structure in the layout of the function that filled it.
+    /// Reads the properties in the layout of the function that filled them.
     fn structure(&self, device: c_int) -> Reply<Properties> {
         let (layout, function) = match self.symbols.hipGetDevicePropertiesR0600 {
             Some(function) => (properties::R0600, function),
             None => (properties::R0000, self.symbols.hipGetDeviceProperties),
         };
         let mut data = Box::new([0u8; properties::BUFFER_BYTES]);
-        // SAFETY: the function fills a structure of less than half this size in any release known.
+        // SAFETY: the function fills a structure of less than half this size in any known release.
         check(unsafe { function(data.as_mut_ptr().cast(), device) })?;
         Ok(layout.read(&data))
     }
@@ -81,7 +81,7 @@ impl Amd {
     }
 }
 
-/// "7.2.53211" of 70253211.
+/// Formats 70253211 as "7.2.53211".
 fn version_text(version: u32) -> String {
     format!("{}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000)
 }
@@ -111,11 +111,11 @@ impl Driver for Amd {
     }
 
     fn error_name(&self, code: Code) -> Option<String> {
-        // Some releases name the codes that they do not know like one that they do.
+        // Some releases give unknown codes the name of a known one.
         if let Some((_, name)) = CODES.iter().find(|(known, _)| *known == code) {
             return Some((*name).into());
         }
-        // SAFETY: the function takes any integer and gives a C string that is never freed, or null.
+        // SAFETY: the function accepts any integer and returns null or a C string that is never freed.
         unsafe {
             let name = (self.symbols.hipGetErrorName)(code);
             if name.is_null() { None } else { Some(CStr::from_ptr(name).to_string_lossy().into_owned()) }
@@ -143,7 +143,7 @@ impl Driver for Amd {
     fn properties(&self, device: u32) -> Reply<Properties> {
         let device = c_int::try_from(device).unwrap_or(c_int::MAX);
         let mut p = self.structure(device)?;
-        // Attributes have no layout to mistake: where there is one, it wins over the structure.
+        // Attributes have no layout that could be wrong, so they override the structure.
         let [domain, bus, slot] = &mut p.pci;
         let attributes = [
             (attribute::WARP_SIZE, &mut p.wave),
@@ -193,7 +193,7 @@ impl Driver for Amd {
     }
 
     unsafe fn free(&self, address: Address) -> Reply<()> {
-        // SAFETY: the caller's promise: an address of `allocate` that was not freed.
+        // SAFETY: the caller guarantees an address of `allocate` that was not freed.
         check(unsafe { (self.symbols.hipFree)(pointer(address)) })
     }
 
@@ -207,12 +207,12 @@ impl Driver for Amd {
     }
 
     unsafe fn free_host(&self, address: NonNull<u8>) -> Reply<()> {
-        // SAFETY: the caller's promise: an address of `allocate_host` that was not freed.
+        // SAFETY: the caller guarantees an address of `allocate_host` that was not freed.
         check(unsafe { (self.symbols.hipHostFree)(address.as_ptr().cast()) })
     }
 
     unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, stream: Stream) -> Reply<()> {
-        // SAFETY: the caller's promise: a range in one allocation, a live stream.
+        // SAFETY: the caller guarantees a range in one allocation, a live stream.
         check(unsafe {
             (self.symbols.hipMemsetAsync)(pointer(to), c_int::from(byte), bytes, handle(stream.0))
         })
@@ -232,8 +232,8 @@ impl Driver for Amd {
             Direction::DeviceToHost => symbols::COPY_DEVICE_TO_HOST,
             Direction::DeviceToDevice => symbols::COPY_DEVICE_TO_DEVICE,
         };
-        // SAFETY: the caller's promise: ranges in one allocation each, on the sides that the direction says, pinned on
-        // the host, a live stream.
+        // SAFETY: the caller guarantees ranges in one allocation each, on the sides that the direction
+        // specifies, pinned on the host, and a live stream.
         check(unsafe {
             (self.symbols.hipMemcpyAsync)(
                 pointer(to),
@@ -247,8 +247,8 @@ impl Driver for Amd {
 
     unsafe fn load_module(&self, image: &[u8]) -> Reply<Module> {
         let mut module = null_mut();
-        // SAFETY: writes one handle; the image is a whole code object, whose headers tell its length, and outlives the
-        // module (the caller's promise).
+        // SAFETY: writes one handle; the image is a whole code object, whose headers contain its length, and
+        // outlives the module (guaranteed by the caller).
         check(unsafe { (self.symbols.hipModuleLoadData)(&mut module, image.as_ptr().cast()) })?;
         Ok(Module(module as usize as u64))
     }

@@ -1,21 +1,21 @@
 //! The two layouts of `hipDeviceProp_t`.
 //!
 //! HIP 5 exports `hipGetDeviceProperties`, which fills the layout R0000 (792 bytes). From 6.0 on there is
-//! `hipGetDevicePropertiesR0600` beside it (1,472 bytes), and the plain name still fills the old one, although headers
-//! redirect it to the new. So which function was called decides how its result is read, never the version's number.
-//! Offsets were taken from the headers of 5.2, 5.7, 6.0, 6.4 and 7.1.
+//! also `hipGetDevicePropertiesR0600` (1,472 bytes). The plain name still fills the old layout, although
+//! headers redirect it to the new function. So the layout is determined by the function that was called,
+//! never by the version. Offsets were taken from the headers of 5.2, 5.7, 6.0, 6.4 and 7.1.
 
 use crate::driver::Properties;
 
-/// Bytes to give a runtime for its structure: more than any known layout.
+/// Size of the buffer for the runtime's structure in bytes: more than any known layout.
 pub(crate) const BUFFER_BYTES: usize = 4096;
 
 /// Offsets of the fields that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The function that fills this layout.
+    /// Function that fills this layout.
     pub(crate) name: &'static str,
-    /// Bytes of the structure.
+    /// Size of the structure in bytes.
     pub(crate) bytes: usize,
     /// `char[16]`.
     pub(crate) uuid: Option<usize>,
@@ -113,7 +113,7 @@ impl Layout {
     }
 }
 
-/// Text up to the first zero byte.
+/// Returns the text up to the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Fields lie within their structure and do not overlap.
+    /// Fields are within their structure and do not overlap.
     #[test]
     fn tables_are_consistent() {
         for l in [R0000, R0600] {

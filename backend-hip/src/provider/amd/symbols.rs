@@ -1,8 +1,8 @@
-//! The table of HIP functions: the only place that declares them.
+//! Table of HIP functions: the only place that declares them.
 //!
-//! Signatures are those of `hip_runtime_api.h`, with every enum as the integer that it is in C (a code that these
-//! bindings do not know must not be undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0
-//! on. The crate's feature `check-bindings` compares them with the types of hip-runtime-sys.
+//! Signatures are those of `hip_runtime_api.h`, with every enum as its C integer (an unknown code must not be
+//! undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0 on. The crate's feature
+//! `check-bindings` compares them with the types of hip-runtime-sys.
 
 use crate::provider::ffi::Handle;
 use crate::sys::table::function_table;
@@ -24,7 +24,7 @@ function_table! {
         hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> c_int;
         /// Structure in the layout R0000 ([`super::properties`]), device.
         hipGetDeviceProperties: fn(*mut c_void, c_int) -> c_int;
-        /// Free and all bytes.
+        /// Free and total bytes.
         hipMemGetInfo: fn(*mut usize, *mut usize) -> c_int;
         /// Address, bytes.
         hipMalloc: fn(*mut *mut c_void, usize) -> c_int;
@@ -48,9 +48,9 @@ function_table! {
         hipEventDestroy: fn(Handle) -> c_int;
         /// Event, stream.
         hipEventRecord: fn(Handle, Handle) -> c_int;
-        /// Event. 600 while it is not complete.
+        /// Event. Returns 600 while it is not complete.
         hipEventQuery: fn(Handle) -> c_int;
-        /// Module, image. The image tells its own length.
+        /// Module, image. The image contains its own length.
         hipModuleLoadData: fn(*mut Handle, *const c_void) -> c_int;
         /// Module.
         hipModuleUnload: fn(Handle) -> c_int;
@@ -66,7 +66,7 @@ function_table! {
     optional {
         /// As `hipGetDeviceProperties`, in the layout R0600; from 6.0.
         hipGetDevicePropertiesR0600: fn(*mut c_void, c_int) -> c_int;
-        /// Version of the kernel driver's interface; the runtime's version in fact.
+        /// Version of the kernel driver's interface; actually the runtime's version.
         hipDriverGetVersion: fn(*mut c_int) -> c_int;
         /// 16 bytes, device. Older layouts of the properties have no UUID.
         hipDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
@@ -74,15 +74,15 @@ function_table! {
         hipEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
         /// Stream, event, flags.
         hipStreamWaitEvent: fn(Handle, Handle, c_uint) -> c_int;
-        /// Stream, mode. From here to `hipGraphDestroy`: launches as a graph.
+        /// Stream, mode. This function and those up to `hipGraphDestroy` serve graphs of launches.
         hipStreamBeginCapture: fn(Handle, c_int) -> c_int;
         /// Stream, graph.
         hipStreamEndCapture: fn(Handle, *mut Handle) -> c_int;
-        /// What can be run, graph, flags.
+        /// Executable graph, graph, flags.
         hipGraphInstantiateWithFlags: fn(*mut Handle, Handle, u64) -> c_int;
-        /// What can be run, stream.
+        /// Executable graph, stream.
         hipGraphLaunch: fn(Handle, Handle) -> c_int;
-        /// What can be run.
+        /// Executable graph.
         hipGraphExecDestroy: fn(Handle) -> c_int;
         /// Graph.
         hipGraphDestroy: fn(Handle) -> c_int;
@@ -125,11 +125,11 @@ pub mod attribute {
 mod tests {
     use super::*;
 
-    /// A library without some functions: the required ones are named, the others are `None`.
+    /// With functions missing, the required ones are named and the optional ones are `None`.
     #[test]
     fn missing_functions_are_named() {
         let mut asked = Vec::new();
-        // SAFETY: nothing is called, so an address only has to be null or not.
+        // SAFETY: no function is called; only the nullness of the addresses matters.
         let found = unsafe {
             Symbols::resolve(|name| {
                 asked.push(name.to_str().unwrap().to_string());

@@ -1,4 +1,5 @@
-//! The provider over C functions that are written here: what each call passes, and what becomes of its codes.
+//! Tests of the provider over C functions defined here: the arguments of each call, and the handling of its
+//! codes.
 
 use super::symbols::{REQUIRED, Symbols, attribute};
 use super::*;
@@ -7,7 +8,7 @@ use crate::provider::ffi::Handle;
 use std::ffi::{c_char, c_uint};
 use std::sync::Mutex;
 
-/// What the functions saw last.
+/// Calls recorded by the functions since the last check.
 static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn saw(text: String) -> c_int {
@@ -20,7 +21,7 @@ fn seen() -> Vec<String> {
 }
 
 extern "C" fn version(to: *mut c_int) -> c_int {
-    // SAFETY: the provider passes an integer's address.
+    // SAFETY: the provider passes the address of an integer.
     unsafe { *to = 60_342_134 };
     0
 }
@@ -43,7 +44,7 @@ extern "C" fn attribute_of(to: *mut c_int, attribute: c_int, _device: c_int) -> 
     0
 }
 
-/// Fills as much as the layout has, with the layout's own marks.
+/// Fills the bytes of a layout with known values.
 fn fill(to: *mut c_void, layout: properties::Layout, arch: &[u8]) -> c_int {
     // SAFETY: the provider passes a buffer that is larger than any layout.
     let data = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), layout.bytes) };
@@ -62,7 +63,7 @@ extern "C" fn new_properties(to: *mut c_void, _device: c_int) -> c_int {
 }
 
 extern "C" fn malloc(to: *mut *mut c_void, bytes: usize) -> c_int {
-    // SAFETY: the provider passes a pointer's address.
+    // SAFETY: the provider passes the address of a pointer.
     unsafe { *to = 0x7000 as *mut c_void };
     saw(format!("malloc {bytes}"))
 }
@@ -116,7 +117,7 @@ extern "C" fn unused() -> c_int {
     801
 }
 
-/// The provider over the functions above; `new`: with those that HIP 6 added.
+/// Returns the provider over the functions above; `new`: with the functions that HIP 6 added.
 fn provider(new: bool) -> Amd {
     let address = |name: &CStr| -> *mut c_void {
         match name.to_bytes() {
@@ -135,8 +136,8 @@ fn provider(new: bool) -> Amd {
             _ => null_mut(),
         }
     };
-    // SAFETY: the functions have the signatures of their names; `unused` is called through none but C's own rules for
-    // a function that ignores its arguments, which holds on the systems that HIP is loaded on.
+    // SAFETY: the functions have the signatures of their names. `unused` ignores its arguments, which C's
+    // calling conventions allow on the systems that HIP is loaded on.
     let symbols = unsafe { Symbols::resolve(address) }.unwrap();
     Amd { symbols, path: "/x/libamdhip64.so.6".into(), found: "test".into(), events: OnceLock::new() }
 }
@@ -159,7 +160,7 @@ fn the_layout_is_that_of_the_function_that_was_called() {
     ] {
         let p = provider(new).properties(0).unwrap();
         assert_eq!((p.arch.as_str(), p.layout, p.memory), (arch, layout, 8 << 30));
-        // Attributes win over the structure, and a failing one leaves it.
+        // Attributes override the structure, and a failing one leaves its value.
         assert_eq!((p.wave, p.pci, p.large_bar), (64, [0, 0x43, 0], Some(true)));
     }
 }
@@ -167,7 +168,7 @@ fn the_layout_is_that_of_the_function_that_was_called() {
 #[test]
 fn codes_are_integers() {
     let amd = provider(false);
-    // SAFETY: handles of the functions above are small numbers.
+    // SAFETY: handles of the functions above are small integers.
     let complete = |event| unsafe { amd.complete(Event(event)) };
     assert_eq!((complete(0), complete(1), complete(2)), (Ok(true), Ok(false), Err(123_456)));
     assert_eq!(amd.error_name(5).as_deref(), Some("hipErrorFive"));
@@ -178,7 +179,7 @@ fn codes_are_integers() {
     assert_eq!(unsafe { amd.elapsed_ms(Event(0), Event(0)) }, Ok(None));
 }
 
-/// One test, because what was seen is kept in one place.
+/// A single test, because the recorded calls are global.
 #[test]
 fn calls_pass_what_they_are_given() {
     let amd = provider(true);

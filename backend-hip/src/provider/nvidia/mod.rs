@@ -1,10 +1,12 @@
-//! The provider for NVIDIA devices: HIP's NVIDIA platform, which maps HIP's calls onto CUDA's driver.
+//! Provider for NVIDIA devices: HIP's NVIDIA platform, which maps HIP's calls to CUDA's driver.
 //!
-//! libcuda is loaded at run time; no toolkit takes part. Kernels are PTX, which the driver compiles for the device when
-//! it loads them (and keeps in a cache of its own). So one card can run the same graph through Vulkan and through HIP.
+//! libcuda is loaded at run time; no toolkit is needed. Kernels are PTX, which the driver compiles for the
+//! device when it loads them (and stores in a cache of its own). So one card can run the same graph through
+//! Vulkan and through HIP.
 //!
-//! Codes and their names are CUDA's (`CUDA_ERROR_ILLEGAL_ADDRESS`); the codes that matter here (2, 100, 600, 700, 719)
-//! have the same numbers in both. Errors name HIP's function: what libcuda was asked for is its namesake.
+//! Codes and their names are CUDA's (`CUDA_ERROR_ILLEGAL_ADDRESS`); the codes that matter here (2, 100, 600,
+//! 700, 719) have the same values in both. Errors name the HIP function; the libcuda function called has the
+//! corresponding name.
 
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
@@ -28,7 +30,7 @@ use symbols::{Symbols, attribute};
 /// Name of the provider.
 pub(crate) const NAME: &str = "libcuda";
 
-/// Bytes of what the driver's compiler may say of PTX that it refuses.
+/// Size of the log buffer for the driver's compiler in bytes.
 const LOG_BYTES: usize = 4096;
 
 /// libcuda.
@@ -37,13 +39,14 @@ pub struct Nvidia {
     symbols: Symbols,
     path: PathBuf,
     found: String,
-    /// The device whose context is held.
+    /// Device whose primary context is retained.
     attached: Mutex<Option<c_int>>,
-    /// What the compiler said of the last image that it refused, and the code that came with it.
+    /// Compiler log of the last refused image, and the code that came with it.
     log: Mutex<Option<(Code, String)>>,
 }
 
-/// What is searched: the driver's library, which is in the loader's path, or where Windows puts it for Linux guests.
+/// Returns the library to search: in the loader's path, or in the directory that Windows provides to Linux
+/// guests.
 fn wanted(options: &HipOptions) -> Wanted {
     Wanted {
         what: NAME,
@@ -54,13 +57,13 @@ fn wanted(options: &HipOptions) -> Wanted {
 }
 
 impl Nvidia {
-    /// Loads the library. The error says of each place what was found there.
+    /// Loads the library. The error lists each path that was tried, with the result.
     pub fn load(options: &HipOptions) -> Result<Nvidia, String> {
         search(options, &wanted(options), |found| {
             let Found { library, name, how } = found;
             let symbols =
-                // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of
-                // this name has CUDA's functions under CUDA's names is what naming it means.
+                // SAFETY: `symbol` returns null or an address in the library, which is never unloaded. A
+                // library with this name exports CUDA's functions under CUDA's names.
                 unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
             let path = library.file(c"cuInit").unwrap_or(name);
             phase::learnt("library", &path.to_string_lossy());
@@ -105,7 +108,7 @@ impl Nvidia {
         Some(uuid)
     }
 
-    /// Major and minor version that the driver implements.
+    /// Returns the major and minor version of CUDA that the driver implements.
     fn version(&self) -> Option<(u32, u32)> {
         let mut version = 0;
         // SAFETY: writes one integer.
@@ -114,7 +117,7 @@ impl Nvidia {
         Some((version / 1000, version % 1000 / 10))
     }
 
-    /// A kernel has no more than 48 KiB of shared memory in a launch if that was not allowed before.
+    /// Allows a kernel more than 48 KiB of shared memory in a launch, which is the limit otherwise.
     fn allow_lds(&self, function: ffi::Handle, bytes: u32) -> Reply<()> {
         const ALLOWED: u32 = 48 << 10;
         let Ok(value) = c_int::try_from(bytes) else { return Err(INVALID_VALUE) };
@@ -122,19 +125,19 @@ impl Nvidia {
             return Ok(());
         }
         let set = self.symbols.cuFuncSetAttribute.ok_or(NOT_SUPPORTED)?;
-        // SAFETY: takes two integers; the function is live, which its launch has been promised.
+        // SAFETY: sets an integer attribute; the function is live, as the caller of its launch guarantees.
         check(unsafe { set(function, symbols::MAX_DYNAMIC_SHARED, value) })
     }
 
-    /// Loads PTX, or keeps what the compiler said of it.
+    /// Loads PTX; on failure stores the compiler's log.
     fn load_text(&self, text: &CStr) -> Reply<Module> {
         let mut module = null_mut();
         let mut log = vec![0u8; LOG_BYTES];
         let mut names = [symbols::JIT_ERROR_LOG, symbols::JIT_ERROR_LOG_BYTES];
         // Values are passed in the pointers themselves.
         let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void];
-        // SAFETY: writes one handle, and at most `LOG_BYTES` to the log; the image is a C string, which the call
-        // copies; there are two options with two values.
+        // SAFETY: writes one handle, and at most `LOG_BYTES` to the log; the image is a C string, which the
+        // call copies; there are two options with two values.
         let code = unsafe {
             (self.symbols.cuModuleLoadDataEx)(
                 &mut module,
@@ -157,8 +160,8 @@ impl Nvidia {
 impl Drop for Nvidia {
     fn drop(&mut self) {
         if let Some(device) = lock(&self.attached).take() {
-            // SAFETY: the context was retained by `attach` and is released once. Nothing of this driver is used after
-            // it: it is being dropped.
+            // SAFETY: the context was retained by `attach` and is released once. Nothing of this driver is
+            // used afterwards: it is being dropped.
             unsafe { (self.symbols.cuDevicePrimaryCtxRelease_v2)(device) };
         }
     }
@@ -180,21 +183,21 @@ impl Driver for Nvidia {
     }
 
     fn major(&self) -> Option<u32> {
-        // The version of CUDA: none of HIP's limits by version are meant.
+        // The version is CUDA's, so HIP's version limits do not apply.
         None
     }
 
     fn error_name(&self, code: Code) -> Option<String> {
         let mut name = std::ptr::null();
-        // SAFETY: the function writes the address of a C string that is never freed, or null for a code that it does
-        // not know.
+        // SAFETY: the function writes the address of a C string that is never freed, or null for an unknown
+        // code.
         let name = unsafe {
             if (self.symbols.cuGetErrorName)(code, &mut name) != 0 || name.is_null() {
                 return None;
             }
             CStr::from_ptr(name).to_string_lossy().into_owned()
         };
-        // What the compiler said belongs to the error that is being made, and to no later one.
+        // The compiler's log belongs to the error being created, and to no later one.
         Some(match lock(&self.log).take_if(|(of, _)| *of == code) {
             Some((_, said)) => format!("{name}: {said}"),
             None => name,
@@ -220,7 +223,7 @@ impl Driver for Nvidia {
         let mut memory = 0;
         // SAFETY: writes one size.
         check(unsafe { (self.symbols.cuDeviceTotalMem_v2)(&mut memory, device) })?;
-        // Pinned memory has one address on both sides only then.
+        // Only with unified addressing does pinned memory have one address on both sides.
         if of(attribute::UNIFIED_ADDRESSING)? == 0 {
             return Err(NOT_SUPPORTED);
         }
@@ -275,7 +278,7 @@ impl Driver for Nvidia {
     }
 
     unsafe fn free(&self, address: Address) -> Reply<()> {
-        // SAFETY: the caller's promise: an address of `allocate` that was not freed.
+        // SAFETY: the caller guarantees an address of `allocate` that was not freed.
         check(unsafe { (self.symbols.cuMemFree_v2)(address) })
     }
 
@@ -287,12 +290,12 @@ impl Driver for Nvidia {
     }
 
     unsafe fn free_host(&self, address: NonNull<u8>) -> Reply<()> {
-        // SAFETY: the caller's promise: an address of `allocate_host` that was not freed.
+        // SAFETY: the caller guarantees an address of `allocate_host` that was not freed.
         check(unsafe { (self.symbols.cuMemFreeHost)(address.as_ptr().cast()) })
     }
 
     unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, stream: Stream) -> Reply<()> {
-        // SAFETY: the caller's promise: a range in one allocation, a live stream.
+        // SAFETY: the caller guarantees a range in one allocation, a live stream.
         check(unsafe { (self.symbols.cuMemsetD8Async)(to, byte, bytes, handle(stream.0)) })
     }
 
@@ -304,13 +307,14 @@ impl Driver for Nvidia {
         _direction: Direction,
         stream: Stream,
     ) -> Reply<()> {
-        // SAFETY: the caller's promise: ranges in one allocation each, pinned on the host, a live stream. The driver
-        // knows of both on which side they lie: addresses are unified, which `properties` has seen.
+        // SAFETY: the caller guarantees ranges in one allocation each, pinned on the host, and a live stream.
+        // The driver determines from the addresses on which side they are: addressing is unified, which
+        // `properties` has checked.
         check(unsafe { (self.symbols.cuMemcpyAsync)(to, from, bytes, handle(stream.0)) })
     }
 
     unsafe fn load_module(&self, image: &[u8]) -> Reply<Module> {
-        // A zero byte ends the text: what follows it would not be seen.
+        // A zero byte would end the text early.
         let text = CString::new(image).map_err(|_| INVALID_IMAGE)?;
         self.load_text(&text)
     }

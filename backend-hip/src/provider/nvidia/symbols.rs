@@ -1,8 +1,8 @@
-//! The table of CUDA driver functions: the only place that declares them.
+//! Table of CUDA driver functions: the only place that declares them.
 //!
-//! Signatures are those of `cuda.h` of CUDA 11 and later, with every enum as the integer that it is in C and every
-//! handle as a pointer. `CUdeviceptr` is an integer, `CUdevice` an `int`. A suffix `_v2` is part of the exported name:
-//! headers add it.
+//! Signatures are those of `cuda.h` of CUDA 11 and later, with every enum as its C integer and every handle
+//! as a pointer. `CUdeviceptr` is an integer, `CUdevice` an `int`. A suffix `_v2` is part of the exported
+//! name: headers add it.
 
 use crate::provider::ffi::Handle;
 use crate::sys::table::function_table;
@@ -20,7 +20,7 @@ function_table! {
         cuDeviceGetCount: fn(*mut c_int) -> c_int;
         /// Device, index.
         cuDeviceGet: fn(*mut c_int, c_int) -> c_int;
-        /// Text, its room, device.
+        /// Text, its size, device.
         cuDeviceGetName: fn(*mut c_char, c_int, c_int) -> c_int;
         /// Bytes, device.
         cuDeviceTotalMem_v2: fn(*mut usize, c_int) -> c_int;
@@ -32,7 +32,7 @@ function_table! {
         cuDevicePrimaryCtxRelease_v2: fn(c_int) -> c_int;
         /// Context of the calling thread.
         cuCtxSetCurrent: fn(Handle) -> c_int;
-        /// Free and all bytes.
+        /// Free and total bytes.
         cuMemGetInfo_v2: fn(*mut usize, *mut usize) -> c_int;
         /// Address, bytes.
         cuMemAlloc_v2: fn(*mut u64, usize) -> c_int;
@@ -44,7 +44,7 @@ function_table! {
         cuMemFreeHost: fn(*mut c_void) -> c_int;
         /// Address, byte, bytes, stream.
         cuMemsetD8Async: fn(u64, c_uchar, usize, Handle) -> c_int;
-        /// To, from, bytes, stream. The driver knows from the addresses on which side each lies.
+        /// To, from, bytes, stream. The driver determines the side of each address.
         cuMemcpyAsync: fn(u64, u64, usize, Handle) -> c_int;
         /// Stream, flags.
         cuStreamCreate: fn(*mut Handle, c_uint) -> c_int;
@@ -56,7 +56,7 @@ function_table! {
         cuEventDestroy_v2: fn(Handle) -> c_int;
         /// Event, stream.
         cuEventRecord: fn(Handle, Handle) -> c_int;
-        /// Event. 600 while it is not complete.
+        /// Event. Returns 600 while it is not complete.
         cuEventQuery: fn(Handle) -> c_int;
         /// Module, image, number of options, options, their values.
         cuModuleLoadDataEx: fn(*mut Handle, *const c_void, c_uint, *mut c_int, *mut *mut c_void) -> c_int;
@@ -64,7 +64,7 @@ function_table! {
         cuModuleUnload: fn(Handle) -> c_int;
         /// Function, module, name.
         cuModuleGetFunction: fn(*mut Handle, Handle, *const c_char) -> c_int;
-        /// Function, grid in blocks, block, dynamic shared memory, stream, pointers to arguments, extra (null).
+        /// Function, grid in blocks, block, dynamic shared memory, stream, argument pointers, extra (null).
         cuLaunchKernel: fn(
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
         ) -> c_int;
@@ -72,7 +72,7 @@ function_table! {
         cuGetErrorName: fn(c_int, *mut *const c_char) -> c_int;
     }
     optional {
-        /// 16 bytes, device; tells the parts of a divided device apart.
+        /// 16 bytes, device; distinguishes the instances of a partitioned device.
         cuDeviceGetUuid_v2: fn(*mut c_void, c_int) -> c_int;
         /// 16 bytes, device.
         cuDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
@@ -82,15 +82,15 @@ function_table! {
         cuEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
         /// Stream, event, flags.
         cuStreamWaitEvent: fn(Handle, Handle, c_uint) -> c_int;
-        /// Stream, mode. From here to `cuGraphDestroy`: launches as a graph.
+        /// Stream, mode. This function and those up to `cuGraphDestroy` serve graphs of launches.
         cuStreamBeginCapture_v2: fn(Handle, c_int) -> c_int;
         /// Stream, graph.
         cuStreamEndCapture: fn(Handle, *mut Handle) -> c_int;
-        /// What can be run, graph, flags.
+        /// Executable graph, graph, flags.
         cuGraphInstantiateWithFlags: fn(*mut Handle, Handle, u64) -> c_int;
-        /// What can be run, stream.
+        /// Executable graph, stream.
         cuGraphLaunch: fn(Handle, Handle) -> c_int;
-        /// What can be run.
+        /// Executable graph.
         cuGraphExecDestroy: fn(Handle) -> c_int;
         /// Graph.
         cuGraphDestroy: fn(Handle) -> c_int;

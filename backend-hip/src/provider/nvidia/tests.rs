@@ -1,4 +1,5 @@
-//! The provider over C functions that are written here: what each call passes, and what becomes of its codes.
+//! Tests of the provider over C functions defined here: the arguments of each call, and the handling of its
+//! codes.
 
 use super::symbols::{REQUIRED, Symbols, attribute};
 use super::*;
@@ -7,11 +8,11 @@ use crate::provider::ffi::Handle;
 use std::ffi::{c_char, c_uint};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Contexts that are held.
+/// Number of retained contexts.
 static CONTEXTS: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn version(to: *mut c_int) -> c_int {
-    // SAFETY: the provider passes an integer's address.
+    // SAFETY: the provider passes the address of an integer.
     unsafe { *to = 12_080 };
     0
 }
@@ -42,13 +43,13 @@ extern "C" fn attribute_of(to: *mut c_int, attribute: c_int, device: c_int) -> c
 
 extern "C" fn name(to: *mut c_char, room: c_int, _device: c_int) -> c_int {
     assert!(room >= 5);
-    // SAFETY: the provider passes that much room.
+    // SAFETY: the provider passes a buffer of `room` bytes.
     unsafe { to.copy_from_nonoverlapping(c"H200".as_ptr(), 5) };
     0
 }
 
 extern "C" fn total(to: *mut usize, _device: c_int) -> c_int {
-    // SAFETY: the provider passes a size's address.
+    // SAFETY: the provider passes the address of a size.
     unsafe { *to = 141 << 30 };
     0
 }
@@ -56,7 +57,7 @@ extern "C" fn total(to: *mut usize, _device: c_int) -> c_int {
 extern "C" fn retain(to: *mut Handle, device: c_int) -> c_int {
     assert_eq!(device, 41);
     CONTEXTS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the provider passes a handle's address.
+    // SAFETY: the provider passes the address of a handle.
     unsafe { *to = 0xc as Handle };
     0
 }
@@ -82,8 +83,8 @@ extern "C" fn load(
     names: *mut c_int,
     values: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the provider passes a C string, two options and two values, of which the first is room of as many bytes
-    // as the second says.
+    // SAFETY: the provider passes a C string, two options and two values: the first is a buffer, the second
+    // its size in bytes.
     unsafe {
         let text = CStr::from_ptr(image.cast()).to_str().unwrap();
         assert_eq!((count, *names, *names.add(1)), (2, symbols::JIT_ERROR_LOG, symbols::JIT_ERROR_LOG_BYTES));
@@ -104,7 +105,7 @@ extern "C" fn error_name(code: c_int, to: *mut *const c_char) -> c_int {
         218 => c"CUDA_ERROR_INVALID_PTX",
         _ => return 1,
     };
-    // SAFETY: the provider passes a pointer's address.
+    // SAFETY: the provider passes the address of a pointer.
     unsafe { *to = name.as_ptr() };
     0
 }
@@ -131,8 +132,8 @@ fn provider() -> Nvidia {
             _ => null_mut(),
         }
     };
-    // SAFETY: the functions have the signatures of their names; `unused` ignores its arguments, which C's calling
-    // conventions allow on the systems that libcuda is loaded on.
+    // SAFETY: the functions have the signatures of their names; `unused` ignores its arguments, which C's
+    // calling conventions allow on the systems that libcuda is loaded on.
     let symbols = unsafe { Symbols::resolve(address) }.unwrap();
     Nvidia::new(symbols, "/x/libcuda.so.1".into(), "test".into())
 }
@@ -158,11 +159,11 @@ fn contexts_are_given_back() {
     assert_eq!(CONTEXTS.load(Ordering::Relaxed), 0);
 }
 
-/// Codes are CUDA's, with CUDA's names, and what the compiler said stands with the one error that it belongs to.
+/// Codes are CUDA's, with CUDA's names, and the compiler's log is part of the one error that it belongs to.
 #[test]
 fn codes_and_the_compilers_log() {
     let nvidia = provider();
-    // SAFETY: handles of the functions above are small numbers.
+    // SAFETY: handles of the functions above are small integers.
     let complete = |event| unsafe { nvidia.complete(Event(event)) };
     assert_eq!((complete(0), complete(1), complete(2)), (Ok(true), Ok(false), Err(700)));
     assert_eq!(nvidia.error_name(2).as_deref(), Some("CUDA_ERROR_OUT_OF_MEMORY"));
@@ -173,7 +174,7 @@ fn codes_and_the_compilers_log() {
         "hipErrorIllegalAddress (700)",
         "a name of the same number where there is none"
     );
-    // SAFETY: the function above looks at the text alone.
+    // SAFETY: the function above reads the text only.
     let module = |text: &[u8]| unsafe { nvidia.load_module(text) };
     assert_eq!(module(b"good"), Ok(Module(0xb)));
     assert_eq!(module(b"bad"), Err(218));

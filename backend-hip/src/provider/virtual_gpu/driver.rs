@@ -20,7 +20,7 @@ const INVALID_VALUE: Code = 1;
 const INVALID_HANDLE: Code = 400;
 const NOT_FOUND: Code = 500;
 
-/// An emulated device behind HIP's functions.
+/// Emulated device behind HIP's functions.
 pub struct VirtualDriver {
     gpu: Arc<Gpu>,
     integrated: bool,
@@ -28,18 +28,18 @@ pub struct VirtualDriver {
     queue: Queue,
     handles: Mutex<Handles>,
     counters: Arc<Mutex<HashMap<String, Counters>>>,
-    /// What is launched while a stream captures.
+    /// Launches recorded while a stream is capturing.
     captured: Mutex<Option<Vec<Repeated>>>,
 }
 
-/// Work that can be done again and again.
+/// Repeatable work.
 type Repeated = Arc<dyn Fn() -> Result<(), Failure> + Send + Sync>;
 
 #[derive(Default)]
 struct Handles {
     next: u64,
     streams: usize,
-    /// For each event the work before its last record.
+    /// For each event, the index of the work before its last record.
     events: HashMap<u64, u64>,
     modules: HashMap<u64, virtual_gpu::Module>,
     functions: HashMap<u64, (u64, Kernel)>,
@@ -56,7 +56,7 @@ impl Handles {
 }
 
 impl VirtualDriver {
-    /// A device.
+    /// Creates a device.
     pub fn new(options: VirtualOptions) -> VirtualDriver {
         let of_gpu = Options { checks: options.checks, memory: options.memory, ..Options::default() };
         VirtualDriver {
@@ -70,14 +70,14 @@ impl VirtualDriver {
         }
     }
 
-    /// What all launches so far did, by kernel.
+    /// Returns the counters of all launches so far, by kernel.
     pub fn counters(&self) -> Vec<(String, Counters)> {
         let mut all: Vec<_> = lock(&self.counters).iter().map(|(name, c)| (name.clone(), *c)).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
     }
 
-    /// Allocations, pinned blocks, events, streams, modules and graphs that were not given back.
+    /// Returns the number of live allocations, pinned blocks, events, streams, modules and graphs.
     pub fn held(&self) -> [usize; 6] {
         let h = lock(&self.handles);
         [h.device.len(), h.host.len(), h.events.len(), h.streams, h.modules.len(), h.graphs.len()]
@@ -89,7 +89,7 @@ impl VirtualDriver {
     }
 }
 
-/// The code that a runtime gives for what the device found.
+/// Returns the runtime's code for a fault of the device.
 fn code_of(kind: &FaultKind) -> Code {
     match kind {
         FaultKind::OutOfBounds(_) | FaultKind::FreedMemory(_) | FaultKind::Misaligned(..) => 700,
@@ -123,7 +123,7 @@ impl Driver for VirtualDriver {
         None
     }
 
-    /// The name of a code and, for that of a kernel that went wrong, what it did.
+    /// Returns the name of a code and, if a kernel failed with it, the details of the failure.
     fn error_name(&self, code: Code) -> Option<String> {
         let name = CODES.iter().find(|(c, _)| *c == code)?.1;
         match self.queue.failure() {
@@ -343,7 +343,7 @@ impl Driver for VirtualDriver {
             *lock(&counters).entry(kernel.name().to_string()).or_default() += counted;
             Ok(())
         };
-        // Nothing starts yet, so no fault is met.
+        // Nothing starts yet, so no fault occurs.
         if let Some(captured) = lock(&self.captured).as_mut() {
             captured.push(Arc::new(work));
             return Ok(());
@@ -359,7 +359,7 @@ impl Driver for VirtualDriver {
         true
     }
 
-    // There is one queue: what comes later is later.
+    // There is only one queue, so later work always runs later.
     unsafe fn wait_event(&self, _stream: Stream, event: Event) -> Reply<()> {
         self.faults.enter(Call::WaitEvent.name())?;
         lock(&self.handles).events.contains_key(&event.0).then_some(()).ok_or(INVALID_HANDLE)

@@ -1,11 +1,12 @@
-//! The provider `virtual`: HIP's functions over a GFX9 processor in software.
+//! Provider `virtual`: HIP's functions over a GFX9 processor in software.
 //!
-//! The code objects that [`amd`](crate::provider::amd) gives to a Vega or an MI50 are executed here instruction by instruction
-//! (see the crate `virtual-gpu`), so everything above the driver trait runs without a card: kernels, launches,
-//! transfers, deadlines. Work is asynchronous as on a device: a queue runs it in order on a thread of its own, events
-//! tell how far it is, and a kernel that goes wrong breaks the device for everything after it.
+//! The code objects that [`amd`](crate::provider::amd) loads on a Vega or an MI50 are executed here
+//! instruction by instruction (see the crate `virtual-gpu`), so everything above the driver trait runs
+//! without a card: kernels, launches, transfers, deadlines. Work is asynchronous as on a device: a queue runs
+//! it in order on a thread of its own, events report its progress, and a kernel that fails breaks the device
+//! for all later work.
 //!
-//! Any call can be made to fail or to hang, and any kernel to compute a number wrongly; see [`Faults`].
+//! Any call can be made to fail or to hang, and any kernel to compute a wrong value; see [`Faults`].
 
 use crate::driver::codes::Call;
 use ggml_core::{Error, Result};
@@ -18,13 +19,14 @@ pub use driver::VirtualDriver;
 pub use virtual_gpu::faults::{Fault, Faults, Wrong};
 pub use virtual_gpu::{Checks, Counters, Target};
 
-/// The variable that faults are read from; see [`Faults::parse`].
+/// Variable that faults are read from; see [`Faults::parse`].
 pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_FAULTS";
 
-/// The faults that a text describes. FUNCTION is one of [`Call`]; only launches, copies and fills stall.
+/// Parses the faults that a text describes. FUNCTION is one of [`Call`]; only launches, copies and fills can
+/// stall.
 ///
 /// # Errors
-/// An argument error that quotes what is not understood.
+/// An argument error that quotes the part that is not understood.
 pub fn parse_faults(text: &str) -> Result<Faults> {
     let has = |name: &str| Call::from_name(name).is_some_and(|call| call != Call::LoadLibrary);
     let queued = [Call::Launch, Call::Copy, Call::Fill].map(Call::name);
@@ -33,23 +35,23 @@ pub fn parse_faults(text: &str) -> Result<Faults> {
         .map_err(|(found, expected)| Error::argument(FAULTS_VARIABLE, found, expected))
 }
 
-/// How the device is made.
+/// Options of an emulated device.
 #[derive(Clone, Debug)]
 pub struct VirtualOptions {
     /// Processor.
     pub target: Target,
-    /// What mistakes of kernels are errors.
+    /// Kernel mistakes that are reported as errors.
     pub checks: Checks,
     /// Bytes of device and pinned memory together.
     pub memory: u64,
-    /// Whether it says that it shares the host's memory, as processors with graphics do.
+    /// True if the device reports that it shares the host's memory, as processors with graphics do.
     pub integrated: bool,
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: Faults,
 }
 
 impl VirtualOptions {
-    /// A processor with all checks, 16 GiB, and no faults.
+    /// Returns a processor with all checks, 16 GiB, and no faults.
     pub fn new(target: Target) -> VirtualOptions {
         VirtualOptions {
             target,

@@ -1,4 +1,4 @@
-//! The device's queue: work in order, on one thread, behind the host's back.
+//! The device's queue: executes work in order on one thread, asynchronously to the host.
 
 use crate::driver::Code;
 use crate::sync::lock;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Work: what it gives, the code of its failure with a text.
+/// Unit of work; on failure it returns a code with a text.
 pub(super) type Work = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
 
-/// Why work failed.
+/// Reason why work failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) code: Code,
@@ -20,24 +20,24 @@ pub(super) struct Failure {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Work>,
-    /// Work that was given, and that is complete.
+    /// Number of units of work submitted, and completed.
     given: u64,
     done: u64,
-    /// When the work up to a number was complete, for events with timing.
+    /// Completion times of work, by number, for events with timing.
     times: VecDeque<(u64, Instant)>,
     failure: Option<Failure>,
-    /// From this work on nothing completes.
+    /// Number of the work from which on nothing completes.
     stalled: Option<u64>,
     closed: bool,
 }
 
-/// The queue.
+/// Queue of the device.
 pub(super) struct Queue {
     shared: Arc<(Mutex<State>, Condvar)>,
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How many completion times are kept.
+/// Number of stored completion times.
 const TIMES: usize = 4096;
 
 fn wait<'a>(condition: &Condvar, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -49,7 +49,7 @@ impl Queue {
         Queue { shared: Arc::default(), worker: Mutex::new(None) }
     }
 
-    /// Adds work; its number. The failure of earlier work is that of all later work.
+    /// Adds work and returns its number. After a failure all later work fails with the same code.
     pub(super) fn push(&self, stall: bool, work: Work) -> Result<u64, Code> {
         let mut worker = lock(&self.worker);
         if worker.is_none() {
@@ -71,7 +71,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Whether work up to a number is complete.
+    /// Returns true if all work up to a number is complete.
     pub(super) fn complete(&self, number: u64) -> Result<bool, Code> {
         let state = lock(&self.shared.0);
         match &state.failure {
@@ -80,7 +80,8 @@ impl Queue {
         }
     }
 
-    /// Waits until all work is complete or has failed, as `hipFree` does; also for ever, unless `given_up` says so.
+    /// Waits until all work is complete or has failed, as `hipFree` does. Waits forever if neither happens,
+    /// unless `given_up` returns true.
     pub(super) fn drain(&self, given_up: impl Fn() -> bool) {
         let mut state = lock(&self.shared.0);
         while state.done < state.given && state.failure.is_none() && !given_up() {
@@ -89,14 +90,14 @@ impl Queue {
         }
     }
 
-    /// When work up to a number was complete.
+    /// Returns the time when all work up to a number was complete.
     pub(super) fn time(&self, number: u64) -> Option<Instant> {
         let state = lock(&self.shared.0);
         let first = state.times.partition_point(|&(n, _)| n < number);
         state.times.get(first).map(|&(_, at)| at)
     }
 
-    /// What went wrong first.
+    /// Returns the first failure.
     pub(super) fn failure(&self) -> Option<Failure> {
         lock(&self.shared.0).failure.clone()
     }
@@ -106,14 +107,14 @@ impl Drop for Queue {
     fn drop(&mut self) {
         lock(&self.shared.0).closed = true;
         self.shared.1.notify_all();
-        // The last user may be the worker itself only if its work kept the driver, which no work does.
+        // The last user could be the worker itself only if its work held the driver, which never happens.
         if let Some(worker) = lock(&self.worker).take() {
             let _ = worker.join();
         }
     }
 }
 
-/// Does work until the queue is closed. Work that was given before is done first, unless the device is broken.
+/// Executes work until the queue is closed. Earlier work is completed first, unless the device is broken.
 fn run((state, changed): &(Mutex<State>, Condvar)) {
     loop {
         let work = {

@@ -7,7 +7,7 @@ use ggml_core::{Error, Result};
 use std::time::Duration;
 
 impl Session {
-    /// A new event.
+    /// Creates an event.
     pub(crate) fn create_event(&mut self, timing: bool) -> Result<EventId> {
         let event = self.call(Call::CreateEvent, |d| d.create_event(timing))?;
         self.events.push(event);
@@ -21,7 +21,7 @@ impl Session {
             .ok_or_else(|| Error::argument("event", "of another session", "one of this session"))
     }
 
-    /// Records an event after everything that was started.
+    /// Records an event after all started work.
     pub(crate) fn record(&mut self, id: EventId) -> Result<()> {
         self.record_in(self.stream, id)
     }
@@ -32,7 +32,7 @@ impl Session {
         self.call(Call::Record, |d| unsafe { d.record(event, stream) })
     }
 
-    /// Whether everything before an event's last record is complete.
+    /// Returns true if everything before an event's last record is complete.
     pub(crate) fn complete(&self, id: EventId) -> Result<bool> {
         if let Some(lost) = self.lost() {
             return Err(lost);
@@ -52,7 +52,7 @@ impl Session {
                 return Err(self.monitor.timeout());
             }
             looks += 1;
-            // Short work ends within a few looks; long work is not worth a busy core.
+            // Short work ends within a few polls; long work does not justify a busy core.
             if looks < 200 {
                 std::thread::yield_now();
             } else {
@@ -63,7 +63,7 @@ impl Session {
         Ok(())
     }
 
-    /// Device time between two complete events, where the driver measures it.
+    /// Returns the device time between two complete events, if the driver measures it.
     pub(crate) fn elapsed(&self, from: EventId, to: EventId) -> Option<Duration> {
         let (from, to) = (self.event(from).ok()?, self.event(to).ok()?);
         // SAFETY: as in `record`.

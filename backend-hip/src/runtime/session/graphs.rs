@@ -1,8 +1,8 @@
-//! Launches as graphs, which a runtime starts as one: about a microsecond a launch instead of several.
+//! Launches as graphs, which a runtime starts as one: about a microsecond per launch instead of several.
 //!
-//! A graph has branches: launches of one level that share nothing may run at the same time, so that one begins while another
-//! one ends. They are captured from streams of their own, which wait for the first one where a level begins, and for which it
-//! waits where the level ends.
+//! A graph has branches: independent launches of one level may run at the same time, so that one starts while
+//! another ends. Branches are captured from streams of their own. These wait for the first stream where a
+//! level starts, and the first stream waits for them where the level ends.
 
 use super::{EventId, Ready, Session};
 use crate::driver::codes::Call;
@@ -10,16 +10,17 @@ use crate::driver::{LaunchGraph, Stream};
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 
-/// A graph of the session.
+/// Graph of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GraphId(u64);
 
-/// Where a launch stands in a graph.
+/// Position of a launch in a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Launches of a later level are after those of this one.
+    /// Level; launches of a later level run after it.
     pub(crate) level: usize,
-    /// Those of a level and a branch are one after the other; branch 0 is the session's own stream.
+    /// Branch; launches of one level and branch run one after the other. Branch 0 is the session's own
+    /// stream.
     pub(crate) branch: usize,
 }
 
@@ -28,12 +29,12 @@ pub(crate) struct Place {
 pub(super) struct Graphs {
     live: HashMap<GraphId, LaunchGraph>,
     made: u64,
-    /// What a level begins with, and the branches beside the first.
+    /// Event at the start of a level, and the branches after the first.
     begin: Option<EventId>,
     branches: Vec<Branch>,
 }
 
-/// A further branch of graphs.
+/// Branch of graphs after the first.
 #[derive(Clone, Copy, Debug)]
 struct Branch {
     stream: Stream,
@@ -41,22 +42,22 @@ struct Branch {
 }
 
 impl Session {
-    /// Whether launches can be made a graph: the NULL stream cannot be captured.
+    /// Returns true if launches can be captured in graphs: the NULL stream cannot be captured.
     pub(crate) fn has_graphs(&self) -> bool {
         self.own_stream && self.driver.has_graphs()
     }
 
-    /// Whether these can have branches.
+    /// Returns true if graphs can have branches.
     pub(crate) fn has_branches(&self) -> bool {
         self.driver.has_branches()
     }
 
-    /// The runtime's major version, where it has one.
+    /// Returns the runtime's major version, if it has one.
     pub(crate) fn major(&self) -> Option<u32> {
         self.driver.major()
     }
 
-    /// A graph of launches, each at its place; levels are in order. Nothing runs yet.
+    /// Captures launches in a graph, each at its position, in the order of levels. Nothing runs yet.
     pub(crate) fn capture(&mut self, launches: &[Ready], places: &[Place]) -> Result<GraphId> {
         let most = places.iter().map(|place| place.branch).max().unwrap_or(0);
         self.make_branches(most)?;
@@ -64,13 +65,14 @@ impl Session {
         // SAFETY: the stream is this session's own (`has_graphs`).
         self.call(Call::BeginCapture, |d| unsafe { d.begin_capture(stream) })?;
         let launched = self.launch_at(launches, places);
-        // In any case, so that the stream runs again what is put into it.
-        // SAFETY: the stream captures since the call above. Modules live until the session closes, what arguments point
-        // at as long as the program that holds the launches, and it gives the graph back first.
+        // Ends the capture in any case, so that the stream executes work again.
+        // SAFETY: the stream is capturing since the call above. Modules live until the session closes. Memory
+        // that arguments point at lives as long as the program that holds the launches, and the program frees
+        // the graph first.
         let graph = self.call(Call::EndCapture, |d| unsafe { d.end_capture(stream) });
         match (launched, graph) {
             (Ok(()), graph) => Ok(self.keep(graph?)),
-            // One that is not whole is given back at once; what went wrong first is told.
+            // An incomplete graph is freed immediately; the first error is returned.
             (Err(error), Ok(graph)) => {
                 let part = self.keep(graph);
                 let _ = self.free_graph(part);
@@ -116,7 +118,7 @@ impl Session {
         self.call(Call::WaitEvent, |d| unsafe { d.wait_event(stream, event) })
     }
 
-    /// Makes streams and events for so many branches beside the first.
+    /// Creates streams and events for the given number of branches after the first.
     fn make_branches(&mut self, count: usize) -> Result<()> {
         if count > 0 && self.graphs.begin.is_none() {
             self.graphs.begin = Some(self.create_event(false)?);
@@ -139,24 +141,24 @@ impl Session {
         self.call(Call::LaunchGraph, |d| unsafe { d.launch_graph(graph, stream) })
     }
 
-    /// Gives a graph back.
+    /// Frees a graph.
     pub(crate) fn free_graph(&mut self, id: GraphId) -> Result<()> {
         let Some(graph) = self.graphs.live.remove(&id) else { return Ok(()) };
-        // SAFETY: the graph left the table just now.
+        // SAFETY: the graph was just removed from the table.
         self.call(Call::DestroyGraph, |d| unsafe { d.destroy_graph(graph) })
     }
 
-    /// Gives all graphs back.
+    /// Frees all graphs.
     pub(super) fn free_graphs(&mut self) -> Result<()> {
         let all: Vec<GraphId> = self.graphs.live.keys().copied().collect();
         all.into_iter().map(|id| self.free_graph(id)).fold(Ok(()), Result::and)
     }
 
-    /// Gives the streams of branches back.
+    /// Frees the streams of branches.
     pub(super) fn free_branches(&mut self) -> Result<()> {
         let mut freed = Ok(());
         for Branch { stream, .. } in std::mem::take(&mut self.graphs.branches) {
-            // SAFETY: the stream left the table just now.
+            // SAFETY: the stream was just removed from the table.
             freed = freed.and(self.call(Call::DestroyStream, |d| unsafe { d.destroy_stream(stream) }));
         }
         freed

@@ -1,40 +1,40 @@
-//! Host memory that the driver sees: pinned blocks, and images of code objects.
+//! Host memory that the driver accesses: pinned blocks, and images of code objects.
 
 use crate::driver::Address;
 use std::ptr::NonNull;
 
-/// Pinned host memory. It is freed by the session, when nobody else holds it.
+/// Pinned host memory. The session frees it once it holds the only handle.
 #[derive(Debug)]
 pub(crate) struct HostBlock {
     pub(super) address: NonNull<u8>,
     pub(super) bytes: usize,
 }
 
-// SAFETY: the block is memory of the process that any thread may use; it is freed only by a session that holds the
-// last handle. Who may touch which part when is arranged by the callers of `read` and `write`.
+// SAFETY: the block is memory of the process that any thread may use; it is freed only by a session that
+// holds the last handle. The callers of `read` and `write` coordinate the accesses to its parts.
 unsafe impl Send for HostBlock {}
-// SAFETY: as above; `read` and `write` go through raw pointers and make no references into the block.
+// SAFETY: as above; `read` and `write` use raw pointers and create no references into the block.
 unsafe impl Sync for HostBlock {}
 
 impl HostBlock {
-    /// Size.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies into the block. `false` if it does not fit. Two threads must not touch the same bytes at a time; the
-    /// device must not read them before the copy that is to send them is asked for.
+    /// Copies into the block. Returns false if the data does not fit. Two threads must not access the same
+    /// bytes at the same time; the device must not read them before the copy that sends them is requested.
     pub(crate) fn write(&self, offset: usize, data: &[u8]) -> bool {
         if !self.holds(offset, data.len()) {
             return false;
         }
-        // SAFETY: the range is within the block, which is live as long as this handle, and `data` is no part of it:
-        // no reference into the block is ever made.
+        // SAFETY: the range is within the block, which is live as long as this handle, and `data` does not
+        // overlap it: no reference into the block is ever created.
         unsafe { self.address.as_ptr().add(offset).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         true
     }
 
-    /// Copies out of the block. `false` if the range is not within.
+    /// Copies out of the block. Returns false if the range is not within it.
     pub(crate) fn read(&self, offset: usize, out: &mut [u8]) -> bool {
         if !self.holds(offset, out.len()) {
             return false;
@@ -44,7 +44,7 @@ impl HostBlock {
         true
     }
 
-    /// Address on the device.
+    /// Returns the address on the device.
     pub(crate) fn address(&self) -> Address {
         self.address.as_ptr() as usize as Address
     }
@@ -54,7 +54,7 @@ impl HostBlock {
     }
 }
 
-/// A copy of a code object that begins at a page, as in a mapped file: what every runtime has seen.
+/// Copy of a code object, aligned to a page as in a mapped file, which is what runtimes usually see.
 #[derive(Debug)]
 pub(super) struct Image {
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! What the driver thread owns: the device, its stream, memory, modules and events.
+//! State that the driver thread owns: the device, its stream, memory, modules and events.
 //!
-//! Handles and addresses that the driver gave are kept here and nowhere else are they given back to it, so the promises
-//! that [`Driver`]'s unsafe methods ask for are kept here: a handle is live because it is removed from its
-//! table when it is destroyed, and a range lies in one allocation because every copy checks it.
+//! Handles and addresses from the driver are stored here and passed back to it only from here. So this module
+//! upholds the safety contracts of [`Driver`]'s unsafe methods: a handle in a table is live because it is
+//! removed when it is destroyed, and a range is within one allocation because every copy checks it.
 
 use crate::code::kernels::{self, Kernel};
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
@@ -28,25 +28,25 @@ pub(crate) use graphs::GraphId;
 pub(crate) use host::HostBlock;
 use host::Image;
 
-/// An allocation of device memory.
+/// Allocation of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockId(Address);
 
 impl BlockId {
-    /// Address on the device.
+    /// Returns the address on the device.
     pub(crate) fn address(self) -> Address {
         self.0
     }
 }
 
-/// One end of a copy.
+/// Source or destination of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// Device memory.
     Device(BlockId, usize),
     /// Pinned host memory.
     Host(Arc<HostBlock>, usize),
-    /// Memory that was given back; every copy is refused.
+    /// Freed memory; every copy is refused.
     Nowhere,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct EventId(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FunctionId(usize);
 
-/// A loaded code object with its image.
+/// Loaded code object with its image.
 #[derive(Debug)]
 struct Loaded {
     module: Module,
@@ -69,7 +69,7 @@ fn whole_words(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(WORD).unwrap_or(bytes)
 }
 
-/// A kernel with its arguments, checked: all that a launch needs.
+/// Kernel with its checked arguments, ready to launch.
 #[derive(Debug)]
 pub(crate) struct Ready {
     function: FunctionId,
@@ -78,12 +78,12 @@ pub(crate) struct Ready {
     offsets: Box<[u32]>,
 }
 
-/// A pointer argument.
+/// Pointer argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    /// First byte.
+    /// Address of the first byte.
     pub(crate) address: Address,
-    /// Bytes that the kernel may touch from there.
+    /// Bytes that the kernel may access from there.
     pub(crate) bytes: usize,
 }
 
@@ -93,7 +93,7 @@ impl Range for Pointer {
     }
 }
 
-/// The device as the driver thread holds it.
+/// The device as the driver thread owns it.
 pub(crate) struct Session {
     driver: Arc<dyn Driver>,
     monitor: Arc<Monitor>,
@@ -108,12 +108,12 @@ pub(crate) struct Session {
     functions: Vec<Function>,
     function_ids: HashMap<(&'static str, &'static str), FunctionId>,
     graphs: graphs::Graphs,
-    /// The kernel that copies between host and device, if one does.
+    /// Kernel that copies between host and device, if one is used.
     copier: Option<Arc<Kernel>>,
 }
 
 impl Place {
-    /// So many bytes further on.
+    /// Returns the location `bytes` bytes further on.
     fn after(&self, bytes: usize) -> Place {
         match self {
             Place::Device(block, offset) => Place::Device(*block, offset.saturating_add(bytes)),
@@ -123,14 +123,14 @@ impl Place {
     }
 }
 
-/// Bytes of a word, as the copying kernel counts. Allocations of device memory have whole words.
+/// Size of a word of the copying kernel in bytes. Allocations of device memory consist of whole words.
 pub(crate) const WORD: usize = 4;
 
-/// Words that one launch copies at the most.
+/// Maximum number of words per launch of the copying kernel.
 const MOST_WORDS: usize = 1 << 28;
 
 impl Session {
-    /// Attaches the calling thread to a device and makes the stream.
+    /// Attaches the calling thread to a device and creates the stream.
     pub(crate) fn open(
         driver: Arc<dyn Driver>,
         monitor: Arc<Monitor>,
@@ -165,12 +165,12 @@ impl Session {
         Ok(session)
     }
 
-    /// What kernels did, where the device counts.
+    /// Returns counters of the executed kernels, if the device counts.
     pub(crate) fn counts(&self) -> Vec<KernelCounts> {
         self.driver.counts()
     }
 
-    /// The monitor of the thread.
+    /// Returns the monitor of the thread.
     pub(crate) fn monitor(&self) -> &Monitor {
         &self.monitor
     }
@@ -186,7 +186,7 @@ impl Session {
         self.attempt(call, f).map_err(|code| self.error(call, code))
     }
 
-    /// The error of a device whose runtime reported its end by itself.
+    /// Returns the error of a device whose runtime reported a fatal event asynchronously.
     fn lost(&self) -> Option<Error> {
         let reason = self.driver.lost()?;
         let (backend, phase) = (self.monitor.backend.clone(), self.monitor.phase());
@@ -199,7 +199,7 @@ impl Session {
         }
         let error = driver_error(&self.monitor.backend, &*self.driver, self.monitor.phase(), call, code);
         match self.monitor.node_name() {
-            // A launch that is refused is not the node that runs: the caller knows which it is.
+            // The launch that is refused is not the node that is running; the caller adds its node.
             Some(node) if !matches!(call, Call::Launch | Call::LaunchGraph) || is_fatal(&error) => {
                 error.with_node(&node)
             }
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    /// Bytes of device memory that are free.
+    /// Returns the bytes of free device memory.
     pub(crate) fn free_memory(&self) -> Option<u64> {
         self.attempt(Call::MemoryInfo, |d| d.memory()).ok().map(|(free, _)| free)
     }
@@ -237,7 +237,7 @@ impl Session {
         stats.allocated_bytes = stats.allocated_bytes.saturating_sub(bytes as u64);
     }
 
-    /// Device memory: one driver allocation.
+    /// Allocates device memory with one call of the driver.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<BlockId> {
         let address = self
             .attempt(Call::Allocate, |d| d.allocate(whole_words(bytes)))
@@ -247,15 +247,15 @@ impl Session {
         Ok(BlockId(address))
     }
 
-    /// Frees device memory. Nothing happens if it is not this session's.
+    /// Frees device memory. Does nothing if it is not this session's.
     pub(crate) fn free(&mut self, block: BlockId) -> Result<()> {
         let Some(bytes) = self.blocks.remove(&block.0) else { return Ok(()) };
         self.uncounted(bytes);
-        // SAFETY: the address is one of `allocate` and left the table just now, so it is freed once.
+        // SAFETY: the address is one of `allocate` and was just removed from the table, so it is freed once.
         self.call(Call::Free, |d| unsafe { d.free(block.0) })
     }
 
-    /// Pinned host memory: one driver allocation.
+    /// Allocates pinned host memory with one call of the driver.
     pub(crate) fn allocate_host(&mut self, bytes: usize) -> Result<Arc<HostBlock>> {
         let address = self
             .attempt(Call::AllocateHost, |d| d.allocate_host(bytes))
@@ -266,11 +266,11 @@ impl Session {
         Ok(block)
     }
 
-    /// Frees the pinned host memory that nobody else holds.
+    /// Frees the pinned host memory that has no other holder.
     pub(crate) fn free_unused_host(&mut self) -> Result<()> {
         let mut result = Ok(());
         for i in (0..self.host.len()).rev() {
-            // A block leaves the table by value, so that nobody can get another handle of it.
+            // The block is removed from the table by value, so that no further handle can be created.
             match Arc::try_unwrap(self.host.swap_remove(i)) {
                 Ok(block) => {
                     self.uncounted(block.bytes);
@@ -284,7 +284,8 @@ impl Session {
         result
     }
 
-    /// The address of a range, if it lies in one allocation of this session.
+    /// Returns the address of a range if it is within one allocation of this session, and true if that is
+    /// host memory.
     fn range(&self, place: &Place, bytes: usize) -> Result<(Address, bool)> {
         let (base, offset, size, host) = match place {
             Place::Nowhere => (0, 0, None, false),
@@ -305,15 +306,15 @@ impl Session {
         }
     }
 
-    /// Has a kernel copy between host and device from now on.
+    /// Selects a kernel for copies between host and device from now on.
     pub(crate) fn copy_with(&mut self, kernel: Kernel) -> Result<()> {
         self.function(&kernel)?;
         self.copier = Some(Arc::new(kernel));
         Ok(())
     }
 
-    /// Starts a copy of what stands in pinned memory now, and what nobody changes until the copy is complete. So where a
-    /// kernel copies words, what is left at both ends can be written byte by byte.
+    /// Starts a copy from pinned memory whose contents stay unchanged until the copy is complete. So if a
+    /// kernel copies words, the remaining bytes at both ends can be written one by one.
     pub(crate) fn upload(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
         let ((to_at, _), (from_at, _)) = (self.range(to, bytes)?, self.range(from, bytes)?);
         let Place::Host(block, offset) = from else { return self.copy(to, from, bytes) };
@@ -348,8 +349,9 @@ impl Session {
             return self.copy_words(&copier, to, from, bytes);
         }
         let stream = self.stream;
-        // SAFETY: both ranges were checked and stay allocated: device memory is freed by this thread through `hipFree`,
-        // which waits for the device, pinned memory when nobody holds it and the stream is drained (`close`).
+        // SAFETY: both ranges were checked and stay allocated: device memory is freed by this thread through
+        // `hipFree`, which waits for the device; pinned memory is freed when it has no other holder and the
+        // stream is drained (`close`).
         self.call(Call::Copy, |d| unsafe { d.copy(to, from, bytes, direction, stream) })
     }
 
@@ -373,7 +375,7 @@ impl Session {
         self.call(Call::Fill, |d| unsafe { d.fill(to, byte, bytes, stream) })
     }
 
-    /// A kernel, whose code object is loaded if it was not.
+    /// Returns a kernel; its code object is loaded on first use.
     fn function(&mut self, kernel: &Kernel) -> Result<FunctionId> {
         if let Some(id) = self.function_ids.get(&(kernel.module, kernel.name)) {
             return Ok(*id);
@@ -383,8 +385,8 @@ impl Session {
             Some(loaded) => loaded.module,
             None => {
                 let image = Image::new(kernel.image);
-                // SAFETY: the image is a whole code object (`Kernels` has read its headers to the end) and is kept
-                // with the module: moving an `Image` does not move its bytes.
+                // SAFETY: the image is a whole code object (`Kernels` has read its headers to the end) and
+                // lives as long as the module: moving an `Image` does not move its bytes.
                 let module = self.call(Call::LoadModule, |d| unsafe { d.load_module(image.get()) })?;
                 self.modules.insert(kernel.module, Loaded { module, _image: image });
                 module
@@ -404,7 +406,7 @@ impl Session {
         Ok(id)
     }
 
-    /// Makes a launch ready: finds the kernel and lays out its arguments.
+    /// Prepares a launch: finds the kernel and lays out its arguments.
     pub(crate) fn ready(
         &mut self,
         kernel: &Kernel,
@@ -428,7 +430,7 @@ impl Session {
         Ok(Ready { function, shape, bytes: bytes.into(), offsets })
     }
 
-    /// An error unless what a pointer points at is memory of this session.
+    /// Returns an error unless a pointer's range is memory of this session.
     fn check_pointer(&self, kernel: &Kernel, pointer: &Pointer) -> Result<()> {
         let within = |base: Address, size: usize| {
             let end = pointer.address.checked_add(pointer.bytes as u64);
@@ -443,7 +445,7 @@ impl Session {
         Err(Error::argument(what, found, "a range in one allocation"))
     }
 
-    /// Starts a kernel.
+    /// Launches a kernel.
     pub(crate) fn launch(&mut self, ready: &Ready) -> Result<()> {
         self.launch_into(self.stream, ready)
     }
@@ -453,15 +455,16 @@ impl Session {
         let function =
             function.ok_or_else(|| Error::argument("kernel", "of another session", "one of this session"))?;
         let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
-        // SAFETY: functions live as long as their modules, which is until the session closes. `ready` has compared the
-        // arguments with what the code object declares and the operands with the allocations, which the program that
-        // holds this launch keeps. That a kernel stays within its operands is the kernels' contract: their parameters
-        // come from a graph whose shapes and strides were checked when its nodes were added.
+        // SAFETY: functions live as long as their modules, until the session closes. `ready` has compared the
+        // arguments with those that the code object declares, and the operands with the allocations, which
+        // the program that holds this launch keeps alive. A kernel stays within its operands by the kernels'
+        // contract: their parameters come from a graph whose shapes and strides were checked when its nodes
+        // were added.
         self.call(Call::Launch, |d| unsafe { d.launch(function, ready.shape, args, stream) })
     }
 
-    /// Waits for everything that was started, then gives everything back. The first error is returned; what could not
-    /// be given back is left.
+    /// Waits for all started work, then frees everything. Returns the first error; objects that cannot be
+    /// freed are left.
     pub(crate) fn close(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
@@ -474,11 +477,11 @@ impl Session {
         self.functions.clear();
         self.function_ids.clear();
         for (_, loaded) in std::mem::take(&mut self.modules) {
-            // SAFETY: the module left the table just now, and no function of it is left.
+            // SAFETY: the module was just removed from the table, and none of its functions is in use.
             result = result.and(self.call(Call::UnloadModule, |d| unsafe { d.unload_module(loaded.module) }));
         }
         for event in std::mem::take(&mut self.events) {
-            // SAFETY: the event left the table just now.
+            // SAFETY: the event was just removed from the table.
             result = result.and(self.call(Call::DestroyEvent, |d| unsafe { d.destroy_event(event) }));
         }
         for address in self.blocks.keys().copied().collect::<Vec<_>>() {
@@ -488,7 +491,7 @@ impl Session {
         result = result.and(self.free_branches());
         if std::mem::take(&mut self.own_stream) {
             let stream = std::mem::replace(&mut self.stream, Stream(0));
-            // SAFETY: the stream is this session's own and left it just now.
+            // SAFETY: the stream is this session's own and was just replaced.
             result = result.and(self.call(Call::DestroyStream, |d| unsafe { d.destroy_stream(stream) }));
         }
         result
