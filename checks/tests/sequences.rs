@@ -84,8 +84,7 @@ fn every_kind_of_model_and_of_batch() {
     for architecture in ARCHITECTURES {
         let mut shape = shape(architecture, DType::F16);
         shape.window = shape.window.and(Some(5));
-        // The positions of one sequence stay within the original context; the cells of all sequences exceed
-        // it.
+        // Positions of one sequence stay within the original context; cells of all sequences exceed it.
         shape.original_context = shape.original_context.and(Some(32));
         let model = model(&shape, &backend);
         let mut single = model.session(&exact(32, 1)).unwrap();
