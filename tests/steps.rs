@@ -277,7 +277,8 @@ fn reading_a_token_takes_no_call() {
             token = rows.get(0).unwrap().greedy();
             let after = names.map(|name| faults.count(name));
             let [copies, launches, graphs, marks] = [0, 1, 2, 3].map(|i| after[i] - before[i]);
-            // First runs of a program record an event per launch; later ones one per graph, plus begin and end.
+            // First runs of a program record an event per launch; later runs one per graph, plus begin and
+            // end.
             if step > 2 {
                 let found = (copies, launches, marks);
                 assert_eq!(found, (inputs, 0, graphs + 2), "step {step}, ahead: {ahead}");

@@ -1,6 +1,7 @@
 //! Code objects: reads the ELF file into an image, kernels and relocations.
 //!
-//! Source: LLVM, "User Guide for AMDGPU Backend", "Code Object" and "Kernel Descriptor" (code object versions 3 to 5).
+//! Source: LLVM, "User Guide for AMDGPU Backend", "Code Object" and "Kernel Descriptor" (code object versions
+//! 3 to 5).
 
 use crate::fault::FaultKind;
 use crate::isa::Target;

@@ -53,8 +53,8 @@
 //! work-group in turn, each to the next barrier; work-groups run in parallel. `memory` is the device memory,
 //! `code` the loader.
 //!
-//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set Architecture
-//! Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
+//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set
+//! Architecture Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 

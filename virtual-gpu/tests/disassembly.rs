@@ -11,8 +11,8 @@ use virtual_gpu::Target;
 fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
     let (mut total, mut wrong) = (0, Vec::new());
     for target in Target::ALL {
-        // F16 products use matrix units; those of F16 weights also use dot2, which gfx906 has (it also has
-        // dot4). Without dot4, the low-bit types have no 8-bit products.
+        // mul_mat_half_* needs matrix units, which neither target has. mul_mat_half needs dot2 or matrix
+        // units, and mul_mat_int8_low (low-bit types) dot4; gfx906 has dot2 and dot4.
         let is_empty = |stem: &str| match stem {
             "mul_mat_half" | "mul_mat_int8_low" => target == Target::Gfx900,
             stem => stem.starts_with("mul_mat_half_"),

@@ -40,7 +40,8 @@ impl Shadow {
         true
     }
 
-    /// Notes that a wavefront writes the word, unless that might be a mistake.
+    /// Records that a wavefront writes the word; returns false, recording nothing, if the write might be an
+    /// error.
     #[inline(always)]
     fn is_written(&mut self, epoch: u32, wave: u16) -> bool {
         let of_others = self.write_epoch == epoch && self.writer != wave

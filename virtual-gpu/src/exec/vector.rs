@@ -109,7 +109,7 @@ impl Unit {
                 let constant = !is_vector(inst.src[i]) && inst.src[i] >= operand::ZERO;
                 let (low, high) = (set(inst.op_sel), set(inst.op_sel_hi));
                 for x in lo.iter_mut() {
-                    // A constant is the low half; the high half is zero and can be selected, too.
+                    // A constant is the low half; the high half is zero and selectable too.
                     let value = if constant { *x & 0xffff } else { *x };
                     *x = part(value, low) | part(value, high) << 16;
                 }

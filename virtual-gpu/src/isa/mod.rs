@@ -4,8 +4,8 @@
 //! execution use the same row. Vector instructions are in [`vop1`], [`vop2`], [`vop3`], [`vop3p`] and
 //! [`vopc`], scalar ones in [`sop`], memory ones in [`memory`].
 //!
-//! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture" (2020);
-//! LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
+//! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture"
+//! (2020); LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
 
 pub(crate) mod decode;
 pub(crate) mod half;

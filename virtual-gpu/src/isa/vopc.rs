@@ -4,7 +4,7 @@ use super::lanes::{F16, Results, Source, Sources};
 use super::math::{class16, class32, class64};
 use super::{Kind, Row, flag};
 
-/// The bit that turns `v_cmp` into `v_cmpx`.
+/// Opcode bit that distinguishes `v_cmpx` from `v_cmp`.
 pub(crate) const TO_EXEC: u16 = 0x10;
 
 // The low bits of an opcode are the set of relations for which the comparison is true: less 1, equal 2,

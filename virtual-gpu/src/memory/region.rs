@@ -142,7 +142,8 @@ impl Region {
 
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) {
         let at = self.at(offset, to.len() as u64);
-        // SAFETY: inside the range; the caller of the public function orders this with kernels that write there.
+        // SAFETY: inside the range; the caller of the public function orders this with kernels that write
+        // there.
         unsafe { at.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
