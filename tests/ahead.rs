@@ -1,4 +1,5 @@
-//! Steps that begin before the one before them has been read: what comes out is what comes out without.
+//! Speculative steps, which begin before the previous step has been read: results must be the same as without
+//! them.
 
 mod common;
 
@@ -6,7 +7,7 @@ use common::{backends, model, tiny};
 use diptych::session::{Item, KV_STEP, Row, Session, Want};
 use diptych::{DType, Model, SessionOptions};
 
-/// Appends tokens; the best token and the bits of its logit.
+/// Appends tokens; returns the best token and the bits of its logit.
 fn step(session: &mut Session, tokens: &[u32], want: Want) -> (u32, u32) {
     let rows = session.append(&[Item { sequence: 0, tokens }], want).expect("a step");
     let row = rows.get(0).expect("a row");
@@ -23,7 +24,7 @@ fn sessions(model: &Model, context: usize) -> [Session; 2] {
     })
 }
 
-/// Greedy text, past the length at which programs grow, to the end of the context.
+/// Greedy text, beyond the length at which programs grow, up to the end of the context.
 #[test]
 fn greedy_text_is_the_same() {
     for (name, backend) in backends() {
@@ -44,8 +45,8 @@ fn greedy_text_is_the_same() {
     }
 }
 
-/// Whatever an application does between the steps: other tokens than the best, shorter sequences, prompts, all logits,
-/// sequences that were saved.
+/// Actions of an application between steps: another token than the best, truncation, prompts, all logits,
+/// restored sequences.
 #[test]
 fn wrong_guesses_leave_no_trace() {
     for (name, backend) in backends() {
@@ -69,7 +70,7 @@ fn wrong_guesses_leave_no_trace() {
                     _ => all.push(step(session, &[best], Want::Best(1))),
                 }
             }
-            // The same length and the same token again, but after other tokens.
+            // The same length and token again, but after other tokens.
             let best = step(session, &[11], Want::Best(1));
             let length = session.position();
             session.truncate(0, length - 2).expect("a shorter sequence");
@@ -81,7 +82,7 @@ fn wrong_guesses_leave_no_trace() {
     }
 }
 
-/// While a step is read, the next one has begun where the device can do that; then nothing is prepared any more.
+/// On devices that support it, the next step begins while a step is read; nothing further is prepared.
 #[test]
 fn the_next_step_has_begun() {
     for (name, backend) in backends() {

@@ -1,5 +1,5 @@
-//! A decode step needs no memory that the steps before it did not. The test has a program of its own: who counts
-//! allocations replaces the allocator.
+//! A decode step allocates nothing after the first. A separate test program, because counting allocations
+//! replaces the allocator.
 
 mod common;
 
@@ -11,11 +11,11 @@ use diptych::session::{Item, Session, Want};
 use diptych::{DType, SessionOptions};
 use std::sync::Arc;
 
-/// Allocations of the calling thread in so many steps of all sequences.
+/// Returns the calling thread's allocations in `count` steps of all sequences.
 fn of_steps(session: &mut Session, want: Want, count: usize) -> u64 {
     let items: Vec<Item<'_>> =
         (0..session.sequences()).map(|sequence| Item { sequence, tokens: &[7] }).collect();
-    // The first one prepares the program.
+    // The first step prepares the program.
     session.append(&items, want).expect("a step");
     let info = measure(|| {
         for _ in 0..count {
@@ -31,7 +31,7 @@ fn session(shape: &diptych::synthesize::Shape, backend: &Arc<dyn Backend>) -> Se
     model(shape, backend).session(&options).expect("a session")
 }
 
-/// With one thread, the session's and the backend's part.
+/// One thread, for the allocations of session and backend.
 #[test]
 fn a_step_allocates_nothing() {
     let backend = CpuBackend::open(CpuOptions::default().with_threads(1)).expect("the CPU");
@@ -45,7 +45,7 @@ fn a_step_allocates_nothing() {
     }
 }
 
-/// Others use their drivers, which is shown.
+/// Other backends use their drivers, so the allocations are only printed.
 #[test]
 fn the_allocations_of_a_step_are_shown() {
     for (name, backend) in backends() {

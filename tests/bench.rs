@@ -1,4 +1,4 @@
-//! Measurements: what is measured is what was asked for. Nothing here is about how fast it is.
+//! Measurements: what is measured matches the options. Speed is not tested here.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn every_run_is_measured() {
     }
 }
 
-/// State that cannot go back is made again.
+/// Recurrent state that cannot be truncated is recomputed.
 #[test]
 fn recurrent_models_are_measured_at_a_depth() {
     let backend = common::backend("cpu").expect("the CPU");
@@ -56,7 +56,7 @@ fn what_cannot_be_measured_is_an_error() {
     }
 }
 
-/// Every node is in one step at least, every layer has its share, and a profile leaves no trace in the session.
+/// Every node is in at least one step, every layer has a share, and a profile does not change the session.
 #[test]
 fn steps_are_measured() {
     for (name, backend) in backends() {

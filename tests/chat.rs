@@ -1,4 +1,4 @@
-//! Chat templates: what they see, what they may call, how values are written, and typed errors.
+//! Chat templates: their variables and functions, the formatting of values, and typed errors.
 
 use diptych::chat::{ChatError, ChatInput, ChatTemplate, Message, ToolCall};
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter};
@@ -9,7 +9,7 @@ fn render(source: &str, input: &ChatInput) -> Result<String, ChatError> {
     ChatTemplate::new(source)?.with_token("bos_token", "<s>").with_token("eos_token", "</s>").render(input)
 }
 
-/// The value of an expression.
+/// Returns the value of an expression.
 fn value(expression: &str) -> String {
     render(&format!("{{{{ {expression} }}}}"), &ChatInput::default())
         .unwrap_or_else(|e| panic!("{expression}: {e}"))
@@ -61,7 +61,7 @@ fn variables_tools_and_fields_are_seen() {
         render("{{ tools is none }}{{ style is defined }}", &ChatInput::default()).unwrap(),
         "TrueFalse"
     );
-    // A variable of the caller goes before a token of the model.
+    // A variable of the caller overrides a token of the model.
     assert_eq!(render("{{ bos_token }}", &ChatInput::default().with("bos_token", &"^")).unwrap(), "^");
     let replaced = Message::user("x").with("content", &json!([{"type": "text", "text": "part"}]));
     assert_eq!(replaced.role(), "user");
@@ -201,7 +201,7 @@ fn methods_of_python() {
             "{'b': 1, 'a': 2}.keys() | list ~ {'b': 1}.values() | list ~ {'b': 1}.items() | list",
             "['b', 'a'][1][('b', 1)]",
         ),
-        // A key of the name of a method stays out of the way of the method.
+        // A key with the name of a method does not hide the method.
         ("{'items': 1}.items() | list ~ {'items': 1}['items']", "[('items', 1)]1"),
         ("[1, 2, 1].count(1) ~ [1, 2].index(2)", "21"),
         ("'x' | int ~ 'x' | int(7) ~ '0x1f' | int(base=16) ~ '12.7' | int ~ '1.5' | float", "0731121.5"),
@@ -218,7 +218,7 @@ fn methods_of_python() {
 fn the_clock_can_be_set() {
     let mut input = ChatInput::default();
     input.now = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_718_452_800));
-    // Noon in Greenwich, so that the day is the same from 12 hours west to 11 east.
+    // Noon in Greenwich, so that the date is the same from UTC-12 to UTC+11.
     assert_eq!(render("{{ strftime_now('%d %b %Y') }}", &input).unwrap(), "15 Jun 2024");
     let wrong = render("{{ strftime_now('%') }}", &input).unwrap_err();
     assert!(matches!(wrong, ChatError::Render { line: 1, .. }), "{wrong}");
@@ -265,11 +265,12 @@ fn errors_have_a_type_and_a_line() {
     assert!(shown.contains("line 1") && shown.contains("never"), "{shown}");
 }
 
-/// Set for the process that renders under a limit; says what it is to render.
+/// Environment variable that is set in the child process with a memory limit; its value selects the template
+/// to render.
 #[cfg(target_os = "linux")]
 const LIMITED: &str = "DIPTYCH_TEST_LIMITED";
 
-/// Runs a test again, in a process of its own with so many KiB of address space.
+/// Runs a test again in a child process with `kib` KiB of address space.
 #[cfg(target_os = "linux")]
 fn limited(test: &str, what: &str, kib: usize) {
     let run = std::process::Command::new("sh")
@@ -283,7 +284,7 @@ fn limited(test: &str, what: &str, kib: usize) {
     assert!(run.status.success(), "{what}: {}", String::from_utf8_lossy(&said));
 }
 
-/// Under a limit of address space, as systems without overcommit have one, an ordinary conversation has room.
+/// With limited address space, as on systems without overcommit, an ordinary conversation renders.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_conversation_renders_where_address_space_is_scarce() {
@@ -296,7 +297,7 @@ fn a_conversation_renders_where_address_space_is_scarce() {
     assert!(error.to_string().contains("no thread for the template"), "{error}");
 }
 
-/// Templates that make much of little; each would take far more than the 2 GiB that it has here.
+/// Templates with explosive growth; each would need far more than the 2 GiB available here.
 #[cfg(target_os = "linux")]
 fn growing() -> Vec<(&'static str, String)> {
     let steps = |step: &str| {
@@ -305,7 +306,7 @@ fn growing() -> Vec<(&'static str, String)> {
         )
     };
     let twice = "{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns = namespace(x='0123456789') %}";
-    // Small, but without end once it is written.
+    // Small in memory, but unbounded when written out.
     let shared = format!("{{% set x = ['0123456789'] %}}{}", "{% set x = [x, x] %}".repeat(60));
     let raw = "0123456789".repeat(1000);
     let many: Vec<String> = (0..1000).map(|i| format!("a{i}")).collect();
@@ -382,7 +383,7 @@ fn the_memory_of_a_template_is_bounded() {
 #[test]
 fn a_long_conversation_has_room() {
     let messages = (0..400).map(|_| Message::user("0123456789 ".repeat(100)));
-    // One text of all, which grows with each message, and a list of all, which does too.
+    // One text and one list, both of which grow with each message.
     let source = "{% set ns = namespace(text='', list=[]) %}{% for m in messages %}\
         {% set ns.text = ns.text ~ m.content.strip() | replace(' ', '-') + '\\n' %}{% set ns.list = ns.list + [m] %}\
         {% endfor %}{{ ns.text }}{{ ns.list[1:] | length }}{{ messages | tojson | length }}";
@@ -394,7 +395,7 @@ fn a_long_conversation_has_room() {
 fn a_template_cannot_go_in_circles() {
     let input = ChatInput::default();
     for (source, what) in [
-        // A namespace within itself, and in what it holds.
+        // A namespace inside itself or inside one of its values.
         ("{% set a = namespace() %}{% set a.x = a %}", "namespace"),
         ("{% set a = namespace() %}{% set a.x = [a] %}", "namespace"),
         ("{% set a = namespace() %}{% set a.x = {'k': a} %}", "namespace"),
@@ -407,7 +408,7 @@ fn a_template_cannot_go_in_circles() {
         let error = render(source, &input).unwrap_err();
         assert!(error.to_string().contains(what), "{source}: {error}");
     }
-    // The engine goes along the operators of an expression by recursion, again for each of them.
+    // The engine recurses over the operators of an expression, for each of them again.
     let long = format!("{{{{ x{} }}}}", "+1".repeat(100_000));
     let error = render(&long, &input).unwrap_err();
     assert!(matches!(error, ChatError::Syntax { line: 1, .. }), "{error:?}");
@@ -432,7 +433,7 @@ fn a_hostile_template_ends_with_an_error() {
     let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{{ '' }}{% endfor %}{% endfor %}";
     assert!(matches!(render(endless, &input), Err(ChatError::TooLong { line: 1 })));
     for source in [
-        // Recursion without end, padding, a range.
+        // Infinite recursion, padding, a range.
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{{ 'x'.ljust(99999999999) }}",
         "{{ range(99999999999) }}",
@@ -450,7 +451,7 @@ fn a_hostile_template_ends_with_an_error() {
     assert_eq!(render(nested, &input).unwrap(), "");
     let shown = render(&format!("{nested}{{{{ ns.x }}}}"), &input);
     assert!(matches!(shown, Err(ChatError::Render { .. })), "{shown:?}");
-    // Not caught by any rule of the engine; whatever it does must not reach the caller as a panic.
+    // No rule of the engine catches this; it must not reach the caller as a panic.
     let _ = render("{{ 'abc'[0:9:-1] }}", &input);
 }
 

@@ -1,4 +1,5 @@
-//! `compare` as a user runs it: exit status, table, result.json, and what it makes of backends that die or hang.
+//! `compare` as a user runs it: exit status, table, result.json, and the handling of backends that crash or
+//! hang.
 
 mod common;
 
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Plain `compare`: every backend of this machine agrees; one that cannot run here is listed with its reason.
+/// Default `compare`: all available backends agree; an unavailable one is listed with its reason.
 #[test]
 fn the_default_comparison_agrees() {
     let dir = tempfile::tempdir().unwrap();
@@ -50,7 +51,7 @@ fn the_default_comparison_agrees() {
     }
 }
 
-/// Whether RADV can compile for the virtual card here.
+/// Returns true if RADV can compile for the virtual card here.
 fn has_card() -> bool {
     match diptych::open("vulkan-virtual", &diptych::OpenOptions::default()) {
         Ok(_) => true,
@@ -86,7 +87,7 @@ fn two_drivers_of_one_virtual_card_agree() {
     }
 }
 
-/// What kernels did: the same in every run.
+/// Counters of kernels are the same in every run.
 #[test]
 fn work_is_counted() {
     let count = |backends: &str| {
@@ -100,13 +101,14 @@ fn work_is_counted() {
     for backend in backends.split(',') {
         let row =
             table.lines().find(|l| l.starts_with("SILU([129, 4, 1, 1])") && l.contains(backend)).unwrap();
-        // Of 516 elements each is read and written once, as F32.
+        // Each of 516 F32 elements is read and written once.
         assert!(row.split_whitespace().filter(|cell| *cell == "2064").count() >= 1, "{row}");
     }
     assert_eq!(table, count(backends));
 }
 
-/// Node by node with the reference's operands: F32 operations within 1e-7, products within 5e-4 (fast) or 1e-7.
+/// Node by node with the reference's operands: F32 operations within 1e-7, products within 5e-4 (fast) or
+/// 1e-7 (exact).
 #[test]
 fn every_node_agrees() {
     for precision in ["exact", "fast"] {
@@ -183,7 +185,7 @@ fn an_error_is_a_record() {
     assert_eq!((&r["status"], &r["phase"]), (&"error".into(), &"prepare".into()), "{r}");
 }
 
-/// A backend that computes nonsense is told from one that computes.
+/// A backend with wrong results is distinguished from a correct one.
 #[test]
 fn a_wrong_result_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -261,7 +263,7 @@ fn inspect_lists_metadata_and_tensors() {
     assert_eq!((&q["type"], q["shape"][1].as_u64()), (&"Q8_0".into(), Some(512)));
 }
 
-/// A graph file on two backends: its outputs, every node, and one that crashes at a node.
+/// A graph file on two backends: its outputs, every node, and a backend that crashes at a node.
 #[test]
 fn a_graph_file_is_compared() {
     let dir = tempfile::tempdir().unwrap();
@@ -300,7 +302,7 @@ fn a_graph_file_is_compared() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// A deadline may be as long as one likes.
+/// A deadline may have any length.
 #[test]
 fn no_deadline_is_too_long() {
     for seconds in [u64::MAX.to_string(), i64::MAX.to_string(), "1e30".into()] {
@@ -313,7 +315,7 @@ fn no_deadline_is_too_long() {
     }
 }
 
-/// Where nothing was compared, nothing agrees.
+/// If nothing was compared, the verdict is no agreement.
 #[test]
 fn nothing_compared_is_no_agreement() {
     for work in [["--predict", "1"], ["--ops", "RELU"]] {
@@ -325,7 +327,7 @@ fn nothing_compared_is_no_agreement() {
     }
 }
 
-/// A graph whose results are blocks, and a view of such: judged by their values like all others.
+/// A graph with quantised results, and a view of them: judged by their values like all others.
 #[test]
 fn quantised_results_are_judged() {
     for case in ["SET_ROWS(Q8_0, n=64, rows=32, ids=1, b2=1)", "SET_ROWS(Q4_0, n=64, rows=100, ids=17, b2=1)"]
@@ -369,7 +371,7 @@ fn quantised_results_are_judged() {
     }
 }
 
-/// Products of experts are held to the bound of products.
+/// Products of experts have the bound of products.
 #[test]
 fn a_quantised_mixture_agrees_node_by_node() {
     let dir = tempfile::tempdir().unwrap();
@@ -383,11 +385,11 @@ fn a_quantised_mixture_agrees_node_by_node() {
     let nodes = result["comparisons"][0]["nodes"].as_array().unwrap();
     let products = nodes.iter().filter(|n| n["op"] == "MUL_MAT_ID");
     assert!(products.clone().count() > 0 && products.clone().all(|n| n["bound"] == 5e-4));
-    // Else this test would show nothing.
+    // Otherwise this test would prove nothing.
     assert!(products.clone().any(|n| n["nmse"].as_f64().unwrap() > 1e-7));
 }
 
-/// A graph file with a name of any length is refused, and the longest that is allowed is printed.
+/// A graph file with a too long name is rejected, and the longest allowed name is printed.
 #[test]
 fn names_of_any_length() {
     let dir = tempfile::tempdir().unwrap();
@@ -413,7 +415,7 @@ fn names_of_any_length() {
     assert!(!stderr.contains("panicked") && stderr.len() < 1000, "{stderr}");
 }
 
-/// A wrong value that only the backend knows, in the environment or as an option, is wrong use.
+/// An invalid value that only the backend can detect, in the environment or as an option, is wrong use.
 #[test]
 fn wrong_values_for_a_backend_are_status_2() {
     for (args, variable, named) in [
@@ -439,7 +441,7 @@ fn wrong_values_for_a_backend_are_status_2() {
     }
 }
 
-/// A reader that goes away takes the table along, not the verdict.
+/// A closed pipe loses the table, but not the verdict.
 #[test]
 fn nobody_reads_the_table() {
     let dir = tempfile::tempdir().unwrap();
@@ -458,7 +460,7 @@ fn nobody_reads_the_table() {
     assert_eq!(result(dir.path())["verdict"]["agree"], true);
 }
 
-/// A disk that is full loses the report, or the table, and is said; it loses no more than that.
+/// A full disk loses the report or the table, is reported, and loses nothing else.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_said() {
@@ -472,7 +474,7 @@ fn a_full_disk_is_said() {
         assert!(!stderr.contains("panicked"), "{stderr}");
         (common::stdout(&output), result(dir))
     };
-    // The report is written beside its place, here to a device without room.
+    // The report is first written to `result.json.new`, which here is a full device.
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", dir.path().join("result.json.new")).unwrap();
     let (table, report) = run(dir.path(), Stdio::piped());
@@ -484,7 +486,7 @@ fn a_full_disk_is_said() {
     assert_eq!(report["verdict"]["agree"], true);
 }
 
-/// Arguments are what the system takes, not only UTF-8.
+/// Arguments may be any bytes that the system accepts, not only UTF-8.
 #[cfg(unix)]
 #[test]
 fn arguments_need_not_be_text() {

@@ -1,5 +1,5 @@
-//! What kernels of matrix products do for a weight (mat-vec) or a product of two numbers (tiles), counted on the emulated
-//! processors, where no noise moves a figure. COUNTS.md lists it.
+//! Instructions of matrix product kernels per weight (mat-vec) or per product of two values (tiles), counted
+//! on the emulated processors without noise. COUNTS.md lists the results.
 
 mod common;
 
@@ -12,11 +12,11 @@ use diptych::{DType, Precision};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Drivers and cards. The first of each driver has dot products of bytes.
+/// Drivers and cards. The first card of each driver supports dot products of bytes.
 const CARDS: [&str; 4] =
     ["vulkan-virtual:vega20", "vulkan-virtual:vega10", "hip-virtual:gfx906", "hip-virtual:gfx900"];
 
-/// Types in the document; the first few are measured in every test run.
+/// Types in the document; the first [`FEW`] are measured in every test run.
 const TYPES: [DType; 16] = [
     DType::Q8_0,
     DType::Q4_K,
@@ -37,11 +37,11 @@ const TYPES: [DType; 16] = [
 ];
 const FEW: usize = 3;
 
-/// Elements of a row of weights.
+/// Elements per row of weights.
 const K: usize = 4096;
 
-/// A table of the document: what stands before and behind it, rows of the weights, the columns that they meet, and whether
-/// each is counted by itself.
+/// A table of the document: the text before and after it, rows of the weights, numbers of columns, and
+/// `each`: counted per product (tiles) rather than per weight.
 struct Table {
     begin: &'static str,
     end: &'static str,
@@ -55,24 +55,24 @@ const TABLES: [Table; 2] = [
     Table { begin: "<!-- tiles -->\n", end: "<!-- end of tiles -->\n", m: 4096, columns: &[128], each: true },
 ];
 
-/// Lanes of a wavefront.
+/// Lanes per wavefront.
 const LANES: f64 = 64.0;
 
-/// Instructions of a lane for each weight, or each product.
+/// Instructions per lane for each weight or product.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     vector: f64,
     memory: f64,
 }
 
-/// So often the counters of some names went up.
+/// Returns the sum of some counters over all kernels.
 fn sum(backend: &dyn Backend, names: &[&str]) -> u64 {
     let kernels = backend.counts().expect("counters");
     let counters = kernels.iter().flat_map(|kernel| &kernel.counts);
     counters.filter(|(name, _)| names.contains(name)).map(|(_, n)| n).sum()
 }
 
-/// A whole product: loop, rounding of activations, sums of lanes.
+/// Counts a whole product: loop, rounding of activations, sums over lanes.
 fn count(backend: &dyn Backend, dtype: DType, table: &Table, n: usize) -> Counts {
     let m = table.m;
     let mut rng = Rng::new(1);
@@ -101,15 +101,15 @@ fn count(backend: &dyn Backend, dtype: DType, table: &Table, n: usize) -> Counts
     Counts { vector: each(0), memory: each(1) }
 }
 
-/// What made a backend's kernels.
+/// Returns the compiler of a backend's kernels, or its driver.
 fn compiler(backend: &dyn Backend) -> String {
     let versions = &backend.device().versions;
     let of = |name: &str| versions.iter().find(|(of, _)| of == name).map(|(_, version)| version.clone());
     of("kernel compiler").or_else(|| of("driver")).unwrap_or_default()
 }
 
-/// The part of the document that is measured: who made the kernels, and a table with a column for each card and number of
-/// columns.
+/// Returns the measured part of the document: the kernels' compilers, and a table with a column for each card
+/// and number of columns.
 fn measured(cards: &[(&str, Arc<dyn Backend>)], table: &Table) -> String {
     let mut text = String::from("Kernels made by:");
     for (name, backend) in cards {
@@ -135,7 +135,7 @@ fn measured(cards: &[(&str, Arc<dyn Backend>)], table: &Table) -> String {
     text
 }
 
-/// What the document says of a type, in the order of cards and columns.
+/// Returns the documented counts of a type, in the order of cards and columns.
 fn listed(part: &str, dtype: DType) -> Vec<Counts> {
     let row =
         part.lines().find(|line| line.starts_with(&format!("| {dtype} |"))).expect("a row for each type");
@@ -144,8 +144,8 @@ fn listed(part: &str, dtype: DType) -> Vec<Counts> {
     cells.map(|(vector, memory)| Counts { vector: number(vector), memory: number(memory) }).collect()
 }
 
-/// No kernel takes more instructions than COUNTS.md says, wherever it was made by the compiler that is named there.
-/// `DIPTYCH_WRITE_COUNTS=1` measures all types and writes the document again.
+/// No kernel needs more instructions than COUNTS.md documents, if it was compiled by the compiler named
+/// there. `DIPTYCH_WRITE_COUNTS=1` measures all types and rewrites the document.
 #[test]
 fn kernels_take_no_more_than_documented() {
     let cards: Vec<_> = CARDS.into_iter().filter_map(|name| Some((name, common::backend(name)?))).collect();
@@ -165,14 +165,14 @@ fn kernels_take_no_more_than_documented() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The document before a table, the table, and the document behind it.
+/// Splits the document into the text before a table, the table, and the text after it.
 fn parts<'a>(text: &'a str, table: &Table) -> [&'a str; 3] {
     let (before, rest) = text.split_once(table.begin).expect("where the measured part begins");
     let (documented, after) = rest.split_once(table.end).expect("where it ends");
     [before, documented, after]
 }
 
-/// Which kernels take more instructions than a table says.
+/// Returns the kernels that need more instructions than the table documents.
 fn excess(cards: &[(&str, Arc<dyn Backend>)], documented: &str, table: &Table) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, backend) in cards {

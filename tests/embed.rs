@@ -1,4 +1,4 @@
-//! Vectors of texts as an application gets them.
+//! Text embeddings through the public API.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn text_of<T>(result: Result<T>) -> String {
     }
 }
 
-/// Texts side by side in a batch do not see each other, whatever their number; a long one is computed in several batches
-/// where a token sees only those before it.
+/// Texts in one batch do not affect each other, whatever their number; causal models split a long text into
+/// several batches.
 #[test]
 fn texts_of_a_batch_are_alone() {
     let embedding = EmbedOptions::default().with_pooling(Pooling::Mean);
@@ -53,7 +53,7 @@ fn texts_of_a_batch_are_alone() {
         for sequences in [2, 3] {
             let options = options().with_sequences(sequences).with_batch(batch);
             let mut session = session(&shape, &options);
-            // A second time, with programs that are there.
+            // The second time with prepared programs.
             for _ in 0..2 {
                 let got = session.embed(&texts(), &embedding).unwrap();
                 for (i, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -83,7 +83,7 @@ fn vectors_are_made_of_hidden_states() {
         assert!((length(&unit) - 1.0).abs() < 1e-6);
         let scaled: Vec<f32> = unit.iter().map(|x| x * length(&plain)).collect();
         close(&scaled, &plain, "normalised");
-        // Without options: the last layer, and the file's way.
+        // Default options: the last layer, and the pooling of the file.
         if shape.architecture == "bert" {
             let (last, rows) = (session.embed(&[text], &EmbedOptions::default()), session.hidden(text, 2));
             let (last, rows) = (last.unwrap().remove(0), rows.unwrap());
@@ -94,7 +94,7 @@ fn vectors_are_made_of_hidden_states() {
     }
 }
 
-/// A decoder's session goes on as if nothing had been.
+/// A decoder's session is unaffected by embeddings.
 #[test]
 fn logits_and_vectors_come_from_one_session() {
     let (mut session, text) = (session(&tiny("qwen3", DType::F16), &options()), &texts()[0]);
@@ -138,7 +138,7 @@ fn what_cannot_be_a_vector_is_said() {
             text_of(session.append(&[Item { sequence: 0, tokens: &[1] }], Want::Hidden(1)))
                 .contains("hidden")
         );
-        // Nothing at all, and after all of that what is right.
+        // First no texts at all, then, after the errors, a valid call.
         assert_eq!(session.embed::<Vec<u32>>(&[], &embedding).unwrap(), [[0.0f32; 0]; 0]);
         assert_eq!(session.embed(&[[1u32]], &embedding).unwrap()[0].len(), 96);
     }

@@ -1,4 +1,4 @@
-//! Incidents that users had, played by an emulated device.
+//! Incidents reported by users, simulated by an emulated device.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A device on which the allocation after `n` small ones never returns.
+/// Returns a device on which the allocation after `n` small ones never returns.
 fn device(n: usize, limit: Duration) -> (HipBackend, Faults) {
     let faults = Faults::default().hang_after_small_allocations(n);
     let device = VirtualOptions { faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
@@ -22,8 +22,9 @@ fn device(n: usize, limit: Duration) -> (HipBackend, Faults) {
     (open_with(device, options).expect("the device opens"), faults)
 }
 
-/// RX 7900 XT, ROCm 7.1: 24 allocations of 7 MB are fine, then one of many of 3,584 bytes never returns. A loader that
-/// allocates for each tensor learns of it in time; this library's own makes few allocations and does not meet it.
+/// RX 7900 XT, ROCm 7.1: 24 allocations of 7 MB succeed, then one of many of 3,584 bytes never returns. A
+/// loader that allocates per tensor gets a timeout; this library's loader makes few allocations and is not
+/// affected.
 #[test]
 fn many_small_allocations_hang() {
     let limit = Duration::from_millis(800);
@@ -61,8 +62,8 @@ fn many_small_allocations_hang() {
     faults.release();
 }
 
-/// A driver's library that ends the process, and says that all went well: no result of this run, whatever lies in the
-/// output folder from the run before.
+/// A driver's library ends the process with exit status 0: no result is reported, even if the output folder
+/// contains results of an earlier run.
 #[cfg(unix)]
 #[test]
 fn a_library_that_leaves() {
@@ -75,7 +76,7 @@ fn a_library_that_leaves() {
         let model = [&["--predict", "1"], &args[..]].concat();
         let (output, result) = compare(&out, &model);
         check(&output, &result, phase);
-        // What an earlier run could have left.
+        // Results that an earlier run could have left.
         for kind in ["logits.npy", "nodes"] {
             std::fs::copy(out.join(format!("cpu.{kind}")), out.join(format!("hip.{kind}"))).unwrap();
         }
@@ -88,7 +89,8 @@ fn a_library_that_leaves() {
     }
 }
 
-/// A driver's library that prints on standard output, where the child speaks to its parent, and no text at that.
+/// A driver's library prints non-UTF-8 bytes to standard output, which the child process uses to report to
+/// its parent.
 #[cfg(unix)]
 #[test]
 fn a_library_that_prints() {
@@ -102,7 +104,7 @@ fn a_library_that_prints() {
     assert_eq!(record(&result, "hip")["status"], "unsupported", "a library without a device");
 }
 
-/// The CPU agrees and the library's end is a crash.
+/// Checks that the CPU agrees and the library's exit is a crash.
 #[cfg(unix)]
 fn check(output: &Output, result: &Value, phase: &str) {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
@@ -114,8 +116,8 @@ fn check(output: &Output, result: &Value, phase: &str) {
     assert_eq!(result["verdict"]["findings"].as_array().unwrap().len(), 1);
 }
 
-/// An APU whose uploads, and then whose first graph, never complete (the copy is taken and nothing comes of it): what the
-/// user reads names phase, call and node, and what to use instead.
+/// An APU whose uploads, and then whose first graph, never complete (the copy is accepted but never done):
+/// the message names phase, call and node, and an alternative.
 #[test]
 fn uploads_and_the_first_graph_hang() {
     for (fault, phase, place) in [
@@ -150,8 +152,8 @@ fn uploads_and_the_first_graph_hang() {
     }
 }
 
-/// A Vega whose one driver dies in an operation that only a hybrid of delta nets and attention has, when it generates:
-/// with nothing of the model on the card it completes, a model without the operation completes.
+/// A Vega with a driver that crashes in an operation used only by a hybrid of delta nets and attention,
+/// during decoding. With no layers on the card it completes; a model without the operation completes.
 #[test]
 fn a_driver_dies_in_one_operation_at_a_decode_step() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +193,7 @@ fn a_driver_dies_in_one_operation_at_a_decode_step() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Measured against what computes zeros as well, only the fault could differ.
+    // Compared with a backend that also computes zeros, only the fault could differ.
     let (output, result) = run("phi3", &["--reference", "null"]);
     assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
     assert_eq!(of(&result, -1)["status"], "ok");

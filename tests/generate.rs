@@ -1,4 +1,4 @@
-//! Generation: the tokens of decoding by hand, ended by what was asked for, and cancelled within a token.
+//! Generation: gives the tokens of manual decoding, ends as requested, and is cancelled within one token.
 
 mod common;
 
@@ -7,12 +7,12 @@ use diptych::generate::{Finish, GenerateOptions, Generation, Generations, Piece}
 use diptych::ggml::gguf::{Array, Metadata};
 use diptych::{DType, Error, Model, SamplerOptions, SessionOptions, Tokenizer, greedy};
 
-/// A vocabulary of 203 words "t0 " .. "t202 " with a token that ends the text.
+/// Returns a vocabulary of 203 words "t0 " .. "t202 " with an end token.
 fn tokenizer(end: u32) -> Tokenizer {
     let mut m = Metadata::new();
     m.insert("tokenizer.ggml.model", "gpt2");
     m.insert("tokenizer.ggml.pre", "gpt-2");
-    // U+0120 stands for a space.
+    // U+0120 represents a space.
     let tokens: Vec<String> = (0..203).map(|i| format!("t{i}\u{120}")).collect();
     m.insert("tokenizer.ggml.tokens", Array::texts(&tokens));
     m.insert("tokenizer.ggml.token_type", Array::from(&[1i32; 203][..]));
@@ -27,7 +27,7 @@ fn options() -> SessionOptions {
     SessionOptions::default().with_context(64)
 }
 
-/// Greedy tokens after the prompt, one call each.
+/// Returns greedy tokens after the prompt, one call each.
 fn by_hand(model: &Model, count: usize) -> Vec<u32> {
     let mut session = model.session(&options()).expect("a session");
     let mut logits = session.prefill(&PROMPT).expect("a prompt");
@@ -54,7 +54,7 @@ fn tokens_are_those_of_decoding_by_hand() {
     for (name, backend) in backends() {
         let model = model(&tiny("qwen2", DType::F16), &backend);
         let wanted = by_hand(&model, 12);
-        // A token that greedy decoding does not meet.
+        // A token that greedy decoding does not produce.
         let never = (0..203).find(|t| !wanted.contains(t)).expect("203 tokens are more than 12");
         let tokenizer = tokenizer(never);
         let mut session = model.session(&options()).expect("a session");
@@ -66,7 +66,7 @@ fn tokens_are_those_of_decoding_by_hand() {
         let summary = generation.summary().clone();
         assert_eq!((summary.finish, summary.tokens, summary.prompt_tokens), (Some(Finish::Limit), 12, 5));
         assert!(generation.next().is_none());
-        // The conversation goes on where it ended, but for the last token.
+        // The session ends at the last token, which is not yet computed.
         assert_eq!(session.position(), 5 + 11);
     }
 }
@@ -93,7 +93,7 @@ fn a_generation_ends_as_asked() {
     };
     let never = (0..203).find(|t| !wanted.contains(t)).expect("more tokens than 8");
     let eight = GenerateOptions::default().with_predict(8);
-    // The token that ends the text.
+    // The end token.
     let end = first(wanted[4]);
     let (tokens, shown, finish) = run(&tokenizer(wanted[4]), &eight, None);
     assert_eq!(
@@ -102,16 +102,16 @@ fn a_generation_ends_as_asked() {
     );
     let on = eight.clone().with_ignore_end(true);
     assert_eq!(run(&tokenizer(wanted[4]), &on, None).0, wanted);
-    // A text, which is not shown.
+    // A stop text, which is not shown.
     let stop = format!("t{} ", wanted[3]);
     let stopping = eight.clone().with_stop(vec![stop.clone()]);
     let (_, shown, finish) = run(&tokenizer(never), &stopping, None);
     let whole = text(&wanted);
     assert_eq!((shown.as_str(), finish), (&whole[..whole.find(&stop).expect("there")], Finish::Stop(stop)));
-    // Another thread, or the loop itself.
+    // Cancellation, by another thread or by the loop itself.
     let (tokens, _, finish) = run(&tokenizer(never), &eight, Some(3));
     assert_eq!((tokens.as_slice(), finish), (&wanted[..3], Finish::Cancelled));
-    // The context.
+    // The end of the context.
     let (tokens, _, finish) = run(&tokenizer(never), &GenerateOptions::default().with_ignore_end(true), None);
     assert_eq!((tokens.len(), finish), (64 - 5 + 1, Finish::ContextFull));
 }
@@ -138,14 +138,14 @@ fn seeds_repeat_and_misuse_is_an_error() {
     assert!(Generation::start(&mut session, &tokenizer, &PROMPT, &empty).is_err());
 }
 
-/// What generations side by side gave: tokens, text and why each ended.
+/// Result of a parallel generation: tokens, text and the reason for its end.
 struct Answer {
     tokens: Vec<u32>,
     text: String,
     finish: Option<Finish>,
 }
 
-/// Runs generations until none is left; `starts` are a step each: the sequence, the prompt and how.
+/// Runs generations until none is left. `starts`: the step, the sequence, the prompt and the options of each.
 fn side_by_side(
     model: &Model,
     tokenizer: &Tokenizer,
@@ -176,7 +176,7 @@ fn side_by_side(
     answers
 }
 
-/// Each gives what it gives alone, though they begin and end at different times.
+/// Each generation gives the same result as by itself, although they start and end at different times.
 #[test]
 fn generations_side_by_side() {
     for (name, backend) in backends() {
@@ -218,7 +218,7 @@ fn one_of_several_ends_and_the_others_go_on() {
     let first = wanted.iter().position(|&t| t == wanted[3]).expect("there");
     assert_eq!(answers[1].text, text(&wanted[..first]));
     assert!(matches!(answers[1].finish, Some(Finish::Stop(_))));
-    // Cancelled from elsewhere, refused, and begun anew.
+    // Cancelled externally, rejected, and restarted.
     let mut session = model.session(&options().with_sequences(2)).expect("a session of two sequences");
     let mut generations = Generations::new(&mut session, &tokenizer);
     assert!(generations.start(2, &PROMPT, &eight).is_err() && generations.start(0, &[], &eight).is_err());
@@ -253,7 +253,7 @@ fn a_failing_device_ends_all() {
     for sequence in [0, 1] {
         generations.start(sequence, &PROMPT, &GenerateOptions::default()).expect("a prompt");
     }
-    // The programs of the prompts and of the first tokens have run once, and do not run again.
+    // The programs of the prompts and of the first tokens run once, then fail.
     generations.step().expect("prompts");
     generations.step().expect("first tokens");
     assert!(matches!(generations.step(), Err(Error::Injected { .. })));

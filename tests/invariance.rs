@@ -1,5 +1,5 @@
-//! What must not change a result: repetition, the kind of plan, steps run alone, where a tensor lies, other programs in
-//! the same arena.
+//! Conditions that must not change a result: repetition, the kind of plan, single steps, the location of a
+//! tensor, other programs in the same arena.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn setup(file: &ModelFile) -> Setup {
     Setup { graph, inputs, weights }
 }
 
-/// Weights and state at places that begin `shift` aligned units after the beginning of their buffers.
+/// Binds weights and state at offsets that start `shift` alignment units into their buffers.
 fn bind(setup: &Setup, backend: &dyn Backend, shift: usize) -> Bindings {
     let g = &setup.graph.graph;
     let alignment = backend.device().limits.alignment;
@@ -155,7 +155,7 @@ fn programs_share_an_arena() {
         let mut b = prepare(&setup, backend, false, false, &b);
         b.run().unwrap();
         assert!(logits(&setup, b.as_mut()) == first, "{name}");
-        // The other program wrote its inputs over ours: ours have to be written again.
+        // The other program has overwritten the inputs, so they are written again.
         for (id, bytes) in &setup.inputs {
             a.write(*id, bytes).unwrap();
         }
@@ -165,7 +165,7 @@ fn programs_share_an_arena() {
     }
 }
 
-/// A product of the same rows alone and among others.
+/// Products of the same rows, separately and among others.
 #[test]
 fn rows_do_not_depend_on_their_neighbours() {
     let mut rng = Rng::new(5);
@@ -192,7 +192,7 @@ fn rows_do_not_depend_on_their_neighbours() {
         for n in [1, 2, 5, 9, 32] {
             let some = product(n);
             let d = diptych::ggml::metrics::distance(&some, &all[..m * n]);
-            // Other tiles sum in another order.
+            // Other tile sizes sum in another order.
             assert!(d.nmse < 1e-12, "{name} n={n}: {:.1e}", d.nmse);
         }
     }

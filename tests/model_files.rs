@@ -1,11 +1,11 @@
-//! Model files that are broken or unknown end in a typed error with one clear line.
+//! Broken or unknown model files give a typed error with one clear line.
 
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::model::{BatchShape, Hparams, ModelFile, Want};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
 
-/// The small qwen3 with changes to its metadata and tensors.
+/// Opens the small qwen3 with changes to its metadata and tensors.
 fn changed(
     metadata: impl FnOnce(&mut Metadata),
     keep: impl Fn(&str) -> bool,
@@ -14,7 +14,8 @@ fn changed(
     changed_of("qwen3", metadata, keep, reshape, None)
 }
 
-/// The small model of an architecture with changes to its metadata and tensors, and perhaps a vector more.
+/// Opens the small model of an architecture with changes to its metadata and tensors, and optionally an
+/// additional vector.
 fn changed_of(
     architecture: &str,
     metadata: impl FnOnce(&mut Metadata),
@@ -26,7 +27,7 @@ fn changed_of(
     changed_shape(&shape, metadata, keep, reshape, added)
 }
 
-/// The same of a shape.
+/// Opens the model of a shape with these changes.
 fn changed_shape(
     shape: &Shape,
     metadata: impl FnOnce(&mut Metadata),
@@ -55,17 +56,17 @@ fn changed_shape(
     ModelFile::from_gguf(GgufFile::from_bytes(writer.to_bytes()?)?)
 }
 
-/// The model of an architecture with one key set.
+/// Opens the model of an architecture with one key set.
 fn with_key(architecture: &str, key: &str, value: impl Into<Value>) -> diptych::Result<ModelFile> {
     changed_of(architecture, |m| drop(m.insert(key, value)), |_| true, |_, _, _| {}, None)
 }
 
-/// The model of an architecture without a tensor.
+/// Opens the model of an architecture without a tensor.
 fn without(architecture: &str, tensor: &str) -> diptych::Result<ModelFile> {
     changed_of(architecture, |_| {}, |name| name != tensor, |_, _, _| {}, None)
 }
 
-/// The model of an architecture without a key.
+/// Opens the model of an architecture without a key.
 fn without_key(architecture: &str, removed: &str) -> diptych::Result<ModelFile> {
     let remove = |m: &mut Metadata| {
         let mut rest = Metadata::new();
@@ -182,7 +183,7 @@ fn mixtures_and_recurrent_layers_are_checked() {
     for tensor in ["blk.0.ssm_a", "blk.0.ssm_conv1d.weight", "blk.0.post_attention_norm.weight"] {
         assert!(message(without("qwen35", tensor)).contains(tensor));
     }
-    // Without a list every fourth layer attends, and the only one here does not.
+    // Without the list every fourth layer is an attention layer, so the only layer here is not.
     assert!(without_key("qwen35", "qwen35.attention.recurrent_layers").is_ok());
 }
 
@@ -227,7 +228,7 @@ fn hyperparameters_of_windows_and_factors() {
     let yarn = with_key("gpt-oss", "gpt-oss.rope.scaling.yarn_truncate", false).unwrap();
     let rope = yarn.hparams().attention[0].rope.unwrap();
     assert!(!rope.truncate && rope.ext_factor == 1.0);
-    // The file of a model without a window says 0.
+    // Files of models without a window store 0.
     assert_eq!(with_key("phi3", "phi3.attention.sliding_window", 0u32).unwrap().hparams().window, None);
     let phi = with_key("phi3", "phi3.attention.sliding_window", 7u32).unwrap().hparams().clone();
     assert_eq!(windowed(&phi), [true]);
@@ -262,15 +263,16 @@ fn groups_latents_and_layers_of_several_kinds_are_checked() {
     let (h, longer) = (deepseek.hparams(), 1.0 + 0.5 * 4f32.ln());
     assert_eq!((h.attention[0].key_length, h.attention[0].value_length), (160, 128));
     assert!((h.scales.attention * 96f32.sqrt() - longer * longer).abs() < 1e-5);
-    // A rotation with YaRN has this factor besides.
+    // A rotation with YaRN has this additional factor.
     let usual = 1.0 + 0.1 * 4f32.ln();
     assert!(h.attention[0].rope.is_some_and(|rope| (rope.attn_factor * usual - 1.0).abs() < 1e-6));
     let mistral = with_key("mistral3", "mistral3.rope.scaling.yarn_log_multiplier", 0.7f32).unwrap();
     let rope = mistral.hparams().attention[0].rope;
     assert!(rope.is_some_and(|rope| (rope.attn_factor * usual - 1.0).abs() < 1e-6));
-    // Of sigmoids the two best of a group count; files of this architecture do not say that they are sigmoids.
+    // With sigmoid scores the two best experts of a group count; files of this architecture do not state that
+    // they use sigmoids.
     assert!(wrong("nemotron_h_moe", "expert_group_count", 8u32.into()).contains("of 2 experts or more"));
-    // Without the key rotated elements have it as usual, and the scores none.
+    // Without the key, rotated elements have the usual factor, and the scores none.
     let deepseek = without_key("deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier").unwrap();
     let h = deepseek.hparams();
     assert!((h.scales.attention * 96f32.sqrt() - 1.0).abs() < 1e-6);

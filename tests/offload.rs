@@ -1,5 +1,5 @@
-//! Models that lie partly on a device and partly on the host: the same tokens wherever they lie, and memory that is
-//! known before it is taken.
+//! Models split between a device and the host: the split does not change the tokens, and memory needs are
+//! known before allocation.
 
 mod common;
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 const PROMPT: [u32; 9] = [3, 141, 59, 26, 5, 35, 89, 79, 32];
 
-/// A model of every architecture.
+/// Returns a model of every architecture.
 fn shapes() -> Vec<Shape> {
     let dtype = DType::F32;
     let mut shapes: Vec<Shape> =
@@ -51,7 +51,7 @@ fn load(file: ModelFile, device: &Arc<dyn Backend>, options: &LoadOptions) -> Mo
     Model::load_with(file, device.clone(), options, &mut |_, _| ()).expect("a model that loads")
 }
 
-/// The prompt and four greedy tokens.
+/// Returns four greedy tokens after the prompt.
 fn tokens(session: &mut Session) -> Vec<u32> {
     let mut logits = session.prefill(&PROMPT).expect("a prompt");
     let mut tokens = Vec::new();
@@ -80,7 +80,7 @@ fn the_split_does_not_matter(device: &str) {
     }
 }
 
-/// Layers that read the keys and values of an earlier one compute where those are.
+/// Layers that share the keys and values of an earlier layer run on the device that holds them.
 #[test]
 fn shared_keys_stay_together() {
     let Some(device) = backend("vulkan") else { return };
@@ -104,7 +104,7 @@ fn offloaded_to_the_emulated_gpu() {
     the_split_does_not_matter("hip-virtual:gfx906");
 }
 
-/// A device that computes nothing and says that it has so much memory.
+/// Returns a device that computes nothing and reports `memory` bytes.
 fn null(memory: Option<u64>) -> Arc<dyn Backend> {
     Arc::new(NullBackend::open(NullOptions::default().with_memory(memory)).expect("the null backend"))
 }
@@ -122,7 +122,7 @@ fn each_device_gets_the_weights_that_it_uses() {
         let file = three_layers();
         let used = |name: &str| match name.strip_prefix("blk.") {
             Some(rest) => rest[..1].parse::<usize>().is_ok_and(|layer| layer >= layers_from),
-            // The embedding is the output layer too.
+            // The embedding is also the output layer.
             None => units > 0,
         };
         let tensors = file.gguf().tensors().iter().filter(|t| whole || used(&t.name));
@@ -172,7 +172,7 @@ fn as_much_as_fits_is_chosen() {
     let needs: Vec<u64> = (0..=4).map(|n| of(Offload::Layers(n), None).devices[0].total()).collect();
     assert!(needs.is_sorted(), "{needs:?}");
     for (units, &need) in needs.iter().enumerate() {
-        // A sixteenth is left alone.
+        // A sixteenth of the memory is left free.
         let memory = need * 16 / 15 + 16;
         let estimate = of(Offload::Auto, Some(memory));
         assert_eq!((estimate.units, estimate.fits()), (units, true), "{memory} bytes");
@@ -205,13 +205,13 @@ fn what_does_not_fit_is_refused_with_numbers() {
             .all(|w| text.contains(w)),
         "{text}"
     );
-    // More state than this machine has memory, on the host.
+    // More state on the host than this machine has memory.
     let huge = session_options().with_context(1 << 20).with_sequences(1 << 10).with_batch(1);
     let error = refused(&null(None), &options_of(huge).with_offload(Offload::None));
     assert!(matches!(&error, Error::DoesNotFit { needs } if needs[0].fits() && !needs[1].fits()), "{error}");
 }
 
-/// A load that says nothing of a host, and a session, ask for memory first too; both do as they are told.
+/// Loads without a host, and sessions, also check memory first; the check can be disabled for both.
 #[test]
 fn loads_and_sessions_that_do_not_fit_are_refused() {
     let weights: u64 =
@@ -236,7 +236,7 @@ fn loads_and_sessions_that_do_not_fit_are_refused() {
     model.session(&session_options()).expect("a small one fits");
 }
 
-/// The processor, with no kernels for an operation on so many tokens.
+/// The CPU backend without kernels for one operation on certain numbers of tokens.
 struct Without {
     inner: Arc<dyn Backend>,
     op: &'static str,
@@ -313,13 +313,13 @@ fn what_a_device_cannot_compute_falls_back_and_is_reported() {
                 fallbacks.iter().any(|f| f.op == op && f.reason.contains("no kernel")),
                 "{op} {fallbacks:?}"
             );
-            // What uses the same state goes along, and nothing else.
+            // Operations on the same state fall back too, and no others.
             let cached = ["FLASH_ATTN_EXT", "SET_ROWS"];
             let along = |f: &&str| *f == op || cached.contains(&op) && cached.contains(f);
             assert!(fallbacks.iter().all(|f| along(&f.op)), "{op} {fallbacks:?}");
             let mut session = model.session(&session_options()).unwrap();
             assert_eq!(tokens(&mut session), want, "{op} offload {offload}");
-            // Saved state knows no devices.
+            // Saved state does not depend on devices.
             let saved = session.save().unwrap();
             let mut whole = common::model(&shape, &host).session(&session_options()).unwrap();
             whole.restore(&saved).unwrap();
@@ -328,7 +328,7 @@ fn what_a_device_cannot_compute_falls_back_and_is_reported() {
     }
 }
 
-/// A batch of a shape that no estimate looked at: what falls back then is reported too, once.
+/// A batch whose shape no estimate covered: its fallbacks are reported too, once.
 #[test]
 fn what_falls_back_later_is_reported() {
     let host = backend("cpu").expect("a processor");
@@ -371,7 +371,7 @@ fn a_device_that_shares_the_memory_of_the_host_keeps_no_copy() {
     }
 }
 
-/// `compare` with the arguments; its exit status and its report.
+/// Runs `compare`; returns its exit status and its report.
 fn compare(args: &[&str]) -> (Option<i32>, Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(common::example("compare"));
@@ -396,7 +396,7 @@ fn compare_runs_every_split() {
     }
     assert_eq!(result["backends"].as_array().map(Vec::len), Some(2));
 
-    // A crash in the device's part is blamed on its node.
+    // A crash in the device's part is attributed to its node.
     let backend = "null=crash@first_compute:blk.3.ffn_down";
     let (status, result) =
         compare(&["--reference", "cpu", "--backends", backend, "--offload", "1,2", "--predict", "1"]);

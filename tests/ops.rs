@@ -1,4 +1,5 @@
-//! `compare --ops` as a user runs it: every case on backends that compute, and what is left when one hangs or crashes.
+//! `compare --ops` as a user runs it: every case on computing backends, and the results if one hangs or
+//! crashes.
 
 mod common;
 
@@ -10,17 +11,17 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Runs `compare --ops FILTER`; its output and `result.json`.
+/// Runs `compare --ops FILTER`; returns its output and `result.json`.
 fn compare(out: &Path, filter: &str, args: &[&str]) -> (Output, Value) {
     common::compare(out, &[&["--ops", filter], args].concat())
 }
 
-/// Names of the catalogue's cases that a condition holds for.
+/// Returns the names of the catalogue's cases that satisfy a condition.
 fn names(select: impl Fn(&str) -> bool) -> HashSet<String> {
     catalogue::cases().into_iter().map(|c| c.name).filter(|name| select(name)).collect()
 }
 
-/// The cases of a backend in the report.
+/// Returns the cases of a backend in the report.
 fn nodes<'a>(result: &'a Value, backend: &str) -> &'a [Value] {
     let all = result["comparisons"].as_array().expect("comparisons");
     let one =
@@ -33,7 +34,7 @@ fn names_of(nodes: &[Value], status: &str) -> HashSet<String> {
     chosen.map(|n| n["node"].as_str().unwrap().to_string()).collect()
 }
 
-/// Records of single cases.
+/// Returns the records of single cases.
 fn case_records<'a>(result: &'a Value, backend: &str) -> Vec<&'a Value> {
     let records = result["records"].as_array().unwrap();
     records.iter().filter(|r| r["backend"] == backend && !r["case"].is_null()).collect()
@@ -50,7 +51,7 @@ fn every_case_agrees_on_the_cpu() {
         assert_eq!(names_of(cases, "ok"), names(|_| true), "{precision}");
         for n in cases {
             let (nmse, bound) = (n["nmse"].as_f64().unwrap(), n["bound"].as_f64().unwrap());
-            // A group has the sum of its members' bounds; none has more than three products.
+            // A group's bound is the sum of its members' bounds; none has more than three products.
             let most =
                 if n["op"].as_str().is_some_and(|op| op.starts_with(char::is_lowercase)) { 3.0 } else { 1.0 };
             assert!(nmse <= bound && bound <= 5.01e-4 * most, "{n}");
@@ -66,7 +67,8 @@ fn every_case_agrees_on_the_cpu() {
 /// The two emulated cards.
 const CARDS: [&str; 2] = ["hip-virtual:gfx906", "hip-virtual:gfx900"];
 
-/// Whether a backend could not be opened: then the build had no compiler for the kernels. Says so.
+/// Returns true if a backend could not be opened, because the build had no compiler for its kernels; prints a
+/// message.
 fn is_skipped(result: &Value, backend: &str) -> bool {
     let record = own_record(result, backend);
     let skipped = record["status"] == "unsupported";
@@ -89,8 +91,8 @@ fn every_case_agrees_on_emulated_cards() {
     }
 }
 
-/// A kernel that never completes, on an emulated card: phase, case and advice are in the record, and a new child goes
-/// on with the next case. The third launch of every child stalls.
+/// A kernel that never completes, on an emulated card: phase, case and advice are in the record, and a new
+/// child process continues with the next case. The third launch of every child process stalls.
 #[test]
 fn a_stalled_kernel_is_blamed() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +108,8 @@ fn a_stalled_kernel_is_blamed() {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     let cases = nodes(&result, CARDS[0]);
     let (ok, hung) = (names_of(cases, "ok").len(), names_of(cases, "hang").len());
-    // A case is two launches, its kernel and what gathers the results: the third is the second case's.
+    // A case makes two launches, its kernel and one that gathers the results, so the third belongs to the
+    // second case.
     assert_eq!((ok + hung, hung), (cases.len(), cases.len() / 2), "{cases:?}");
     for r in case_records(&result, CARDS[0]) {
         assert_eq!((&r["status"], &r["phase"]), (&"hang".into(), &"first_compute".into()), "{r}");
@@ -115,7 +118,7 @@ fn a_stalled_kernel_is_blamed() {
     }
 }
 
-/// Names of operations select their cases only, other terms are parts of names, a whole name is one case.
+/// A name of an operation selects only its cases, a full case name one case, other terms match substrings.
 #[test]
 fn filters_select() {
     for (filter, wanted) in [
@@ -136,7 +139,8 @@ fn filters_select() {
     assert!(stderr.starts_with("error: ") && stderr.contains("RMS_NORM"), "{stderr}");
 }
 
-/// A backend that crashes, hangs or fails at some cases: a record for each of these, and all others ran.
+/// A backend that crashes, hangs or fails at some cases: one record for each of them, and all other cases
+/// run.
 #[test]
 fn failing_cases_do_not_take_the_others_along() {
     let bad = |name: &str| name.starts_with("SOFT_MAX") && name.contains("max_bias=8");
@@ -148,7 +152,7 @@ fn failing_cases_do_not_take_the_others_along() {
     {
         let backend = format!("null={kind}@first_compute:max_bias=8");
         let dir = tempfile::tempdir().unwrap();
-        // Measured against a backend that computes zeros as well, only the fault differs.
+        // Compared with a backend that also computes zeros, only the fault differs.
         let args = ["--timeout-s", "1", "--reference", "null", "--backends", &backend];
         let (output, result) = compare(dir.path(), "SOFT_MAX,ADD", &args);
         assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
@@ -172,7 +176,8 @@ fn failing_cases_do_not_take_the_others_along() {
     }
 }
 
-/// A device that hangs again and again costs a deadline each time: after some the rest is left out, and said to be.
+/// A device that hangs repeatedly costs a deadline each time: after several, the remaining cases are skipped
+/// and reported as skipped.
 #[test]
 fn a_device_that_always_hangs_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +195,7 @@ fn a_device_that_always_hangs_is_given_up() {
     assert!(stdout(&output).contains(&left_out), "{}", stdout(&output));
 }
 
-/// A backend that never opens has one record, no cases, and does not spoil the others.
+/// A backend that does not open has one record and no cases, and does not affect the others.
 #[test]
 fn a_backend_that_does_not_open() {
     let dir = tempfile::tempdir().unwrap();
@@ -203,7 +208,7 @@ fn a_backend_that_does_not_open() {
     assert_eq!(names_of(nodes(&result, "cpu"), "ok"), names(|n| n.starts_with("ADD(")));
 }
 
-/// The reference may fail too: its case has a record, and the others have nothing to be compared with there.
+/// The reference may fail too: its case has a record, and the other backends have no comparison for it.
 #[test]
 fn a_failing_reference_is_no_agreement() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,7 +224,7 @@ fn a_failing_reference_is_no_agreement() {
     assert_eq!(names_of(nodes(&result, "null"), "ok"), others);
 }
 
-/// A wrong result is a finding that names operation and case.
+/// A wrong result is a finding with operation and case.
 #[test]
 fn wrong_results_are_found() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Batches of a prompt that begin before the one before them has ended: in which order, what comes out, and what is left when
-//! one fails or the application stops.
+//! Batches of a prompt that begin before the previous one has ended: their order, their results, and the
+//! state after a failure or a stop by the application.
 
 mod common;
 
@@ -16,22 +16,22 @@ use diptych::{DType, Error, Model, Result, Session, SessionOptions};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What happened to the programs of a backend, which have numbers.
+/// Events of a backend's programs, which are numbered.
 #[derive(Default)]
 struct Seen {
     programs: usize,
     events: Vec<String>,
-    /// The program that does not end well, once.
+    /// The program that fails, once.
     failing: Option<usize>,
 }
 
-/// The processor, as a device whose programs can begin; it writes down what is asked of it.
+/// The CPU backend as a device that supports overlapping programs; records all calls.
 struct Watched {
     inner: Arc<dyn Backend>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Of which inputs wait until it begins.
+/// A program whose inputs are buffered until it begins.
 struct WatchedProgram {
     inner: Box<dyn Program>,
     number: usize,
@@ -156,7 +156,7 @@ fn watched() -> (Session, Arc<Mutex<Seen>>) {
     (session(&model(&tiny("llama", DType::F16), &device)), seen)
 }
 
-/// Batches of as many tokens as programs grow by: each has a program of its own.
+/// Batches as long as the programs' growth unit, so that each has its own program.
 fn session(model: &Model) -> Session {
     let options = SessionOptions::default().with_context(1024).with_batch(KV_STEP);
     model.session(&options).expect("a session")
@@ -179,7 +179,7 @@ fn a_batch_begins_while_the_one_before_it_is_under_way() {
     session.reset();
     assert_eq!(session.prefill(&prompt()).expect("logits"), first, "the same programs again");
     assert_eq!(lock(&seen).events, order);
-    // A batch that has the program of the one under way waits for it.
+    // A batch that uses the program of the batch in flight waits for it.
     lock(&seen).events.clear();
     session.reset();
     let options = SessionOptions::default().with_context(1024).with_batch(16);
@@ -222,7 +222,7 @@ fn an_application_stops_while_a_batch_is_under_way() {
     assert_eq!(session.advance_to(&prompt()).expect("the rest"), wanted);
 }
 
-/// On every backend: the bits of batches that are waited for one by one.
+/// On every backend: the same bits as with batches that are awaited one by one.
 #[test]
 fn what_comes_out_is_the_same() {
     for (name, backend) in backends() {
@@ -233,13 +233,13 @@ fn what_comes_out_is_the_same() {
             for batch in prompt.chunks(KV_STEP) {
                 alone = session.prefill(batch).expect("a batch");
             }
-            // The second time on HIP programs are graphs.
+            // The second time, programs are graphs on HIP.
             for time in 0..2 {
                 session.reset();
                 let together = session.prefill(&prompt).expect("a prompt");
                 assert!(together == alone, "{name} {architecture}, time {time}");
             }
-            // A step whose token the device chooses, behind a prompt of which it is the last batch.
+            // A step whose token the device chooses, as the last batch of a prompt.
             session.reset();
             let longer = &prompt[..2 * KV_STEP + 1];
             let together = session.prefill(longer).expect("a prompt");

@@ -1,9 +1,9 @@
-//! `report.html`: it stands alone, its numbers are the report's, and texts of drivers stay texts.
+//! `report.html`: self-contained, with the report's values, and with drivers' texts escaped.
 
 use diptych::compare::{Report, html};
 use serde_json::{Value, json};
 
-/// A report with something for every part of the page, in which every text is the given one.
+/// Returns a report with content for every part of the page, in which every text is `text`.
 fn full(text: &str) -> Value {
     let record = |epoch: usize, status: &str| {
         json!({
@@ -49,7 +49,7 @@ fn page(report: &Value) -> String {
     html(&serde_json::from_value::<Report>(report.clone()).unwrap())
 }
 
-/// The numbers of an attribute, sorted.
+/// Returns the values of an attribute, sorted.
 fn numbers(page: &str, attribute: &str) -> Vec<f64> {
     let begin = format!("{attribute}=\"");
     let values = page.split(begin.as_str()).skip(1);
@@ -58,7 +58,7 @@ fn numbers(page: &str, attribute: &str) -> Vec<f64> {
     values
 }
 
-/// The elements' names in order; every one is closed where it must be.
+/// Returns the elements' names in order; checks that each one is closed correctly.
 fn elements(page: &str) -> Vec<String> {
     let body = page.split_once("</style>").unwrap();
     let mut open = vec!["html".to_string(), "head".to_string()];

@@ -1,5 +1,5 @@
-//! What the layers of models are made of where a token is decoded: no more dispatches and barriers than these, whatever
-//! the driver. A number that grows here is time that every token pays.
+//! Upper limits on the dispatches and barriers of a layer in a decode step, for every driver. An increase
+//! costs time for every token.
 
 mod common;
 
@@ -10,7 +10,7 @@ use diptych::synthesize::Shape;
 use diptych::{DType, Precision};
 use std::sync::Arc;
 
-/// Architecture, dispatches and barriers of a layer at the most.
+/// Architecture, maximum dispatches and maximum barriers of a layer.
 const LIMITS: [(&str, usize, usize); 20] = [
     ("llama", 6, 6),
     ("qwen2", 6, 6),
@@ -34,13 +34,13 @@ const LIMITS: [(&str, usize, usize); 20] = [
     ("lfm2moe", 9, 8),
 ];
 
-/// The drivers that are executed where there is no card, those of them that are there.
+/// Returns the available drivers among those that run without a card.
 fn drivers() -> Vec<(&'static str, Arc<dyn Backend>)> {
     let drivers = ["vulkan", "vulkan-virtual:vega20", "hip-virtual:gfx906"];
     drivers.into_iter().filter_map(|name| Some((name, backend(name)?))).collect()
 }
 
-/// A decode step that gives the best token.
+/// Returns the shape of a decode step that gives the best token.
 fn step() -> BatchShape {
     BatchShape {
         tokens: 1,
@@ -53,7 +53,7 @@ fn step() -> BatchShape {
     }
 }
 
-/// The plan of a decode step of a small model.
+/// Returns the plan of a small model's decode step.
 fn decode(architecture: &str, backend: &dyn Backend, precision: Precision) -> Outline {
     file(&Shape::small(architecture)).outline(backend, &step(), precision).unwrap()
 }
@@ -63,7 +63,7 @@ fn most(outline: &Outline, of: impl Fn(&OutlineUnit) -> usize) -> usize {
     layers.map(of).max().unwrap()
 }
 
-/// The best token, its logit, and whether all logits are numbers: one dispatch behind that of the logits.
+/// The best token, its logit, and the check that all logits are finite: one dispatch after the logits.
 #[test]
 fn the_best_token_is_one_dispatch() {
     for (name, backend) in drivers() {

@@ -1,4 +1,4 @@
-//! An error in one number of what a kernel of an emulated card computes is found, named, and travels in a file.
+//! A single wrong value computed by a kernel of an emulated card is found, named, and saved to a file.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 const CARD: &str = "hip-virtual:gfx906";
 
-/// Whether the build had a compiler for the card's kernels.
+/// Returns true if the build had a compiler for the card's kernels.
 fn has_card() -> bool {
     match diptych::open(CARD, &OpenOptions::default()) {
         Ok(_) => true,
@@ -23,7 +23,7 @@ fn has_card() -> bool {
     }
 }
 
-/// `compare` on the card, of whose kernels some compute a number wrongly.
+/// Runs `compare` on the card with wrong results planted in some kernels.
 fn compare(out: &Path, fault: &str, args: &[&str]) -> (Output, Value) {
     let mut command = Command::new(example("compare"));
     command.args(args).args(["--backends", CARD, "--out"]).arg(out);
@@ -31,7 +31,7 @@ fn compare(out: &Path, fault: &str, args: &[&str]) -> (Output, Value) {
     (output, result(out))
 }
 
-/// The only finding of a comparison that differs.
+/// Returns the only finding of a failed comparison.
 fn finding(output: &Output, result: &Value) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
     let findings = result["verdict"]["findings"].as_array().unwrap();
@@ -39,7 +39,7 @@ fn finding(output: &Output, result: &Value) -> String {
     findings[0].as_str().unwrap().into()
 }
 
-/// What the folder says later is what was said at once.
+/// Checks that a report from the folder repeats the original verdict.
 fn recall(dir: &Path, found: &Value) {
     let output = Command::new(example("compare")).arg("report").arg(dir).output().expect("compare runs");
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
@@ -47,7 +47,7 @@ fn recall(dir: &Path, found: &Value) {
     assert_eq!((&again["verdict"], &again["comparisons"]), (&found["verdict"], &found["comparisons"]));
 }
 
-/// A model with one product of blocks: that of the output, of 2,050 rows.
+/// Writes a model with one quantised product: the output layer, with 2,050 rows.
 fn model(folder: &Path) -> String {
     let shape = Shape { vocabulary: 2050, tied: false, ..tiny("llama", DType::F16) };
     let path = folder.join("model.gguf");
@@ -55,7 +55,7 @@ fn model(folder: &Path) -> String {
     path.to_str().unwrap().into()
 }
 
-/// Names of the nodes that are out of their bounds.
+/// Returns the names of the nodes that exceed their bounds.
 fn out_of_bounds(result: &Value) -> Vec<&str> {
     let over = |n: &Value, error: &str, bound: &str| n[error].as_f64() > n[bound].as_f64();
     let nodes = result["comparisons"][0]["nodes"].as_array().unwrap().iter();
@@ -65,8 +65,8 @@ fn out_of_bounds(result: &Value) -> Vec<&str> {
     names
 }
 
-/// An error of a thousandth of the scale in one row of 2,050. Where activations are rounded to 8 bits each row has four
-/// times as much: there it has to be larger.
+/// An error of a thousandth of the scale in one row of 2,050. With activations rounded to 8 bits, each row
+/// has an error four times as large, so the planted error must be larger.
 #[test]
 fn operation_tests_find_a_wrong_row() {
     if !has_card() {
@@ -90,7 +90,8 @@ fn operation_tests_find_a_wrong_row() {
     }
 }
 
-/// In the kernel of a single column: a prompt of one token meets it, of a longer prompt only the steps after it.
+/// An error in the single-column kernel: a prompt of one token uses it; with a longer prompt only the steps
+/// after it do.
 #[test]
 fn a_model_finds_a_wrong_row() {
     if !has_card() {
@@ -130,7 +131,7 @@ fn a_model_finds_a_wrong_row() {
     }
 }
 
-/// The graph file of a failing node fails alone, is small, and agrees where nothing is wrong.
+/// Checks that the graph file of a failing node fails by itself, is small, and agrees without the fault.
 fn rerun(dir: &Path, divergence: &Value, fault: &str) {
     let file = divergence["file"].as_str().expect("a file");
     let command = divergence["rerun"].as_str().expect("a command");
@@ -149,8 +150,8 @@ fn rerun(dir: &Path, divergence: &Value, fault: &str) {
     assert!(bytes < 1000, "{bytes} bytes of operands");
 }
 
-/// A kernel that only a group has: the group is named, and that its members are right alone. One that computes products
-/// in groups and alone: the member is named.
+/// With a kernel used only by a group, the group is named, and its members are reported as correct by
+/// themselves. With a kernel used in groups and separately, the member is named.
 #[test]
 fn members_of_groups_are_named() {
     if !has_card() {
@@ -177,7 +178,7 @@ fn members_of_groups_are_named() {
     assert!(text.contains("computed in a group") && text.contains("its members are right"), "{text}");
 }
 
-/// A kernel that only fast precision has: exact precision agrees, and still it is no rounding.
+/// A kernel used only in fast precision: exact precision agrees, yet the error is not rounding.
 #[test]
 fn an_error_of_fast_kernels_is_told_from_rounding() {
     if !has_card() {
@@ -208,7 +209,7 @@ fn an_error_of_fast_kernels_is_told_from_rounding() {
     );
 }
 
-/// A kernel for a single column gives other logits than that for many.
+/// A fault in the single-column kernel makes its logits differ from those of the many-column kernel.
 #[test]
 fn ways_that_change_the_logits_are_named() {
     if !has_card() {

@@ -1,5 +1,5 @@
-//! `probe` and `auto` where a runtime's library ends the process, or is another one than it is taken for: the words that
-//! a user reads.
+//! `probe` and `auto` if a runtime's library ends the process or is the wrong one: the messages that a user
+//! gets.
 #![cfg(unix)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a program in an environment without caches of others, and with these variables.
+/// Runs a program with these variables, without the environment's library paths and caches.
 fn run(program: &str, home: &Path, variables: &[(&str, &str)], args: &[&str]) -> Output {
     let mut command = Command::new(example(program));
     for name in ["DIPTYCH_HIP_LIBRARY", "ROCM_PATH", "HIP_PATH", "LD_LIBRARY_PATH"] {
@@ -20,7 +20,7 @@ fn run(program: &str, home: &Path, variables: &[(&str, &str)], args: &[&str]) ->
     command.args(args).env("XDG_CACHE_HOME", home).envs(variables.iter().copied()).output().expect("it runs")
 }
 
-/// What was printed, in one line.
+/// Returns the output in one line.
 fn words(text: &[u8]) -> String {
     String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -33,7 +33,8 @@ fn says(text: &str, parts: &[&str]) {
 
 const KILLED: &str = "crashed in phase enumerate: died of SIGSEGV";
 
-/// An MI50's runner that dies at discovery and says nothing: which phase it was, and what to do.
+/// An MI50's runtime that crashes during discovery without a message: the output names the phase and a
+/// remedy.
 #[test]
 fn a_library_that_dies_in_hip_init() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +58,7 @@ fn a_library_that_dies_in_hip_init() {
     assert!(json.to_string().contains(KILLED), "{json}");
 }
 
-/// A library that prints on standard output and leaves with 0.
+/// A library that prints to standard output and exits with status 0.
 #[test]
 fn a_library_that_prints_and_leaves() {
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +70,8 @@ fn a_library_that_prints_and_leaves() {
     assert!(!text.contains("all is well."), "{text}");
 }
 
-/// ROCm 7's place holds a library of 6.3, and an application has its own: which one was loaded, and what is wrong with it.
+/// ROCm 7's path contains a 6.3 library, and an application has its own: the output names the loaded library
+/// and the defect.
 #[test]
 fn two_releases_and_the_wrong_one_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +80,7 @@ fn two_releases_and_the_wrong_one_is_loaded() {
         fs::create_dir_all(folder).unwrap();
     }
     let Some(own) = hip_library(&app, "", "0") else { return };
-    // What ROCm 7 has under its name is a library that says it is 6.3.
+    // The library under ROCm 7's name reports version 6.3.
     let system = rocm.join("lib/libamdhip64.so.7");
     fs::copy(own, &system).unwrap();
     fs::write(rocm.join(".info/version"), "7.2.0-43\n").unwrap();
@@ -98,8 +100,8 @@ fn two_releases_and_the_wrong_one_is_loaded() {
     assert!(!stdout(&output).is_empty());
 }
 
-/// `--backend auto` with a library that kills: something else is used, and the reason is said, also when nothing is measured
-/// again.
+/// `--backend auto` with a crashing library: another backend is used and the reason is printed, even if the
+/// result comes from the cache.
 #[test]
 fn auto_says_what_it_does_not_use() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +119,7 @@ fn auto_says_what_it_does_not_use() {
     assert!(first.status.success() && out.exists(), "{text}");
     says(&text, &["backend auto is ", &format!("hip not used: {KILLED}")]);
     assert!(dir.path().join("diptych/auto.json").exists());
-    // Kept; and measured anew when a variable is another one.
+    // Cached; measured again if a variable changes.
     assert_eq!(words(&run("logits", dir.path(), &[hip], &args).stderr), text);
     let again = words(&run("logits", dir.path(), &[hip, ("HSA_XNACK", "0")], &args).stderr);
     says(&again, &["(measured anew: variable HSA_XNACK is not what it was)"]);

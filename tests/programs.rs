@@ -1,5 +1,5 @@
-//! The example programs as a user runs them: what they say and how they end where output goes nowhere, or what was asked for
-//! makes no sense.
+//! The example programs as a user runs them: messages and exit status for a closed pipe, a full disk, or
+//! invalid arguments.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A small model, written by `synthesize`.
+/// Writes a small model with `synthesize`.
 fn synthesized(dir: &Path, shape: &str) -> PathBuf {
     let path = dir.join(format!("{shape}.gguf"));
     let output = Command::new(example("synthesize")).args(["--shape", shape]).arg(&path).output().unwrap();
@@ -22,7 +22,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Each program with arguments that make it write something.
+/// Returns each program with arguments that make it print something.
 fn programs(model: &Path) -> Vec<(&'static str, Vec<String>)> {
     let model = model.display().to_string();
     let words = |text: &str| text.split(' ').map(|word| word.replace('M', &model)).collect();
@@ -100,7 +100,7 @@ fn wrong_use_is_two_and_what_fails_is_one() {
     assert!(!out.exists());
 }
 
-/// With an importance matrix `quantize` makes a file of two bits, and `generate` runs it.
+/// With an importance matrix `quantize` writes a two-bit file, and `generate` runs it.
 #[test]
 fn a_model_of_two_bits_is_made_and_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn a_model_of_two_bits_is_made_and_runs() {
     assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
 }
 
-/// Small models of three kinds chat: each line is a turn, and the second one begins with what the first left.
+/// Small models of three kinds chat: each line is a turn, and the second one reuses the state of the first.
 #[test]
 fn a_chat_has_turns() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn a_chat_has_turns() {
         assert_eq!(summaries.len(), 2, "{shape}: {summaries:?}");
         assert!(summaries.iter().all(|line| line.contains("; ended by ")), "{shape}: {summaries:?}");
         assert!(summaries[0].starts_with("prompt 27 tokens, "), "{shape}: {summaries:?}");
-        // Made-up words come back as other tokens, so that a recurrent model begins anew.
+        // Made-up words are re-encoded as other tokens, so a recurrent model starts over.
         assert_eq!(summaries[1].contains("held already"), held, "{shape}: {summaries:?}");
         let path = template.display().to_string();
         let summaries = chat(&["--template", &path, "--prompt", "Hello", "--system", "S"], "");
@@ -161,7 +161,7 @@ fn a_chat_has_turns() {
     }
 }
 
-/// A file with a SentencePiece vocabulary and no more: `<unk> <s> </s>`, the 256 bytes, a piece.
+/// Returns a file with only a SentencePiece vocabulary: `<unk> <s> </s>`, the 256 bytes, one piece.
 fn vocabulary() -> Vec<u8> {
     let bytes = (0..=255).map(|byte| (format!("<0x{byte:02X}>"), 6));
     let special = [("<unk>", 2), ("<s>", 3), ("</s>", 3)].map(|(text, kind)| (text.to_string(), kind));

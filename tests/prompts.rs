@@ -1,5 +1,5 @@
-//! Prompts: computed in batches between which an application sees how far they are and can stop; conversations that go on
-//! from what a session holds.
+//! Prompts: computed in batches, between which an application sees the progress and can stop; conversations
+//! that continue from the state of a session.
 
 mod common;
 
@@ -10,18 +10,18 @@ use diptych::synthesize::Shape;
 use diptych::{DType, Error, Model, Precision, Session, SessionOptions, Tokenizer};
 use std::ops::ControlFlow;
 
-/// A model with attention only, and one with a recurrent layer too.
+/// Returns a model with attention only, and one that also has a recurrent layer.
 fn models() -> Vec<(&'static str, Model)> {
     let backend = backend("cpu").expect("the CPU");
     let mut qwen35 = tiny("qwen35", DType::F16);
     qwen35.recurrent.as_mut().expect("recurrent layers").layers = vec![true, false];
     let shapes = [("llama", tiny("llama", DType::F16)), ("qwen35", qwen35)];
-    // Room in the vocabulary for a tokenizer.
+    // A vocabulary large enough for a tokenizer.
     let shape = |shape: Shape| Shape { vocabulary: 300, ..shape };
     shapes.into_iter().map(|(name, s)| (name, model(&shape(s), &backend))).collect()
 }
 
-/// Batches of four tokens.
+/// Returns a session with batches of four tokens.
 fn session(model: &Model) -> Session {
     let options = SessionOptions::default().with_context(64).with_batch(4).with_precision(Precision::Exact);
     model.session(&options).expect("a session")
@@ -40,7 +40,7 @@ fn close(got: &[f32], wanted: &[f32], what: &str) {
     assert!(got.len() == wanted.len() && nmse < 1e-10, "{what}: {nmse:.1e}");
 }
 
-/// What an application sees of 18 tokens in batches of four, and what is there when it stops.
+/// The progress reported for 18 tokens in batches of four, and the state after a stop.
 #[test]
 fn a_prompt_stops_between_batches_and_goes_on() {
     for (name, model) in models() {
@@ -62,14 +62,14 @@ fn a_prompt_stops_between_batches_and_goes_on() {
         assert_eq!(session.tokens(0).expect("one sequence"), &prompt[..8], "{name}");
         close(&session.advance_to(&prompt).expect("the rest"), &whole, name);
         session.reset();
-        // At the end there is nothing left to stop.
+        // At the end nothing is left to stop.
         let (logits, seen) = until(18, &mut session);
         assert_eq!(seen, [(0, 18), (4, 18), (8, 18), (12, 18), (16, 18), (18, 18)], "{name}");
         close(&logits.expect("all of it"), &whole, name);
     }
 }
 
-/// Only what differs is computed; where state cannot be taken back, all of it.
+/// Only the differing tokens are computed; all of them if state cannot be truncated.
 #[test]
 fn a_conversation_goes_on_from_what_is_there() {
     for (name, model) in models() {
@@ -89,13 +89,13 @@ fn a_conversation_goes_on_from_what_is_there() {
         };
         let back = |kept: usize| if name == "qwen35" { 0 } else { kept };
         check(&mut session, &longer, 11);
-        // The same once more: the last token gives the logits again.
+        // The same again: recomputing the last token gives its logits again.
         check(&mut session, &longer, back(12));
         let other = [&longer[..5], &[100, 101]].concat();
         check(&mut session, &other, back(5));
         check(&mut session, &other[..3], back(2));
         check(&mut session, &[55], 0);
-        // What is refused changes nothing.
+        // A rejected call changes nothing.
         for wrong in [&[][..], &[55, 300], &[1; 65]] {
             assert!(matches!(session.advance_to(wrong), Err(Error::InvalidArgument { .. })), "{name}");
             assert_eq!(session.tokens(0).expect("one sequence"), [55], "{name}");
@@ -104,7 +104,7 @@ fn a_conversation_goes_on_from_what_is_there() {
     }
 }
 
-/// The handle is there before the prompt, and the prompt ends with the batch that runs.
+/// The handle exists before the prompt, and the prompt ends with the running batch.
 #[test]
 fn a_generation_is_cancelled_within_its_prompt() {
     for (name, model) in models() {
@@ -126,7 +126,7 @@ fn a_generation_is_cancelled_within_its_prompt() {
         assert_eq!((&summary.finish, summary.computed_tokens), (&Some(Finish::Cancelled), 4), "{name}");
         assert_eq!(seen, [(0, 18), (4, 18)], "{name}: no batch more");
         assert_eq!(session.tokens(0).expect("one sequence"), &prompt[..4], "{name}");
-        // Cancelled before it began; then the prompt goes on where it was.
+        // Cancelled before it began; then the prompt continues from its position.
         let mut generation =
             Generation::advance_to(&mut session, &tokenizer, &prompt, &options).expect("a prompt");
         assert!(generation.next().is_none() && generation.summary().computed_tokens == 0, "{name}");
@@ -146,7 +146,8 @@ fn a_generation_is_cancelled_within_its_prompt() {
     }
 }
 
-/// A second turn computes what the first left to it, and says the same as a session that computes everything.
+/// A second turn reuses the state of the first, and gives the same tokens as a session that computes
+/// everything.
 #[test]
 fn turns_of_a_chat_need_no_log() {
     for (name, model) in models() {
@@ -162,14 +163,15 @@ fn turns_of_a_chat_need_no_log() {
         let mut conversation = prompt(9);
         conversation.extend(answer(&mut session, &conversation).0);
         conversation.extend([11, 12, 13]);
-        // The last token of the answer was chosen, and not computed.
+        // The last token of the answer was chosen but not computed.
         let (tokens, held) = answer(&mut session, &conversation);
         assert_eq!(held, 9 + 4, "{name}");
         assert_eq!(tokens, answer(&mut fresh, &conversation).0, "{name}");
     }
 }
 
-/// Side by side: a long prompt takes several steps, in which the others go on, and can be cancelled between them.
+/// In parallel: a long prompt takes several steps, during which the others continue, and can be cancelled
+/// between them.
 #[test]
 fn a_long_prompt_does_not_hold_up_the_others() {
     for (name, model) in models() {
@@ -197,7 +199,7 @@ fn a_long_prompt_does_not_hold_up_the_others() {
         assert_eq!(tokens(generations.step().expect("a step")), [0, 1], "{name}");
         assert_eq!(held(&generations), [5, 8, 2], "{name}");
         assert_eq!(generations.summary(2).expect("it ran").finish, Some(Finish::Cancelled), "{name}");
-        // It goes on where it was.
+        // It continues from its position.
         generations.advance_to(2, &prompt(5), &options).expect("a prompt");
         assert_eq!(generations.summary(2).expect("it runs").held_tokens, 2, "{name}");
         generations.step().expect("a step");

@@ -1,5 +1,5 @@
-//! What is left of a run that was cut short: children killed in every phase, both killed, the parent killed, a user who
-//! has enough, a disk that is full; and every way in which a child may end.
+//! Results of an interrupted run: child processes killed in every phase, both processes killed, the parent
+//! killed, a user's interrupt, a full disk; and every way a child process can end.
 #![cfg(unix)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long something is waited for that has to happen.
+/// Timeout for events that must happen.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Starts `compare`.
@@ -20,12 +20,12 @@ fn start(out: &Path, args: &[&str], environment: &[(&str, &str)]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// `compare report`, what it printed and its status.
+/// Runs `compare report`; returns its output and exit status.
 fn report(folders: &[&Path]) -> Output {
     Command::new(example("compare")).arg("report").args(folders).output().unwrap()
 }
 
-/// Waits for something.
+/// Waits until `look` returns a value.
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -37,15 +37,15 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The events that the child of a backend has recorded so far.
+/// Returns the events recorded so far by the child process of a backend.
 fn events(out: &Path, stem: &str) -> Vec<Value> {
     let bytes = std::fs::read(out.join(format!("{stem}.events.jsonl"))).unwrap_or_default();
     let lines = bytes.split(|&b| b == b'\n' || b == 0);
     lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-/// The process id of a child that has announced what is looked for, and nothing else since; memory is given back on a
-/// thread of its own while another one tells of the work.
+/// Returns the id of a child process whose last event has `key` = `value`. Ignores events of other threads:
+/// memory is freed on a separate thread while another reports the work.
 fn child_at(out: &Path, stem: &str, key: &str, value: &str) -> u32 {
     wait(&format!("{stem}: {key} {value}"), || {
         let events = events(out, stem);
@@ -66,7 +66,7 @@ fn is_alive(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// The report of a folder is made of the folder alone: without `result.json` it is the same again.
+/// Regenerates the report from the folder only; without `result.json` it must be the same again.
 fn made_again(out: &Path) -> (Value, String) {
     let before = result(out);
     std::fs::remove_file(out.join("result.json")).unwrap();
@@ -75,7 +75,8 @@ fn made_again(out: &Path) -> (Value, String) {
     (before, flat(&output))
 }
 
-/// A child that something kills in any phase: the record names it, at once and when the report is made anew.
+/// A child process killed in any phase: the record names the phase, immediately and when the report is
+/// regenerated.
 #[test]
 fn a_child_is_killed_in_each_phase() {
     let phases =
@@ -98,8 +99,8 @@ fn a_child_is_killed_in_each_phase() {
     }
 }
 
-/// The same within calls of a driver, which the record names too. (It is the first call of each that hangs: one before it
-/// would be taken for it.)
+/// A child process killed inside a driver call, which the record also names. (The first call of each kind
+/// hangs, so that the test does not mistake an earlier one for it.)
 #[test]
 fn a_child_is_killed_in_a_call() {
     for (fault, phase, call) in [
@@ -116,13 +117,13 @@ fn a_child_is_killed_in_a_call() {
         let parent = start(dir.path(), &args, &[("DIPTYCH_VIRTUAL_FAULTS", fault)]);
         let stem = "hip-virtual-gfx906";
         if phase == "close" {
-            // The work goes on while memory is given back.
+            // Work continues while memory is freed.
             let done = || events(dir.path(), stem).iter().any(|e| e["event"] == "done").then_some(());
             wait("the end of the work", done);
         }
         kill("-KILL", child_at(dir.path(), stem, "name", call));
         if phase == "first_compute" {
-            // The second child, which looks for the node, meets the fault as well.
+            // The second child process, which searches for the node, hits the fault as well.
             kill("-KILL", child_at(dir.path(), &format!("{stem}.stepwise"), "name", call));
         }
         assert_eq!(parent.wait_with_output().unwrap().status.code(), Some(1), "{fault}");
@@ -137,8 +138,8 @@ fn a_child_is_killed_in_a_call() {
     }
 }
 
-/// The machine stops: parent and child are gone at once. The report names backend, phase, library and call, and going on
-/// does not run into the same again.
+/// The machine stops: parent and child process end at the same time. The report names backend, phase, library
+/// and call, and a resumed run does not repeat the failing step.
 #[test]
 fn a_machine_that_stops() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +181,7 @@ fn a_machine_that_stops() {
     }
 }
 
-/// A parent that is killed takes its child along.
+/// Killing the parent process also ends its child process.
 #[test]
 fn a_parent_that_dies() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn a_parent_that_dies() {
     wait("the child's end", || (!is_alive(child)).then_some(()));
 }
 
-/// A user who ends the program gets a report of what there is.
+/// An interrupt by the user gives a report of the results so far.
 #[test]
 fn a_user_who_has_enough() {
     let dir = tempfile::tempdir().unwrap();
@@ -211,7 +212,7 @@ fn a_user_who_has_enough() {
     assert!(text.contains("1 of the planned runs were not made"), "{text}");
 }
 
-/// A shell of its own file systems; `None` where that is not allowed.
+/// Runs a shell with its own file systems; `None` if that is not permitted.
 fn in_a_shell(script: &str, arguments: &[&Path]) -> Option<Output> {
     let shell = |script: &str| {
         let mut command = Command::new("unshare");
@@ -226,7 +227,7 @@ fn in_a_shell(script: &str, arguments: &[&Path]) -> Option<Output> {
     }
 }
 
-/// The disk is full from the moment on at which the driver's library is loaded; the report is made on that disk too.
+/// The disk becomes full when the driver's library is loaded; the report is written to that disk too.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_disk_that_is_full() {
@@ -262,7 +263,7 @@ fn a_disk_that_is_full() {
     assert!(text.contains(library.to_str().unwrap()), "{text}");
 }
 
-/// Nothing can be written where the run lies: the report is printed all the same.
+/// The run's folder is read-only: the report is printed nevertheless.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_is_read_only() {
@@ -283,7 +284,7 @@ fn a_folder_that_is_read_only() {
     assert!(stderr.contains("the report was not written: "), "{stderr}");
 }
 
-/// A library that is loaded into the child of `cpu` only, where it does something.
+/// Returns a library that is preloaded and acts only in the child process of `cpu`.
 fn preload(dir: &Path, act: &str) -> Option<PathBuf> {
     let path = dir.join("preload.so");
     let defines = ["-DCHILD=\"/cpu.work.json\"".into(), format!("-DACT={act}")];
@@ -291,7 +292,7 @@ fn preload(dir: &Path, act: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Ways to end after the work is done: each is told apart, and no result is lost that another backend has.
+/// Ways to end after the work is done: each is distinguished, and no other backend's result is lost.
 #[cfg(target_os = "linux")]
 #[test]
 fn ends_after_the_work_are_told_apart() {

@@ -1,5 +1,5 @@
-//! Sessions: the same tokens give the same logits however they are cut; programs are prepared once; misuse is a typed
-//! error.
+//! Sessions: the same tokens give the same logits however they are split; programs are prepared once; misuse
+//! is a typed error.
 
 mod common;
 
@@ -49,7 +49,8 @@ fn a_reset_session_starts_anew_and_sessions_do_not_mix() {
     }
 }
 
-/// Layers of every kind, with a cache of blocks: saved state goes on as the session does, and near what F32 gives.
+/// Layers of every kind with a quantised cache: restored state continues like the session, and close to the
+/// F32 result.
 #[test]
 fn every_architecture_goes_on_with_a_quantised_cache() {
     let cpu = backend("cpu").unwrap();
@@ -70,8 +71,8 @@ fn every_architecture_goes_on_with_a_quantised_cache() {
     }
 }
 
-/// F16 where activations may be rounded, F32 elsewhere, and what is asked for everywhere; all programs of a session have
-/// that type, so that half the type is half the state.
+/// F16 if activations may be rounded, otherwise F32, unless a type is requested. All programs of a session
+/// use that type, so that half the type's size halves the state.
 #[test]
 fn the_cache_has_the_type_that_the_precision_allows() {
     for (name, backend) in backends() {
@@ -95,7 +96,7 @@ fn the_cache_has_the_type_that_the_precision_allows() {
     }
 }
 
-/// Rounding of the cache shows, and no more than the type's blocks explain.
+/// The cache's rounding is visible, but within the bound of its type.
 #[test]
 fn the_cache_may_be_smaller() {
     for (name, backend) in backends() {
@@ -114,7 +115,7 @@ fn the_cache_may_be_smaller() {
     }
 }
 
-/// Within a step of the context a decode step runs what was prepared and nothing else.
+/// Within one growth unit of the context, a decode step runs prepared programs only.
 #[test]
 fn decoding_prepares_nothing() {
     for (name, backend) in backends() {
@@ -136,7 +137,7 @@ fn decoding_prepares_nothing() {
     }
 }
 
-/// The context may pass a step: another program, the same logits.
+/// The context may exceed a growth unit: another program, the same logits.
 #[test]
 fn decoding_goes_on_beyond_a_step() {
     for (name, backend) in backends() {
@@ -153,7 +154,7 @@ fn decoding_goes_on_beyond_a_step() {
     }
 }
 
-/// Whatever the number of tensors, a load makes few allocations.
+/// A load makes few allocations, whatever the number of tensors.
 #[test]
 fn a_load_makes_few_allocations() {
     for (name, backend) in backends() {
@@ -214,8 +215,8 @@ fn models_are_shared_between_threads() {
     assert!(results.iter().all(|r| *r == alone));
 }
 
-/// Saved state restored gives equal logits, in another session and with other room; what does not fit is refused and
-/// changes nothing.
+/// Restored state gives equal logits, also in a session with another context; unsuitable state is rejected
+/// and changes nothing.
 #[test]
 fn a_saved_session_goes_on() {
     for (name, backend) in backends() {
@@ -266,7 +267,7 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     }
     let longer = [&saved[..], &[0]].concat();
     refused(&mut a, &longer, "cut off");
-    // The tokens stand in front of the state.
+    // The tokens precede the state.
     let mut foreign = saved.clone();
     let header = u32::from_le_bytes(saved[12..16].try_into().unwrap()) as usize;
     foreign[16 + header..][..4].copy_from_slice(&203u32.to_le_bytes());
@@ -274,7 +275,7 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     a.restore(&saved).unwrap();
 }
 
-/// The file of a model once more, with other gaps between its tensors and a name of its own.
+/// Rewrites a model file with other padding between its tensors and another name.
 fn repadded(gguf: &GgufFile) -> ModelFile {
     let mut writer = GgufWriter::new();
     writer.set_all(gguf.metadata()).unwrap();
@@ -285,7 +286,7 @@ fn repadded(gguf: &GgufFile) -> ModelFile {
     ModelFile::from_gguf(GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap()
 }
 
-/// State belongs to a model, not to a file: to its hyperparameters and weights, wherever a file has them.
+/// State belongs to a model, defined by its hyperparameters and weights, not to a file.
 #[test]
 fn saved_state_is_of_a_model() {
     let backend = backend("cpu").unwrap();
@@ -300,7 +301,7 @@ fn saved_state_is_of_a_model() {
     other.restore(&saved).unwrap();
     assert_eq!(other.tokens(0).unwrap(), prompt(19));
     assert_eq!(other.decode(7).unwrap(), wanted);
-    // The same shape with other weights, in one tensor only too; and with another hyperparameter.
+    // The same shape with other weights, also in only one tensor; and another hyperparameter.
     let refused = |file: ModelFile| {
         let other = diptych::Model::from_file(file, backend.clone()).unwrap();
         let error = other.session(&exact(64)).unwrap().restore(&saved).unwrap_err().to_string();
@@ -315,7 +316,7 @@ fn saved_state_is_of_a_model() {
     refused(opened(diptych::synthesize::bytes(&turned, 11).unwrap()));
 }
 
-/// Counts warnings of the library about contexts.
+/// Counter of the library's warnings about contexts.
 #[derive(Default)]
 struct Warnings(std::sync::atomic::AtomicUsize);
 
@@ -326,7 +327,7 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for &'static Warnings 
     }
 }
 
-/// A context beyond that of the training is possible, and said once.
+/// A context beyond the training context is allowed and reported once.
 #[test]
 fn a_context_beyond_the_training_is_said_once() {
     static WARNINGS: Warnings = Warnings(std::sync::atomic::AtomicUsize::new(0));

@@ -19,7 +19,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Rewrites a file of JSON, one value or one a line.
+/// Rewrites a file with one JSON value or one per line.
 fn edit(path: &Path, change: impl Fn(&mut Value) -> bool) {
     let text = std::fs::read_to_string(path).unwrap();
     let values = serde_json::Deserializer::from_str(text.trim_end_matches('\0')).into_iter::<Value>();
@@ -30,7 +30,7 @@ fn edit(path: &Path, change: impl Fn(&mut Value) -> bool) {
     std::fs::write(path, kept.concat()).unwrap();
 }
 
-/// Mean, deviation, smallest and largest, by the sums of values and squares.
+/// Returns mean, deviation, minimum and maximum, from the sums of values and squares.
 fn summary(values: &[f64]) -> Value {
     if values.is_empty() {
         return Value::Null;
@@ -52,8 +52,8 @@ fn near(found: &Value, wanted: &Value) -> bool {
         })
 }
 
-/// Fifteen folders with 119 records, of which some crashed: every number of the statistics is computed here again, from
-/// the records.
+/// Fifteen folders with 119 records, some of them crashes: every value of the statistics is recomputed here
+/// from the records.
 #[test]
 fn many_runs_are_one_report() {
     let dir = tempfile::tempdir().unwrap();

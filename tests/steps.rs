@@ -1,5 +1,5 @@
-//! What a session computes in a call is what is needed: lengths like each other share a program, the last layer computes
-//! the wanted rows, of the logits only the best leave the device. None of it changes a result.
+//! A session computes only what a call needs: similar lengths share a program, the last layer computes the
+//! wanted rows, and only the best logits leave the device. None of this changes a result.
 
 mod common;
 
@@ -23,13 +23,14 @@ fn exact() -> SessionOptions {
     SessionOptions::default().with_context(64).with_precision(Precision::Exact)
 }
 
-/// A tiny model; of one with recurrent layers the first attends, so that the last one does not.
+/// A tiny model; in a model with recurrent layers the first is an attention layer, so that the last one is
+/// not.
 fn shape(architecture: &str) -> Shape {
     let mut shape = tiny(architecture, DType::Q8_0);
     if let Some(recurrent) = &mut shape.recurrent {
         recurrent.layers = vec![false, true];
     }
-    // Where layers have one part each, a network is beside the state.
+    // If each layer has only one part, add a network to the layers with state.
     shape.feeding.fill(true);
     shape.window = shape.window.and(Some(5));
     shape
@@ -39,19 +40,19 @@ fn prompt(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| (i * 37 + 5) % 203).collect()
 }
 
-/// The same bits on the reference, the same but for rounding elsewhere.
+/// Checks for the same bits on the reference, and for equality up to rounding elsewhere.
 fn same(name: &str, got: &[f32], wanted: &[f32], what: &str) {
     let nmse = distance(got, wanted).nmse;
     assert!(if name == "reference" { got == wanted } else { nmse < 1e-10 }, "{name}, {what}: {nmse:.1e}");
 }
 
-/// What preparing a program would change.
+/// Returns the counters that preparing a program would change.
 fn prepared(stats: &Stats) -> [u64; 4] {
     [stats.programs, stats.recordings, stats.pipelines, stats.driver_allocations]
 }
 
-/// Programs are for some lengths. A length between them gives what a program of just that length gives, and leaves the
-/// same state behind; only the first of several has something prepared.
+/// Programs exist for certain lengths. A length between them gives the result of a program of exactly that
+/// length, and leaves the same state; only the first of several lengths prepares anything.
 #[test]
 fn lengths_like_each_other_share_a_program() {
     for (name, backend) in backends() {
@@ -70,7 +71,7 @@ fn lengths_like_each_other_share_a_program() {
             let (got33, got35) = (get(33), get(35));
             assert_eq!(prepared(&backend.stats()), before, "{name} {architecture}");
             for (n, got) in [(33, got33), (35, got35)] {
-                // A batch is never longer than it may be, so this one is not filled up.
+                // A batch does not exceed its limit, so this one is not padded.
                 let mut alone = model.session(&exact().with_batch(n)).unwrap();
                 same(name, &got.0, &alone.prefill(&prompt(n)).unwrap(), architecture);
                 if name == "reference" {
@@ -83,7 +84,7 @@ fn lengths_like_each_other_share_a_program() {
     }
 }
 
-/// Several sequences in a batch that is filled up, some of whose rows are wanted.
+/// Several sequences in a padded batch, with only some rows wanted.
 #[test]
 fn rows_of_several_sequences_are_found() {
     for (name, backend) in backends() {
@@ -104,7 +105,7 @@ fn rows_of_several_sequences_are_found() {
     }
 }
 
-/// Of nine tokens one is wanted: behind the state of the last layer nothing has the length of the others.
+/// One of nine tokens is wanted: after the state of the last layer, no tensor has rows for the others.
 #[test]
 fn the_last_layer_computes_what_is_needed() {
     let (cache, want) = (DType::F32, Want::Logits);
@@ -132,7 +133,7 @@ fn the_last_layer_computes_what_is_needed() {
                 let all = part == "attn_norm";
                 for (layer, tokens) in [(0, 9), (1, if all { 9 } else { 1 })] {
                     let found = rows(&format!("blk.{layer}.{part}"));
-                    // A layer may have one kind of network only, and no norm in front of attention.
+                    // A layer may have only one kind of network, and no norm before attention.
                     let one_part = part == "residual" && !shape.feeding.is_empty();
                     let absent = found.is_none() && (part.starts_with("ffn_glu") || all || one_part);
                     assert!(absent || found == Some(tokens * per), "{architecture} {layer} {part} {found:?}");
@@ -165,7 +166,7 @@ fn needed_rows_are_those_of_all() {
     }
 }
 
-/// Rows with equal elements, with elements that are no number; lengths of one part and of several.
+/// Rows with equal elements, with NaN or infinity; lengths of one part and of several.
 #[test]
 fn the_best_are_those_of_a_search() {
     let mut rng = Rng::new(9);
@@ -205,7 +206,8 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// A step gives the best of the logits that it would give, whatever the number of parts; what is not read is not there.
+/// A step gives the best of the logits that it would otherwise give, whatever the number of parts; the others
+/// are not available.
 #[test]
 fn a_step_gives_the_best() {
     for (name, backend) in backends() {
@@ -251,7 +253,8 @@ fn a_divided_model_gives_the_best() {
     }
 }
 
-/// On HIP the best come to the host with the step: nothing is asked of the driver but what runs the step and waits for it.
+/// On HIP the best logits arrive with the step: the only driver calls are those that run the step and wait
+/// for it.
 #[test]
 fn reading_a_token_takes_no_call() {
     let faults = Faults::default();
@@ -264,7 +267,7 @@ fn reading_a_token_takes_no_call() {
     // A vocabulary of more than one part.
     let model = model(&Shape { vocabulary: 2048, ..tiny("llama", DType::Q8_0) }, &backend);
     let names = ["hipMemcpyAsync", "hipModuleLaunchKernel", "hipGraphLaunch", "hipEventRecord"];
-    // Positions, rows of the cache and the mask; the token too, unless it is on the device already.
+    // Positions, rows of the cache and the mask; also the token, unless it is already on the device.
     for (ahead, inputs) in [(false, 4), (true, 3)] {
         let mut session = model.session(&exact().with_ahead(ahead)).unwrap();
         let mut token = 1;
@@ -274,7 +277,8 @@ fn reading_a_token_takes_no_call() {
             token = rows.get(0).unwrap().greedy();
             let after = names.map(|name| faults.count(name));
             let [copies, launches, graphs, marks] = [0, 1, 2, 3].map(|i| after[i] - before[i]);
-            // The first runs of programs mark every launch. Later ones mark each graph, begin and end.
+            // First runs of a program record an event per launch; later runs one per graph, plus begin and
+            // end.
             if step > 2 {
                 let found = (copies, launches, marks);
                 assert_eq!(found, (inputs, 0, graphs + 2), "step {step}, ahead: {ahead}");
@@ -283,7 +287,7 @@ fn reading_a_token_takes_no_call() {
     }
 }
 
-/// The tokens of a sampler that is given all logits.
+/// Returns the tokens of a sampler that gets all logits.
 fn by_hand(session: &mut Session, options: &SamplerOptions, count: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(options.clone()).unwrap();
     let mut logits = session.prefill(&prompt(5)).unwrap();
@@ -298,7 +302,7 @@ fn by_hand(session: &mut Session, options: &SamplerOptions, count: usize) -> Vec
     tokens
 }
 
-/// What a sampler does with the best is what it does with all.
+/// A sampler chooses the same token from the best logits as from all.
 #[test]
 fn samplers_choose_from_the_best_as_from_all() {
     let base = SamplerOptions::default().with_seed(5);
@@ -328,7 +332,8 @@ fn samplers_choose_from_the_best_as_from_all() {
     }
 }
 
-/// A model whose output layer gives a NaN for one token: it is never the best, and it is not overlooked.
+/// A model whose output layer gives a NaN for one token: that token is never the best, and the NaN is
+/// reported.
 #[test]
 fn a_logit_that_is_no_number_is_an_error() {
     let backend = backend("cpu").unwrap();

@@ -1,5 +1,5 @@
-//! Synthetic models as deep as real ones stay well conditioned: what rounding does to activations stays rounding in the
-//! logits. Where it does not, no comparison of two drivers says anything.
+//! Synthetic models as deep as real ones are well conditioned: rounding of activations stays small in the
+//! logits. Otherwise a comparison of two drivers would be meaningless.
 
 mod common;
 
@@ -9,7 +9,7 @@ use diptych::model::Experts;
 use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions};
 
-/// One of each kind of layer, with norms behind layers and without.
+/// One architecture for each kind of layer, with and without norms after layers.
 const KINDS: [&str; 9] = [
     "llama",
     "gemma3",
@@ -22,7 +22,8 @@ const KINDS: [&str; 9] = [
     "nemotron_h_moe",
 ];
 
-/// As deep as a model of one to four milliards of weights, with many experts where there are experts; narrow.
+/// Returns a narrow shape as deep as a model of one to four billion weights, with many experts if it has
+/// experts.
 fn deep(architecture: &str) -> Shape {
     const LAYERS: usize = 26;
     let small = Shape::small(architecture).with_type(DType::Q8_0);
@@ -57,7 +58,7 @@ fn deep_models_make_little_of_rounding() {
         };
         let nmse = distance(&logits(Precision::Fast), &logits(Precision::Exact)).nmse;
         eprintln!("{architecture}: {nmse:.1e}");
-        // Another expert is chosen now and then.
+        // A different expert is chosen occasionally.
         if nmse > if shape.experts.is_some() { 2e-2 } else { 1e-3 } {
             wrong.push(format!("{architecture}: {nmse:.1e}"));
         }

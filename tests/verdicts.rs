@@ -1,4 +1,5 @@
-//! What `compare` makes of models that differ: rounding or an error, and whether results depend on how they are computed.
+//! Verdicts of `compare` on models that differ: rounding or an error, and if results depend on how they are
+//! computed.
 
 mod common;
 
@@ -15,12 +16,12 @@ fn write(folder: &Path, shape: &Shape) -> String {
     path.to_str().unwrap().into()
 }
 
-/// Models that make much of rounding: every node is within the bound of its operation, and the verdict on the whole
-/// rests on exact precision and says so.
+/// Models that amplify rounding: every node is within the bound of its operation, and the verdict on the
+/// whole relies on exact precision and reports that.
 #[test]
 fn rounding_is_no_difference() {
     let all = "cpu,vulkan,hip-virtual:gfx906";
-    // Steps of the last one choose another expert at some positions, so that little of their logits is the same.
+    // Steps of the last model choose another expert at some positions, so that their logits differ widely.
     for (architecture, predict, backends) in
         [("qwen3moe", "2", all), ("qwen35", "2", all), ("gpt-oss", "4", "cpu")]
     {
@@ -56,13 +57,13 @@ fn rounding_is_no_difference() {
                 }
             }
         }
-        // Of these weights the mixture is beyond the bound of whole models, so that there is something to look at.
+        // With these weights the mixture exceeds the bound of whole models, so that a second look is needed.
         let looked = comparisons.iter().any(|c| c["second_look"].is_object());
         assert!(looked || architecture == "qwen35");
     }
 }
 
-/// A model whose attention is so sharp that the last bit of a number becomes another logit eight layers later.
+/// Writes a model with attention so sharp that the last bit of a value changes the logits eight layers later.
 fn sharp(folder: &Path) -> String {
     let path = write(folder, &Shape { layers: 8, ..tiny("qwen3", DType::F32) });
     let gguf = GgufFile::open(&path).unwrap();
@@ -83,8 +84,8 @@ fn sharp(folder: &Path) -> String {
     path
 }
 
-/// Two right backends part in exact precision too, and this is told from an error: every node agrees, and the steps are no
-/// more than their sum.
+/// Two correct backends diverge in exact precision too, and this is distinguished from an error: every node
+/// agrees, and the steps diverge no more than the sum of the nodes' errors.
 #[test]
 fn what_a_model_makes_of_rounding_is_no_difference() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +105,7 @@ fn what_a_model_makes_of_rounding_is_no_difference() {
     }
 }
 
-/// A prompt in other batches, beside another sequence, step by step, in other memory and in parts.
+/// A prompt in other batches, together with another sequence, step by step, in other memory and in parts.
 #[test]
 fn logits_do_not_depend_on_the_way() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +130,7 @@ fn logits_do_not_depend_on_the_way() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// A prompt as text is the prompt of its tokens.
+/// A prompt given as text equals the prompt of its tokens.
 #[test]
 fn a_prompt_may_be_text() {
     let dir = tempfile::tempdir().unwrap();

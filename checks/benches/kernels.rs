@@ -1,5 +1,6 @@
-//! What else a model is made of, by family: products of many columns and in `exact`, attention of a decode step and of a
-//! prompt, norms, rotations, writes into the cache, copies. `cargo bench -p diptych-checks --bench kernels cpu/norm`.
+//! Kernels other than matrix-vector products, by family: products with many columns and in `exact`, attention
+//! of a decode step and of a prompt, norms, rotations, writes to the cache, copies. `cargo bench -p
+//! diptych-checks --bench kernels cpu/norm`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use diptych::ggml::op::{FlashAttnExt, Rope, RopeMode};
@@ -9,11 +10,11 @@ use harness::{NODES, Rate, bench, enough, products, read_little};
 
 mod harness;
 
-/// Heads, heads of keys and values, and elements of a head.
+/// Number of heads, number of key and value heads, and elements per head.
 const HEADS: usize = 32;
 const KV: usize = 8;
 const HEAD: usize = 128;
-/// Elements of a row between layers.
+/// Elements per row of the residual stream.
 const WIDTH: usize = HEADS * HEAD;
 
 fn tiles(c: &mut Criterion) {
@@ -39,7 +40,8 @@ fn exact(c: &mut Criterion) {
     }
 }
 
-/// So often attention of so many tokens over so many cells. `shape`: elements of a head, heads, heads of keys and values.
+/// Adds `count` attentions of some tokens over some cells. `shape`: elements per head, heads, key and value
+/// heads.
 fn attend(
     g: &mut Graph,
     count: usize,
@@ -64,7 +66,7 @@ fn attend(
     Ok(())
 }
 
-/// The same with latents: one row of keys for all heads, whose beginning is the values.
+/// Adds `count` latent attentions: one key row for all heads, whose first elements are the values.
 fn attend_latents(g: &mut Graph, count: usize, tokens: usize, cells: usize) -> Result<()> {
     let (heads, key, value) = (16, 576, 512);
     for i in 0..count {
@@ -95,7 +97,8 @@ fn attention(c: &mut Criterion) {
             });
         }
     }
-    // A prompt behind a long cache: the heads of a model of eight billions, and of one of half a billion.
+    // A prompt after a long cache: heads as in a model with eight billion parameters, and in one with half a
+    // billion.
     for shape @ [head, heads, kv] in [[HEAD, HEADS, KV], [64, 14, 2]] {
         let what = format!("depth/F16/{head}x{heads}x{kv}/512x4608");
         bench(c, "attention", &what, Rate::Operations, Precision::Fast, |g| {
@@ -109,7 +112,7 @@ fn attention(c: &mut Criterion) {
     }
 }
 
-/// Benches of what is done to so many rows, which takes `bytes` for each of them.
+/// Benches of row-wise operations, which read and write `bytes` per row.
 fn rows(
     c: &mut Criterion,
     family: &str,

@@ -1,6 +1,7 @@
-//! Products of large matrices with one column and with eight: bytes of weights a second.
+//! Products of large matrices with one column and with eight: bytes of weights per second.
 //!
-//! `cargo bench -p diptych-checks --bench mat_vec vulkan`; the executable does without cargo: `mat_vec --bench vulkan`.
+//! `cargo bench -p diptych-checks --bench mat_vec vulkan`; the executable also runs without cargo: `mat_vec
+//! --bench vulkan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use diptych::{DType, Precision};

@@ -1,4 +1,4 @@
-//! Sampling against closed forms: frequencies, the sets that filters keep, penalties by their formulas.
+//! Sampling against closed forms: frequencies, the sets that filters retain, penalties by their formulas.
 
 use diptych::sampling::{Sampler, SamplerOptions};
 use diptych::{Error, greedy};
@@ -12,7 +12,7 @@ fn sampling() -> SamplerOptions {
 }
 
 fn logits(probabilities: &[f64]) -> Vec<f32> {
-    // A common offset must not matter.
+    // A common offset must have no effect.
     probabilities.iter().map(|p| (p.ln() + 3.0) as f32).collect()
 }
 
@@ -25,20 +25,20 @@ fn counts(options: SamplerOptions, logits: &[f32]) -> Vec<usize> {
     counts
 }
 
-/// The tokens that are drawn at all: with probabilities of 1 % and more none is missed in 20000 draws.
+/// Returns the tokens drawn at least once: with probabilities of 1 % or more, none is missed in 20000 draws.
 fn kept(options: SamplerOptions, probabilities: &[f64]) -> BTreeSet<usize> {
     let counts = counts(options, &logits(probabilities));
     (0..counts.len()).filter(|&i| counts[i] > 0).collect()
 }
 
-/// Pearson's statistic against probabilities that need not sum up to 1.
+/// Returns Pearson's statistic against probabilities that need not sum to 1.
 fn chi_square(counts: &[usize], weights: &[f64]) -> f64 {
     let (n, sum) = (counts.iter().sum::<usize>() as f64, weights.iter().sum::<f64>());
     let term = |(&c, &w): (&usize, &f64)| (c as f64 - n * w / sum).powi(2) / (n * w / sum);
     counts.iter().zip(weights).map(term).sum()
 }
 
-/// Quantile of chi-square with 4 degrees of freedom that one seed in a thousand exceeds.
+/// Quantile of chi-square with 4 degrees of freedom, exceeded by one seed in a thousand.
 const CHI_SQUARE_4: f64 = 18.47;
 
 #[test]
@@ -46,7 +46,7 @@ fn frequencies_follow_the_probabilities() {
     let p = [0.4, 0.25, 0.2, 0.1, 0.05];
     let found = chi_square(&counts(sampling(), &logits(&p)), &p);
     assert!(found < CHI_SQUARE_4, "{found}");
-    // The test would see a wrong distribution.
+    // A wrong distribution would be detected.
     assert!(chi_square(&counts(sampling(), &logits(&p)), &[0.2; 5]) > 100.0);
 }
 
@@ -59,7 +59,7 @@ fn temperature_raises_probabilities_to_its_inverse() {
         let found = chi_square(&counts(options, &logits(&p)), &want);
         assert!(found < CHI_SQUARE_4, "temperature {temperature}: {found}");
     }
-    // The smallest temperatures are greedy, not an overflow.
+    // The smallest temperatures act as greedy sampling and do not overflow.
     let options = sampling().with_temperature(f32::MIN_POSITIVE);
     assert_eq!(kept(options, &p), BTreeSet::from([0]));
 }
@@ -96,7 +96,8 @@ fn top_p_keeps_the_smallest_set_that_reaches_p() {
 
 #[test]
 fn top_p_goes_on_beyond_its_first_run() {
-    // Even probabilities: half of them are needed, many more than are sorted at first. Of equals the first stay.
+    // Equal probabilities: half of them are needed, many more than are sorted at first. Among equals the
+    // first are retained.
     let flat = vec![0.5f32; 4096];
     let counts = counts(sampling().with_top_p(0.5), &flat);
     let (first, rest) = counts.split_at(2048);
@@ -132,18 +133,18 @@ fn typical_keeps_what_is_nearest_to_the_entropy() {
 
 #[test]
 fn steps_follow_one_another_in_the_documented_order() {
-    // top-p sees what top-k left: 0.4 of 0.7 is more than half.
+    // top-p sees the result of top-k: 0.4 of 0.7 is more than half.
     let p = [0.4, 0.3, 0.2, 0.1];
     let options = sampling().with_top_k(2).with_top_p(0.5);
     assert_eq!(kept(options, &p), BTreeSet::from([0]));
-    // Temperature is last: it does not change what the filters keep.
+    // Temperature is last: it does not change the filters' result.
     let options = sampling().with_top_p(0.65).with_temperature(50.0);
     assert_eq!(kept(options, &p), BTreeSet::from([0, 1]));
-    // Typical comes before top-p: it takes the largest away here, and the next two are then all.
+    // Typical comes before top-p: here it removes the largest, so that only the next two remain.
     let p = [0.5, 0.2, 0.2, 0.05, 0.05];
     let options = sampling().with_typical_p(0.3).with_top_p(0.9);
     assert_eq!(kept(options, &p), BTreeSet::from([1, 2]));
-    // Penalties come first, also before greedy.
+    // Penalties come first, also for greedy sampling.
     let mut sampler = Sampler::new(SamplerOptions::default().with_presence_penalty(2.0)).unwrap();
     sampler.accept(0);
     assert_eq!(sampler.sample(&[1.0, 0.0]).unwrap(), 1);
@@ -207,7 +208,7 @@ fn a_seed_gives_the_same_tokens_always() {
     sampler.reset();
     assert_eq!(tokens(&mut sampler, 50), first);
     assert_ne!(tokens(&mut Sampler::new(options.with_seed(43)).unwrap(), 50), first);
-    // Of every release.
+    // Pinned across releases.
     assert_eq!(tokens(&mut Sampler::new(sampling().with_seed(42)).unwrap(), 8), PINNED);
 }
 

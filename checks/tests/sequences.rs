@@ -1,4 +1,5 @@
-//! Several sequences in one session: what each gets is what it gets alone, whatever happens to the others.
+//! Several sequences in one session: each gets the result that it gets in its own session, whatever the
+//! others do.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -14,7 +15,7 @@ fn exact(context: usize, sequences: usize) -> SessionOptions {
     SessionOptions::default().with_context(context).with_sequences(sequences).with_precision(Precision::Exact)
 }
 
-/// A tiny model; of one with recurrent layers the second layer attends.
+/// A tiny model; in a model with recurrent layers, the second layer is an attention layer.
 fn shape(architecture: &str, dtype: DType) -> Shape {
     let mut shape = tiny(architecture, dtype);
     if let Some(recurrent) = &mut shape.recurrent {
@@ -36,7 +37,7 @@ fn close(got: &[f32], wanted: &[f32], what: &str) {
     assert!(got.len() == wanted.len() && nmse < 1e-10, "{what}: {nmse:.1e}");
 }
 
-/// Greedy tokens of each prompt, all in one batch.
+/// Returns the logits after the prompts and the greedy tokens that follow, all prompts in one batch.
 fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> (Vec<Vec<f32>>, Vec<Vec<u32>>) {
     let first = session.batch(&items(prompts)).unwrap();
     let (mut logits, mut tokens) = (first.clone(), vec![Vec::new(); prompts.len()]);
@@ -48,7 +49,7 @@ fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> (Vec<V
     (first, tokens)
 }
 
-/// The logits after a prompt in a session of its own, and the greedy tokens that follow.
+/// Returns the logits after a prompt in its own session, and the greedy tokens that follow.
 fn alone(session: &mut Session, prompt: &[u32], count: usize) -> (Vec<f32>, Vec<u32>) {
     session.reset();
     let first = session.prefill(prompt).unwrap();
@@ -75,7 +76,7 @@ fn each_gets_the_tokens_that_it_gets_alone() {
     }
 }
 
-/// Windows, LongRoPE's choice of factors and batches that end within an item.
+/// Covers windows, LongRoPE's choice of factors, and batches that end within an item.
 #[test]
 fn every_kind_of_model_and_of_batch() {
     let backend = backend("cpu").unwrap();
@@ -83,7 +84,7 @@ fn every_kind_of_model_and_of_batch() {
     for architecture in ARCHITECTURES {
         let mut shape = shape(architecture, DType::F16);
         shape.window = shape.window.and(Some(5));
-        // Positions of one sequence do not pass it, cells of all do.
+        // Positions of one sequence stay within the original context; cells of all sequences exceed it.
         shape.original_context = shape.original_context.and(Some(32));
         let model = model(&shape, &backend);
         let mut single = model.session(&exact(32, 1)).unwrap();
@@ -99,7 +100,7 @@ fn every_kind_of_model_and_of_batch() {
     }
 }
 
-/// Prompts enter while other sequences are decoded; one ends and its room is used by the next.
+/// Prompts start while other sequences are decoded; one sequence ends and the next one reuses its cells.
 #[test]
 fn sequences_come_and_go() {
     let backend = backend("cpu").unwrap();
@@ -112,13 +113,13 @@ fn sequences_come_and_go() {
     };
     let (a, mut b, c) = (prompt(0, 200), prompt(1, 120), prompt(2, 290));
     session.batch(&[Item { sequence: 0, tokens: &a }, Item { sequence: 1, tokens: &b }]).unwrap();
-    // The prompt of 2 beside a token of 1.
+    // The prompt of 2 together with a token of 1.
     let logits =
         session.batch(&[Item { sequence: 2, tokens: &c }, Item { sequence: 1, tokens: &[7] }]).unwrap();
     b.push(7);
     close(&logits[0], &after(&c), "2");
     close(&logits[1], &after(&b), "1");
-    // 0 ends; another takes its cells, in front of and behind those of 1.
+    // 0 ends; another sequence uses its cells, before and after those of 1.
     session.reset_sequence(0).unwrap();
     assert_eq!((0..3).map(|i| session.position_of(i).unwrap()).collect::<Vec<_>>(), [0, 121, 290]);
     let d = prompt(3, 250);
@@ -127,7 +128,7 @@ fn sequences_come_and_go() {
     b.push(9);
     close(&logits[0], &after(&d), "the next 0");
     close(&logits[1], &after(&b), "1 beside it");
-    // A part of 1 is taken back.
+    // Sequence 1 is truncated.
     session.truncate(1, 100).unwrap();
     b.truncate(100);
     b.extend([3, 4]);
@@ -168,7 +169,7 @@ fn a_refused_batch_changes_nothing() {
     refused(session.truncate(1, 6), "6; expected at most 5");
     assert_eq!(positions(&session), [16, 5]);
     assert_eq!(session.batch(&[]).unwrap(), [[0f32; 0]; 0]);
-    // The one that is full stays so, the other goes on.
+    // The full sequence stays full, the other continues.
     let logits = session.batch(&[one(1)]).unwrap();
     let mut single = model.session(&exact(16, 1)).unwrap();
     let history = [&prompts[1][..], &wanted.remove(1), &[1]].concat();
@@ -177,7 +178,7 @@ fn a_refused_batch_changes_nothing() {
     refused(model.session(&exact(1 << 20, 1 << 20)).map(|_| ()), "positions in all");
 }
 
-/// What a device reports in the middle of a call takes back all of it.
+/// A device error in the middle of a call undoes the whole call.
 #[test]
 fn a_failed_batch_changes_nothing() {
     let backend = backend("null=fail@compute").unwrap();
@@ -185,13 +186,13 @@ fn a_failed_batch_changes_nothing() {
     let mut session = model.session(&exact(16, 2).with_batch(4)).unwrap();
     let tokens = prompt(0, 4);
     session.batch(&[Item { sequence: 0, tokens: &tokens[..2] }]).unwrap();
-    // The program of four tokens runs once, and not a second time.
+    // The program for four tokens runs once, then fails.
     let both = [Item { sequence: 1, tokens: &tokens }, Item { sequence: 0, tokens: &tokens }];
     assert!(matches!(session.batch(&both), Err(Error::Injected { .. })));
     assert_eq!([session.position_of(0).unwrap(), session.position_of(1).unwrap()], [2, 0]);
 }
 
-/// Decoding the same sequences together runs what was prepared and nothing else.
+/// Decoding the same sequences together runs prepared programs only.
 #[test]
 fn decoding_together_prepares_nothing() {
     for (name, backend) in backends() {
@@ -209,7 +210,8 @@ fn decoding_together_prepares_nothing() {
     }
 }
 
-/// Cells of a saved sequence lie apart; it goes on under another number, in a session with other room.
+/// A saved sequence with non-contiguous cells continues under another number, in a session with a different
+/// layout.
 #[test]
 fn a_saved_sequence_goes_on_elsewhere() {
     let kinds = ["qwen2", "qwen35", "granitehybrid"];
@@ -229,7 +231,7 @@ fn a_saved_sequence_goes_on_elsewhere() {
                 .collect()
         };
         let wanted = go_on(&mut session, 1);
-        // Into this session, whose free cells lie apart too.
+        // Into this session, whose free cells are not contiguous either.
         session.reset_sequence(0).unwrap();
         session.restore_sequence(2, &saved).unwrap();
         assert_eq!(session.position_of(2).unwrap(), 8, "{name}");
@@ -242,13 +244,13 @@ fn a_saved_sequence_goes_on_elsewhere() {
     }
 }
 
-/// What happens to a session.
+/// An operation on a session.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Tokens for the sequences that have some, in this order.
+    /// Tokens for some of the sequences, in this order.
     Batch(Vec<(usize, Vec<u32>)>),
     Truncate(usize, usize),
-    /// A sequence is saved and restored as another one of the other session.
+    /// Saves a sequence and restores it as a sequence of the other session.
     Move(usize, usize),
 }
 
@@ -266,13 +268,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Two sessions of three sequences, and what every sequence is made of.
+/// Two sessions of three sequences, and the tokens of every sequence.
 struct Pair {
     sessions: [Session; 2],
     histories: [[Vec<u32>; 3]; 2],
-    /// Sequences can only be taken back to the beginning.
+    /// True if sequences can only be truncated to the beginning.
     recurrent: bool,
-    /// The session that the next step is for.
+    /// Session for the next step.
     turn: usize,
 }
 
@@ -283,7 +285,7 @@ impl Pair {
         Pair { sessions: [session(512), session(5)], histories: Default::default(), recurrent, turn: 0 }
     }
 
-    /// Takes a step; the logits that it gave, each with the tokens that led to it.
+    /// Executes a step; returns the logits, each with the tokens that led to them.
     fn take(&mut self, step: &Step) -> Vec<(Vec<u32>, Vec<f32>)> {
         let (session, histories) = (&mut self.sessions[self.turn], &mut self.histories[self.turn]);
         let mut results = Vec::new();
@@ -316,7 +318,7 @@ impl Pair {
     }
 }
 
-/// That what every sequence gets follows from its own tokens.
+/// Checks that the results of every sequence depend on its own tokens only.
 fn check(architecture: &str, steps: &[Step]) -> Result<(), TestCaseError> {
     let backend = backend("cpu").unwrap();
     let model = model(&shape(architecture, DType::F16), &backend);

@@ -1,4 +1,4 @@
-//! Rules about the sources that no compiler checks.
+//! Source rules that no compiler checks.
 
 mod imports;
 
@@ -6,7 +6,7 @@ use imports::{Floors, Source, faults};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Families of operations: the same stem in every crate that has a part of them.
+/// Families of operations: each has files of the same stem in every crate that implements a part of it.
 const FAMILIES: &[&str] = &[
     "binary",
     "cache_mask",
@@ -26,10 +26,10 @@ const FAMILIES: &[&str] = &[
     "unary",
 ];
 
-/// Lines of code that a source file may have.
+/// Maximum lines of code of a source file.
 const MAX_LINES: usize = 560;
 
-/// Where `unsafe` may stand: foreign functions, SIMD, mapped memory.
+/// Files in which `unsafe` is allowed: foreign functions, SIMD, mapped memory.
 const UNSAFE: &[&str] = &[
     "ggml-core/src/mapped.rs",
     "ggml-core/src/cpu/",
@@ -53,7 +53,8 @@ const UNSAFE: &[&str] = &[
     "virtual-vulkan/src/radv.rs",
 ];
 
-/// The floors of the crates that have some, see [`Floors`]. Between files of a crate there are no circles either.
+/// Floors of the crates that have some, see [`Floors`]. Import cycles between files of a crate are errors as
+/// well.
 const FLOORS: &[Floors] = &[
     Floors {
         folder: "ggml-core/src",
@@ -165,7 +166,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
 }
 
-/// Source files of the project, relative to its root.
+/// Returns the source files of the project, relative to its root.
 fn sources() -> Vec<PathBuf> {
     fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -253,7 +254,7 @@ fn imports_go_down() {
     }
 }
 
-/// A house of three floors with a fault or without, as sources that were made up.
+/// A synthetic crate with three floors, with and without an error.
 #[test]
 fn a_planted_import_is_found() {
     let floors =
@@ -276,7 +277,7 @@ fn a_planted_import_is_found() {
         faults(&house.iter().map(source).collect::<Vec<_>>(), &floors)
     };
     assert_eq!(faults_with("", ""), [""; 0]);
-    // Tests may import what they like.
+    // Tests may import anything.
     for harmless in [
         "#[cfg(test)] mod tests { use crate::top::Roof; }",
         "#[cfg(all(test, unix))] use crate::top::Roof;",

@@ -1,4 +1,5 @@
-//! Tokenizers from metadata: hand-worked cases, naive implementations beside the fast ones, and files that are broken.
+//! Tokenizers from metadata: hand-worked cases, naive implementations compared with the fast ones, and broken
+//! files.
 
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::tokenizer::{DecodeOptions, EncodeOptions, TokenKind, Tokenizer};
@@ -9,8 +10,8 @@ use std::collections::HashMap;
 const PARSE: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 const SPECIAL: DecodeOptions = DecodeOptions { special: true, continues: false };
 
-/// The character that stands for a byte in GPT-2's alphabet, from its definition: printable Latin-1 characters stand
-/// for themselves, the other bytes in their order for U+0100 and what follows.
+/// Returns the character for a byte in GPT-2's alphabet, by its definition: printable Latin-1 characters map
+/// to themselves, the other bytes, in order, to U+0100 and above.
 fn byte_char(byte: u8) -> char {
     let printable = |b: u8| (b'!'..=b'~').contains(&b) || (0xA1..=0xAC).contains(&b) || b >= 0xAE;
     if printable(byte) {
@@ -24,7 +25,7 @@ fn spelled(text: &str) -> String {
     text.bytes().map(byte_char).collect()
 }
 
-/// Metadata of a tokenizer that can be changed before it is read.
+/// Metadata of a tokenizer, modifiable before parsing.
 struct Builder {
     m: Metadata,
     tokens: Vec<String>,
@@ -40,7 +41,7 @@ impl Builder {
         Builder { m, tokens: vec![], kinds: vec![], scores: vec![], merges: vec![] }
     }
 
-    /// Byte-level: the 256 bytes as tokens 0 to 255, then merges, each with the token that it makes.
+    /// Byte-level: the 256 bytes as tokens 0 to 255, then merges, each with the resulting token.
     fn bpe(pre: &str, merges: &[(&str, &str)]) -> Builder {
         let mut b = Builder::empty("gpt2");
         b.m.insert("tokenizer.ggml.pre", pre);
@@ -112,7 +113,7 @@ fn byte_pairs_by_hand() {
     let (ll, hell, space_w) = (256, 258, 259);
     let [e, o, r, l, d] = [b'e', b'o', b'r', b'l', b'd'].map(u32::from);
     assert_eq!(plain(&t, "hello world"), [hell, o, space_w, o, r, l, d]);
-    // "l l" has the lower rank and goes first wherever it stands, from left to right.
+    // "l l" has the lower rank and is merged first at any position, from left to right.
     assert_eq!(plain(&t, "lllo"), [ll, 260]);
     assert_eq!(plain(&t, "elllle"), [e, ll, ll, e]);
     assert_eq!(plain(&t, ""), [0; 0]);
@@ -128,7 +129,8 @@ fn whole_words_of_llama_3_need_no_merges() {
     assert_eq!(plain(&b.build(), "abc"), [256, u32::from(b'c')]);
 }
 
-/// Merges of characters: spaces are U+2581, no merge crosses an end of line, a character that is no token is its bytes.
+/// Character merges: spaces are U+2581, no merge crosses a line end, a character without a token becomes its
+/// bytes.
 #[test]
 fn character_pairs_by_hand() {
     let mut b = Builder { m: Builder::empty("gemma4").m, ..Builder::spm(&[]) };
@@ -148,7 +150,7 @@ fn sentence_piece_by_hand() {
     assert_eq!(plain(&t, "aba"), [space_a, ba]);
     assert_eq!(plain(&t, "ab a"), [space, ab, space_a]);
     assert_eq!(plain(&t, " a"), [space, space_a]);
-    // Bytes where there is no piece: é is C3 A9, tokens 3 + byte.
+    // Bytes where no piece matches: é is C3 A9, tokens 3 + byte.
     assert_eq!(plain(&t, "aé"), [space_a, 3 + 0xC3, 3 + 0xA9]);
     assert_eq!(t.encode("a", &EncodeOptions::default()), [1, space_a]);
     assert_eq!(plain(&t, ""), [0; 0]);
@@ -185,7 +187,8 @@ fn the_longest_special_token_is_taken_first_wherever_it_stands() {
     assert_eq!(plain(&t, "<ab<ab"), [short, short]);
 }
 
-/// Each token in its turn, the longest first, is cut out of what is left of the text.
+/// Splits the text at each special token in turn, longest first, then the remaining parts at the shorter
+/// ones.
 fn naive_special(text: &str, tokens: &[(String, u32)]) -> Vec<u32> {
     let Some(((token, id), shorter)) = tokens.split_first() else {
         return text.bytes().map(u32::from).collect();
@@ -199,7 +202,7 @@ proptest! {
     fn fast_special_tokens_equal_naive_ones(
         texts in prop::collection::hash_set("[ab]{1,6}", 0..12), text in "[abc]{0,40}"
     ) {
-        // One character would be a byte's token too, and those are no special tokens.
+        // A single character would also be a byte token, which is no special token.
         let mut b = Builder::bpe("gpt-2", &[]);
         let added = texts.iter().filter(|t| t.len() > 1).map(|t| (t.clone(), b.add(t, 4)));
         let mut tokens: Vec<(String, u32)> = added.collect();
@@ -208,7 +211,7 @@ proptest! {
     }
 }
 
-/// 4,000 tokens, each the beginning of the next: at every place of the text all of them begin.
+/// 4,000 tokens, each a prefix of the next: all of them match at every position of the text.
 #[test]
 fn nested_special_tokens_cost_no_more_than_others() {
     let mut b = Builder::bpe("gpt-2", &[]);
@@ -245,7 +248,7 @@ fn ends_are_known_by_key_and_by_text() {
     let t = b.with("tokenizer.ggml.eos_token_id", 65u32).build();
     assert_eq!(t.ends().collect::<Vec<_>>(), [65, turn, text, file]);
     assert!(t.is_end(turn) && !t.is_end(66) && t.special().eot == Some(turn) && t.special().eos == Some(65));
-    // The harmony format: a message ends, the reply goes on, and its structure is text.
+    // The harmony format: a message ends, the reply continues, and its structure is text.
     let mut b = Builder::bpe("gpt-4o", &[]);
     let [end, back, call, channel] =
         ["<|end|>", "<|return|>", "<|call|>", "<|channel|>"].map(|text| b.add(text, 3));
@@ -263,7 +266,7 @@ fn streams_give_whole_characters() {
     assert_eq!([d.push(0xF0), d.push(0x9F), d.push(b'x'.into())], ["", "", "\u{FFFD}x"]);
     assert_eq!([d.push(0xFF), d.push(9999), d.push(0xE2)], ["\u{FFFD}", "\u{FFFD}", ""]);
     assert_eq!(d.finish(), "\u{FFFD}");
-    // What continues a text keeps its first space; a text of its own loses it.
+    // A continuation keeps its first space; a separate text loses it.
     let t = Builder::spm(&[("▁x", -1.0)]).build();
     assert_eq!(t.detokenizer().push(259), " x");
     assert_eq!(t.detokenizer_with(&DecodeOptions::default()).push(259), "x");
@@ -297,7 +300,7 @@ fn long_texts_take_linear_time() {
     let pieces: Vec<(&str, f32)> =
         pairs.iter().zip(0u8..).map(|(p, i)| (p.as_str(), -f32::from(i))).collect();
     let spm = Builder::spm(&[&[("▁", -9.0)], &*pieces].concat()).build();
-    // One word without a place to cut: what needs quadratic time does not come back from this.
+    // One word without a split point: a quadratic algorithm would not finish.
     for (t, text) in
         [&bpe, &spm].into_iter().flat_map(|t| [(t, ".".repeat(1 << 20)), (t, " .".repeat(1 << 19))])
     {
@@ -306,7 +309,7 @@ fn long_texts_take_linear_time() {
     }
 }
 
-/// The error of a tokenizer whose metadata were changed.
+/// Returns the error of a tokenizer after a change of its metadata.
 fn error(b: &Builder, change: impl FnOnce(&mut Metadata)) -> String {
     let mut m = b.metadata();
     change(&mut m);
@@ -365,12 +368,12 @@ fn broken_metadata_is_refused_by_key() {
     set(&spm, "eos_token_id", "2".into(), "expected");
     set(&bpe, "add_bos_token", true.into(), "expected tokenizer.ggml.bos_token_id beside it");
     set(&bpe, "add_eos_token", 1u32.into(), "expected");
-    // -1 as an unsigned number stands for none.
+    // -1 as an unsigned integer means none.
     let t = Builder::spm(&[]).with("tokenizer.ggml.padding_token_id", u32::MAX).build();
     assert_eq!(t.special().padding, None);
 }
 
-/// A file with a vocabulary and an embedding of so many rows.
+/// Returns a file with a vocabulary and an embedding of `rows` rows.
 fn file(b: &Builder, rows: usize) -> Vec<u8> {
     let mut writer = GgufWriter::new();
     writer.set_all(&b.metadata()).unwrap();
@@ -388,7 +391,7 @@ fn the_embedding_has_a_row_for_each_token() {
     assert!(text.contains("tokenizer.ggml.tokens") && text.contains("expected 261, the rows of"), "{text}");
 }
 
-/// Merges step by step: of all neighbours the pair of the lowest rank, the leftmost of those.
+/// Merges step by step: the neighbouring pair of the lowest rank, leftmost first.
 fn naive_bpe(word: &str, merges: &[(String, String)]) -> Vec<String> {
     let mut parts: Vec<String> = word.chars().map(String::from).collect();
     let rank = |pair: &[String]| merges.iter().position(|(l, r)| *l == pair[0] && *r == pair[1]);
@@ -401,7 +404,7 @@ fn naive_bpe(word: &str, merges: &[(String, String)]) -> Vec<String> {
     parts
 }
 
-/// Joins step by step: of all neighbours that are a piece together those with the best score, the leftmost of those.
+/// Joins step by step: the neighbouring pair that forms the piece with the best score, leftmost first.
 fn naive_spm(text: &str, scores: &HashMap<String, f32>) -> Vec<String> {
     let mut parts: Vec<String> = text.chars().map(String::from).collect();
     loop {
@@ -420,7 +423,7 @@ fn naive_spm(text: &str, scores: &HashMap<String, f32>) -> Vec<String> {
     }
 }
 
-/// A vocabulary with merges of random parts of what there is.
+/// Returns random merges of existing tokens.
 fn random_merges(picks: &[(usize, usize)]) -> Vec<(String, String)> {
     let mut parts: Vec<String> = ["a", "b", "c"].map(String::from).into();
     let mut merges: Vec<(String, String)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Code objects: metadata, disassembly, loading and a launch end with a result or a fault.
+//! Code objects: metadata, disassembly, loading and a launch give a result or a fault.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = (file.metadata().array_str(key), format!("{value:?}"));
     }
     for tensor in file.tensors() {
-        // What the header of a tensor promises is there.
+        // The data declared in a tensor's header must be present.
         let data = file.data(tensor).expect("a tensor of a file that was read has its bytes");
         let _ = data.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
     }

@@ -1,6 +1,6 @@
-//! Graph files: what is read without an error is a graph that the reference and the CPU backend can run or refuse.
+//! Graph files: a file that parses is a graph that the reference and the CPU backend either run or reject.
 //!
-//! The input is the JSON text, then, after a zero byte, the contents of the leaves.
+//! The input is the JSON text, a zero byte, then the contents of the leaves.
 #![no_main]
 
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
@@ -13,7 +13,7 @@ use ggml_core::{Graph, Result, Source};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-/// Elements of a graph that is computed, not only read.
+/// Maximum elements of a graph to compute; larger ones are only parsed.
 const SMALL: usize = 1 << 14;
 
 static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {

@@ -1,4 +1,5 @@
-//! Importance matrices of both forms: any bytes give a result or an error, and what was read can be encoded with.
+//! Importance matrices in both formats: any bytes give a result or an error, and a parsed matrix can be used
+//! to encode.
 #![no_main]
 
 use diptych::quantize::Importance;
@@ -7,7 +8,7 @@ use ggml_core::decode::decode;
 use ggml_core::encode::encode_weighted;
 use libfuzzer_sys::fuzz_target;
 
-/// One of each family that counts errors by columns.
+/// One type of each family that weights errors by column.
 const TYPES: [DType; 8] = [
     DType::Q4_0,
     DType::Q5_1,

@@ -1,5 +1,5 @@
-//! Writes the seeds that the library can make itself: small models, graphs and importance matrices. The others are
-//! written by hand.
+//! Writes the seeds that the library can generate: small models, graphs and importance matrices. The others
+//! are written by hand.
 
 use diptych::synthesize::{self, Shape};
 use ggml_core::gguf::{GgufWriter, TensorData};
@@ -26,7 +26,7 @@ fn models(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first case of each operation, as fuzzing wants it: structure, a zero byte, contents.
+/// Writes the first case of each operation in the fuzz target's format: structure, a zero byte, contents.
 fn graphs(folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut known = std::collections::HashSet::new();
     let file = std::env::temp_dir().join(format!("diptych-seed-{}.json", std::process::id()));
@@ -43,7 +43,7 @@ fn graphs(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(std::fs::remove_file(file)?)
 }
 
-/// An importance matrix of two stacks in both forms.
+/// Writes an importance matrix of two stacks in both formats.
 fn importance(folder: &Path) -> Result<(), Box<dyn Error>> {
     let floats = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let sums: Vec<f32> = (0..16).map(|i| (i * i) as f32 / 4.0).collect();

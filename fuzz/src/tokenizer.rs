@@ -1,4 +1,4 @@
-//! Vocabularies and texts: encoding ends, gives tokens that there are, and decodes again.
+//! Vocabularies and texts: encoding terminates, returns existing tokens, and the tokens decode.
 #![no_main]
 
 use diptych::Tokenizer;

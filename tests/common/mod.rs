@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers shared by several tests.
 #![allow(dead_code, unreachable_pub)]
 
 use diptych::ggml::backend::Backend;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// A tiny model: two layers, extents that are no multiples of tiles.
+/// Returns the shape of a tiny model: two layers, extents that are no multiples of tile sizes.
 pub fn tiny(architecture: &str, dtype: DType) -> Shape {
     Shape {
         layers: 2,
@@ -27,18 +27,18 @@ pub fn tiny(architecture: &str, dtype: DType) -> Shape {
     }
 }
 
-/// A synthetic model file in memory.
+/// Returns a synthetic model file in memory.
 pub fn file(shape: &Shape) -> ModelFile {
     let bytes = synthesize::bytes(shape, 11).expect("a model");
     ModelFile::from_gguf(GgufFile::from_bytes(bytes).expect("a GGUF file")).expect("a known architecture")
 }
 
-/// A synthetic model on a backend.
+/// Loads a synthetic model on a backend.
 pub fn model(shape: &Shape, backend: &Arc<dyn Backend>) -> Model {
     Model::from_file(file(shape), backend.clone()).expect("a model that loads")
 }
 
-/// A backend, or `None` with a message where this machine has none. Any other error fails the test.
+/// Opens a backend; `None` with a message if it is unavailable. Any other error fails the test.
 pub fn backend(name: &str) -> Option<Arc<dyn Backend>> {
     match open(name, &OpenOptions::default()) {
         Ok(backend) => Some(backend),
@@ -50,7 +50,7 @@ pub fn backend(name: &str) -> Option<Arc<dyn Backend>> {
     }
 }
 
-/// Backends that compute, as far as this machine has them.
+/// Returns the computing backends that are available here.
 pub fn backends() -> Vec<(&'static str, Arc<dyn Backend>)> {
     ["reference", "cpu", "vulkan", "hip-virtual:gfx906"]
         .into_iter()
@@ -58,7 +58,7 @@ pub fn backends() -> Vec<(&'static str, Arc<dyn Backend>)> {
         .collect()
 }
 
-/// An example program; `cargo test` builds all of them.
+/// Returns the path of an example program; `cargo test` builds all of them.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let path = test.parent().and_then(|p| p.parent()).expect("a target folder").join("examples").join(name);
@@ -70,20 +70,20 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Runs `compare` with an output folder; what it printed, and `result.json`, null where there is none.
+/// Runs `compare` with an output folder; returns its output and `result.json`, null if missing.
 pub fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
     let output =
         Command::new(example("compare")).args(args).arg("--out").arg(out).output().expect("compare runs");
     (output, result(out))
 }
 
-/// The report in an output folder of `compare`; null where there is none.
+/// Returns the report in an output folder of `compare`; null if missing.
 pub fn result(out: &Path) -> Value {
     let text = std::fs::read_to_string(out.join("result.json")).unwrap_or_else(|_| "null".into());
     serde_json::from_str(&text).expect("valid JSON")
 }
 
-/// A backend's own record in a report.
+/// Returns the backend-level record of a backend in a report.
 pub fn record<'a>(result: &'a Value, backend: &str) -> &'a Value {
     let records = result["records"].as_array().expect("records");
     let mut own = records.iter().filter(|r| r["backend"] == backend && r["case"].is_null());
@@ -92,17 +92,18 @@ pub fn record<'a>(result: &'a Value, backend: &str) -> &'a Value {
     record
 }
 
-/// What a program wrote to standard output.
+/// Returns the standard output of a program.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The same with every stretch of white space as one space: lines of a table are broken where they are full.
+/// Returns the standard output with every run of white space as one space, because full table lines are
+/// wrapped.
 pub fn flat(output: &Output) -> String {
     stdout(output).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A shared library of a C file in the repository. `None` without a C compiler.
+/// Compiles a C file of the repository to a shared library. `None` without a C compiler.
 pub fn shared_library(path: &Path, source: &str, defines: &[String]) -> Option<()> {
     let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
         .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h"])
@@ -119,7 +120,7 @@ pub fn shared_library(path: &Path, source: &str, defines: &[String]) -> Option<(
     Some(())
 }
 
-/// A libamdhip64 of the test's own that does something when it is loaded and in hipInit. `None` without a C compiler.
+/// Builds a fake libamdhip64 that runs C code on load and in hipInit. `None` without a C compiler.
 pub fn hip_library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
     let path = dir.join("libamdhip64.so.6");
     let defines = ["-DCOUNT=0".into(), format!("-DON_LOAD={on_load}"), format!("-DINIT={init}")];

@@ -1,5 +1,5 @@
-//! Vectors of texts: of an encoder (Devlin et al. 2018, layer norm: Ba et al. 2016, GELU: Hendrycks and Gimpel 2016), and of
-//! a decoder's layers.
+//! Text embeddings of an encoder (Devlin et al. 2018, layer norm: Ba et al. 2016, GELU: Hendrycks and Gimpel
+//! 2016) and of a decoder's layers.
 
 use super::{CONTEXT, Formulas, TOKENS, add, backends, file, hidden, tiny, weight};
 use diptych::ggml::metrics::distance;
@@ -8,7 +8,7 @@ use diptych::session::EmbedOptions;
 use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions};
 
-/// `x` without its mean, over its standard deviation.
+/// Returns `x` minus its mean, divided by its standard deviation, with weight and bias.
 fn layer_norm(file: &ModelFile, name: &str, x: &[f64]) -> Vec<f64> {
     let get = |part: &str| weight(file, &format!("{name}.{part}")).expect("a norm").values;
     let mean = x.iter().sum::<f64>() / x.len() as f64;
@@ -18,7 +18,7 @@ fn layer_norm(file: &ModelFile, name: &str, x: &[f64]) -> Vec<f64> {
     scaled.zip(get("bias")).map(|(v, b)| v + b).collect()
 }
 
-/// `x (1 + erf(x / sqrt 2)) / 2`, the integral of the normal density by Simpson's rule.
+/// Returns `x (1 + erf(x / sqrt 2)) / 2`, with the integral of the normal density by Simpson's rule.
 fn gelu(x: f64) -> f64 {
     let (steps, density) = (2000, |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt());
     let width = x / f64::from(steps);
@@ -27,7 +27,7 @@ fn gelu(x: f64) -> f64 {
     x * (0.5 + sum * width / 3.0)
 }
 
-/// The stream of an encoder behind so many layers.
+/// Returns the residual stream of an encoder after `depth` layers.
 fn encoded(file: &ModelFile, tokens: &[u32], depth: usize) -> Vec<Vec<f64>> {
     let h = file.hparams();
     let get = |name: &str| weight(file, name).unwrap_or_else(|| panic!("{name}"));
@@ -73,7 +73,7 @@ fn encoded(file: &ModelFile, tokens: &[u32], depth: usize) -> Vec<Vec<f64>> {
     stream
 }
 
-/// Every way of pooling, at every layer of an encoder and of a decoder.
+/// Every pooling method, at every layer of an encoder and of a decoder.
 #[test]
 fn vectors_agree_with_the_formulas() {
     let encoder = Shape { heads_kv: 6, ..tiny("bert", DType::F16) };

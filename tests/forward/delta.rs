@@ -1,4 +1,4 @@
-//! Layers with a gated delta net, and attention with a gate.
+//! Layers with a gated delta net, and gated attention.
 
 use super::{Layer, add, rms};
 
@@ -12,7 +12,7 @@ fn silu(x: f64) -> f64 {
 }
 
 impl Layer<'_> {
-    /// The gates of attention at each position, where queries come with some.
+    /// Returns the gates of attention at each position, if the query weight contains gates.
     pub(super) fn gates(&self, inputs: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
         let all = self.find("attn_q.weight")?;
         let gates = all.halves(self.d()).1;
@@ -33,7 +33,8 @@ impl Layer<'_> {
             inputs.iter().map(|x| matrix.times(x)).collect()
         };
         let (mixed, z) = (product("attn_qkv"), product("attn_gate"));
-        // In files of qwen3next the value heads of a key head follow each other, and so do their steps and shares.
+        // In qwen3next files the value heads of a key head are contiguous, and so are their alpha and beta
+        // values.
         let per_key = heads_v / heads_k;
         let grouped = self.find("ssm_ba.weight").is_some();
         let [alpha, beta] = if grouped {
@@ -49,7 +50,7 @@ impl Layer<'_> {
         };
         let (a, dt, taps) = (self.get("ssm_a"), self.get("ssm_dt.bias"), self.get("ssm_conv1d.weight"));
         let (head_norm, output) = (self.get("ssm_norm.weight"), self.get("ssm_out.weight"));
-        // For each value head a matrix from keys to values.
+        // One matrix from keys to values per value head.
         let mut states = vec![vec![vec![0.0; dv]; d]; heads_v];
         for t in 0..inputs.len() {
             let convolve = |c: usize| -> f64 {

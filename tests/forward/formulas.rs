@@ -1,52 +1,52 @@
-//! What the architectures do differently, and the formulas of a head.
+//! Differences between the architectures, and the formulas of a head.
 
 use super::{Matrix, weight};
 use diptych::model::ModelFile;
 
-/// What the architectures do differently, from the metadata.
+/// Parameters in which the architectures differ, from the metadata.
 pub(super) struct Formulas {
-    /// Elements of a head of each layer.
+    /// Elements per head in each layer.
     pub(super) d: Vec<usize>,
     pub(super) heads: usize,
-    /// Key and value heads of each layer.
+    /// Key and value heads in each layer.
     pub(super) heads_kv: Vec<usize>,
     pub(super) layers: usize,
     pub(super) eps: f64,
-    /// Pairs are neighbours in llama's files, halves in qwen's.
+    /// True if rotated pairs are adjacent (llama's files) rather than in two halves (qwen's).
     neighbours: bool,
-    /// Elements of a head that are rotated.
+    /// Number of rotated elements per head.
     rotated: usize,
     base: f64,
     /// Divisors of the frequencies.
     factors: Option<Matrix>,
-    /// Factor of rotated elements.
+    /// Factor on rotated elements.
     magnitude: f64,
-    /// Positions that a layer with a window sees.
+    /// Number of positions visible in a layer with a window.
     window: Option<usize>,
     gemma: bool,
     pub(super) gemma4: bool,
     llama4: bool,
-    /// Whether attention has positions at all.
+    /// True if attention uses positions at all.
     positions: bool,
-    /// Whether a layer is a network or something else before one, but not both.
+    /// True if a layer is either a feed-forward network or a mixing block, but not both.
     pub(super) one_part: bool,
-    /// Width of the network of each layer.
+    /// Width of each layer's feed-forward network.
     pub(super) feed_forward: Vec<usize>,
-    /// Layers with keys and values of their own.
+    /// Number of layers with their own keys and values.
     own_caches: usize,
-    /// Whether q and k are normed as a whole.
+    /// True if q and k are normed as a whole rather than per head.
     pub(super) norms_whole: bool,
-    /// Whether what attention gives is normed.
+    /// True if the result of attention is normed.
     pub(super) norms_results: bool,
-    /// Growth of queries, positions of a step, and what is added to a position.
+    /// Growth of queries: scale, length in positions, and offset added to a position.
     growth: Option<(f64, f64, f64)>,
-    /// Of so many layers the last is global; 1: none is.
+    /// The last of this many layers is global; with 1 none is.
     period: usize,
-    /// Base of local layers' frequencies.
+    /// Frequency base of local layers.
     local_base: f64,
-    /// YaRN: factor and context of the training.
+    /// YaRN: factor and training context.
     pub(super) yarn: Option<(f64, f64)>,
-    /// Bounds of scores and logits.
+    /// Soft caps of scores and logits.
     pub(super) caps: [Option<f64>; 2],
     pub(super) embedding_scale: f64,
     pub(super) residual_scale: f64,
@@ -76,14 +76,14 @@ impl Formulas {
             false => vec![int("attention.head_count_kv"); layers],
         };
         let window = m.opt_usize(&key("attention.sliding_window")).unwrap();
-        // Every other layer of gemma4 is local, the first to begin with.
+        // Every other layer of gemma4 is local, starting with the first.
         let head = |layer: usize| if gemma4 && layer % 2 == 0 { int("attention.key_length_swa") } else { d };
         let growth = match architecture {
             "mistral3" => Some((0.1, original.expect("a context") as f64, 0.0)),
             "llama4" => Some((0.1, window.unwrap_or(8192) as f64, 1.0)),
             _ => None,
         };
-        // YaRN's multiplier is of the scores in deepseek2: twice, for queries and keys.
+        // YaRN's multiplier applies to the scores in deepseek2: twice, for queries and keys.
         let longer = float("rope.scaling.yarn_log_multiplier", 0.0) * float("rope.scaling.factor", 1.0).ln();
         let attention_scale = match architecture {
             "gemma4" => 1.0,
@@ -137,22 +137,23 @@ impl Formulas {
         }
     }
 
-    /// Local layers, then a global one. With a period of 1 a window is for all layers.
+    /// Returns true for local layers, which precede a global one. With a period of 1, a window applies to all
+    /// layers.
     fn is_local(&self, layer: usize) -> bool {
         self.window.is_some() && (self.period == 1 || (layer + 1) % self.period != 0)
     }
 
-    /// Whether a layer has positions: not all of llama4 do.
+    /// Returns true if a layer uses positions; not all layers of llama4 do.
     fn has_positions(&self, layer: usize) -> bool {
         self.positions && (!self.llama4 || (layer + 1) % 4 != 0)
     }
 
-    /// Whether heads of q and k are normed, without weights, behind their positions.
+    /// Returns true if heads of q and k are normed, without weights, after rotation.
     pub(super) fn norms_rotated(&self, layer: usize) -> bool {
         self.llama4 && self.has_positions(layer)
     }
 
-    /// Factor of the queries at a position.
+    /// Returns the factor on the queries at a position.
     pub(super) fn growth(&self, position: usize, layer: usize) -> f64 {
         match self.growth {
             Some((scale, length, shift)) if !self.norms_rotated(layer) => {
@@ -162,14 +163,16 @@ impl Formulas {
         }
     }
 
-    /// The layer whose keys and values a layer of gemma4 reads: the last of its kind before the last two of five or more.
+    /// Returns the layer whose keys and values a layer of gemma4 reads: the last one of the same kind with
+    /// its own.
     pub(super) fn shares(&self, layer: usize) -> Option<usize> {
         let own = self.own_caches;
         (layer >= own).then(|| (0..own).rev().find(|i| i % 2 == layer % 2).expect("a layer of the kind"))
     }
 
-    /// Radians for each position of pair `i` of `n / 2`. YaRN: pairs that turn more than 32 times in the context of the training
-    /// are left alone, those that turn less than once are stretched by the factor, those in between are mixed.
+    /// Returns the radians per position for pair `i` of `n / 2`. YaRN: pairs that rotate more than 32 times
+    /// within the training context are unchanged, those that rotate less than once are divided by the factor,
+    /// those in between are interpolated.
     fn frequency(&self, i: usize, n: usize, base: f64) -> f64 {
         let n = n as f64;
         let plain = base.powf(-2.0 * i as f64 / n);
@@ -180,7 +183,7 @@ impl Formulas {
         plain * (1.0 - stretched) + plain / factor * stretched
     }
 
-    /// Rotates the pairs of a head.
+    /// Rotates the pairs of a head (RoPE).
     pub(super) fn rotate(&self, head: &mut [f64], position: usize, layer: usize) {
         if !self.has_positions(layer) {
             return;
@@ -208,7 +211,7 @@ impl Formulas {
         }
     }
 
-    /// Soft-max of the scores of query head `head` at position `t`, times the values.
+    /// Returns the soft-max of the scores of query head `head` at position `t`, times the values.
     pub(super) fn attend(
         &self,
         [q, k, v]: [&[Vec<f64>]; 3],

@@ -1,4 +1,4 @@
-//! What layers of gemma4 have beside those of gemma3.
+//! Features of gemma4's layers in addition to those of gemma3.
 
 use super::formulas::Formulas;
 use super::{Layer, Matrix, add, rms, weight};
@@ -8,7 +8,8 @@ fn unweighted(x: &[f64], eps: f64) -> Vec<f64> {
     rms(x, &Matrix { columns: x.len(), values: vec![1.0; x.len()] }, eps)
 }
 
-/// For each token what each layer adds, one behind the other: its own embedding, and a projection of the stream's.
+/// Returns the per-layer embeddings of each token, concatenated over layers: its own embedding plus a
+/// projection of the stream's.
 pub(super) fn own_embeddings(
     file: &ModelFile,
     f: &Formulas,
@@ -33,7 +34,7 @@ pub(super) fn own_embeddings(
 }
 
 impl Layer<'_> {
-    /// Values: normed without weights; of keys' weights where there are no others.
+    /// Returns the values, normed without weights; computed with the key weight if there is no value weight.
     pub(super) fn gemma4_values(&self, inputs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let part = if self.find("attn_v.weight").is_some() { "attn_v" } else { "attn_k" };
         let heads = self.f.heads_kv[self.index];
@@ -44,7 +45,7 @@ impl Layer<'_> {
         all
     }
 
-    /// The dense network and the experts, each normed.
+    /// Returns the sum of the dense network and the experts, each normed.
     pub(super) fn gemma4_mixture(&self, x: &[f64], normed: &[f64]) -> Vec<f64> {
         let eps = self.f.eps;
         let mut out = rms(&self.dense(normed, ""), &self.get("post_ffw_norm_1.weight"), eps);
@@ -57,7 +58,7 @@ impl Layer<'_> {
         out
     }
 
-    /// What the layer's own embedding adds, and the factor of the stream.
+    /// Adds the layer's own embedding, and applies the layer's output factor to the stream.
     pub(super) fn add_own_embedding(&self, stream: &mut [Vec<f64>], own: &[Vec<f64>]) {
         for (x, own) in stream.iter_mut().zip(own) {
             let gate = self.get("inp_gate.weight").times(x);

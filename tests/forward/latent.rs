@@ -1,9 +1,9 @@
-//! Latent attention, with keys and values of all heads made of the short vectors.
+//! Latent attention, with keys and values of all heads expanded from the latent vectors.
 
 use super::{Layer, Matrix, add, rms};
 
 impl Layer<'_> {
-    /// Queries of all heads at a position.
+    /// Returns the queries of all heads at a position.
     fn latent_query(&self, x: &[f64]) -> Vec<f64> {
         match self.find("attn_q.weight") {
             Some(whole) => whole.times(x),

@@ -1,13 +1,15 @@
-//! Logits against a forward pass written here from the papers' formulas, in f64, with plain loops over plain vectors.
+//! Logits compared with an independent forward pass, written from the papers' formulas in f64 with plain
+//! loops over plain vectors.
 //!
-//! It shares nothing with the library but the GGUF reader: no graph, no operation, no kernel. Sources: RMS norm (Zhang
-//! and Sennrich 2019), rotary embedding (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), SwiGLU
-//! (Shazeer 2020); arrangement of llama (Touvron et al. 2023), qwen2 (biases), qwen3 (normed heads), phi3 (fused weights,
-//! LongRoPE: Ding et al. 2024), granite (factors), gemma2 and gemma3 (local and global layers, more norms, GELU, soft caps),
-//! gpt-oss (YaRN: Peng et al. 2023, sinks), mixtures of experts (Shazeer et al. 2017; DeepSeek-V3 2024), qwen35 (gated delta
-//! net: Yang et al. 2024), latent attention (DeepSeek-V2 2024, in the form that makes keys and values of all heads), olmo2,
-//! mistral3 (queries that grow), lfm2 (short convolutions), llama4 (chunks, layers without positions), gemma4 (embeddings of
-//! layers, shared keys), granitehybrid and nemotron_h (Mamba-2: Dao and Gu 2024; squared ReLU: So et al. 2021).
+//! It shares only the GGUF reader with the library: no graph, no operation, no kernel. Sources: RMS norm
+//! (Zhang and Sennrich 2019), rotary embedding (Su et al. 2021), grouped-query attention (Ainslie et al.
+//! 2023), SwiGLU (Shazeer 2020); structure of llama (Touvron et al. 2023), qwen2 (biases), qwen3 (normed
+//! heads), phi3 (fused weights, LongRoPE: Ding et al. 2024), granite (factors), gemma2 and gemma3 (local and
+//! global layers, more norms, GELU, soft caps), gpt-oss (YaRN: Peng et al. 2023, sinks), mixtures of experts
+//! (Shazeer et al. 2017; DeepSeek-V3 2024), qwen35 (gated delta net: Yang et al. 2024), latent attention
+//! (DeepSeek-V2 2024, in the form that expands keys and values of all heads), olmo2, mistral3 (queries that
+//! grow), lfm2 (short convolutions), llama4 (chunks, layers without positions), gemma4 (per-layer embeddings,
+//! shared keys), granitehybrid and nemotron_h (Mamba-2: Dao and Gu 2024; squared ReLU: So et al. 2021).
 
 mod bert;
 #[path = "../common/mod.rs"]
@@ -28,14 +30,14 @@ use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions, greedy};
 use formulas::Formulas;
 
-/// A matrix of the file, row by row, or a vector as one row.
+/// A row-major matrix of the file, or a vector as one row.
 struct Matrix {
     columns: usize,
     values: Vec<f64>,
 }
 
 impl Matrix {
-    /// Of each 2 n rows the first n, and the others.
+    /// Returns the first n of each 2 n rows, and the others.
     fn halves(&self, n: usize) -> (Matrix, Matrix) {
         let pick = |second: usize| {
             let parts = self.values.chunks_exact(n * self.columns).skip(second).step_by(2);
@@ -84,7 +86,7 @@ fn rms(x: &[f64], w: &Matrix, eps: f64) -> Vec<f64> {
     x.iter().zip(&w.values).map(|(v, w)| v * scale * w).collect()
 }
 
-/// Rows of a weight, or of the one that it is fused into, from row `first` on.
+/// Returns `n` rows of a weight; if it is fused into another one, rows of that one from `first` on.
 fn rows(file: &ModelFile, name: &str, fused: &str, first: usize, n: usize) -> Matrix {
     if let Some(own) = weight(file, name) {
         return own;
@@ -118,7 +120,8 @@ impl Layer<'_> {
         self.find(part).unwrap_or_else(|| panic!("{part}"))
     }
 
-    /// Products with the weight of q, k or v at every position, bias included; in a fused weight they begin with head `first`.
+    /// Returns the products with the weight of q, k or v at every position, including the bias; in a fused
+    /// weight they start at head `first`.
     fn product(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
         let d = self.d();
         let (own, fused) = (self.name(&format!("{part}.weight")), self.name("attn_qkv.weight"));
@@ -136,7 +139,7 @@ impl Layer<'_> {
         inputs.iter().map(product).collect()
     }
 
-    /// Heads of q or k at every position: normed, in whole or each, and with positions.
+    /// Returns the heads of q or k at every position: normed, as a whole or per head, and rotated.
     fn project(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
         let (f, d) = (self.f, self.d());
         let norm = self.find(&format!("{part}_norm.weight"));
@@ -162,19 +165,19 @@ impl Layer<'_> {
         all
     }
 
-    /// Adds what a branch gave to the stream, normed first where the file has a norm for it.
+    /// Adds the result of a branch to the stream, normed first if the file has a norm for it.
     fn join(&self, x: &mut [f64], out: Vec<f64>, norm: Option<&str>) {
         let out = norm.and_then(|name| self.find(name)).map_or(out.clone(), |w| rms(&out, &w, self.f.eps));
         add(x, &out, self.f.residual_scale);
     }
 
-    /// The stream, normed where the layer has a norm in front of its attention.
+    /// Returns the stream, normed if the layer has a norm before its attention.
     fn inputs(&self, stream: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let norm = self.find("attn_norm.weight");
         stream.iter().map(|x| norm.as_ref().map_or(x.clone(), |norm| rms(x, norm, self.f.eps))).collect()
     }
 
-    /// Keys and values at every position; `kept` has those of the layers before.
+    /// Returns keys and values at every position; `kept` holds those of the previous layers.
     fn keys_and_values(&self, inputs: &[Vec<f64>], kept: &[[Vec<Vec<f64>>; 2]]) -> [Vec<Vec<f64>>; 2] {
         let f = self.f;
         if let Some(shared) = f.shares(self.index) {
@@ -209,7 +212,7 @@ impl Layer<'_> {
         kept[self.index] = [k, v];
     }
 
-    /// What the layer does with its normed stream before the feed-forward network.
+    /// Applies the layer's mixing block, which precedes the feed-forward network.
     fn mix(&self, stream: &mut [Vec<f64>], kept: &mut [[Vec<Vec<f64>>; 2]]) {
         let has = |part: &str| self.find(part).is_some();
         if has("ssm_in.weight") {
@@ -225,7 +228,7 @@ impl Layer<'_> {
         }
     }
 
-    /// Elements of a head.
+    /// Returns the elements per head.
     fn d(&self) -> usize {
         self.f.d[self.index]
     }
@@ -235,7 +238,7 @@ impl Layer<'_> {
             () if self.f.one_part && self.f.feed_forward[self.index] == 0 => return,
             () if self.f.one_part => self.find("attn_norm.weight"),
             () => self.find("ffn_norm.weight").or_else(|| {
-                // Where it is not the norm of what attention gives.
+                // Unless that tensor is the norm of attention's result.
                 self.find("post_attention_norm.weight").filter(|_| !self.f.norms_results)
             }),
         };
@@ -251,7 +254,7 @@ impl Layer<'_> {
         }
     }
 
-    /// A gated network whose weights' names end with a suffix.
+    /// Returns the result of a gated network whose weights have a suffix in their names.
     fn dense(&self, x: &[f64], suffix: &str) -> Vec<f64> {
         if self.f.one_part {
             return self.squared(x, suffix);
@@ -261,7 +264,7 @@ impl Layer<'_> {
         let width = both.columns;
         let (gate, up) = match get("gate") {
             Some(gate) => (gate, both),
-            // One weight: rows of the gate, then of up.
+            // One fused weight: rows of the gate, then of up.
             None => {
                 let (gate, up) = both.values.split_at(down.columns * width);
                 let half = |values: &[f64]| Matrix { columns: width, values: values.to_vec() };
@@ -274,7 +277,7 @@ impl Layer<'_> {
     }
 }
 
-/// The stream behind so many layers, behind all of them normed as for the output layer.
+/// Returns the stream after `depth` layers; after all of them, normed as for the output layer.
 fn hidden(file: &ModelFile, f: &Formulas, tokens: &[u32], depth: usize) -> Vec<Vec<f64>> {
     let embedding = weight(file, "token_embd.weight").expect("an embedding");
     let scaled = |row: &[f64]| -> Vec<f64> { row.iter().map(|x| x * f.embedding_scale).collect() };
@@ -296,7 +299,7 @@ fn hidden(file: &ModelFile, f: &Formulas, tokens: &[u32], depth: usize) -> Vec<V
     stream
 }
 
-/// Logits after every token, in a session of `context` positions.
+/// Returns the logits after every token, in a session of `context` positions.
 fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
     let f = Formulas::new(file, context);
     let stream = hidden(file, &f, tokens, f.layers);
@@ -309,10 +312,10 @@ fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
 
 const TOKENS: [u32; 19] = [1, 150, 7, 33, 33, 202, 0, 91, 64, 18, 5, 77, 140, 199, 3, 12, 111, 58, 170];
 
-/// Room in the cache of the sessions here.
+/// Context of the sessions in these tests.
 const CONTEXT: usize = 32;
 
-/// One tiny model for each way of computing. The windows are smaller than the prompt, gemma3 has local and global layers.
+/// One tiny model per variant. The windows are smaller than the prompt; gemma3 has local and global layers.
 fn shapes(dtype: DType) -> Vec<Shape> {
     let mut shapes: Vec<Shape> =
         ["llama", "qwen2", "qwen3", "granite"].iter().map(|name| tiny(name, dtype)).collect();
@@ -325,7 +328,7 @@ fn shapes(dtype: DType) -> Vec<Shape> {
     shapes.push(tiny("qwen3moe", dtype));
     let experts = Some(Experts::new(4, 3, 96));
     shapes.push(Shape { experts, ..tiny("llama", dtype) });
-    // A context of the training that makes YaRN's ramp begin and end among the pairs.
+    // The training context makes YaRN's ramp begin and end among the pairs.
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gpt-oss", dtype) });
     for delta_net in ["qwen35", "qwen35moe", "qwen3next"] {
         shapes.push(Shape { layers: 4, ..tiny(delta_net, dtype) });
@@ -336,7 +339,8 @@ fn shapes(dtype: DType) -> Vec<Shape> {
     shapes
 }
 
-/// What needs more than a name: groups and weights of experts, layers of several kinds, queries that grow within the prompt.
+/// Variants that need more than a name: groups and weights of experts, layers of several kinds, queries that
+/// grow within the prompt.
 fn later_shapes(dtype: DType) -> Vec<Shape> {
     let mut shapes = vec![tiny("glm4moe", dtype), tiny("olmo2", dtype), tiny("deepseek2", dtype)];
     shapes.push(Shape { layers: 4, window: Some(5), ..tiny("olmo2", dtype) });
@@ -344,7 +348,7 @@ fn later_shapes(dtype: DType) -> Vec<Shape> {
     for lfm in ["lfm2", "lfm2moe"] {
         shapes.push(Shape { layers: 3, ..tiny(lfm, dtype) });
     }
-    // Chunks of five, one layer without positions.
+    // Chunks of five positions, one layer without positions.
     shapes.push(Shape { layers: 4, window: Some(5), ..tiny("llama4", dtype) });
     let two = Some(Experts { used: 2, ..tiny("llama4", dtype).experts.expect("experts") });
     shapes.push(Shape { experts: two, ..tiny("llama4", dtype) });
@@ -375,7 +379,7 @@ fn options(precision: Precision) -> SessionOptions {
     SessionOptions::default().with_context(CONTEXT).with_precision(precision)
 }
 
-/// Error of the logits; of the middle one of all positions where it is asked for.
+/// Returns the NMSE of the logits; with `of_middle` the median over the positions.
 fn error(got: &[f32], want: &[f32], of_middle: bool) -> f64 {
     if !of_middle {
         return distance(got, want).nmse;
@@ -386,8 +390,8 @@ fn error(got: &[f32], want: &[f32], of_middle: bool) -> f64 {
     all[all.len() / 2]
 }
 
-/// Whether rounded activations may lead to other experts, at a position and so behind it: where many scores are near each
-/// other. In the oldest mixtures here they do not.
+/// Returns true if rounded activations may select other experts at a position, which also affects later
+/// positions: models in which many scores are close. In the oldest mixtures here this does not happen.
 fn may_flip(shape: &Shape) -> bool {
     shape.experts.is_some() && !["llama", "qwen3moe", "gpt-oss"].contains(&shape.architecture.as_str())
 }
@@ -399,7 +403,7 @@ fn logits_agree_with_the_formulas() {
         for shape in shapes(dtype) {
             let want = forward(&file(&shape), &TOKENS, CONTEXT);
             for (name, backend) in backends() {
-                // The emulated device takes its time: of these it has one type of weights.
+                // The emulated device is slow, so it runs only one weight type of these shapes.
                 if name.starts_with("hip-virtual")
                     && dtype == DType::Q8_0
                     && later_shapes(dtype).contains(&shape)
@@ -414,7 +418,8 @@ fn logits_agree_with_the_formulas() {
                     let bound = match (name, precision) {
                         ("reference", _) => 1e-12,
                         (_, Precision::Exact) => 1e-10,
-                        // The norm behind a delta net makes much of a small difference where a head's result is small.
+                        // The norm after a delta net amplifies small differences where a head's result is
+                        // small.
                         _ if rough && shape.recurrent.is_some() => 1e-2,
                         _ if rough => 2e-3,
                         _ => 1e-5,
@@ -429,7 +434,7 @@ fn logits_agree_with_the_formulas() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Windows reach into the cache in the same way however a prompt is cut.
+/// The visible window of the cache does not depend on how a prompt is split.
 #[test]
 fn batches_of_every_size_give_the_same_logits() {
     let backend = backend("cpu").expect("always there");

@@ -19,7 +19,7 @@ impl Layer<'_> {
         let (taps, bias) = (self.get("ssm_conv1d.weight"), self.get("ssm_conv1d.bias"));
         let (a, skip, dt) = (self.get("ssm_a"), self.get("ssm_d"), self.get("ssm_dt.bias"));
         let norm = self.get("ssm_norm.weight");
-        // For each head a matrix: `n` numbers of each of its elements.
+        // One matrix per head: `n` values for each of its elements.
         let mut states = vec![vec![vec![0.0; n]; d]; heads];
         for t in 0..stream.len() {
             let convolve = |c: usize| -> f64 {
@@ -42,7 +42,7 @@ impl Layer<'_> {
                     gated.push(y * silu(parts[t][h * d + j]));
                 }
             }
-            // Each group is normed alone.
+            // Each group is normed separately.
             let normed: Vec<f64> = (0..groups)
                 .flat_map(|g| {
                     let width = inner / groups;
@@ -54,7 +54,7 @@ impl Layer<'_> {
         }
     }
 
-    /// `down(relu(up x)^2)` of weights whose names end with a suffix.
+    /// Returns `down(relu(up x)^2)` for weights with a suffix in their names.
     pub(super) fn squared(&self, x: &[f64], suffix: &str) -> Vec<f64> {
         let get = |part: &str| self.get(&format!("ffn_{part}{suffix}.weight"));
         let inner: Vec<f64> = get("up").times(x).iter().map(|u| u.max(0.0).powi(2)).collect();

@@ -3,7 +3,7 @@
 use super::{Layer, Matrix, add};
 
 impl Layer<'_> {
-    /// An expert's product, with its bias where there is one.
+    /// Returns an expert's product, with its bias if there is one.
     fn expert(&self, part: &str, expert: usize, rows: usize, x: &[f64]) -> Vec<f64> {
         let all = self.get(&format!("{part}.weight"));
         let matrix = &all.values[expert * rows * all.columns..(expert + 1) * rows * all.columns];
@@ -22,8 +22,9 @@ impl Layer<'_> {
         flag().or_else(int).or_else(|| m.opt_f64(&key).ok().flatten()).unwrap_or(f64::NAN)
     }
 
-    /// The experts with the highest probabilities, which a bias may raise for this choice only, of the best groups; and
-    /// their weights. Groups are compared by the sum of their two best experts, those of a soft-max by the best one.
+    /// Returns the experts with the highest probabilities within the best groups, and their weights. A bias
+    /// may change the probabilities for this choice only. Groups are compared by the sum of their two best
+    /// experts; with soft-max by the best one.
     fn choose(&self, x: &[f64]) -> Vec<(usize, f64)> {
         let mut scores = self.get("ffn_gate_inp.weight").times(x);
         if let Some(bias) = self.find("ffn_gate_inp.bias") {
@@ -66,7 +67,7 @@ impl Layer<'_> {
         order[..used].iter().map(|&e| weight(e)).collect()
     }
 
-    /// What the experts give for `x` that a router chooses for `routed`, and the network of all tokens.
+    /// Returns the experts' result for `x`, with the router's choice for `routed`, plus the shared network.
     pub(super) fn mixture(&self, x: &[f64], routed: &[f64]) -> Vec<f64> {
         let n = self.get("ffn_down_exps.weight").columns;
         let bounded = self.find("ffn_up_exps.bias").is_some();
@@ -79,7 +80,7 @@ impl Layer<'_> {
         };
         let mut out = vec![0.0; x.len()];
         for (expert, weight) in self.choose(routed) {
-            // The weight of llama4 is one of the input.
+            // In llama4 the weight applies to the input.
             let before = if self.file.hparams().architecture == "llama4" { weight } else { 1.0 };
             let input: Vec<f64> = x.iter().map(|x| x * before).collect();
             if self.f.one_part {

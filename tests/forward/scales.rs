@@ -1,4 +1,4 @@
-//! Weights that are stored without a factor, which the file has beside them.
+//! Weights stored without a factor, which the file stores separately.
 
 use super::{TOKENS, backends, file, options, tiny};
 use diptych::ggml::gguf::{GgufFile, GgufWriter};
@@ -6,14 +6,15 @@ use diptych::ggml::metrics::distance;
 use diptych::model::ModelFile;
 use diptych::{DType, Model, Precision};
 
-/// Whether files of small floats have a weight without its factor.
+/// Returns true if files of small floats store this weight without its factor.
 fn is_divided(name: &str) -> bool {
     let part = name.strip_suffix(".weight").unwrap_or_default().rsplit('.').next().unwrap_or_default();
     let matrix = ["attn_", "ffn_", "output"].iter().any(|kind| part.starts_with(kind));
     matrix && !part.ends_with("_norm") && !part.starts_with("ffn_gate_inp") && part != "attn_sinks"
 }
 
-/// The same model with weights divided by powers of two, of each expert another, and the scales that say so.
+/// Returns the same model with weights divided by powers of two, a different one per expert, and the
+/// corresponding scales.
 fn divided(original: &ModelFile) -> ModelFile {
     let original = original.gguf();
     let mut writer = GgufWriter::new();
@@ -38,7 +39,7 @@ fn divided(original: &ModelFile) -> ModelFile {
     ModelFile::from_gguf(GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap()
 }
 
-/// Products with biases, of experts with them and with weights before and after, of heads.
+/// Products with biases, of experts with biases and with weights before and after, and of heads.
 #[test]
 fn scales_of_weights_are_applied() {
     for architecture in ["llama", "qwen2", "qwen3moe", "gpt-oss", "llama4", "deepseek2"] {

@@ -1,8 +1,9 @@
-//! Machine code with no code object around it, as a graphics driver gives it to a card: a program, and the values of the
-//! registers that a command processor sets before it starts it.
+//! Machine code without a code object, as a graphics driver submits it: a program and the values of the
+//! registers that a command processor sets before starting it.
 //!
-//! Source: AMD, "Vega 3D Register Reference Guide" names the fields of `COMPUTE_PGM_RSRC1` and `COMPUTE_PGM_RSRC2`; LLVM,
-//! "User Guide for AMDGPU Backend", "Code Object V3 Kernel Descriptor" describes them.
+//! Source: AMD, "Vega 3D Register Reference Guide" for the fields of `COMPUTE_PGM_RSRC1` and
+//! `COMPUTE_PGM_RSRC2`; LLVM, "User Guide for AMDGPU Backend", "Code Object V3 Kernel Descriptor" for their
+//! meaning.
 
 use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
@@ -12,35 +13,36 @@ use crate::footprint::Footprint;
 use crate::gpu::{Gpu, counts, fits, run};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// User SGPRs that a compute program has at the most.
+/// Maximum number of user SGPRs of a compute program.
 const MAX_USER_SGPRS: u32 = 16;
 
 /// A program.
 #[derive(Clone, Copy, Debug)]
 pub struct Bare<'a> {
-    /// What faults call it.
+    /// Name used in faults.
     pub name: &'a str,
-    /// Its words, little endian: instructions from the first byte on, and the constants that they load relative to it.
+    /// Its words, little endian: instructions from the first byte on, then constants that they load relative
+    /// to the code.
     pub code: &'a [u8],
-    /// `COMPUTE_PGM_RSRC1`: vector registers, modes of floating-point numbers.
+    /// `COMPUTE_PGM_RSRC1`: number of vector registers, floating-point modes.
     pub rsrc1: u32,
-    /// `COMPUTE_PGM_RSRC2`: user SGPRs, and which numbers of the work-group and of the work-item it is given. Its field
-    /// for LDS is not read.
+    /// `COMPUTE_PGM_RSRC2`: number of user SGPRs, and which work-group and work-item ids are initialised. Its
+    /// LDS field is ignored.
     pub rsrc2: u32,
-    /// Work-items of a work-group.
+    /// Work-items per work-group along x, y and z.
     pub threads: [u32; 3],
-    /// Bytes of LDS.
+    /// LDS of a work-group in bytes.
     pub lds_bytes: u32,
 }
 
 /// A launch of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct BareLaunch<'a> {
-    /// Work-groups.
+    /// Number of work-groups along x, y and z.
     pub groups: [u32; 3],
-    /// The number of the first of them.
+    /// Id of the first work-group.
     pub first_group: [u32; 3],
-    /// The values of s0 and the following: as many as `COMPUTE_PGM_RSRC2` says.
+    /// Values of s0 and the following registers; their number must match `COMPUTE_PGM_RSRC2`.
     pub user_sgprs: &'a [u32],
 }
 
@@ -51,7 +53,7 @@ pub struct BareKernel(Arc<Program>);
 struct Program {
     name: String,
     text: Text,
-    /// Where the code is.
+    /// Device address of the code.
     base: u64,
     descriptor: Descriptor,
     threads: [u32; 3],
@@ -60,9 +62,9 @@ struct Program {
 impl Gpu {
     /// Loads a program.
     ///
-    /// # Errors
-    /// [`FaultKind::InvalidCodeObject`] where the code is no whole number of words and where no hardware starts such a
-    /// work-group; [`FaultKind::Unimplemented`] for scratch and trap handlers; [`FaultKind::OutOfMemory`].
+    /// # Errors [`FaultKind::InvalidCodeObject`] if the code is empty or no whole number of words, or if no
+    /// hardware can run its work-group; [`FaultKind::Unimplemented`] for scratch and trap handlers;
+    /// [`FaultKind::OutOfMemory`].
     pub fn load_bare(&self, program: &Bare<'_>) -> Result<BareKernel> {
         let named = |kind| at_kernel(program.name, kind);
         let descriptor = describe(program).map_err(named)?;
@@ -74,24 +76,24 @@ impl Gpu {
         Ok(BareKernel(Arc::new(Program { name, text, base, descriptor, threads: program.threads })))
     }
 
-    /// Frees what [`Gpu::load_bare`] took.
+    /// Frees the memory allocated by [`Gpu::load_bare`].
     ///
-    /// # Errors
-    /// It was unloaded before.
+    /// # Errors The program was unloaded before.
     pub fn unload_bare(&self, kernel: &BareKernel) -> Result<()> {
         self.free(kernel.0.base)
     }
 
-    /// Runs a program to its end. Work-groups run in parallel, in no order; none at all is nothing to do.
+    /// Runs a program to its end. Work-groups run in parallel, in no particular order; without work-groups
+    /// nothing runs.
     ///
-    /// # Errors
-    /// [`FaultKind::InvalidLaunch`] where the numbers of the work-groups do not fit into 32 bits or the user SGPRs are not
-    /// as many as the program has; otherwise as [`Gpu::launch`].
+    /// # Errors [`FaultKind::InvalidLaunch`] if work-group or work-item ids do not fit into 32 bits or the
+    /// number of user SGPRs differs from the program's; otherwise as [`Gpu::launch`].
     pub fn launch_bare(&self, kernel: &BareKernel, launch: &BareLaunch<'_>) -> Result<Counters> {
         self.launch_noting(kernel, launch, None)
     }
 
-    /// As [`Gpu::launch_bare`], and tells which bytes were read and written. Takes several times as long.
+    /// Runs a program as [`Gpu::launch_bare`] does and also returns the bytes read and written. Several times
+    /// slower.
     ///
     /// # Errors
     /// As [`Gpu::launch_bare`].
@@ -172,7 +174,7 @@ fn check(program: &Program, launch: &BareLaunch<'_>) -> std::result::Result<(), 
 }
 
 impl BareKernel {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.0.name
     }

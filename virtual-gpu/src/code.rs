@@ -1,6 +1,7 @@
-//! Code objects: what a loader makes of the ELF file.
+//! Code objects: reads the ELF file into an image, kernels and relocations.
 //!
-//! Source: LLVM, "User Guide for AMDGPU Backend", "Code Object" and "Kernel Descriptor" (code object versions 3 to 5).
+//! Source: LLVM, "User Guide for AMDGPU Backend", "Code Object" and "Kernel Descriptor" (code object versions
+//! 3 to 5).
 
 use crate::fault::FaultKind;
 use crate::isa::Target;
@@ -11,7 +12,7 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
 use std::sync::OnceLock;
 
-/// The address that scratch buffers begin at; only offsets from it matter.
+/// Base address of scratch buffers; only offsets from it matter.
 pub(crate) const SCRATCH_BASE: u64 = 0x3000_0000_0000;
 
 /// A kernel's descriptor.
@@ -20,18 +21,18 @@ pub(crate) struct Descriptor {
     pub(crate) lds_bytes: u32,
     pub(crate) scratch_bytes: u32,
     pub(crate) argument_bytes: u32,
-    /// First instruction, relative to the loaded object.
+    /// Address of the first instruction, relative to the loaded object.
     pub(crate) entry: u64,
     pub(crate) vgprs: usize,
     pub(crate) mode: u32,
     pub(crate) user_sgprs: u32,
-    /// Scratch, work-group ids, work-item ids.
+    /// `COMPUTE_PGM_RSRC2`: enables scratch, work-group ids, work-item ids.
     pub(crate) rsrc2: u32,
-    /// What the first scalar registers hold.
+    /// Kernel code properties: which values the first scalar registers hold.
     pub(crate) properties: u32,
 }
 
-/// The words of the executable segment, decoded when they are reached.
+/// Words of the executable segment, decoded on first use.
 pub(crate) struct Text {
     /// Address of the first word, relative to the loaded object.
     pub(crate) base: u64,
@@ -46,7 +47,7 @@ impl Text {
         Text { base, words, decoded, target }
     }
 
-    /// The instruction at a word.
+    /// Returns the instruction that starts at a word.
     #[inline(always)]
     pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
         let slot = self.decoded.get(word)?;
@@ -54,12 +55,13 @@ impl Text {
     }
 }
 
-/// A code object, read.
+/// A parsed code object.
 pub(crate) struct CodeObject {
-    /// The image as it is loaded: bytes from address 0 on.
+    /// The image as loaded: bytes from address 0 on.
     pub(crate) image: Vec<u8>,
     pub(crate) text: Text,
-    /// Words of 64 bits that hold addresses of the object itself: where, and the address if it were loaded at 0.
+    /// 64-bit words that hold addresses inside the object: offset of the word, and the address if the object
+    /// were loaded at 0.
     pub(crate) relocations: Vec<(u64, u64)>,
     /// Name, descriptor and metadata, sorted by name.
     pub(crate) kernels: Vec<(String, Descriptor, Option<KernelInfo>)>,
@@ -69,15 +71,15 @@ fn invalid(why: impl Into<String>) -> FaultKind {
     FaultKind::InvalidCodeObject(why.into())
 }
 
-/// Bytes of arguments, and of scratch of a lane, that a kernel may have.
+/// Maximum bytes of a kernel's arguments, and of scratch per lane.
 const MOST_ARGUMENTS: u32 = 1 << 20;
 const MOST_SCRATCH: u32 = 1 << 20;
 
-/// Bytes by which an image may be larger than its file (data that begins as zeros).
+/// Maximum bytes by which an image may exceed its file (zero-initialised data).
 const LARGEST_BSS: u64 = 64 << 20;
 
 impl CodeObject {
-    /// Reads a code object for a target.
+    /// Parses a code object for a target.
     pub(crate) fn read(bytes: &[u8], target: Target) -> Result<CodeObject, FaultKind> {
         let broken = |e: object::Error| invalid(format!("is no ELF file that can be read: {e}"));
         let file = ElfFile64::<Endianness>::parse(bytes).map_err(broken)?;
@@ -109,7 +111,7 @@ impl CodeObject {
         let (base, data) = text.ok_or_else(|| invalid("has no executable segment"))?;
         let words: Vec<u32> =
             data.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
-        // Assembly may leave the metadata out; then the arguments have no declared layout.
+        // Assembly may omit the metadata; the layout of the arguments is then unknown.
         let mut declared = metadata::read(bytes).map(|m| m.kernels).unwrap_or_default();
         let mut kernels = Vec::new();
         for symbol in file.dynamic_symbols() {
@@ -124,7 +126,7 @@ impl CodeObject {
         Ok(CodeObject { image, text: Text::new(base, words, target), relocations, kernels })
     }
 
-    /// The image as it is at an address.
+    /// Returns the image relocated to a base address.
     pub(crate) fn at(&self, base: u64) -> Vec<u8> {
         let mut image = self.image.clone();
         for &(at, value) in &self.relocations {
@@ -135,7 +137,8 @@ impl CodeObject {
     }
 }
 
-/// Dynamic relocations: `R_AMDGPU_RELATIVE64` and `R_AMDGPU_ABS64` of symbols of the object itself.
+/// Returns the dynamic relocations: `R_AMDGPU_RELATIVE64`, and `R_AMDGPU_ABS64` of symbols defined in the
+/// object.
 fn relocations(file: &ElfFile64<'_>, image: &[u8]) -> Result<Vec<(u64, u64)>, FaultKind> {
     const ABS64: u32 = 3;
     const RELATIVE64: u32 = 13;
@@ -191,8 +194,8 @@ impl Descriptor {
         })
     }
 
-    /// What the two registers say that a command processor sets before it starts a program, which begins at its first
-    /// word.
+    /// Returns the descriptor given by the two registers that a command processor sets before it starts a
+    /// program. The program starts at its first word.
     pub(crate) fn bare(rsrc1: u32, rsrc2: u32, lds_bytes: u32) -> Descriptor {
         Descriptor {
             lds_bytes,
@@ -200,7 +203,7 @@ impl Descriptor {
             argument_bytes: 0,
             entry: 0,
             vgprs: ((rsrc1 & 63) as usize + 1) * 4,
-            // Rounding and denormals, DX10_CLAMP, IEEE_MODE: as in the MODE register.
+            // Rounding and denormals, DX10_CLAMP, IEEE_MODE: laid out as in the MODE register.
             mode: rsrc1 >> 12 & 0xff | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9,
             user_sgprs: rsrc2 >> 1 & 31,
             rsrc2,
@@ -208,7 +211,7 @@ impl Descriptor {
         }
     }
 
-    /// The user SGPRs that the properties ask for.
+    /// Returns the user SGPRs that the properties request.
     pub(crate) fn user_sgprs(&self, packet: u64, arguments: u64, scratch_bytes: u32) -> Vec<u32> {
         let words = |address: u64| [address as u32, (address >> 32) as u32];
         let [low, high] = words(SCRATCH_BASE);

@@ -1,28 +1,29 @@
-//! What a launch did, counted: a measure of work that no noise disturbs.
+//! Counters of a launch: a deterministic measure of its work.
 
-/// Counts of one launch, summed over its wavefronts. An instruction counts once for a wavefront, whatever EXEC says.
+/// Counts of one launch, summed over its wavefronts. An instruction counts once per wavefront, regardless of
+/// EXEC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Wavefronts.
     pub waves: u64,
     /// All instructions.
     pub instructions: u64,
-    /// Scalar ALU, without branches and waits.
+    /// Scalar ALU instructions, without branches and waits.
     pub salu: u64,
-    /// Vector ALU.
+    /// Vector ALU instructions.
     pub valu: u64,
-    /// Those of them that take four times as long: reciprocals, roots, exponentials, conversions of doubles, and
+    /// Vector ALU instructions at quarter rate: reciprocals, roots, exponentials, conversions of doubles,
     /// 32-bit integer products.
     pub valu_quarter: u64,
-    /// Dot products of bytes, nibbles or halves.
+    /// Dot products of bytes, nibbles or halves; also counted in `valu`.
     pub dot: u64,
-    /// Scalar memory.
+    /// Scalar memory instructions.
     pub smem: u64,
-    /// Vector memory loads (atomics with a result too).
+    /// Vector memory loads, including atomics with a result.
     pub vmem_load: u64,
     /// Vector memory stores and atomics without a result.
     pub vmem_store: u64,
-    /// LDS, and exchanges between lanes through its hardware.
+    /// LDS instructions, including lane exchanges through the LDS hardware.
     pub lds: u64,
     /// Branches, taken or not.
     pub branch: u64,
@@ -42,14 +43,14 @@ pub struct Counters {
     pub lds_read: u64,
     /// Bytes that lanes stored to LDS.
     pub lds_written: u64,
-    /// Bytes of scratch, both ways.
+    /// Bytes of scratch loaded and stored.
     pub scratch: u64,
 }
 
 macro_rules! sum {
     ($($field:ident)*) => {
         impl Counters {
-            /// All of them, by name.
+            /// Returns all counters with their names.
             pub fn by_name(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field)),*]
             }

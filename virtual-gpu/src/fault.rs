@@ -1,4 +1,4 @@
-//! What goes wrong when a kernel runs, and where.
+//! Faults of a running kernel and their location.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Space {
     Scratch,
 }
 
-/// What is done with memory.
+/// A kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A load.
@@ -24,84 +24,85 @@ pub enum Access {
     Atomic,
 }
 
-/// A range that an instruction asked for.
+/// The range of memory that an instruction accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Memory.
+    /// Kind of memory.
     pub space: Space,
-    /// What was to be done.
+    /// Kind of access.
     pub access: Access,
     /// First byte: an address, or an offset in LDS or scratch.
     pub at: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u32,
 }
 
-/// What went wrong.
+/// Kind of a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultKind {
-    /// The bytes are no code object of this processor.
+    /// The bytes are no valid code object for this processor.
     InvalidCodeObject(String),
-    /// A launch that no hardware accepts: too many threads, too much LDS, arguments of another length.
+    /// No hardware accepts the launch: too many threads, too much LDS, wrong size of arguments.
     InvalidLaunch(String),
-    /// There is not that much memory.
+    /// Not enough memory for this many bytes.
     OutOfMemory(u64),
-    /// Another allocation lies in the range that was asked for.
+    /// Another allocation overlaps the requested range.
     Occupied(Range),
-    /// No memory is there.
+    /// The range is not mapped.
     OutOfBounds(Range),
-    /// An access goes beyond what a buffer resource (V#) describes.
+    /// An access goes beyond the end of a buffer resource (V#).
     BeyondBuffer {
-        /// The access, by its address.
+        /// The access, by address.
         range: Range,
-        /// The first address of the buffer.
+        /// First address of the buffer.
         base: u64,
-        /// Its bytes.
+        /// Size of the buffer in bytes.
         bytes: u64,
     },
-    /// The memory was given back before.
+    /// The memory was freed.
     FreedMemory(Range),
-    /// The address is not a multiple of what the instruction needs.
+    /// The address is not a multiple of the alignment that the instruction needs.
     Misaligned(Range, u32),
-    /// Two wavefronts touched the same bytes of LDS with no barrier between them and at least one wrote; the other
-    /// wavefront.
+    /// Two wavefronts accessed the same bytes of LDS without a barrier between them, and at least one wrote.
+    /// Contains the range and the other wavefront.
     Race(Range, u32),
-    /// Bytes of LDS were read that nobody wrote.
+    /// Uninitialised bytes of LDS were read.
     Uninitialised(Range),
-    /// Wavefronts of a work-group wait at different barriers, or some ended while others wait.
+    /// Wavefronts of a work-group wait at different barriers, or some have ended while others wait.
     BarrierDivergence(String),
-    /// A register is used before the load that fills it is waited for, or a store to LDS is under way at a barrier.
+    /// A register is used before a wait for the load that fills it, or a store to LDS is in flight at a
+    /// barrier.
     MissingWait(String),
-    /// No instruction of this processor.
+    /// The word is no instruction of this processor.
     IllegalInstruction(u32),
-    /// An instruction, or a mode of one, that this emulator does not execute.
+    /// The emulator does not support the instruction or its mode.
     Unimplemented(String),
-    /// A wavefront executed more instructions than it may.
+    /// A wavefront executed more instructions than allowed.
     Budget(u64),
-    /// `s_trap`: the program stopped itself (assertions, `abort`, unreachable code).
+    /// `s_trap`: the program aborted (assertion, `abort`, unreachable code).
     Trap(u8),
 }
 
-/// What went wrong, and the instruction that did it.
+/// A fault and the instruction that caused it.
 ///
-/// Where no kernel was running, `kernel` and `instruction` are empty.
+/// If no kernel was running, `kernel` and `instruction` are empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// What.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
     /// Address of the instruction in its code object.
     pub address: u64,
-    /// The instruction as a disassembler prints it.
+    /// The instruction as text, as a disassembler prints it.
     pub instruction: String,
-    /// The work-group.
+    /// Id of the work-group.
     pub group: [u32; 3],
-    /// The wavefront in its work-group.
+    /// Index of the wavefront in its work-group.
     pub wave: u32,
 }
 
-/// What a call gives.
+/// Result of a device operation.
 pub type Result<T> = std::result::Result<T, Fault>;
 
 impl From<FaultKind> for Fault {

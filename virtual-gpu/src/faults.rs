@@ -1,31 +1,33 @@
-//! Faults on request: what a broken driver does, done on purpose, by the drivers that stand before this device.
+//! Injected faults: failures of a broken driver, triggered on purpose by the virtual drivers in front of this
+//! device.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a call does instead of its work.
+/// The failure of a call, in place of its normal effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Returns a code.
+    /// The call returns an error code.
     Fail(i32),
-    /// Does not return until [`Faults::release`].
+    /// The call blocks until [`Faults::release`].
     Hang,
-    /// Of a call that leaves its work to a queue: it is taken, and never completes. (Of a command: it has no effect.)
+    /// The call accepts queued work that never completes; a recorded command has no effect.
     Stall,
 }
 
-/// A number that a kernel computes wrongly.
+/// An F32 result that a kernel computes wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wrong {
-    /// Which of the numbers that a launch writes, by address; counted around where there are fewer.
+    /// Index among the floats that a launch writes, in address order; modulo their count.
     pub number: usize,
-    /// What is added to it: this part of its own magnitude or of the root mean square of all of them, whichever is larger.
+    /// Error to add, relative to the float's own magnitude or the root mean square of all of them, whichever
+    /// is larger.
     pub size: f32,
 }
 
-/// A plan of faults: which call, at which time, does what. Copies share their counts.
+/// A plan of faults: function, index of its call, and fault. Clones share their counters.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     inner: Arc<Inner>,
@@ -34,26 +36,28 @@ pub struct Faults {
 #[derive(Debug, Default)]
 struct Inner {
     planned: Mutex<Vec<(String, usize, Fault)>>,
-    /// The allocation smaller than [`SMALL`] that hangs, and how many there were.
+    /// Number of allocations below [`SMALL`] that succeed before further ones hang (`None`: none hangs), and
+    /// their count so far.
     small: Mutex<(Option<usize>, usize)>,
     calls: Mutex<HashMap<&'static str, usize>>,
-    /// Parts of the names of kernels that compute a number wrongly.
+    /// Substrings of the names of kernels with a wrong result.
     wrong: Mutex<Vec<(String, Wrong)>>,
     released: AtomicBool,
 }
 
-/// What a driver has, for [`Faults::parse`].
+/// The functions of a driver, for [`Faults::parse`].
 pub struct Functions<'a> {
-    /// Whether it has a function of this name that can fail.
+    /// Returns true if the driver has a fallible function of this name.
     pub has: &'a dyn Fn(&str) -> bool,
-    /// Functions whose work may stall: those that leave it to a queue.
+    /// Functions that can stall because they queue their work.
     pub queued: &'a [&'a str],
 }
 
 /// Allocations below this size count as small.
 const SMALL: usize = 64 << 10;
 
-/// What a call returns that hung until [`Faults::release`]: `hipErrorUnknown`, and no code of Vulkan's.
+/// Error code of a call that hung until [`Faults::release`]: `hipErrorUnknown`; Vulkan does not use this
+/// code.
 const RELEASED: i32 = 999;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,25 +65,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Faults {
-    /// Adds a fault: the `n`th call of a function, from 0.
+    /// Adds a fault for the `n`th call of a function, counted from 0.
     pub fn at(self, function: &str, n: usize, fault: Fault) -> Faults {
         lock(&self.inner.planned).push((function.into(), n, fault));
         self
     }
 
-    /// After `n` allocations below 64 KiB, the next one hangs, as a driver was seen to do.
+    /// Makes allocations below 64 KiB hang after the first `n`, as observed with a real driver.
     pub fn hang_after_small_allocations(self, n: usize) -> Faults {
         lock(&self.inner.small).0 = Some(n);
         self
     }
 
-    /// Every launch of a kernel whose name contains a text computes a number (F32) wrongly.
+    /// Makes every launch of a kernel whose name contains `kernel` compute one F32 result wrongly.
     pub fn wrong(self, kernel: &str, wrong: Wrong) -> Faults {
         lock(&self.inner.wrong).push((kernel.into(), wrong));
         self
     }
 
-    /// The number that a kernel computes wrongly.
+    /// Returns the wrong result planned for a kernel.
     pub fn wrong_of(&self, kernel: &str) -> Option<Wrong> {
         lock(&self.inner.wrong)
             .iter()
@@ -87,12 +91,11 @@ impl Faults {
             .map(|(_, wrong)| *wrong)
     }
 
-    /// From text: `fail=CODE@FUNCTION:N`, `hang@FUNCTION:N`, `stall@FUNCTION:N`, `hang@small:N`, `wrong=SIZE@KERNEL:N`
-    /// (see [`Faults::wrong`]; KERNEL is a part of a name, N the [`Wrong::number`]), separated by commas. N counts from
-    /// 0 and is 0 where it is missing.
+    /// Parses a comma-separated list of `fail=CODE@FUNCTION:N`, `hang@FUNCTION:N`, `stall@FUNCTION:N`,
+    /// `hang@small:N`, `wrong=SIZE@KERNEL:N` (see [`Faults::wrong`]; KERNEL is a substring of a name, N the
+    /// [`Wrong::number`]). N counts from 0; the default is 0.
     ///
-    /// # Errors
-    /// What is not understood, and what was expected in its place.
+    /// # Errors The item that cannot be parsed, and the expected form.
     pub fn parse(text: &str, functions: &Functions<'_>) -> Result<Faults, (String, &'static str)> {
         let mut faults = Faults::default();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -132,20 +135,19 @@ impl Faults {
         Ok(faults)
     }
 
-    /// Lets all calls that hang return, with an error.
+    /// Makes all hanging calls return an error.
     pub fn release(&self) {
         self.inner.released.store(true, Ordering::Relaxed);
     }
 
-    /// How often a function was called.
+    /// Returns the number of calls of a function.
     pub fn count(&self, function: &str) -> usize {
         lock(&self.inner.calls).get(function).copied().unwrap_or(0)
     }
 
-    /// Counts a call and does what was planned for it; `Ok(true)` for a stall.
+    /// Counts a call and performs its planned fault; returns `Ok(true)` for a stall.
     ///
-    /// # Errors
-    /// The code that the call is to return.
+    /// # Errors The code that the call must return.
     pub fn enter(&self, function: &'static str) -> Result<bool, i32> {
         let now = {
             let mut calls = lock(&self.inner.calls);
@@ -164,10 +166,9 @@ impl Faults {
         }
     }
 
-    /// Counts an allocation.
+    /// Counts an allocation of `bytes`; hangs if planned.
     ///
-    /// # Errors
-    /// The code that the call is to return.
+    /// # Errors The code that the call must return.
     pub fn allocation(&self, bytes: usize) -> Result<(), i32> {
         if bytes >= SMALL {
             return Ok(());
@@ -179,7 +180,7 @@ impl Faults {
         if hangs { self.hang().map(|_| ()) } else { Ok(()) }
     }
 
-    /// Whether hanging calls have been let go.
+    /// Returns true if hanging calls have been released.
     pub fn released(&self) -> bool {
         self.inner.released.load(Ordering::Relaxed)
     }

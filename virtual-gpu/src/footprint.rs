@@ -1,16 +1,17 @@
-//! Which bytes of global memory a launch read and wrote: two launches that nothing orders must not meet.
+//! Bytes of global memory that a launch reads and writes: the footprints of two unordered launches must not
+//! conflict.
 
 use crate::fault::Access;
 use std::collections::HashMap;
 
-/// Bytes of a page, and words of a bit for each of them.
+/// Bytes per page, and 64-bit words of a page's bit mask.
 const PAGE: u64 = 4096;
 const WORDS: usize = PAGE as usize / 64;
 
-/// A bit for each byte of a page.
+/// One bit per byte of a page.
 type Bits = Box<[u64; WORDS]>;
 
-/// Bytes that were read, and that were written.
+/// The bytes read and the bytes written.
 #[derive(Clone, Debug, Default)]
 pub struct Footprint {
     read: HashMap<u64, Bits>,
@@ -18,7 +19,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Adds a range. What is atomic is read and written.
+    /// Adds a range. An atomic access counts as read and as written.
     pub fn add(&mut self, address: u64, bytes: u64, access: Access) {
         if access != Access::Write {
             mark(&mut self.read, address, bytes);
@@ -28,7 +29,7 @@ impl Footprint {
         }
     }
 
-    /// Adds everything of another.
+    /// Adds another footprint.
     pub fn merge(&mut self, other: Footprint) {
         for (to, from) in [(&mut self.read, other.read), (&mut self.written, other.written)] {
             for (page, bits) in from {
@@ -42,7 +43,7 @@ impl Footprint {
         }
     }
 
-    /// Addresses of the words of 32 bits that were written, in order.
+    /// Returns the addresses of the aligned 32-bit words that were written completely, in ascending order.
     pub fn words_written(&self) -> Vec<u64> {
         let mut pages: Vec<_> = self.written.iter().collect();
         pages.sort_unstable_by_key(|(page, _)| **page);
@@ -53,7 +54,7 @@ impl Footprint {
         pages.into_iter().flat_map(|page| -> Vec<u64> { in_page(page) }).collect()
     }
 
-    /// The lowest address that one writes and the other reads or writes.
+    /// Returns the lowest address that one footprint writes and the other reads or writes.
     pub fn conflict(&self, other: &Footprint) -> Option<u64> {
         let pairs =
             [(&self.written, &other.written), (&self.written, &other.read), (&self.read, &other.written)];
@@ -78,7 +79,7 @@ fn mark(pages: &mut HashMap<u64, Bits>, address: u64, bytes: u64) {
     }
 }
 
-/// The lowest address that is in both.
+/// Returns the lowest address in both sets.
 fn meeting(a: &HashMap<u64, Bits>, b: &HashMap<u64, Bits>) -> Option<u64> {
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let in_page = |(page, bits): (&u64, &Bits)| {

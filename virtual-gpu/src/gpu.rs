@@ -13,29 +13,32 @@ use rayon::prelude::*;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which mistakes of a kernel are reported. Accesses out of bounds always are.
+/// Optional checks for kernel errors. Accesses out of bounds are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
-    /// Two wavefronts touch the same bytes of LDS with no barrier between them, and one writes.
+    /// Report two wavefronts that access the same bytes of LDS without a barrier between them, if at least
+    /// one writes.
     pub races: bool,
-    /// Bytes of LDS are read that nobody wrote.
+    /// Report reads of uninitialised LDS.
     pub uninitialised: bool,
-    /// An address in LDS is not a multiple of what is accessed there. The runtime has the processor in a mode in which
-    /// that is allowed, and slow, so compilers make use of it; atomic operations must be aligned in any case. Global
-    /// memory takes any address.
+    /// Report LDS addresses that are no multiple of the access size. The runtime enables a processor mode
+    /// that allows these accesses (slowly), and compilers use it; atomic operations must be aligned in any
+    /// case. Global memory allows any address.
     pub alignment: bool,
-    /// Wavefronts of a work-group wait at different barriers, or some end while others wait.
+    /// Report wavefronts of a work-group that wait at different barriers, or that end while others wait.
     pub barriers: bool,
-    /// A register that a load fills is used, or a barrier reached, without the `s_waitcnt` that hardware needs.
+    /// Report uses of a register that a load fills, and barriers, without the `s_waitcnt` that hardware
+    /// needs.
     pub waits: bool,
-    /// An access through a buffer resource (V#) goes beyond its `num_records`, where hardware reads 0 and drops writes.
+    /// Report accesses beyond the `num_records` of a buffer resource (V#); hardware reads 0 there and drops
+    /// writes.
     pub ranges: bool,
 }
 
 impl Checks {
-    /// Everything.
+    /// All checks.
     pub const ALL: Checks = Checks::of(true);
-    /// Only what would be a fault on hardware.
+    /// Only errors that are faults on hardware.
     pub const NONE: Checks = Checks::of(false);
 
     const fn of(on: bool) -> Checks {
@@ -43,18 +46,18 @@ impl Checks {
     }
 }
 
-/// How a device is made.
+/// Options of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What is reported.
+    /// Enabled checks.
     pub checks: Checks,
-    /// Instructions of one wavefront at the most: a kernel that does not end is an error, not a hang.
+    /// Maximum instructions of one wavefront: a kernel that does not end gives an error instead of a hang.
     pub max_instructions: u64,
-    /// Bytes of device and pinned memory together.
+    /// Capacity of device and pinned memory together, in bytes.
     pub memory: u64,
 }
 
-/// All checks but that of alignment in LDS, 2^32 instructions, 16 GiB.
+/// All checks except LDS alignment, 2^32 instructions, 16 GiB.
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -87,119 +90,112 @@ pub struct Kernel {
     index: usize,
 }
 
-/// A launch.
+/// Parameters of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// Work-groups.
+    /// Number of work-groups along x, y and z.
     pub groups: [u32; 3],
-    /// Work-items of a work-group.
+    /// Work-items per work-group along x, y and z.
     pub threads: [u32; 3],
-    /// Bytes of LDS beyond what the kernel declares.
+    /// Bytes of LDS in addition to the kernel's static LDS.
     pub dynamic_lds: u32,
-    /// The explicit arguments, as they lie in the argument segment.
+    /// The explicit arguments, laid out as in the argument segment.
     pub arguments: &'a [u8],
 }
 
-/// LDS of a work-group at the most.
+/// Maximum LDS of a work-group in bytes.
 pub const MAX_LDS: u32 = 64 << 10;
-/// Work-items of a work-group at the most.
+/// Maximum work-items of a work-group.
 pub const MAX_THREADS: u32 = 1024;
-/// Scratch of a lane where a kernel does not know how much it needs (recursion).
+/// Scratch bytes per lane for a kernel that does not declare its need (recursion).
 const DYNAMIC_STACK: u32 = 16 << 10;
 
 impl Gpu {
-    /// A device with empty memory.
+    /// Creates a device with empty memory.
     pub fn new(target: Target, options: Options) -> Gpu {
         Gpu { target, options, memory: Memory::new(options.memory) }
     }
 
-    /// What it is.
+    /// Returns the processor that the device emulates.
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// How it was made.
+    /// Returns the options of the device.
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// Bytes of memory that are free, and all.
+    /// Returns the free and the total bytes of memory.
     pub fn available(&self) -> (u64, u64) {
         self.memory.available()
     }
 
-    /// Device memory, filled with zeros. No address is given twice.
+    /// Allocates zeroed device memory and returns its address. No address is reused.
     ///
-    /// # Errors
-    /// [`FaultKind::OutOfMemory`], also for 0 bytes.
+    /// # Errors [`FaultKind::OutOfMemory`], also for 0 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
         Ok(self.memory.allocate(bytes)?)
     }
 
-    /// Device memory at an address of the caller's choice, a multiple of 4096, filled with zeros. Graphics drivers have
-    /// memory for descriptor sets and constants where 32 bits of an address are enough. It is freed as any other.
+    /// Allocates zeroed device memory at `address`, a multiple of 4096. Graphics drivers use this for
+    /// descriptor sets and constants in memory addressed by 32 bits. [`Gpu::free`] frees it.
     ///
-    /// # Errors
-    /// [`FaultKind::Occupied`] where another allocation lies in the range; [`FaultKind::Misaligned`];
-    /// [`FaultKind::OutOfMemory`], also for 0 bytes and beyond the last address.
+    /// # Errors [`FaultKind::Occupied`] if another allocation overlaps the range; [`FaultKind::Misaligned`];
+    /// [`FaultKind::OutOfMemory`], also for 0 bytes or a range beyond the last address.
     pub fn allocate_at(&self, address: u64, bytes: usize) -> Result<()> {
         Ok(self.memory.allocate_at(address, bytes)?)
     }
 
-    /// Host memory, filled with zeros, that kernels reach at the same address. It is valid until it is freed. Bytes that
-    /// nobody touches take no memory of the host, however large it is; kernels reach it as fast as device memory. What a
-    /// driver maps for its caller can be this.
+    /// Allocates zeroed host memory that kernels access at the same address. It is valid until freed.
+    /// Untouched pages use no host memory, whatever the size; kernels access it as fast as device memory. A
+    /// driver can use it for mapped memory.
     ///
-    /// # Errors
-    /// [`FaultKind::OutOfMemory`], also for 0 bytes.
+    /// # Errors [`FaultKind::OutOfMemory`], also for 0 bytes.
     pub fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
         Ok(self.memory.allocate_host(bytes)?)
     }
 
-    /// Frees an allocation of either kind by the address of its first byte.
+    /// Frees a device or host allocation by the address of its first byte.
     ///
-    /// # Errors
-    /// [`FaultKind::FreedMemory`] where it was freed before, [`FaultKind::OutOfBounds`] where none begins there.
+    /// # Errors [`FaultKind::FreedMemory`] if it was freed before, [`FaultKind::OutOfBounds`] if no
+    /// allocation begins there.
     pub fn free(&self, address: u64) -> Result<()> {
         Ok(self.memory.free(address)?)
     }
 
-    /// Copies bytes to memory. Not while a kernel runs that uses them.
+    /// Copies bytes to memory. No kernel that uses them may run at the same time.
     ///
-    /// # Errors
-    /// The range is not in one allocation.
+    /// # Errors The range is not inside one allocation.
     pub fn write(&self, address: u64, from: &[u8]) -> Result<()> {
         Ok(self.memory.write(address, from)?)
     }
 
-    /// Copies bytes from memory. Not while a kernel runs that writes them.
+    /// Copies bytes from memory. No kernel that writes them may run at the same time.
     ///
-    /// # Errors
-    /// The range is not in one allocation.
+    /// # Errors The range is not inside one allocation.
     pub fn read(&self, address: u64, to: &mut [u8]) -> Result<()> {
         Ok(self.memory.read(address, to)?)
     }
 
-    /// Sets bytes.
+    /// Sets `bytes` bytes to `byte`.
     ///
-    /// # Errors
-    /// The range is not in one allocation.
+    /// # Errors The range is not inside one allocation.
     pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()> {
         Ok(self.memory.fill(address, byte, bytes)?)
     }
 
     /// Copies bytes between two ranges of memory, which may overlap.
     ///
-    /// # Errors
-    /// One of the ranges is not in one allocation.
+    /// # Errors One of the ranges is not inside one allocation.
     pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         Ok(self.memory.copy(to, from, bytes)?)
     }
 
-    /// Loads a code object (a bare ELF file).
+    /// Loads a code object (an ELF file without a bundle).
     ///
-    /// # Errors
-    /// [`FaultKind::InvalidCodeObject`] for other bytes and other processors; [`FaultKind::OutOfMemory`].
+    /// # Errors [`FaultKind::InvalidCodeObject`] for invalid bytes or another processor's code;
+    /// [`FaultKind::OutOfMemory`].
     pub fn load(&self, image: &[u8]) -> Result<Module> {
         let code = CodeObject::read(image, self.target)?;
         let base = self.memory.allocate(code.image.len())?;
@@ -207,24 +203,23 @@ impl Gpu {
         Ok(Module { code: Arc::new(code), base })
     }
 
-    /// Frees what [`Gpu::load`] took.
+    /// Frees the memory allocated by [`Gpu::load`].
     ///
-    /// # Errors
-    /// It was unloaded before.
+    /// # Errors The module was unloaded before.
     pub fn unload(&self, module: &Module) -> Result<()> {
         self.free(module.base)
     }
 
-    /// Runs a kernel to its end. Work-groups run in parallel, in no order.
+    /// Runs a kernel to its end. Work-groups run in parallel, in no particular order.
     ///
-    /// # Errors
-    /// [`FaultKind::InvalidLaunch`] where no hardware would begin; otherwise what a work-group did wrong: the first
-    /// that was found, after which no further work-group is begun.
+    /// # Errors [`FaultKind::InvalidLaunch`] if no hardware would accept the launch; otherwise the first
+    /// fault that a work-group raised. No further work-group starts after a fault.
     pub fn launch(&self, kernel: &Kernel, launch: &Launch<'_>) -> Result<Counters> {
         self.launch_tracing(kernel, launch, None)
     }
 
-    /// As [`Gpu::launch`], and tells which bytes were read and written. Takes several times as long.
+    /// Runs a kernel as [`Gpu::launch`] does and also returns the bytes read and written. Several times
+    /// slower.
     ///
     /// # Errors
     /// As [`Gpu::launch`].
@@ -277,7 +272,7 @@ impl Gpu {
     }
 }
 
-/// Memory of a launch, freed at its end.
+/// Memory allocated for a launch, freed on drop.
 struct Freed<'a> {
     memory: &'a Memory,
     address: u64,
@@ -285,12 +280,12 @@ struct Freed<'a> {
 
 impl Drop for Freed<'_> {
     fn drop(&mut self) {
-        // It was allocated and is freed once; there is nobody to tell.
+        // Allocated and freed exactly once, so this cannot fail; drop could not report an error anyway.
         let _ = self.memory.free(self.address);
     }
 }
 
-/// All work-groups, numbered from the first on.
+/// Runs all work-groups, with ids from `first` on.
 pub(crate) fn run(context: &Context<'_>, first: [u32; 3], groups: [u32; 3]) -> Result<Counters> {
     let [x, y, z] = groups.map(|n| n as usize);
     let total = x.saturating_mul(y).saturating_mul(z);
@@ -309,7 +304,7 @@ pub(crate) fn run(context: &Context<'_>, first: [u32; 3], groups: [u32; 3]) -> R
         })
 }
 
-/// Whether hardware would take a launch; the bytes of LDS.
+/// Checks that hardware would accept a launch; returns its total bytes of LDS.
 fn check(
     launch: &Launch<'_>,
     descriptor: &Descriptor,
@@ -343,7 +338,7 @@ fn check(
     Ok(lds)
 }
 
-/// Whether a compute unit can hold a work-group; its work-items.
+/// Checks that a compute unit can hold a work-group; returns its number of work-items.
 pub(crate) fn fits(threads: [u32; 3], lds: u32, vgprs: usize) -> std::result::Result<u32, String> {
     let count = threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
     let count = count.filter(|&n| (1..=MAX_THREADS).contains(&n));
@@ -352,14 +347,14 @@ pub(crate) fn fits(threads: [u32; 3], lds: u32, vgprs: usize) -> std::result::Re
         return Err(format!("wants {lds} bytes of LDS, there are {MAX_LDS}"));
     }
     let waves = (count as usize).div_ceil(64);
-    // A SIMD has 256 vector registers for its wavefronts, a compute unit four SIMDs.
+    // A compute unit has four SIMDs, each with 256 vector registers for its wavefronts.
     if waves > 4 * (256 / vgprs) {
         return Err(format!("has {waves} wavefronts of {vgprs} vector registers, more than fit"));
     }
     Ok(count)
 }
 
-/// Whether 32 bits count the work-items along each axis.
+/// Checks that the number of work-items along each axis fits into 32 bits.
 pub(crate) fn counts(groups: [u32; 3], threads: [u32; 3]) -> std::result::Result<(), String> {
     if (0..3).any(|i| groups[i].checked_mul(threads[i]).is_none()) {
         return Err(format!("has {groups:?} work-groups of {threads:?}: more than 32 bits count"));
@@ -367,7 +362,8 @@ pub(crate) fn counts(groups: [u32; 3], threads: [u32; 3]) -> std::result::Result
     Ok(())
 }
 
-/// The argument segment: what the caller gave, then the hidden arguments, where the metadata says.
+/// Builds the argument segment: the caller's arguments, then the hidden arguments at the offsets in the
+/// metadata.
 fn arguments(launch: &Launch<'_>, descriptor: &Descriptor, info: Option<&KernelInfo>) -> Vec<u8> {
     let mut segment = launch.arguments.to_vec();
     segment.resize((descriptor.argument_bytes as usize).max(16), 0);
@@ -382,8 +378,9 @@ fn arguments(launch: &Launch<'_>, descriptor: &Descriptor, info: Option<&KernelI
     segment
 }
 
-/// The value of a hidden argument of code object version 5. Those that are not here (buffers for `printf` and host calls,
-/// queues, the heap) are 0: a kernel that uses them runs into unmapped memory, which is reported.
+/// Returns the value of a hidden argument of code object version 5. Unsupported ones (buffers for `printf`
+/// and host calls, queues, the heap) are 0: a kernel that uses them accesses unmapped memory, which is
+/// reported.
 fn hidden_argument(launch: &Launch<'_>, kind: &str) -> u64 {
     let axis = |kind: &str| match kind.as_bytes().last() {
         Some(b'x') => 0,
@@ -405,7 +402,7 @@ fn hidden_argument(launch: &Launch<'_>, kind: &str) -> u64 {
     }
 }
 
-/// `hsa_kernel_dispatch_packet_t`.
+/// Builds an `hsa_kernel_dispatch_packet_t`.
 fn dispatch_packet(launch: &Launch<'_>, lds_bytes: u32, arguments: u64) -> [u8; 64] {
     let mut packet = [0; 64];
     let mut put = |offset: usize, bytes: &[u8]| packet[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -421,12 +418,12 @@ fn dispatch_packet(launch: &Launch<'_>, lds_bytes: u32, arguments: u64) -> [u8; 
 }
 
 impl Module {
-    /// Names of its kernels, sorted.
+    /// Returns the names of its kernels, sorted.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.code.kernels.iter().map(|kernel| kernel.0.as_str())
     }
 
-    /// A kernel by name.
+    /// Returns a kernel by name.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
         let index = self.code.kernels.binary_search_by(|kernel| kernel.0.as_str().cmp(name)).ok()?;
         Some(Kernel { module: self.clone(), index })
@@ -434,17 +431,17 @@ impl Module {
 }
 
 impl Kernel {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.module.code.kernels[self.index].0
     }
 
-    /// Bytes of its argument segment, hidden arguments included.
+    /// Returns the size of its argument segment in bytes, including hidden arguments.
     pub fn argument_bytes(&self) -> u32 {
         self.module.code.kernels[self.index].1.argument_bytes
     }
 
-    /// What the code object's metadata says of it; assembly may lack it.
+    /// Returns its metadata; `None` if the code object lacks it (assembly).
     pub fn info(&self) -> Option<&KernelInfo> {
         self.module.code.kernels[self.index].2.as_ref()
     }
@@ -467,16 +464,15 @@ impl std::fmt::Debug for Kernel {
 pub struct Line {
     /// Its address in the code object.
     pub address: u64,
-    /// Its text, as LLVM's disassembler prints it; `None` where the words are no instruction.
+    /// Its text, as LLVM's disassembler prints it; `None` if the words are no instruction.
     pub text: Option<String>,
-    /// Words of 32 bits.
+    /// Length in words of 32 bits.
     pub words: usize,
 }
 
-/// The instruction at an address of a code object, which must be a bare ELF file for the target.
+/// Disassembles the instructions at some addresses of a code object, an ELF file for the target.
 ///
-/// # Errors
-/// [`FaultKind::InvalidCodeObject`]; [`FaultKind::OutOfBounds`] for an address that is not in its text.
+/// # Errors [`FaultKind::InvalidCodeObject`]; [`FaultKind::OutOfBounds`] for an address outside its text.
 pub fn disassemble(image: &[u8], target: Target, addresses: &[u64]) -> Result<Vec<Line>> {
     let code = CodeObject::read(image, target)?;
     let line = |&address: &u64| {

@@ -1,5 +1,5 @@
-//! A GFX9 processor in software: executes AMD code objects of gfx900 (Vega 10: RX Vega 56 and 64) and gfx906 (Vega 20:
-//! MI50, MI60, Radeon VII) instruction by instruction, with no card and no driver.
+//! GFX9 processor emulator: executes AMD code objects for gfx900 (Vega 10: RX Vega 56 and 64) and gfx906
+//! (Vega 20: MI50, MI60, Radeon VII) instruction by instruction, without a card or a driver.
 //!
 //! ```no_run
 //! use virtual_gpu::{Gpu, Launch, Options, Target};
@@ -16,43 +16,45 @@
 //! # }
 //! ```
 //!
-//! # What it executes
+//! # Supported code
 //!
-//! The ELF files that a compiler makes for these processors (code object versions 3 to 5), as they are given to the
-//! runtime of a real card: kernel descriptors, argument segments with hidden arguments, LDS, scratch, calls. All formats
-//! that compilers emit are decoded: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM, VOP1, VOP2, VOPC, VOP3, VOP3P with their SDWA and
-//! DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Also machine code with no ELF file around it, as graphics drivers make
-//! it ([`Bare`]): registers at the start and the memory they point to are the caller's. Images, exports and interpolation
-//! are not there: they are no instructions here. An instruction or a mode that is not executed is a
-//! [`FaultKind::Unimplemented`] that names it.
+//! The ELF files that a compiler emits for these processors (code object versions 3 to 5), as loaded by the
+//! runtime of a real card: kernel descriptors, argument segments with hidden arguments, LDS, scratch, calls.
+//! The decoder supports all formats that compilers emit: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM, VOP1, VOP2,
+//! VOPC, VOP3, VOP3P with their SDWA and DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Machine code without
+//! an ELF file, as graphics drivers emit it, runs through [`Bare`]: the caller supplies the initial registers
+//! and the memory they point to. Instructions for images, exports and interpolation are illegal here. An
+//! unsupported instruction or mode gives a [`FaultKind::Unimplemented`] that names it.
 //!
-//! # What it reports
+//! # Checks
 //!
-//! Every access is checked: memory that is not there or was freed, atomic accesses that are not aligned. With
-//! [`Checks`], also races between wavefronts in LDS, reads of LDS that nobody wrote, misaligned LDS, barriers that not
-//! all wavefronts reach, registers that are used before the load that fills them is waited for, and accesses beyond what a
-//! buffer resource describes. A [`Fault`] names kernel, address, instruction, work-group and wavefront. [`Counters`] tell
-//! what a launch did.
+//! Every access is checked: unmapped or freed memory and misaligned atomic accesses are faults. [`Checks`]
+//! adds races between wavefronts in LDS, reads of uninitialised LDS, misaligned LDS accesses, divergent
+//! barriers, registers used before a wait for the load that fills them, and accesses beyond the end of a
+//! buffer resource. A [`Fault`] contains kernel, address, instruction, work-group and wavefront. [`Counters`]
+//! count the instructions and bytes of a launch.
 //!
-//! # What it does not model
+//! # Limits
 //!
-//! * Time, caches, occupancy: counts of instructions and bytes are all it says of performance.
-//! * When loads return: they are complete at once. `s_waitcnt` waits for nothing; that it stands where hardware needs it
-//!   is checked.
-//! * Rounding modes other than to the nearest for packed halves, mixed precision, `v_fma_f64` and the unfused products
-//!   and sums: such an instruction in such a mode is an error. Sums, products, fused ones and conversions have all modes.
-//! * Floating-point exceptions, traps, debugging, priorities, the graphics parts.
-//! * The last bit of approximating instructions (`v_rcp_f32`, `v_exp_f32` ...): they are right to the last bit or so
-//!   here, where hardware is allowed one unit in the last place. They take F32 denormals for zeros, as hardware does.
+//! * Time, caches and occupancy are not modelled; instruction and byte counts are the only measure of
+//!   performance.
+//! * Load latency is not modelled: loads complete immediately. `s_waitcnt` does nothing, but the emulator
+//!   checks that it is present where hardware needs it.
+//! * Packed halves, mixed precision, `v_fma_f64` and unfused multiply-adds round to nearest only; another
+//!   rounding mode is an error. Sums, products, fused multiply-adds and conversions support all modes.
+//! * Floating-point exceptions, traps, debugging, priorities and graphics are not supported.
+//! * Approximating instructions (`v_rcp_f32`, `v_exp_f32` ...) are correct to about the last bit; hardware
+//!   may be off by one unit in the last place. They read F32 denormals as zeros, as hardware does.
 //!
-//! # How it is made
+//! # Structure
 //!
-//! `isa` has one row for each opcode: number, name, types of its operands and formula. Decoding, printing and execution
-//! read the same row. `exec` has a wavefront's registers as arrays of 64 lanes and runs the wavefronts of a work-group
-//! in turn from barrier to barrier; work-groups run in parallel. `memory` and `code` are device memory and the loader.
+//! `isa` has one row per opcode: number, name, operand types and formula. Decoder, printer and execution use
+//! the same row. `exec` holds a wavefront's registers as arrays of 64 lanes and runs the wavefronts of a
+//! work-group in turn, each to the next barrier; work-groups run in parallel. `memory` is the device memory,
+//! `code` the loader.
 //!
-//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set Architecture
-//! Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
+//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set
+//! Architecture Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 

@@ -1,37 +1,37 @@
-//! What a code object says of itself: its target and, for each kernel, arguments, LDS, registers.
+//! Metadata of a code object: its target and, per kernel, arguments, LDS and registers.
 //!
-//! An AMD code object is an ELF file whose note holds MessagePack. It can be read without a device, so that launches can
-//! be checked before a runtime sees them. Source: LLVM's "User Guide for AMDGPU Backend", sections "ELF Code Object" and
-//! "Code Object Metadata".
+//! An AMD code object is an ELF file with a MessagePack note. It can be parsed without a device, so launches
+//! can be checked before they reach a runtime. Source: LLVM's "User Guide for AMDGPU Backend", sections "ELF
+//! Code Object" and "Code Object Metadata".
 
 /// A kernel of a code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelInfo {
-    /// Symbol to ask the runtime for.
+    /// Symbol name, as passed to the runtime.
     pub name: String,
     /// Explicit arguments: offset and size in bytes.
     pub arguments: Vec<(u32, u32)>,
     /// Arguments that the runtime fills in: kind ("hidden_block_count_x"), offset and size in bytes.
     pub hidden: Vec<(String, u32, u32)>,
-    /// LDS that it declares, in bytes.
+    /// Statically declared LDS in bytes.
     pub lds_bytes: u32,
-    /// Scratch of one thread, in bytes.
+    /// Scratch per thread in bytes.
     pub scratch_bytes: u32,
-    /// Threads of a work-group at the most.
+    /// Maximum threads of a work-group.
     pub max_threads: u32,
-    /// Threads of a wavefront.
+    /// Threads per wavefront.
     pub wave: u32,
-    /// Vector registers.
+    /// Number of vector registers.
     pub vgprs: u32,
-    /// Scalar registers.
+    /// Number of scalar registers.
     pub sgprs: u32,
-    /// Vector registers that were spilled.
+    /// Number of spilled vector registers.
     pub vgpr_spills: u32,
-    /// Scalar registers that were spilled.
+    /// Number of spilled scalar registers.
     pub sgpr_spills: u32,
 }
 
-/// What a code object says.
+/// The metadata of a code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// The target it was compiled for ("gfx906:xnack-").
@@ -42,12 +42,12 @@ pub struct Metadata {
     pub kernels: Vec<KernelInfo>,
 }
 
-/// Whether bytes begin like an ELF file.
+/// Returns true if the bytes begin with the ELF magic.
 pub fn is_elf(image: &[u8]) -> bool {
     image.starts_with(b"\x7fELF")
 }
 
-/// Reads a code object. The error says what is wrong with the file.
+/// Parses the metadata of a code object. The error describes the defect of the file.
 pub fn read(image: &[u8]) -> Result<Metadata, String> {
     let file = Bytes(image);
     if !is_elf(image) || file.u8(4)? != 2 || file.u8(5)? != 1 {
@@ -72,7 +72,7 @@ pub fn read(image: &[u8]) -> Result<Metadata, String> {
     Err("holds no AMDGPU metadata".into())
 }
 
-/// An error if a header points outside the file, which is how a runtime learns its length.
+/// Returns an error if a header points outside the file; runtimes derive the file's length from the headers.
 fn check_extent(file: &Bytes<'_>) -> Result<(), String> {
     let (at, size, count) = (file.u64(32)?, usize::from(file.u16(54)?), usize::from(file.u16(56)?));
     file.part(at, size * count)?;
@@ -90,7 +90,7 @@ fn check_extent(file: &Bytes<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The note of AMDGPU metadata in a segment of notes.
+/// Returns the AMDGPU metadata note of a note segment.
 fn metadata_note(notes: &[u8]) -> Result<Option<&[u8]>, String> {
     let notes = Bytes(notes);
     let mut at = 0;
@@ -142,7 +142,7 @@ fn kernel(value: &Value<'_>) -> Result<KernelInfo, String> {
     })
 }
 
-/// Bytes that are read with checks.
+/// Bytes with checked reads.
 #[derive(Clone, Copy)]
 struct Bytes<'a>(&'a [u8]);
 
@@ -174,7 +174,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// A MessagePack value, as far as metadata uses them.
+/// A MessagePack value, restricted to the kinds that the metadata uses.
 #[derive(Debug, PartialEq)]
 enum Value<'a> {
     Number(u64),
@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
         Ok(part)
     }
 
-    /// A big-endian number.
+    /// Reads a big-endian integer.
     fn number(&mut self, bytes: usize) -> Result<u64, String> {
         Ok(self.take(bytes)?.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
     }
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
     }
 
     fn items(&mut self, count: usize, depth: u32) -> Result<Value<'a>, String> {
-        // No capacity in advance: the count may be a lie.
+        // Not preallocated: the count is untrusted.
         let mut items = Vec::new();
         for _ in 0..count {
             items.push(self.value(depth + 1)?);
@@ -272,7 +272,7 @@ impl<'a> Reader<'a> {
                 let count = self.number(2 << (tag - 0xde))? as usize;
                 self.map(count, depth)
             }
-            // Binary data and extensions, floats, signed integers: not used by what is read here.
+            // Binary data, floats and signed integers: not used by the fields parsed here.
             0xc4..=0xc6 => {
                 let bytes = self.number(1 << (tag - 0xc4))? as usize;
                 self.skip(bytes)

@@ -1,4 +1,4 @@
-//! Results that a broken kernel would leave.
+//! Injects a wrong result, as a broken kernel would produce.
 
 use crate::fault::Result;
 use crate::faults::Wrong;
@@ -6,10 +6,9 @@ use crate::footprint::Footprint;
 use crate::gpu::Gpu;
 
 impl Gpu {
-    /// Makes one of the numbers (F32) wrong that a launch wrote, as a broken kernel would.
+    /// Changes one of the F32 results that a launch wrote, as a broken kernel would.
     ///
-    /// # Errors
-    /// The memory is gone.
+    /// # Errors The memory has been freed.
     pub fn spoil(&self, footprint: &Footprint, wrong: Wrong) -> Result<()> {
         let words = footprint.words_written();
         let mut numbers = vec![0f32; words.len()];

@@ -1,20 +1,20 @@
-//! Programs with no code object around them: what registers hold at the start, which work-groups run, what is refused.
+//! Programs without a code object: initial registers, the work-groups that run, and rejected programs.
 
 mod support;
 
 use support::{TARGETS, compile};
 use virtual_gpu::{Bare, BareKernel, BareLaunch, Counters, FaultKind, Gpu, MAX_LDS, Options, Target};
 
-/// Memory of descriptor sets: the upper half of such an address is in no register.
+/// Address of descriptor sets; its upper half is not passed in a register.
 const SETS: u64 = 0xffff_8000_0004_0000;
 
-/// The fourth word of a resource of plain words.
+/// Fourth word of a buffer resource with 32-bit elements.
 const WORDS: u32 = 0x27fac;
 
-/// 24 vector registers, F32 denormals flushed and those of halves and doubles kept.
+/// 24 vector registers; F32 denormals are flushed, those of halves and doubles preserved.
 const RSRC1: u32 = 5 | 0xc0 << 12;
 
-/// `COMPUTE_PGM_RSRC2`: user SGPRs, numbers of the work-group along three axes, TG_SIZE, coordinates of the work-item.
+/// Returns `COMPUTE_PGM_RSRC2`: user SGPRs, work-group ids along three axes, TG_SIZE, work-item coordinates.
 const fn rsrc2(user: u32, size: bool, coordinates: u32) -> u32 {
     user << 1 | 7 << 7 | (size as u32) << 10 | (coordinates - 1) << 11
 }
@@ -25,7 +25,7 @@ fn load(gpu: &Gpu, text: &str, rsrc2: u32, threads: [u32; 3]) -> BareKernel {
         .unwrap_or_else(|fault| panic!("{}: {fault}", gpu.target().name()))
 }
 
-/// A device with a set that describes one buffer of some bytes, and the buffer.
+/// Creates a device with a buffer of some bytes and a descriptor set for it.
 fn device(target: Target, bytes: usize) -> (Gpu, u64) {
     let gpu = Gpu::new(target, Options::default());
     let buffer = gpu.allocate_host(bytes).expect("memory").as_ptr() as u64;
@@ -41,8 +41,8 @@ fn words(gpu: &Gpu, address: u64, count: usize) -> Vec<u32> {
     words
 }
 
-/// Stores eight words for each work-item: two user SGPRs, the work-group's numbers, TG_SIZE, the work-item's coordinates
-/// and the denormal 1 plus itself.
+/// Stores eight words per work-item: two user SGPRs, the work-group's ids, TG_SIZE, the work-item's
+/// coordinates, and the denormal with bit pattern 1 added to itself.
 const START: &str = "
   s_mov_b32 s9, 0xffff8000
   s_mov_b32 s8, s0
@@ -95,7 +95,7 @@ fn registers_at_the_start() {
     }
 }
 
-/// Constants lie behind the instructions, and code finds them relative to itself.
+/// Constants are stored after the instructions; the code addresses them relative to itself.
 #[test]
 fn constants_behind_the_code() {
     let text = "
@@ -121,7 +121,7 @@ fn constants_behind_the_code() {
     assert_eq!(words(&gpu, buffer, 64), (0x1000..0x1040).collect::<Vec<u32>>());
 }
 
-/// The base of a resource has 48 bits and a sign.
+/// The base of a resource has 48 bits and is sign-extended.
 #[test]
 fn buffers_at_high_addresses() {
     let text = "

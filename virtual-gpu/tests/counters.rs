@@ -1,10 +1,10 @@
-//! The counts of a launch: exactly those of the instructions that were executed.
+//! Counters of a launch: exactly those of the executed instructions.
 
 mod support;
 
 use support::{Arguments, AsmKernel, Session, TARGETS, asm, compile};
 
-/// Ten turns of a loop with two vector and two scalar instructions, then LDS and memory.
+/// Ten iterations of a loop with two vector and two scalar instructions, then LDS and memory.
 const BODY: &str = "
   s_load_dwordx4 s[4:7], s[0:1], 0x0
   v_lshlrev_b32_e32 v1, 2, v0
@@ -35,7 +35,7 @@ fn counts_are_exact() {
         let object = compile::assemble(target, &asm::file("", std::slice::from_ref(&kernel)));
         let session = Session::new(target, "counters", &object);
         let (from, to) = (session.upload(&[0u8; 4096]), session.upload(&[0u8; 4096]));
-        // Three work-groups of two wavefronts, the second of which has 36 lanes.
+        // Three work-groups of two wavefronts; the second wavefront has 36 lanes.
         let counts = session.run("counted", [3, 1, 1], [100, 1, 1], &Arguments::new().add(from).add(to));
         let waves = 6;
         assert_eq!(counts.waves, waves);
@@ -58,7 +58,7 @@ fn counts_are_exact() {
         assert_eq!(counts.scalar_read, waves * 16);
         assert_eq!(counts.lds_written, 300 * 4);
         assert_eq!(counts.lds_read, 0);
-        // Every lane loads eight bytes; eight lanes of each wavefront store four and add to four.
+        // Every lane loads eight bytes; eight lanes of each wavefront store four bytes and add to four.
         assert_eq!(counts.global_read, 300 * 8);
         assert_eq!(counts.global_written, waves * 8 * 4 * 2);
         assert_eq!(counts.scratch, 0);

@@ -1,5 +1,5 @@
-//! Every instruction of every embedded code object is decoded as llvm-objdump decodes it: mnemonic, operands and
-//! modifiers, letter by letter.
+//! Every instruction of every embedded code object is disassembled exactly as llvm-objdump prints it:
+//! mnemonic, operands and modifiers, character by character.
 
 mod support;
 
@@ -11,8 +11,8 @@ use virtual_gpu::Target;
 fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
     let (mut total, mut wrong) = (0, Vec::new());
     for target in Target::ALL {
-        // Products of F16 are by matrix units, those of weights in F16 by dot2 too, which gfx906 has, as it has dot4: without,
-        // the types of few bits have no products in 8 bits.
+        // mul_mat_half_* needs matrix units, which neither target has. mul_mat_half needs dot2 or matrix
+        // units, and mul_mat_int8_low (low-bit types) dot4; gfx906 has dot2 and dot4.
         let is_empty = |stem: &str| match stem {
             "mul_mat_half" | "mul_mat_int8_low" => target == Target::Gfx900,
             stem => stem.starts_with("mul_mat_half_"),
@@ -31,8 +31,8 @@ fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// What compilers of graphics drivers make and HIP's does not: all ways to address a buffer, all bits, scalar loads
-/// through resources.
+/// Instructions that compilers of graphics drivers emit and HIP's does not: all buffer addressing modes, all
+/// bits, scalar loads through resources.
 #[test]
 fn buffers_decode_as_llvm_objdump_prints_them() {
     let mut body = String::new();

@@ -1,12 +1,12 @@
-//! Objects with random damage and programs of random words: whatever is in them, the answer is a result or a fault.
-//! A panic or a hang fails these tests; every case follows from its number.
+//! Code objects with random damage and programs of random words must give a result or a fault. A panic or a
+//! hang fails these tests; every case is reproducible from its number.
 
 mod support;
 
 use support::{Arguments, AsmKernel, Random, TARGETS, asm, compile};
 use virtual_gpu::{FaultKind, Gpu, Launch, Options, Target, disassemble};
 
-/// A kernel with room for random words between a beginning that sets registers up and the end.
+/// Returns an object with a kernel that has room for random words between its register setup and its end.
 fn object(target: Target) -> Vec<u8> {
     let body = "s_load_dwordx4 s[4:7], s[4:5], 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
                 v_mov_b32_e32 v3, 0\ns_waitcnt lgkmcnt(0)\nroom:\n.fill 64, 4, 0xbf800000";
@@ -14,13 +14,13 @@ fn object(target: Target) -> Vec<u8> {
     compile::assemble(target, &asm::file("", &[kernel]))
 }
 
-/// Where the room is in the file: the only run of 64 instructions that do nothing.
+/// Returns the offset of the room in the file: the only run of 64 no-ops.
 fn room(object: &[u8]) -> usize {
     let nothing: Vec<u8> = 0xbf80_0000u32.to_le_bytes().repeat(64);
     object.windows(nothing.len()).position(|w| w == nothing).expect("the room is in the object")
 }
 
-/// Loads and launches; how it ended, in one word.
+/// Loads and launches; returns the outcome in one word.
 fn outcome(target: Target, image: &[u8]) -> String {
     let gpu = Gpu::new(target, Options { max_instructions: 2000, ..Options::default() });
     let module = match gpu.load(image) {
@@ -47,7 +47,7 @@ fn tally(outcomes: impl Iterator<Item = String>) -> std::collections::BTreeMap<S
     counts
 }
 
-/// Encodings whose first bits are right more often than chance would have them.
+/// Encodings of the formats: fixed bits and a mask of the random bits.
 const PREFIXES: [(u32, u32); 12] = [
     (0x7e00_0000, 0x01ff_ffff),
     (0x0000_0000, 0x7fff_ffff),
@@ -74,7 +74,7 @@ fn random_instructions() {
             for word in image[at..at + 256].chunks_mut(4) {
                 let (prefix, mask) = PREFIXES[random.below(12) as usize];
                 let value = if random.below(4) == 0 { random.u32() } else { prefix | random.u32() & mask };
-                // The first instruction counts most: the later ones are seldom reached.
+                // The first instruction matters most: later ones are rarely reached.
                 word.copy_from_slice(&value.to_le_bytes());
             }
             outcome(target, &image)
@@ -84,7 +84,7 @@ fn random_instructions() {
     }
 }
 
-/// One instruction at a time, so that many kinds of them are executed with random operands.
+/// Runs one instruction at a time, so that many kinds execute with random operands.
 #[test]
 fn single_random_instructions() {
     for target in TARGETS {

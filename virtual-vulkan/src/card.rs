@@ -1,4 +1,4 @@
-//! The card: what it is, how it is made, what it has done.
+//! The card: its model, options, counters and memory use.
 
 use crate::Faults;
 use crate::Unavailable;
@@ -22,10 +22,10 @@ pub enum Model {
 }
 
 impl Model {
-    /// All of them.
+    /// All models.
     pub const ALL: [Model; 2] = [Model::Vega10, Model::Vega20];
 
-    /// RADV's name of the family.
+    /// Returns RADV's name of the family.
     pub fn name(self) -> &'static str {
         match self {
             Model::Vega10 => "vega10",
@@ -33,7 +33,7 @@ impl Model {
         }
     }
 
-    /// The processor on it.
+    /// Returns the processor of the card.
     pub fn target(self) -> Target {
         match self {
             Model::Vega10 => Target::Gfx900,
@@ -41,12 +41,12 @@ impl Model {
         }
     }
 
-    /// The card of a name: RADV's of the family, or LLVM's of the processor.
+    /// Returns the model with a name: RADV's name of the family, or LLVM's of the processor.
     pub fn parse(name: &str) -> Option<Model> {
         Model::ALL.into_iter().find(|m| m.name() == name || m.target().name() == name)
     }
 
-    /// Bytes of memory that it was sold with.
+    /// Returns the bytes of memory of the retail card.
     pub fn memory(self) -> u64 {
         match self {
             Model::Vega10 => 8 << 30,
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// Compute units, clock in Hz and bytes a second, for the made-up clock.
+    /// Returns compute units, clock in Hz and bytes per second, for the simulated clock.
     pub(crate) fn rates(self) -> (f64, f64, f64) {
         match self {
             Model::Vega10 => (64.0, 1.5e9, 484e9),
@@ -63,33 +63,35 @@ impl Model {
     }
 }
 
-/// How a card is made.
+/// Options of a card.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which card.
+    /// Model of the card.
     pub model: Model,
-    /// Bytes of its own memory.
+    /// Bytes of device memory.
     pub memory: u64,
-    /// Bytes of the host's memory that it can use.
+    /// Bytes of host memory that the card can use.
     pub host_memory: u64,
-    /// What mistakes of shaders break the device.
+    /// Shader errors that make the device lost.
     pub checks: Checks,
-    /// Commands that no barrier orders run in an order that this seed makes; without it, as they were recorded.
+    /// Seed for the order of commands that no barrier orders; `None` runs them as recorded.
     pub order: Option<u64>,
-    /// Whether two commands that no barrier orders and that meet in memory, at least one of them writing, break the
-    /// device. Takes a third of the time more.
+    /// True if a memory conflict makes the device lost: two commands without a barrier between them access
+    /// the same memory, and at least one writes. Takes about a third more time.
     pub hazards: bool,
-    /// Calls that fail or hang.
+    /// Calls with injected failures or hangs.
     pub faults: Faults,
-    /// Changes the machine code of a pipeline of this name before it is loaded: to plant a mistake and see that it is found.
+    /// Function that modifies the machine code of a pipeline (given by name) before it is loaded, to plant an
+    /// error that must be detected.
     pub rewrite: Option<fn(&str, &mut [u32])>,
-    /// RADV's library, where it is not the one that its manifest names.
+    /// Path of RADV's library; `None` uses its manifest.
     pub library: Option<PathBuf>,
 }
 
 impl Options {
-    /// A card as it was sold, with all checks (but that of alignment in LDS), no order and no faults.
+    /// Returns the options of a retail card with all checks (except LDS alignment), recorded order and no
+    /// faults.
     pub fn new(model: Model) -> Options {
         Options {
             model,
@@ -111,7 +113,7 @@ pub struct Card {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a card's instances share.
+/// State shared by a card's instances.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
@@ -122,15 +124,14 @@ pub(crate) struct Shared {
 }
 
 thread_local! {
-    /// The card that the next instance of this thread belongs to.
+    /// Card for the next instance that this thread creates.
     static NEXT: RefCell<Option<Card>> = const { RefCell::new(None) };
 }
 
 impl Card {
-    /// A card.
+    /// Creates a card.
     ///
-    /// # Errors
-    /// [`Unavailable`] where RADV is not installed. Whether its version is right is known when an instance is made.
+    /// # Errors [`Unavailable`] if RADV is not installed. Its version is checked when an instance is created.
     pub fn new(options: Options) -> Result<Card, Unavailable> {
         let radv = Library::load(options.library.as_deref())?;
         Ok(Card {
@@ -144,32 +145,32 @@ impl Card {
         })
     }
 
-    /// The next instance that this thread makes has this card.
+    /// Makes this card that of the next instance created by this thread.
     pub(crate) fn is_next(&self) {
         NEXT.with(|next| *next.borrow_mut() = Some(self.clone()));
     }
 
-    /// The card that was to be the next on this thread; says it once.
+    /// Returns and clears the card for the next instance of this thread.
     pub(crate) fn take_next() -> Option<Card> {
         NEXT.with(|next| next.borrow_mut().take())
     }
 
-    /// Path of RADV's library.
+    /// Returns the path of RADV's library.
     pub fn library(&self) -> String {
         self.shared.radv.path.display().to_string()
     }
 
-    /// Why an instance was refused with `VK_ERROR_INCOMPATIBLE_DRIVER`.
+    /// Returns the reason why an instance was refused with `VK_ERROR_INCOMPATIBLE_DRIVER`.
     pub fn refusal(&self) -> Option<Unavailable> {
         lock(&self.shared.refused).clone()
     }
 
-    /// How it was made.
+    /// Returns the options of the card.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
-    /// What all dispatches so far did, by the name of the pipeline.
+    /// Returns the counters of all dispatches so far, by name of the pipeline.
     pub fn counters(&self) -> Vec<(String, Counters)> {
         lock(&self.shared.counters).iter().map(|(name, counters)| (name.clone(), *counters)).collect()
     }
@@ -184,18 +185,18 @@ impl Shared {
         *lock(&self.counters).entry(pipeline.to_string()).or_default() += counters;
     }
 
-    /// Bytes in use of each heap.
+    /// Returns the bytes in use of each heap.
     pub(crate) fn used(&self) -> [u64; HEAPS] {
         self.used.get()
     }
 
-    /// Takes bytes of a heap, if it has so many.
+    /// Reserves bytes of a heap; an error if they exceed its limit.
     pub(crate) fn reserve(&self, heap: usize, bytes: u64) -> Result<(), ()> {
         let limit = if heap == 0 { self.options.memory } else { self.options.host_memory };
         self.used.take(heap, bytes, limit)
     }
 
-    /// Gives bytes of a heap back.
+    /// Releases bytes of a heap.
     pub(crate) fn release(&self, heap: usize, bytes: u64) {
         self.used.give(heap, bytes);
     }

@@ -1,6 +1,6 @@
-//! Functions of Vulkan's that fail, hang or stall on request.
+//! Vulkan functions with injectable failures, hangs or stalls.
 
-/// Functions that count their calls, and can fail or hang.
+/// Functions that count their calls and can fail or hang.
 const COUNTED: [&str; 30] = [
     "vkAllocateCommandBuffers",
     "vkAllocateDescriptorSets",
@@ -34,10 +34,10 @@ const COUNTED: [&str; 30] = [
     "vkWaitSemaphores",
 ];
 
-/// Calls that stall on request: a submission that never completes, a barrier that is forgotten.
+/// Functions that can stall: a submission never completes, a barrier is dropped.
 pub(crate) const CAN_STALL: [&str; 2] = ["vkQueueSubmit", "vkCmdPipelineBarrier"];
 
-/// Whether a function of this name can fail on request.
+/// Returns true if a function of this name can fail by injection.
 pub(crate) fn can_fail(name: &str) -> bool {
     COUNTED.contains(&name)
 }

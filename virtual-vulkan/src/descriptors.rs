@@ -1,6 +1,7 @@
-//! Descriptor sets: buffer resources in memory, as RADV lays them out.
+//! Descriptor sets: buffer resources in memory, in RADV's layout.
 //!
-//! A storage or uniform buffer is a resource of 16 bytes; bindings follow each other in the order of their numbers.
+//! A storage or uniform buffer is a resource of 16 bytes; bindings are stored in ascending order of their
+//! numbers.
 
 use crate::memory::HighBlock;
 use crate::reply::{Reply, unknown};
@@ -12,12 +13,12 @@ use virtual_gpu::Gpu;
 /// Bytes of a buffer resource.
 pub(crate) const RESOURCE: u64 = 16;
 
-/// The last word of a buffer resource as RADV makes them for GFX9: the four components as they are, 32-bit elements.
+/// Last word of a buffer resource as RADV builds it for GFX9: identity component swizzle, 32-bit elements.
 const FORMAT: u32 = 0x0002_7fac;
 
 /// The layout of a descriptor set.
 pub(crate) struct SetLayout {
-    /// For each binding its first resource and how many there are.
+    /// Index of the first resource and the number of resources of each binding.
     bindings: BTreeMap<u32, (u64, u64)>,
     resources: u64,
 }
@@ -54,9 +55,9 @@ pub(crate) struct DescriptorPool {
 
 #[derive(Default)]
 pub(crate) struct PoolState {
-    /// Bytes from the beginning that were given out.
+    /// Bytes allocated so far from the start of the block.
     pub(crate) used: u64,
-    /// Ranges that were given back, by size.
+    /// Freed ranges, by size.
     pub(crate) idle: BTreeMap<u64, Vec<u64>>,
     pub(crate) sets: Vec<u64>,
 }
@@ -66,12 +67,13 @@ pub(crate) struct DescriptorSet {
     pub(crate) address: u64,
     pub(crate) layout: Arc<SetLayout>,
     pub(crate) pool: vk::DescriptorPool,
-    /// Keeps the memory, which commands that use the set find by its address.
+    /// Keeps the memory alive: commands that use the set refer to it by address.
     pub(crate) _block: Arc<HighBlock>,
 }
 
 impl DescriptorSet {
-    /// Address of a resource, which may be beyond its binding: updates run on into the next one.
+    /// Returns the address of a resource; `element` may go beyond its binding, because updates continue in
+    /// the next one.
     pub(crate) fn resource(&self, binding: u32, element: u64) -> Reply<u64> {
         let &(first, _) =
             self.layout.bindings.get(&binding).ok_or_else(|| unknown("binding", u64::from(binding)))?;
@@ -80,13 +82,13 @@ impl DescriptorSet {
         if inside { Ok(self.address + at * RESOURCE) } else { Err(unknown("descriptor", at)) }
     }
 
-    /// Forgets everything, so that a later use is seen as an access beyond an empty range.
+    /// Zeroes all resources, so that a later use is an access beyond an empty range.
     pub(crate) fn clear(&self, gpu: &Gpu) {
         let _ = gpu.fill(self.address, 0, self.layout.bytes() as usize);
     }
 }
 
-/// A raw buffer resource.
+/// Returns a raw buffer resource.
 pub(crate) fn resource(address: u64, bytes: u64) -> [u32; 4] {
     let range = u32::try_from(bytes.next_multiple_of(4)).unwrap_or(!3);
     [address as u32, (address >> 32) as u32 & 0xffff, range, FORMAT]

@@ -1,4 +1,4 @@
-//! Logical devices: RADV's for what it compiles, and everything that this library holds for one.
+//! Logical devices: RADV's device for compilation, and this library's objects.
 
 use crate::card::Shared;
 use crate::descriptors::{DescriptorPool, DescriptorSet, SetLayout};
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, Mutex};
 use virtual_gpu::{Checks, Gpu};
 
-/// Devices by handle, which is RADV's.
+/// Devices by handle, which is RADV's handle.
 pub(crate) static DEVICES: LazyLock<Table<Arc<Device>>> = LazyLock::new(Table::default);
 
 /// The device of each queue.
@@ -29,11 +29,11 @@ pub(crate) struct Device {
     pub(crate) high: HighMemory,
     pub(crate) queue: Arc<Queue>,
     queue_handle: Dispatchable,
-    /// RADV's, for functions that are its own.
+    /// RADV's function lookup, for functions passed through.
     pub(crate) get_proc_addr: vk::PFN_vkGetDeviceProcAddr,
-    /// Nanoseconds of the made-up clock.
+    /// Nanoseconds of the simulated clock.
     pub(crate) clock: AtomicU64,
-    /// Command buffers that ran.
+    /// Number of command buffers executed.
     pub(crate) lists: AtomicU64,
     pub(crate) memory: Table<Memory>,
     pub(crate) buffers: Table<Buffer>,
@@ -49,26 +49,26 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The device of a handle, for a call that counts and may fail on request.
+    /// Returns the device of a handle, and counts the call, which may fail by injection.
     pub(crate) fn enter(handle: vk::Device, call: &'static str) -> Reply<Arc<Device>> {
         let device = Device::of(handle)?;
         device.card.options.faults.enter(call).map_err(vk::Result::from_raw)?;
         Ok(device)
     }
 
-    /// The device of a handle.
+    /// Returns the device of a handle.
     pub(crate) fn of(handle: vk::Device) -> Reply<Arc<Device>> {
         let found = DEVICES.get(handle.as_raw()).map(|d| d.as_ref().clone());
         found.ok_or_else(|| unknown("VkDevice", handle.as_raw()))
     }
 
-    /// The device of a queue.
+    /// Returns the device of a queue.
     pub(crate) fn of_queue(handle: vk::Queue) -> Reply<Arc<Device>> {
         let found = QUEUES.get(handle.as_raw()).map(|d| d.as_ref().clone());
         found.ok_or_else(|| unknown("VkQueue", handle.as_raw()))
     }
 
-    /// A device over RADV's.
+    /// Creates a device on top of RADV's.
     pub(crate) fn new(
         card: Arc<Shared>,
         radv: ash::Device,
@@ -121,7 +121,7 @@ impl Device {
         self.buffers.get(handle.as_raw()).ok_or_else(|| unknown("VkBuffer", handle.as_raw()))
     }
 
-    /// The code of a lost device, if it is lost.
+    /// Returns `ERROR_DEVICE_LOST` if the device is lost.
     pub(crate) fn alive(&self) -> Reply {
         if self.queue.fault().is_some() { Err(vk::Result::ERROR_DEVICE_LOST) } else { Ok(()) }
     }

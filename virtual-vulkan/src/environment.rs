@@ -1,19 +1,20 @@
-//! Options from the environment.
+//! Options from environment variables.
 
 use crate::card::{Card, Model, Options};
 use crate::{Checks, Faults, Unavailable};
 use virtual_gpu::faults::Functions;
 
-/// The variable that turns checks on or off, [`Options::hazards`] among them: `all` (the default) or `none`.
+/// Name of the variable that enables or disables checks, including [`Options::hazards`]: `all` (default) or
+/// `none`.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
-/// The variable that faults are read from; see [`Faults::parse`].
+/// Name of the variable with injected faults; see [`Faults::parse`].
 pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_VULKAN_FAULTS";
 
-/// The variable with the seed of [`Options::order`].
+/// Name of the variable with the seed of [`Options::order`].
 pub const ORDER_VARIABLE: &str = "DIPTYCH_VIRTUAL_ORDER";
 
-/// The variable with the card, where no program chooses it.
+/// Name of the variable with the card's model, unless the program chooses it.
 const CARD_VARIABLE: &str = "DIPTYCH_VIRTUAL_CARD";
 
 fn set(variable: &str) -> Option<String> {
@@ -21,7 +22,8 @@ fn set(variable: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
-/// The card of an instance that is being made: that of [`Card::entry`], or one as the environment says.
+/// Returns the card for an instance being created: that of [`Card::entry`], or one configured by the
+/// environment.
 pub(crate) fn next_card() -> Result<Card, Unavailable> {
     match Card::take_next() {
         Some(card) => Ok(card),
@@ -29,7 +31,7 @@ pub(crate) fn next_card() -> Result<Card, Unavailable> {
     }
 }
 
-/// A card as the environment wants it.
+/// Returns the options set in the environment.
 fn options() -> Result<Options, String> {
     let model = match set(CARD_VARIABLE) {
         None => Model::default(),
@@ -39,10 +41,9 @@ fn options() -> Result<Options, String> {
 }
 
 impl Options {
-    /// [`Options::new`], with checks, order and faults as the environment says.
+    /// Returns [`Options::new`] with checks, order and faults from the environment.
     ///
-    /// # Errors
-    /// Text that quotes what is not understood, and its variable.
+    /// # Errors Text that quotes the invalid value and its variable.
     pub fn from_environment(model: Model) -> Result<Options, String> {
         let mut options = Options::new(model);
         match set(CHECKS_VARIABLE).as_deref() {

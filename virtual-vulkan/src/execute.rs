@@ -1,4 +1,4 @@
-//! Submissions: command buffers run on the virtual GPU.
+//! Executes submitted command buffers on the virtual GPU.
 
 use crate::device::Device;
 use crate::list::{Command, Dispatch, Grid, List, Span};
@@ -32,7 +32,7 @@ impl Submission {
     }
 }
 
-/// Runs a command buffer: as it was recorded, or in another order that its barriers allow.
+/// Runs a command buffer in recorded order, or in another order that its barriers allow.
 fn run_list(device: &Device, list: &List) -> Result<(), String> {
     let options = &device.card.options;
     if options.order.is_none() && !options.hazards {
@@ -50,7 +50,7 @@ fn run_list(device: &Device, list: &List) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs commands in an order, and looks whether those that are not ordered meet.
+/// Runs commands in an order, and checks that unordered commands do not conflict.
 fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize]) -> Result<(), String> {
     let mut traces: BTreeMap<usize, Footprint> = BTreeMap::new();
     for &place in order {
@@ -58,7 +58,7 @@ fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize])
         let mut trace = device.card.options.hazards.then(Footprint::default);
         run(device, command, trace.as_mut())?;
         let Some(trace) = trace else { continue };
-        // Marks order nothing and are ordered after everything.
+        // Marks are ordered after everything before them and have no ordering effect; they record no spans.
         for (&other, earlier) in traces.iter().filter(|(other, _)| !segment.waits(place, **other)) {
             if let Some(address) = trace.conflict(earlier) {
                 let other = list.commands[segment.items[other].0].name();
@@ -73,7 +73,7 @@ fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize])
     Ok(())
 }
 
-/// Runs a command; what it reads and writes goes to `trace`.
+/// Runs a command and adds its accesses to `trace`.
 fn run(device: &Device, command: &Command, trace: Option<&mut Footprint>) -> Result<(), String> {
     let gpu = &device.gpu;
     let done = match command {
@@ -151,14 +151,14 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footpri
     Ok(())
 }
 
-/// Lets the made-up clock go on.
+/// Advances the simulated clock.
 fn pass_time(device: &Device, seconds: f64) {
     device.clock.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
 }
 
-/// What a dispatch might take: its instructions at four cycles for a wavefront on each of four SIMDs of a compute unit, or
-/// its bytes at the speed of the memory, whichever is more, and 2 µs to start. It is the same in every run, and says
-/// nothing of a real card.
+/// Returns the simulated duration of a dispatch in seconds: the larger of its instructions (four cycles per
+/// wavefront on each of a compute unit's four SIMDs) and its bytes at memory bandwidth, plus 2 µs to start.
+/// It is deterministic and no estimate for a real card.
 fn seconds(device: &Device, c: &Counters) -> f64 {
     let (units, clock, bandwidth) = device.card.options.model.rates();
     let cycles = 4.0 * (c.valu + 3 * c.valu_quarter) as f64 / (4.0 * units);

@@ -1,12 +1,12 @@
-//! Heaps and types of memory.
+//! Memory heaps and memory types.
 
 use ash::vk;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory heaps: the card's, the host's.
+/// Number of memory heaps: the card's and the host's.
 pub(crate) const HEAPS: usize = 2;
 
-/// Memory types: flags and heap, in RADV's order for a card with a small window.
+/// Memory types: flags and heap, in RADV's order for a card with a small host-visible window.
 pub(crate) const TYPES: [(vk::MemoryPropertyFlags, u32); 3] = [
     (vk::MemoryPropertyFlags::DEVICE_LOCAL, 0),
     (HOST, 1),
@@ -17,7 +17,7 @@ const HOST: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
 );
 
-/// Bytes in use of each heap.
+/// Bytes in use per heap.
 #[derive(Debug, Default)]
 pub(crate) struct Used([AtomicU64; HEAPS]);
 
@@ -26,7 +26,7 @@ impl Used {
         std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed))
     }
 
-    /// Takes bytes of a heap that has so many.
+    /// Reserves bytes of a heap if the sum stays within `limit`.
     pub(crate) fn take(&self, heap: usize, bytes: u64, limit: u64) -> Result<(), ()> {
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= limit);
         self.0[heap].fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map(|_| ()).map_err(|_| ())

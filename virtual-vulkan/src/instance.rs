@@ -1,4 +1,4 @@
-//! Instances, which are RADV's.
+//! Instances, which wrap RADV's.
 
 use crate::card::Card;
 use crate::reply::{Reply, unknown};
@@ -7,7 +7,7 @@ use ash::vk;
 use ash::vk::Handle as _;
 use std::sync::{Arc, LazyLock};
 
-/// Instances by handle, which is RADV's.
+/// Instances by handle, which is RADV's handle.
 pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(Table::default);
 
 /// The instance of each physical device.
@@ -21,7 +21,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// The instance of a physical device.
+    /// Returns the instance of a physical device.
     pub(crate) fn of(physical: vk::PhysicalDevice) -> Reply<Arc<Instance>> {
         let found = PHYSICAL.get(physical.as_raw());
         found.map(|i| i.as_ref().clone()).ok_or_else(|| unknown("VkPhysicalDevice", physical.as_raw()))

@@ -1,5 +1,5 @@
-//! Vulkan for compute on a virtual Vega: Mesa's RADV compiles the shaders, and the machine code that it makes is executed
-//! instruction by instruction by [`virtual_gpu`]. No card, no kernel driver, no loader.
+//! Vulkan for compute on a virtual Vega: Mesa's RADV compiles the shaders, and [`virtual_gpu`] executes the
+//! resulting machine code instruction by instruction. No card, no kernel driver, no loader.
 //!
 //! ```no_run
 //! use virtual_vulkan::{Card, Model, Options};
@@ -15,27 +15,31 @@
 //!
 //! # How it works
 //!
-//! RADV has null devices: with `RADV_FORCE_FAMILY` it compiles for a family without hardware. Instances, physical and
-//! logical devices, shader modules, pipelines and their caches are RADV's own, so features, limits and code generation
-//! are those of the driver that users have. After a pipeline is made its machine code is read from a pipeline cache.
-//! Memory, buffers, descriptor sets, command buffers, the queue, semaphores, fences and queries are this library's.
+//! RADV has null devices: with `RADV_FORCE_FAMILY` it compiles for a family without hardware. Instances,
+//! physical and logical devices, shader modules, pipelines and pipeline caches are RADV's own, so features,
+//! limits and code generation are those of the driver that users have. After a pipeline is created, its
+//! machine code is read from a pipeline cache. This library implements memory, buffers, descriptor sets,
+//! command buffers, the queue, semaphores, fences and queries.
 //!
-//! The layout of the cache belongs to one version of Mesa, [`MESA`]. With another this library refuses to work
-//! ([`Unavailable::Version`]). What a compiled shader says of itself twice is compared before it is run.
+//! The cache layout is specific to one version of Mesa, [`MESA`]. With another version this library returns
+//! an error ([`Unavailable::Version`]). Values stored redundantly in a compiled shader are compared before it
+//! runs.
 //!
-//! # What it shows
+//! # What it detects
 //!
-//! What virtual-gpu reports ([`virtual_gpu::Checks`]): accesses beyond the range of a descriptor, missing waits and
-//! barriers within a work-group, races in LDS, uninitialised LDS, freed memory. With [`Options::order`] a missing pipeline
-//! barrier. A shader that goes wrong ends in `VK_ERROR_DEVICE_LOST`; `VK_EXT_device_fault` tells which pipeline did what,
-//! and where.
+//! The faults of virtual-gpu ([`virtual_gpu::Checks`]): accesses beyond the range of a descriptor, missing
+//! waits and barriers within a work-group, races in LDS, uninitialised LDS, freed memory.
+//! [`Options::hazards`] detects missing pipeline barriers, and [`Options::order`] makes them visible in
+//! results. A faulting shader gives `VK_ERROR_DEVICE_LOST`; `VK_EXT_device_fault` reports the pipeline, the
+//! fault and its location.
 //!
-//! # What it does not
+//! # Limits
 //!
-//! Storage and uniform buffers, in descriptor sets with one descriptor each or arrays of them; copies, fills, updates of
-//! buffers; dispatches, indirect ones too; timestamps of a made-up clock. There are no images, samplers, events, secondary
-//! command buffers, sparse memory or graphics: functions for these are absent. Time, caches, the kernel driver and the
-//! coherence of real memory are not modelled.
+//! Supported: storage and uniform buffers, in descriptor sets with single descriptors or arrays; copies,
+//! fills and updates of buffers; direct and indirect dispatches; timestamps of a simulated clock. Not
+//! supported: images, samplers, events, secondary command buffers, sparse memory and graphics; their
+//! functions are absent. Real time, caches, the kernel driver and the coherence of real memory are not
+//! modelled.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -67,26 +71,27 @@ pub use environment::{CHECKS_VARIABLE, FAULTS_VARIABLE, ORDER_VARIABLE};
 pub use virtual_gpu::faults::{Fault, Faults, Wrong};
 pub use virtual_gpu::{Checks, Counters};
 
-/// The version of Mesa whose compiled shaders this library can read.
+/// Version of Mesa whose compiled shaders this library can read.
 pub const MESA: &str = "25.0";
 
-/// `vkGetInstanceProcAddr`, for a loader. Instances that are not made through [`Card::entry`] have a card as the
-/// environment says: `DIPTYCH_VIRTUAL_CARD` (`vega20`, `vega10`) and the variables of this crate.
+/// Returns `vkGetInstanceProcAddr`, for a loader. Instances not created through [`Card::entry`] get a card
+/// configured by the environment: `DIPTYCH_VIRTUAL_CARD` (`vega20`, `vega10`) and the variables of this
+/// crate.
 pub fn get_instance_proc_addr() -> ash::vk::PFN_vkGetInstanceProcAddr {
     calls::names::vk_get_instance_proc_addr
 }
 
-/// Why there is no virtual card.
+/// Reason for the absence of a virtual card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// RADV's library is not there.
+    /// RADV's library cannot be loaded.
     #[error("RADV, Mesa's Vulkan driver for AMD, is not there: {0}")]
     Library(String),
-    /// RADV is of another version; what it says of itself.
+    /// RADV has another version, given as its name and version.
     #[error("this needs RADV of Mesa {MESA}, which it can read compiled shaders of; this is '{0}'")]
     Version(String),
-    /// A variable of the environment has a value that is not understood.
+    /// An environment variable has an invalid value.
     #[error("{0}")]
     Options(String),
 }

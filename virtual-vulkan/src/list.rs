@@ -1,4 +1,4 @@
-//! What is recorded in a command buffer.
+//! Recorded commands of a command buffer.
 
 use crate::memory::{Buffer, HighBlock, HighMemory};
 use crate::order::{COMPUTE, Item, Stages, TRANSFER};
@@ -9,21 +9,22 @@ use ash::vk;
 use std::sync::Arc;
 use virtual_gpu::{Access, Gpu};
 
-/// Bytes of push constants that RADV offers at the most.
+/// Maximum bytes of push constants that RADV supports.
 pub(crate) const PUSH_BYTES: usize = 256;
 
-/// Descriptor sets that can be bound.
+/// Maximum number of bound descriptor sets.
 pub(crate) const SETS: usize = 32;
 
-/// A finished recording. It can run many times.
+/// A finished recording, which can run many times.
 pub(crate) struct List {
     pub(crate) commands: Vec<Command>,
-    /// Push constants and sizes of grids.
+    /// Push constants and grid sizes.
     _block: Option<HighBlock>,
 }
 
 impl List {
-    /// Finishes a recording: gives dispatches their registers, and memory to what does not fit into these.
+    /// Finishes a recording: sets the dispatches' registers and allocates memory for data that does not fit
+    /// into registers.
     pub(crate) fn new(mut commands: Vec<Command>, high: &HighMemory, gpu: &Gpu) -> Reply<List> {
         let mut dispatches: Vec<_> = commands
             .iter_mut()
@@ -49,7 +50,7 @@ impl List {
     }
 }
 
-/// A range of memory, and the buffer that it is in.
+/// A range of memory and its buffer.
 #[derive(Clone)]
 pub(crate) struct Span {
     pub(crate) address: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Span {
     pub(crate) _buffer: Arc<Buffer>,
 }
 
-/// A command.
+/// A recorded command.
 pub(crate) enum Command {
     Dispatch(Box<Dispatch>),
     Copy { from: Span, to: Span },
@@ -74,13 +75,13 @@ pub(crate) struct Dispatch {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) grid: Grid,
     pub(crate) first: [u32; 3],
-    /// The scalar registers that the work-groups start with.
+    /// Initial user SGPRs of the work-groups.
     pub(crate) registers: Vec<u32>,
     pub(crate) sets: [u64; SETS],
     pub(crate) push: [u8; PUSH_BYTES],
 }
 
-/// Work-groups of a dispatch.
+/// Number of work-groups of a dispatch.
 #[derive(Clone)]
 pub(crate) enum Grid {
     Direct([u32; 3]),
@@ -89,7 +90,7 @@ pub(crate) enum Grid {
 }
 
 impl Command {
-    /// What orders it.
+    /// Returns the command's role in the ordering.
     pub(crate) fn item(&self) -> Item {
         match self {
             Command::Dispatch(_) => Item::Work(COMPUTE),
@@ -99,7 +100,7 @@ impl Command {
         }
     }
 
-    /// Its name in reports: of a dispatch that of its pipeline.
+    /// Returns its name for reports; that of a dispatch is its pipeline's.
     pub(crate) fn name(&self) -> String {
         match self {
             Command::Dispatch(dispatch) => dispatch.pipeline.name(),
@@ -112,7 +113,8 @@ impl Command {
         }
     }
 
-    /// Memory that it reads and writes, if it is no dispatch. A marker may be written while others are.
+    /// Returns the memory that copies, fills and updates read and write. Markers are excluded: one may be
+    /// written during other commands.
     pub(crate) fn spans(&self) -> Vec<(&Span, Access)> {
         match self {
             Command::Copy { from, to } => vec![(from, Access::Read), (to, Access::Write)],
@@ -123,7 +125,7 @@ impl Command {
 }
 
 impl Dispatch {
-    /// Bytes beside the registers: the push constants, the size of the grid.
+    /// Bytes in memory in addition to the registers: the push constants and the size of the grid.
     const BESIDE: usize = PUSH_BYTES + 16;
 
     fn needs_memory(&self) -> bool {
@@ -163,7 +165,7 @@ impl Dispatch {
         Ok(())
     }
 
-    /// What lies at `beside`.
+    /// Returns the bytes to store at `beside`.
     fn beside(&self) -> Vec<u8> {
         let mut bytes = self.push.to_vec();
         if let Grid::Direct(groups) = &self.grid {

@@ -12,7 +12,7 @@ use virtual_gpu::Gpu;
 pub(crate) struct Memory {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    /// The address for the host, where it can reach it.
+    /// Host address, if the memory is host-visible.
     pub(crate) host: Option<u64>,
     heap: usize,
     card: Arc<Shared>,
@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Memory of a type, if its heap has so much.
+    /// Allocates memory of a type; an error if its heap is exhausted.
     pub(crate) fn new(card: &Arc<Shared>, gpu: &Arc<Gpu>, bytes: u64, kind: u32) -> Reply<Memory> {
         let &(flags, heap) = TYPES.get(kind as usize).ok_or(vk::Result::ERROR_UNKNOWN)?;
         let none = |local: bool| match local {
@@ -46,7 +46,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.card.release(self.heap, self.bytes);
-        // It was allocated and is freed once; there is nobody to tell.
+        // Allocated and freed exactly once, so this cannot fail; drop could not report an error anyway.
         let _ = self.gpu.free(self.address);
     }
 }
@@ -54,7 +54,7 @@ impl Drop for Memory {
 /// A buffer.
 pub(crate) struct Buffer {
     pub(crate) bytes: u64,
-    /// The first byte's address, and the memory that it is in.
+    /// Address of the first byte, and the memory that contains it.
     bound: OnceLock<(u64, Arc<Memory>)>,
 }
 
@@ -63,7 +63,7 @@ impl Buffer {
         Buffer { bytes, bound: OnceLock::new() }
     }
 
-    /// Gives it memory, once.
+    /// Binds memory to the buffer; allowed once.
     pub(crate) fn bind(&self, memory: Arc<Memory>, offset: u64) -> Reply {
         let inside = offset.checked_add(self.bytes).is_some_and(|end| end <= memory.bytes);
         if !inside {
@@ -73,7 +73,8 @@ impl Buffer {
         self.bound.set(bound).map_err(|_| unknown("unbound buffer", offset))
     }
 
-    /// Address of a range, if the buffer has memory and the range lies in it. `WHOLE_SIZE` is the rest.
+    /// Returns address and size of a range, if the buffer has memory and contains the range. `WHOLE_SIZE` is
+    /// the remainder.
     pub(crate) fn range(&self, offset: u64, bytes: u64) -> Reply<(u64, u64)> {
         let bytes = if bytes == vk::WHOLE_SIZE { self.bytes.saturating_sub(offset) } else { bytes };
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
@@ -84,13 +85,14 @@ impl Buffer {
     }
 }
 
-/// Memory with addresses whose upper half shaders know: descriptor sets, push constants, sizes of grids.
+/// Memory at addresses with a fixed upper half that shaders assume: descriptor sets, push constants, grid
+/// sizes.
 pub(crate) struct HighMemory {
     gpu: Arc<Gpu>,
     next: Mutex<u64>,
 }
 
-/// A block of it, given back when it is dropped.
+/// A block of [`HighMemory`], freed on drop.
 #[derive(Debug)]
 pub(crate) struct HighBlock {
     gpu: Arc<Gpu>,
@@ -98,23 +100,24 @@ pub(crate) struct HighBlock {
 }
 
 impl HighMemory {
-    /// What RADV puts before the lower half of an address.
+    /// Upper half of these addresses in RADV's code.
     const UPPER: u64 = 0xffff_8000 << 32;
-    /// Bytes that there can be.
+    /// Maximum bytes of this memory.
     pub(crate) const BYTES: u64 = 1 << 30;
-    /// Addresses between two blocks.
+    /// Unmapped bytes between two blocks.
     const GAP: u64 = 1 << 12;
 
     pub(crate) fn new(gpu: &Arc<Gpu>) -> HighMemory {
         HighMemory { gpu: gpu.clone(), next: Mutex::new(Self::GAP) }
     }
 
-    /// Memory, filled with zeros.
+    /// Allocates zeroed memory.
     pub(crate) fn allocate(&self, bytes: u64) -> Reply<HighBlock> {
         let exhausted = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         let mut next = lock(&self.next);
         let size = bytes.max(4).next_multiple_of(Self::GAP);
-        // When all addresses have been given, begin again: what was given first is long free, or the call fails.
+        // Wraps around after the last address: the oldest blocks are normally free by then; otherwise the
+        // call fails.
         if *next + size + Self::GAP > 1 << 32 {
             *next = Self::GAP;
         }

@@ -1,29 +1,29 @@
-//! Which commands of a command buffer wait for which: what its barriers say, and nothing else.
+//! Order of the commands in a command buffer, as defined by its barriers only.
 
 use ash::vk;
 
-/// Kinds of work that a barrier can name, as bits.
+/// Kinds of work that a barrier can name, as a bit mask.
 pub(crate) type Stages = u8;
 
-/// Dispatches, with the reading of the sizes of indirect ones.
+/// Dispatches, including reads of indirect grid sizes.
 pub(crate) const COMPUTE: Stages = 1;
 /// Copies, fills and updates.
 pub(crate) const TRANSFER: Stages = 2;
-/// Both.
+/// Both kinds.
 pub(crate) const ALL: Stages = COMPUTE | TRANSFER;
 
-/// What waits for what.
+/// Role of a command in the ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// Work of these stages.
     Work(Stages),
-    /// Later work of the second stages waits for earlier work of the first.
+    /// Makes later work of the second stages wait for earlier work of the first.
     Barrier(Stages, Stages),
-    /// Waits for everything before it; nothing waits for it. (A timestamp, a marker.)
+    /// Waits for everything before it; nothing waits for it. (A timestamp or a marker.)
     Mark,
 }
 
-/// The stages of a barrier's first or second half.
+/// Returns the stages in the first or second half of a barrier.
 pub(crate) fn stages(flags: vk::PipelineStageFlags2, first: bool) -> Stages {
     use vk::PipelineStageFlags2 as F;
     let end = if first { F::BOTTOM_OF_PIPE } else { F::TOP_OF_PIPE };
@@ -35,14 +35,14 @@ pub(crate) fn stages(flags: vk::PipelineStageFlags2, first: bool) -> Stages {
     (if compute { COMPUTE } else { 0 }) | if transfer { TRANSFER } else { 0 }
 }
 
-/// Items that are not ordered by what lies before and after them, and what each of them waits for among them.
+/// Items between two full barriers, and the dependencies among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index of an item, and places in this list of those before it that it waits for.
+    /// Index of an item, and the positions in this list of the earlier items that it waits for.
     pub(crate) items: Vec<(usize, Vec<usize>)>,
 }
 
-/// Cuts a command buffer where everything waits for everything before.
+/// Splits a command buffer at points where everything waits for everything before.
 pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
     let mut all = Vec::new();
     let mut now = Segment::default();
@@ -61,7 +61,8 @@ pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
             }
             Item::Barrier(from, to) => {
                 for (stages, waiting) in &mut open {
-                    // Directly, or because what waits for it is what is waited for now.
+                    // Directly, or transitively: work that waits for the item is part of what the barrier
+                    // waits for.
                     if *stages & from != 0 || *waiting & from != 0 {
                         *waiting |= to;
                     }
@@ -80,12 +81,13 @@ pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
 }
 
 impl Segment {
-    /// Whether of two items one waits for the other, directly.
+    /// Returns true if one of two items waits directly for the other.
     pub(crate) fn waits(&self, a: usize, b: usize) -> bool {
         self.items[a.max(b)].1.contains(&a.min(b))
     }
 
-    /// Places of the items in an order that a seed makes, in which nothing comes before what it waits for.
+    /// Returns the positions of the items in a random order, given by the seed, that respects all
+    /// dependencies.
     pub(crate) fn shuffled(&self, seed: &mut u64) -> Vec<usize> {
         let mut left: Vec<usize> = (0..self.items.len()).collect();
         let mut done = vec![false; self.items.len()];
@@ -93,7 +95,7 @@ impl Segment {
         while !left.is_empty() {
             let ready: Vec<usize> =
                 (0..left.len()).filter(|&i| self.items[left[i]].1.iter().all(|&b| done[b])).collect();
-            // What an item waits for lies before it, so the first that is left is always ready.
+            // An item's dependencies precede it, so the first remaining item is always ready.
             let chosen = left.remove(ready[next(seed) as usize % ready.len()]);
             done[chosen] = true;
             order.push(chosen);
@@ -102,7 +104,7 @@ impl Segment {
     }
 }
 
-/// The next number of a small generator (S. Vigna's SplitMix64).
+/// Returns the next value of a small generator (S. Vigna's SplitMix64).
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(waits(&[D, D, T]), vec![vec![(0, vec![]), (1, vec![]), (2, vec![])]]);
     }
 
-    /// A barrier for dispatches orders no copy, until another hands the wait on.
+    /// A barrier for dispatches does not order a copy, unless another barrier passes the dependency on.
     #[test]
     fn barriers_order_what_they_name() {
         let (compute, on) = (Item::Barrier(COMPUTE, COMPUTE), Item::Barrier(COMPUTE, TRANSFER));
@@ -158,7 +160,7 @@ mod tests {
             assert!(place(3) > place(0) && place(3) > place(1));
             seen.insert(order);
         }
-        // Of 24 orders of four items those in which one comes after two others.
+        // Of the 24 orders of four items, those in which one follows two others.
         assert_eq!(seen.len(), 8);
     }
 }

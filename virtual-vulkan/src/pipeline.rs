@@ -1,4 +1,4 @@
-//! Pipelines: what RADV compiled, and its code on the GPU.
+//! Pipelines: RADV's compiled shader, and its code on the GPU.
 
 use crate::record::Binary;
 use crate::table::lock;
@@ -13,7 +13,7 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// The name that the program gave it.
+    /// Returns the name set by the program.
     pub(crate) fn name(&self) -> String {
         lock(&self.name).clone()
     }
@@ -26,14 +26,14 @@ impl Pipeline {
         *lock(&self.name) = name;
     }
 
-    /// Takes the code off the GPU.
+    /// Unloads the code from the GPU.
     pub(crate) fn unload(&self, gpu: &Gpu) {
         if let Some(kernel) = lock(&self.kernel).take() {
             let _ = gpu.unload_bare(&kernel);
         }
     }
 
-    /// The code, loaded.
+    /// Returns the code, loaded on first use.
     pub(crate) fn kernel(
         &self,
         gpu: &Gpu,

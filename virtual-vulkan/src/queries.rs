@@ -1,14 +1,14 @@
-//! Timestamps of a made-up clock: see [`crate::execute`].
+//! Timestamps of a simulated clock: see [`crate::execute`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A pool of timestamps.
 pub(crate) struct QueryPool {
-    /// Nanoseconds; [`NONE`] for a query that has no result.
+    /// Nanoseconds; [`NONE`] for a query without a result.
     pub(crate) values: Vec<AtomicU64>,
 }
 
-/// No result.
+/// Value of a query without a result.
 pub(crate) const NONE: u64 = u64::MAX;
 
 impl QueryPool {

@@ -1,4 +1,4 @@
-//! The device's queue: submissions in order, on a thread of their own, behind the host's back.
+//! The device's queue: runs submissions in order on its own thread, asynchronously to the host.
 
 use crate::reply::Reply;
 use crate::table::lock;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Work: what went wrong, in words.
+/// A unit of queued work; its error describes the fault.
 pub(crate) type Work = Box<dyn FnOnce(&Queue) -> Result<(), String> + Send>;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     changed: Condvar,
 }
 
-/// How often a wait looks whether it was given up.
+/// Interval at which a wait checks for cancellation.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Queue {
@@ -35,7 +35,7 @@ impl Queue {
         Arc::default()
     }
 
-    /// Adds work.
+    /// Queues work.
     pub(crate) fn push(self: &Arc<Self>, work: Work) -> Reply {
         let mut state = lock(&self.state);
         if state.fault.is_some() || state.closed {
@@ -52,7 +52,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Does work until the queue is closed or breaks.
+    /// Runs work until the queue is closed or a fault occurs.
     fn run(&self) {
         loop {
             let work = {
@@ -83,13 +83,13 @@ impl Queue {
         }
     }
 
-    /// Tells whoever waits that something has changed.
+    /// Wakes all waiting threads.
     pub(crate) fn notify(&self) {
         drop(lock(&self.state));
         self.changed.notify_all();
     }
 
-    /// Waits until a condition holds: TIMEOUT, or DEVICE_LOST.
+    /// Waits until a condition holds; returns TIMEOUT after `nanoseconds`, or DEVICE_LOST.
     pub(crate) fn wait(&self, nanoseconds: u64, reached: impl Fn() -> bool) -> Reply {
         let end = Instant::now().checked_add(Duration::from_nanos(nanoseconds));
         let mut state = lock(&self.state);
@@ -109,7 +109,7 @@ impl Queue {
         }
     }
 
-    /// Waits on the queue's own thread, until a condition holds or the queue is closed.
+    /// Blocks the queue's own thread until a condition holds or the queue is closed.
     pub(crate) fn hold(&self, until: impl Fn() -> bool) {
         let mut state = lock(&self.state);
         while !until() && !state.closed {
@@ -118,7 +118,7 @@ impl Queue {
         }
     }
 
-    /// Waits until all work is done. As on a device, for ever.
+    /// Waits until all work is done, without a timeout, as on a device.
     pub(crate) fn drain(&self) -> Reply {
         let mut state = lock(&self.state);
         while state.done < state.given && !state.closed {
@@ -131,12 +131,12 @@ impl Queue {
         Ok(())
     }
 
-    /// What broke the device.
+    /// Returns the fault that made the device lost.
     pub(crate) fn fault(&self) -> Option<String> {
         lock(&self.state).fault.clone()
     }
 
-    /// Lets the thread end. Work that runs is not waited for.
+    /// Makes the thread end. Running work is not awaited.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();

@@ -1,10 +1,11 @@
-//! RADV's compiled shader as it lies in a pipeline cache: registers, interface and machine code.
+//! RADV's compiled shader as stored in a pipeline cache: registers, interface and machine code.
 //!
-//! `vkGetPipelineCacheData` gives a container of entries; the entry of a compute shader is a record of RADV's own. The
-//! layout was found out on Mesa 25.0.7 and belongs to 25.0 (`radv_shader_binary_legacy` and `radv_shader_info` in Mesa's
-//! sources). Nothing in it says which layout it is, so everything that it says twice is compared before it is believed.
+//! `vkGetPipelineCacheData` returns a container of entries; the entry of a compute shader is a record in
+//! RADV's own layout. The layout was determined on Mesa 25.0.7 and applies to 25.0
+//! (`radv_shader_binary_legacy` and `radv_shader_info` in Mesa's sources). It contains no layout version, so
+//! all redundant values are compared before use.
 
-/// Words of a record's head that this module knows.
+/// Byte offsets in a record's head.
 mod at {
     pub(super) const LDS_BLOCKS: usize = 0x18;
     pub(super) const RSRC1: usize = 0x2c;
@@ -17,7 +18,7 @@ mod at {
     pub(super) const BODY: usize = 0x4b0;
 }
 
-/// Descriptor sets, and kinds of shader data, that have a place in the head.
+/// Number of descriptor sets, and of kinds of shader data, with an entry in the head.
 const SETS: usize = 32;
 const DATA: usize = 26;
 
@@ -27,36 +28,36 @@ const PUSH_POINTER: usize = 1;
 const PUSH_INLINED: usize = 2;
 const GRID_POINTER: usize = 18;
 
-/// Bytes of a block of LDS on GFX9.
+/// Bytes per LDS block on GFX9.
 const LDS_BLOCK: u32 = 512;
 
-/// A compute shader as RADV compiled it.
+/// A compute shader as compiled by RADV.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// COMPUTE_PGM_RSRC1 and 2.
+    /// COMPUTE_PGM_RSRC1 and COMPUTE_PGM_RSRC2.
     pub(crate) rsrc1: u32,
     pub(crate) rsrc2: u32,
     pub(crate) lds_bytes: u32,
-    /// Work-items of a work-group.
+    /// Work-items per work-group along x, y and z.
     pub(crate) threads: [u32; 3],
     pub(crate) interface: Interface,
     /// Machine code.
     pub(crate) code: Vec<u32>,
 }
 
-/// Which scalar registers hold what when a work-group starts.
+/// Assignment of the initial scalar registers of a work-group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interface {
-    /// Number of user registers.
+    /// Number of user SGPRs.
     pub(crate) count: usize,
-    /// The register of each descriptor set's address, low half.
+    /// Each descriptor set and the register with the low half of its address.
     pub(crate) sets: Vec<(usize, usize)>,
-    /// The register of the address of the push constants, low half.
+    /// Register with the low half of the push constants' address.
     pub(crate) push_pointer: Option<usize>,
-    /// Words of the push constants that lie in registers, in order, and the first of these.
+    /// Indices of the push constant words stored in registers, ascending, and the first of these registers.
     pub(crate) inlined: Vec<usize>,
     pub(crate) first_inlined: usize,
-    /// The registers of the address of the grid's size.
+    /// First register of the address of the grid's size.
     pub(crate) grid_pointer: Option<usize>,
 }
 
@@ -65,10 +66,9 @@ fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The compute shader in the data of a pipeline cache that holds one pipeline.
+/// Returns the compute shader in the data of a pipeline cache with one pipeline.
 ///
-/// # Errors
-/// Text that says what is not as it is in Mesa 25.0.
+/// # Errors Text that describes the deviation from the layout of Mesa 25.0.
 pub(crate) fn shader(cache: &[u8]) -> Result<Binary, String> {
     let mut found = entries(cache)?.into_iter().filter(|entry| entry.len() > at::BODY).map(Binary::read);
     let first = found.next().ok_or("its cache holds no shader")??;
@@ -78,8 +78,8 @@ pub(crate) fn shader(cache: &[u8]) -> Result<Binary, String> {
     }
 }
 
-/// The entries of a pipeline cache: Vulkan's header, a count, then for each one its type, the sizes of key and data, the key,
-/// padding to 8 bytes, and the data.
+/// Returns the entries of a pipeline cache. Layout: Vulkan's header, a count, then for each entry its type,
+/// the sizes of key and data, the key, padding to 8 bytes, and the data.
 fn entries(cache: &[u8]) -> Result<Vec<&[u8]>, String> {
     let short = || "its cache ends too early".to_string();
     let header = word(cache, 0).ok_or_else(short)? as usize;
@@ -99,7 +99,7 @@ fn entries(cache: &[u8]) -> Result<Vec<&[u8]>, String> {
 }
 
 impl Binary {
-    /// Reads a record and compares what it says twice.
+    /// Parses a record and compares its redundant values.
     fn read(record: &[u8]) -> Result<Binary, String> {
         let get = |offset: usize| word(record, offset).unwrap_or_default();
         let (total, code_size) = (get(at::SIZES) as usize, get(at::SIZES + 8) as usize);
@@ -138,7 +138,7 @@ impl Binary {
 
 impl Interface {
     fn read(record: &[u8], user_registers: u32) -> Result<Interface, String> {
-        // A register and how many there are; none where the register is negative.
+        // Returns the first register and the number of registers; `None` if the register is negative.
         let location = |base: usize, index: usize| {
             let pair = record.get(base + 2 * index..base + 2 * index + 2)?;
             let first = i8::from_le_bytes([pair[0]]);
@@ -182,7 +182,8 @@ mod tests {
         bytes[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// A record of a shader with one set, three words of push constants in registers and two instructions.
+    /// Returns a record of a shader with one set, three push constant words in registers and two
+    /// instructions.
     fn record() -> Vec<u8> {
         let code = [0xbf80_0000u32, 0xbf81_0000];
         let mut bytes = vec![0; at::BODY + 8];
@@ -206,7 +207,7 @@ mod tests {
         bytes
     }
 
-    /// A cache with a small entry before the record, whose key has no whole number of eights.
+    /// Returns a cache with a small entry before the record; that entry's key size is no multiple of eight.
     fn cache(record: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 32];
         set(&mut bytes, 0, 32);
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(binary.interface, interface);
     }
 
-    /// Whatever is said twice must be the same.
+    /// Redundant values must match.
     #[test]
     fn a_record_of_another_layout_is_refused() {
         let wrong: [(usize, u32, &str); 8] = [
@@ -259,7 +260,7 @@ mod tests {
         assert!(shader(&cache(&unknown)).unwrap_err().contains("shader data 5"));
     }
 
-    /// Any bytes are a shader or an error.
+    /// Any bytes give a shader or an error.
     #[test]
     fn broken_caches_are_errors() {
         let good = cache(&record());

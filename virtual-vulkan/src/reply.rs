@@ -1,11 +1,11 @@
-//! Codes of Vulkan's.
+//! Vulkan result codes.
 
 use ash::vk;
 
-/// What a Vulkan function gives inside: the code of its failure.
+/// Result of a Vulkan function; the error is its code.
 pub(crate) type Reply<T = ()> = Result<T, vk::Result>;
 
-/// A handle that stands for nothing: the caller broke a rule of Vulkan's, or an object was destroyed too early.
+/// Logs an unknown handle: the caller broke a rule of Vulkan, or an object was destroyed too early.
 pub(crate) fn unknown(what: &str, handle: u64) -> vk::Result {
     tracing::error!(what, handle, "unknown handle");
     vk::Result::ERROR_UNKNOWN

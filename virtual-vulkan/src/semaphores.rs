@@ -1,15 +1,15 @@
-//! Semaphores, timelines among them, and fences.
+//! Binary and timeline semaphores, and fences.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A semaphore: a number. That of a binary one is 0 or 1.
+/// A semaphore with its value, which is 0 or 1 for a binary one.
 pub(crate) struct Semaphore {
     pub(crate) value: AtomicU64,
     pub(crate) timeline: bool,
 }
 
 impl Semaphore {
-    /// Whether a wait for a value is over; a binary semaphore is taken by it.
+    /// Returns true if a wait for a value is over; this resets a binary semaphore.
     pub(crate) fn passes(&self, value: u64) -> bool {
         match self.timeline {
             true => self.value.load(Ordering::Acquire) >= value,

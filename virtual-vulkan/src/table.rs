@@ -1,21 +1,21 @@
-//! Handles: numbers that stand for objects. A number that stands for nothing is seen as such.
+//! Handles: integers that identify objects. Unknown handles are detected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Locks, whatever happened to a thread that held it.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A handle that was not given before.
+/// Returns a handle that has not been used before.
 pub(crate) fn fresh() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What a loader expects behind a handle that it dispatches by: a word that it may overwrite.
+/// Target of a dispatchable handle, as the loader requires: a word that the loader may overwrite.
 #[derive(Debug)]
 pub(crate) struct Dispatchable(Box<AtomicUsize>);
 
@@ -43,14 +43,14 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Adds an object under a handle.
+    /// Adds an object with a given handle.
     pub(crate) fn put(&self, handle: u64, object: T) -> Arc<T> {
         let object = Arc::new(object);
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object.clone());
         object
     }
 
-    /// Adds an object; its handle.
+    /// Adds an object and returns its handle.
     pub(crate) fn add(&self, object: T) -> u64 {
         let handle = fresh();
         self.put(handle, object);

@@ -1,9 +1,11 @@
-//! One graph on every backend that opens, or on those that the filter of the command line begins with (`vulkan`,
-//! `hip-nvidia/mat_vec/Q4_K`), measured by the device's own clock where it has one, so that submissions do not count.
+//! Runs one graph on every backend that opens, or on those selected by a filter on the command line (a
+//! prefix, for example `vulkan` or `hip-nvidia/mat_vec/Q4_K`). Uses the device's own clock if it has one, so
+//! that submissions are not counted.
 //!
-//! A graph holds several nodes that do not depend on each other: their operands together are larger than any cache, and the
-//! start of one hides behind another where the device can. Beside the mean that criterion gives stands the best run, beside a
-//! rate of bytes its share of what a copy on the device reads and writes.
+//! A graph holds several independent nodes. Their operands together are larger than any cache, and the start
+//! of one node overlaps another if the device supports it. In addition to criterion's mean, the best run is
+//! printed, and for rates in bytes also its share of the rate of a copy on the device (bytes read and
+//! written).
 
 use criterion::{Criterion, SamplingMode, Throughput};
 use diptych::backends::BackendName;
@@ -19,24 +21,24 @@ use diptych::{DType, OpenOptions, Precision, Result, open};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Bytes that the operands of a graph have together at the least: more than caches hold, and so many that its beginning and its
-/// end count as little as those of the copy beside which it is put.
+/// Minimum bytes of a graph's operands together: more than caches hold, and enough that its start and end
+/// matter as little as those of the copy used for comparison.
 const ROTATED: usize = 1 << 30;
-/// Nodes of a graph at the least, and of those that are judged by what they compute.
+/// Minimum nodes of a graph, and number of nodes for graphs measured in operations.
 pub(crate) const NODES: usize = 3;
-/// Rows of random numbers; the rest of a tensor repeats them.
+/// Number of random rows; the rest of a tensor repeats them.
 const ROWS: usize = 16;
-/// Bytes that are uploaded at once.
+/// Bytes per upload.
 const CHUNK: usize = 8 << 20;
 
 struct Device {
     name: String,
     backend: Arc<dyn Backend>,
-    /// Bytes a second of a copy; measured when it is first asked for.
+    /// Bytes per second of a copy; measured on first use.
     copy: OnceLock<Option<f64>>,
 }
 
-/// What a rate counts.
+/// Unit of a rate.
 #[derive(Clone, Copy)]
 pub(crate) enum Rate {
     /// Bytes of weights.
@@ -61,19 +63,19 @@ impl Rate {
     }
 }
 
-/// Few samples, no plots: a run on one backend is short.
+/// Few samples and no plots, so that a run on one backend is short.
 pub(crate) fn config() -> Criterion {
     let (warm_up, measurement) = (Duration::from_millis(200), Duration::from_millis(500));
     let config = Criterion::default().without_plots().sample_size(10).nresamples(2000);
     config.warm_up_time(warm_up).measurement_time(measurement)
 }
 
-/// How many nodes with operands of so many bytes are judged by what they read.
+/// Returns the number of nodes, with operands of `bytes` bytes each, for a graph measured in bytes.
 pub(crate) fn enough(bytes: usize) -> usize {
     ROTATED.div_ceil(bytes.max(1)).clamp(NODES, 64)
 }
 
-/// Makes a little of a result an output: bringing all of it to the host would count as its node's time.
+/// Makes a small part of a result an output: downloading all of it would count as the node's time.
 pub(crate) fn read_little(g: &mut Graph, result: TensorId) -> Result<()> {
     let strides = g.tensor(result).nb;
     let little = g.view(result, [4, 1, 1, 1], strides, 0)?;
@@ -81,7 +83,8 @@ pub(crate) fn read_little(g: &mut Graph, result: TensorId) -> Result<()> {
     g.output(little)
 }
 
-/// So many products of `k x m` weights with `n` columns, each of an input of its own: none is joined with another.
+/// Adds `count` products of `k x m` weights with `n` columns, each with its own input, so that none is fused
+/// with another.
 pub(crate) fn products(g: &mut Graph, count: usize, dtype: DType, [k, m, n]: [usize; 3]) -> Result<()> {
     for i in 0..count {
         let weight = g.leaf(&format!("a{i}"), dtype, [k, m, 1, 1], Source::Weight)?;
@@ -114,7 +117,7 @@ fn devices() -> &'static [Device] {
     })
 }
 
-/// What a tensor is filled with again and again: indices, or random rows.
+/// Returns the bytes repeated to fill a tensor: indices, or random rows.
 fn pattern(tensor: &Tensor) -> Result<Vec<u8>> {
     if tensor.dtype == DType::I32 {
         return Ok((0..tensor.elements() as i32).flat_map(i32::to_le_bytes).collect());
@@ -151,7 +154,7 @@ fn prepare(backend: &dyn Backend, graph: &Graph, plan: &Plan) -> Result<Box<dyn 
     Ok(program)
 }
 
-/// Measures a graph on each of the devices, as `device/family/what`.
+/// Measures a graph on each device, as `device/family/what`.
 pub(crate) fn bench(
     c: &mut Criterion,
     family: &str,
@@ -173,7 +176,7 @@ pub(crate) fn bench(
             }
         };
         let mut best: Option<(f64, &str)> = None;
-        // Prepared when it is first run: the filter may have no use for it.
+        // Prepared on the first run: the filter may exclude it.
         let mut program = None;
         let mut group = c.benchmark_group(format!("{}/{family}", device.name));
         let work = rate.of(&graph);
@@ -202,7 +205,7 @@ pub(crate) fn bench(
     }
 }
 
-/// Prints the best run beside what a copy reaches.
+/// Prints the best run and its share of the rate of a copy.
 fn report(device: &Device, rate: Rate, best: f64, clock: &str) {
     let (rounded, unit) = (best / 1e9, if matches!(rate, Rate::Operations) { "Gop/s" } else { "GB/s" });
     let copy = device.copy.get_or_init(|| copy_bandwidth(device.backend.as_ref()).expect("a copy"));

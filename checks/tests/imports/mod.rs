@@ -1,32 +1,33 @@
-//! Which file of a crate imports which, read from its sources: `use` trees and the paths within the code.
+//! Import graph of a crate's files, read from its sources: `use` trees and paths in the code.
 
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree};
 
-/// A path from the root of a crate: modules, then what stands in the last of them.
+/// A path from the root of a crate: modules, then an item of the last one.
 type Path = Vec<String>;
 
 /// A source file.
 pub(crate) struct Source {
-    /// Its path below the crate's `src`, as "op/norm.rs".
+    /// Path below the crate's `src`, for example "op/norm.rs".
     pub(crate) file: String,
-    /// What is in it.
+    /// Content of the file.
     pub(crate) text: String,
 }
 
-/// The floors of a crate, or of one folder of it.
+/// The floors of a crate or of one of its folders: its layers of modules.
 pub(crate) struct Floors {
-    /// The folder with the sources, relative to the project.
+    /// Folder with the sources, relative to the project.
     pub(crate) folder: &'static str,
-    /// The module whose children have floors, as "compare"; empty for the crate.
+    /// Module whose children have floors, for example "compare"; empty for the crate.
     pub(crate) module: &'static str,
-    /// Names of modules, the highest floor first. What stands on one floor may import what stands beside it or below.
+    /// Names of modules, highest floor first. A module may import modules on its own floor or below.
     pub(crate) floors: &'static [&'static [&'static str]],
 }
 
-/// What is wrong with the imports of a crate: a line for each upward one, each circle, and each module without a floor.
+/// Returns the import errors of a crate: one line per upward import, per cycle, and per module without a
+/// floor.
 pub(crate) fn faults(sources: &[Source], floors: &Floors) -> Vec<String> {
     let house = House::read(sources);
     let scope: Path = floors.module.split('/').filter(|s| !s.is_empty()).map(String::from).collect();
@@ -54,12 +55,12 @@ pub(crate) fn faults(sources: &[Source], floors: &Floors) -> Vec<String> {
     faults
 }
 
-/// The files that import each other in a circle, each circle once.
+/// Returns the import cycles between files, each cycle once.
 fn circles(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
     let mut found = Vec::new();
     let mut told: BTreeSet<&str> = BTreeSet::new();
     for &start in edges.keys() {
-        // The shortest way back, breadth first.
+        // The shortest path back to the start, breadth first.
         let mut ways = vec![vec![start]];
         let mut seen = BTreeSet::new();
         while let Some(way) = (!ways.is_empty()).then(|| ways.remove(0)) {
@@ -76,7 +77,7 @@ fn circles(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
     found
 }
 
-/// The module that a file is: `op/norm.rs` is `op::norm`, `op/mod.rs` is `op`, `lib.rs` the root.
+/// Returns the module of a file: `op/norm.rs` is `op::norm`, `op/mod.rs` is `op`, `lib.rs` the root.
 fn module_of(file: &str) -> Path {
     let mut path: Path = file.trim_end_matches(".rs").split('/').map(String::from).collect();
     if path.last().is_some_and(|last| last == "mod" || path.len() == 1 && last == "lib") {
@@ -85,8 +86,8 @@ fn module_of(file: &str) -> Path {
     path
 }
 
-/// The files of a crate and who imports whom; tests are not looked at, and what is between a module and one that it
-/// contains does not count.
+/// The files of a crate and their imports. Excludes tests, and imports between a module and one that it
+/// contains.
 struct House {
     modules: BTreeMap<Path, String>,
     imports: BTreeSet<(String, String)>,
@@ -122,7 +123,7 @@ impl House {
     }
 }
 
-/// The module in which what a path names is defined: through names that a module has from elsewhere.
+/// Returns the module that defines the item of a path, resolving re-exported names.
 fn target(
     path: &[String],
     modules: &BTreeMap<Path, String>,
@@ -132,7 +133,7 @@ fn target(
     let module = (0..=path.len()).rev().map(|n| &path[..n]).find(|part| modules.contains_key(*part));
     let module = module.expect("every crate has a root");
     match path.get(..=module.len()).and_then(|name| names.get(name)) {
-        // Names may have each other as their targets in sources that do not compile.
+        // Limits cycles of names, which are possible in sources that do not compile.
         Some(elsewhere) if depth < 16 => {
             let whole = [&elsewhere[..], &path[module.len() + 1..]].concat();
             target(&whole, modules, names, depth + 1)
@@ -141,17 +142,17 @@ fn target(
     }
 }
 
-/// Reads a file.
+/// Parser of a file.
 struct Reader<'a> {
     file: &'a str,
     known: &'a BTreeSet<Path>,
-    /// The module that is read: that of the file, or one within it.
+    /// The current module: that of the file, or one inside it.
     here: Path,
-    /// What a path in the code or in a `use` names.
+    /// Paths mentioned in code or in a `use`.
     mentioned: BTreeSet<Path>,
-    /// Names that `use` gives a module, and what they stand for.
+    /// Names that a `use` defines in a module, and their targets.
     names: BTreeMap<Path, Path>,
-    /// Modules of tests.
+    /// Test modules.
     tests: Vec<Path>,
 }
 
@@ -161,7 +162,8 @@ impl<'a> Reader<'a> {
         Reader { file, known, here: module_of(file), mentioned, names, tests }
     }
 
-    /// From the root of the crate; `None` for a path that leads out of it or is relative to something within a module.
+    /// Returns the path from the crate's root; `None` if it leaves the crate or is relative to an item inside
+    /// a module.
     fn absolute(&self, path: &[String]) -> Option<Path> {
         let mut base = self.here.clone();
         let mut rest = path;
@@ -204,7 +206,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Paths in the tokens of a macro, which nobody parses.
+    /// Collects paths from the unparsed tokens of a macro.
     fn scan(&mut self, tokens: TokenStream) {
         let (mut path, mut colons) = (Path::new(), 0);
         for token in tokens {
@@ -228,7 +230,8 @@ impl<'a> Reader<'a> {
         self.mention_rooted(&path);
     }
 
-    /// A path in the code counts if it says where it begins; what else it could begin with has a `use` of its own.
+    /// Records a path in the code if it starts with `crate`, `self` or `super`; other paths depend on a
+    /// `use`, which is recorded.
     fn mention_rooted(&mut self, path: &[String]) {
         if path.first().is_some_and(|first| ["crate", "self", "super"].contains(&first.as_str())) {
             self.mention(path);
@@ -286,7 +289,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[cfg(test)]`, also with more conditions.
+/// Returns true for `#[cfg(test)]`, also with additional conditions.
 fn is_for_tests(attribute: &Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let condition = list.tokens.to_string();

@@ -1,4 +1,4 @@
-//! What atomic operations compute.
+//! Results of atomic operations.
 
 use crate::isa::memory::Atomic;
 
@@ -28,16 +28,17 @@ macro_rules! apply {
 }
 
 apply!(
-    /// The new value of 32 bits: `old` in memory, the operand, and the second one of those that have two. A comparing
-    /// swap has the new value first and the expected one second (as FLAT instructions order them).
+    /// Returns the new 32-bit value: `old` is in memory, `a` the operand, `b` the second operand of
+    /// operations with two. For a compare-and-swap, `a` is the new value and `b` the expected one (as FLAT
+    /// instructions order them).
     apply32, u32, i32, f32
 );
 apply!(
-    /// The same for 64 bits.
+    /// Returns the new 64-bit value, as [`apply32`].
     apply64, u64, i64, f64
 );
 
-/// Operations whose low bits do not depend on the width.
+/// Computes operations whose low bits do not depend on the width.
 fn integer(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
     match op {
         Atomic::CompareSwap => {

@@ -1,7 +1,8 @@
-//! Buffers: the address that a resource (V#), offsets and an index make, and how much of an access lies in the buffer.
+//! Buffers: computes the address from a resource (V#), offsets and an index, and the part of an access inside
+//! the buffer.
 //!
-//! Source: the manuals' chapter "Vector Memory Buffer Instructions", "Buffer Addressing" and "Range checking", and "Scalar
-//! Memory Operations" for scalar loads, which know neither index nor swizzling.
+//! Source: the manuals' chapter "Vector Memory Buffer Instructions", "Buffer Addressing" and "Range
+//! checking", and "Scalar Memory Operations" for scalar loads, which support neither index nor swizzling.
 
 use super::group::Group;
 use super::memory::Place;
@@ -12,7 +13,7 @@ use crate::isa::Kind;
 use crate::isa::decode::Inst;
 use crate::isa::lanes::LANES;
 
-/// A buffer resource.
+/// A buffer resource (V#).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
     pub(super) base: u64,
@@ -23,12 +24,12 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// The resource in four scalar registers.
+    /// Reads the resource from four scalar registers.
     pub(super) fn of(wave: &Wave, first: u16) -> Resource {
         let word = |i: u16| wave.sgpr[usize::from((first + i) & 127)];
         let base = u64::from(word(0)) | u64::from(word(1)) << 32;
         Resource {
-            // An address has 48 bits and a sign.
+            // Addresses have 48 bits and are sign-extended.
             base: ((base << 16) as i64 >> 16) as u64,
             stride: (word(1) >> 16 & 0x3fff).into(),
             records: word(2).into(),
@@ -37,19 +38,20 @@ impl Resource {
         }
     }
 
-    /// Whether an offset is all that an address needs: neither swizzled nor by lane.
+    /// Returns true if the address is base plus offset: neither swizzled nor per lane.
     pub(super) fn is_plain(&self) -> bool {
         !self.swizzled && !self.add_lane
     }
 
-    /// Its bytes, where an index counts records of the stride; otherwise its records are bytes.
+    /// Returns its size in bytes. With an index, `num_records` counts records of the stride; otherwise it
+    /// counts bytes.
     pub(super) fn bytes(&self, indexed: bool) -> u64 {
         if indexed && self.stride != 0 { self.records * self.stride } else { self.records }
     }
 }
 
 impl Group<'_> {
-    /// Where a lane's access through a resource goes.
+    /// Returns the location of a lane's access through a resource.
     pub(super) fn buffer(
         &self,
         wave: &Wave,
@@ -69,8 +71,8 @@ impl Group<'_> {
             index += lane as u64;
         }
         if resource.swizzled && resource.add_lane {
-            // Scratch: words of the lanes lie side by side. The base is that of the wavefront's scratch, and the scalar
-            // offset counts bytes of all lanes.
+            // Scratch: the same word of all lanes is contiguous. The base is that of the wavefront's scratch,
+            // and the scalar offset counts bytes of all lanes.
             let start = resource.base.wrapping_add(soffset).wrapping_sub(SCRATCH_BASE);
             return Ok(Place::Scratch((start / LANES as u64).wrapping_add(offset)));
         }
@@ -93,8 +95,8 @@ impl Group<'_> {
         Ok(if inside == bytes { Place::Global(address) } else { Place::Part(address, inside) })
     }
 
-    /// The address of a scalar access through a resource, the lowest two bits of which are dropped, and how many of its
-    /// bytes lie in the buffer. Records are of the stride, if there is one.
+    /// Returns the address of a scalar access through a resource, with its lowest two bits cleared, and the
+    /// number of its bytes inside the buffer. Records have the size of the stride, if there is one.
     pub(super) fn scalar_buffer(
         &self,
         wave: &Wave,
@@ -106,8 +108,8 @@ impl Group<'_> {
         let resource = Resource::of(wave, inst.src[0]);
         let (offset, all) = (offset & !3, resource.bytes(true));
         let address = resource.base.wrapping_add(offset) & !3;
-        // There are loads of 1, 2, 4, 8 and 16 words: a compiler that needs 3 takes 4, and uses 3. So of a load half may
-        // lie beyond the buffer, but for one word.
+        // Loads have 1, 2, 4, 8 or 16 words: a compiler that needs 3 words loads 4 and uses 3. So almost half
+        // of a load, all but one word of it, may be beyond the buffer.
         let needed = match access {
             Access::Read if bytes > 4 => u64::from(bytes) / 2 + 4,
             _ => u64::from(bytes),
@@ -120,7 +122,7 @@ impl Group<'_> {
     }
 }
 
-/// How many of some bytes at an offset lie in a buffer: words count if they begin there.
+/// Returns the bytes of an access at an offset that are inside a buffer; a word counts if it begins inside.
 fn inside(all: u64, offset: u64, bytes: u32) -> u32 {
     let words = all.saturating_sub(offset).div_ceil(4);
     words.saturating_mul(4).min(bytes.into()) as u32

@@ -16,43 +16,43 @@ use crate::isa::text;
 use crate::memory::{Memory, Region, View};
 use std::sync::{Mutex, PoisonError};
 
-/// A launch, as its work-groups see it.
+/// Parameters of a launch, shared by its work-groups.
 pub(crate) struct Context<'a> {
     pub(crate) kernel: &'a str,
     pub(crate) descriptor: Descriptor,
     pub(crate) text: &'a Text,
-    /// Where the code object is loaded.
+    /// Address at which the code object is loaded.
     pub(crate) code_base: u64,
     pub(crate) memory: &'a Memory,
     pub(crate) view: View,
     pub(crate) threads: [u32; 3],
     pub(crate) lds_bytes: u32,
-    /// Scratch of one lane.
+    /// Scratch bytes per lane.
     pub(crate) scratch_bytes: u32,
     pub(crate) user_sgprs: &'a [u32],
     pub(crate) checks: Checks,
     pub(crate) max_instructions: u64,
-    /// Where to note what is read and written.
+    /// Collects the bytes read and written, if tracing.
     pub(crate) footprint: Option<&'a Mutex<Footprint>>,
 }
 
-/// Wavefronts, LDS and operands of one host thread, used for one work-group after the other.
+/// Wavefronts, LDS and operands of one host thread, reused for one work-group after another.
 pub(crate) struct Machine {
     waves: Vec<Wave>,
     lds: Lds,
     unit: Unit,
 }
 
-/// A work-group that runs.
+/// A running work-group.
 pub(crate) struct Group<'a> {
     context: &'a Context<'a>,
     id: [u32; 3],
     pub(super) lds: &'a mut Lds,
     pub(super) counters: Counters,
     pub(super) checks: Checks,
-    /// What it read and wrote, where that is wanted.
+    /// Bytes that it read and wrote, if tracing.
     pub(super) footprint: Option<Footprint>,
-    /// The region of the last access.
+    /// Index of the region of the last access.
     last: usize,
 }
 
@@ -103,7 +103,7 @@ impl Machine {
 }
 
 impl<'a> Group<'a> {
-    /// Puts a wavefront before its first instruction.
+    /// Initialises a wavefront before its first instruction.
     fn begin(&self, wave: &mut Wave, n: u32, threads: u32) {
         let (context, descriptor) = (self.context, &self.context.descriptor);
         wave.id = n;
@@ -133,7 +133,7 @@ impl<'a> Group<'a> {
         self.initial_sgprs(wave, threads.div_ceil(LANES as u32));
     }
 
-    /// Scalar registers: those of the user, then what the descriptor enables.
+    /// Sets the initial scalar registers: user SGPRs, then those that the descriptor enables.
     fn initial_sgprs(&self, wave: &mut Wave, waves: u32) {
         let descriptor = &self.context.descriptor;
         let user = self.context.user_sgprs;
@@ -148,9 +148,9 @@ impl<'a> Group<'a> {
         put(7, self.id[0]);
         put(8, self.id[1]);
         put(9, self.id[2]);
-        // TG_SIZE: wavefronts of the work-group, and which of them this is.
+        // TG_SIZE: number of wavefronts in the work-group, and the index of this one.
         put(10, waves | wave.id << 6);
-        // Offset of the wavefront's scratch: each has a buffer of its own.
+        // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
         put(0, 0);
     }
 
@@ -193,7 +193,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// All wavefronts have stopped, some of them at a barrier.
+    /// Handles a barrier: all wavefronts have stopped, at least one of them at a barrier.
     fn barrier(&mut self, waves: &mut [Wave]) -> Result<(), Fault> {
         self.lds.barrier();
         if !self.checks.barriers {
@@ -216,7 +216,7 @@ impl<'a> Group<'a> {
         Err(self.fault(first, FaultKind::BarrierDivergence(how)))
     }
 
-    /// The region that holds a range of addresses, and the offset in it.
+    /// Returns the region that contains a range of addresses, and the offset in it.
     #[inline(always)]
     pub(super) fn global(&mut self, address: u64, bytes: u64) -> Option<(&'a Region, u64)> {
         let regions: &'a [Region] = &self.context.view.regions;
@@ -230,7 +230,7 @@ impl<'a> Group<'a> {
         Some((region, region.offset(address, bytes)?))
     }
 
-    /// Notes an access to global memory.
+    /// Records an access to global memory if tracing.
     #[inline(always)]
     pub(super) fn note(&mut self, at: u64, bytes: u32, access: Access) {
         if let Some(footprint) = &mut self.footprint {
@@ -242,17 +242,17 @@ impl<'a> Group<'a> {
         self.context.memory.missing(range)
     }
 
-    /// Address of a word of the text in its code object.
+    /// Returns the address of a word of the text in its code object.
     fn address(&self, word: usize) -> u64 {
         self.context.text.base.wrapping_add((word as u64).wrapping_mul(4))
     }
 
-    /// Address of a word of the text on the device.
+    /// Returns the device address of a word of the text.
     pub(super) fn address_of(&self, word: usize) -> u64 {
         self.context.code_base.wrapping_add(self.address(word))
     }
 
-    /// The word of the text at an address.
+    /// Returns the word of the text at a device address.
     pub(super) fn word_at(&self, address: u64) -> Result<usize, FaultKind> {
         let base = self.context.code_base + self.context.text.base;
         let word = address.wrapping_sub(base) / 4;
@@ -284,7 +284,7 @@ mod tests {
     use crate::isa::Target;
     use crate::isa::decode::decode;
 
-    /// Numbers of a small generator (G. Marsaglia's xorshift).
+    /// Returns the next value of a small generator (G. Marsaglia's xorshift).
     fn random(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -292,7 +292,8 @@ mod tests {
         *state
     }
 
-    /// Words that are instructions more often than chance has it: the formats' prefixes with random fields.
+    /// Returns a word that is more often a valid instruction than a random one: a format's prefix with random
+    /// fields.
     fn word(state: &mut u64) -> u32 {
         const PREFIXES: [u32; 12] = [
             0x7e00_0000,
@@ -332,7 +333,7 @@ mod tests {
         assert!(known > 100_000, "{known}");
     }
 
-    /// Whatever a program does, it ends in a fault or at its end; the emulator goes on.
+    /// Any program ends normally or with a fault; the emulator does not crash.
     #[test]
     fn any_program_ends() {
         let mut state = 0x2545_f491_4f6c_dd1d;

@@ -1,31 +1,33 @@
-//! LDS of a work-group, with what the checks have to know of each word.
+//! LDS of a work-group, with the history of each word for the checks.
 //!
-//! Wavefronts of a work-group run one after the other from barrier to barrier; an *epoch* is what lies between two
-//! barriers. Two accesses of different wavefronts to the same bytes in one epoch, at least one of which writes, could
-//! happen in either order on hardware: a race. Atomic accesses do not race with each other.
+//! Wavefronts of a work-group run one after another from barrier to barrier; an *epoch* is the interval
+//! between two barriers. Two accesses by different wavefronts to the same bytes in one epoch, at least one of
+//! them a write, could happen in either order on hardware: a race. Atomic accesses do not race with each
+//! other.
 
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::gpu::Checks;
 
-/// A word's history.
+/// History of a word.
 #[derive(Clone, Copy, Default)]
 struct Shadow {
-    /// Epoch of the last write and its bytes, wavefront, whether it was atomic.
+    /// Last write: its epoch, wavefront, bytes (bit mask), and if it was atomic.
     write_epoch: u32,
     writer: u16,
     write_bytes: u8,
     atomic: bool,
-    /// Epoch of the last reads, their bytes; one of the readers, and whether there were more.
+    /// Last reads: their epoch, one of the readers, their bytes, and if there were more readers.
     read_epoch: u32,
     reader: u16,
     read_bytes: u8,
     more_readers: bool,
-    /// Bytes that were ever written.
+    /// Bytes that have ever been written.
     written: u8,
 }
 
 impl Shadow {
-    /// Notes that a wavefront reads the word, unless that might be a mistake.
+    /// Records that a wavefront reads the word; returns false, recording nothing, if the read might be an
+    /// error.
     #[inline(always)]
     fn is_read(&mut self, epoch: u32, wave: u16) -> bool {
         if self.written != 15 || self.write_epoch == epoch && self.writer != wave {
@@ -38,7 +40,8 @@ impl Shadow {
         true
     }
 
-    /// Notes that a wavefront writes the word, unless that might be a mistake.
+    /// Records that a wavefront writes the word; returns false, recording nothing, if the write might be an
+    /// error.
     #[inline(always)]
     fn is_written(&mut self, epoch: u32, wave: u16) -> bool {
         let of_others = self.write_epoch == epoch && self.writer != wave
@@ -51,7 +54,7 @@ impl Shadow {
     }
 }
 
-/// The memory.
+/// LDS of a work-group.
 pub(crate) struct Lds {
     words: Vec<u32>,
     shadow: Vec<Shadow>,
@@ -61,11 +64,11 @@ pub(crate) struct Lds {
     pub(crate) stored: u64,
 }
 
-/// Calls `f` with word, bytes of it, for each word that a range touches.
+/// Calls `f` with the index of each word that a range touches and a bit mask of its bytes.
 #[inline(always)]
 fn each_word(at: u32, bytes: u32, mut f: impl FnMut(usize, u8) -> Result<(), u32>) -> Result<(), u32> {
     if bytes < 4 || at % 4 != 0 {
-        // Parts of words.
+        // Partial words.
         for i in at..at + bytes {
             f(i as usize / 4, 1 << (i % 4))?;
         }
@@ -82,18 +85,18 @@ impl Lds {
         Lds { words: Vec::new(), shadow: Vec::new(), bytes: 0, epoch: 1, read: 0, stored: 0 }
     }
 
-    /// For a new work-group.
+    /// Resets the memory for a new work-group.
     pub(crate) fn reset(&mut self, bytes: u32) {
         let words = bytes.div_ceil(4) as usize;
         self.words.clear();
-        // Not zeros: what nobody wrote should not look like something.
+        // Not zeros: uninitialised data must not look plausible.
         self.words.resize(words, 0xdead_beef);
         self.shadow.clear();
         self.shadow.resize(words, Shadow::default());
         (self.bytes, self.epoch) = (bytes, 1);
     }
 
-    /// All wavefronts have reached a barrier.
+    /// Starts a new epoch: all wavefronts have reached a barrier.
     pub(crate) fn barrier(&mut self) {
         self.epoch += 1;
     }
@@ -103,7 +106,7 @@ impl Lds {
         if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(FaultKind::OutOfBounds(range));
         }
-        // 12 bytes want the alignment of 16, everything else its own.
+        // 12 bytes need an alignment of 16; all other sizes need their own.
         let wanted = bytes.next_power_of_two();
         if checks.alignment && at % wanted != 0 {
             return Err(FaultKind::Misaligned(range, wanted));
@@ -167,7 +170,7 @@ impl Lds {
         found.map_err(|other| FaultKind::Race(range, other))
     }
 
-    /// The first word of an access to whole words that lies inside.
+    /// Returns the index of the first word of an aligned access inside the memory.
     #[inline(always)]
     fn whole(&self, at: u32, bytes: u32, checks: Checks) -> Option<usize> {
         let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
@@ -175,7 +178,8 @@ impl Lds {
         (inside && aligned).then_some(at as usize / 4)
     }
 
-    /// Whole words, where there is nothing to report of them; where there may be, [`Lds::load`] does.
+    /// Loads whole words if there is nothing to report; returns `None` if there may be, and [`Lds::load`]
+    /// decides.
     #[inline(always)]
     pub(crate) fn load_words<const N: usize>(
         &mut self,
@@ -193,7 +197,8 @@ impl Lds {
         self.words.get(first..)?.first_chunk::<N>().copied()
     }
 
-    /// Stores whole words, where there is nothing to report of them; where there may be, [`Lds::store`] does.
+    /// Stores whole words if there is nothing to report; returns `None` if there may be, and [`Lds::store`]
+    /// decides.
     #[inline(always)]
     pub(crate) fn store_words<const N: usize>(
         &mut self,
@@ -213,7 +218,7 @@ impl Lds {
         Some(())
     }
 
-    /// Up to 16 bytes as words.
+    /// Loads up to 16 bytes as words.
     #[inline(never)]
     pub(crate) fn load(
         &mut self,
@@ -235,7 +240,7 @@ impl Lds {
         Ok(values)
     }
 
-    /// Up to 16 bytes from words.
+    /// Stores up to 16 bytes from words.
     #[inline(never)]
     pub(crate) fn store(
         &mut self,
@@ -258,7 +263,7 @@ impl Lds {
         Ok(())
     }
 
-    /// Changes 4 or 8 bytes; the old value.
+    /// Updates 4 or 8 bytes with `f` and returns the old value.
     pub(crate) fn atomic(
         &mut self,
         at: u32,

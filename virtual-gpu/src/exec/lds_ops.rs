@@ -190,7 +190,7 @@ impl Group<'_> {
                 u64::from(words[0]) | if bytes == 8 { u64::from(words[1]) << 32 } else { 0 }
             };
             let (mut a, mut b) = (operand(inst.src[1]), operand(inst.src[2]));
-            // DS instructions have the expected value first.
+            // DS instructions take the expected value first.
             if matches!(op, Atomic::CompareSwap | Atomic::FloatCompareSwap) {
                 std::mem::swap(&mut a, &mut b);
             }
@@ -205,7 +205,8 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// A counter at M0's upper half plus the offset, changed by the number of active lanes; all get the old value.
+    /// Adds or subtracts the number of active lanes to a counter at M0's upper half plus the offset; all
+    /// lanes get the old value.
     fn ds_count(&mut self, wave: &mut Wave, inst: &Inst, up: bool) -> Result<(), FaultKind> {
         let (exec, at) = (wave.exec(), (wave.m0() >> 16).wrapping_add(inst.offset as u32));
         let count = u64::from(exec.count_ones());
@@ -216,26 +217,26 @@ impl Group<'_> {
     }
 }
 
-/// One address: the register and a constant of 16 bits.
+/// Returns the address: the register plus a 16-bit constant.
 fn address(wave: &Wave, inst: &Inst, lane: usize) -> u32 {
     wave.vgpr[usize::from(inst.src[0])][lane].wrapping_add(inst.offset as u32 & 0xffff)
 }
 
-/// Two addresses: the register and two constants of 8 bits, in units.
+/// Returns the two addresses: the register plus two 8-bit constants in units of `stride`.
 fn pair(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; 2] {
     let base = wave.vgpr[usize::from(inst.src[0])][lane];
     let offset = inst.offset as u32;
     [offset & 255, offset >> 8 & 255].map(|units| base.wrapping_add(units * u32::from(stride)))
 }
 
-/// The addresses of an instruction that has one or two.
+/// Returns the one or two addresses of an instruction.
 #[inline(always)]
 fn places<const PLACES: usize>(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; PLACES] {
     let one = if PLACES == 1 { [address(wave, inst, lane); 2] } else { pair(wave, inst, lane, stride) };
     std::array::from_fn(|i| one[i])
 }
 
-/// Up to four registers of a lane.
+/// Returns up to four registers of a lane.
 fn data(wave: &Wave, register: u16, lane: usize) -> [u32; 4] {
     [0, 1, 2, 3].map(|i| wave.vgpr[(usize::from(register) + i) & 255][lane])
 }
@@ -246,7 +247,7 @@ fn put(wave: &mut Wave, register: u16, values: &[[u32; LANES]], exec: u64) {
     }
 }
 
-/// Each lane reads the register of another. A lane that is off gives 0.
+/// Makes each lane read the register of another. An inactive source lane gives 0.
 fn exchange(wave: &mut Wave, inst: &Inst, from: impl Fn(usize) -> usize) {
     let (exec, source) = (wave.exec(), wave.vgpr[usize::from(inst.src[0])]);
     let values = std::array::from_fn(|lane| {
@@ -256,11 +257,12 @@ fn exchange(wave: &mut Wave, inst: &Inst, from: impl Fn(usize) -> usize) {
     write(&mut wave.vgpr[usize::from(inst.dst)], &values, exec);
 }
 
-/// `ds_swizzle_b32`: a permutation of four lanes; or of 32 by and, or, xor with the lane; or a rotation.
+/// Returns the source lane of `ds_swizzle_b32`: a permutation of four lanes; and, or, xor with the lane index
+/// among 32; or a rotation.
 fn swizzle(offset: u32, lane: usize) -> usize {
     let n = lane as u32;
     let other = if offset & 0xe000 == 0xc000 {
-        // Rotation of 32 lanes within groups that a mask keeps.
+        // Rotation of 32 lanes within the groups that the mask preserves.
         let (mask, count) = (offset & 31, offset >> 5 & 31);
         let moved = if offset & 0x400 == 0 { n + count } else { n.wrapping_sub(count) };
         n & 32 | n & mask | moved & 31 & !mask
@@ -273,7 +275,8 @@ fn swizzle(offset: u32, lane: usize) -> usize {
     other as usize
 }
 
-/// `ds_permute_b32` (a lane writes to the lane that its address names) and `ds_bpermute_b32` (it reads from there).
+/// Executes `ds_permute_b32` (a lane writes to the lane that its address names) or `ds_bpermute_b32` (it
+/// reads from there).
 fn permute(wave: &mut Wave, inst: &Inst, forward: bool) {
     let (exec, addresses) = (wave.exec(), wave.vgpr[usize::from(inst.src[0])]);
     let source = wave.vgpr[usize::from(inst.src[1])];

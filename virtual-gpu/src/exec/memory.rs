@@ -1,4 +1,4 @@
-//! Vector memory: FLAT, GLOBAL, SCRATCH and buffers.
+//! Vector memory instructions: FLAT, GLOBAL, SCRATCH and MUBUF.
 
 use super::atomic::{apply32, apply64};
 use super::buffer::Resource;
@@ -13,20 +13,20 @@ use crate::isa::lanes::{LANES, lanes};
 use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
 use crate::memory::Span;
 
-/// Where a lane's access goes.
+/// Location of a lane's access.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Global(u64),
     Lds(u32),
-    /// An offset of the lane's own scratch.
+    /// Offset in the lane's own scratch.
     Scratch(u64),
-    /// Global memory, and the first so many bytes of the access; the others lie beyond a buffer's end: they are loaded as
-    /// 0 and not stored.
+    /// Address in global memory, and the number of bytes of the access inside a buffer. The bytes beyond its
+    /// end load as 0 and are not stored.
     Part(u64, u32),
 }
 
 impl<'a> Group<'a> {
-    /// Executes an instruction of vector memory.
+    /// Executes a vector memory instruction.
     pub(super) fn vector_memory(
         &mut self,
         wave: &mut Wave,
@@ -55,7 +55,7 @@ impl<'a> Group<'a> {
                 }) += 1;
                 self.atomic(wave, inst, segment, op, u32::from(bytes))
             }
-            // There are no caches.
+            // Caches are not modelled.
             Op::Nothing => Ok(()),
             _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),
         }
@@ -162,7 +162,7 @@ impl<'a> Group<'a> {
                     wave.lane_pair(data + 2 * i, lane)
                 }
             };
-            // Only the comparing swap has a second operand.
+            // Only the compare-and-swap has a second operand.
             let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
             let before = match self.place(wave, inst, segment, lane, Access::Atomic, bytes)? {
                 Place::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
@@ -172,7 +172,7 @@ impl<'a> Group<'a> {
                 Place::Scratch(_) => {
                     return Err(FaultKind::Unimplemented("an atomic access to scratch".into()));
                 }
-                // All or nothing.
+                // An atomic access that is not entirely inside the buffer has no effect.
                 Place::Part(..) => 0,
             };
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
@@ -185,7 +185,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// The accesses of all lanes, where they are in one region, no buffer ends among them and nothing is noted.
+    /// Returns the accesses of all lanes if they are in one region, all inside the buffer, and not traced.
     #[inline(always)]
     fn span(&mut self, wave: &Wave, inst: &Inst, segment: Segment, bytes: u32) -> Option<Span<'a>> {
         const NOTHING: [u32; LANES] = [0; LANES];
@@ -254,7 +254,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Where a lane's access goes.
+    /// Returns the location of a lane's access.
     #[inline(always)]
     fn place(
         &self,
@@ -328,7 +328,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Where a byte of a lane's scratch lies in the wavefront's.
+/// Converts an offset in a lane's scratch to an offset in the wavefront's scratch.
 fn swizzle(at: usize, lane: usize) -> usize {
     at / 4 * 4 * LANES + lane * 4 + at % 4
 }
@@ -337,7 +337,7 @@ pub(super) fn apply(op: Atomic, bytes: u32, old: u64, a: u64, b: u64) -> u64 {
     if bytes == 4 { apply32(op, old as u32, a as u32, b as u32).into() } else { apply64(op, old, a, b) }
 }
 
-/// Extends loaded bytes and halves, or puts them into a half of what the register held.
+/// Extends loaded bytes and halves, or inserts them into a half of the register's old value.
 pub(super) fn narrow(values: &mut [u32; LANES], old: &[u32; LANES], bytes: u32, signed: bool, part: Part) {
     for (value, &old) in values.iter_mut().zip(old) {
         let wide = match (bytes, signed) {

@@ -1,13 +1,14 @@
-//! Arithmetic in the rounding modes other than to the nearest: up, down, toward zero.
+//! Arithmetic in the rounding modes up, down and toward zero.
 //!
-//! The nearest value is computed first; then it is compared with the exact one, which two doubles hold: where the exact
-//! value lies on the other side, the neighbour is the result. (T. J. Dekker, "A floating-point technique for extending
-//! the available precision", 1971; D. E. Knuth, "The Art of Computer Programming", volume 2, 4.2.2.)
+//! The nearest value is computed first, then compared with the exact value, held as two doubles. If the exact
+//! value is on the wrong side of the nearest one, the neighbouring value is the result. (T. J. Dekker, "A
+//! floating-point technique for extending the available precision", 1971; D. E. Knuth, "The Art of Computer
+//! Programming", volume 2, 4.2.2.)
 
 use crate::isa::lanes::{LANES, Results, Sources};
 use crate::isa::{Kind, Row, half};
 
-/// A rounding mode: the two bits of a field of MODE that are not 0.
+/// A rounding mode: a non-zero two-bit field of MODE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Up,
@@ -15,8 +16,8 @@ enum Direction {
     Zero,
 }
 
-/// An exact value: the sum of two doubles, the second far smaller than the first. A sum of opposite numbers is a zero
-/// whose sign is that of the rounding mode.
+/// An exact value: the sum of two doubles, the second far smaller than the first. A sum of opposite values is
+/// a zero whose sign depends on the rounding mode.
 #[derive(Clone, Copy)]
 struct Exact {
     high: f64,
@@ -43,7 +44,7 @@ impl Exact {
         Exact { low: if rest.is_finite() { rest } else { 0.0 }, ..Exact::new(product) }
     }
 
-    /// Whether it is above (1), below (-1) or equal to (0) a value.
+    /// Returns 1 if it is above `value`, -1 if below, 0 if equal.
     fn side(self, value: f64) -> i32 {
         let distance = if self.high == value { self.low } else { self.high - value };
         i32::from(distance > 0.0) - i32::from(distance < 0.0)
@@ -55,7 +56,7 @@ impl Direction {
         [None, Some(Direction::Up), Some(Direction::Down), Some(Direction::Zero)][bits as usize & 3]
     }
 
-    /// -1, 0 or 1: by how many values the nearest one is moved.
+    /// Returns the correction of the nearest value in units of one floating-point step: -1, 0 or 1.
     fn step(self, side: i32, negative: bool) -> i32 {
         match self {
             Direction::Up => side.max(0),
@@ -69,7 +70,7 @@ impl Direction {
         if exact.high.is_nan() {
             return f32::NAN;
         }
-        // One of the two neighbours of the exact value, which is enough: the side decides.
+        // May be either neighbour of the exact value; `side` corrects it in both cases.
         let nearest = exact.high as f32;
         match self.step(exact.side(nearest.into()), exact.high < 0.0) {
             1 => nearest.next_up(),
@@ -85,7 +86,7 @@ impl Direction {
         let nearest = half::from_f64(exact.high);
         let value = f64::from(half::to_f32(nearest));
         let step = self.step(exact.side(value), exact.high < 0.0);
-        // Bits of halves of one sign are in the order of their magnitudes.
+        // The bits of halves of one sign are ordered by magnitude.
         match (step, nearest & 0x8000 != 0) {
             (0, _) => half::from_f64(self.zero(exact, value)),
             (1, true) if nearest == 0x8000 => 1,
@@ -108,8 +109,8 @@ impl Direction {
     }
 }
 
-/// Executes a row for all lanes in the modes of `mode` (bits 0 and 1 for F32, 2 and 3 for F16 and F64). `false` where
-/// the row is none of those that are known here.
+/// Executes a row for all lanes in the rounding modes of `mode` (bits 0 and 1 for F32, 2 and 3 for F16 and
+/// F64). Returns `false` if the row is not supported here or the mode is to nearest.
 pub(super) fn execute(row: &Row, mode: u32, sources: &Sources, results: &mut Results) -> bool {
     let bits = if row.dst == Kind::F32 { mode } else { mode >> 2 };
     let Some(direction) = Direction::of(bits) else { return false };
@@ -129,14 +130,14 @@ pub(super) fn execute(row: &Row, mode: u32, sources: &Sources, results: &mut Res
     true
 }
 
-/// The exact value of what an instruction rounds.
+/// Returns the exact value that an instruction rounds.
 fn formula(name: &str) -> Option<fn([f64; 3]) -> Exact> {
     Some(match name {
         "v_add_f32" | "v_add_f16" | "v_add_f64" => |[a, b, _]| Exact::sum(a, b),
         "v_sub_f32" | "v_sub_f16" => |[a, b, _]| Exact::sum(a, -b),
         "v_subrev_f32" | "v_subrev_f16" => |[a, b, _]| Exact::sum(b, -a),
         "v_mul_f32" | "v_mul_f16" | "v_mul_f64" => |[a, b, _]| Exact::product(a, b),
-        // Products of two F32 or F16 are exact in a double.
+        // Products of two F32 or F16 values are exact in a double.
         "v_fma_f32" | "v_fmac_f32" | "v_fma_f16" => |[a, b, c]| Exact::sum(a * b, c),
         "v_cvt_f32_i32" | "v_cvt_f32_u32" | "v_cvt_f32_f64" | "v_cvt_f16_f32" | "v_cvt_f16_u16"
         | "v_cvt_f16_i16" => |[a, _, _]| Exact::new(a),
@@ -145,7 +146,7 @@ fn formula(name: &str) -> Option<fn([f64; 3]) -> Exact> {
 }
 
 fn source(kind: Kind, sources: &Sources, n: usize, lane: usize) -> f64 {
-    // Rows that are known here have three sources at the most.
+    // Rows supported here have at most three sources.
     let n = n.min(2);
     let lo = sources.lo[n][lane];
     match kind {
@@ -170,7 +171,7 @@ mod tests {
         assert!(f64::from(down) < 1.0 / 3.0 && f64::from(up) > 1.0 / 3.0 && down.next_up() == up);
         assert_eq!(Direction::Zero.f32(third), down);
         assert_eq!(Direction::Zero.f32(Exact::new(-1.0 / 3.0)), -down);
-        // What is exact stays; what overflows stops at the largest value unless it goes away from zero.
+        // Exact values are unchanged; overflow stops at the largest value unless rounded away from zero.
         assert_eq!(Direction::Up.f32(Exact::new(0.5)), 0.5);
         assert_eq!(Direction::Zero.f32(Exact::new(1e300)), f32::MAX);
         assert_eq!(Direction::Up.f32(Exact::new(1e300)), f32::INFINITY);
@@ -180,7 +181,7 @@ mod tests {
             (Direction::Down.f16(Exact::new(-1e-300)), Direction::Zero.f16(Exact::new(1e9))),
             (0x8001, 0x7bff)
         );
-        // The first double alone is the nearest value: the rest decides.
+        // The first double is already the nearest value: the second decides.
         let sum = Exact::sum(1.0, 1e-30);
         assert_eq!((Direction::Up.f64(sum), Direction::Down.f64(sum)), (1f64.next_up(), 1.0));
         assert_eq!(Direction::Up.f32(sum), 1f32.next_up());

@@ -9,7 +9,7 @@ use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
 use crate::isa::sop::{self, SaveExec, ScalarRow, State};
 
 impl Group<'_> {
-    /// Executes an instruction of the scalar unit. The program counter is past it already.
+    /// Executes a scalar instruction. The program counter already points to the next one.
     pub(super) fn scalar(
         &mut self,
         wave: &mut Wave,
@@ -48,7 +48,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Branches, barriers, waits.
+    /// Executes branches, barriers and waits.
     fn program(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
         let taken = match row.name {
             "s_branch" => true,
@@ -87,7 +87,7 @@ impl Group<'_> {
             }
             "s_nop" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
             | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
-            // Messages to the host, and what only graphics and debuggers use.
+            // Messages to the host, and instructions for graphics and debuggers only.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
         self.counters.other += 1;
@@ -153,7 +153,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Scalar loads and what goes with them.
+    /// Executes scalar memory instructions.
     pub(super) fn scalar_memory(
         &mut self,
         wave: &mut Wave,
@@ -207,7 +207,7 @@ impl Group<'_> {
     }
 }
 
-/// Number, first bit and width of a field of a hardware register.
+/// Decodes the register number, first bit and width of a hardware register field.
 fn hardware_register(immediate: i32) -> (u32, u32, u32) {
     let bits = immediate as u32;
     (bits & 63, bits >> 6 & 31, (bits >> 11 & 31) + 1)

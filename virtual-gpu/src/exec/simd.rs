@@ -1,7 +1,7 @@
-//! The vector opcodes and what is done with their operands, compiled twice: for any processor, and for one with AVX2 and
-//! FMA.
+//! The vector opcodes and the flushing of denormals, compiled twice: for any processor, and for one with AVX2
+//! and FMA.
 //!
-//! Without FMA a fused product is a call of a function of the C library for each lane: right, and slow.
+//! Without FMA, a fused multiply-add calls a C library function for each lane: correct but slow.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::isa::decode::Table;
 use crate::isa::lanes::{LANES, Results, Sources};
 use crate::isa::{Kind, vop1, vop2, vop3, vop3p, vopc};
 
-/// Which of the two is used.
+/// Selects the compiled variant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host {
     #[cfg(target_arch = "x86_64")]
@@ -35,14 +35,14 @@ impl Host {
     pub(crate) fn execute(self, table: Table, code: u16, sources: &Sources, results: &mut Results) {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
-            // SAFETY: `wide` is set only where the processor has what the function is compiled for.
+            // SAFETY: `wide` is set only if the processor has the features that the function is compiled for.
             unsafe { execute_wide(table, code, sources, results) };
             return;
         }
         execute_any(table, code, sources, results);
     }
 
-    /// Makes zeros of denormals.
+    /// Replaces denormals with zeros.
     #[inline(always)]
     pub(crate) fn flush(self, kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
         #[cfg(target_arch = "x86_64")]

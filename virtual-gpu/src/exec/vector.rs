@@ -1,4 +1,4 @@
-//! Vector instructions: sources with their modifiers, the computation, the destination.
+//! Vector instructions: reads the sources with their modifiers, computes, writes the destination.
 
 use super::rounding;
 use super::simd::Host;
@@ -9,7 +9,7 @@ use crate::isa::lanes::{BITS, LANES, Mode, Results, Sources};
 use crate::isa::math::sad_u8;
 use crate::isa::{Kind, Row, flag, half};
 
-/// Room for operands, one for each thread of the host.
+/// Buffers for operands, one set per host thread.
 pub(crate) struct Unit {
     pub(crate) sources: Box<Sources>,
     pub(crate) results: Box<Results>,
@@ -95,7 +95,7 @@ impl Unit {
         }
     }
 
-    /// Selection of parts, absolute value, sign.
+    /// Applies source modifiers: selection of parts, absolute value, sign.
     #[inline(never)]
     fn modify(&mut self, inst: &Inst, i: usize, kind: Kind) {
         let (lo, hi) = (&mut self.sources.lo[i], &mut self.sources.hi[i]);
@@ -109,7 +109,7 @@ impl Unit {
                 let constant = !is_vector(inst.src[i]) && inst.src[i] >= operand::ZERO;
                 let (low, high) = (set(inst.op_sel), set(inst.op_sel_hi));
                 for x in lo.iter_mut() {
-                    // A constant is the low half; the high half is zero and can be selected, too.
+                    // A constant is the low half; the high half is zero and selectable too.
                     let value = if constant { *x & 0xffff } else { *x };
                     *x = part(value, low) | part(value, high) << 16;
                 }
@@ -137,13 +137,13 @@ impl Unit {
             }
             Kind::F32 => signs(lo, 31, set(inst.abs), set(inst.neg)),
             Kind::F64 => signs(hi, 31, set(inst.abs), set(inst.neg)),
-            // v_cndmask has these modifiers though its operands have no type.
+            // v_cndmask supports these modifiers although its operands are untyped.
             Kind::U32 if inst.name() == "v_cndmask_b32" => signs(lo, 31, set(inst.abs), set(inst.neg)),
             _ => {}
         }
     }
 
-    /// Takes the first source from other lanes; the lanes that are written.
+    /// Reads the first source from other lanes (DPP); returns the lanes to write.
     fn dpp(&mut self, exec: u64, dpp: Dpp) -> u64 {
         let before = self.sources.lo[0];
         let mut enabled = 0u64;
@@ -156,7 +156,7 @@ impl Unit {
         enabled
     }
 
-    /// Output modifiers, then the registers.
+    /// Applies output modifiers, then writes the registers.
     #[inline(always)]
     fn finish(&mut self, wave: &mut Wave, inst: &Inst, row: &Row, enabled: u64, mode: Mode) {
         if row.dst == Kind::None {
@@ -187,7 +187,7 @@ impl Unit {
         }
     }
 
-    /// Denormals, output multiplier, clamp.
+    /// Applies denormal flushing, output multiplier and clamp.
     #[inline(always)]
     fn adjust(&mut self, inst: &Inst, row: &Row, mode: Mode) {
         let results = &mut *self.results;
@@ -200,7 +200,7 @@ impl Unit {
         }
     }
 
-    /// Results that fill a part of the register are completed with what it held.
+    /// Completes results that fill only a part of the register with its old value.
     fn merge(&mut self, old: &[u32; LANES], inst: &Inst, row: &Row) {
         let new = &mut self.results.lo;
         if let Form::Sdwa(sdwa) = inst.form {
@@ -219,7 +219,7 @@ impl Unit {
     }
 }
 
-/// Whether a source is what its operand is: no part of it, no sign changed.
+/// Returns true if a source has no modifiers: no part selected, no sign changed.
 #[inline(always)]
 fn is_plain(inst: &Inst, i: usize, kind: Kind) -> bool {
     let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
@@ -237,13 +237,13 @@ fn part(x: u32, upper: bool) -> u32 {
     if upper { x >> 16 } else { x & 0xffff }
 }
 
-/// Absolute value, then sign, of numbers whose sign is a bit of a word.
+/// Applies absolute value, then negation, to floats with the sign at `bit` of a word.
 fn signs(words: &mut [u32; LANES], bit: u32, absolute: bool, negative: bool) {
     let (keep, flip) = (if absolute { !(1u32 << bit) } else { u32::MAX }, u32::from(negative) << bit);
     words.iter_mut().for_each(|x| *x = *x & keep ^ flip);
 }
 
-/// SDWA's selection: bytes 0 to 3, halves 4 and 5, all 6.
+/// Applies SDWA's source selection: 0 to 3 a byte, 4 and 5 a half, 6 the whole word.
 fn select(words: &mut [u32; LANES], which: u8, extend: bool) {
     let which = u32::from(which);
     for x in words.iter_mut() {
@@ -257,7 +257,7 @@ fn select(words: &mut [u32; LANES], which: u8, extend: bool) {
     }
 }
 
-/// SDWA's destination.
+/// Applies SDWA's destination selection.
 fn place(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
     let (shift, mask) = match sdwa.dst {
         0..=3 => (8 * u32::from(sdwa.dst), 0xff),
@@ -276,7 +276,7 @@ fn place(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
     }
 }
 
-/// Which lane a lane reads; `None` outside the row or wavefront.
+/// Returns the lane that a lane reads with DPP; `None` if it is outside the row or wavefront.
 fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
     let (row, in_row) = (lane & !15, lane & 15);
     let n = usize::from(control & 15);
@@ -297,7 +297,7 @@ fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
     }
 }
 
-/// A mask's bits, one a lane.
+/// Expands a mask to one word per lane.
 #[inline(always)]
 fn expand(mask: u64, to: &mut [u32; LANES]) {
     for (half, to) in to.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -337,7 +337,7 @@ fn blend(register: &mut [u32; 32], values: &[u32; 32], mask: u32) {
     }
 }
 
-/// Denormals become zeros of their sign. A loop for each kind, which the compiler turns into vector code.
+/// Replaces denormals with zeros of the same sign. One loop per kind, so that the compiler vectorises it.
 #[inline(always)]
 pub(super) fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
     let zero = |x: u32, exponent: u32, number: u32| if x & exponent == 0 { x & !number } else { x };
@@ -357,7 +357,7 @@ pub(super) fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
     }
 }
 
-/// Times 2, 4 or a half, then limited to 0 .. 1; a NaN becomes 0 where DX10_CLAMP is set.
+/// Multiplies by 2, 4 or 0.5, then clamps to 0 .. 1; a NaN becomes 0 if DX10_CLAMP is set.
 #[inline(never)]
 fn scale_and_clamp(kind: Kind, omod: u8, clamp: bool, mode: Mode, results: &mut Results) {
     let factor = [1.0, 2.0, 4.0, 0.5][usize::from(omod & 3)];
@@ -390,7 +390,7 @@ fn scale_and_clamp(kind: Kind, omod: u8, clamp: bool, mode: Mode, results: &mut 
     }
 }
 
-/// Instructions between vector and scalar registers.
+/// Executes instructions between vector and scalar registers.
 fn special(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
     let lane_of = |wave: &Wave, lane: usize| {
         let source = inst.src[0];
@@ -429,7 +429,8 @@ fn special(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
     Ok(())
 }
 
-/// `v_mqsad_u32_u8`: four masked sums of absolute differences, each added to a word of the third source.
+/// Executes `v_mqsad_u32_u8`: four masked sums of absolute differences, each added to a word of the third
+/// source.
 fn quad_sums(wave: &mut Wave, inst: &Inst) {
     let exec = wave.exec();
     let word = |wave: &Wave, i: usize, n: u16, lane: usize| {

@@ -1,12 +1,12 @@
-//! `s_waitcnt`, checked: loads are complete at once here, but hardware returns them later, so a register that a load
-//! will fill must not be used before a wait that covers the load, and an LDS store must not be under way at a barrier.
+//! Checks `s_waitcnt`. Loads complete immediately here but later on hardware. So a register that a load fills
+//! must not be used before a wait that covers the load, and no LDS store may be in flight at a barrier.
 //!
-//! A load fills a register only in the lanes that are on, so another instruction may use the register in other lanes
-//! meanwhile: compilers fill a register in two halves of EXEC.
+//! A load fills a register in the active lanes only, so another instruction may use the register in other
+//! lanes before the wait: compilers fill a register in two halves of EXEC.
 //!
-//! Source: LLVM, "User Guide for AMDGPU Backend", "Memory Model gfx6-gfx9", and the manuals' chapters on data dependency
-//! resolution: vector memory returns in order and counts in `vmcnt`; LDS returns in order, scalar memory in any order, and
-//! both count in `lgkmcnt`; FLAT counts in both.
+//! Source: LLVM, "User Guide for AMDGPU Backend", "Memory Model gfx6-gfx9", and the manuals' chapters on data
+//! dependency resolution: vector memory returns in order and counts in `vmcnt`; LDS returns in order, scalar
+//! memory in any order, and both count in `lgkmcnt`; FLAT counts in both.
 
 use super::wave::Wave;
 use crate::fault::FaultKind;
@@ -16,23 +16,23 @@ use crate::isa::lanes::LANES;
 use crate::isa::memory::Op;
 use crate::isa::registers::Registers;
 
-/// What is under way.
+/// A memory operation in flight.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     fills: Registers,
-    /// In which lanes of the vector registers.
+    /// Lanes of the vector registers that it fills.
     lanes: u64,
-    /// Returns in the order of its kind.
+    /// True if it returns in order with the others of its kind.
     ordered: bool,
     stores_lds: bool,
 }
 
-/// The two counters of a wavefront.
+/// Operations in flight in the two counters of a wavefront.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     vm: Vec<Pending>,
     lgkm: Vec<Pending>,
-    /// All registers that are waited for.
+    /// All registers that operations in flight fill.
     pending: Registers,
 }
 
@@ -43,7 +43,7 @@ impl Waits {
         self.pending = Registers::default();
     }
 
-    /// Whether nothing is under way.
+    /// Returns true if no operation is in flight.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.vm.is_empty() && self.lgkm.is_empty()
@@ -53,7 +53,7 @@ impl Waits {
         self.vm.iter().chain(&self.lgkm)
     }
 
-    /// An error if an instruction uses a register that a load is still to fill.
+    /// Returns an error if an instruction uses a register that a load in flight fills.
     #[inline(never)]
     pub(crate) fn check(&self, wave: &Wave, inst: &Inst) -> Result<(), FaultKind> {
         let used = &inst.used;
@@ -74,7 +74,7 @@ impl Waits {
         Ok(())
     }
 
-    /// After an instruction: what it left under way, or waited for.
+    /// Updates the counters after an instruction: adds its memory operation, or applies its wait.
     #[inline(always)]
     pub(crate) fn after(&mut self, inst: &Inst, lanes: u64) {
         match inst.body {
@@ -112,7 +112,7 @@ impl Waits {
         let (queue, most) = if vm { (&mut self.vm, 63) } else { (&mut self.lgkm, 15) };
         queue.push(pending);
         self.pending.add(pending.fills);
-        // A full counter holds the wavefront back.
+        // A full counter stalls the wavefront.
         if queue.len() > most {
             retire(queue, most);
             merge(queue, most);
@@ -120,7 +120,7 @@ impl Waits {
         }
     }
 
-    /// `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11.
+    /// Applies an `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11.
     fn wait(&mut self, field: u32) {
         let (vm, lgkm) = ((field & 15 | field >> 10 & 48) as usize, (field >> 8 & 15) as usize);
         if vm < 63 {
@@ -139,8 +139,9 @@ impl Waits {
     }
 }
 
-/// What is complete when only `left` are not: all if none is left; of those that return in order one that so many later
-/// ones of its kind follow. Nothing is known of the others before all are complete.
+/// Removes the operations that are complete when `left` remain: all if `left` is 0; otherwise the ordered
+/// ones with at least `left` later ordered operations. An unordered operation is known to be complete only
+/// when all are.
 fn retire(queue: &mut Vec<Pending>, left: usize) {
     if left == 0 {
         return queue.clear();
@@ -152,7 +153,7 @@ fn retire(queue: &mut Vec<Pending>, left: usize) {
     });
 }
 
-/// Makes one of those that return in any order, where there are more than the counter counts.
+/// Merges two unordered operations into one if there are more than the counter can hold.
 fn merge(queue: &mut Vec<Pending>, most: usize) {
     let mut places = (0..queue.len()).filter(|&i| !queue[i].ordered);
     let (Some(first), Some(second)) = (places.next(), places.next()) else { return };
@@ -165,7 +166,8 @@ fn merge(queue: &mut Vec<Pending>, most: usize) {
     }
 }
 
-/// The lanes in which an instruction uses vector registers: those that are on, or the one that it names.
+/// Returns the lanes in which an instruction uses vector registers: the active ones, or the lane that it
+/// names.
 fn lanes_used(wave: &Wave, inst: &Inst) -> u64 {
     let exec = wave.exec();
     match inst.name() {

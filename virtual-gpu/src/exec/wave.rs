@@ -1,11 +1,11 @@
-//! A wavefront: registers, masks, and how operands are read from them.
+//! A wavefront: registers, masks, and reads of scalar operands.
 
 use super::waits::Waits;
 use crate::isa::Kind;
 use crate::isa::decode::operand::{EXEC, LITERAL, M0, VCC, VGPR, ZERO};
 use crate::isa::lanes::{LANES, Mode};
 
-/// Upper words of the addresses through which FLAT instructions reach LDS and scratch.
+/// High words of the addresses through which FLAT instructions access LDS and scratch.
 pub(crate) const SHARED_APERTURE: u32 = 0x1000_0000;
 pub(crate) const PRIVATE_APERTURE: u32 = 0x2000_0000;
 
@@ -15,27 +15,27 @@ pub(crate) const MODE_INDEX: u32 = 1 << 27;
 /// A wavefront.
 pub(crate) struct Wave {
     pub(crate) id: u32,
-    /// By operand number: registers, VCC, M0, EXEC.
+    /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
     pub(crate) vgpr: Vec<[u32; LANES]>,
     pub(crate) scc: bool,
-    /// The next instruction, a word of the text.
+    /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
-    /// The instruction that is running.
+    /// Word index of the current instruction.
     pub(crate) at: usize,
     pub(crate) mode: u32,
     pub(crate) executed: u64,
-    /// Scratch of all lanes: word w of lane l is at 256 w + 4 l.
+    /// Scratch of all lanes: word w of lane l is at offset 256 w + 4 l.
     pub(crate) scratch: Vec<u8>,
     pub(crate) state: Progress,
     pub(crate) waits: Waits,
 }
 
-/// How far a wavefront is.
+/// Execution state of a wavefront.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Running,
-    /// At the barrier at a word.
+    /// Waits at the barrier at this word of the text.
     Waiting(usize),
     Ended,
 }
@@ -99,7 +99,7 @@ impl Wave {
         }
     }
 
-    /// The bits of a scalar operand: registers, constants, the literal.
+    /// Returns the bits of a scalar operand: register, constant or literal.
     #[inline(always)]
     pub(crate) fn scalar(&self, operand: u16, kind: Kind, literal: u32) -> u64 {
         if operand < ZERO {
@@ -134,7 +134,7 @@ impl Wave {
         }
     }
 
-    /// What formulas have to know of the MODE register.
+    /// Returns the modes that the formulas depend on.
     #[inline(always)]
     pub(crate) fn modes(&self, clamp: bool) -> Mode {
         let bit = |n: u32| self.mode >> n & 1 != 0;
@@ -147,8 +147,8 @@ impl Wave {
         }
     }
 
-    /// The number of a vector register, which an index in M0 may be added to (`s_set_gpr_idx_on`): `which` is 0 to 2
-    /// for the sources, 3 for the destination.
+    /// Returns the index of a vector register. M0 may add an index to it (`s_set_gpr_idx_on`): `which` is 0
+    /// to 2 for the sources, 3 for the destination.
     #[inline(always)]
     pub(crate) fn register(&self, operand: u16, which: u32) -> usize {
         let n = usize::from(operand & 255);
@@ -158,20 +158,20 @@ impl Wave {
         n
     }
 
-    /// 64 bits of a lane.
+    /// Returns 64 bits of a lane from two consecutive registers.
     #[inline(always)]
     pub(crate) fn lane_pair(&self, register: usize, lane: usize) -> u64 {
         u64::from(self.vgpr[register & 255][lane]) | u64::from(self.vgpr[(register + 1) & 255][lane]) << 32
     }
 }
 
-/// Whether an operand is a vector register.
+/// Returns true if an operand is a vector register.
 #[inline(always)]
 pub(crate) fn is_vector(operand: u16) -> bool {
     operand >= VGPR
 }
 
-/// 0.5, -0.5, 1, -1, 2, -2, 4, -4 and 1 / (2 pi) in the operand's own format.
+/// Returns 0.5, -0.5, 1, -1, 2, -2, 4, -4 or 1 / (2 pi) in the operand's own format.
 fn float(operand: u16, kind: Kind) -> u64 {
     let i = usize::from(operand - 240);
     const VALUES: [f64; 8] = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0];

@@ -1,4 +1,4 @@
-//! From words to instructions.
+//! Decodes words into instructions.
 
 use super::memory::{self, MemoryRow, ScalarRow as SmemRow};
 use super::registers::{self, Registers};
@@ -21,7 +21,7 @@ pub(crate) mod operand {
     pub(crate) const OFF: u16 = 127;
 }
 
-/// The formats of vector instructions.
+/// Formats of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
     Vop1,
@@ -31,7 +31,7 @@ pub(crate) enum Table {
     Vop3p,
 }
 
-/// The formats of scalar instructions.
+/// Formats of scalar instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarTable {
     Sop1,
@@ -41,7 +41,7 @@ pub(crate) enum ScalarTable {
     Sopp,
 }
 
-/// Which memory an instruction of the vector memory formats reaches.
+/// Memory that an instruction of the vector memory formats accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     Flat,
@@ -51,7 +51,7 @@ pub(crate) enum Segment {
 }
 
 impl Segment {
-    /// What names of its instructions begin with.
+    /// Returns the prefix of its instructions' names.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Segment::Flat => "flat_",
@@ -62,7 +62,7 @@ impl Segment {
     }
 }
 
-/// What an instruction is.
+/// Format and opcode of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
     Scalar(ScalarTable, &'static ScalarRow),
@@ -72,7 +72,7 @@ pub(crate) enum Body {
     Lds(&'static MemoryRow),
 }
 
-/// How sources and destination of a vector instruction are encoded.
+/// Encoding of the sources and destination of a vector instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// 32 bits.
@@ -83,18 +83,18 @@ pub(crate) enum Form {
     Dpp(Dpp),
 }
 
-/// Parts of registers: 0 to 3 a byte, 4 and 5 a half, 6 all.
+/// Selected parts of registers: 0 to 3 a byte, 4 and 5 a half, 6 the whole register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sdwa {
     pub(crate) dst: u8,
-    /// The rest of the destination: 0 zeros, 1 the sign, 2 as it was.
+    /// Unselected bits of the destination: 0 zeros, 1 sign extension, 2 preserved.
     pub(crate) unused: u8,
     pub(crate) src: [u8; 2],
-    /// Sign-extended.
+    /// True for sources to be sign-extended.
     pub(crate) extend: [bool; 2],
 }
 
-/// Lanes of the first source come from other lanes.
+/// Lane selection of DPP: lanes of the first source come from other lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dpp {
     pub(crate) control: u16,
@@ -109,32 +109,32 @@ pub(crate) struct Inst {
     pub(crate) body: Body,
     pub(crate) form: Form,
     pub(crate) rate: Rate,
-    /// The result depends on the rounding mode.
+    /// True if the result depends on the rounding mode.
     pub(crate) rounds: bool,
-    /// Words of 32 bits.
+    /// Length in words of 32 bits.
     pub(crate) words: u8,
-    /// Destination: a vector register's number or a scalar operand.
+    /// Destination: index of a vector register, or a scalar operand.
     pub(crate) dst: u16,
-    /// Scalar destination beside it.
+    /// Additional scalar destination.
     pub(crate) sdst: u16,
     pub(crate) src: [u16; 3],
     pub(crate) literal: u32,
     pub(crate) neg: u8,
-    /// Absolute values; of packed instructions the signs of the upper halves.
+    /// Absolute-value bits; for packed instructions the negation bits of the upper halves.
     pub(crate) abs: u8,
     pub(crate) clamp: bool,
     pub(crate) omod: u8,
     pub(crate) op_sel: u8,
     pub(crate) op_sel_hi: u8,
-    /// Constant, offset of a branch or an address. LDS: two offsets of a byte.
+    /// Constant, or offset of a branch or address. LDS: two 8-bit offsets.
     pub(crate) offset: i32,
     pub(crate) flags: Flags,
-    /// Registers that it reads or writes at once, and those that memory fills later.
+    /// Registers that it reads or writes immediately, and registers that memory fills later.
     pub(crate) used: Registers,
     pub(crate) fills: Registers,
 }
 
-/// Bits of memory instructions.
+/// Flag bits of memory instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
     pub(crate) glc: bool,
@@ -143,7 +143,7 @@ pub(crate) struct Flags {
     pub(crate) tfe: bool,
     pub(crate) idxen: bool,
     pub(crate) offen: bool,
-    /// SMEM: the offset is a constant; a register is added.
+    /// SMEM: the offset is a constant; a register is added to it.
     pub(crate) imm: bool,
     pub(crate) soffset: bool,
     pub(crate) gds: bool,
@@ -186,7 +186,7 @@ impl Inst {
         }
     }
 
-    /// The mnemonic without suffix.
+    /// Returns the mnemonic without suffix.
     pub(crate) fn name(&self) -> &'static str {
         match self.body {
             Body::Scalar(_, row) => row.name,
@@ -197,7 +197,7 @@ impl Inst {
     }
 }
 
-/// The instruction at the beginning of some words. `None` if it is none of the target's.
+/// Decodes the instruction at the start of `words`. Returns `None` if the target has no such instruction.
 pub(crate) fn decode(words: &[u32], target: Target) -> Option<Inst> {
     let mut inst = fields(words, target)?;
     (inst.used, inst.fills) = (registers::used(&inst), registers::filled(&inst));
@@ -280,7 +280,7 @@ fn scalar_memory(word: u32, second: u32) -> Option<Inst> {
     inst.flags = Flags { glc: bit(word, 16), imm: bit(word, 17), soffset: bit(word, 14), ..Flags::default() };
     inst.offset = signed(second & 0x1f_ffff, 21);
     if !inst.flags.imm && !inst.flags.soffset {
-        // The offset field names a register.
+        // The offset field is a register number.
         inst.src[1] = bits(second, 0, 7);
         inst.flags.soffset = true;
         inst.offset = 0;
@@ -288,7 +288,7 @@ fn scalar_memory(word: u32, second: u32) -> Option<Inst> {
     Some(inst)
 }
 
-/// VOP1, VOP2 and VOPC in 32 bits, or in 64 with SDWA or DPP.
+/// Decodes VOP1, VOP2 and VOPC in 32 bits, or in 64 bits with SDWA or DPP.
 fn short(table: Table, row: &'static Row, word: u32, second: Option<u32>) -> Option<Inst> {
     let mut inst = Inst::new(Body::Vector(table, row), 1);
     let vsrc1 = bits(word, 9, 8) + operand::VGPR;
@@ -360,7 +360,7 @@ fn dpp(inst: &mut Inst, word: u32) {
     });
 }
 
-/// VOP3: its own instructions and those of the short formats.
+/// Decodes VOP3: its own instructions and those of the short formats.
 fn long(word: u32, second: u32, target: Target) -> Option<Inst> {
     let code = bits(word, 16, 10);
     let (table, row) = match code {
@@ -426,7 +426,7 @@ fn flat(word: u32, second: u32) -> Option<Inst> {
         return None;
     }
     let mut inst = Inst::new(Body::Memory(segment, row), 2);
-    // FLAT's offset has 12 bits and no sign.
+    // FLAT's offset has 12 bits and is unsigned.
     let offset = word & 0x1fff;
     inst.offset = if segment == Segment::Flat { (offset & 0xfff) as i32 } else { signed(offset, 13) };
     inst.flags = Flags { lds: bit(word, 13), glc: bit(word, 16), slc: bit(word, 17), ..Flags::default() };
@@ -448,7 +448,7 @@ fn buffer(word: u32, second: u32) -> Option<Inst> {
         tfe: bit(second, 23),
         ..Flags::default()
     };
-    // Address, data, resource; the scalar offset is beside them.
+    // Address, data, resource; the scalar offset is stored in `sdst`.
     inst.src = [bits(second, 0, 8), bits(second, 8, 8), bits(second, 16, 5) * 4];
     inst.sdst = bits(second, 24, 8);
     inst.dst = inst.src[1];

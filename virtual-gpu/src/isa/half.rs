@@ -1,24 +1,26 @@
-//! Conversions of halves, without branches, so that loops over lanes become vector code.
+//! Branch-free conversions of halves, so that loops over lanes are vectorised.
 
-/// The value of a half.
+/// Returns the value of a half.
 #[inline(always)]
 pub(crate) fn to_f32(bits: u16) -> f32 {
-    // Exponent and mantissa in place, 112 too small; the product puts that right for normal numbers and denormals.
+    // Exponent and mantissa are moved in place; the exponent is 112 too small. The product corrects that for
+    // normal values and denormals.
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let scaled = f32::from_bits(magnitude) * f32::from_bits(0x7780_0000);
     let special = if magnitude >= 0x0f80_0000 { magnitude | 0x7f80_0000 } else { scaled.to_bits() };
-    // A signalling NaN becomes quiet.
+    // Make signalling NaNs quiet.
     let quiet = if magnitude > 0x0f80_0000 { special | 0x0040_0000 } else { special };
     f32::from_bits(quiet | u32::from(bits & 0x8000) << 16)
 }
 
-/// The nearest half, ties to even.
+/// Rounds to the nearest half, ties to even.
 #[inline(always)]
 pub(crate) fn from_f32(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
     let magnitude = bits & 0x7fff_ffff;
-    // Normal: the exponent is moved by 112 and 13 bits are rounded away; a carry may reach the exponent, up to infinity.
+    // Normal: subtracts 112 from the exponent and rounds away 13 bits; a carry may reach the exponent, up to
+    // infinity.
     let normal =
         magnitude.wrapping_sub(0x3800_0000).wrapping_add(0xfff).wrapping_add(magnitude >> 13 & 1) >> 13;
     // Below 2^-14: adding 0.5 rounds to a multiple of 2^-24.
@@ -30,7 +32,8 @@ pub(crate) fn from_f32(x: f32) -> u16 {
     sign | result as u16
 }
 
-/// The nearest half of a double, ties to even, in one rounding: through F32 rounded to odd, which keeps what decides.
+/// Rounds a double to the nearest half, ties to even, in one rounding: the intermediate F32 is rounded to
+/// odd, which preserves the information that the second rounding needs.
 #[inline(always)]
 pub(crate) fn from_f64(x: f64) -> u16 {
     let nearest = x as f32;
@@ -43,7 +46,7 @@ pub(crate) fn from_f64(x: f64) -> u16 {
     from_f32(f32::from_bits(if inexact { step } else { bits }))
 }
 
-/// Toward zero (`v_cvt_pkrtz_f16_f32`): the largest half that is no larger in magnitude.
+/// Rounds toward zero (`v_cvt_pkrtz_f16_f32`): returns the largest half that is not larger in magnitude.
 #[inline(always)]
 pub(crate) fn from_f32_toward_zero(x: f32) -> u16 {
     let nearest = from_f32(x);
@@ -55,7 +58,7 @@ pub(crate) fn from_f32_toward_zero(x: f32) -> u16 {
 mod tests {
     use super::*;
 
-    /// The definition: sign, exponent, mantissa.
+    /// Returns the value by definition, from sign, exponent and mantissa.
     fn defined(bits: u16) -> f64 {
         let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 0x3ff));
         let magnitude = match exponent {

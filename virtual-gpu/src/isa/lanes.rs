@@ -1,16 +1,16 @@
-//! Values of 64 lanes and the types that opcodes are written in.
+//! Values of 64 lanes and the types used in the formulas of opcodes.
 //!
-//! The rows of a table are turned by [`valu!`] into a table of [`Row`](super::Row)s and a function that executes an
-//! opcode for all 64 lanes: sources and results are arrays, so that the host compiler makes vector code of a row. Lanes
-//! that EXEC leaves out are computed, too; their results are dropped when the destination is written.
+//! [`valu!`] turns the rows of a table into a table of [`Row`](super::Row)s and a function that executes an
+//! opcode for all 64 lanes. Sources and results are arrays, so that the host compiler vectorises a row.
+//! Inactive lanes are computed too; their results are dropped when the destination is written.
 
 use super::Kind;
 use super::half;
 
-/// Lanes of a wavefront.
+/// Number of lanes of a wavefront.
 pub(crate) const LANES: usize = 64;
 
-/// Does something for the lanes of a mask.
+/// Calls `f` for each lane of a mask.
 #[inline(always)]
 pub(crate) fn each(mask: u64, f: impl FnMut(usize)) {
     if mask == u64::MAX {
@@ -20,7 +20,8 @@ pub(crate) fn each(mask: u64, f: impl FnMut(usize)) {
     }
 }
 
-/// The bits of half a mask: with them loops over lanes become vector code, which shifts by the lane's number do not.
+/// Bits of half a mask. Loops over lanes that use them are vectorised; loops that shift by the lane index are
+/// not.
 pub(crate) const BITS: [u32; 32] = {
     let mut bits = [0; 32];
     let mut lane = 0;
@@ -31,7 +32,7 @@ pub(crate) const BITS: [u32; 32] = {
     bits
 };
 
-/// The lanes of a mask.
+/// Iterates over the lanes of a mask.
 pub(crate) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
     let mut rest = mask;
     std::iter::from_fn(move || {
@@ -41,22 +42,22 @@ pub(crate) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Modes of a wavefront that results depend on.
+/// Modes of a wavefront that affect results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// Signalling NaNs are made quiet.
+    /// True if signalling NaNs are made quiet.
     pub(crate) ieee: bool,
-    /// A clamped NaN is 0.
+    /// True if a clamped NaN becomes 0.
     pub(crate) dx10_clamp: bool,
-    /// The clamp bit is set.
+    /// True if the instruction's clamp bit is set.
     pub(crate) clamp: bool,
-    /// F32 denormals are kept: as sources, as results.
+    /// True if F32 denormals are preserved: in sources, in results.
     pub(crate) denormal32: (bool, bool),
-    /// F16 and F64 denormals are kept: as sources, as results.
+    /// True if F16 and F64 denormals are preserved: in sources, in results.
     pub(crate) denormal16_64: (bool, bool),
 }
 
-/// Sources of an instruction: the low and high words of up to three operands, and a bit for each lane.
+/// Sources of an instruction: the low and high words of up to three operands, and one bit per lane.
 pub(crate) struct Sources {
     pub(crate) lo: [[u32; LANES]; 3],
     pub(crate) hi: [[u32; LANES]; 3],
@@ -64,7 +65,7 @@ pub(crate) struct Sources {
     pub(crate) mode: Mode,
 }
 
-/// Results: the words of the destination, and a bit for each lane.
+/// Results of an instruction: the words of the destination, and one bit per lane.
 pub(crate) struct Results {
     pub(crate) lo: [u32; LANES],
     pub(crate) hi: [u32; LANES],
@@ -83,36 +84,36 @@ impl Results {
     }
 }
 
-/// A type of a source.
+/// Type of a source.
 pub(crate) trait Source: Copy {
     const KIND: Kind;
     fn get(from: &Sources, n: usize, lane: usize) -> Self;
 }
 
-/// A type of a result.
+/// Type of a result.
 pub(crate) trait Output: Copy {
     const KIND: Kind;
     const CARRY: bool = false;
     fn put(self, to: &mut Results, lane: usize);
 }
 
-/// A half: its bits. Arithmetic is done in F32 or F64 and rounded once; comparisons are those of the values.
+/// A half, as bits. Arithmetic uses F32 or F64 and rounds once; comparisons compare the values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct F16(pub(crate) u16);
 
-/// Two halves, or two values of 16 bits: low, high.
+/// Two halves or two 16-bit values: low, high.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pk(pub(crate) u16, pub(crate) u16);
 
-/// Two halves whose signs modifiers change.
+/// Two halves that support sign modifiers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PkF(pub(crate) F16, pub(crate) F16);
 
-/// An operand of a mixed-precision instruction, converted.
+/// Operand of a mixed-precision instruction, converted to F32.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix(pub(crate) f32);
 
-/// A bit that an operand names (carry-in, condition).
+/// The lane's bit of a mask operand (carry-in, condition).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bit(pub(crate) bool);
 
@@ -150,13 +151,13 @@ impl F16 {
         half::to_f32(self.0)
     }
 
-    /// Rounded to the nearest, ties to even.
+    /// Rounds to the nearest, ties to even.
     #[inline(always)]
     pub(crate) fn of(x: f32) -> F16 {
         F16(half::from_f32(x))
     }
 
-    /// The same from a double, in one rounding.
+    /// Rounds a double to the nearest, ties to even, in one rounding.
     #[inline(always)]
     pub(crate) fn of64(x: f64) -> F16 {
         F16(half::from_f64(x))
@@ -241,7 +242,7 @@ impl Source for Vcc {
     }
 }
 
-/// A comparison's result.
+/// Result of a comparison.
 impl Output for bool {
     const KIND: Kind = Kind::Mask;
     #[inline(always)]
@@ -250,7 +251,7 @@ impl Output for bool {
     }
 }
 
-/// Four words, for instructions that are executed apart.
+/// Four words, for instructions executed separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quad;
 
@@ -275,7 +276,7 @@ impl Output for () {
     fn put(self, _to: &mut Results, _lane: usize) {}
 }
 
-/// A result and a bit for each lane.
+/// A result and one bit per lane.
 impl<T: Output> Output for (T, bool) {
     const KIND: Kind = T::KIND;
     const CARRY: bool = true;
@@ -286,7 +287,7 @@ impl<T: Output> Output for (T, bool) {
     }
 }
 
-/// Up to four kinds, filled up with `None`.
+/// Returns up to four kinds, padded with `None`.
 pub(crate) const fn kinds(some: &[Kind]) -> [Kind; 4] {
     let mut all = [Kind::None; 4];
     let mut i = 0;
@@ -297,16 +298,16 @@ pub(crate) const fn kinds(some: &[Kind]) -> [Kind; 4] {
     all
 }
 
-/// A table of vector instructions and the function that executes them.
+/// Defines a table of vector instructions and the function that executes them.
 ///
-/// A row is `number name (sources) -> result { formula }`, optionally followed by flags in brackets. `mode` and `lane`
-/// can be used in formulas.
+/// A row is `number name (sources) -> result { formula }`, optionally followed by flags in brackets. Formulas
+/// may use `mode` and `lane`.
 macro_rules! valu {
     (
         $mode:ident, $lane:ident;
         $( $code:literal $name:ident ($($a:ident : $t:ty),*) -> $r:ty $body:block $([$($flag:ident)*])? )*
     ) => {
-        /// Numbers, names and operands.
+        /// Numbers, names and operand types.
         pub(crate) const ROWS: &[$crate::isa::Row] = &[$(
             $crate::isa::Row {
                 code: $code,
@@ -318,7 +319,7 @@ macro_rules! valu {
             }
         ),*];
 
-        /// Computes an opcode for all lanes. A number without a row leaves the results as they are.
+        /// Computes an opcode for all lanes. A number without a row leaves the results unchanged.
         #[inline(always)]
         #[allow(unused_variables, unused_assignments, unreachable_patterns, unused_mut)]
         pub(crate) fn execute(

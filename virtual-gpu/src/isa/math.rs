@@ -1,19 +1,19 @@
-//! Formulas that several opcodes share.
+//! Formulas shared by several opcodes.
 //!
-//! The approximating instructions (reciprocal, square roots, exponential, logarithm, sine) are exact here to the last
-//! bit or so, where hardware is allowed one unit in the last place; like hardware, the F32 ones take denormals for
-//! zeros and give none.
+//! The approximating instructions (reciprocal, square roots, exponential, logarithm, sine) are accurate to
+//! about the last bit here; hardware may be off by one unit in the last place. As on hardware, the F32 ones
+//! read denormals as zeros and return none.
 
 use super::lanes::{F16, Mode};
 
-/// Zero of the same sign for a denormal.
+/// Replaces a denormal with a zero of the same sign.
 #[inline(always)]
 pub(crate) fn flush(x: f32) -> f32 {
     let bits = x.to_bits();
     f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
 }
 
-/// A signalling NaN made quiet; other values as they are.
+/// Makes a signalling NaN quiet; other values are unchanged.
 #[inline(always)]
 pub(crate) fn quiet(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -44,7 +44,7 @@ fn signalling16(x: F16) -> bool {
 
 macro_rules! extremes {
     ($min:ident, $max:ident, $t:ty, $nan:expr, $signalling:ident, $quiet:expr, $less:expr) => {
-        /// The smaller; -0 is smaller than +0; a number rather than a NaN.
+        /// Returns the smaller value. -0 is smaller than +0; a value is preferred to a NaN.
         #[inline(always)]
         pub(crate) fn $min(mode: Mode, a: $t, b: $t) -> $t {
             let (nan, quiet, less) = ($nan, $quiet, $less);
@@ -53,7 +53,7 @@ macro_rules! extremes {
             if mode.ieee && $signalling(a) { quiet(a) } else { number }
         }
 
-        /// The larger; +0 is larger than -0; a number rather than a NaN.
+        /// Returns the larger value. +0 is larger than -0; a value is preferred to a NaN.
         #[inline(always)]
         pub(crate) fn $max(mode: Mode, a: $t, b: $t) -> $t {
             let (nan, quiet, less) = ($nan, $quiet, $less);
@@ -78,7 +78,7 @@ extremes!(
     |a: F16, b: F16| a.f32() < b.f32() || a.f32() == b.f32() && a.0 >> 15 > b.0 >> 15
 );
 
-/// The middle of three.
+/// Returns the median of three.
 #[inline(always)]
 pub(crate) fn med32(mode: Mode, a: f32, b: f32, c: f32) -> f32 {
     if a.is_nan() || b.is_nan() || c.is_nan() {
@@ -94,7 +94,7 @@ pub(crate) fn med32(mode: Mode, a: f32, b: f32, c: f32) -> f32 {
     }
 }
 
-/// The middle of three.
+/// Returns the median of three.
 #[inline(always)]
 pub(crate) fn med16(mode: Mode, a: F16, b: F16, c: F16) -> F16 {
     if a.f32().is_nan() || b.f32().is_nan() || c.f32().is_nan() {
@@ -110,8 +110,8 @@ pub(crate) fn med16(mode: Mode, a: F16, b: F16, c: F16) -> F16 {
     }
 }
 
-/// Classes of a floating-point value, one bit each (`v_cmp_class`): signalling NaN, quiet NaN, -inf, -normal,
-/// -denormal, -0, +0, +denormal, +normal, +inf.
+/// Returns the class of a floating-point value as a bit mask (`v_cmp_class`): signalling NaN, quiet NaN,
+/// -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf.
 #[inline(always)]
 pub(crate) fn class(negative: bool, exponent: u32, largest: u32, mantissa: u64, quiet: u64) -> u32 {
     let bit = match (exponent == largest, exponent == 0, mantissa == 0) {
@@ -141,10 +141,10 @@ pub(crate) fn class16(x: F16) -> u32 {
     class(x.0 >> 15 != 0, u32::from(x.0 >> 10 & 31), 31, u64::from(x.0 & 0x3ff), 1 << 9)
 }
 
-/// x * 2^exponent, rounded once.
+/// Returns x * 2^exponent, rounded once.
 #[inline(always)]
 pub(crate) fn ldexp64(x: f64, exponent: i32) -> f64 {
-    // Two steps keep the first factor's product exact; a third is needed where denormals are far away.
+    // Two steps keep the first product exact; a third is needed if the result is far below the normal range.
     let e = exponent.clamp(-2200, 2200);
     if x == 0.0 || !x.is_finite() {
         return quiet64(x);
@@ -164,7 +164,7 @@ pub(crate) fn ldexp64(x: f64, exponent: i32) -> f64 {
     mantissa * power(-1000) * power(total + 1000)
 }
 
-/// 2^e for -1022 <= e <= 1023.
+/// Returns 2^e for -1022 <= e <= 1023.
 #[inline(always)]
 fn power(e: i32) -> f64 {
     f64::from_bits(((e + 1023) as u64) << 52)
@@ -176,7 +176,7 @@ pub(crate) fn ldexp32(x: f32, exponent: i32) -> f32 {
     ldexp64(f64::from(x), exponent.clamp(-600, 600)) as f32
 }
 
-/// Mantissa of magnitude 0.5 to 1 and exponent of a finite number that is not 0.
+/// Splits a finite non-zero value into a mantissa of magnitude 0.5 to 1 and an exponent.
 #[inline(always)]
 pub(crate) fn frexp64(x: f64) -> (f64, i32) {
     let bits = x.to_bits();
@@ -186,19 +186,19 @@ pub(crate) fn frexp64(x: f64) -> (f64, i32) {
     (f64::from_bits(bits & !(2047 << 52) | 1022 << 52), own - 1022 + exponent)
 }
 
-/// `v_frexp_mant`: the mantissa; 0, infinities and NaNs as they are.
+/// `v_frexp_mant`: returns the mantissa; 0, infinities and NaNs are unchanged.
 #[inline(always)]
 pub(crate) fn mantissa64(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() { quiet64(x) } else { frexp64(x).0 }
 }
 
-/// `v_frexp_exp`: the exponent; 0 for 0, infinities and NaNs.
+/// `v_frexp_exp`: returns the exponent; 0 for 0, infinities and NaNs.
 #[inline(always)]
 pub(crate) fn exponent64(x: f64) -> i32 {
     if x == 0.0 || !x.is_finite() { 0 } else { frexp64(x).1 }
 }
 
-/// x - floor(x), below 1.
+/// Returns x - floor(x), below 1.
 #[inline(always)]
 pub(crate) fn fract64(x: f64) -> f64 {
     let fraction = x - x.floor();
@@ -211,51 +211,52 @@ pub(crate) fn fract32(x: f32) -> f32 {
     if fraction >= 1.0 { 1f32.next_down() } else { fraction }
 }
 
-/// The sine of 2 pi x: the argument is reduced exactly.
+/// Returns the sine of 2 pi x; the argument is reduced exactly.
 #[inline(always)]
 pub(crate) fn sin_turns(x: f64) -> f64 {
     let x = x - x.round();
     if x.abs() == 0.5 { 0.0 } else { (x * std::f64::consts::TAU).sin() }
 }
 
-/// The cosine of 2 pi x.
+/// Returns the cosine of 2 pi x.
 #[inline(always)]
 pub(crate) fn cos_turns(x: f64) -> f64 {
     let x = (x - x.round()).abs();
     if x == 0.25 { 0.0 } else { (x * std::f64::consts::TAU).cos() }
 }
 
-/// Products and sums of F32 that are rounded after each step (`v_mad_f32`, `v_mac_f32`).
+/// Returns a * b + c in F32, rounded and flushed after each step (`v_mad_f32`, `v_mac_f32`).
 #[inline(always)]
 pub(crate) fn mad(a: f32, b: f32, c: f32) -> f32 {
     flush(flush(flush(a) * flush(b)) + flush(c))
 }
 
-/// a * b where 0 times anything is 0.
+/// Returns a * b, where 0 times anything is 0.
 #[inline(always)]
 pub(crate) fn mul_legacy(a: f32, b: f32) -> f32 {
     if a == 0.0 || b == 0.0 { 0.0 } else { a * b }
 }
 
-/// a * b + c of halves, in one rounding: the product is exact in F64 and so is the sum but for what cannot matter.
+/// Returns a * b + c of halves in one rounding: product and sum are exact in F64, except for errors too small
+/// to matter.
 #[inline(always)]
 pub(crate) fn fma16(a: F16, b: F16, c: F16) -> F16 {
     F16::of64(f64::from(a.f32()) * f64::from(b.f32()) + f64::from(c.f32()))
 }
 
-/// The low 24 bits as a signed number.
+/// Returns the low 24 bits as a signed integer.
 #[inline(always)]
 pub(crate) fn i24(x: u32) -> i64 {
     i64::from((x << 8) as i32 >> 8)
 }
 
-/// The low 24 bits.
+/// Returns the low 24 bits.
 #[inline(always)]
 pub(crate) fn u24(x: u32) -> u64 {
     u64::from(x & 0xff_ffff)
 }
 
-/// Sums |a - b| of bytes to c; with `masked`, bytes that are 0 in `b` are left out.
+/// Adds the sum of |a - b| over bytes to c; with `masked`, bytes that are 0 in `b` are skipped.
 #[inline(always)]
 pub(crate) fn sad_u8(a: u32, b: u32, c: u32, masked: bool) -> u32 {
     (0..4).fold(c, |sum, i| {
@@ -264,7 +265,7 @@ pub(crate) fn sad_u8(a: u32, b: u32, c: u32, masked: bool) -> u32 {
     })
 }
 
-/// `v_perm_b32`: byte `i` of the result is the byte of (a, b) that selector byte `i` names.
+/// `v_perm_b32`: byte `i` of the result is the byte of (a, b) selected by selector byte `i`.
 #[inline(always)]
 pub(crate) fn perm(a: u32, b: u32, selector: u32) -> u32 {
     let bytes = u64::from(a) << 32 | u64::from(b);
@@ -284,8 +285,8 @@ pub(crate) fn perm(a: u32, b: u32, selector: u32) -> u32 {
     })
 }
 
-/// (a b + c) 2^power in one rounding: where the result is denormal, the sum is rounded to odd before, which keeps what the
-/// second rounding has to know.
+/// Returns (a b + c) 2^power in one rounding: if the result is denormal, the sum is first rounded to odd,
+/// which preserves the information that the second rounding needs.
 #[inline(always)]
 pub(crate) fn fma_scaled64(a: f64, b: f64, c: f64, power: i32) -> f64 {
     let sum = a.mul_add(b, c);
@@ -301,7 +302,7 @@ pub(crate) fn fma_scaled64(a: f64, b: f64, c: f64, power: i32) -> f64 {
     ldexp64(odd64(sum, (near - sum) + (error + rest)), power)
 }
 
-/// The same for F32, whose products are exact in F64.
+/// Returns (a b + c) 2^power in one rounding for F32, whose products are exact in F64.
 #[inline(always)]
 pub(crate) fn fma_scaled32(a: f32, b: f32, c: f32, power: i32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
@@ -311,7 +312,7 @@ pub(crate) fn fma_scaled32(a: f32, b: f32, c: f32, power: i32) -> f32 {
     ldexp64(if error.is_finite() { odd64(sum, error) } else { sum }, power) as f32
 }
 
-/// A sum and what it lacks, rounded to odd: the last bit tells that something is lacking.
+/// Rounds a sum with a known error to odd: an odd last bit marks an inexact sum.
 #[inline(always)]
 fn odd64(sum: f64, error: f64) -> f64 {
     let bits = sum.to_bits();

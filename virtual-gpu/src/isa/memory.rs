@@ -1,20 +1,20 @@
-//! Memory instructions: scalar loads, FLAT and its relatives, buffers, LDS.
+//! Memory instructions: scalar loads, FLAT, GLOBAL, SCRATCH, buffers and LDS.
 //!
-//! FLAT, GLOBAL, SCRATCH and MUBUF number the same operations alike; one table serves them all, and a prefix makes the
-//! name ("global_" + "load_dword").
+//! FLAT, GLOBAL, SCRATCH and MUBUF use the same numbers for the same operations. They share one table; a
+//! prefix completes the name ("global_" + "load_dword").
 
-/// Which part of a register a load fills and a store reads, where that is not the whole register.
+/// Part of a register that a load fills or a store reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The whole register; a short value is extended.
+    /// The whole register; a shorter value is extended.
     Whole,
-    /// The lower half; a load keeps the other.
+    /// The lower half; a load preserves the upper half.
     Low,
-    /// The upper half; a load keeps the other.
+    /// The upper half; a load preserves the lower half.
     High,
 }
 
-/// What an atomic operation makes of memory and operand.
+/// Function of an atomic operation on memory and operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Atomic {
     Swap,
@@ -30,21 +30,21 @@ pub(crate) enum Atomic {
     And,
     Or,
     Xor,
-    /// To 0 from the operand on.
+    /// Adds 1; becomes 0 if memory is at or above the operand.
     Inc,
-    /// To the operand from 0, and from above it.
+    /// Subtracts 1; becomes the operand if memory is 0 or above the operand.
     Dec,
-    /// Bits of the first operand are cleared, those of the second set.
+    /// Clears the bits of the first operand, then sets those of the second.
     MaskedOr,
     FloatAdd,
     FloatMin,
     FloatMax,
     FloatCompareSwap,
-    /// LDS only: memory minus the operand, or plus the second where that is below.
+    /// LDS only: subtracts the operand, or adds the second operand if memory is below the first.
     Wrap,
 }
 
-/// What a memory instruction does.
+/// Operation of a memory instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Load {
@@ -56,13 +56,14 @@ pub(crate) enum Op {
         bytes: u8,
         part: Part,
     },
-    /// 4 or 8 bytes; whether the old value is returned (for LDS; elsewhere a bit of the instruction says so).
+    /// 4 or 8 bytes. `returns`: the old value is returned (LDS only; elsewhere a bit of the instruction
+    /// decides).
     Atomic {
         op: Atomic,
         bytes: u8,
         returns: bool,
     },
-    /// LDS: two values of 4 or 8 bytes at two offsets, in units of the value or of 64 values.
+    /// LDS: two values of 4 or 8 bytes at two offsets, in units of one value or of 64 values.
     Load2 {
         bytes: u8,
         stride: u16,
@@ -75,22 +76,22 @@ pub(crate) enum Op {
         bytes: u8,
         stride: u16,
     },
-    /// Between lanes, through LDS's hardware but not its memory.
+    /// Exchange between lanes, through the LDS hardware but not its memory.
     Swizzle,
     Permute,
     BackwardPermute,
-    /// A counter in LDS plus or minus the number of active lanes.
+    /// Adds (`Append`) or subtracts (`Consume`) the number of active lanes to a counter in LDS.
     Append,
     Consume,
-    /// At a place of the lane's own.
+    /// At an address that depends on the lane index.
     LoadByLane,
     StoreByLane,
     Nothing,
-    /// Executed by no program of interest here: an error names it.
+    /// Not supported: a fault names it.
     Other,
 }
 
-/// A memory instruction: number, name without prefix, what it does.
+/// A memory instruction: number, name without prefix, operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryRow {
     pub(crate) code: u16,
@@ -114,13 +115,13 @@ const fn atomic(code: u16, name: &'static str, op: Atomic, bytes: u8, returns: b
     row(code, name, Op::Atomic { op, bytes, returns })
 }
 
-/// The row of a number in a sorted table.
+/// Returns the row of a number in a sorted table.
 pub(crate) fn find(rows: &'static [MemoryRow], code: u16) -> Option<&'static MemoryRow> {
     rows.binary_search_by_key(&code, |row| row.code).ok().map(|i| &rows[i])
 }
 
 impl Op {
-    /// Registers of the data that goes to memory.
+    /// Returns the number of data registers written to memory.
     pub(crate) fn stored_registers(self) -> usize {
         match self {
             Op::Store { bytes, .. } => usize::from(bytes).div_ceil(4),
@@ -130,7 +131,7 @@ impl Op {
         }
     }
 
-    /// Registers of the data that comes from memory.
+    /// Returns the number of data registers read from memory.
     pub(crate) fn loaded_registers(self) -> usize {
         match self {
             Op::Load { bytes, .. } => usize::from(bytes).div_ceil(4),
@@ -142,7 +143,7 @@ impl Op {
 }
 
 impl Op {
-    /// Registers of the result and of the two data operands of a DS instruction.
+    /// Returns the number of registers of the result and of the two data operands of a DS instruction.
     pub(crate) fn lds_registers(self) -> (usize, [usize; 2]) {
         match self {
             Op::Load { .. } | Op::Load2 { .. } => (self.loaded_registers(), [0, 0]),
@@ -166,7 +167,7 @@ impl Op {
     }
 }
 
-/// FLAT, GLOBAL, SCRATCH and MUBUF. Scratch has no atomics; only MUBUF has the two that invalidate a cache.
+/// FLAT, GLOBAL, SCRATCH and MUBUF. Scratch has no atomics; only MUBUF has the two cache invalidations.
 pub(crate) const VECTOR: &[MemoryRow] = &[
     load(0x10, "load_ubyte", 1, false, Part::Whole),
     load(0x11, "load_sbyte", 1, true, Part::Whole),
@@ -220,7 +221,7 @@ pub(crate) const VECTOR: &[MemoryRow] = &[
     atomic(0x6c, "atomic_dec_x2", Atomic::Dec, 8, false),
 ];
 
-/// LDS. The rest of the name is here, too.
+/// LDS instructions, with full names.
 pub(crate) const DS: &[MemoryRow] = &[
     atomic(0x00, "ds_add_u32", Atomic::Add, 4, false),
     atomic(0x01, "ds_sub_u32", Atomic::Sub, 4, false),
@@ -340,7 +341,7 @@ pub(crate) const DS: &[MemoryRow] = &[
     load(0xff, "ds_read_b128", 16, false, Part::Whole),
 ];
 
-/// Scalar memory: number, name, registers. Buffers take four registers for their address.
+/// Scalar memory: number, name, operation, registers, buffer. A buffer's address is four registers.
 pub(crate) const SCALAR: &[ScalarRow] = &[
     scalar(0x00, "s_load_dword", ScalarOp::Load, 1, false),
     scalar(0x01, "s_load_dwordx2", ScalarOp::Load, 2, false),
@@ -372,14 +373,14 @@ pub(crate) const SCALAR: &[ScalarRow] = &[
     scalar(0x25, "s_memrealtime", ScalarOp::Clock, 2, false),
 ];
 
-/// What a scalar memory instruction does.
+/// Operation of a scalar memory instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarOp {
     Load,
     Store,
-    /// Caches, of which there are none.
+    /// Cache operations; caches are not modelled.
     Nothing,
-    /// A counter that grows.
+    /// An increasing counter.
     Clock,
     Other,
 }
@@ -398,7 +399,7 @@ const fn scalar(code: u16, name: &'static str, op: ScalarOp, registers: u8, buff
     ScalarRow { code, name, op, registers, buffer }
 }
 
-/// The row of a number.
+/// Returns the row of a number.
 pub(crate) fn find_scalar(code: u16) -> Option<&'static ScalarRow> {
     SCALAR.binary_search_by_key(&code, |row| row.code).ok().map(|i| &SCALAR[i])
 }

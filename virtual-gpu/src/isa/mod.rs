@@ -1,11 +1,11 @@
 //! The instruction set: formats, operands, tables of opcodes.
 //!
-//! An opcode has one row in one table: its number, its name, the types of its operands and what it computes. Decoding,
-//! printing and execution all read that row. Vector instructions are in [`vop1`], [`vop2`], [`vop3`], [`vop3p`] and
+//! An opcode has one row in one table: its number, name, operand types and formula. Decoder, printer and
+//! execution use the same row. Vector instructions are in [`vop1`], [`vop2`], [`vop3`], [`vop3p`] and
 //! [`vopc`], scalar ones in [`sop`], memory ones in [`memory`].
 //!
-//! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture" (2020);
-//! LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
+//! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture"
+//! (2020); LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
 
 pub(crate) mod decode;
 pub(crate) mod half;
@@ -21,7 +21,7 @@ pub(crate) mod vop3;
 pub(crate) mod vop3p;
 pub(crate) mod vopc;
 
-/// A processor that can be emulated.
+/// An emulated processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// Vega 10: Radeon RX Vega 56 and 64.
@@ -31,10 +31,10 @@ pub enum Target {
 }
 
 impl Target {
-    /// All of them.
+    /// All supported processors.
     pub const ALL: [Target; 2] = [Target::Gfx900, Target::Gfx906];
 
-    /// Name of the processor.
+    /// Returns the name of the processor.
     pub fn name(self) -> &'static str {
         match self {
             Target::Gfx900 => "gfx900",
@@ -42,12 +42,12 @@ impl Target {
         }
     }
 
-    /// The processor of a name.
+    /// Returns the processor with a name.
     pub fn parse(name: &str) -> Option<Target> {
         Target::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// Its number in the flags of an ELF header (`EF_AMDGPU_MACH`).
+    /// Returns its number in the flags of an ELF header (`EF_AMDGPU_MACH`).
     pub(crate) fn machine(self) -> u32 {
         match self {
             Target::Gfx900 => 0x2c,
@@ -56,11 +56,11 @@ impl Target {
     }
 }
 
-/// Type of an operand: how many registers it has, what a constant means and what modifiers do.
+/// Type of an operand: the number of its registers, the meaning of constants and the effect of modifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     None,
-    /// 16 bits without or with a sign, or a half, in the low part of a register.
+    /// 16 bits, unsigned or signed, or a half, in the low half of a register.
     U16,
     I16,
     F16,
@@ -74,16 +74,16 @@ pub(crate) enum Kind {
     Pk16,
     PkF16,
     U128,
-    /// F32, or one of the halves of a register, as the modifiers say (mixed-precision instructions).
+    /// F32, or one half of a register, depending on the modifiers (mixed-precision instructions).
     Mix,
-    /// A bit for each lane.
+    /// One bit per lane.
     Mask,
-    /// VCC, which no operand names.
+    /// VCC as an implicit operand.
     Vcc,
 }
 
 impl Kind {
-    /// Registers of 32 bits.
+    /// Returns the number of 32-bit registers.
     pub(crate) fn registers(self) -> usize {
         match self {
             Kind::None | Kind::Vcc => 0,
@@ -98,23 +98,23 @@ impl Kind {
     }
 }
 
-/// Facts of an opcode that its operands do not tell.
+/// Flags of an opcode that do not follow from its operands.
 pub(crate) mod flag {
-    /// The destination is the last source, too.
+    /// The destination is also the last source.
     pub(crate) const ACC: u16 = 1;
-    /// Only gfx906 has it.
+    /// Supported on gfx906 only.
     pub(crate) const GFX906: u16 = 2;
     /// The second source is a literal (`v_madmk`).
     pub(crate) const LITERAL1: u16 = 4;
     /// The third source is a literal (`v_madak`).
     pub(crate) const LITERAL2: u16 = 8;
-    /// The result goes to EXEC, too (`v_cmpx`).
+    /// The result is also written to EXEC (`v_cmpx`).
     pub(crate) const EXEC: u16 = 16;
-    /// The result is a scalar register (`v_readlane`), or lanes are exchanged: executed apart.
+    /// Executed separately: the result is a scalar register (`v_readlane`), or lanes are exchanged.
     pub(crate) const SPECIAL: u16 = 32;
-    /// F32 denormals are always flushed, whatever the mode (`v_mad_f32`, `v_mac_f32`).
+    /// F32 denormals are flushed in every mode (`v_mad_f32`, `v_mac_f32`).
     pub(crate) const FLUSH: u16 = 128;
-    /// The upper half of the destination is kept (`v_fma_mixlo_f16`), the lower (`v_fma_mixhi_f16`).
+    /// The upper half of the destination is preserved (`v_fma_mixlo_f16`), or the lower (`v_fma_mixhi_f16`).
     pub(crate) const KEEP_HIGH: u16 = 256;
     pub(crate) const KEEP_LOW: u16 = 512;
     /// The clamp bit saturates the integer result.
@@ -127,23 +127,23 @@ pub(crate) struct Row {
     pub(crate) code: u16,
     pub(crate) name: &'static str,
     pub(crate) dst: Kind,
-    /// A mask beside the result (carry-out).
+    /// True if it also writes a mask (carry-out).
     pub(crate) carry_out: bool,
     pub(crate) src: [Kind; 4],
     pub(crate) flags: u16,
 }
 
-/// How fast a vector instruction is issued.
+/// Issue rate of a vector instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rate {
     Full,
-    /// A quarter of the rate of the others.
+    /// A quarter of the full rate.
     Quarter,
-    /// A dot product: several products for each lane.
+    /// A dot product: several products per lane.
     Dot,
 }
 
-/// Beginnings of the names of instructions at a quarter of the rate.
+/// Name prefixes of instructions at a quarter of the full rate.
 const QUARTER: [&str; 15] = [
     "v_rcp_",
     "v_rsq_",
@@ -162,8 +162,8 @@ const QUARTER: [&str; 15] = [
     "v_cvt_i32_f64",
 ];
 
-/// Beginnings of the names of floating-point instructions whose result is exact, rounded in a way of its own, or an
-/// approximation whose error is larger than what rounding makes of it.
+/// Name prefixes of floating-point instructions whose result does not depend on the rounding mode: it is
+/// exact, has its own rounding, or is an approximation with an error larger than the rounding error.
 const EXACT: [&str; 24] = [
     "v_rcp_",
     "v_rsq_",
@@ -192,7 +192,7 @@ const EXACT: [&str; 24] = [
 ];
 
 impl Row {
-    /// Whether the result depends on the rounding mode.
+    /// Returns true if the result depends on the rounding mode.
     pub(crate) fn rounds(&self) -> bool {
         self.dst.is_float() && !EXACT.iter().any(|begin| self.name.starts_with(begin))
     }
@@ -212,10 +212,10 @@ impl Row {
     }
 }
 
-/// Numbers of rows that mean something else on gfx900 have this bit.
+/// Bit set in the numbers of rows for opcodes that have a different meaning on gfx900.
 pub(crate) const ON_GFX900: u16 = 0x8000;
 
-/// The row of an opcode in a table that is sorted by number.
+/// Returns the row of an opcode in a table sorted by number.
 pub(crate) fn find(rows: &'static [Row], code: u16, target: Target) -> Option<&'static Row> {
     let row = |code: u16| rows.binary_search_by_key(&code, |row| row.code).ok().map(|i| &rows[i]);
     if target == Target::Gfx900 {

@@ -1,11 +1,11 @@
-//! Which registers an instruction uses, and which memory fills for it.
+//! Registers that an instruction uses, and those that memory fills for it.
 
 use super::decode::operand::{OFF, VGPR, ZERO};
 use super::decode::{Body, Inst, ScalarTable, Segment};
 use super::memory::{Op, ScalarOp};
 use super::{Kind, flag};
 
-/// Registers as a set of bits: 256 vector and 128 scalar ones.
+/// A set of registers as bit masks: 256 vector and 128 scalar ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
     vector: [u64; 4],
@@ -32,7 +32,7 @@ impl Registers {
         }
     }
 
-    /// A source operand.
+    /// Adds the registers of a source operand.
     fn add_operand(&mut self, operand: u16, kind: Kind) {
         if operand >= VGPR {
             self.add_vectors(operand - VGPR, kind.registers());
@@ -46,20 +46,20 @@ impl Registers {
         self.vector.iter_mut().zip(other.vector).for_each(|(a, b)| *a |= b);
     }
 
-    /// Whether a register is in both.
+    /// Returns true if the sets intersect.
     #[inline(always)]
     pub(crate) fn meets(&self, other: &Registers) -> bool {
         let vector = self.vector.iter().zip(other.vector).fold(0, |all, (a, b)| all | a & b);
         vector != 0 || self.scalar & other.scalar != 0
     }
 
-    /// The name of a scalar register that is in both.
+    /// Returns the name of a scalar register in both sets.
     pub(crate) fn common_scalar(&self, other: &Registers) -> Option<String> {
         let scalar = self.scalar & other.scalar;
         (scalar != 0).then(|| format!("s{}", scalar.trailing_zeros()))
     }
 
-    /// The name of a register that is in both.
+    /// Returns the name of a register in both sets.
     pub(crate) fn common(&self, other: &Registers) -> Option<String> {
         if let Some(scalar) = self.common_scalar(other) {
             return Some(scalar);
@@ -69,7 +69,7 @@ impl Registers {
     }
 }
 
-/// Registers that an instruction fills when memory answers.
+/// Returns the registers that an instruction fills when its memory access returns.
 pub(crate) fn filled(inst: &Inst) -> Registers {
     let vectors = |count: usize| Registers::vectors(inst.dst, count);
     match inst.body {
@@ -92,7 +92,7 @@ pub(crate) fn filled(inst: &Inst) -> Registers {
     }
 }
 
-/// Registers that an instruction reads, and those that it writes at once. Loads write later, in order.
+/// Returns the registers that an instruction reads or writes immediately. Loads write later.
 pub(crate) fn used(inst: &Inst) -> Registers {
     let mut set = Registers::default();
     match inst.body {

@@ -1,8 +1,9 @@
 //! Scalar instructions: SOP1, SOP2, SOPC, SOPK and SOPP.
 //!
-//! A row is `number name (sources) -> result { formula }`; a formula gives the result and, where the instruction sets
-//! it, SCC. `state` is SCC and EXEC before the instruction and the destination's old value. Rows marked SPECIAL change
-//! the program counter, hardware registers or registers by index; they are executed apart.
+//! A row is `number name (sources) -> result { formula }`. A formula returns the result and, if the
+//! instruction sets it, SCC. `state` holds SCC and EXEC before the instruction and the destination's old
+//! value. Rows marked SPECIAL change the program counter, hardware registers or registers by index; they are
+//! executed separately.
 
 use super::Kind;
 
@@ -14,27 +15,28 @@ pub(crate) struct ScalarRow {
     pub(crate) dst: Kind,
     pub(crate) src: [Kind; 4],
     pub(crate) special: bool,
-    /// EXEC becomes the result, the destination what EXEC was (`saveexec`), or the result, too (`wrexec`).
+    /// EXEC becomes the result; the destination becomes the old EXEC (`saveexec`) or also the result
+    /// (`wrexec`).
     pub(crate) exec: Option<SaveExec>,
 }
 
-/// What `saveexec` and `wrexec` leave in the destination.
+/// Value that `saveexec` and `wrexec` write to the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SaveExec {
     Old,
     New,
 }
 
-/// What formulas may use beside their sources.
+/// State that formulas may use in addition to their sources.
 #[derive(Clone, Copy)]
 pub(crate) struct State {
     pub(crate) scc: bool,
     pub(crate) exec: u64,
-    /// The destination before.
+    /// Old value of the destination.
     pub(crate) old: u64,
 }
 
-/// A result and SCC, where it changes.
+/// A result, and SCC if it changes.
 pub(crate) type Outcome = (u64, Option<bool>);
 
 trait Scalar: Copy {
@@ -76,7 +78,7 @@ fn plain<T: Scalar>(x: T) -> Outcome {
     (x.bits(), None)
 }
 
-/// SCC tells whether the result is not 0.
+/// Sets SCC if the result is not 0.
 fn test<T: Scalar>(x: T) -> Outcome {
     (x.bits(), Some(x.bits() != 0))
 }
@@ -94,7 +96,7 @@ macro_rules! salu {
         $rows:ident, $execute:ident, $state:ident;
         $( $code:literal $name:ident ($($a:ident : $t:ty),*) -> $r:ty $body:block $([$($mark:ident)*])? )*
     ) => {
-        /// Numbers, names and operands.
+        /// Numbers, names and operand types.
         pub(crate) const $rows: &[ScalarRow] = &[$(
             ScalarRow {
                 code: $code,
@@ -135,13 +137,13 @@ const fn marks(names: &[&str]) -> (bool, Option<SaveExec>) {
     }
 }
 
-/// `width` bits of `x` from `offset` on.
+/// Returns `width` bits of `x` from `offset` on.
 fn field(x: u64, offset: u64, width: u64) -> u64 {
     let shifted = if offset < 64 { x >> offset } else { 0 };
     if width >= 64 { shifted } else { shifted & ((1 << width) - 1) }
 }
 
-/// The same with its top bit extended.
+/// Returns `width` bits of `x` from `offset` on, sign-extended.
 fn signed_field(x: i64, offset: u64, width: u64) -> i64 {
     if width == 0 {
         return 0;
@@ -150,17 +152,17 @@ fn signed_field(x: i64, offset: u64, width: u64) -> i64 {
     (x >> offset.min(63)) << unused >> unused
 }
 
-/// For each group of four bits whether one is set.
+/// Returns one bit per group of four bits: set if any of the four is.
 fn quads(x: u64, bits: u32) -> u64 {
     (0..bits / 4).fold(0, |d, i| d | u64::from(x >> (4 * i) & 15 != 0) << i)
 }
 
-/// Each group of four bits full if one of it is set.
+/// Fills each group of four bits that has a bit set.
 fn whole_quads(x: u64, bits: u32) -> u64 {
     (0..bits / 4).fold(0, |d, i| if x >> (4 * i) & 15 != 0 { d | 15 << (4 * i) } else { d })
 }
 
-/// Leading bits that equal the sign; all ones if all do.
+/// Returns the number of leading bits equal to the sign; all ones if all bits are equal.
 fn sign_bits(x: i64, width: u32) -> u32 {
     let differ = (x ^ (x >> 63)) as u64;
     if differ == 0 { u32::MAX } else { differ.leading_zeros() - (64 - width) }
@@ -315,7 +317,7 @@ salu! {
     0x13 s_cmp_lg_u64 (a: u64, b: u64) -> () { flag_only(a != b) }
 }
 
-// The first source is the destination's old value, the second the constant, sign-extended (zero-extended for the
+// The first source is the destination's old value, the second the constant, sign-extended (zero-extended for
 // unsigned comparisons).
 salu! {
     SOPK, sopk, state;
@@ -370,7 +372,7 @@ salu! {
     0x1d s_set_gpr_idx_mode () -> () { plain(()) } [SPECIAL]
 }
 
-/// The row of a number.
+/// Returns the row of a number.
 pub(crate) fn find(rows: &'static [ScalarRow], code: u16) -> Option<&'static ScalarRow> {
     rows.binary_search_by_key(&code, |row| row.code).ok().map(|i| &rows[i])
 }

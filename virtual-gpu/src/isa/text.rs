@@ -1,4 +1,4 @@
-//! From instructions to text, as LLVM's disassembler prints them.
+//! Prints instructions as LLVM's disassembler does.
 
 use super::decode::{Body, Dpp, Form, Inst, ScalarTable, Sdwa, Segment, Table, operand};
 use super::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
@@ -6,7 +6,7 @@ use super::sop::ScalarRow;
 use super::{Kind, Row, flag};
 use std::fmt::Write;
 
-/// The text of an instruction.
+/// Returns the text of an instruction.
 pub(crate) fn print(inst: &Inst) -> String {
     let mut p = Printer { text: String::new(), operands: 0 };
     match inst.body {
@@ -25,14 +25,14 @@ struct Printer {
 }
 
 impl Printer {
-    /// The next operand, after a comma unless it is the first.
+    /// Appends an operand, after a comma unless it is the first.
     fn put(&mut self, operand: impl AsRef<str>) {
         self.text += if self.operands == 0 { " " } else { ", " };
         self.text += operand.as_ref();
         self.operands += 1;
     }
 
-    /// A word after the operands.
+    /// Appends a word after the operands.
     fn word(&mut self, condition: bool, word: &str) {
         if condition {
             self.text += " ";
@@ -148,7 +148,7 @@ impl Printer {
             self.put(name(inst.sdst, Kind::Mask, 0));
         }
         for (i, &kind) in row.src.iter().enumerate() {
-            // The accumulator is the destination, which is printed.
+            // The accumulator is the destination, which is already printed.
             if matches!(kind, Kind::None | Kind::Vcc) || row.is(flag::ACC) && i == 2 {
                 break;
             }
@@ -162,7 +162,7 @@ impl Printer {
         }
     }
 
-    /// Modifiers behind the operands of 64-bit encodings.
+    /// Appends the modifiers of 64-bit encodings.
     fn long(&mut self, inst: &Inst, table: Table, row: &Row) {
         let count = row.src.iter().filter(|k| !matches!(k, Kind::None | Kind::Vcc)).count();
         let list = |bits: u8, n: usize| {
@@ -265,7 +265,7 @@ impl Printer {
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
         let loaded = if let Op::Load { .. } = row.op { row.op.loaded_registers() } else { 0 };
         if !inst.flags.lds {
-            // A register behind the data tells whether memory was there.
+            // With TFE, an additional register after the data receives the residency status.
             let registers = row.op.stored_registers().max(loaded) + usize::from(inst.flags.tfe);
             self.put(vgprs(inst.src[1], registers));
         }
@@ -314,7 +314,7 @@ impl Printer {
     }
 }
 
-/// "_e32" and its like, which names have that exist in several encodings.
+/// Returns the encoding suffix ("_e32" etc.) of names with several encodings.
 fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
     match inst.form {
         Form::Sdwa(_) => "_sdwa",
@@ -327,7 +327,7 @@ fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
     }
 }
 
-/// A source of a vector instruction with its modifiers.
+/// Returns a source of a vector instruction with its modifiers.
 fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     let text = name(inst.src[i], kind, inst.literal);
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
@@ -347,7 +347,7 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     }
 }
 
-/// Vector registers.
+/// Returns the name of a range of vector registers.
 fn vgprs(first: u16, count: usize) -> String {
     let n = first & 255;
     match count {
@@ -356,19 +356,19 @@ fn vgprs(first: u16, count: usize) -> String {
     }
 }
 
-/// Scalar registers.
+/// Returns the name of a range of scalar registers.
 fn range(first: u16, count: usize) -> String {
     match (first, count) {
         (_, 0 | 1) => name(first, Kind::U32, 0),
         (_, 2) => name(first, Kind::U64, 0),
         (0..=101, _) => format!("s[{first}:{}]", usize::from(first) + count - 1),
         (108..=123, _) => format!("ttmp[{}:{}]", first - 108, usize::from(first) + count - 109),
-        // No compiler makes groups of four of these.
+        // Compilers emit no groups of four of these.
         _ => format!("/* {count} from */ {}", name(first, Kind::U64, 0)),
     }
 }
 
-/// An operand: registers or a constant.
+/// Returns an operand's text: registers or a constant.
 fn name(operand: u16, kind: Kind, literal: u32) -> String {
     let pair = kind.registers() == 2;
     if operand >= operand::VGPR {
@@ -409,7 +409,8 @@ fn name(operand: u16, kind: Kind, literal: u32) -> String {
     }
 }
 
-/// A literal. Small integers and some powers of two are printed as such though they are encoded in full.
+/// Returns a literal's text. Small integers and some powers of two are printed as values although encoded in
+/// full.
 fn number(literal: u32, kind: Kind) -> String {
     let float = [(0.5f32, "0.5"), (1.0, "1.0"), (2.0, "2.0"), (4.0, "4.0")];
     let found = float.iter().find(|(value, _)| value.to_bits() == literal & 0x7fff_ffff);

@@ -95,7 +95,7 @@ valu! {
     0x51 v_swap_b32 (a: u32) -> u32 { a } [SPECIAL]
 }
 
-/// The half toward zero, for the instruction that converts two at once.
+/// Rounds to a half toward zero, for the instruction that converts two values.
 #[inline(always)]
 pub(super) fn toward_zero(a: f32) -> u32 {
     u32::from(half::from_f32_toward_zero(a))

@@ -79,7 +79,7 @@ valu! {
     0x3d v_xnor_b32 (a: u32, b: u32) -> u32 { !(a ^ b) } [GFX906]
 }
 
-/// A product and a sum of halves, each rounded.
+/// Returns a * b + c of halves, rounded after each step.
 #[inline(always)]
 pub(super) fn mad16(a: F16, b: F16, c: F16) -> F16 {
     F16::of(F16::of(a.f32() * b.f32()).f32() + c.f32())

@@ -1,5 +1,5 @@
-//! VOP3: two or three sources with modifiers. Instructions of VOP1, VOP2 and VOPC have this form, too; only those that
-//! have no other are here.
+//! VOP3: two or three sources with modifiers. VOP1, VOP2 and VOPC instructions also have this form; only
+//! instructions without another form are here.
 
 use super::half;
 use super::lanes::{F16, Quad, Vcc, valu};
@@ -168,7 +168,7 @@ fn bfe_signed(a: u32, offset: u32, width: u32) -> i32 {
     if width == 0 {
         return 0;
     }
-    // Beyond bit 31 there are copies of it.
+    // Bits above 31 are copies of bit 31.
     let shifted = a as i32 >> offset;
     let unused = 32 - width;
     shifted << unused >> unused
@@ -184,7 +184,7 @@ fn norm_unsigned(x: f32) -> u32 {
     u32::from((x.clamp(0.0, 1.0) * 65535.0).round_ties_even() as u16)
 }
 
-/// Face, two coordinates and twice the major axis of a direction (a, b, c) in a cube.
+/// Returns face, two coordinates and twice the major axis of a direction (x, y, z) in a cube.
 #[inline(always)]
 fn cube(x: f32, y: f32, z: f32) -> (f32, f32, f32, f32) {
     let (ax, ay, az) = (x.abs(), y.abs(), z.abs());
@@ -199,7 +199,7 @@ fn cube(x: f32, y: f32, z: f32) -> (f32, f32, f32, f32) {
     }
 }
 
-/// Four sums of absolute differences of the bytes of b with those of a at byte 0, 1, 2, 3.
+/// Returns four sums of absolute differences between the bytes of b and those of a from byte 0, 1, 2, 3.
 #[inline(always)]
 fn quad(a: u64, b: u32, c: u64, masked: bool) -> u64 {
     (0..4).fold(0, |d, i| {
@@ -208,8 +208,8 @@ fn quad(a: u64, b: u32, c: u64, masked: bool) -> u64 {
     })
 }
 
-/// A quotient `a` of the denominator `b` and the numerator `c` with its special cases put right. `tiny`: it is below the
-/// smallest denormal.
+/// Corrects the special cases of a quotient `a` with denominator `b` and numerator `c`. `tiny`: the quotient
+/// is below the smallest denormal.
 #[inline(always)]
 fn fixup(a: f64, b: f64, c: f64, tiny: bool) -> f64 {
     let negative = b.is_sign_negative() != c.is_sign_negative();
@@ -225,7 +225,7 @@ fn fixup(a: f64, b: f64, c: f64, tiny: bool) -> f64 {
     } else if b.is_infinite() || c == 0.0 || tiny {
         signed(0.0)
     } else if a.is_nan() {
-        // The steps overflowed.
+        // The division's steps overflowed.
         signed(f64::INFINITY)
     } else {
         signed(a.abs())
@@ -257,19 +257,20 @@ fn fixup16(a: F16, b: F16, c: F16) -> F16 {
     F16(half::from_f64(fixup(a.f32().into(), b.f32().into(), c.f32().into(), false)))
 }
 
-/// What decides how the operands of a division are scaled: exponents of denominator and numerator; whether the
-/// denominator, its reciprocal, the quotient are denormal.
+/// Inputs of a division's scaling: exponents of denominator and numerator, and if the denominator, its
+/// reciprocal and the quotient are denormal.
 struct Division {
     exponents: [i32; 2],
     denormal: [bool; 3],
 }
 
-/// `v_div_scale`: a power of two that keeps the division's steps from overflowing and from losing digits, and whether
-/// `v_div_fmas` has to take it back, which it does by the quotient's size: up if it is large, down if it is small.
-/// `a` is the operand that is scaled: the denominator `b` or the numerator `c`.
+/// `v_div_scale`: scales an operand by a power of two so that the division's steps neither overflow nor lose
+/// digits. Also returns true if `v_div_fmas` has to undo the scaling, which it does depending on the
+/// quotient's size: up if it is large, down if it is small. `a` is the operand to scale: the denominator `b`
+/// or the numerator `c`.
 ///
-/// Where reciprocal and quotient are denormal the manual scales the denominator up, which would overflow and could not
-/// be taken back; it is scaled down here.
+/// If reciprocal and quotient are denormal, the manual scales the denominator up, which would overflow and
+/// could not be undone; this function scales it down.
 #[inline(always)]
 fn scale(a: f64, b: f64, c: f64, of: &Division, range: i32, power: i32) -> (f64, bool) {
     let is_denominator = a.to_bits() == b.to_bits();
@@ -311,7 +312,7 @@ fn scale64(a: f64, b: f64, c: f64) -> (f64, bool) {
     scale(a, b, c, &division, 768, 128)
 }
 
-/// 1201 bits of 2/pi after the point, most significant first.
+/// 1201 bits of 2/pi after the binary point, most significant first.
 const TWO_OVER_PI: [u64; 19] = [
     0xa2f9_836e_4e44_1529,
     0xfc27_57d1_f534_ddc0,
@@ -334,7 +335,7 @@ const TWO_OVER_PI: [u64; 19] = [
     0x5603_3046_fc7b_6bab,
 ];
 
-/// 53 bits of 2/pi for the reduction of the large argument `a`: segment `b`.
+/// Returns 53 bits of 2/pi for the reduction of the large argument `a`: segment `b`.
 #[inline(always)]
 fn preop(a: f64, b: u32) -> f64 {
     let exponent = (a.to_bits() >> 52 & 2047) as i32;

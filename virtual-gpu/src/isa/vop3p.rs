@@ -1,9 +1,9 @@
-//! VOP3P: two values of 16 bits in a register, dot products, mixed precision.
+//! VOP3P: two 16-bit values per register, dot products, mixed precision.
 
 use super::lanes::{F16, Mix, Mode, Pk, PkF, valu};
 use super::math::*;
 
-/// Both halves.
+/// Applies `f` to both halves.
 #[inline(always)]
 fn each(a: Pk, b: Pk, f: impl Fn(u16, u16) -> u16) -> Pk {
     Pk(f(a.0, b.0), f(a.1, b.1))
@@ -14,7 +14,7 @@ fn each_float(a: PkF, b: PkF, f: impl Fn(F16, F16) -> F16) -> PkF {
     PkF(f(a.0, b.0), f(a.1, b.1))
 }
 
-/// Signed or unsigned, limited to 16 bits if the clamp bit is set.
+/// Clamps to 16 bits, signed or unsigned, if the clamp bit is set.
 #[inline(always)]
 fn limited(mode: Mode, x: i64, low: i64, high: i64) -> u16 {
     if mode.clamp { x.clamp(low, high) as u16 } else { x as u16 }
@@ -40,7 +40,7 @@ fn u(x: u16) -> i64 {
     i64::from(x)
 }
 
-/// Sum of products of fields of `bits` bits, added to an accumulator.
+/// Adds the sum of products of `bits`-bit fields to an accumulator.
 #[inline(always)]
 fn dot_signed(mode: Mode, a: u32, b: u32, c: i32, bits: u32) -> i32 {
     let field = |x: u32, i: u32| i64::from((x << (32 - bits - i * bits)) as i32 >> (32 - bits));

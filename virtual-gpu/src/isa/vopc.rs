@@ -1,16 +1,16 @@
-//! VOPC: comparisons. Their result is a bit for each lane; `v_cmpx` puts it into EXEC, too.
+//! VOPC: comparisons. The result is one bit per lane; `v_cmpx` also writes it to EXEC.
 
 use super::lanes::{F16, Results, Source, Sources};
 use super::math::{class16, class32, class64};
 use super::{Kind, Row, flag};
 
-/// The bit that turns `v_cmp` into `v_cmpx`.
+/// Opcode bit that distinguishes `v_cmpx` from `v_cmp`.
 pub(crate) const TO_EXEC: u16 = 0x10;
 
-// The low bits of a number are the set of relations for which the comparison is 1: less 1, equal 2, greater 4 and, of
-// floating-point numbers, unordered 8.
+// The low bits of an opcode are the set of relations for which the comparison is true: less 1, equal 2,
+// greater 4 and, for floats, unordered 8.
 
-/// Numbers, names and operands.
+/// Numbers, names and operand types.
 pub(crate) const ROWS: &[Row] = &[
     row(0x10, "v_cmp_class_f32", Kind::F32, Kind::U32, 0),
     row(0x11, "v_cmpx_class_f32", Kind::F32, Kind::U32, flag::EXEC),
@@ -216,7 +216,7 @@ const fn row(code: u16, name: &'static str, a: Kind, b: Kind, flags: u16) -> Row
     Row { code, name, dst: Kind::Mask, carry_out: false, src: [a, b, Kind::None, Kind::None], flags }
 }
 
-/// For each lane whether `relation` holds, which is a set of less (1), equal (2), greater (4), unordered (8).
+/// Sets each lane's bit if `relation` holds: a set of less (1), equal (2), greater (4), unordered (8).
 #[inline(always)]
 fn compare<T: Source + PartialOrd>(relation: u16, sources: &Sources, results: &mut Results) {
     for lane in 0..results.carry.len() {

@@ -1,10 +1,10 @@
-//! Device memory: allocations at addresses of their own, with nothing between them.
+//! Device memory: separate allocations with unmapped gaps between them.
 //!
-//! Device allocations lie far apart in a part of the address space that no process uses, so that an address computed
-//! wrongly does not fall into a neighbour. Pinned host memory is at its own address, the same for host and device, as
-//! HIP has it. Addresses are not used twice, so that the use of freed memory is seen for what it is.
+//! Device allocations are far apart, in a part of the address space that no process uses, so a wrong address
+//! does not hit a neighbouring allocation. Pinned host memory is at its own address, the same for host and
+//! device, as in HIP. Addresses are not reused, so a use of freed memory is recognised as one.
 //!
-//! `region` has the bytes of an allocation, and how wavefronts reach them.
+//! `region` holds the bytes of an allocation and the accesses of wavefronts to them.
 
 mod region;
 
@@ -14,36 +14,36 @@ pub(crate) use region::{Region, Span};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// First address of device memory and the least gap between two allocations.
+/// First address of device memory, and the minimum gap between two allocations.
 const BASE: u64 = 0x0100_0000_0000;
 const GAP: u64 = 1 << 32;
-/// How many freed ranges are remembered.
+/// Number of freed ranges that are remembered.
 const REMEMBERED: usize = 4096;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Sorted by address; replaced, not changed, so that a launch has its own view.
+    /// Sorted by address. Replaced rather than modified, so that a launch has its own view.
     regions: Arc<Vec<Region>>,
     freed: Vec<(u64, u64)>,
     next: u64,
     used: u64,
 }
 
-/// All memory of a device.
+/// Memory of a device.
 #[derive(Debug)]
 pub(crate) struct Memory {
     state: Mutex<State>,
     capacity: u64,
 }
 
-/// The memory that a launch sees.
+/// The memory visible to a launch.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) regions: Arc<Vec<Region>>,
 }
 
 impl View {
-    /// The region that holds an address.
+    /// Returns the region that contains an address.
     pub(crate) fn find(&self, address: u64) -> Option<&Region> {
         let after = self.regions.partition_point(|r| r.base <= address);
         self.regions[..after].last().filter(|r| address - r.base < r.bytes)
@@ -63,12 +63,12 @@ impl Memory {
         View { regions: self.state().regions.clone() }
     }
 
-    /// Bytes that are free, and all.
+    /// Returns the free and the total bytes.
     pub(crate) fn available(&self) -> (u64, u64) {
         (self.capacity - self.state().used.min(self.capacity), self.capacity)
     }
 
-    /// Device memory, filled with zeros.
+    /// Allocates zeroed device memory.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, FaultKind> {
         let mut state = self.state();
         let block = self.block(&state, bytes)?;
@@ -81,7 +81,7 @@ impl Memory {
         Ok(base)
     }
 
-    /// Device memory at an address, filled with zeros.
+    /// Allocates zeroed device memory at an address.
     pub(crate) fn allocate_at(&self, base: u64, bytes: usize) -> Result<(), FaultKind> {
         let range = Range {
             space: Space::Global,
@@ -104,7 +104,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Pinned host memory, filled with zeros, at its own address, which nobody has who chose one.
+    /// Allocates zeroed, pinned host memory at its own address; fails if [`Memory::allocate_at`] has used
+    /// that address.
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, FaultKind> {
         let mut state = self.state();
         let block = self.block(&state, bytes)?;
@@ -121,7 +122,7 @@ impl Memory {
         fits.then(|| Block::new(bytes)).flatten().ok_or(FaultKind::OutOfMemory(bytes as u64))
     }
 
-    /// Gives an allocation back. Its address must be that of its first byte.
+    /// Frees an allocation by the address of its first byte.
     pub(crate) fn free(&self, address: u64) -> Result<(), FaultKind> {
         let mut state = self.state();
         let found = state.regions.binary_search_by_key(&address, |r| r.base);
@@ -141,7 +142,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What an access to memory that is not there has run into.
+    /// Returns the fault for an access to unmapped memory.
     pub(crate) fn missing(&self, range: Range) -> FaultKind {
         let state = self.state();
         let near = |&(base, bytes): &(u64, u64)| range.at.wrapping_sub(base) < bytes;
@@ -186,7 +187,7 @@ impl Memory {
     }
 }
 
-/// Whether an allocation lies in a range.
+/// Returns true if an allocation overlaps a range.
 fn occupied(state: &State, base: u64, bytes: usize) -> bool {
     let after = state.regions.partition_point(|r| r.base < base.saturating_add(bytes as u64));
     state.regions[..after].last().is_some_and(|r| r.base + r.bytes > base)
@@ -199,7 +200,7 @@ fn insert(state: &mut State, base: u64, bytes: usize, block: Block) {
     regions.insert(at, Region::new(base, bytes, block));
     state.regions = Arc::new(regions);
     state.used += bytes;
-    // The heap may use an address again that was freed.
+    // The heap may reuse an address that was freed.
     state.freed.retain(|&(b, n)| b + n <= base || b >= base + bytes);
 }
 
@@ -246,12 +247,12 @@ mod tests {
         ));
         memory.free(base).unwrap();
         memory.allocate_at(base, 0x1000).unwrap();
-        // What was chosen where the next one would lie is left alone.
+        // `allocate` skips addresses chosen by `allocate_at`.
         memory.allocate_at(BASE + 0x1000, 0x1000).unwrap();
         assert!(memory.allocate(0x2000).unwrap() > BASE);
     }
 
-    /// Memory is taken when it is touched: drivers map a card's whole memory.
+    /// Pages are committed only when touched: drivers map a card's whole memory.
     #[test]
     #[cfg(target_os = "linux")]
     fn large_blocks_are_not_touched() {

@@ -1,9 +1,9 @@
 //! The bytes of an allocation.
 //!
-//! Work-groups run in parallel, and so do their loads and stores: every access is atomic (relaxed) in units of its
-//! alignment, up to 8 bytes, so a race in a kernel gives some value and no undefined behaviour, and aligned words of 64
-//! bits are never seen half written: processors have them so, and kernels that hand over a flag and a value in one word
-//! rest on it.
+//! Work-groups run in parallel, and so do their loads and stores. Every access is atomic (relaxed) in units
+//! of its alignment, up to 8 bytes. So a race in a kernel gives some value rather than undefined behaviour,
+//! and aligned 64-bit words are never seen half written. Processors guarantee the latter, and kernels that
+//! pass a flag and a value in one word rely on it.
 
 #![allow(unsafe_code)]
 
@@ -13,31 +13,31 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Alignment of allocations: pages, as loaders want it.
+/// Alignment of allocations: pages, as loaders require.
 pub(super) const ALIGN: usize = 4096;
 
-/// Bytes on the heap that live until the last user is gone.
+/// Heap memory that lives until its last user is dropped.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// What the heap gave; the bytes begin at the first page boundary in it.
+    /// Pointer from the heap; the bytes begin at the first page boundary after it.
     from: NonNull<u8>,
     layout: Layout,
     at: NonNull<u8>,
 }
 
-// SAFETY: a block is bytes; all access to them while they are shared is atomic (see `Region`).
+// SAFETY: a block consists of bytes; all accesses to them while they are shared are atomic (see `Region`).
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
     pub(super) fn new(bytes: usize) -> Option<Block> {
-        // Where a large alignment is asked for, the standard library writes the zeros itself: all pages would be touched.
+        // With a large alignment, the standard library writes the zeros itself, which would touch all pages.
         let layout = Layout::from_size_align(bytes.checked_add(ALIGN)?, 1).ok()?;
         // SAFETY: the layout has at least one byte.
         let from = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let padding = (from.as_ptr() as usize).next_multiple_of(ALIGN) - from.as_ptr() as usize;
-        // SAFETY: the padding is less than ALIGN, by which the layout is larger than the bytes.
+        // SAFETY: the padding is less than ALIGN, and the layout is ALIGN bytes larger than `bytes`.
         let at = unsafe { from.add(padding) };
         Some(Block { from, layout, at })
     }
@@ -54,7 +54,7 @@ impl Drop for Block {
     }
 }
 
-/// A range of addresses and the bytes behind it.
+/// A range of addresses and its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     pub(crate) base: u64,
@@ -63,12 +63,12 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// As many bytes as the block was made for.
+    /// Creates a region of `bytes` bytes, the size that the block was created with.
     pub(super) fn new(base: u64, bytes: u64, block: Block) -> Region {
         Region { base, bytes, block: Arc::new(block) }
     }
 
-    /// Pointer to a range that was checked to be inside.
+    /// Returns a pointer to a range that was checked to be inside.
     #[inline(always)]
     fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
         debug_assert!(offset + bytes <= self.bytes);
@@ -76,20 +76,20 @@ impl Region {
         unsafe { self.block.at.as_ptr().add(offset as usize) }
     }
 
-    /// Whether a range of addresses is inside, and where.
+    /// Returns the offset of a range of addresses if it is inside.
     #[inline(always)]
     pub(crate) fn offset(&self, address: u64, bytes: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.base);
         (offset < self.bytes && self.bytes - offset >= bytes).then_some(offset)
     }
 
-    /// Up to 16 bytes as words, the last one filled up with zeros.
+    /// Loads up to 16 bytes as words; the last word is padded with zeros.
     #[inline(always)]
     pub(crate) fn load(&self, offset: u64, bytes: u64) -> [u32; 4] {
         let mut words = [0; 4];
         let at = self.at(offset, bytes);
         if bytes == 8 && offset % 8 == 0 {
-            // SAFETY: inside the range, and aligned, because blocks begin at pages.
+            // SAFETY: inside the range, and aligned, because blocks begin at page boundaries.
             (words[0], words[1]) = halves(unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed));
         } else if bytes >= 4 {
             for (i, word) in words.iter_mut().take(bytes as usize / 4).enumerate() {
@@ -106,7 +106,7 @@ impl Region {
         words
     }
 
-    /// Up to 16 bytes from words.
+    /// Stores up to 16 bytes from words.
     #[inline(always)]
     pub(crate) fn store(&self, offset: u64, bytes: u64, words: &[u32; 4]) {
         let at = self.at(offset, bytes);
@@ -126,14 +126,14 @@ impl Region {
         }
     }
 
-    /// Changes 4 aligned bytes; the old value.
+    /// Updates 4 aligned bytes with `f` and returns the old value.
     pub(crate) fn update32(&self, offset: u64, f: impl Fn(u32) -> u32) -> u32 {
         // SAFETY: inside the range, and callers check the alignment.
         let word = unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) };
         word.fetch_update(SeqCst, SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
     }
 
-    /// Changes 8 aligned bytes; the old value.
+    /// Updates 8 aligned bytes with `f` and returns the old value.
     pub(crate) fn update64(&self, offset: u64, f: impl Fn(u64) -> u64) -> u64 {
         // SAFETY: inside the range, and callers check the alignment.
         let word = unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) };
@@ -142,7 +142,8 @@ impl Region {
 
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) {
         let at = self.at(offset, to.len() as u64);
-        // SAFETY: inside the range; the caller of the public function orders this with kernels that write there.
+        // SAFETY: inside the range; the caller of the public function orders this with kernels that write
+        // there.
         unsafe { at.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
@@ -164,7 +165,7 @@ impl Region {
     }
 }
 
-/// A word of 64 bits as its two halves, and the way back.
+/// Splits a 64-bit word into its low and high half; `double` joins them.
 fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
@@ -214,20 +215,21 @@ unsafe fn store_word(at: *mut u8, word: u32) {
     }
 }
 
-/// Accesses of a wavefront's lanes, all of them inside one region: what nearly all loads and stores are.
+/// Accesses of a wavefront's lanes that are all inside one region, as nearly all loads and stores are.
 pub(crate) struct Span<'a> {
     region: &'a Region,
-    /// Of the lanes that are on.
+    /// Offsets of the active lanes.
     offsets: [u32; LANES],
     lanes: u64,
     bytes: u32,
-    /// What all of them are multiples of, up to 8: blocks begin at pages.
+    /// Common alignment of the offsets, up to 8; also that of the addresses, because blocks begin at page
+    /// boundaries.
     aligned: u32,
 }
 
 impl Region {
-    /// Some bytes at `start` plus what each lane adds to it, which must be `limit` at the most. `None` where they are not
-    /// all inside.
+    /// Returns the accesses of `bytes` bytes at offset `start` plus `add` of each lane, which must be at most
+    /// `limit`. `None` if they are not all inside.
     #[inline(always)]
     pub(crate) fn span(
         &self,
@@ -238,7 +240,7 @@ impl Region {
         bytes: u32,
     ) -> Option<Span<'_>> {
         let room = self.bytes.checked_sub(start)?.checked_sub(bytes.into())?;
-        // What the offsets are made of fits into 32 bits, so their sums do, too.
+        // `first` plus a lane's `add` fits into 32 bits, because `limit` is at most 2^32 - 1 - `start`.
         let (first, limit) =
             (u32::try_from(start).ok()?, limit.min(room).min(u64::from(u32::MAX) - start) as u32);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
@@ -250,7 +252,7 @@ impl Region {
         (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: alignment(all) })
     }
 
-    /// Some bytes at an address of each lane, the two halves of which are given.
+    /// Returns the accesses of `bytes` bytes at each lane's address (given as two halves) plus `add`.
     #[inline(always)]
     pub(crate) fn span_of_addresses(
         &self,
@@ -274,20 +276,21 @@ impl Region {
     }
 }
 
-/// What numbers are multiples of, up to 8, by all their bits.
+/// Returns the alignment, up to 8, of offsets whose bitwise or is `all`.
 fn alignment(all: u32) -> u32 {
     1 << (all | 8).trailing_zeros()
 }
 
 impl Span<'_> {
-    /// The first byte of a lane that is on.
+    /// Returns a pointer to the first byte of an active lane's access.
     #[inline(always)]
     fn at(&self, lane: usize) -> *mut u8 {
-        // SAFETY: whoever made the span has checked that the bytes at the offsets of its lanes are inside.
+        // SAFETY: the constructor of the span has checked that the bytes at the offsets of its lanes are
+        // inside.
         unsafe { self.region.block.at.as_ptr().add(self.offsets[lane] as usize) }
     }
 
-    /// Loads the values of the lanes: a register for each word, the last one filled up with zeros.
+    /// Loads the lanes' values, one register per word; the last word is padded with zeros.
     #[inline(always)]
     pub(crate) fn load(&self, to: &mut [[u32; LANES]]) {
         match (self.bytes, self.aligned) {
@@ -333,7 +336,7 @@ impl Span<'_> {
         });
     }
 
-    /// Stores the values of the lanes.
+    /// Stores the lanes' values.
     #[inline(always)]
     pub(crate) fn store(&self, from: &[[u32; LANES]]) {
         match (self.bytes, self.aligned) {
@@ -395,7 +398,8 @@ mod tests {
         assert_eq!(region.load(32, 8)[..2], [0x0302_0120, 0x0706_0504]);
     }
 
-    /// A flag in the upper half and a value in the lower one arrive together, whoever stores and loads them.
+    /// A flag in the upper half and a value in the lower half arrive together, for every kind of load and
+    /// store.
     #[test]
     fn words_of_64_bits_are_never_half_written() {
         let region = Region::new(0x1000, 64, Block::new(64).unwrap());
@@ -424,14 +428,15 @@ mod tests {
         assert_eq!(region.load(8, 8)[..2], [300_000; 2]);
     }
 
-    /// A region of which every byte differs from those around it.
+    /// Creates a region whose bytes all differ from their neighbours.
     fn pattern(bytes: usize) -> Region {
         let region = Region::new(0x1000, bytes as u64, Block::new(bytes).unwrap());
         region.write(0, &(0..bytes).map(|i| (i * 7 + i / 256) as u8).collect::<Vec<u8>>());
         region
     }
 
-    /// A wavefront loads and stores what its lanes would one by one, at any alignment, in some lanes or all.
+    /// A span loads and stores the same as its lanes one by one, at any alignment, with some or all lanes
+    /// active.
     #[test]
     fn spans_are_what_their_lanes_are() {
         let region = pattern(4096);

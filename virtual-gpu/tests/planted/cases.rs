@@ -1,12 +1,13 @@
-//! The kernels with mistakes, and the kernels without.
+//! The kernels with errors and the corresponding correct kernels.
 
 use crate::LIMIT;
 use virtual_gpu::{Access, FaultKind, Space};
 
-/// A kernel, wrong and right.
+/// A kernel in a wrong and a right version.
 ///
-/// s[4:5] points to 256 bytes, s[6:7] to 4096 bytes that are zero, and v1 is four times the work item's number. The
-/// kernel has 512 bytes of LDS. `buffer N` makes s[12:15] a resource of N bytes from s[4:5] on. `@` marks an instruction that may be named as the culprit.
+/// s[4:5] points to 256 bytes, s[6:7] to 4096 bytes of zeros, and v1 is four times the work-item id. The
+/// kernel has 512 bytes of LDS. `buffer N` makes s[12:15] a resource of N bytes from s[4:5] on. `@` marks an
+/// instruction that the fault may name.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
     pub(crate) wrong: &'static str,
@@ -52,7 +53,8 @@ pub(crate) const CASES: &[Planted] = &[
     },
     Planted {
         name: "missing_barrier",
-        // All of LDS is written and seen by all; then each wavefront reads what the other one writes anew.
+        // All of LDS is written and becomes visible to all; then each wavefront reads what the other one is
+        // overwriting.
         wrong: "ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\n@ds_write_b32 v1, v0\nv_xor_b32 v3, 0x100, v1\n\
                 s_waitcnt lgkmcnt(0)\n@ds_read_b32 v4, v3\ns_waitcnt lgkmcnt(0)",
         right: "ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\nds_write_b32 v1, v0\nv_xor_b32 v3, 0x100, v1\n\
@@ -63,7 +65,7 @@ pub(crate) const CASES: &[Planted] = &[
     },
     Planted {
         name: "missing_second_barrier",
-        // Read and overwritten again with no barrier in between, the mistake of loops over tiles.
+        // LDS is read and overwritten again without a barrier in between, a common error in loops over tiles.
         wrong: "ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\ns_barrier\nv_xor_b32 v3, 0x100, v1\n@ds_read_b32 v4, v3\n\
                 s_waitcnt lgkmcnt(0)\n@ds_write_b32 v1, v2",
         right: "ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\ns_barrier\nv_xor_b32 v3, 0x100, v1\nds_read_b32 v4, v3\n\
@@ -145,7 +147,7 @@ pub(crate) const CASES: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Read),
     },
     Planted {
-        // Of four words the last may lie beyond: there is no load of three.
+        // The last of four words may be beyond the end, because there is no load of three words.
         name: "scalar_load_of_four_past_its_buffer",
         wrong: "buffer 128\n@s_buffer_load_dwordx4 s[8:11], s[12:15], 0x78\ns_waitcnt lgkmcnt(0)",
         right: "buffer 128\ns_buffer_load_dwordx4 s[8:11], s[12:15], 0x74\ns_waitcnt lgkmcnt(0)",
@@ -261,7 +263,7 @@ pub(crate) const CASES: &[Planted] = &[
     },
     Planted {
         name: "waits_for_nobody",
-        // Spins on a flag that nobody sets.
+        // Spins on a flag that is never set.
         wrong: "1:\n@s_load_dword s8, s[6:7], 0x0 glc\n@s_waitcnt lgkmcnt(0)\n@s_cmp_eq_u32 s8, 0\n@s_cbranch_scc1 1b",
         right: "1:\ns_load_dword s8, s[6:7], 0x0 glc\ns_waitcnt lgkmcnt(0)\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 1b",
         threads: 64,
@@ -302,7 +304,7 @@ pub(crate) const CASES: &[Planted] = &[
     },
 ];
 
-/// Results that are used before they are there: wrong without the wait that the right kernel has.
+/// Results used too early: the wrong kernel lacks a wait that the right one has.
 pub(crate) const WAITS: &[Planted] = &[
     Planted {
         name: "load_not_waited_for",
@@ -331,7 +333,7 @@ pub(crate) const WAITS: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
     },
     Planted {
-        // The count of vector memory has six bits, which the instruction keeps in two places.
+        // The vector memory counter has six bits, which the instruction stores in two fields.
         name: "one_of_twenty_two_loads",
         wrong: ".macro loads\n.irp k,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\
                 global_load_dword v\\k, v1, s[6:7]\n.endr\n.endm\nloads\ns_waitcnt vmcnt(21)\n\
@@ -415,7 +417,7 @@ pub(crate) const WAITS: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
     },
     Planted {
-        // One register is filled in two halves of EXEC, one of them by a load.
+        // A register is filled in two halves of EXEC, one of them by a load.
         name: "half_of_a_register",
         wrong: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf80\n@v_mov_b32_e32 v3, 1",
         right: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf00\nv_mov_b32_e32 v3, 1\n\
@@ -425,7 +427,7 @@ pub(crate) const WAITS: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
     },
     Planted {
-        // A lane is read that EXEC leaves out.
+        // Reads an inactive lane.
         name: "lane_of_a_register",
         wrong: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf00\n\
                 @v_readlane_b32 s8, v3, 7",
@@ -436,7 +438,8 @@ pub(crate) const WAITS: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
     },
     Planted {
-        // LDS returns in order even while a scalar load is under way: of two loads of LDS one is left at the most.
+        // LDS returns in order even while a scalar load is in flight: at most one of the two LDS loads
+        // remains.
         name: "lds_load_beside_a_scalar_load",
         wrong: "ds_write_b32 v1, v0\nds_read_b32 v3, v1\ns_load_dword s8, s[6:7], 0x0\nds_read_b32 v4, v1\n\
                 s_waitcnt lgkmcnt(2)\n@v_mov_b32_e32 v5, v3",
@@ -447,7 +450,7 @@ pub(crate) const WAITS: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
     },
     Planted {
-        // The scalar load may be the one that is left.
+        // The remaining operation may be the scalar load.
         name: "scalar_load_beside_lds_loads",
         wrong: "ds_write_b32 v1, v0\ns_load_dword s8, s[6:7], 0x0\nds_read_b32 v3, v1\nds_read_b32 v4, v1\n\
                 s_waitcnt lgkmcnt(1)\nv_mov_b32_e32 v5, v3\n@s_add_u32 s9, s8, 1",

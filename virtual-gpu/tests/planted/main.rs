@@ -1,5 +1,5 @@
-//! Mistakes planted in kernels: each gives the fault of its kind, which names the kernel, the instruction's address and
-//! its mnemonic, and the kernel without the mistake passes.
+//! Errors planted in kernels: each gives a fault of its kind with the kernel, the instruction's address and
+//! its mnemonic. The kernel without the error passes.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -10,10 +10,10 @@ use cases::{CASES, PROLOGUE, Planted, WAITS};
 use support::{Arguments, AsmKernel, Session, TARGETS, asm, compile};
 use virtual_gpu::{Access, Checks, Fault, FaultKind, Gpu, Options, Target};
 
-/// Instructions that a wavefront may execute here.
+/// Maximum instructions of a wavefront in these tests.
 pub(crate) const LIMIT: u64 = 20_000;
 
-/// A body with its marks made into symbols: `NAME_at_0`, `NAME_at_1` and so on.
+/// Replaces the marks of a body with labels: `NAME_at_0`, `NAME_at_1` and so on.
 fn labelled(name: &str, body: &str) -> String {
     let mut out = "prologue\n".to_owned();
     for (i, part) in body.split('@').enumerate() {
@@ -32,7 +32,7 @@ fn kernels(case: &Planted) -> [AsmKernel; 2] {
     })
 }
 
-/// Where the marked instructions of a kernel are.
+/// Returns the addresses of a kernel's marked instructions.
 fn sites(object: &[u8], kernel: &str) -> Vec<u64> {
     use object::{Object as _, ObjectSymbol as _};
     let file = object::File::parse(object).expect("the linker wrote an ELF file");
@@ -67,7 +67,7 @@ fn missing_waits_are_found() {
     find(WAITS);
 }
 
-/// Runs the wrong kernels, which have to fail as they should, and the right ones, which have to pass.
+/// Runs the wrong kernels, which must fail as expected, and the right ones, which must pass.
 fn find(cases: &[Planted]) {
     let all: Vec<AsmKernel> = cases.iter().flat_map(kernels).collect();
     for target in TARGETS {
@@ -92,7 +92,7 @@ fn find(cases: &[Planted]) {
     }
 }
 
-/// What is wrong with a report.
+/// Returns the defect of a fault report, if any.
 fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Option<String> {
     let places = sites(object, kernel);
     assert!(!places.is_empty(), "{kernel} has no marks");
@@ -104,7 +104,7 @@ fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Opti
         return Some(format!("the kernel is called {:?}", fault.kernel));
     }
     if case.name == "off_the_end_of_the_code" {
-        return None; // Whether the jump or the fetch is at fault is a matter of taste.
+        return None; // Either the jump or the fetch may be reported.
     }
     if !places.contains(&fault.address) {
         return Some(format!("address {:#x}, not one of {places:x?}: {fault}", fault.address));
@@ -121,7 +121,7 @@ fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Opti
     (!whole).then(|| format!("the message lacks a part: {text}"))
 }
 
-/// Without the checks, mistakes that the hardware does not notice pass; bounds are checked always.
+/// Without the checks, errors that hardware does not detect pass; bounds are always checked.
 #[test]
 fn checks_can_be_left_out() {
     let all: Vec<AsmKernel> = CASES.iter().flat_map(kernels).collect();
@@ -152,10 +152,10 @@ fn checks_can_be_left_out() {
     }
 }
 
-/// A fault says which work-group and which wavefront it was.
+/// A fault contains the work-group and the wavefront.
 #[test]
 fn faults_name_group_and_wavefront() {
-    // The second wavefront of the third group writes far away.
+    // The second wavefront of the third work-group writes out of bounds.
     let body = "prologue\nv_readfirstlane_b32 s8, v0\ns_lshl_b32 s9, s2, 8\ns_add_u32 s8, s8, s9\n\
                 s_cmp_lg_u32 s8, 0x240\ns_cbranch_scc1 1f\nv_add_u32_e32 v1, 0x10000000, v1\n1:\n\
                 global_store_dword v1, v0, s[6:7]";
@@ -220,7 +220,7 @@ fn launches_that_no_hardware_accepts() {
     }
 }
 
-/// The flags of an object's header name its processor.
+/// Sets the processor in the flags of an object's ELF header.
 fn with_processor(mut object: Vec<u8>, machine: u8) -> Vec<u8> {
     const FLAGS_AT: usize = 48;
     object[FLAGS_AT] = machine;
@@ -252,7 +252,7 @@ fn objects_that_do_not_load() {
     }
 }
 
-/// Instructions that came with gfx906: gfx900 refuses each, gfx906 executes it.
+/// gfx900 rejects each instruction that gfx906 introduced; gfx906 executes it.
 #[test]
 fn gfx900_refuses_what_came_later() {
     let later = [

@@ -1,10 +1,10 @@
-//! Arithmetic that one instruction cannot do.
+//! Arithmetic that takes several instructions.
 
 use crate::support::{Arguments, Random, Session};
 use crate::{ARITHMETIC, everywhere};
 use half::f16;
 
-/// Uploads operands, launches one work item a pair, and downloads the records.
+/// Uploads operands, launches one work-item per pair, and downloads the records.
 fn pairs<T: bytemuck::Pod, const N: usize>(
     session: &Session,
     kernel: &str,
@@ -17,7 +17,7 @@ fn pairs<T: bytemuck::Pod, const N: usize>(
     session.download::<u64>(to, a.len() * N).chunks_exact(N).map(|c| c.try_into().unwrap()).collect()
 }
 
-/// Every pair of some special values, then random values of all magnitudes.
+/// Returns every pair of some special values, then random values of all magnitudes.
 fn operands(seed: u64, special: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for &x in special {
@@ -121,7 +121,7 @@ fn integers_of_32_bits() {
     });
 }
 
-/// The same doubles that the kernel gets, of all magnitudes and no NaN.
+/// Returns the kernel's doubles: all magnitudes, no NaN.
 fn doubles() -> (Vec<f64>, Vec<f64>) {
     let special: [f64; 18] = [
         0.0,
@@ -153,7 +153,7 @@ fn doubles() -> (Vec<f64>, Vec<f64>) {
     let mut random = Random::new(12);
     for i in 0..700 {
         let mut next = || {
-            // A third of them near one, a third in the range of floats, a third of any exponent.
+            // A third is near one, a third in the range of floats, a third has any exponent.
             let mantissa = random.u64() & ((1 << 52) - 1);
             let exponent = match i % 3 {
                 0 => 1023 - 4 + random.below(8),
@@ -198,7 +198,7 @@ fn floats(a: f64, b: f64) -> [u64; 16] {
     ]
 }
 
-/// Whether two results of the `slot`th formula are the same number; NaNs are all alike.
+/// Returns true if two results of formula `slot` are equal; all NaNs are equal.
 fn same_float(slot: usize, got: u64, expected: u64) -> bool {
     let nan32 = |x: u64| f32::from_bits(x as u32).is_nan();
     match slot {
@@ -265,7 +265,7 @@ fn packed_halves() {
             let got: &[u16] = bytemuck::cast_slice(record);
             for (k, want) in packed(list[i], other[i]).concat().into_iter().enumerate() {
                 let have = f16::from_bits(got[k]);
-                // Slots 3 and 4: the sign of a minimum of two zeros is not defined; slot 7 is an integer.
+                // Slots 3 and 4: the sign of a minimum of two zeros is undefined; slot 7 is an integer.
                 let loose =
                     (have.is_nan() && want.is_nan() && k < 14) || (matches!(k, 6..10) && have == want);
                 assert!(

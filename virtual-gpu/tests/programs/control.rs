@@ -1,4 +1,4 @@
-//! Control flow, calls, memory of every width and address space.
+//! Control flow, calls, and memory accesses of every width and address space.
 
 use crate::support::{Arguments, Random};
 use crate::{CONTROL, everywhere};
@@ -53,7 +53,7 @@ fn recursion() {
     fn fibonacci(n: u32) -> u32 {
         if n < 2 { n } else { fibonacci(n - 1) + fibonacci(n - 2) }
     }
-    // Closed forms of Ackermann's function for m of 0, 1 and 2.
+    // Closed forms of Ackermann's function for m = 0, 1 and 2.
     let ackermann = |m: u32, n: u32| [n + 1, n + 2, 2 * n + 3][m as usize];
     let value = |i: u32| if i % 2 == 1 { fibonacci(i % 10) } else { ackermann(i % 6 / 2, i % 3) + 1000 };
     let expected: Vec<u32> = (0..96).map(value).collect();
@@ -96,7 +96,7 @@ fn variables_of_the_module() {
     });
 }
 
-/// The interpreter of `control.hip`, written again.
+/// The interpreter of `control.hip`, reimplemented.
 fn interpret(program: &[u8]) -> u32 {
     let mut stack: [u32; 16] = std::array::from_fn(|i| i as u32);
     let (mut top, mut pc) = (4u32, 0);
@@ -139,7 +139,7 @@ fn an_interpreter_in_every_lane() {
     everywhere(CONTROL, |session| {
         let (from, to) = (session.upload(&programs), session.allocate(512));
         let arguments = Arguments::new().add(from).add(LENGTH as u32).add(to);
-        // `length` stands between two pointers: padding in the arguments.
+        // `length` is between two pointers, so the arguments have padding.
         session.run("interpreter", [2, 1, 1], [64, 1, 1], &arguments);
         assert_eq!(session.download::<u32>(to, 128), expected);
     });
@@ -186,7 +186,7 @@ fn structures_by_value() {
         let arguments = Arguments::new().add(from).add(to).add(extra).add(0.25f32);
         session.run("structures", [2, 1, 1], [64, 1, 1], &arguments);
         for (i, p) in session.download::<Particle>(to, 128).into_iter().enumerate() {
-            // What lies between the fields has no value.
+            // The padding between the fields is undefined.
             assert_eq!(Particle { gap: 0, end: [0; 5], ..p }, expected[i], "particle {i}");
         }
     });

@@ -1,4 +1,4 @@
-//! Algorithms whose results are published: nothing here depends on a formula that was written for this test.
+//! Algorithms with published results: these expectations do not depend on formulas written for the tests.
 
 use crate::support::Arguments;
 use crate::{KNOWN, everywhere, everywhere_spilling};
@@ -107,7 +107,7 @@ fn crc32() {
     });
 }
 
-/// The C++ standard requires this of the ten-thousandth number of `std::mt19937_64`.
+/// The C++ standard specifies the 10000th value of `std::mt19937_64`.
 #[test]
 fn mersenne_twister() {
     everywhere(KNOWN, |session| {

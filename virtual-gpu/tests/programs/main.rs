@@ -1,5 +1,5 @@
-//! HIP programs that have nothing to do with inference, compiled without optimisation and with it, run on both
-//! targets and compared with the same computation in Rust.
+//! HIP programs unrelated to inference, compiled with and without optimisation, run on both targets and
+//! compared with the same computation in Rust.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -11,7 +11,7 @@ mod parallel;
 
 use support::{Session, TARGETS, compile};
 
-/// A HIP source and what precedes it.
+/// A HIP source without the prelude.
 #[derive(Clone, Copy)]
 struct Source(&'static str);
 
@@ -31,7 +31,7 @@ fn everywhere(source: Source, check: impl Fn(&Session)) {
     }
 }
 
-/// The same, and once more with so few registers that most values live in scratch.
+/// As [`everywhere`], and once more with so few registers that most values are spilled to scratch.
 fn everywhere_spilling(source: Source, check: impl Fn(&Session)) {
     everywhere(source, &check);
     for target in TARGETS {
@@ -44,7 +44,7 @@ fn everywhere_spilling(source: Source, check: impl Fn(&Session)) {
     }
 }
 
-/// Objects that were made for one setting of a processor's features run on it as well.
+/// Objects compiled for a specific setting of a processor's features run as well.
 #[test]
 fn processors_with_features() {
     for features in ["gfx906:sramecc+:xnack-", "gfx906:sramecc-:xnack-"] {
@@ -58,7 +58,7 @@ fn processors_with_features() {
     }
 }
 
-/// The device library of mathematical functions, where one is installed.
+/// Returns the path of the device library of mathematical functions, if installed.
 fn device_library() -> Option<std::path::PathBuf> {
     let roots = [
         "/usr/lib/x86_64-linux-gnu",
@@ -71,7 +71,7 @@ fn device_library() -> Option<std::path::PathBuf> {
     named.into_iter().chain(places).find(|path| path.join("ocml.bc").exists())
 }
 
-/// erf, sin and pow come from the device library, so without one there is nothing to run.
+/// erf, sin and pow come from the device library; the test is skipped without it.
 #[test]
 fn device_library_functions() {
     let Some(library) = device_library() else {

@@ -1,4 +1,4 @@
-//! Programs in which work items work together.
+//! Programs with cooperating work-items.
 
 use crate::support::{Arguments, Random, Session, TARGETS, compile};
 use crate::{PARALLEL, everywhere};
@@ -185,7 +185,7 @@ fn atomics_under_contention() {
     });
 }
 
-/// The same programs with every barrier taken out: each has a race, or reads what nobody wrote yet.
+/// The same programs with every barrier removed: each has a race or reads uninitialised data.
 #[test]
 fn programs_without_barriers_are_found() {
     let source = format!("{}\n{}", crate::PRELUDE, PARALLEL.0);
@@ -212,7 +212,7 @@ fn programs_without_barriers_are_found() {
     }
 }
 
-/// One device used by several threads at once.
+/// Several threads use one device at the same time.
 #[test]
 fn launches_from_several_threads() {
     everywhere(PARALLEL, |session| {

@@ -1,28 +1,28 @@
-//! Assembly files of many kernels: descriptors and metadata around the bodies.
+//! Assembly files with many kernels: adds descriptors and metadata to their bodies.
 
 use std::fmt::Write;
 
 /// A kernel of an assembly file.
 ///
-/// On entry s[0:1] points to the arguments, s2 is the group's number and v0 the work item's; with `scratch` s[0:3] is
-/// the scratch resource, s[4:5] points to the arguments, s[6:7] initialises FLAT_SCRATCH, s8 is the group's number and
-/// s9 the wavefront's offset in scratch.
+/// On entry s[0:1] points to the arguments, s2 is the work-group id and v0 the work-item id. With `scratch`,
+/// s[0:3] is the scratch resource, s[4:5] points to the arguments, s[6:7] initialises FLAT_SCRATCH, s8 is the
+/// work-group id and s9 the wavefront's offset in scratch.
 #[derive(Clone)]
 pub(crate) struct AsmKernel {
     pub(crate) name: String,
     pub(crate) body: String,
-    /// Bytes of explicit arguments, all of them pointers of 8 bytes.
+    /// Bytes of explicit arguments, all of them 8-byte pointers.
     pub(crate) arguments: u32,
     pub(crate) lds: u32,
     pub(crate) scratch: u32,
-    /// FLOAT_DENORM_MODE_32: 3 keeps denormals, 0 flushes them.
+    /// FLOAT_DENORM_MODE_32: 3 preserves denormals, 0 flushes them.
     pub(crate) denormals32: u32,
     /// FLOAT_DENORM_MODE_16_64.
     pub(crate) denormals16: u32,
-    /// FLOAT_ROUND_MODE of both: 0 nearest even, 1 up, 2 down, 3 towards zero.
+    /// FLOAT_ROUND_MODE for both: 0 nearest even, 1 up, 2 down, 3 toward zero.
     pub(crate) rounding: u32,
     pub(crate) vgprs: u32,
-    /// The IEEE mode of minimum, maximum and signalling NaNs.
+    /// IEEE mode, for minimum, maximum and signalling NaNs.
     pub(crate) ieee: u32,
 }
 
@@ -91,7 +91,7 @@ impl AsmKernel {
     }
 }
 
-/// The assembly text of some kernels, preceded by `macros`.
+/// Returns the assembly text of some kernels, preceded by `macros`.
 pub(crate) fn file(macros: &str, kernels: &[AsmKernel]) -> String {
     let mut out = format!("{macros}\n");
     for kernel in kernels {

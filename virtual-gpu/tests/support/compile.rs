@@ -1,4 +1,4 @@
-//! Code objects from assembly and HIP, made in a temporary directory.
+//! Compiles assembly and HIP to code objects in a temporary directory.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use virtual_gpu::Target;
 
-/// The compiler that has to be there: a test without it proves nothing, so it fails.
+/// Returns the compiler. Panics if it is missing, because a test without it would prove nothing.
 fn clang() -> &'static PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -39,13 +39,13 @@ fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
     fs::read(&output).expect("the compiler wrote its output")
 }
 
-/// Assembles and links one text.
+/// Assembles and links a text.
 pub(crate) fn assemble(target: Target, text: &str) -> Vec<u8> {
     let cpu = format!("-mcpu={}", target.name());
     run("kernels.s", text, &["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5"])
 }
 
-/// The machine code of one text, with nothing around it.
+/// Assembles a text to plain machine code.
 pub(crate) fn bare(target: Target, text: &str) -> Vec<u8> {
     use object::{Object as _, ObjectSection as _};
     let cpu = format!("-mcpu={}", target.name());
@@ -57,7 +57,8 @@ pub(crate) fn bare(target: Target, text: &str) -> Vec<u8> {
 
 type Objects = Mutex<HashMap<(String, String), Arc<OnceLock<Vec<u8>>>>>;
 
-/// Compiles HIP for the device alone, with no header and no library; an object is made once for a test program.
+/// Compiles HIP for the device only, without headers or libraries; each object is compiled once per test
+/// program.
 pub(crate) fn hip(target: Target, options: &str, source: &str) -> Vec<u8> {
     static OBJECTS: OnceLock<Objects> = OnceLock::new();
     let key = (format!("{} {options}", target.name()), source.to_owned());

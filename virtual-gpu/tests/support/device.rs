@@ -1,4 +1,4 @@
-//! A device with memory that is easy to fill and read.
+//! A device with helpers to fill and read its memory.
 
 use bytemuck::Pod;
 use virtual_gpu::{Counters, Fault, Gpu, Launch, Module, Options, Target};
@@ -12,7 +12,7 @@ impl Arguments {
         Self::default()
     }
 
-    /// Appends a number, a pointer or a plain structure.
+    /// Appends an integer, a float, a pointer or a plain structure.
     #[must_use]
     pub(crate) fn add<T: Pod>(mut self, value: T) -> Self {
         let alignment = align_of::<T>();
@@ -22,7 +22,7 @@ impl Arguments {
     }
 }
 
-/// A device with one code object on it.
+/// A device with one loaded code object.
 pub(crate) struct Session {
     pub(crate) gpu: Gpu,
     pub(crate) module: Module,
@@ -60,7 +60,7 @@ impl Session {
         data
     }
 
-    /// Launches and returns what came of it.
+    /// Launches a kernel and returns its counters or fault.
     pub(crate) fn attempt(
         &self,
         kernel: &str,
@@ -74,7 +74,7 @@ impl Session {
         self.gpu.launch(&found, &Launch { groups, threads, dynamic_lds, arguments: &arguments.0 })
     }
 
-    /// Launches what has to succeed.
+    /// Launches a kernel; panics on a fault.
     pub(crate) fn run(
         &self,
         kernel: &str,

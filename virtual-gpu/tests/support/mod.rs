@@ -1,6 +1,7 @@
-//! What the tests of the virtual GPU share: the compiler, device memory, launches, random bits.
+//! Shared helpers of the virtual GPU's tests: the compiler, device memory, launches, random bits.
 //!
-//! Expectations never come from the emulator: they are closed forms, or formulas of the instruction set documents.
+//! Expected values never come from the emulator: they are closed forms or formulas from the instruction set
+//! documents.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of this")]
 
@@ -37,12 +38,12 @@ impl Random {
         (self.u64() >> 32) as u32
     }
 
-    /// A number below `bound`.
+    /// Returns an integer below `bound`.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.u32() % bound
     }
 
-    /// A float in -1 ..= 1.
+    /// Returns a float in -1 ..= 1.
     pub(crate) fn unit(&mut self) -> f32 {
         self.below(2_000_001) as f32 / 1_000_000.0 - 1.0
     }

@@ -1,19 +1,19 @@
-//! Comparison of the disassembler with llvm-objdump.
+//! Compares the disassembler with llvm-objdump.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 use virtual_gpu::{Target, disassemble};
 
-/// The disassemblers that are tried.
+/// Names of llvm-objdump to try.
 const PROGRAMS: [&str; 4] = ["llvm-objdump-19", "llvm-objdump-20", "llvm-objdump-21", "llvm-objdump"];
 
-/// The mnemonics in a code object, with their encodings.
+/// Returns the mnemonics in a code object, with their encoding suffixes.
 pub(crate) fn mnemonics(image: &[u8], target: Target) -> BTreeSet<String> {
     let first = |(_, text): (u64, String)| text.split_whitespace().next().map(str::to_owned);
     listing(image, target).into_iter().filter_map(first).collect()
 }
 
-/// Addresses and instructions of a code object as llvm-objdump prints them.
+/// Returns addresses and instructions of a code object as llvm-objdump prints them.
 fn listing(image: &[u8], target: Target) -> Vec<(u64, String)> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("code.o");
@@ -37,7 +37,7 @@ fn objdump(path: &std::path::Path, target: Target) -> Vec<(u64, String)> {
     text.lines().filter_map(line).collect()
 }
 
-/// Compares a code object; how many instructions it has, and the first differences.
+/// Compares a code object; returns its number of instructions and the first differences.
 pub(crate) fn compare(image: &[u8], target: Target, name: &str) -> (usize, Vec<String>) {
     let wanted = listing(image, target);
     assert!(!wanted.is_empty(), "{name}: llvm-objdump prints no instruction");
@@ -50,7 +50,7 @@ pub(crate) fn compare(image: &[u8], target: Target, name: &str) -> (usize, Vec<S
             wrong.push(format!("{} {name} {address:#x}: '{got}', llvm-objdump: '{want}'", target.name()));
         }
     }
-    // The lengths agree: no word is skipped and none is read twice.
+    // The lengths match: no word is skipped or read twice.
     for (pair, line) in wanted.windows(2).zip(&lines) {
         let gap = pair[1].0 - pair[0].0;
         // Kernels begin at multiples of 256.

@@ -1,17 +1,17 @@
-//! Buffers that end within what lanes and scalar loads ask for: words beyond the end are loaded as zero and not stored.
+//! Buffers that end inside an access: words beyond the end load as zero and are not stored.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::memory::{WIDE, with};
 
-/// A buffer that ends within the sixteen bytes of a lane: those of the lanes before it lie inside, two of its words, and
-/// nothing of the lanes after it.
+/// The lane in whose sixteen bytes the buffer ends: earlier lanes are entirely inside, this lane has two
+/// words inside, later lanes none.
 const LAST: usize = 20;
 
-/// The resource: bytes up to the middle of the last lane's part, after the parts of the groups before.
+/// The resource: up to the middle of the last lane's part, after the parts of the previous work-groups.
 const ENDING: &str = "s_mov_b32 s12, s4\ns_mov_b32 s13, s5\ns_add_u32 s14, s10, 0x518\ns_mov_b32 s15, 0x00027fac\n\
                       s_mov_b32 s48, 12\ns_cmp_lg_u32 s26, 0";
 
-/// How many of a lane's words from the first on lie inside.
+/// Returns the number of a lane's leading words inside the buffer.
 fn inside(lane: usize) -> usize {
     match lane {
         _ if lane < LAST => 4,
@@ -20,9 +20,9 @@ fn inside(lane: usize) -> usize {
     }
 }
 
-/// Instructions that reach a lane's sixteen bytes by different ways, with what makes the resource.
+/// Returns addressing modes that reach a lane's sixteen bytes, each with the code that sets up the resource.
 fn ways() -> Vec<(&'static str, String)> {
-    // With a stride and no index, records still are bytes.
+    // With a stride but no index, records are still bytes.
     let strided = ENDING.replace("s_mov_b32 s13, s5", "s_or_b32 s13, s5, 0x00400000");
     vec![
         ("v1, s[12:15], 0 offen offset:16", ENDING.to_owned()),
@@ -39,7 +39,7 @@ const SIZES: [(&str, &str, &str); 4] = [
     ("dwordx4", "{DD}", "v[16:19]"),
 ];
 
-/// What a load of a part of a word leaves in a register, by what it held.
+/// Register content after a partial-word load, given its old content.
 type Loaded = fn(u32, u32) -> u32;
 
 pub(crate) fn loads() -> Vec<Case> {
@@ -62,7 +62,7 @@ pub(crate) fn loads() -> Vec<Case> {
             cases.push(case.around(&before, "s_waitcnt 0"));
         }
     }
-    // The third word, of which the last lane has none.
+    // The third word, which the last lane does not have.
     let narrow: [(&str, Loaded); 4] = [
         ("ubyte", |x, _| x & 0xff),
         ("sshort", |x, _| x as i16 as u32),
@@ -96,7 +96,7 @@ pub(crate) fn stores() -> Vec<Case> {
     cases
 }
 
-/// An atomic operation is done as a whole or not at all, and then returns zero.
+/// An atomic operation is performed entirely or not at all; in the latter case it returns zero.
 pub(crate) fn atomics() -> Vec<Case> {
     let changed = |i: &In<'_>, from: usize, words: usize| {
         if inside(i.lane) < from + words {
@@ -112,7 +112,7 @@ pub(crate) fn atomics() -> Vec<Case> {
     let wide = Case::new(format!("buffer_atomic_add_x2 v[16:17], {address} offset:16"), &WIDE, move |i| {
         changed(i, 0, 2)
     });
-    // The last lane has the first of these two words only.
+    // The last lane has only the first of these two words.
     let cut = ENDING.replace("0x518", "0x514");
     let across = Case::new(format!("buffer_atomic_add_x2 v[16:17], {address} offset:16"), &WIDE, move |i| {
         if i.lane == LAST { with(i, 0, 16, i.c128()) } else { changed(i, 0, 2) }
@@ -130,7 +130,7 @@ pub(crate) fn atomics() -> Vec<Case> {
     ]
 }
 
-/// Records of 64 bytes: a record is inside as a whole or not at all.
+/// Records of 64 bytes: a record is inside entirely or not at all.
 pub(crate) fn records() -> Vec<Case> {
     let before = "s_mov_b32 s12, s4\ns_or_b32 s13, s5, 0x00400000\ns_lshl_b32 s14, s2, 6\ns_add_u32 s14, s14, 20\n\
                   s_mov_b32 s15, 0x00027fac\nv_lshrrev_b32_e32 v40, 6, v1\ns_cmp_lg_u32 s26, 0";
@@ -139,7 +139,8 @@ pub(crate) fn records() -> Vec<Case> {
     vec![case.around(before, "s_waitcnt 0")]
 }
 
-/// Scalar loads: a wavefront's record, of which the buffer has some words, by bytes and by records of eight.
+/// Scalar loads from a wavefront's record that is partly inside the buffer, counted in bytes and in records
+/// of eight bytes.
 pub(crate) fn scalar_loads() -> Vec<Case> {
     let words = |i: &In<'_>| {
         let w = i.wave;
@@ -152,9 +153,9 @@ pub(crate) fn scalar_loads() -> Vec<Case> {
         )
     };
     let mut cases = Vec::new();
-    // Bytes or records, and the words that they are.
+    // Resource bits, number of bytes or records, and the number of words inside.
     for (high, records, inside) in [(0, 20, 5), (0x0008_0000, 3, 6)] {
-        // The lowest two bits of an offset do not count.
+        // The lowest two bits of an offset are ignored.
         for (offset, before, first) in [("0x0", "", 0), ("0xe", "", 3), ("s48", "s_mov_b32 s48, 9\n", 2)] {
             for (name, count) in [("dwordx2", 2), ("dwordx4", 4), ("dwordx8", 8)] {
                 let text = format!("s_buffer_load_{name} s[48:{}], s[12:15], {offset}", 47 + count);

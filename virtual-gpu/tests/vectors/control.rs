@@ -1,4 +1,4 @@
-//! Branches, calls, relative registers, modes, and instructions without an effect that a program can see.
+//! Branches, calls, relative registers, modes, and instructions without a visible effect.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::scalar::{case, mixed};
@@ -50,7 +50,7 @@ pub(crate) fn calls() -> Vec<Case> {
         .around("s_getpc_b64 s[12:13]\n3:\ns_add_u32 s12, s12, 1f-3b\ns_addc_u32 s13, s13, 0", restore),
         case("s_setpc_b64 s[12:13]\ns_mov_b32 s24, 9\n1:", |_| Out::kept())
             .around("s_getpc_b64 s[12:13]\n3:\ns_add_u32 s12, s12, 1f-3b\ns_addc_u32 s13, s13, 0", restore),
-        // Two instructions of four bytes lie one apart.
+        // The two instructions are four bytes apart.
         case("s_getpc_b64 s[12:13]\ns_getpc_b64 s[14:15]\ns_sub_u32 s24, s14, s12", |_| narrow(4))
             .around("", restore),
         case(
@@ -61,7 +61,7 @@ pub(crate) fn calls() -> Vec<Case> {
     ]
 }
 
-/// Registers whose number is found at run time.
+/// Registers with an index computed at run time.
 pub(crate) fn relative() -> Vec<Case> {
     let scalars = |i: &In<'_>| -> [u32; 4] { bytemuck::cast([i.wave.sa, i.wave.sb]) };
     let index = |case: Case| {
@@ -131,7 +131,7 @@ pub(crate) fn relative() -> Vec<Case> {
     ]
 }
 
-/// The mode register: denormals of the descriptor at bits 4 to 7, IEEE mode at bit 9.
+/// The MODE register: denormals of the descriptor in bits 4 to 7, IEEE mode in bit 9.
 pub(crate) fn modes() -> Vec<Case> {
     let set = "s_setreg_b32 hwreg(HW_REG_MODE, 4, 2), {sa}\ns_getreg_b32 {sd}, hwreg(HW_REG_MODE, 4, 4)";
     let immediate =
@@ -146,7 +146,7 @@ pub(crate) fn modes() -> Vec<Case> {
     ]
 }
 
-/// Registers that are no general ones, as operands and as results.
+/// Special registers as operands and as results.
 pub(crate) fn special_registers() -> Vec<Case> {
     let vector = |name: &str, value: fn(&In<'_>) -> u32| {
         case(format!("v_mov_b32_e32 {{d}}, {name}"), move |i| value(i).into())
@@ -231,7 +231,7 @@ pub(crate) fn nothing() -> Vec<Case> {
     ];
     let mut cases: Vec<Case> = list.into_iter().map(|text| case(text, |_| Out::kept())).collect();
     for clock in ["s_memtime", "s_memrealtime"] {
-        // Time does not run backwards: the difference of two readings has no sign.
+        // The clock is monotonic: the difference of two readings is not negative.
         let text = format!(
             "{clock} s[12:13]\ns_waitcnt lgkmcnt(0)\n{clock} s[14:15]\ns_waitcnt lgkmcnt(0)\n\
              s_sub_u32 s12, s14, s12\ns_subb_u32 s13, s15, s13\ns_lshr_b32 s24, s13, 31"

@@ -1,4 +1,4 @@
-//! Which instructions have vectors: every mnemonic of the processors is covered or stands in a list that says why not.
+//! Coverage of the vectors: every mnemonic of the processors is covered or excluded with a reason.
 
 use crate::harness::{Case, In, Out, check, object};
 use crate::operands::Kind;
@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 
 const MNEMONICS: &str = include_str!("mnemonics.txt");
 
-/// Covered by the tests of planted mistakes, since they end or stop a wavefront.
+/// Covered by the planted errors, because they end or stop a wavefront.
 const ELSEWHERE: &[&str] = &["s_barrier", "s_endpgm", "s_trap"];
 
-/// What has no vectors, by the beginning or a part of its name (`*` stands for any characters), and the reason.
+/// Instructions without vectors, as name patterns (`*` matches any characters), and the reason.
 const WITHOUT: &[(&str, &str)] = &[
     ("buffer_load_format*", "typed buffers belong to graphics"),
     ("buffer_store_format*", "typed buffers belong to graphics"),
@@ -45,7 +45,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("s_endpgm_*", "for graphics and trap handlers"),
 ];
 
-/// Whether a name fits a pattern with at most two stars.
+/// Returns true if a name matches a pattern with at most two stars.
 fn fits(name: &str, pattern: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -111,7 +111,7 @@ fn every_mnemonic_is_covered_or_excused() {
     assert!(idle.is_empty(), "these patterns excuse nothing: {idle:?}");
 }
 
-/// Every instruction of the library's own kernels has vectors, in the encoding in which it stands there.
+/// Every instruction of the library's own kernels has vectors, in the encoding used there.
 #[test]
 fn embedded_kernels_use_what_is_covered() {
     let mut covered: BTreeSet<String> = cases().iter().flat_map(Case::words).collect();
@@ -148,7 +148,7 @@ fn vectors_disassemble_as_llvm_objdump_prints_them() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
 }
 
-/// The harness finds what is wrong: a result, a carry, a lane that is off, a scalar.
+/// The harness detects a wrong result, carry, inactive lane or scalar.
 #[test]
 fn wrong_expectations_fail() {
     let kinds = [Kind::I32; 2];

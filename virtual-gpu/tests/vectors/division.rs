@@ -1,11 +1,12 @@
-//! The instructions that divisions are made of, and those of cube maps.
+//! Instructions for divisions and for cube maps.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{d, f, h};
 use crate::operands::Kind;
 
-/// What the last step of a division makes of quotient, denominator and numerator; `None` where the quotient underflows,
-/// whose value is not documented. `far` is the difference of exponents below which it does.
+/// Returns the result of a division's last step for quotient, denominator and numerator; `None` if the
+/// quotient underflows, because that value is not documented. It underflows if the difference of exponents is
+/// below `far`.
 fn fixed(quotient: f64, denominator: f64, numerator: f64, far: f64) -> Option<f64> {
     let sign = if denominator.is_sign_negative() == numerator.is_sign_negative() { 1.0 } else { -1.0 };
     if denominator.is_nan() || numerator.is_nan() {
@@ -24,7 +25,7 @@ fn fixed(quotient: f64, denominator: f64, numerator: f64, far: f64) -> Option<f6
     if numerator.abs().log2() - denominator.abs().log2() <= far {
         return None;
     }
-    // A quotient that overflowed on the way arrives as a NaN.
+    // A quotient that overflowed in an earlier step is a NaN.
     Some(sign * if quotient.is_nan() { f64::INFINITY } else { quotient.abs() })
 }
 
@@ -48,8 +49,8 @@ pub(crate) fn fixups() -> Vec<Case> {
     ]
 }
 
-/// Scaling leaves numbers near one alone; what it does at the ends of the range, the divisions of the HIP programs
-/// show, whose results are exact.
+/// Scaling does not change values near one. Its effect at the ends of the range is tested by the divisions of
+/// the HIP programs, whose results are exact.
 pub(crate) fn steps() -> Vec<Case> {
     vec![
         Case::new("v_div_scale_f32 {d}, vcc, {a}, {a}, {b}", &[Kind::Near; 2], |i| {
@@ -66,7 +67,7 @@ pub(crate) fn steps() -> Vec<Case> {
             Out::from(i.b()).mask(false)
         })
         .adjusted(near_one),
-        // The factor where VCC is set is not documented well: the divisions show it.
+        // The factor with VCC set is not well documented; the divisions test it.
         Case::new("v_div_fmas_f32 {d}, {a}, {b}, {c}", &[Kind::F32; 3], |i| {
             let sum = f(i.a32()).mul_add(f(i.b32()), f(i.c32()));
             if i.vcc() { Dst::Any.into() } else { sum.into() }

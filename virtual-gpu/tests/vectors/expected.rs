@@ -1,41 +1,41 @@
-//! What has to come of an instruction, and when a register holds it.
+//! Expected results of an instruction, and their comparison with a register.
 
-/// What a vector register has to hold.
+/// Expected content of a vector register.
 #[derive(Clone, Debug)]
 pub(crate) enum Dst {
-    /// As it was.
+    /// Unchanged.
     Kept,
-    /// Whatever it is: the documents leave it open.
+    /// Anything: the documents leave it open.
     Any,
     /// Exactly these bits.
     B32(u32),
     B64(u64),
     B128([u32; 4]),
-    /// The low half exactly these bits, whatever the high half.
+    /// The low half has exactly these bits; the high half is ignored.
     Low16(u16),
-    /// A number; every quiet NaN is as good as another. The 16-bit one has a high half of zeros, `F16Kept` the old one.
+    /// A float; all quiet NaNs are equal. `F16` requires a high half of zeros, `F16Kept` the old one.
     F32(f32),
     F64(f64),
     F16(u16),
     F16Kept(u16),
     F16Low(u16),
-    /// In the high half, the low one kept.
+    /// In the high half; the low half is unchanged.
     F16High(u16),
     /// Two halves.
     Halves(u32),
-    /// One of these.
+    /// One of the two.
     Either(Box<Dst>, Box<Dst>),
-    /// Within so many units in the last place of the exact value.
+    /// Within this many units in the last place of the exact value.
     Near32(f64, f64),
     Near16(f64, f64),
     /// Within this relative error of the exact value.
     Near64(f64, f64),
-    /// Within this absolute error.
+    /// Within this absolute error of the exact value.
     Within32(f64, f64),
     Within16(f64, f64),
 }
 
-/// What has to come of an instruction in a lane. `None` means unchanged.
+/// Expected effect of an instruction in a lane. `None` means unchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct Out {
     pub(crate) dst: Dst,
@@ -44,15 +44,15 @@ pub(crate) struct Out {
     pub(crate) mask: Option<bool>,
     /// The lane's bit of EXEC.
     pub(crate) exec_bit: Option<bool>,
-    /// s[24:25], or s24 alone.
+    /// s[24:25], or only s24.
     pub(crate) sd: Option<u64>,
     pub(crate) sd32: Option<u32>,
     pub(crate) scc: Option<bool>,
     pub(crate) exec: Option<u64>,
     pub(crate) whole_vcc: Option<u64>,
-    /// Operand registers that were written.
+    /// Operand registers that are written.
     pub(crate) a: Option<u32>,
-    /// The result is written whatever EXEC says.
+    /// True if the result is written regardless of EXEC.
     pub(crate) always: bool,
 }
 
@@ -116,7 +116,7 @@ impl Out {
     }
 }
 
-/// Whether a register that held `old` holds what it should.
+/// Returns true if a register with old content `old` has the expected content.
 pub(crate) fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
     let rest = |from: usize| got[from..] == old[from..];
     let (low, high) = (got[0] as u16, (got[0] >> 16) as u16);
@@ -124,7 +124,7 @@ pub(crate) fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
         (f32::from_bits(got[0]), f64::from_bits(u64::from(got[1]) << 32 | u64::from(got[0])));
     let f16_got = f64::from(half::f16::from_bits(low).to_f32());
     let is_nan = |bits: u16| half::f16::from_bits(bits).is_nan();
-    // In IEEE mode no operation gives a signalling NaN.
+    // In IEEE mode no operation returns a signalling NaN.
     let same16 = |got: u16, want: u16| got == want || (is_nan(got) && got & 0x200 != 0 && is_nan(want));
     let f16_same = |want: u16| same16(low, want);
     let quiet32 = f32_got.is_nan() && got[0] & 0x0040_0000 != 0;
@@ -158,8 +158,8 @@ pub(crate) fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
     }
 }
 
-/// Whether `got` is within `ulps` of `exact` in a format of `precision` bits whose smallest normal exponent is
-/// `smallest`; results beyond the largest number may be infinite, and denormal ones may be flushed.
+/// Returns true if `got` is within `ulps` of `exact` in a format of `precision` bits with smallest normal
+/// exponent `smallest`; results above `largest` may be infinite, and denormal ones may be flushed.
 fn near(got: f64, exact: f64, ulps: f64, precision: i32, smallest: i32, largest: f64) -> bool {
     if exact.is_nan() || got.is_nan() {
         return exact.is_nan() && got.is_nan();

@@ -1,4 +1,4 @@
-//! One instruction a kernel: lanes load operands, execute it, and store what it left behind.
+//! One kernel per instruction: lanes load operands, execute it, and store the resulting registers.
 
 use crate::expected::matches;
 pub(crate) use crate::expected::{Dst, Out};
@@ -7,8 +7,8 @@ use crate::support::{Arguments, AsmKernel, Random, Session, asm, compile};
 use bytemuck::{Pod, Zeroable};
 use virtual_gpu::{Checks, Options, Target};
 
-/// Loads a lane's operands to v[16:31] and its group's to s[16:31]; stores the registers afterwards.
-/// With scratch, its resource is kept in s[80:83] and the wavefront's offset in s84.
+/// Loads a lane's operands to v[16:31] and its wavefront's to s[16:31]; stores the registers afterwards. With
+/// scratch, the resource is saved in s[80:83] and the wavefront's offset in s84.
 const MACROS: &str = "
 .macro with_scratch
   s_add_u32 flat_scratch_lo, s6, s9
@@ -59,7 +59,7 @@ const MACROS: &str = "
 .endm
 ";
 
-/// What the names in a case's text stand for.
+/// Placeholders in a case's text and their registers.
 const REGISTERS: &[(&str, &str)] = &[
     ("{a}", "v16"),
     ("{A}", "v[16:17]"),
@@ -81,7 +81,7 @@ const REGISTERS: &[(&str, &str)] = &[
     ("{SC}", "s[28:29]"),
 ];
 
-/// What a lane gets.
+/// Inputs of a lane.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 pub(crate) struct LaneIn {
@@ -92,7 +92,7 @@ pub(crate) struct LaneIn {
     pub(crate) spare: [u32; 4],
 }
 
-/// What a wavefront gets.
+/// Inputs of a wavefront.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 pub(crate) struct WaveIn {
@@ -120,7 +120,7 @@ struct LaneOut {
     b: u64,
 }
 
-/// What a lane knows: its own operands, its number, the wavefront's scalars and the other lanes.
+/// Inputs of an expectation: the lane's operands, its index, the wavefront's scalars and the other lanes.
 pub(crate) struct In<'a> {
     pub(crate) lane: usize,
     pub(crate) wave: &'a WaveIn,
@@ -168,21 +168,21 @@ impl In<'_> {
 
 type Formula = Box<dyn Fn(&In<'_>) -> Out + Send + Sync>;
 
-/// One instruction and what it should do.
+/// An instruction and its expected effect.
 pub(crate) struct Case {
     pub(crate) text: String,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) formula: Formula,
     pub(crate) kernel: AsmKernel,
-    /// Instructions before and after, such as those that set LDS up.
+    /// Instructions before and after, for example to set up LDS.
     pub(crate) before: String,
     pub(crate) after: String,
     pub(crate) only: Option<Target>,
-    /// Operands of this lane and wavefront that the kinds cannot say.
+    /// Adjusts operands of lanes and wavefront beyond what the kinds express.
     pub(crate) adjust: Option<fn(&mut WaveIn, &mut [LaneIn], &mut Random)>,
-    /// Wavefronts, where the operands do not say how many.
+    /// Number of wavefronts, if the operands do not determine it.
     pub(crate) waves: Option<usize>,
-    /// An emulator may refuse this, with a fault that contains this word.
+    /// An emulator may reject the instruction with a fault that contains this word.
     pub(crate) refusable: Option<&'static str>,
 }
 
@@ -236,18 +236,18 @@ impl Case {
         self
     }
 
-    /// The mnemonic under test: the first one of the text.
+    /// Returns the mnemonic under test: the first one of the text.
     pub(crate) fn mnemonic(&self) -> String {
         self.mnemonics().next().unwrap_or_default()
     }
 
-    /// The first words of the text's lines: mnemonics with the suffixes of their encodings.
+    /// Returns the first word of each line: mnemonics with encoding suffixes.
     pub(crate) fn words(&self) -> impl Iterator<Item = String> {
         let lines = self.text.lines().filter(|line| !line.ends_with(':'));
         lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned)
     }
 
-    /// The same as the architecture has them, with no suffix.
+    /// Returns the mnemonics without encoding suffixes.
     pub(crate) fn mnemonics(&self) -> impl Iterator<Item = String> {
         self.words().map(|word| {
             let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| word.strip_suffix(suffix));
@@ -265,7 +265,7 @@ impl Case {
     }
 }
 
-/// The cases of a target, and the code object that has a kernel `k0`, `k1` and so on for each.
+/// Returns the cases of a target, and a code object with a kernel `k0`, `k1` and so on for each.
 pub(crate) fn object(cases: &[Case], target: Target) -> (Vec<&Case>, Vec<u8>) {
     let chosen: Vec<&Case> = cases.iter().filter(|c| c.only.is_none_or(|only| only == target)).collect();
     let kernel = |(i, case): (usize, &&Case)| AsmKernel {
@@ -279,7 +279,7 @@ pub(crate) fn object(cases: &[Case], target: Target) -> (Vec<&Case>, Vec<u8>) {
     (chosen, text)
 }
 
-/// Runs cases on the targets that have them, all kernels of a target in one object.
+/// Runs cases on their targets; all kernels of a target are in one object.
 pub(crate) fn check(cases: Vec<Case>) {
     let mut complaints = Vec::new();
     for target in crate::support::TARGETS {
@@ -287,7 +287,7 @@ pub(crate) fn check(cases: Vec<Case>) {
         if chosen.is_empty() {
             continue;
         }
-        // What hardware does where a buffer ends is a matter of vectors, too.
+        // Vectors also test the hardware's behaviour at the end of a buffer.
         let options = Options::default();
         let options = Options { checks: Checks { ranges: false, ..options.checks }, ..options };
         let session = Session::with_options(target, "vectors", &object, options);
@@ -375,7 +375,7 @@ fn compare(case: &Case, wave: &WaveIn, lanes: &[LaneIn], output: &[LaneOut]) -> 
         }
     }
     let got = &output[0];
-    // What a carry leaves in the bits of lanes that are off is not compared.
+    // The carry bits of inactive lanes are not compared.
     let kept = if case.mnemonic().starts_with("v_cmp") { u64::MAX } else { wave.exec };
     for (what, got, want) in [("vcc", got.vcc, vcc), ("s[24:25]", got.sd, mask), ("exec", got.exec, exec)] {
         if let Some(want) = want.filter(|want| got & kept != want & kept) {

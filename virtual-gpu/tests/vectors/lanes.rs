@@ -1,11 +1,12 @@
-//! Values from other lanes: DPP, readlane and its kin, swizzles and permutations. And parts of registers: SDWA.
+//! Operands from other lanes: DPP, readlane and related instructions, swizzles and permutations. Also parts
+//! of registers: SDWA.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{f, h, half_result};
 use crate::operands::Kind;
 use crate::{vop1, vop2, vopc};
 
-/// From which lane a DPP control takes its operand; `None` where there is no such lane.
+/// Returns the source lane of a DPP control; `None` if there is none.
 type Source = fn(usize) -> Option<usize>;
 
 const CONTROLS: &[(&str, Source)] = &[
@@ -28,13 +29,13 @@ const CONTROLS: &[(&str, Source)] = &[
     ("row_bcast:31", |i| (i > 31).then_some(31)),
 ];
 
-/// A lane's result where its operand comes from `source`.
+/// Returns a lane's result if its operand comes from `source`.
 fn moved(i: &In<'_>, source: Option<usize>, zero_outside: bool, formula: impl Fn(u32) -> Dst) -> Dst {
     let outside = || if zero_outside { formula(0) } else { Dst::Kept };
     match source {
         None => outside(),
         Some(from) if i.active(from) => formula(i.lanes[from].a as u32),
-        // The documents do not agree on lanes that are off: no lane, or its value.
+        // The documents disagree on inactive source lanes: treated as no lane, or their value is used.
         Some(from) => Dst::Either(Box::new(outside()), Box::new(formula(i.lanes[from].a as u32))),
     }
 }
@@ -48,7 +49,7 @@ pub(crate) fn dpp() -> Vec<Case> {
             for (bound, zero) in [("", false), (" bound_ctrl:0", true)] {
                 let enabled =
                     move |lane: usize| rows >> (lane / 16) & 1 == 1 && banks >> (lane / 4 % 4) & 1 == 1;
-                // A broadcast leaves rows without a source; what zero means there is not documented.
+                // A broadcast leaves rows without a source; the effect of bound_ctrl there is not documented.
                 let open = control.contains("bcast") && zero;
                 let at = move |i: &In<'_>, formula: &dyn Fn(u32) -> Dst| -> Out {
                     if !enabled(i.lane) {
@@ -83,7 +84,7 @@ pub(crate) fn dpp() -> Vec<Case> {
     cases
 }
 
-/// The part of a register that SDWA names.
+/// Returns the part of a register that SDWA selects.
 fn part(bits: u32, select: &str, signed: bool) -> u32 {
     let (at, width) = match select {
         "BYTE_0" => (0, 8),
@@ -100,7 +101,7 @@ fn part(bits: u32, select: &str, signed: bool) -> u32 {
 
 const SELECTIONS: [&str; 7] = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"];
 
-/// Puts a result into the named part of the old register.
+/// Inserts a result into the selected part of the old register.
 fn placed(value: u32, select: &str, unused: &str, old: u32) -> u32 {
     let (at, width) = match select {
         "DWORD" => return value,
@@ -205,8 +206,8 @@ fn sdwa_floats() -> Vec<Case> {
     cases
 }
 
-/// Every short instruction once more in the encodings that choose parts of registers and lanes, with the choice that
-/// changes nothing: the whole register, and the lane itself.
+/// Repeats every short instruction in the SDWA and DPP encodings with the neutral selection: the whole
+/// register and the lane itself.
 pub(crate) fn other_encodings() -> Vec<Case> {
     let sources = [vop1::all(), vop2::integers(), vop2::floats(), vop2::carries(), vopc::all()];
     let mut cases = Vec::new();
@@ -218,7 +219,7 @@ pub(crate) fn other_encodings() -> Vec<Case> {
         if wide {
             continue;
         }
-        // A comparison has no lanes to move, and the products with a sum in the result no parts.
+        // Comparisons have no DPP form, and multiply-accumulates no SDWA form.
         let sums = ["v_mac_f32", "v_mac_f16", "v_fmac_f32"].contains(&name.as_str());
         let to = if name.starts_with("v_cmp") { "" } else { " dst_sel:DWORD dst_unused:UNUSED_PAD" };
         let second = if case.text.contains("{b}") { " src1_sel:DWORD" } else { "" };
@@ -273,7 +274,7 @@ pub(crate) fn single_lanes() -> Vec<Case> {
     ]
 }
 
-/// Exchanges through the crossbar of LDS. A lane that is off gives zero.
+/// Exchanges through the LDS crossbar. An inactive source lane gives zero.
 pub(crate) fn crossbar() -> Vec<Case> {
     let value = |i: &In<'_>, from: usize, bits: u64| if i.active(from) { bits as u32 } else { 0 };
     let mut cases = vec![
@@ -291,7 +292,7 @@ pub(crate) fn crossbar() -> Vec<Case> {
             from.map_or(0, |from| i.lanes[from].b as u32).into()
         })
         .adjusted(|_, lanes, random| {
-            // No two lanes send to the same place: who wins is not documented.
+            // No two lanes write to the same lane: the winner is not documented.
             let (by, add) = (u64::from(random.below(32)) * 2 + 1, u64::from(random.below(64)));
             for (i, lane) in lanes.iter_mut().enumerate() {
                 lane.a = ((i as u64 * by + add) % 64) << 2;

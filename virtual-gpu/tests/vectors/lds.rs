@@ -1,4 +1,4 @@
-//! The local data share: loads, stores and atomics of all widths. A lane's sixteen bytes are its operand `c`.
+//! LDS: loads, stores and atomics of all widths. A lane's sixteen bytes are its operand `c`.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{d, f};
@@ -6,10 +6,10 @@ use crate::operands::Kind;
 
 const WIDE: [Kind; 3] = [Kind::I64; 3];
 
-/// Each lane has 64 bytes, of which the first sixteen are set.
+/// Each lane has 64 bytes; the first sixteen are initialised.
 const SET_UP: &str = "v_lshlrev_b32_e32 v40, 6, v0\nds_write_b128 v40, v[20:23]\ns_waitcnt lgkmcnt(0)";
 
-/// Dwords 256 bytes apart, and quadwords 512 bytes apart, as the strided forms want them.
+/// Dwords 256 bytes apart, and quadwords 512 bytes apart, as the strided forms require.
 const STRIDED: &str = "v_lshlrev_b32_e32 v40, 2, v0\nds_write_b32 v40, v20\nds_write_b32 v40, v21 offset:256\n\
                        ds_write_b32 v40, v22 offset:512\nds_write_b32 v40, v23 offset:768\ns_waitcnt lgkmcnt(0)";
 const STRIDED_WIDE: &str = "v_lshlrev_b32_e32 v40, 3, v0\nds_write_b64 v40, v[20:21]\n\
@@ -82,7 +82,7 @@ pub(crate) fn loads() -> Vec<Case> {
     ]
 }
 
-/// Sixteen bytes with some replaced.
+/// Replaces some of sixteen bytes.
 fn patched(mut words: [u32; 4], at: usize, bytes: &[u8]) -> [u32; 4] {
     bytemuck::bytes_of_mut(&mut words)[at..at + bytes.len()].copy_from_slice(bytes);
     words
@@ -118,7 +118,7 @@ pub(crate) fn stores() -> Vec<Case> {
     ]
 }
 
-/// What an atomic puts in memory: of the old value and both operands.
+/// Returns the new memory value of an atomic from the old value and both operands.
 type Narrow = fn(u32, u32, u32) -> u32;
 type Wide = fn(u64, u64, u64) -> u64;
 
@@ -163,7 +163,7 @@ const WIDE_ATOMICS: [(&str, Wide); 17] = [
     ("max_f64", |m, a, _| d(m).max(d(a)).to_bits()),
 ];
 
-/// The name of an atomic that returns: `add_rtn_u32` of `add_u32`.
+/// Returns the name of the returning form: `add_rtn_u32` for `add_u32`.
 fn returning(name: &str) -> String {
     let (operation, kind) = name.rsplit_once('_').unwrap_or((name, ""));
     format!("{operation}_rtn_{kind}")
@@ -195,7 +195,7 @@ pub(crate) fn atomics() -> Vec<Case> {
     cases
 }
 
-/// An atomic with and without a result.
+/// Adds an atomic with and without a returned value.
 fn add(
     cases: &mut Vec<Case>,
     name: &str,
@@ -207,7 +207,7 @@ fn add(
     let compares = name.starts_with("cmpst");
     let finish = move |mut case: Case| {
         case.kinds = vec![kind; 3];
-        // Every other comparison succeeds.
+        // Make every other comparison succeed.
         if compares {
             case.adjusted(|_, lanes, _| lanes.iter_mut().step_by(2).for_each(|l| l.a = l.c[0]))
         } else {
@@ -221,7 +221,7 @@ fn add(
     cases.push(finish(silent));
     let text = format!("ds_{} {register}, v40, {data}", returning(name));
     cases.push(finish(case(&text, SET_UP, "s_waitcnt lgkmcnt(0)", move |i| formula(i).1)));
-    // The returning form changes memory as well; its result goes elsewhere.
+    // The returning form also changes memory; its result goes to other registers.
     let elsewhere = register.replace("{d}", "v44").replace("{D}", "v[44:45]");
     let text = format!("ds_{} {elsewhere}, v40, {data}", returning(name));
     cases.push(finish(case(&text, SET_UP, READ_BACK, move |i| {

@@ -1,5 +1,5 @@
-//! Vectors for each instruction: a kernel executes it once on many operands, and the results are compared with
-//! formulas written from the instruction set documents.
+//! Vectors for each instruction: a kernel executes it once on many operands, and the results are compared
+//! with formulas from the instruction set documents.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,14 +1,14 @@
-//! Loads, stores and atomics: of global memory in three ways of addressing, of LDS, scratch and the scalar cache.
+//! Loads, stores and atomics on global memory (three addressing modes), LDS and scratch, and scalar loads.
 //!
-//! A lane's memory is its operand `c`: sixteen bytes, which lie in the input for global memory and are written to LDS
-//! first.
+//! A lane's memory is its operand `c`: sixteen bytes. For global memory they are part of the input; for LDS
+//! they are written first.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::operands::Kind;
 
 pub(crate) const WIDE: [Kind; 3] = [Kind::I64; 3];
 
-/// A way to reach the sixteen bytes: what comes before the instructions, prefix, address and suffix.
+/// A path to the sixteen bytes: setup code, prefix, address and suffix.
 #[derive(Clone, Copy)]
 struct Path {
     before: &'static str,
@@ -17,7 +17,7 @@ struct Path {
     suffix: &'static str,
     /// Offset of the sixteen bytes.
     base: u32,
-    /// Bytes of scratch of a work item.
+    /// Scratch bytes per work-item.
     scratch: u32,
 }
 
@@ -45,8 +45,8 @@ const BUFFER: Path = Path {
     scratch: 0,
 };
 
-/// Scratch by its own instructions, and as a buffer of which every lane sees its part. Both are the same memory: it
-/// is set through the first and read through the second.
+/// Scratch through its own instructions, and through a swizzled buffer in which every lane has its own part.
+/// Both access the same memory: one writes it and the other reads it.
 const SCRATCH: Path = Path {
     before: "v_mov_b32_e32 v40, 4\nscratch_store_dwordx4 v40, v[20:23], off offset:8\ns_waitcnt 0",
     prefix: "scratch",
@@ -64,7 +64,7 @@ const PLACES: [Path; 6] = [GLOBAL, GLOBAL_WIDE, FLAT, BUFFER, SCRATCH, SCRATCH_B
 const PATHS: [Path; 4] = [GLOBAL, GLOBAL_WIDE, FLAT, BUFFER];
 
 impl Path {
-    /// A load or an atomic: `to` is the register that is loaded, `data` what goes to memory.
+    /// Returns a load or an atomic: `to` is the loaded register, `data` the data written to memory.
     fn instruction(&self, operation: &str, to: Option<&str>, data: Option<&str>, offset: u32) -> String {
         let Path { prefix, address, suffix, base, .. } = self;
         let offset = format!("{suffix} offset:{}", base + offset);
@@ -92,14 +92,14 @@ impl Path {
     }
 }
 
-/// The value of `bytes` bytes of a lane's memory at an offset.
+/// Returns `bytes` bytes of a lane's memory at an offset.
 fn at(i: &In<'_>, offset: u32, bytes: u32) -> u64 {
     let words = i.lanes[i.lane].c;
     let all = u128::from(words[1]) << 64 | u128::from(words[0]);
     (all >> (8 * offset)) as u64 & (u64::MAX >> (64 - 8 * bytes))
 }
 
-/// A lane's memory with some bytes replaced.
+/// Returns a lane's memory with some bytes replaced.
 pub(crate) fn with(i: &In<'_>, offset: u32, bytes: u32, value: u128) -> Out {
     let words = i.lanes[i.lane].c;
     let all = u128::from(words[1]) << 64 | u128::from(words[0]);
@@ -107,7 +107,7 @@ pub(crate) fn with(i: &In<'_>, offset: u32, bytes: u32, value: u128) -> Out {
     Dst::B128(bytemuck::cast(all & !mask | (value << (8 * offset)) & mask)).into()
 }
 
-/// What a load of some bytes leaves in a register.
+/// Returns a register's content after a narrow load.
 type Loaded = fn(u64, u32) -> u64;
 
 const NARROW_LOADS: [(&str, u32, Loaded); 10] = [
@@ -123,7 +123,7 @@ const NARROW_LOADS: [(&str, u32, Loaded); 10] = [
     ("short_d16_hi", 2, |x, old| u64::from(old & 0xffff) | x << 16),
 ];
 
-/// Fewer dwords than four in the result: the rest of the register is kept.
+/// Fewer than four dwords in the result: the remaining registers are unchanged.
 fn dwords(i: &In<'_>, count: usize) -> Out {
     let (quad, old) = (i.quad(), i.lanes[i.lane].old);
     Dst::B128(std::array::from_fn(|k| if k < count { quad[k] } else { old[k] })).into()
@@ -177,7 +177,7 @@ pub(crate) fn stores() -> Vec<Case> {
     cases
 }
 
-/// What an atomic puts in memory: from the old value, the data and the width in bits.
+/// Returns the new memory value of an atomic from the old value, the data and the width in bits.
 type Atomic = fn(u64, u64, u32) -> u64;
 
 fn signed(x: u64, bits: u32) -> i64 {
@@ -211,7 +211,7 @@ pub(crate) fn atomics() -> Vec<Case> {
                 let changed = move |i: &In<'_>| atomic(at(i, 0, bytes), i.a() & low, 8 * bytes) & low;
                 pair(&mut cases, path, &format!("atomic_{name}{suffix}"), data, bytes, changed);
             }
-            // The source comes first, then what is compared.
+            // The new value comes first, then the expected one.
             let exchanged = move |i: &In<'_>| {
                 let (new, compared) = if bytes == 4 { (i.a() & low, i.a() >> 32) } else { (i.a(), i.b()) };
                 let old = at(i, 0, bytes);
@@ -223,7 +223,7 @@ pub(crate) fn atomics() -> Vec<Case> {
     cases
 }
 
-/// An atomic with and without a result.
+/// Adds an atomic with and without a returned value.
 fn pair(
     cases: &mut Vec<Case>,
     path: Path,
@@ -234,7 +234,7 @@ fn pair(
 ) {
     let compares = operation.contains("cmpswap");
     let adjust = move |case: Case| {
-        // Every other comparison succeeds.
+        // Make every other comparison succeed.
         if !compares {
             return case;
         }
@@ -254,7 +254,7 @@ fn pair(
     let mut returning = path.instruction(operation, Some(register), Some(data), 0) + " glc";
     let (mut before, mut after) = (path.before.to_owned(), "s_waitcnt 0".to_owned());
     if path.prefix == "buffer" {
-        // A buffer's data and result are one register: the result is moved.
+        // A buffer atomic uses the same register for data and result, so the result is copied.
         let copies = |to: u32, from: u32| {
             (0..4).map(|k| format!("\nv_mov_b32_e32 v{}, v{}", to + k, from + k)).collect::<String>()
         };
@@ -275,7 +275,7 @@ fn pair(
     cases.push(adjust(case.around(&before, &after)));
 }
 
-/// The scalar cache: a wavefront's record of 64 bytes, of which the test knows the first 56.
+/// Scalar loads: a wavefront's record of 64 bytes, of which the test initialises the first 56.
 pub(crate) fn scalar_loads() -> Vec<Case> {
     let record = |i: &In<'_>| -> [u64; 8] {
         let w = i.wave;
@@ -325,12 +325,12 @@ pub(crate) fn scalar_loads() -> Vec<Case> {
     cases
 }
 
-/// Ways to make an address: offsets of both signs, buffers of structures, offsets in scalars.
+/// Addressing modes: offsets of both signs, buffers of structures, offsets in scalar registers.
 pub(crate) fn addressing() -> Vec<Case> {
     let plain = |text: &str, before: &str, word: usize| {
         Case::new(text, &WIDE, move |i| i.quad()[word].into()).around(before, "s_waitcnt 0")
     };
-    // A buffer of records of 64 bytes, one a lane.
+    // A buffer of 64-byte records, one per lane.
     let records = "s_mov_b32 s12, s4\ns_or_b32 s13, s5, 0x00400000\ns_mov_b32 s14, -1\ns_mov_b32 s15, 0x00027000\n\
                    v_lshrrev_b32_e32 v40, 6, v1\nv_mov_b32_e32 v41, 4\ns_mov_b32 s48, 12\ns_cmp_lg_u32 s26, 0";
     let linear = "s_mov_b32 s12, s4\ns_mov_b32 s13, s5\ns_mov_b32 s14, -1\ns_mov_b32 s15, 0x00027000\n\
@@ -359,7 +359,7 @@ pub(crate) fn addressing() -> Vec<Case> {
                 "s_waitcnt 0",
             )
             .adjusted(|wave, lanes, _| {
-                // The first lane that is on reads for all.
+                // The first active lane reads for all.
                 let first = if wave.exec == 0 { 0 } else { wave.exec.trailing_zeros() as usize };
                 let c = lanes[first].c;
                 lanes.iter_mut().for_each(|lane| lane.c = c);

@@ -1,4 +1,5 @@
-//! What the long encoding adds to an instruction: signs, saturation, halves, rounding and denormals.
+//! Modifiers of the long encoding and floating-point modes: signs, saturation, halves, rounding and
+//! denormals.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{d, f, h, half_fma, half_result, to_half};
@@ -10,7 +11,7 @@ fn floats(text: &str, formula: impl Fn(f32, f32) -> f32 + Send + Sync + 'static)
     Case::new(text, &F32, move |i| formula(f(i.a32()), f(i.b32())).into())
 }
 
-/// The range of a clamped float; NaN becomes zero.
+/// Clamps a float to 0 .. 1; a NaN becomes zero.
 fn unit(x: f64) -> f64 {
     if x.is_nan() || x <= 0.0 { 0.0 } else { x.min(1.0) }
 }
@@ -76,7 +77,7 @@ pub(crate) fn clamps() -> Vec<Case> {
     ]
 }
 
-/// Saturation of whole numbers.
+/// Saturation of integers.
 pub(crate) fn saturation() -> Vec<Case> {
     type Words = fn(u32, u32) -> u32;
     let words: [(&str, Words); 4] = [
@@ -117,7 +118,7 @@ pub(crate) fn saturation() -> Vec<Case> {
     cases
 }
 
-/// Output multipliers: they work where denormals are flushed and IEEE mode is off.
+/// Output multipliers, which require flushed denormals and IEEE mode off.
 pub(crate) fn multipliers() -> Vec<Case> {
     [("mul:2", 2.0f32), ("mul:4", 4.0), ("div:2", 0.5)]
         .into_iter()
@@ -136,11 +137,11 @@ pub(crate) fn multipliers() -> Vec<Case> {
         .collect()
 }
 
-/// Halves of registers as operands and as the place of the result.
+/// Halves of registers as operands and as the destination.
 pub(crate) fn half_selection() -> Vec<Case> {
     let pick = |bits: u32, high: bool| (if high { bits >> 16 } else { bits }) as u16;
     let place = |i: &In<'_>, value: u16, high: bool| -> Dst {
-        // Lower halves are kept under a high result; what becomes of the high half otherwise is not compared.
+        // A high result preserves the lower half; a low result's high half is not compared.
         if high { Dst::B32(u32::from(value) << 16 | i.old() & 0xffff) } else { Dst::Low16(value) }
     };
     let mut cases = Vec::new();
@@ -188,7 +189,7 @@ pub(crate) fn half_selection() -> Vec<Case> {
     cases
 }
 
-/// The neighbour of a float that directed rounding chooses; `exact` holds every bit of the sum or product.
+/// Returns `exact` rounded to a float in a directed mode; `exact` holds every bit of the sum or product.
 fn directed(exact: f64, mode: u32) -> f32 {
     let nearest = exact as f32;
     let error = exact - f64::from(nearest);
@@ -209,7 +210,7 @@ pub(crate) fn rounding() -> Vec<Case> {
     for mode in 1..=3 {
         let kinds = [Kind::Near; 2];
         let set = move |case: Case| case.modes(move |kernel| kernel.rounding = mode).refusable("rounding");
-        // Whether an exact zero is negative depends on the mode; zeros are left open.
+        // The sign of an exact zero depends on the mode; zeros are left open.
         let out = |x: f32| if x == 0.0 { Dst::Any.into() } else { Out::from(x) };
         let wide = |bits: u32| f64::from(f(bits));
         cases.push(set(Case::new("v_add_f32_e32 {d}, {a}, {b}", &kinds, move |i| {
@@ -237,7 +238,7 @@ pub(crate) fn rounding() -> Vec<Case> {
     cases
 }
 
-/// Denormals flushed to zeros of their sign, before and after.
+/// Denormals flushed to zeros of the same sign, in sources and results.
 pub(crate) fn flushing() -> Vec<Case> {
     let flush = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
     let flush64 = |x: f64| if x.is_subnormal() { 0f64.copysign(x) } else { x };
@@ -259,7 +260,7 @@ pub(crate) fn flushing() -> Vec<Case> {
         })),
         other(Case::new("v_mul_f16_e32 {d}, {a}, {b}", &[Kind::F16; 2], move |i| {
             let product = flush16(h(i.a())) * flush16(h(i.b()));
-            // Whether a product just below the normal numbers is flushed before it is rounded is left open.
+            // The order of flushing and rounding for a product just below the normal range is left open.
             let edge = product.abs() < 2f64.powi(-14) && h(to_half(product as f32)).abs() == 2f64.powi(-14);
             if edge { Dst::Any } else { half_result(flush16(product)) }.into()
         })),

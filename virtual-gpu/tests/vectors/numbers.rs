@@ -1,4 +1,4 @@
-//! Arithmetic of the formats, written down independently of the emulator: every formula here either works on integers
+//! Reference arithmetic of the formats, independent of the emulator: every formula works either on integers
 //! or in a format so wide that it rounds once.
 
 use crate::harness::Dst;
@@ -12,18 +12,18 @@ pub(crate) fn d(bits: u64) -> f64 {
     f64::from_bits(bits)
 }
 
-/// The half in the low bits, exactly.
+/// Returns the half in the low bits, exactly.
 pub(crate) fn h(bits: impl Into<u64>) -> f64 {
     f64::from(f16::from_bits(bits.into() as u16).to_f32())
 }
 
-/// Rounds to the nearest half, ties to even; `x` is a float, so that nothing was rounded before.
+/// Rounds to the nearest half, ties to even; `x` must be exact.
 pub(crate) fn to_half(x: f32) -> u16 {
     f16::from_f32(x).to_bits()
 }
 
-/// Halves added, subtracted or multiplied as floats are exact or round the same way twice: 24 bits are more than
-/// 2 * 11 + 2.
+/// Halves added, subtracted or multiplied as floats are exact or unaffected by double rounding: a float's 24
+/// bits are at least 2 * 11 + 2.
 pub(crate) fn half_result(x: f64) -> Dst {
     Dst::F16(to_half(x as f32))
 }
@@ -48,8 +48,8 @@ pub(crate) fn signalling16(bits: u64) -> bool {
     h(bits).is_nan() && bits & 0x200 == 0
 }
 
-/// The larger or the smaller of two numbers in IEEE mode. A quiet NaN loses against a number, a signalling one wins;
-/// minus zero is below zero.
+/// Returns the larger or smaller of two values in IEEE mode. A quiet NaN loses against a value, a signalling
+/// NaN wins; -0 is below +0.
 pub(crate) fn extreme(a: (f64, bool), b: (f64, bool), largest: bool) -> f64 {
     let ((a, a_signals), (b, b_signals)) = (a, b);
     if a_signals || b_signals || (a.is_nan() && b.is_nan()) {
@@ -62,13 +62,13 @@ pub(crate) fn extreme(a: (f64, bool), b: (f64, bool), largest: bool) -> f64 {
     if a_above == largest { a } else { b }
 }
 
-/// The middle of three numbers, of which none is a NaN.
+/// Returns the median of three values, none of them a NaN.
 pub(crate) fn median<T: PartialOrd + Copy>(mut three: [T; 3]) -> T {
     three.sort_by(|x, y| x.partial_cmp(y).unwrap_or(std::cmp::Ordering::Equal));
     three[1]
 }
 
-/// `a * b + c` of halves, rounded once: exact in units of 2^-48.
+/// Returns `a * b + c` of halves, rounded once: computed exactly in units of 2^-48.
 pub(crate) fn half_fma(a: u16, b: u16, c: u16) -> u16 {
     let wide = [a, b, c].map(h);
     if wide.iter().any(|x| !x.is_finite()) {
@@ -82,7 +82,7 @@ pub(crate) fn half_fma(a: u16, b: u16, c: u16) -> u16 {
     }
     let magnitude = sum.unsigned_abs();
     let top = 127 - magnitude.leading_zeros() as i32 - 48;
-    // The last place of the result: ten below the top bit, but not below 2^-24.
+    // Exponent of the result's last bit: ten below the top bit, but at least -24.
     let last = (top - 10).max(-24) + 48;
     let (mut kept, rest) =
         if last > 0 { (magnitude >> last, magnitude & ((1 << last) - 1)) } else { (magnitude << -last, 0) };
@@ -95,13 +95,13 @@ pub(crate) fn half_fma(a: u16, b: u16, c: u16) -> u16 {
     to_half(if sum < 0 { -value } else { value })
 }
 
-/// A float as a half, rounded towards zero.
+/// Rounds a float to a half toward zero.
 pub(crate) fn half_towards_zero(x: f32) -> u16 {
     let nearest = f16::from_f32(x);
     if x.is_finite() && nearest.to_f32().abs() > x.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() }
 }
 
-/// Fraction in 0.5 .. 1 and exponent; `None` for what has neither.
+/// Splits a value into a fraction in 0.5 .. 1 and an exponent; `None` for zero, infinities and NaNs.
 pub(crate) fn frexp(x: f64) -> Option<(f64, i32)> {
     if x == 0.0 || !x.is_finite() {
         return None;
@@ -116,7 +116,7 @@ pub(crate) fn frexp(x: f64) -> Option<(f64, i32)> {
     Some((m, e))
 }
 
-/// `x * 2^e`, rounded once.
+/// Returns `x * 2^e`, rounded once.
 pub(crate) fn scale(x: f64, e: i32) -> f64 {
     let Some((m, exponent)) = frexp(x) else { return x };
     let e = exponent.saturating_add(e);
@@ -129,7 +129,7 @@ pub(crate) fn scale(x: f64, e: i32) -> f64 {
     }
 }
 
-/// Rounds to a whole number that a byte or word holds; NaN gives 0.
+/// Rounds to an integer within a byte or word; NaN gives 0.
 pub(crate) fn rounded(x: f64, low: f64, high: f64) -> i32 {
     if x.is_nan() { 0 } else { x.round_ties_even().clamp(low, high) as i32 }
 }

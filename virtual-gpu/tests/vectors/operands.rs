@@ -1,25 +1,25 @@
-//! Operands: the values at the edges of each type, every pair of them, then random bits.
+//! Operands: the special values of each type in all pairs, then random bits.
 
 use crate::harness::{LaneIn, WaveIn};
 use crate::support::Random;
 
-/// The type of an operand.
+/// Type of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     F32,
     F64,
-    /// In the low half; the high half is random, because nobody may look at it.
+    /// In the low half; the high half is random, because it must be ignored.
     F16,
-    /// Two of them.
+    /// Two halves.
     F16x2,
     I32,
     I64,
     I16,
-    /// Two of them, or four and eight smaller ones.
+    /// Two 16-bit values, or four and eight smaller ones.
     I16x2,
-    /// A number of bits to shift by, mostly below 64.
+    /// Shift counts, mostly below 64.
     Shift,
-    /// Floats whose magnitudes lie near one: products and sums of them round but do not overflow.
+    /// Floats with magnitudes near one: products and sums round but do not overflow.
     Near,
     /// Exponents for ldexp.
     Exponent,
@@ -166,7 +166,7 @@ impl Kind {
             Kind::Near => (0x3e00_0000 + (bits & 0x03ff_ffff)) | sign,
             Kind::Exponent => (i64::from(random.below(300)) - 150) as u32 as u64,
             Kind::Angle => u64::from(((random.below(512_000_000) as f32) / 1e6 - 256.0).to_bits()),
-            // Half of them of magnitudes that meet: the exponents of small whole numbers.
+            // Half of them have exponents of small integers, so that magnitudes are comparable.
             Kind::F32 if random.below(2) == 0 => {
                 u64::from((0x3e00_0000 + (bits as u32 & 0x03ff_ffff)) | sign as u32)
             }
@@ -177,7 +177,7 @@ impl Kind {
         }
     }
 
-    /// One operand from a special value or none.
+    /// Returns one operand from a special value, or a random one.
     fn make(self, special: Option<u64>, random: &mut Random) -> u64 {
         let noise = random.u64();
         match (self, special) {
@@ -198,7 +198,7 @@ impl Kind {
     }
 }
 
-/// The operands of a case.
+/// Operands of a case.
 pub(crate) struct Operands {
     kinds: Vec<Kind>,
     waves: Option<usize>,
@@ -209,7 +209,8 @@ impl Operands {
         Self { kinds: kinds.to_vec(), waves }
     }
 
-    /// Wavefronts enough for every pair of special values, or for many triples, and for random ones.
+    /// Returns the number of lanes: enough for every pair of special values, or for many triples, and for
+    /// random ones.
     fn lanes(&self) -> usize {
         if let Some(waves) = self.waves {
             return waves * 64;
@@ -220,7 +221,7 @@ impl Operands {
         lanes.next_multiple_of(64)
     }
 
-    /// Fills wavefronts and their lanes.
+    /// Fills wavefronts and their lanes with operands.
     pub(crate) fn fill(&self, random: &mut Random) -> (Vec<WaveIn>, Vec<LaneIn>) {
         let count = self.lanes();
         let lists: Vec<Vec<u64>> = self.kinds.iter().map(|k| k.special()).collect();

@@ -1,10 +1,10 @@
-//! Scalar instructions: one operand pair a wavefront.
+//! Scalar instructions: one pair of operands per wavefront.
 
 use crate::harness::{Case, In, LaneIn, Out, WaveIn, check};
 use crate::operands::Kind;
 use crate::support::Random;
 
-/// Half of the scalars from the edges of their type.
+/// Replaces half of the scalars with special values of their type.
 pub(crate) fn mixed(wave: &mut WaveIn, _: &mut [LaneIn], random: &mut Random) {
     let (narrow, wide) = (Kind::I32.special(), Kind::I64.special());
     let mut pick = |value: &mut u64| {
@@ -121,7 +121,7 @@ pub(crate) fn arithmetic() -> Vec<Case> {
             let sum = (u64::from(i.wave.sa as u32) << (n + 1)) + u64::from(i.wave.sb as u32);
             with_scc(narrow(sum as u32), Some(sum >> 32 != 0))
         });
-        // Whether bits that the shift loses count for SCC is not documented: none are lost.
+        // The documents do not define if bits lost by the shift affect SCC, so none are lost.
         cases.push(shifted.adjusted(|wave, lanes, random| {
             mixed(wave, lanes, random);
             wave.sa &= 0x0fff_ffff;
@@ -177,7 +177,7 @@ pub(crate) fn logic() -> Vec<Case> {
     ]
 }
 
-/// The low `width` bits of a number, with their sign.
+/// Returns the low `width` bits, sign-extended.
 fn extract(x: i64, width: u32) -> i64 {
     if width == 0 { 0 } else { x << (64 - width) >> (64 - width) }
 }
@@ -196,7 +196,7 @@ fn one64(name: &str, formula: Wide) -> Case {
     })
 }
 
-/// 64 bits in, 32 out.
+/// Takes 64 bits and returns 32.
 fn count(name: &str, formula: fn(u64) -> (u32, Option<bool>)) -> Case {
     case(format!("{name} {{sd}}, {{SA}}"), move |i| {
         let (value, scc) = formula(i.wave.sa);
@@ -208,7 +208,7 @@ fn or_none(position: u32, width: u32) -> (u32, Option<bool>) {
     (if position >= width { u32::MAX } else { position }, None)
 }
 
-/// Each group of four bits: any of them set.
+/// Returns one bit per group of four bits: set if any of the four is.
 fn quads(x: u64) -> u64 {
     (0..16).fold(0, |all, k| all | u64::from(x >> (4 * k) & 15 != 0) << k)
 }
@@ -252,12 +252,12 @@ pub(crate) fn unary() -> Vec<Case> {
     ]
 }
 
-/// Each group of four bits: all of them, if any is set.
+/// Fills each group of four bits that has a bit set.
 fn quads_filled(x: u64) -> u64 {
     (0..64).fold(0, |all, k| all | (quads(x) >> (k / 4) & 1) << k)
 }
 
-/// Instructions that change EXEC: what it becomes, and whether the result is the old or the new one.
+/// Instructions that change EXEC: its new value, and if the result is the old or the new one.
 pub(crate) fn masks() -> Vec<Case> {
     type Mask = fn(u64, u64) -> u64;
     let list: [(&str, Mask); 12] = [
@@ -319,7 +319,7 @@ pub(crate) fn comparisons() -> Vec<Case> {
     list.into_iter().map(make).collect()
 }
 
-/// Constants of sixteen bits within the instruction.
+/// 16-bit constants in the instruction.
 pub(crate) fn immediates() -> Vec<Case> {
     let mut cases = Vec::new();
     for constant in [0u16, 1, 0x7fff, 0x8000, 0xffff, 0x1234] {
@@ -361,7 +361,7 @@ pub(crate) fn immediates() -> Vec<Case> {
         let value = i.wave.sa & !7;
         with_scc(wide(value), Some(value != 0))
     }));
-    // A literal of a wide operation has its sign extended.
+    // The literal of a 64-bit operation is sign-extended.
     cases.push(case("s_or_b64 {SD}, {SA}, 0x12345678", |i| {
         with_scc(wide(i.wave.sa | 0x1234_5678), Some(true))
     }));

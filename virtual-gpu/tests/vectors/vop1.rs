@@ -4,7 +4,8 @@ use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{d, denormal32, f, frexp, h, half_result, to_half};
 use crate::operands::Kind;
 
-/// Both encodings of an instruction with one operand; `forms` are the registers, such as `"{d}, {a}"`.
+/// Returns both encodings of an instruction with one operand; `forms` are the registers, for example `"{d},
+/// {a}"`.
 fn both(
     name: &str,
     forms: &str,
@@ -72,7 +73,7 @@ pub(crate) fn conversions() -> Vec<Case> {
         to_b32("v_cvt_i32_f32", Kind::F32, |x| f(x) as i32 as u32),
         to_b32("v_cvt_flr_i32_f32", Kind::F32, |x| f(x).floor() as i32 as u32),
         both("v_cvt_rpi_i32_f32", "{d}, {a}", Kind::F32, |i| {
-            // The documents do not say whether the sum is rounded.
+            // The documents do not define if the sum is rounded.
             let once = (f64::from(f(i.a32())) + 0.5).floor() as i32 as u32;
             let twice = (f(i.a32()) + 0.5).floor() as i32 as u32;
             Dst::Either(Box::new(Dst::B32(once)), Box::new(Dst::B32(twice))).into()
@@ -93,7 +94,7 @@ pub(crate) fn conversions() -> Vec<Case> {
     .collect()
 }
 
-/// A number of -1 .. 1 as a word; how halves of the last place round is not documented.
+/// Converts -1 .. 1 to a normalised 16-bit integer; the rounding of ties is not documented.
 fn normalised(x: f64, largest: f64, smallest: f64) -> Out {
     let product = if x.is_nan() { 0.0 } else { (x * largest).clamp(smallest, largest) };
     let word = |x: f64| Box::new(Dst::Low16(x as i32 as u16));
@@ -104,7 +105,7 @@ fn normalised(x: f64, largest: f64, smallest: f64) -> Out {
 }
 
 pub(crate) fn parts() -> Vec<Case> {
-    // The largest numbers below one.
+    // The largest values below one.
     let (top32, top64, top16) = (f(0x3f7f_ffff), d(0x3fef_ffff_ffff_ffff), h(0x3bffu16));
     let fraction = |x: f64, top: f64| if x.is_infinite() { f64::NAN } else { (x - x.floor()).min(top) };
     let open = |x: f64, out: Out| if x.is_finite() { out } else { Dst::Any.into() };
@@ -148,8 +149,8 @@ pub(crate) fn parts() -> Vec<Case> {
     .collect()
 }
 
-/// What approximates: within the documented error of the exact value. Denormal operands and results are left open:
-/// these units flush them.
+/// Approximating instructions: within the documented error of the exact value. Denormal operands and results
+/// are left open because these units flush them.
 pub(crate) fn approximations() -> Vec<Case> {
     type Exact = fn(f64) -> f64;
     let singles: [(&str, Exact); 9] = [
@@ -180,13 +181,13 @@ pub(crate) fn approximations() -> Vec<Case> {
         cases.extend(both(name, "{d}, {a}", kind, move |i| {
             let x = f(i.a32());
             let y = exact(x.into());
-            // What legacy rules make of infinities and zeros is not documented.
+            // The legacy rules for infinities and zeros are not documented.
             let legacy = name.contains("legacy") && (!y.is_normal() || !x.is_finite());
             if denormal32(x) || legacy {
                 return Dst::Any.into();
             }
             let dst = if wave { Dst::Within32(y, 2f64.powi(-18)) } else { Dst::Near32(y, 1.0) };
-            // A logarithm near zero is that of a number near one: its error is absolute.
+            // A logarithm near zero has an argument near one: its error is absolute.
             let loose = Dst::Within32(y, if name.contains("log") { 2f64.powi(-23) } else { 0.0 });
             Dst::Either(Box::new(dst), Box::new(loose)).into()
         }));
@@ -213,7 +214,7 @@ pub(crate) fn approximations() -> Vec<Case> {
     cases
 }
 
-/// Sine and cosine of an angle in turns, reduced exactly first.
+/// Returns sine and cosine of an angle in turns, reduced exactly first.
 fn turn(x: f64) -> (f64, f64) {
     let reduced = (x - x.round()) * std::f64::consts::TAU;
     (reduced.sin(), reduced.cos())

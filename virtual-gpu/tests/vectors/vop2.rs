@@ -7,7 +7,7 @@ use crate::numbers::{
 use crate::operands::Kind;
 use virtual_gpu::Target;
 
-/// Both encodings of an instruction with two operands.
+/// Returns both encodings of an instruction with two operands.
 fn both(
     name: &str,
     kinds: [Kind; 2],
@@ -29,12 +29,12 @@ fn of_f16(name: &str, formula: impl Fn(f64, f64) -> f64 + Clone + Send + Sync + 
     both(name, [Kind::F16; 2], move |i| half_result(formula(h(i.a()), h(i.b()))).into())
 }
 
-/// Sixteen bits in, sixteen out, the high half of the register cleared.
+/// 16-bit operands and result; the high half of the register is cleared.
 fn of_b16(name: &str, formula: impl Fn(u16, u16) -> u16 + Clone + Send + Sync + 'static) -> [Case; 2] {
     both(name, [Kind::I16; 2], move |i| u32::from(formula(i.a() as u16, i.b() as u16)).into())
 }
 
-/// The 24-bit numbers of the fast multipliers.
+/// Returns the low 24 bits, sign-extended, as the 24-bit multipliers read them.
 pub(crate) fn signed24(x: u32) -> i64 {
     i64::from((x << 8) as i32 >> 8)
 }
@@ -80,12 +80,12 @@ pub(crate) fn integers() -> Vec<Case> {
     .collect()
 }
 
-/// Sum or difference of three numbers and the carry out of it.
+/// Returns a sum or difference of three values and its carry.
 fn carried(sum: i64) -> (u32, bool) {
     (sum as u32, !(0..=i64::from(u32::MAX)).contains(&sum))
 }
 
-/// Additions with carries: VCC in the short encoding, any pair of scalars in the long one.
+/// Additions with carries: in VCC in the short encoding, in any scalar pair in the long one.
 pub(crate) fn carries() -> Vec<Case> {
     type Sum = fn(i64, i64, i64) -> i64;
     let plain: [(&str, Sum); 3] = [
@@ -121,8 +121,8 @@ pub(crate) fn carries() -> Vec<Case> {
     cases
 }
 
-/// `a * b + c` rounded twice, as the unfused instructions do; they flush denormals, so where one takes part the result
-/// is left open.
+/// `a * b + c` rounded twice, as the unfused instructions do. They flush denormals, so the result is left
+/// open if one is involved.
 pub(crate) fn mad32(a: f32, b: f32, c: f32) -> Dst {
     let product = a * b;
     let sum = product + c;
@@ -193,7 +193,7 @@ pub(crate) fn floats() -> Vec<Case> {
     .collect()
 }
 
-/// Constants within the instruction: 0x40490fdb is pi, 0x4248 is pi as a half.
+/// Literals: 0x40490fdb is pi, 0x4248 is pi as a half.
 pub(crate) fn literals() -> Vec<Case> {
     let pi = f(0x4049_0fdb);
     let kinds32 = [Kind::Near, Kind::F32];
@@ -225,7 +225,7 @@ pub(crate) fn literals() -> Vec<Case> {
     ]
 }
 
-/// Inline constants: whole numbers of -16 to 64 and nine floats, in the operand's type.
+/// Inline constants: integers from -16 to 64 and nine floats, in the operand's type.
 pub(crate) fn inline_constants() -> Vec<Case> {
     let mut cases = Vec::new();
     for whole in [-16i32, -1, 0, 1, 17, 64] {

@@ -1,4 +1,4 @@
-//! Instructions that only the long encoding has.
+//! Instructions with the long encoding only.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{
@@ -26,7 +26,7 @@ fn bytes(x: u32) -> [i64; 4] {
     x.to_le_bytes().map(i64::from)
 }
 
-/// Sum of absolute differences of four bytes; masked: of those where `b` is not zero.
+/// Returns the sum of absolute differences of four bytes; if masked, only of those where `b` is not zero.
 fn sad(a: u32, b: u32, masked: bool) -> u32 {
     let pairs = bytes(a).into_iter().zip(bytes(b));
     pairs.filter(|&(_, b)| !masked || b != 0).map(|(a, b)| (a - b).unsigned_abs() as u32).sum()
@@ -53,7 +53,7 @@ pub(crate) fn integers() -> Vec<Case> {
         of_b32("v_alignbit_b32", |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32),
         three("v_alignbyte_b32", [Kind::I32; 3], |i| {
             let shifted = (u64::from(i.a32()) << 32 | u64::from(i.b32())) >> (8 * (i.c32() & 3));
-            // The documents disagree on how many bits of the shift count.
+            // The documents disagree on the number of shift bits used.
             if i.c32() & 0x1f > 3 { Dst::Any.into() } else { (shifted as u32).into() }
         }),
         of_b32("v_min3_i32", |a, b, c| (a as i32).min(b as i32).min(c as i32) as u32),
@@ -101,7 +101,7 @@ pub(crate) fn integers() -> Vec<Case> {
     ]
 }
 
-/// Bytes of `{a, b}` chosen by those of `c`: 8 to 11 repeat a sign, 12 is zero, more is all ones.
+/// Selects bytes of `{a, b}` by those of `c`: 8 to 11 repeat a sign, 12 is zero, larger values are all ones.
 fn permute(a: u32, b: u32, c: u32) -> u32 {
     let pool = (u64::from(a) << 32 | u64::from(b)).to_le_bytes();
     let sign = |byte: u8| if byte & 0x80 != 0 { 0xff } else { 0 };
@@ -117,7 +117,7 @@ pub(crate) fn wide_integers() -> Vec<Case> {
     let kinds = [Kind::I32, Kind::I32, Kind::I64];
     let four =
         |i: &In<'_>, masked: bool| [0, 1, 2, 3].map(|k| sad((i.a() >> (8 * k)) as u32, i.b32(), masked));
-    // Whether sums that do not fit wrap or saturate is not documented: they are left open.
+    // The documents do not define if overflowing sums wrap or saturate, so they are left open.
     let packed = move |i: &In<'_>, masked: bool| -> Out {
         let sums = four(i, masked);
         let word = |k: usize| ((i.c() >> (16 * k)) as u16).checked_add(sums[k] as u16);
@@ -134,7 +134,7 @@ pub(crate) fn wide_integers() -> Vec<Case> {
             let (sum, carry) = (u64::from(i.a32()) * u64::from(i.b32())).overflowing_add(i.c());
             Out::from(sum).mask(carry)
         }),
-        // What the carry of a signed sum is, the documents do not say: it goes where nobody looks.
+        // The carry of a signed sum is not documented: it goes to unused registers.
         Case::new("v_mad_i64_i32 {D}, s[12:13], {a}, {b}, {C}", &kinds, |i| {
             let product = i64::from(i.a32() as i32) * i64::from(i.b32() as i32);
             (product as u64).wrapping_add(i.c()).into()
@@ -191,7 +191,7 @@ pub(crate) fn small_integers() -> Vec<Case> {
     ]
 }
 
-/// Minimum, maximum and median of three; what signalling NaNs make of the last is left open.
+/// Returns minimum, maximum or median of three; a median with signalling NaNs is left open.
 fn of_three(values: [(f64, bool); 3], which: &str) -> Option<f64> {
     if values.iter().any(|v| v.1) {
         return None;
@@ -259,8 +259,8 @@ fn pair(low: u16, high: u16, open: bool) -> Out {
     if open { Dst::Any.into() } else { (u32::from(low) | u32::from(high) << 16).into() }
 }
 
-/// Pairs of numbers of -1 .. 1 as words. Which way halves of the last place round is not documented, so they are
-/// left open.
+/// Pairs of values in -1 .. 1 as 16-bit integers. The rounding of ties is not documented, so ties are left
+/// open.
 fn norms() -> Vec<Case> {
     let word = |x: f64, signed: bool| {
         let scaled = if signed { x.clamp(-1.0, 1.0) * 32767.0 } else { x.clamp(0.0, 1.0) * 65535.0 };

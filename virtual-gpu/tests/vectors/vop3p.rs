@@ -1,11 +1,11 @@
-//! Packed halves and words, mixed precision, dot products.
+//! Packed halves and 16-bit integers, mixed precision, dot products.
 
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{denormal32, extreme, f, h, half_fma, signalling16, to_half};
 use crate::operands::Kind;
 use virtual_gpu::Target;
 
-/// How the halves of the operands are chosen: `op_sel`, `op_sel_hi`, and which are negated.
+/// Selection of the operands' halves: `op_sel`, `op_sel_hi`, and negations.
 #[derive(Clone, Copy)]
 struct Choice {
     text: &'static str,
@@ -48,7 +48,7 @@ fn halves(i: &In<'_>, choice: Choice, high: bool) -> [u16; 3] {
     })
 }
 
-/// Both halves of a packed result; NaNs compare as NaNs, by the low half first.
+/// Returns both halves of a packed result; a NaN half matches any quiet NaN.
 fn packed(i: &In<'_>, choice: Choice, half: impl Fn([u16; 3]) -> Option<u16>) -> Out {
     let (low, high) = (half(halves(i, choice, false)), half(halves(i, choice, true)));
     match (low, high) {
@@ -129,7 +129,7 @@ pub(crate) fn words() -> Vec<Case> {
             }));
         }
     }
-    // A broadcast constant: with no `op_sel_hi`, the high half takes the constant's low half as well.
+    // A broadcast constant: without `op_sel_hi`, the high half also uses the constant's low half.
     cases.push(Case::new("v_pk_add_u16 {d}, {a}, 7 op_sel_hi:[1,0]", &[Kind::I16x2], move |i| {
         both((i.a32() as u16).wrapping_add(7), ((i.a32() >> 16) as u16).wrapping_add(7))
     }));
@@ -152,7 +152,7 @@ pub(crate) fn mixed() -> Vec<Case> {
                 from[k].map_or(f(bits), |at| h(bits >> at & 0xffff) as f32)
             })
         };
-        // Halves at random have any bits, so floats serve for both.
+        // Floats serve as random bits for halves too.
         let kinds = [Kind::F32; 3];
         for fused in [true, false] {
             let sum = move |i: &In<'_>| {
@@ -171,7 +171,8 @@ pub(crate) fn mixed() -> Vec<Case> {
                 })
                 .only(target),
             );
-            // One rounding to half or two, the documents do not say; so ties of the first are left open.
+            // The documents do not define if the result rounds to half once or twice, so ties of the first
+            // rounding are left open.
             let half =
                 move |i: &In<'_>| sum(i).filter(|s| s.is_nan() || h(to_half(*s)) == f64::from(*s) || far(*s));
             cases.push(
@@ -191,7 +192,7 @@ pub(crate) fn mixed() -> Vec<Case> {
     cases
 }
 
-/// Whether a float is clear of the middle between two halves.
+/// Returns true if a float is not close to the midpoint between two halves.
 fn far(x: f32) -> bool {
     let nearest = h(to_half(x));
     let gap = half::f16::EPSILON.to_f64() * nearest.abs().max(2f64.powi(-14));

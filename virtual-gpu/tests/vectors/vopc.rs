@@ -1,4 +1,4 @@
-//! Comparisons: of every type, into VCC and into any pair of scalars, and those that write EXEC too.
+//! Comparisons of every type, into VCC and into any scalar pair, and those that also write EXEC.
 
 use crate::harness::{Case, In, Out, check};
 use crate::numbers::{d, f, h, signalling16, signalling32, signalling64};
@@ -52,7 +52,7 @@ const TYPES: [(&str, Kind, Compare); 9] = [
     ("u64", Kind::I64, |a, b| Some(a.cmp(&b))),
 ];
 
-/// The four forms of a comparison: short or long, with EXEC written or not.
+/// Returns the four forms of a comparison: short or long, with or without writing EXEC.
 fn forms(
     operation: &str,
     operands: &str,
@@ -87,7 +87,7 @@ pub(crate) fn relations() -> Vec<Case> {
     cases
 }
 
-/// The bit of a number's class: signalling and quiet NaN, then from minus infinity up to plus infinity.
+/// Returns the class bit of a value: signalling and quiet NaN, then from minus infinity to plus infinity.
 fn class(x: f64, signalling: bool, denormal: bool) -> u32 {
     let rank = if x.is_infinite() {
         0

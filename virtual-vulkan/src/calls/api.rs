@@ -1,18 +1,17 @@
-//! What Vulkan functions have in common: lists, chains, codes.
+//! Helpers for Vulkan functions: lists, chains, codes.
 
 use crate::reply::Reply;
 use ash::vk;
 use std::ffi::{CStr, c_char};
 
-/// The code of a reply.
+/// Returns the code of a reply.
 pub(crate) fn code(reply: Reply) -> vk::Result {
     reply.err().unwrap_or(vk::Result::SUCCESS)
 }
 
-/// A list of a Vulkan structure.
+/// Returns a list of a Vulkan structure as a slice.
 ///
-/// # Safety
-/// `at` is valid for `count` elements, which live as long as the result is used, or `count` is 0.
+/// # Safety `at` is valid for `count` elements, which live as long as the result is used, or `count` is 0.
 pub(crate) unsafe fn list<'a, T>(at: *const T, count: u32) -> &'a [T] {
     match count == 0 || at.is_null() {
         true => &[],
@@ -21,10 +20,10 @@ pub(crate) unsafe fn list<'a, T>(at: *const T, count: u32) -> &'a [T] {
     }
 }
 
-/// Writes a list as Vulkan's functions do that are called twice: its length, or as many as fit.
+/// Writes a list as Vulkan's enumeration functions do: its length if `to` is null, otherwise as many elements
+/// as fit.
 ///
-/// # Safety
-/// `count` is valid, and `to` is null or valid for `*count` elements.
+/// # Safety `count` is valid, and `to` is null or valid for `*count` elements.
 pub(crate) unsafe fn give<T: Copy>(list: &[T], count: *mut u32, to: *mut T) -> Reply {
     // SAFETY: the caller's promise.
     unsafe {
@@ -39,10 +38,9 @@ pub(crate) unsafe fn give<T: Copy>(list: &[T], count: *mut u32, to: *mut T) -> R
     }
 }
 
-/// The structures of a chain.
+/// Iterates over the structures of a chain.
 ///
-/// # Safety
-/// `at` is null or begins a chain of Vulkan structures that lives as long as the result is used.
+/// # Safety `at` is null or begins a chain of Vulkan structures that lives as long as the result is used.
 pub(crate) unsafe fn chain(
     at: *const std::ffi::c_void,
 ) -> impl Iterator<Item = *mut vk::BaseOutStructure<'static>> {
@@ -53,16 +51,15 @@ pub(crate) unsafe fn chain(
     })
 }
 
-/// The structure of a type in a chain.
+/// Returns the structure of type `T` in a chain.
 ///
-/// # Safety
-/// As for [`chain`]; the structure is not used through another reference while the result is.
+/// # Safety As for [`chain`]; the structure is not used through another reference while the result is.
 pub(crate) unsafe fn chained<'a, T: vk::TaggedStructure>(at: *const std::ffi::c_void) -> Option<&'a mut T> {
-    // SAFETY: the caller's promise; the tag says that the structure is a `T`.
+    // SAFETY: the caller's promise; the tag proves that the structure is a `T`.
     unsafe { chain(at).find(|&s| (*s).s_type == T::STRUCTURE_TYPE).map(|s| &mut *s.cast::<T>()) }
 }
 
-/// Text in an array of Vulkan's, cut off where it does not fit.
+/// Writes a text to a fixed array of Vulkan's, truncated if it does not fit.
 pub(crate) fn put_text<const N: usize>(to: &mut [std::ffi::c_char; N], text: &str) {
     *to = [0; N];
     for (to, byte) in to.iter_mut().take(N - 1).zip(text.bytes()) {
@@ -70,16 +67,15 @@ pub(crate) fn put_text<const N: usize>(to: &mut [std::ffi::c_char; N], text: &st
     }
 }
 
-/// The names of a list of Vulkan's.
+/// Returns the names in a list of C strings.
 ///
-/// # Safety
-/// `at` is valid for `count` texts.
+/// # Safety `at` is valid for `count` C strings.
 pub(crate) unsafe fn texts<'a>(at: *const *const c_char, count: u32) -> Vec<&'a CStr> {
     // SAFETY: the caller's promise.
     unsafe { list(at, count).iter().map(|&text| CStr::from_ptr(text)).collect() }
 }
 
-/// An extension of this library's, as lists have it.
+/// Returns the properties of one of this library's extensions.
 pub(crate) fn extension(name: &CStr) -> vk::ExtensionProperties {
     let mut properties = vk::ExtensionProperties { spec_version: 1, ..Default::default() };
     put_text(&mut properties.extension_name, &name.to_string_lossy());

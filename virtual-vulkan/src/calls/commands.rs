@@ -23,13 +23,13 @@ pub(crate) struct CommandBuffer {
     state: Mutex<Recording>,
 }
 
-/// What is recorded, and what is bound at this point.
+/// Recorded commands, and the current bindings.
 struct Recording {
     commands: Vec<Command>,
     pipeline: Option<Arc<Pipeline>>,
     sets: [u64; SETS],
     push: [u8; PUSH_BYTES],
-    /// The first thing that went wrong.
+    /// The first error.
     wrong: Option<vk::Result>,
     list: Option<Arc<List>>,
 }
@@ -42,7 +42,7 @@ impl Default for Recording {
 }
 
 impl CommandBuffer {
-    /// What was recorded; an error if the recording was not ended.
+    /// Returns the finished recording; an error if the recording was not ended.
     pub(crate) fn list(&self) -> Reply<Arc<List>> {
         lock(&self.state).list.clone().ok_or_else(|| unknown("recording", self.handle.handle()))
     }
@@ -58,7 +58,7 @@ impl CommandBuffer {
     }
 }
 
-/// Does something to a recording; a mistake is kept for its end.
+/// Applies `f` to a recording; an error is stored until the recording ends.
 fn record(handle: vk::CommandBuffer, f: impl FnOnce(&Device, &mut Recording) -> Reply) {
     let Some(buffer) = COMMANDS.get(handle.as_raw()) else {
         let _ = unknown("VkCommandBuffer", handle.as_raw());
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "system" fn allocate(
                 CommandBuffer { handle: dispatchable, device: device.clone(), state: Mutex::default() };
             COMMANDS.put(handle, buffer);
             lock(&pool).push(handle);
-            // SAFETY: `out` has a place for each command buffer.
+            // SAFETY: `out` has an element for each command buffer.
             unsafe { *out.add(i) = vk::CommandBuffer::from_raw(handle) };
         }
         Ok(())
@@ -176,7 +176,7 @@ pub(crate) unsafe extern "system" fn reset(
     handle: vk::CommandBuffer,
     _flags: vk::CommandBufferResetFlags,
 ) -> vk::Result {
-    // SAFETY: beginning resets, and reads nothing.
+    // SAFETY: `begin` resets, and does not read the null pointer.
     unsafe { begin(handle, std::ptr::null()) }
 }
 
@@ -313,7 +313,7 @@ pub(crate) unsafe extern "system" fn update(
     });
 }
 
-/// A barrier; one that stalls on request is forgotten.
+/// Records a barrier; a barrier with an injected stall is dropped.
 fn add_barrier(handle: vk::CommandBuffer, from: vk::PipelineStageFlags2, to: vk::PipelineStageFlags2) {
     record(handle, |device, state| {
         let entered = device.card.options.faults.enter("vkCmdPipelineBarrier");
@@ -393,7 +393,7 @@ pub(crate) unsafe extern "system" fn timestamp2(
     pool: vk::QueryPool,
     index: u32,
 ) {
-    // SAFETY: the caller's rules are those of this function.
+    // SAFETY: the caller's obligations are those of this function.
     unsafe { timestamp(handle, vk::PipelineStageFlags::empty(), pool, index) };
 }
 

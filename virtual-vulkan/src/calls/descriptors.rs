@@ -20,7 +20,7 @@ pub(crate) unsafe extern "system" fn create_layout(
         let info = unsafe { &*info };
         // SAFETY: as above.
         let layout = SetLayout::new(unsafe { list(info.p_bindings, info.binding_count) })?;
-        // SAFETY: as above; RADV has its own view of the layout, for its compiler.
+        // SAFETY: as above; RADV stores its own layout, for its compiler.
         let raw = unsafe { device.radv.create_descriptor_set_layout(info, None) }?;
         device.set_layouts.put(raw.as_raw(), layout);
         // SAFETY: as above.
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "system" fn destroy_pool(
     pool: vk::DescriptorPool,
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
-    // SAFETY: the caller's rules are those of this function.
+    // SAFETY: the caller's obligations are those of this function.
     let _ = unsafe { reset_pool(handle, pool, vk::DescriptorPoolResetFlags::empty()) };
     if let Ok(device) = Device::of(handle) {
         device.descriptor_pools.take(pool.as_raw());
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "system" fn allocate(
             .map(|&layout| allocate_one(&device, info.descriptor_pool, layout))
             .collect::<Reply<_>>()?;
         for (i, set) in sets.into_iter().enumerate() {
-            // SAFETY: `out` has a place for each layout.
+            // SAFETY: `out` has an element for each layout.
             unsafe { *out.add(i) = vk::DescriptorSet::from_raw(set) };
         }
         Ok(())
@@ -203,7 +203,7 @@ pub(crate) unsafe extern "system" fn update(
     let Ok(device) = Device::enter(handle, "vkUpdateDescriptorSets") else { return };
     // SAFETY: Vulkan's rules for the caller.
     let (writes, copies) = unsafe { (list(writes, count), list(copies, copy_count)) };
-    // A wrong handle was logged; the function has no code to say it with.
+    // An unknown handle is logged; the function has no return code.
     for w in writes {
         // SAFETY: as above.
         let _ = write(&device, w, unsafe { list(w.p_buffer_info, w.descriptor_count) });

@@ -9,7 +9,7 @@ use ash::vk;
 use ash::vk::Handle as _;
 use std::sync::Arc;
 
-/// Makes RADV's device with the features that it knows, and the card's around it.
+/// Creates RADV's device with the features that RADV supports, and the virtual device around it.
 ///
 /// # Safety
 /// `info` is valid.
@@ -29,7 +29,7 @@ unsafe fn make(physical: vk::PhysicalDevice, info: &vk::DeviceCreateInfo<'_>) ->
     (asked.queue_create_info_count, asked.p_queue_create_infos) =
         (info.queue_create_info_count, info.p_queue_create_infos);
     asked.p_next = chain;
-    // SAFETY: the queues are the caller's (family 0, which RADV has, too); the chain lives in `wanted`.
+    // SAFETY: the queues are the caller's (family 0, which RADV also has); the chain is stored in `wanted`.
     let radv = unsafe { instance.radv.create_device(physical, &asked, None) }?;
     Ok(Device::new(card, radv, instance.radv.fp_v1_0().get_device_proc_addr, checks))
 }
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "system" fn destroy(
     let Some(device) = DEVICES.take(handle.as_raw()) else { return };
     QUEUES.take(device.queue_handle());
     device.queue.close();
-    // SAFETY: the caller destroys it once, after everything that was made from it.
+    // SAFETY: the caller destroys it once, after everything created from it.
     unsafe { device.radv.destroy_device(None) };
 }
 
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "system" fn queue_wait_idle(handle: vk::Queue) -> vk::R
     code(Device::of_queue(handle).and_then(|device| device.queue.drain()))
 }
 
-/// What the device ran into, in the words of VK_EXT_device_fault.
+/// Returns the fault of the device through VK_EXT_device_fault.
 pub(crate) unsafe extern "system" fn fault_info(
     handle: vk::Device,
     counts: *mut vk::DeviceFaultCountsEXT<'_>,

@@ -1,4 +1,4 @@
-//! Instances: RADV's, made for the family of the card.
+//! Instances: RADV's, created for the family of the card.
 
 use super::api::{code, extension, give};
 use crate::card::{Card, Model};
@@ -12,14 +12,14 @@ use ash::vk::Handle as _;
 use std::ffi::{CStr, c_char};
 use std::sync::Mutex;
 
-/// Extensions of instances that are left as RADV has them.
+/// Instance extensions passed through from RADV.
 const EXTENSIONS: [&CStr; 3] =
     [c"VK_EXT_debug_utils", c"VK_KHR_get_physical_device_properties2", c"VK_KHR_device_group_creation"];
 
-/// The variable that RADV takes its family from.
+/// Environment variable with RADV's family.
 const FAMILY: &str = "RADV_FORCE_FAMILY";
 
-/// Makes RADV's instance and has it look for its device, which is when it reads the family.
+/// Creates RADV's instance and enumerates its device, because RADV reads the family at that point.
 ///
 /// # Safety
 /// `info` is valid.
@@ -43,20 +43,20 @@ unsafe fn make(info: *const vk::InstanceCreateInfo<'_>) -> Reply<Instance> {
         Ok(Instance { card, radv: radv.clone(), physical })
     });
     if instance.is_err() {
-        // SAFETY: made above, known to nobody else.
+        // SAFETY: created above and not shared.
         unsafe { radv.destroy_instance(None) };
     }
     instance
 }
 
-/// Remembers why; the code that Vulkan has for it.
+/// Stores the reason and returns the Vulkan code for it.
 fn refused(card: &Card, why: Unavailable) -> vk::Result {
     tracing::error!(%why, "no virtual card");
     card.shared.refuse(why);
     vk::Result::ERROR_INCOMPATIBLE_DRIVER
 }
 
-/// The family in the environment while RADV looks for devices. One at a time.
+/// Sets the family in the environment while RADV enumerates devices. Only one exists at a time.
 struct Family {
     before: Option<std::ffi::OsString>,
     _alone: std::sync::MutexGuard<'static, ()>,
@@ -69,8 +69,9 @@ impl Family {
         let alone = lock(&ALONE);
         let before = std::env::var_os(FAMILY);
         if before.as_deref() != Some(model.name().as_ref()) {
-            // SAFETY: RADV has no other way to be told. Rust's own readers of the environment are locked out by the
-            // standard library, and the C library keeps what other readers may still look at.
+            // SAFETY: RADV can be configured only through the environment. The standard library locks out
+            // Rust's readers of the environment, and the C library keeps the old values alive for other
+            // readers.
             unsafe { std::env::set_var(FAMILY, model.name()) };
         }
         Family { before, _alone: alone }
@@ -89,14 +90,14 @@ impl Drop for Family {
     }
 }
 
-/// Compares the driver's version with the one whose shaders can be read.
+/// Compares RADV's version with the supported one.
 fn check_version(radv: &ash::Instance, devices: &[vk::PhysicalDevice]) -> Result<(), Unavailable> {
     let Some(&device) = devices.first() else {
         return Err(Unavailable::Library("it made no null device".into()));
     };
     let mut driver = vk::PhysicalDeviceDriverProperties::default();
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
-    // SAFETY: the device is RADV's, which speaks Vulkan 1.2 and more.
+    // SAFETY: the device is RADV's, which supports Vulkan 1.2 or later.
     unsafe { radv.get_physical_device_properties2(device, &mut properties) };
     let text = |text: Result<&CStr, _>| text.unwrap_or_default().to_string_lossy().into_owned();
     let (name, info) = (text(driver.driver_name_as_c_str()), text(driver.driver_info_as_c_str()));
@@ -104,7 +105,7 @@ fn check_version(radv: &ash::Instance, devices: &[vk::PhysicalDevice]) -> Result
     if right { Ok(()) } else { Err(Unavailable::Version(format!("{name} {info}"))) }
 }
 
-/// Whether "Mesa 25.0.7-2" is a version that is known.
+/// Returns true if a driver info such as "Mesa 25.0.7-2" is of the supported version.
 fn is_supported(info: &str) -> bool {
     let version = info.strip_prefix("Mesa ").unwrap_or_default();
     version.strip_prefix(MESA).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -136,7 +137,7 @@ pub(crate) unsafe extern "system" fn destroy(
     for device in &instance.physical {
         PHYSICAL.take(device.as_raw());
     }
-    // SAFETY: the caller destroys it once, after everything that was made from it.
+    // SAFETY: the caller destroys it once, after everything created from it.
     unsafe { instance.radv.destroy_instance(None) };
 }
 

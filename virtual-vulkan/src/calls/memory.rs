@@ -47,7 +47,7 @@ pub(crate) unsafe extern "system" fn map(
     code(Device::enter(handle, "vkMapMemory").and_then(|device| {
         let found = device.memory.get(memory.as_raw()).filter(|m| offset < m.bytes);
         let host = found.and_then(|m| m.host).ok_or(vk::Result::ERROR_MEMORY_MAP_FAILED)?;
-        // SAFETY: the offset lies in the memory; `out` is the caller's.
+        // SAFETY: the offset is inside the memory; `out` is the caller's.
         unsafe { *out = (host + offset) as *mut c_void };
         Ok(())
     }))
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "system" fn map(
 
 pub(crate) unsafe extern "system" fn unmap(_handle: vk::Device, _memory: vk::DeviceMemory) {}
 
-/// All memory that is mapped is coherent.
+/// Does nothing: all mapped memory is coherent.
 pub(crate) unsafe extern "system" fn flush(
     handle: vk::Device,
     _count: u32,
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "system" fn device_buffer_requirements(
     }
 }
 
-/// No buffer needs memory of its own.
+/// Reports that no buffer needs a dedicated allocation.
 ///
 /// # Safety
 /// `chain` is a valid chain.

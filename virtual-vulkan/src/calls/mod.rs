@@ -1,5 +1,6 @@
-//! Vulkan's functions, as C calls them: the only module, beside [`radv`](crate::radv), with unsafe code. They turn pointers
-//! into references and handles into objects; what they do is in the other modules.
+//! Vulkan's functions with their C interface: the only module, besides [`radv`](crate::radv), with unsafe
+//! code. They convert pointers to references and handles to objects; the other modules implement their
+//! effects.
 
 pub(crate) mod api;
 mod commands;

@@ -1,4 +1,4 @@
-//! Functions by their names: this library's, and those of RADV's that take nothing that RADV does not know.
+//! Functions by name: this library's, and those of RADV's whose arguments RADV created itself.
 
 use super::{
     commands as cmd, descriptors, device, instance, memory, physical, pipeline, queries, queue, semaphores,
@@ -9,7 +9,7 @@ use ash::vk;
 use ash::vk::Handle as _;
 use std::ffi::{CStr, c_char};
 
-/// A function of any type.
+/// A function pointer of any type.
 type Function = unsafe extern "system" fn();
 
 macro_rules! table {
@@ -17,7 +17,8 @@ macro_rules! table {
         match $name {
             $($text => {
                 let function: vk::$type = $function;
-                // SAFETY: function pointers all have one size; the caller turns it back into the type of this name.
+                // SAFETY: all function pointers have the same size; the caller casts it back to the type of
+                // this name.
                 Some(unsafe { std::mem::transmute::<vk::$type, Function>(function) })
             })*
             _ => None,
@@ -25,7 +26,7 @@ macro_rules! table {
     };
 }
 
-/// This library's function of a name; that of a promoted extension without its suffix.
+/// Returns this library's function with a name; for a promoted extension, without its suffix.
 fn own(name: &str) -> Option<Function> {
     table! { name =>
         "vkGetInstanceProcAddr": PFN_vkGetInstanceProcAddr = vk_get_instance_proc_addr;
@@ -122,7 +123,7 @@ fn own(name: &str) -> Option<Function> {
     }
 }
 
-/// Functions of RADV's that are given out as they are.
+/// RADV's functions that are returned unchanged.
 const RADV: [&str; 22] = [
     "vkEnumeratePhysicalDeviceGroups",
     "vkGetPhysicalDeviceFormatProperties",
@@ -148,7 +149,7 @@ const RADV: [&str; 22] = [
     "vkGetPipelineExecutableStatisticsKHR",
 ];
 
-/// This library's function of a name, with the suffix of an extension or without.
+/// Returns this library's function with a name, with or without the KHR suffix.
 fn known(name: &str) -> Option<Function> {
     own(name).or_else(|| own(name.strip_suffix("KHR")?))
 }
@@ -186,7 +187,7 @@ unsafe extern "system" fn get_device_proc_addr(
 }
 
 impl Card {
-    /// Vulkan's functions. The next instance that this thread makes through them has this card.
+    /// Returns Vulkan's functions. The next instance that this thread creates through them uses this card.
     pub fn entry(&self) -> ash::StaticFn {
         self.is_next();
         ash::StaticFn { get_instance_proc_addr: vk_get_instance_proc_addr }

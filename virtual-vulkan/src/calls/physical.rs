@@ -1,4 +1,4 @@
-//! Physical devices: what RADV says of the family, but for what is not RADV's here.
+//! Physical devices: RADV's properties of the family, except for the parts that this library implements.
 
 use super::api::{chain, chained, code, extension, give, put_text};
 use crate::card::Card;
@@ -7,7 +7,7 @@ use crate::instance::Instance;
 use ash::vk;
 use std::ffi::{CStr, c_char, c_void};
 
-/// Extensions of devices that RADV has and that work here.
+/// RADV's device extensions that work here.
 const RADV: [&CStr; 23] = [
     c"VK_KHR_16bit_storage",
     c"VK_KHR_8bit_storage",
@@ -34,10 +34,10 @@ const RADV: [&CStr; 23] = [
     c"VK_EXT_robustness2",
 ];
 
-/// Extensions that are this library's, whether RADV has them for a null device or not.
+/// This library's device extensions, whether or not RADV supports them for a null device.
 pub(crate) const OWN: [&CStr; 3] = [c"VK_EXT_memory_budget", c"VK_EXT_device_fault", c"VK_AMD_buffer_marker"];
 
-/// Largest binding and allocation: RADV's own on real devices.
+/// Largest binding and allocation: RADV's own value on real devices.
 const MAX_ALLOCATION: u64 = 0xffff_fffc;
 
 fn heap_bytes(card: &Card) -> [u64; HEAPS] {
@@ -56,7 +56,7 @@ fn change(properties: &mut vk::PhysicalDeviceProperties, card: &Card) {
     properties.limits.max_memory_allocation_count = 4096;
 }
 
-/// The first bytes of the processor's name, as HIP's virtual device has them: one card.
+/// Returns the bytes of the processor's name, as HIP's virtual device does: both are one card.
 fn uuid(card: &Card) -> [u8; 16] {
     let mut uuid = [0; 16];
     let name = card.options().model.target().name().as_bytes();
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "system" fn properties2(
     out: *mut vk::PhysicalDeviceProperties2<'_>,
 ) {
     let Ok(instance) = Instance::of(physical) else { return };
-    // SAFETY: Vulkan's rules for the caller; one structure of a type is in a chain once.
+    // SAFETY: Vulkan's rules for the caller; a chain contains each structure type at most once.
     unsafe {
         (instance.radv.fp_v1_1().get_physical_device_properties2)(physical, out.cast());
         change(&mut (*out).properties, &instance.card);
@@ -116,7 +116,7 @@ pub(crate) unsafe extern "system" fn features(
     }
 }
 
-/// Leaves the features of compute shaders.
+/// Disables all features except those of compute shaders.
 fn without_graphics(features: &mut vk::PhysicalDeviceFeatures) {
     *features = vk::PhysicalDeviceFeatures {
         robust_buffer_access: features.robust_buffer_access,
@@ -144,12 +144,11 @@ pub(crate) unsafe extern "system" fn features2(
     }
 }
 
-/// Takes back what RADV offers and this library has not; adds what it has.
+/// Disables RADV's features that this library does not support, and enables its own.
 ///
-/// # Safety
-/// `s` is a Vulkan structure that nobody else uses.
+/// # Safety `s` is a Vulkan structure without other users.
 unsafe fn hide_features(s: *mut vk::BaseOutStructure<'_>) {
-    // SAFETY: the tag says what the structure is.
+    // SAFETY: the tag identifies the structure.
     unsafe {
         match (*s).s_type {
             vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_FEATURES => {
@@ -214,7 +213,7 @@ pub(crate) unsafe extern "system" fn memory_properties2(
     }
 }
 
-/// The one family of queues.
+/// Returns the only queue family.
 fn family() -> vk::QueueFamilyProperties {
     vk::QueueFamilyProperties {
         queue_flags: vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER,
@@ -238,7 +237,7 @@ pub(crate) unsafe extern "system" fn families2(
     count: *mut u32,
     to: *mut vk::QueueFamilyProperties2<'_>,
 ) {
-    // SAFETY: Vulkan's rules for the caller; the chains of the elements stay theirs.
+    // SAFETY: Vulkan's rules for the caller; the chains of the elements are not modified.
     unsafe {
         if to.is_null() {
             *count = 1;
@@ -271,7 +270,7 @@ pub(crate) unsafe extern "system" fn extensions(
     }))
 }
 
-/// A copy of the features that a device is to have, in a chain of their own: what RADV is asked for.
+/// A copy of the features requested for a device, in its own chain, to pass to RADV.
 pub(crate) struct Wanted {
     core: vk::PhysicalDeviceFeatures,
     chained: Vec<Box<dyn Chainable>>,
@@ -284,10 +283,10 @@ trait Chainable {
 
 macro_rules! copied {
     ($s:ident: $($name:ident)*) => {
-        // SAFETY: the caller of `copied` gives a Vulkan structure, which begins with its tag.
+        // SAFETY: the caller of `copied` passes a Vulkan structure, which begins with its tag.
         match unsafe { (*$s).s_type } {
             $(<vk::$name<'_> as vk::TaggedStructure>::STRUCTURE_TYPE => {
-                // SAFETY: the tag says what the structure is.
+                // SAFETY: the tag identifies the structure.
                 let copy = unsafe { *$s.cast::<vk::$name<'static>>() };
                 Some(Box::new(copy))
             })*
@@ -305,7 +304,7 @@ macro_rules! chainable {
             }
         })*
 
-        /// A copy of a structure of features that RADV is told of.
+        /// Returns a copy of a feature structure if it is one to pass to RADV.
         ///
         /// # Safety
         /// `s` is a Vulkan structure.
@@ -327,7 +326,7 @@ chainable! {
 }
 
 impl Wanted {
-    /// What a device's creation asks for.
+    /// Copies the features that a device's creation requests.
     ///
     /// # Safety
     /// `info` is valid.
@@ -342,12 +341,12 @@ impl Wanted {
         }
     }
 
-    /// Whether out-of-range accesses are defined: the shaders may make them.
+    /// Returns true if out-of-range accesses are defined, so that shaders may make them.
     pub(crate) fn robust(&self) -> bool {
         self.core.robust_buffer_access != vk::FALSE
     }
 
-    /// The head of the chain; valid as long as this is.
+    /// Returns the core features and the head of the chain, valid as long as `self`.
     pub(crate) fn link(&mut self) -> (vk::PhysicalDeviceFeatures, *mut c_void) {
         let head = self.chained.iter_mut().fold(std::ptr::null_mut(), |next, s| s.link(next));
         (self.core, head)

@@ -1,4 +1,4 @@
-//! Pipelines: RADV compiles them, and its machine code is taken from a pipeline cache.
+//! Pipelines: RADV compiles them, and their machine code is read from a pipeline cache.
 
 use super::api::{code, list};
 use crate::device::Device;
@@ -9,7 +9,7 @@ use ash::vk;
 use ash::vk::Handle as _;
 use std::ffi::CStr;
 
-/// A pipeline cache of RADV's for one pipeline, gone when it is dropped.
+/// A RADV pipeline cache for one pipeline, destroyed on drop.
 struct Cache<'a> {
     device: &'a Device,
     raw: vk::PipelineCache,
@@ -26,7 +26,7 @@ impl<'a> Cache<'a> {
 
 impl Drop for Cache<'_> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; nobody else knows it.
+        // SAFETY: created in `new` and not shared.
         unsafe { self.device.radv.destroy_pipeline_cache(self.raw, None) };
     }
 }
@@ -53,11 +53,12 @@ unsafe fn compile(
         })
     });
     let binary = binary.inspect_err(|_| {
-        // SAFETY: made above, known to nobody else.
+        // SAFETY: created above and not shared.
         unsafe { device.radv.destroy_pipeline(raw, None) };
     })?;
     if !theirs.is_null() {
-        // SAFETY: both caches are RADV's; it locks them itself. What is not merged is compiled again, no more.
+        // SAFETY: both caches are RADV's, which locks them itself. If the merge fails, the pipeline is only
+        // compiled again later.
         let _ = unsafe { device.radv.merge_pipeline_caches(theirs, &[cache.raw]) };
     }
     device.pipelines.put(raw.as_raw(), Pipeline::new(binary, format!("pipeline {:#x}", raw.as_raw())));
@@ -78,7 +79,7 @@ pub(crate) unsafe extern "system" fn create(
         let infos = unsafe { list(infos, count) };
         let mut result = Ok(());
         for (i, info) in infos.iter().enumerate() {
-            // SAFETY: as above; `out` has a place for each pipeline, and one that failed is null.
+            // SAFETY: as above; `out` has an element for each pipeline; a failed one is null.
             unsafe {
                 let made = compile(&device, cache, info);
                 *out.add(i) = made.unwrap_or(vk::Pipeline::null());
@@ -97,7 +98,7 @@ pub(crate) unsafe extern "system" fn destroy(
     let Ok(device) = Device::of(handle) else { return };
     if let Some(known) = device.pipelines.take(pipeline.as_raw()) {
         known.unload(&device.gpu);
-        // SAFETY: RADV made it, and the caller destroys it once.
+        // SAFETY: RADV created it, and the caller destroys it once.
         unsafe { device.radv.destroy_pipeline(pipeline, None) };
     }
 }
@@ -121,12 +122,12 @@ pub(crate) unsafe extern "system" fn destroy_layout(
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     if let Ok(device) = Device::of(handle) {
-        // SAFETY: RADV made it, and the caller destroys it once.
+        // SAFETY: RADV created it, and the caller destroys it once.
         unsafe { device.radv.destroy_pipeline_layout(layout, None) };
     }
 }
 
-/// Names of pipelines are kept, for reports.
+/// Stores the names of pipelines for reports.
 pub(crate) unsafe extern "system" fn set_name(
     handle: vk::Device,
     info: *const vk::DebugUtilsObjectNameInfoEXT<'_>,

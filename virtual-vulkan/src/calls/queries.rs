@@ -44,7 +44,8 @@ pub(crate) unsafe extern "system" fn reset(handle: vk::Device, pool: vk::QueryPo
     }
 }
 
-/// Results at once: what is not there yet is NOT_READY. (A caller that wants to wait waits for its commands.)
+/// Returns results immediately; missing ones give NOT_READY. (A caller that needs to wait waits for its
+/// commands.)
 pub(crate) unsafe extern "system" fn results(
     handle: vk::Device,
     pool: vk::QueryPool,

@@ -11,18 +11,18 @@ use ash::vk;
 use ash::vk::Handle as _;
 use std::sync::Arc;
 
-/// What was recorded in a command buffer.
+/// Returns the recording of a command buffer.
 fn recorded(handle: vk::CommandBuffer) -> Reply<Arc<List>> {
     let raw = handle.as_raw();
     COMMANDS.get(raw).ok_or_else(|| unknown("VkCommandBuffer", raw))?.list()
 }
 
-/// Gives submissions to the queue. The fence comes after the last.
+/// Queues submissions, followed by the fence.
 fn push(device: &Arc<Device>, submissions: Vec<Submission>, fence: vk::Fence) -> Reply {
     device.alive()?;
     let fence: Option<Arc<Fence>> = (!fence.is_null()).then(|| device.fence(fence)).transpose()?;
     let stalls = device.card.options.faults.enter("vkQueueSubmit").map_err(vk::Result::from_raw)?;
-    // The work must not keep the device alive, which ends the queue when it goes.
+    // The work must not keep the device alive: dropping the device closes the queue.
     let on = Arc::downgrade(device);
     device.queue.push(Box::new(move |queue| {
         if stalls {
