@@ -1,10 +1,10 @@
 //! Recording of a lowered graph into command buffers.
 
+use super::bound::Bound;
 use super::breadcrumb::Breadcrumb;
 use super::hazard::Tracker;
 use super::io::Staged;
 use super::lower::{Lowered, Lowering};
-use super::bound::Bound;
 use super::schedule::{Item, Portion, schedule};
 use super::windows::Window;
 use crate::context::DeviceContext;
