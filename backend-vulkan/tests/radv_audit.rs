@@ -18,7 +18,7 @@ fn child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    let audit = audit::compile_all(radv::options()).expect("RADV opens a null device");
+    let audit = audit::compile_all(radv::options(), radv::known()).expect("RADV opens a null device");
     println!("{}", audit.table());
     let bad: Vec<String> =
         audit.rows.iter().filter(|r| r.spills() > 0.0).map(|r| r.pipeline.to_string()).collect();
@@ -33,7 +33,7 @@ fn no_pipeline_spills_on_any_family() {
     let Some(manifest) = radv::manifest() else { return };
     let mut failed = Vec::new();
     for family in FAMILIES {
-        let output = radv::child(&manifest, family, (CHILD, "1"));
+        let output = radv::child(&manifest, family, "radv_audit::child", (CHILD, "1"));
         let text = String::from_utf8_lossy(&output.stdout);
         println!("== {family}\n{text}");
         if !output.status.success() {

@@ -114,7 +114,7 @@ fn cells(rows: &[audit::LoopRow]) -> Cells {
 
 /// Returns the driver and the cells of a family.
 fn count(manifest: &Path, family: &str, which: &str) -> (String, Cells) {
-    let output = radv::child(manifest, family, (CHILD, which));
+    let output = radv::child(manifest, family, "radv_counts::child", (CHILD, which));
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{family}: {}\n{text}\n{error}", output.status);
     if which == "all" {

@@ -4,6 +4,7 @@
 //! hardware is sufficient: RADV compiles for the family in `RADV_FORCE_FAMILY`.
 
 mod cost;
+mod known;
 mod listing;
 mod loops;
 #[cfg(test)]
@@ -23,7 +24,9 @@ use crate::raw::device::Purpose;
 use crate::raw::pipeline::Capture;
 use crate::raw::provider::BACKEND;
 use ggml_core::{Deadline, Error, Phase, Result};
+use known::Known;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// Compiler statistics of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,11 +107,12 @@ impl Audit {
     }
 }
 
-/// Compiles every pipeline of the chosen device's class.
+/// Compiles every pipeline of the chosen device's class. Statistics that an earlier audit stored in the folder `known` are
+/// taken from there, new ones are added.
 ///
 /// # Errors
 /// Errors of opening the device. A pipeline that fails to compile is an entry of [`Audit::failures`].
-pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
+pub fn compile_all(options: VulkanOptions, known: Option<PathBuf>) -> Result<Audit> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {
         let device = device::open(&options, Purpose::Compile)?;
@@ -121,15 +125,24 @@ pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
             rows: Vec::new(),
             failures: Vec::new(),
         };
+        let by = format!("{} {} {}", audit.device, audit.driver, audit.arch);
+        let mut known = known.map(|folder| Known::open(&folder, &by));
         for pipeline in op::all_pipelines(&profile) {
+            if let Some(row) = known.as_ref().and_then(|known| known.get(&pipeline)) {
+                audit.rows.push(row);
+                continue;
+            }
             match set.statistics(&pipeline) {
                 Ok((subgroup_size, statistics)) => {
                     let statistics = statistics.into_iter().map(|s| (s.name, s.value)).collect();
-                    audit.rows.push(AuditRow { pipeline, subgroup_size, statistics });
+                    let row = AuditRow { pipeline, subgroup_size, statistics };
+                    known.iter_mut().for_each(|known| known.add(&row));
+                    audit.rows.push(row);
                 }
                 Err(error) => audit.failures.push((pipeline, error.to_string())),
             }
         }
+        known.iter().for_each(Known::save);
         Ok(audit)
     })
 }

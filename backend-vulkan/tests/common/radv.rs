@@ -23,10 +23,10 @@ pub fn manifest() -> Option<PathBuf> {
     found
 }
 
-/// Runs the test `child` of this program for a family, with one additional variable, and returns its output.
-pub fn child(manifest: &Path, family: &str, (variable, value): (&str, &str)) -> Output {
+/// Runs a test of this program for a family, with one additional variable, and returns its output.
+pub fn child(manifest: &Path, family: &str, test: &str, (variable, value): (&str, &str)) -> Output {
     Command::new(std::env::current_exe().expect("a test has a path"))
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(variable, value)
         .env("RADV_FORCE_FAMILY", family)
         .env("VK_DRIVER_FILES", manifest)
@@ -34,6 +34,14 @@ pub fn child(manifest: &Path, family: &str, (variable, value): (&str, &str)) -> 
         .env("MESA_SHADER_CACHE_DISABLE", "true")
         .output()
         .expect("the test can start itself")
+}
+
+/// Returns the folder in the user's cache that holds compiler statistics of earlier runs. `DIPTYCH_AUDIT=new` compiles
+/// everything again.
+pub fn known() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
+    (std::env::var_os("DIPTYCH_AUDIT").is_none()).then(|| cache.join("diptych/audits"))
 }
 
 /// Returns the options of the child: matrix units are used.
