@@ -78,6 +78,7 @@ pub(crate) struct Packed {
     target: String,
     generation: String,
     begin: usize,
+    packed: usize,
     sizes: Vec<usize>,
 }
 
@@ -98,23 +99,38 @@ pub(crate) fn build(
         }
     }
     let mut generations: BTreeMap<&str, (Vec<u8>, Vec<&str>)> = BTreeMap::new();
-    for target in asked.list.iter().filter(|target| !built.refused.contains_key(*target)) {
+    // The newest PTX first: it is what most devices unpack, and unpacking ends with the target that is wanted.
+    let (ptx, code): (Vec<_>, Vec<_>) = asked.list.iter().partition(|target| targets::is_ptx(target));
+    let order = code.into_iter().chain(ptx.into_iter().rev());
+    for target in order.filter(|target| !built.refused.contains_key(*target)) {
         let generation = targets::generation(target);
         let (archive, names) = generations.entry(generation).or_default();
         let of_target = || sources.stems().map(|stem| &objects[&(target.as_str(), stem)]);
         let images: Vec<&[u8]> = of_target().filter_map(|object| object.image.as_deref().ok()).collect();
         let (begin, sizes) = (archive.len(), images.iter().map(|image| image.len()).collect());
-        archive::append(archive, &images);
+        if targets::is_ptx(target) {
+            archive::append_ptx(archive, &images).expect("PTX is ASCII text");
+        } else {
+            archive::append(archive, &images);
+        }
+        let packed = archive.len() - begin;
         names.extend(of_target().map(|object| object.name.as_str()));
-        built.targets.push(Packed { target: target.clone(), generation: generation.into(), begin, sizes });
+        built.targets.push(Packed {
+            target: target.clone(),
+            generation: generation.into(),
+            begin,
+            packed,
+            sizes,
+        });
     }
+    built.targets.sort_by(|a, b| a.target.cmp(&b.target));
     thread::scope(|scope| {
         for (generation, (archive, names)) in &generations {
             scope.spawn(move || {
                 let name = Store::name(generation, &(archive::METHOD, names));
                 let packed = store.get_or_make(&name, || {
-                    let compress = if targets::is_ptx(generation) { archive::ptx } else { archive::code };
-                    Ok(compress(archive).expect("a Vec takes everything, and PTX is ASCII text"))
+                    let compress = if *generation == targets::PTX { archive::text } else { archive::code };
+                    Ok(compress(archive).expect("a Vec takes everything"))
                 });
                 let packed = packed.expect("packing does not fail");
                 fs::write(out.join(format!("{generation}.lzma")), packed).expect("OUT_DIR is writable");
@@ -261,9 +277,11 @@ fn table(sources: &Sources, built: &Built) -> String {
         );
     }
     let _ = writeln!(text, "/// Of each target.\npub(super) static IMAGES: [Image; {}] = [", targets.len());
-    for Packed { generation, begin, sizes, .. } in &built.targets {
-        let kind = if targets::is_ptx(generation) { "ptx" } else { "code" };
-        let _ = writeln!(text, "    Image::{kind}({}, {begin}, &{sizes:?}),", generation.to_uppercase());
+    for Packed { generation, begin, packed, sizes, .. } in &built.targets {
+        let (name, is_ptx) = (generation.to_uppercase(), generation == targets::PTX);
+        let (kind, place) =
+            if is_ptx { ("ptx", format!("{begin}, {packed}")) } else { ("code", begin.to_string()) };
+        let _ = writeln!(text, "    Image::{kind}({name}, {place}, &{sizes:?}),");
     }
     text + "];\n"
 }

@@ -7,7 +7,7 @@ use lzma_rust2::{DICT_SIZE_MAX, DICT_SIZE_MIN, LzmaOptions, LzmaWriter, MfType};
 use std::io::{self, Write};
 
 /// Part of the archives' names; must change when [`code`] or [`ptx`] changes its output.
-pub(crate) const METHOD: &str = "lzma 2";
+pub(crate) const METHOD: &str = "lzma 3";
 
 /// Appends code objects, each at the start of a page.
 pub(crate) fn append(archive: &mut Vec<u8>, objects: &[&[u8]]) {
@@ -27,11 +27,11 @@ pub(crate) fn code(archive: &[u8]) -> io::Result<Vec<u8>> {
     lzma(archive, options)
 }
 
-/// Compresses PTX to an LZMA file.
-pub(crate) fn ptx(archive: &[u8]) -> io::Result<Vec<u8>> {
-    let mut relative = Vec::new();
-    registers::relative(archive, &mut relative)?;
-    text(&relative)
+/// Appends PTX of one target with relative register numbers.
+pub(crate) fn append_ptx(archive: &mut Vec<u8>, objects: &[&[u8]]) -> io::Result<()> {
+    let mut texts = Vec::new();
+    append(&mut texts, objects);
+    registers::relative(&texts, archive)
 }
 
 /// Compresses any text to an LZMA file.

@@ -76,16 +76,19 @@ fn local(root: &Path) -> Vec<String> {
     targets
 }
 
+/// The generation of all targets whose code is PTX.
+pub(crate) const PTX: &str = "ptx";
+
 /// Returns true if code for a target is PTX.
 pub(crate) fn is_ptx(target: &str) -> bool {
     target.starts_with("sm_")
 }
 
 /// Returns the generation of a target. Targets of one generation have similar code and are compressed
-/// together. PTX of each target has an archive of its own.
-pub(crate) fn generation(target: &str) -> &str {
+/// together.
+pub(crate) fn generation(target: &str) -> &'static str {
     match target.strip_prefix("gfx") {
-        None => target,
+        None => PTX,
         Some(rest) if rest.starts_with("10") => "gfx10",
         Some(rest) if rest.starts_with('1') => "gfx11",
         Some(_) => "gfx9",

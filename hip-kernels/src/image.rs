@@ -13,7 +13,8 @@ pub(crate) struct Image {
     begin: usize,
     /// Sizes in the order of the stems. Each object starts at a page.
     sizes: &'static [usize],
-    is_ptx: bool,
+    /// Bytes in the uncompressed archive, for PTX: it is unpacked from relative register numbers.
+    ptx: Option<usize>,
     unpacked: OnceLock<Option<&'static [u8]>>,
 }
 
@@ -21,14 +22,19 @@ impl Image {
     /// Creates an image for AMD's processors. Unused if nothing is embedded.
     #[allow(dead_code)]
     pub(crate) const fn code(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
-        Image { archive, begin, sizes, is_ptx: false, unpacked: OnceLock::new() }
+        Image { archive, begin, sizes, ptx: None, unpacked: OnceLock::new() }
     }
 
-    /// Creates an image for NVIDIA's processors. The archive contains one target.
+    /// Creates an image for NVIDIA's processors: `bytes` bytes of the uncompressed archive.
     #[allow(dead_code)]
-    pub(crate) const fn ptx(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
+    pub(crate) const fn ptx(
+        archive: &'static [u8],
+        begin: usize,
+        bytes: usize,
+        sizes: &'static [usize],
+    ) -> Image {
         let mut image = Image::code(archive, begin, sizes);
-        image.is_ptx = true;
+        image.ptx = Some(bytes);
         image
     }
 
@@ -56,11 +62,9 @@ impl Image {
     fn unpack_to(&self, mut room: &mut [u8]) -> io::Result<()> {
         let mut reader = LzmaReader::new_mem_limit(self.archive, u32::MAX, None)?;
         io::copy(&mut (&mut reader).take(self.begin as u64), &mut io::sink())?;
-        if !self.is_ptx {
-            return reader.read_exact(room);
-        }
+        let Some(bytes) = self.ptx else { return reader.read_exact(room) };
         let mut relative = Vec::new();
-        reader.read_to_end(&mut relative)?;
+        reader.take(bytes as u64).read_to_end(&mut relative)?;
         registers::absolute(&relative, &mut room)
     }
 }
@@ -80,7 +84,13 @@ mod tests {
         let sizes: &'static [usize] = images.iter().map(|image| image.len()).collect::<Vec<_>>().leak();
         let mut bytes = Vec::new();
         archive::append(&mut bytes, &images);
-        let text = Image::ptx(archive::ptx(&bytes).unwrap().leak(), 0, sizes);
+        let mut texts = Vec::new();
+        archive::append_ptx(&mut texts, &images[1..]).unwrap();
+        let begin = texts.len();
+        archive::append_ptx(&mut texts, &images).unwrap();
+        let packed = archive::text(&texts).unwrap().leak();
+        let other = Image::ptx(packed, 0, begin, &sizes[1..]);
+        let text = Image::ptx(packed, begin, texts.len() - begin, sizes);
         let begin = bytes.len();
         archive::append(&mut bytes, &images[1..]);
         let packed = archive::code(&bytes).unwrap().leak();
@@ -88,7 +98,8 @@ mod tests {
         let second = Image::code(packed, begin, &sizes[1..]);
         for (i, &image) in images.iter().enumerate() {
             assert_eq!((text.object(i), first.object(i)), (Some(image), Some(image)), "{i}");
-            assert_eq!(second.object(i), images.get(i + 1).copied(), "{i}");
+            let next = images.get(i + 1).copied();
+            assert_eq!((second.object(i), other.object(i)), (next, next), "{i}");
         }
         assert_eq!(first.object(1).map(|object| object.as_ptr().addr() % PAGE), Some(0));
     }

@@ -233,7 +233,8 @@ fn generations() {
         ("gfx1036", "gfx10"),
         ("gfx1153", "gfx11"),
     ];
-    for (target, wanted) in rows.into_iter().chain([("gfx1201", "gfx11"), ("sm_70", "sm_70")]) {
+    for (target, wanted) in rows.into_iter().chain([("gfx1201", "gfx11"), ("sm_70", "ptx"), ("sm_80", "ptx")])
+    {
         assert_eq!(generation(target), wanted, "{target}");
     }
 }
