@@ -13,6 +13,7 @@ use ggml_core::op::flash_attn::FlashAttnExt;
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Graph, Result};
+use std::sync::LazyLock;
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};
 
 /// Query rows per work-group: for rows of up to 128 elements, and for longer ones.
@@ -98,6 +99,27 @@ impl Device {
     }
 }
 
+/// A case with its results by the reference, which are the same for all units.
+struct Judged {
+    case: Case,
+    dtype: DType,
+    right: Vec<f32>,
+    /// With queries as a unit gets them.
+    rounded: Vec<f32>,
+}
+
+/// All cases, computed by the reference once.
+static JUDGED: LazyLock<Vec<Judged>> = LazyLock::new(|| {
+    let judge = |case: Case| {
+        let dtype = case.graph.as_ref().unwrap().operands(case.node)[1].dtype;
+        let right = catalogue::run(&case, &ReferenceBackend::default(), Precision::Exact);
+        let Outcome::Values(right) = right.unwrap() else { panic!("the reference refuses nothing") };
+        let rounded = with_rounded_queries(&case);
+        Judged { case, dtype, right, rounded }
+    };
+    cases().into_iter().map(judge).collect()
+});
+
 /// Returns the cases of the catalogue that a matrix unit supports, regardless of their number of rows.
 fn cases() -> Vec<Case> {
     let fits = |graph: &Graph, case: &Case| {
@@ -131,22 +153,15 @@ fn with_rounded_queries(case: &Case) -> Vec<f32> {
 /// types of the cache. Only queries are rounded more than in F32.
 fn check(unit: &str, threads: u32) {
     let Some(device) = Device::new(unit, threads) else { return };
-    let cases = cases();
     for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
         let mut worst = (0.0, 0.0);
-        let of_type = |case: &&Case| case.graph.as_ref().unwrap().operands(case.node)[1].dtype == dtype;
         let mut count = 0;
-        for case in cases.iter().filter(of_type) {
-            let Outcome::Values(right) =
-                catalogue::run(case, &ReferenceBackend::default(), Precision::Exact).unwrap()
-            else {
-                panic!("the reference refuses nothing");
-            };
+        for Judged { case, right, rounded, .. } in JUDGED.iter().filter(|judged| judged.dtype == dtype) {
             let got = device.run(case);
-            let error = catalogue::distance(case, &got, &right);
+            let error = catalogue::distance(case, &got, right);
             let bound = catalogue::bound(case, Precision::Fast);
             assert!(bound.holds(&error), "{unit} {}: {error:?}", case.name);
-            let rest = catalogue::distance(case, &got, &with_rounded_queries(case));
+            let rest = catalogue::distance(case, &got, rounded);
             assert!(rest.nmse < 1e-11, "{unit} {}, but for its queries: {rest:?}", case.name);
             worst = (error.nmse.max(worst.0), error.row.max(worst.1));
             count += 1;
