@@ -250,8 +250,8 @@ fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
     let compiler = compiler(&options.rooted(&path));
     let evidence = [
         (in_name(&path).filter(|release| release.minor.is_some()), "its file name"),
-        (info, ".info/version beside it"),
-        (compiler, "what its compiler left in it"),
+        (info, ".info/version next to it"),
+        (compiler, "its compiler's mark"),
         (in_name(&path), "its file name"),
         (soname(&options.rooted(&path)), "its SONAME"),
         (in_name(&name), "the name that leads to it"),
@@ -262,7 +262,7 @@ fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
         let other = |(of, _): &(Release, &str)| {
             of.major != own.major || own.minor.zip(of.minor).is_some_and(|(a, b)| a != b)
         };
-        let also = [(info, ".info/version beside it"), (compiler, "what its compiler left in it")];
+        let also = [(info, ".info/version next to it"), (compiler, "its compiler's mark")];
         also.into_iter().filter_map(|(of, what)| Some((of?, what))).find(other).map(|(of, what)| (what, of))
     });
     LibraryFile { path, names: vec![name], release, contradicts }

@@ -277,7 +277,7 @@ fn node(options: &HipOptions, path: &Path) -> Node {
     let state = match fs::metadata(&real) {
         Err(e) if e.kind() == ErrorKind::NotFound => NodeState::Absent,
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-            NodeState::Denied(format!("this user may not look at it ({e})"))
+            NodeState::Denied(format!("this user has no permission to inspect it ({e})"))
         }
         Err(e) => NodeState::Broken(e.to_string()),
         Ok(metadata) => match (options.open_node)(&real) {
@@ -310,7 +310,7 @@ fn ownership(options: &HipOptions, metadata: &fs::Metadata) -> String {
     let advice = if mode & 0o060 == 0o060 {
         format!("add the user to group {group} and log in again")
     } else {
-        "its group may not use it either: see the udev rules for render nodes".to_string()
+        "its group has no access either: see the udev rules for render nodes".to_string()
     };
     format!(
         "owner {owner}, group {group}, mode {mode:04o}: {advice} (usual group: render); in a container pass the node \

@@ -82,7 +82,7 @@ pub struct UnknownClass(pub String);
 
 impl fmt::Display for UnknownClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no architecture class; they are {}", self.0, ArchClass::names())
+        write!(f, "unknown architecture class '{}'; known classes: {}", self.0, ArchClass::names())
     }
 }
 
@@ -159,7 +159,7 @@ impl FromStr for SharedTiles {
             "off" => Ok(SharedTiles::Off),
             "on" => Ok(SharedTiles::Large),
             "small" => Ok(SharedTiles::Small),
-            _ => Err(format!("'{word}' is none of {}", SharedTiles::FORMS)),
+            _ => Err(format!("'{word}' is not one of {}", SharedTiles::FORMS)),
         }
     }
 }
@@ -202,7 +202,7 @@ impl FromStr for Matrices {
     fn from_str(text: &str) -> Result<Matrices, String> {
         let all = [Matrices::Off, Matrices::Units, Matrices::Emulated];
         let found = all.into_iter().find(|matrices| matrices.name() == text);
-        found.ok_or_else(|| format!("'{text}' is none of {}", Matrices::FORMS))
+        found.ok_or_else(|| format!("'{text}' is not one of {}", Matrices::FORMS))
     }
 }
 

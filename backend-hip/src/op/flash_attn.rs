@@ -207,7 +207,9 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let [sums, stats] = scratch(c, [(pieces, 4 * u64::from(p.d[1])), (pieces, 8)])?;
     if few {
         let sets = u32::try_from(groups.saturating_mul(heads));
-        let sets = sets.map_err(|_| Refusal(format!("{heads} heads of k and v in all batches")))?;
+        let sets = sets.map_err(|_| {
+            Refusal(format!("FLASH_ATTN_EXT of {heads} heads of k and v: too many for 32 bits"))
+        })?;
         return Ok(vec![attention(&[sums, stats, Operand::Counters(sets), result])?]);
     }
     let joined = vec![sums, stats, result];
@@ -277,7 +279,7 @@ fn choose(
     let all = p.kv[0];
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
     if rows > u32::MAX.into() {
-        return Err(Refusal(format!("{rows} query rows of a head")));
+        return Err(Refusal(format!("FLASH_ATTN_EXT of {rows} query rows per head: too many for 32 bits")));
     }
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
@@ -298,7 +300,7 @@ fn choose(
         }
         None => {
             return Err(Refusal(format!(
-                "FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to {MAX_VALUES}"
+                "FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels support up to {MAX_VALUES}"
             )));
         }
     };

@@ -82,7 +82,7 @@ impl Launches {
             match session.capture(launches, places) {
                 Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),
                 Err(error) => {
-                    tracing::warn!(target: "diptych::hip", "launches are no graph: {error}");
+                    tracing::warn!(target: "diptych::hip", "the launches were not captured as a graph: {error}");
                     for (_, graph) in self.graphs.drain(..) {
                         // A graph that cannot be freed now is freed when the session closes.
                         let _ = session.free_graph(graph);

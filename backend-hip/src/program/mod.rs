@@ -262,7 +262,11 @@ impl Program for HipProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.launches.alone {
-            return Err(Error::argument("run_step", "a whole program", "one that was prepared stepwise"));
+            return Err(Error::argument(
+                "run_step",
+                "a program that was not prepared stepwise",
+                "one that was",
+            ));
         }
         let range = self.launches.of_step.get(step).cloned();
         let steps = self.launches.of_step.len();
@@ -308,7 +312,7 @@ impl Drop for HipProgram {
         self.shared.thread.post(Phase::Close, limit, move |session| {
             for graph in graphs {
                 if let Err(error) = session.free_graph(graph) {
-                    tracing::warn!(target: "diptych::hip", "a graph was not given back: {error}");
+                    tracing::warn!(target: "diptych::hip", "a graph was not freed: {error}");
                 }
             }
         });

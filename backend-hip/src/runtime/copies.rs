@@ -20,7 +20,7 @@ pub(super) fn timed_out(backend: &str) {
         tracing::warn!(
             target: "diptych::hip",
             backend,
-            "a copy timed out: the next time that this process opens the device, a kernel copies"
+            "a copy timed out: when this process opens the device again, a kernel copies instead of the runtime"
         );
     }
 }
@@ -54,11 +54,11 @@ pub(crate) fn use_kernel(thread: &DriverThread, options: &HipOptions, kernels: &
                 backend: backend.clone(),
                 phase: Phase::OpenDevice,
                 missing: Missing::Feature,
-                reason: format!("copies by a kernel were asked for: {why}"),
+                reason: format!("copies by a kernel were requested: {why}"),
             });
         }
         Err(Refusal(why)) => {
-            tracing::warn!(target: "diptych::hip", backend, "no kernel copies: {why}");
+            tracing::warn!(target: "diptych::hip", backend, "the runtime copies, no kernel can: {why}");
             return Ok(false);
         }
     };

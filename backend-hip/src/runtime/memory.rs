@@ -118,7 +118,7 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
             Err(error @ Error::OutOfMemory { .. })
                 if host_weights && shared.options.host_weights == HostWeights::Auto =>
             {
-                tracing::warn!(target: "diptych::hip", "weights go to device memory: {error}");
+                tracing::warn!(target: "diptych::hip", "weights are stored in device memory: {error}");
             }
             Err(error) => return Err(error),
         }

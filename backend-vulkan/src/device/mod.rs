@@ -103,7 +103,7 @@ impl Candidate {
 }
 
 fn too_old(version: u32) -> String {
-    format!("it speaks Vulkan {}; {} is needed", version_text(version), version_text(OLDEST))
+    format!("it supports Vulkan {}; {} is required", version_text(version), version_text(OLDEST))
 }
 
 fn instance(options: &VulkanOptions) -> Result<Arc<Instance>> {
@@ -127,7 +127,9 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     if all.is_empty() {
         let (missing, why) = match denied.is_empty() {
             true => (Missing::Device, looked_at()),
-            false => (Missing::Permission, format!("this user may not open {}", denied.join(", "))),
+            false => {
+                (Missing::Permission, format!("this user has no permission to open {}", denied.join(", ")))
+            }
         };
         let reason = format!("{} lists no device; {why}", instance.library);
         return Err(Error::Unavailable { backend: BACKEND.into(), phase: Phase::Enumerate, missing, reason });
@@ -136,7 +138,7 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     if only_cpu && !denied.is_empty() {
         tracing::warn!(
             nodes = denied.join(", "),
-            "only a processor is listed, and device nodes may not be opened"
+            "the loader lists only CPU devices; this user has no permission to open the device nodes"
         );
     }
     Ok(all)
@@ -177,7 +179,7 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
                 unavailable(format!("vulkan:{index}"), Missing::Device, reason)
             }
             None => {
-                let reason = format!("none of {count} devices speaks Vulkan {}", version_text(OLDEST));
+                let reason = format!("none of {count} devices supports Vulkan {}", version_text(OLDEST));
                 unavailable(BACKEND.into(), Missing::Feature, reason)
             }
         },

@@ -32,7 +32,7 @@ pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>
     let offsets: Vec<u32> = src.iter().chain([&c.node]).map(|&id| c.windows.remainder(c.graph, id)).collect();
     let p = DeltaNetParams::with_unit(c.graph, delta, &offsets)?;
     if Chunks::of_delta_net(&p).is_some() {
-        return Err(Refusal("chunks of tokens take queries and keys normed".into()));
+        return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
     recurrent::plan(c, "delta_net", src, &p, &states)

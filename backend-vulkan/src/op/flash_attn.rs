@@ -326,7 +326,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
     if dv > TILE_ROW {
         return Err(Refusal(format!(
-            "FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most"
+            "FLASH_ATTN_EXT with value rows of {dv} elements; the maximum is {TILE_ROW}"
         )));
     }
     let suits = suits_matrices(&p, eights) && tokens > VEC_TOKENS;

@@ -217,7 +217,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>,
         if window > most {
             let (name, tensor) = (group.name(context.graph), context.graph.tensor(id).describe());
             return Err(Refusal(format!(
-                "{name}: {tensor} takes a window of {window} bytes, the largest on this device has {most}"
+                "{name}: {tensor} needs a window of {window} bytes; the device's maximum is {most}"
             )));
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispatch>, Refusal> {
     let p = ExpertsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
     if !has_few_columns(&p.product) {
-        return Err(Refusal("products of an expert with many columns are computed with tiles".into()));
+        return Err(Refusal("products of an expert with many columns use tiles and are not fused".into()));
     }
     accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
     let dispatch = vectors(c, group, &p)?;
@@ -99,7 +99,10 @@ fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<D
     // The rows of joined experts are treated as one row, and so are their inputs.
     let joined = parts & JOINED != 0;
     if joined && (p.used > MOST_JOINED || p.k % weights.piece != 0 || p.nb1[0] != p.k) {
-        return Err(Refusal(format!("rows of {} elements of {} experts are not joined", p.k, p.used)));
+        return Err(Refusal(format!(
+            "a sum over experts with rows of {} elements, {} experts is not fused",
+            p.k, p.used
+        )));
     }
     let indices = if joined { 1 } else { p.used };
     let shape = Shape {

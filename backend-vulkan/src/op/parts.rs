@@ -58,7 +58,7 @@ pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<us
     for o in operands {
         if o.base % alignment != 0 {
             return Err(Refusal(format!(
-                "{} is larger than a window of this device, and its matrices begin at odd offsets",
+                "{} exceeds the device's maximum window, and the offsets of its matrices are not aligned",
                 o.tensor.describe()
             )));
         }
@@ -80,7 +80,7 @@ pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<us
     if most == 0 {
         let names: Vec<String> = operands.iter().map(|o| o.tensor.describe()).collect();
         return Err(Refusal(format!(
-            "a few rows of {} are larger than a window of this device",
+            "a few rows of {} exceed the device's maximum window",
             names.join(", ")
         )));
     }

@@ -67,7 +67,7 @@ fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
     if a.ne[2] * a.ne[3] > 1 {
         return Err(Refusal(format!(
-            "{} is larger than a window of this device and no matrix",
+            "{} exceeds the device's maximum window and is not a matrix",
             a.describe()
         )));
     }

@@ -64,7 +64,7 @@ impl DiskCache {
         let bytes = std::fs::read(&self.path).ok()?;
         let data = self.unwrap(&bytes);
         if data.is_none() {
-            tracing::warn!(path = %self.path.display(), "the pipeline cache is damaged or not of this device; ignored");
+            tracing::warn!(path = %self.path.display(), "the pipeline cache is damaged or was written for another device; it is ignored");
         }
         data.map(<[u8]>::to_vec)
     }

@@ -175,7 +175,7 @@ impl PipelineSet {
                     return Err(deadline.missed(&self.device.name, first.map(|(_, node)| node.clone())));
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    let what = "a compiling thread ended without an answer".to_string();
+                    let what = "a compilation thread ended without a result".to_string();
                     return Err(broken(&self.device.name, Phase::Compile, "vkCreateComputePipelines", what));
                 }
             }

@@ -31,7 +31,7 @@ impl Staged {
             return Ok(Staged::default());
         }
         let too_large =
-            || Error::argument(name, "more bytes than can be counted", "bytes that fit an address");
+            || Error::argument(name, "more bytes than can be counted", "a size that can be addressed");
         let mut end = 0u64;
         let mut places = HashMap::new();
         for (id, storage) in tensors {

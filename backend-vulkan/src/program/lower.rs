@@ -94,7 +94,7 @@ impl Placed<'_> {
             let at = storage.offset + tensor.offset as u64 + skip;
             let unit = tensor.dtype.block_bytes();
             format!(
-                "'{}' lies at byte {at} of its buffer: no multiple of {} is a whole number of {unit}-byte blocks before",
+                "'{}' begins at byte {at}: no multiple of {} is a whole number of {unit}-byte blocks before it",
                 tensor.name, self.alignment
             )
         })
@@ -304,13 +304,13 @@ fn lower_step(
 
 /// Returns the window of a node's constant and adds the constant to the list.
 fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
-    let data = kernel::constant(graph.tensor(node)).ok_or("there is no constant for it")?;
+    let data = kernel::constant(graph.tensor(node)).ok_or("the node has no constant")?;
     Ok(window_of(data.into_iter().map(f32::to_bits).collect(), constants))
 }
 
 /// Returns the window of a type's grid and adds the grid to the list, two entries per word.
 fn grid_window(dtype: DType, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
-    let entries = grids::grid(dtype).ok_or("there is no grid for it")?;
+    let entries = grids::grid(dtype).ok_or("the type has no grid")?;
     let words = entries.as_chunks::<2>().0.iter().map(|&[x, y]| u32::from(x) | u32::from(y) << 16);
     Ok(window_of(words.collect(), constants))
 }
@@ -346,7 +346,7 @@ fn bind(
     // The kernel adds the remainder of the whole tensor, even for a part.
     if remainder != placed.remainder(graph, id) {
         let name = &tensor.name;
-        return Err(format!("the part of '{name}' from byte {skip} on is not aligned as its beginning"));
+        return Err(format!("the range of '{name}' from byte {skip} is not aligned like its first byte"));
     }
     let writable = placed.storage.get(&tensor.root).is_none_or(|s| s.writable);
     Ok((window, writable))

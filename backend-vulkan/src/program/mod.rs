@@ -332,7 +332,7 @@ impl Program for VulkanProgram {
     fn begin(&mut self) -> Result<()> {
         if self.stepwise || self.begun {
             let found = if self.begun { "one that has begun" } else { "one that was prepared stepwise" };
-            return Err(Error::argument("begin", found, "a whole program that does not run"));
+            return Err(Error::argument("begin", found, "an idle program that was not prepared stepwise"));
         }
         let context = self.context().clone();
         let _span = phase::enter(self.phase(), context.name());
@@ -358,7 +358,11 @@ impl Program for VulkanProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.stepwise {
-            return Err(Error::argument("run_step", "a whole program", "one that was prepared stepwise"));
+            return Err(Error::argument(
+                "run_step",
+                "a program that was not prepared stepwise",
+                "one that was",
+            ));
         }
         if step >= self.names.len() {
             return Err(Error::argument("step", step, format!("less than {}", self.names.len())));

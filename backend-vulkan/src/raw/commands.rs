@@ -437,7 +437,7 @@ impl Commands {
         };
         if !all.iter().all(ready) {
             let found = "some that are still running, were released, or are of another device";
-            return Err(Error::argument("commands", found, "finished ones of one device"));
+            return Err(Error::argument("commands", found, "finished commands of one device"));
         }
         let raw: Vec<vk::CommandBuffer> = all.iter().map(|c| c.raw).collect();
         // SAFETY: the commands were created from this device, are executable (a `Commands` exists only after

@@ -145,7 +145,7 @@ fn loader_version(entry: &ash::Entry) -> Result<u32> {
         .map_err(|code| failure(BACKEND, Phase::LoadRuntime, "vkEnumerateInstanceVersion", code))?
         .unwrap_or(vk::API_VERSION_1_0);
     if version < vk::API_VERSION_1_2 {
-        let reason = format!("the loader speaks Vulkan {}; 1.2 is needed", version_text(version));
+        let reason = format!("the loader supports Vulkan {}; 1.2 is required", version_text(version));
         return Err(unavailable(Phase::LoadRuntime, Missing::Feature, reason));
     }
     Ok(version)
@@ -207,7 +207,7 @@ fn create(
     // SAFETY: layers and extensions are listed by the loader; all pointers are valid until the call returns.
     unsafe { entry.create_instance(&info, None) }.map_err(|code| match code {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
-            let reason = format!("the loader found no driver that works; {}", looked_at());
+            let reason = format!("the loader found no working driver; {}", looked_at());
             unavailable(Phase::LoadRuntime, Missing::Device, reason)
         }
         code => failure(BACKEND, Phase::LoadRuntime, "vkCreateInstance", code),

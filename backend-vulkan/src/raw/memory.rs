@@ -267,7 +267,7 @@ impl MemoryPool {
         };
         let mut heap = self.side(side).iter().map(name).collect::<Vec<_>>().join(", ");
         if asked > self.largest() {
-            heap += &format!(" (one buffer may have {} bytes)", self.largest());
+            heap += &format!(" (maximum size of a buffer: {} bytes)", self.largest());
         }
         let free = self.side(side).iter().filter_map(|c| self.room(c.heap)).max();
         Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap, driver }

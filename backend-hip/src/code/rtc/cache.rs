@@ -71,7 +71,7 @@ impl Cache {
         }
         let image = decode(&fs::read(&path).ok()?, key).map(<[u8]>::to_vec);
         if image.is_none() {
-            tracing::warn!(target: "diptych::hip", "{}: not what it should be, compiled again", path.display());
+            tracing::warn!(target: "diptych::hip", "{}: damaged or for other inputs; the kernels are compiled again", path.display());
         }
         image
     }
@@ -80,7 +80,7 @@ impl Cache {
     pub(crate) fn put(&self, key: &Key, image: &[u8]) {
         let Some(path) = self.path(key) else { return };
         if let Err(error) = write(&path, &encode(key, image)) {
-            tracing::warn!(target: "diptych::hip", "{}: {error}; not kept", path.display());
+            tracing::warn!(target: "diptych::hip", "{}: {error}; the code object was not stored", path.display());
         }
     }
 }

@@ -49,7 +49,7 @@ impl Watch {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
             if let Err(why) = register() {
-                tracing::debug!(target: "diptych::hip", "memory faults end the process: {why}");
+                tracing::debug!(target: "diptych::hip", "a memory fault will end the process: {why}");
             }
         });
         WATCHERS.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ fn register() -> Result<(), String> {
     // SAFETY: the handler lives as long as the process and uses no data.
     match unsafe { register(handle, null_mut()) } {
         0 => Ok(()),
-        code => Err(format!("{name:?} gives {code:#x}")),
+        code => Err(format!("{name:?} returned {code:#x}")),
     }
 }
 
@@ -113,9 +113,9 @@ fn reasons(mask: u32) -> String {
         "page not present",
         "read-only page",
         "page that is not executable",
-        "page of the host alone",
+        "page that only the host may access",
         "ECC failure of device memory",
-        "address not exact",
+        "inexact address",
         "ECC failure of on-chip memory",
         "hang",
     ];
@@ -133,7 +133,7 @@ mod tests {
         let event = |what, words| describe(&Event { what, agent: 7, words });
         assert_eq!(
             event(0, [0xdead_0000, 0x7f00, 0b10_0001]),
-            "memory fault at 0x7f00dead0000: page not present, address not exact (agent 0x7)"
+            "memory fault at 0x7f00dead0000: page not present, inexact address (agent 0x7)"
         );
         assert!(event(0, [0; 3]).contains("no reason given"));
         assert!(event(1, [0, 0, 0]).starts_with("hang of the device"));

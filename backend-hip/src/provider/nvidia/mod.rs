@@ -52,7 +52,7 @@ fn wanted(options: &HipOptions) -> Wanted {
         what: NAME,
         names: if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] },
         named: options.cuda_library.clone(),
-        directories: vec![(options.rooted("/usr/lib/wsl/lib"), "usual place in WSL")],
+        directories: vec![(options.rooted("/usr/lib/wsl/lib"), "default directory in WSL")],
     }
 }
 
