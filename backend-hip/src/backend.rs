@@ -16,7 +16,6 @@ use crate::runtime::device::{self, Opened, Provider};
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::shared::Shared;
 use crate::runtime::thread::DriverThread;
-use crate::sync::lock;
 use crate::system::available_memory;
 use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
@@ -28,6 +27,7 @@ use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
+use ggml_core::sync::lock;
 use ggml_core::{DType, Error, Graph, Missing, Phase, Result, Source, TensorId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

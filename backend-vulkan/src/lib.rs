@@ -73,7 +73,6 @@ mod pipeline;
 mod program;
 #[allow(unsafe_code)]
 mod raw;
-mod sync;
 #[cfg(test)]
 mod tests;
 

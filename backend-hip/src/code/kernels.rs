@@ -7,9 +7,9 @@ use crate::arch::{Family, Profile, Target};
 use crate::code::elf::{self, CodeObject, KernelInfo};
 use crate::code::ptx;
 use crate::op::{self, Context, Launch, Refusal};
-use crate::sync::lock;
 use crate::tuning::GIVEN_LDS;
 use ggml_core::fuse::Group;
+use ggml_core::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

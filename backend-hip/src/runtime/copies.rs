@@ -5,7 +5,7 @@ use crate::code::kernels::Kernels;
 use crate::driver::Properties;
 use crate::op::Refusal;
 use crate::options::{Copies, HipOptions, HostWeights};
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::collections::BTreeSet;
 use std::sync::Mutex;

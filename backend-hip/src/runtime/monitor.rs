@@ -2,7 +2,7 @@
 //! was given up.
 
 use crate::driver::codes::Call;
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

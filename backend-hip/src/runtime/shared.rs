@@ -7,9 +7,9 @@ use super::thread::DriverThread;
 use crate::arch::Profile;
 use crate::code::kernels::Kernels;
 use crate::options::HipOptions;
-use crate::sync::{lock, lock_within};
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::phase::Deadlines;
+use ggml_core::sync::{lock, lock_until};
 use ggml_core::{Deadline, Phase, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -52,7 +52,7 @@ impl Shared {
     /// Locks the staging memory. A transfer of another thread holds it no longer than its own deadline;
     /// `None` if it did.
     pub(super) fn staging(&self, phase: Phase) -> Option<MutexGuard<'_, Option<Staging>>> {
-        lock_within(&self.staging, Deadline::new(phase, self.deadlines().transfer))
+        lock_until(&self.staging, &Deadline::new(phase, self.deadlines().transfer))
     }
 
     /// Takes a set of events for a run that begins ahead, if one is left.
@@ -77,7 +77,7 @@ impl Shared {
     /// Closes the session. Frees everything within the deadline; the rest is left.
     pub(crate) fn close(&self) -> Result<()> {
         if let Some(mut guard) =
-            lock_within(&self.staging, Deadline::new(Phase::Close, self.deadlines().open))
+            lock_until(&self.staging, &Deadline::new(Phase::Close, self.deadlines().open))
         {
             guard.take();
         }

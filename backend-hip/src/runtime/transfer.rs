@@ -9,7 +9,7 @@ use super::memory::Memory;
 use super::session::{Place, Session, WORD};
 use super::shared::Shared;
 use super::staging::{SLOTS, Staging};
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,8 @@
 //! Constants have their own memory: arenas are shared, so another program's results would overwrite them.
 
 use crate::raw::buffer::Buffer;
-use crate::sync::lock;
 use ggml_core::Result;
+use ggml_core::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

@@ -10,7 +10,7 @@ use crate::raw::commands::{CommandPool, Commands, Recorder};
 use crate::raw::device::Device;
 use crate::raw::heaps::Side;
 use crate::raw::memory::MemoryPool;
-use crate::sync::lock_until;
+use ggml_core::sync::lock_until;
 use ggml_core::{Deadline, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

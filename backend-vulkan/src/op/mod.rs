@@ -7,6 +7,7 @@
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Group;
+pub use ggml_core::kernel::Refusal;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
@@ -125,16 +126,6 @@ pub struct Context<'a> {
     pub precision: Precision,
     /// Windows of the operands.
     pub windows: &'a dyn Windows,
-}
-
-/// The reason why a node cannot be computed, in terms that a user can act on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal(pub String);
-
-impl From<ggml_core::Error> for Refusal {
-    fn from(error: ggml_core::Error) -> Refusal {
-        Refusal(error.to_string())
-    }
 }
 
 impl Context<'_> {

@@ -3,10 +3,10 @@
 use super::device::Device;
 use super::heaps::{Choice, Side};
 use super::memory::MemoryPool;
-use crate::sync::lock;
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
 use ggml_core::mapped::MappedBytes;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use gpu_allocator::vulkan::Allocation;
 use std::ptr::NonNull;

@@ -3,8 +3,8 @@
 use super::provider::{BACKEND, Provider, unavailable};
 use crate::environment::environment;
 use crate::error::failure;
-use crate::sync::lock;
 use ash::{ext, khr, vk};
+use ggml_core::sync::lock;
 use ggml_core::{Missing, Phase, Result, phase};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};

@@ -4,8 +4,8 @@ use super::device::{Device, GRACE};
 use super::heaps::{Choice, Side, choices};
 use crate::error::{broken, code_name};
 use crate::options::MemoryBudget;
-use crate::sync::{lock, lock_until};
 use ash::vk;
+use ggml_core::sync::{lock, lock_until};
 use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,

@@ -7,8 +7,8 @@
 //! Only submissions acquire the queue's lock, which a driver may hold for any length of time. Polling the
 //! timeline or waiting for it reads atomics.
 
-use crate::sync::lock_until;
 use ash::vk;
+use ggml_core::sync::lock_until;
 use ggml_core::{Deadline, phase};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,7 @@ impl Queue {
         let value = self.submitted.load(Ordering::Acquire) + 1;
         self.begun.store(value, Ordering::Release);
         #[cfg(test)]
-        if let Some(interlude) = &mut *crate::sync::lock(&self.interlude) {
+        if let Some(interlude) = &mut *ggml_core::sync::lock(&self.interlude) {
             interlude();
         }
         let (signals, values) = ([self.timeline], [value]);

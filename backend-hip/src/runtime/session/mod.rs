@@ -11,9 +11,9 @@ use crate::driver::{
 };
 use crate::op::copy;
 use crate::runtime::monitor::Monitor;
-use crate::sync::lock;
 use ggml_core::backend::{KernelCounts, Stats};
 use ggml_core::repeat::Range;
+use ggml_core::sync::lock;
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::CString;
