@@ -25,7 +25,7 @@ pub(crate) trait KernelSet: Send + Sync {
     fn plan(&self, context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal>;
 
     /// Returns the reason why there is no code for a processor, if known.
-    fn why_not(&self, _processor: &str) -> Option<String> {
+    fn missing_reason(&self, _processor: &str) -> Option<String> {
         None
     }
 }
@@ -46,7 +46,7 @@ impl KernelSet for Embedded {
         op::plan_group(context, group)
     }
 
-    fn why_not(&self, processor: &str) -> Option<String> {
+    fn missing_reason(&self, processor: &str) -> Option<String> {
         let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
         match (hip_kernels::compiler(), refused) {
             (_, Some(refused)) => Some(format!("the compiler rejected it: {}", refused.reason)),
@@ -106,7 +106,8 @@ impl Kernels {
         }
         let targets = self.set.targets();
         let embedded = if targets.is_empty() { "none".to_string() } else { targets.join(", ") };
-        let why = self.set.why_not(&device.processor).map(|why| format!("; {why}")).unwrap_or_default();
+        let why =
+            self.set.missing_reason(&device.processor).map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
             "no code object for {device} was built in (built in: {embedded}{why}); build again with clang 19 or later, \
              or ROCm's, and DIPTYCH_HIP_TARGETS={} (DIPTYCH_HIP_CLANG names the compiler)",

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 static TIMED_OUT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Records that a copy of the runtime timed out.
-pub(super) fn timed_out(backend: &str) {
+pub(super) fn record_timeout(backend: &str) {
     if lock(&TIMED_OUT).insert(backend.into()) {
         tracing::warn!(
             target: "diptych::hip",
@@ -62,6 +62,6 @@ pub(crate) fn use_kernel(thread: &DriverThread, options: &HipOptions, kernels: &
             return Ok(false);
         }
     };
-    thread.call(Phase::OpenDevice, options.deadlines.open, move |session| session.copy_with(kernel))?;
+    thread.call(Phase::OpenDevice, options.deadlines.open, move |session| session.use_copier(kernel))?;
     Ok(true)
 }

@@ -175,7 +175,7 @@ fn no_device(
     init: Option<i32>,
     count: Result<u32, i32>,
 ) -> Error {
-    let (denied, found) = look(driver, options);
+    let (denied, found) = describe_system(driver, options);
     let mut reason = String::new();
     if !denied.is_empty() {
         let _ = write!(reason, "{}; ", denied.join("; "));
@@ -197,7 +197,7 @@ fn no_device(
 
 /// Returns the device nodes that this user may not open, and a description of the system's devices of the
 /// driver's vendor.
-fn look(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
+fn describe_system(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
     if driver.name() == nvidia::NAME {
         let system = NvidiaReport::read(options);
         return (system.denied().map(|n| n.describe()).collect(), system.describe());

@@ -57,13 +57,13 @@ impl Monitor {
     }
 
     /// Records the nodes of the running program; `None` after the run.
-    pub(crate) fn run(&self, nodes: Option<Arc<[String]>>) {
+    pub(crate) fn set_nodes(&self, nodes: Option<Arc<[String]>>) {
         self.node.store(0, Ordering::Relaxed);
         *lock(&self.nodes) = nodes;
     }
 
     /// Records the first node that is not known to be complete.
-    pub(crate) fn reached(&self, node: usize) {
+    pub(crate) fn set_node(&self, node: usize) {
         self.node.store(node, Ordering::Relaxed);
     }
 

@@ -13,7 +13,7 @@ use crate::deadline::guarded;
 use crate::environment::environment;
 use crate::options::VulkanOptions;
 use crate::raw::device::{Device, Purpose};
-use crate::raw::instance::{Instance, looked_at, version_text};
+use crate::raw::instance::{Instance, driver_manifests, version_text};
 use crate::raw::physical::{self, DeviceKind, Facts};
 use crate::raw::provider::{BACKEND, Provider};
 use ggml_core::Deadline;
@@ -126,7 +126,7 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     let denied = denied_nodes();
     if all.is_empty() {
         let (missing, why) = match denied.is_empty() {
-            true => (Missing::Device, looked_at()),
+            true => (Missing::Device, driver_manifests()),
             false => {
                 (Missing::Permission, format!("this user has no permission to open {}", denied.join(", ")))
             }
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_is_told_apart() {
+    fn a_missing_library_has_its_own_error() {
         let options =
             VulkanOptions { library: Some("/nonexistent/libvulkan.so".into()), ..VulkanOptions::default() };
         match enumerate(&options) {

@@ -136,7 +136,7 @@ pub(super) fn accepts(
 
 /// Returns an error for operands that are larger than a window: only operands of single products are split.
 pub(super) fn fit_windows(c: &Context<'_>, operands: &[Operand]) -> Result<(), Refusal> {
-    let mut parts = operands.iter().filter_map(|operand| operand.part(c.graph));
+    let mut parts = operands.iter().filter_map(|operand| operand.range(c.graph));
     match parts.find(|&(_, _, bytes)| bytes > c.window_limit()) {
         Some((id, ..)) => {
             Err(Refusal(format!("{} exceeds the device's maximum window", c.graph.tensor(id).describe())))

@@ -53,7 +53,7 @@ impl Bound {
                     let (buffer, offset) = find(&slice.buffer, slice.offset, tensor.span_bytes(), device)?;
                     (buffer, offset, writable)
                 }
-                Source::Input | Source::Node { .. } => (arena, place(graph, plan, id)?, true),
+                Source::Input | Source::Node { .. } => (arena, arena_offset(graph, plan, id)?, true),
             };
             let (room, bytes) = (buffer.bytes(), tensor.span_bytes() as u64);
             let buffer = bound.add(buffer);
@@ -82,7 +82,7 @@ impl Bound {
 }
 
 /// Returns the offset in the arena that the plan gives a tensor.
-fn place(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
+fn arena_offset(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
     let tensor = graph.tensor(id);
     let wrong = |found: &str| {
         let expected = format!("{} bytes in an arena of {}", tensor.span_bytes(), plan.arena_bytes);

@@ -99,9 +99,9 @@ pub(crate) struct Rtc {
 fn wanted(options: &HipOptions, runtime: &Runtime) -> Wanted {
     let of = |major| NAMES.iter().find(|(of, _)| *of == major).map(|(_, names)| *names);
     let names = of(runtime.major).or(of(None)).unwrap_or_default();
-    let beside = runtime.library.as_ref().and_then(|path| path.parent());
-    let beside = beside.map(|directory| (directory.to_path_buf(), "directory of libamdhip64"));
-    let directories = beside.into_iter().chain(rocm_directories(options)).collect();
+    let next_to = runtime.library.as_ref().and_then(|path| path.parent());
+    let next_to = next_to.map(|directory| (directory.to_path_buf(), "directory of libamdhip64"));
+    let directories = next_to.into_iter().chain(rocm_directories(options)).collect();
     Wanted { what: "libhiprtc", names, named: None, directories }
 }
 
@@ -261,7 +261,7 @@ pub(crate) enum Origin {
     /// Compiled by this call.
     Compiled,
     /// Found on disk or already in this process.
-    Kept,
+    Stored,
 }
 
 impl Job {
@@ -292,11 +292,11 @@ impl Job {
     pub(crate) fn object(&self, stem: &'static str) -> Result<(&'static [u8], Origin), String> {
         let key = self.key(stem);
         if let Some(image) = lock(&IMAGES).get(key.text()) {
-            return Ok((image, Origin::Kept));
+            return Ok((image, Origin::Stored));
         }
         let fits = |image: &[u8]| self.examine(image);
         let (image, origin) = match self.cache.get(&key).filter(|image| fits(image).is_ok()) {
-            Some(image) => (image, Origin::Kept),
+            Some(image) => (image, Origin::Stored),
             None => {
                 let image = self.rtc.compile(stem, &self.options())?;
                 fits(&image).map_err(|why| format!("the compiled code object {why}"))?;

@@ -39,9 +39,9 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the operand for a range of the rows.
-    pub(super) fn part(&self, rows: &Range<usize>) -> Operand {
+    pub(super) fn operand(&self, rows: &Range<usize>) -> Operand {
         let bytes = rows.len().saturating_sub(1) * self.stride + self.bytes;
-        Operand::Part(self.id, self.base + rows.start * self.stride, bytes)
+        Operand::Range(self.id, self.base + rows.start * self.stride, bytes)
     }
 }
 
@@ -51,7 +51,7 @@ fn gcd(a: usize, b: usize) -> usize {
 
 /// Returns ranges of rows for which the rows of each operand fit a window. The operands have the same number
 /// of rows.
-pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
+pub(super) fn split_rows(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
     let alignment = usize::try_from(c.profile.caps.binding_alignment).unwrap_or(1).max(4);
     let count = operands.iter().map(|o| o.count).min().unwrap_or(0);
     let (mut most, mut step) = (count, 1);
