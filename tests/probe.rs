@@ -87,11 +87,11 @@ fn two_releases_and_the_wrong_one_is_loaded() {
     let variables = [("ROCM_PATH", rocm.to_str().unwrap()), ("LD_LIBRARY_PATH", app.to_str().unwrap())];
     let text = words(&run("probe", dir.path(), &variables, &["--runs", "0"]).stdout);
     let loaded = format!("library: {};", system.display());
-    let wrong = "wrong library: its name says HIP 7 and it says HIP 6: files of two releases of ROCm lie mixed; name the \
-                 right one with DIPTYCH_HIP_LIBRARY";
+    let wrong = "wrong library: its file name is that of HIP 7, but it reports HIP 6: files of two releases of ROCm are \
+                 mixed; select the right one with DIPTYCH_HIP_LIBRARY";
     says(
         &text,
-        &["mixed versions: ROCm 6 and 7.2.0 are installed", "ROCm 7.2.0 by .info/version beside it", wrong],
+        &["mixed versions: ROCm 6 and 7.2.0 are installed", "ROCm 7.2.0 by .info/version next to it", wrong],
     );
     says(&text, &[&loaded, "hip runtime: 6.3.42134"]);
     let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", system.to_str().unwrap()];

@@ -107,9 +107,9 @@ pub struct Advice {
 }
 
 /// General diagnostic advice after a hang or a fault.
-pub const GENERAL: &str = "the kernel's log (dmesg) says whether a ring was reset (\"GPU Hang\", \"MES failed to \
-    respond\", \"Memory access fault\"); DIPTYCH_HIP_BREADCRUMBS=every names the node exactly, DIPTYCH_HIP_STREAM=null \
-    and DIPTYCH_HIP_COPIES=kernel (or HSA_ENABLE_SDMA=0) change how work and data reach the device, and the Vulkan backend runs the same graph on the same card";
+pub const GENERAL: &str = "the kernel's log (dmesg) shows whether a ring was reset (\"GPU Hang\", \"MES failed to \
+    respond\", \"Memory access fault\"); DIPTYCH_HIP_BREADCRUMBS=every identifies the exact node, DIPTYCH_HIP_STREAM=null \
+    and DIPTYCH_HIP_COPIES=kernel (or HSA_ENABLE_SDMA=0) change how work and data reach the device, and the Vulkan backend can run the same graph on the same card";
 
 /// Facts that rows are matched against.
 #[derive(Clone, Debug, Default)]
@@ -238,7 +238,7 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
 
 /// Returns the text to log with an error: matching rows and [`GENERAL`]. `None` for errors that explain
 /// themselves.
-fn say(situation: &Situation, error: &Error) -> Option<String> {
+fn text_for(situation: &Situation, error: &Error) -> Option<String> {
     let rows = for_error(situation, error);
     let general = crate::driver::codes::is_fatal(error) && situation.target.starts_with("gfx");
     let parts: Vec<String> =
@@ -270,7 +270,7 @@ impl Advisor {
     /// errors.
     pub(crate) fn advise<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|mut error| {
-            if let Some(text) = say(&self.situation, &error) {
+            if let Some(text) = text_for(&self.situation, &error) {
                 tracing::warn!(target: "diptych::hip", backend = %self.backend, "{error}: {text}");
                 if crate::driver::codes::is_fatal(&error) {
                     let _ = self.last.set(text);
@@ -360,7 +360,7 @@ mod tests {
             code: 700,
             name: "hipErrorIllegalAddress".into(),
         };
-        assert!(say(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION has the runtime"));
+        assert!(text_for(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION makes the runtime"));
         let full = Error::OutOfMemory {
             backend: "hip:0".into(),
             asked: 1,
@@ -368,10 +368,10 @@ mod tests {
             heap: "device".into(),
             driver: None,
         };
-        assert!(say(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
+        assert!(text_for(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
         // Rows that require a HIP version do not apply if the version is unknown.
         s.hip = None;
-        assert_eq!(say(&s, &full), None);
+        assert_eq!(text_for(&s, &full), None);
         assert_eq!(known(&situation("gfx1100", (7, 0, 0))).count(), 1, "only what is seen when idle");
         assert_eq!(known(&situation("gfx1100", (7, 1, 25424))).count(), 2, "and small allocations");
         let vulkan = |mesa, kernel| Situation {
@@ -386,9 +386,11 @@ mod tests {
         let unsaved = KernelFacts { cwsr: Some(false), ..KernelFacts::default() };
         let apu = Situation { kernel: unsaved, ..situation("gfx90c", (6, 1, 1)) };
         assert!(of(apu).contains(&"amd-vega-rocm-vulkan-llm-toolkit"));
-        assert_eq!(say(&situation("sm_90", (0, 0, 0)), &timeout(Phase::Compute)), None);
+        assert_eq!(text_for(&situation("sm_90", (0, 0, 0)), &timeout(Phase::Compute)), None);
         assert!(
-            say(&situation("gfx1100", (7, 0, 0)), &timeout(Phase::OpenDevice)).unwrap().contains("dmesg")
+            text_for(&situation("gfx1100", (7, 0, 0)), &timeout(Phase::OpenDevice))
+                .unwrap()
+                .contains("dmesg")
         );
     }
 }

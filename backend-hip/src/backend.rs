@@ -16,7 +16,6 @@ use crate::runtime::device::{self, Opened, Provider};
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::shared::Shared;
 use crate::runtime::thread::DriverThread;
-use crate::sync::lock;
 use crate::system::available_memory;
 use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
@@ -28,6 +27,7 @@ use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
+use ggml_core::sync::lock;
 use ggml_core::{DType, Error, Graph, Missing, Phase, Result, Source, TensorId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -98,9 +98,9 @@ impl HipBackend {
             ahead,
         } = opened;
         if let Some(job) = job {
-            let (compiled, kept) = compile(&thread, &options, &stats, set, job)?;
+            let (compiled, stored) = compile(&thread, &options, &stats, set, job)?;
             kernels = Kernels::new(Arc::new(compiled), &profile.target);
-            info.versions.push(("code objects kept".into(), kept));
+            info.versions.push(("code objects kept".into(), stored));
         }
         let by_kernel = by_kernel && copies::use_kernel(&thread, &options, &kernels)?;
         info.features.push(("copies".into(), if by_kernel { "kernel" } else { "runtime" }.into()));
@@ -206,7 +206,7 @@ impl Backend for HipBackend {
         if source_at < target_at + bytes as u64 && target_at < source_at + bytes as u64 {
             return Err(Error::argument("copy", "source and destination overlap", ""));
         }
-        let (from, to) = (source.place(from.offset), target.place(to.offset));
+        let (from, to) = (source.location(from.offset), target.location(to.offset));
         let (thread, limit) = (&self.shared.thread, self.shared.deadlines().transfer);
         self.advisor.advise(thread.call(Phase::Upload, limit, move |s| s.copy(&to, &from, bytes)))
     }
@@ -293,7 +293,7 @@ fn compile(
     let backend = thread.monitor().backend.clone();
     let _span = phase::enter(Phase::Compile, &backend);
     let (start, job) = (Instant::now(), Arc::new(job));
-    let (mut objects, mut kept) = (BTreeMap::new(), 0);
+    let (mut objects, mut stored) = (BTreeMap::new(), 0);
     for &stem in hip_kernels::stems() {
         let (of_thread, backend) = (job.clone(), backend.clone());
         let (image, origin) = thread.call(Phase::Compile, options.deadlines.prepare, move |_| {
@@ -304,12 +304,12 @@ fn compile(
                 reason: format!("{stem}.hip was not compiled for {}: {why}", of_thread.describe()),
             })
         })?;
-        kept += usize::from(origin == Origin::Kept);
+        stored += usize::from(origin == Origin::Stored);
         objects.insert(stem, image);
     }
     lock(stats).compile_time += start.elapsed();
-    let kept = format!("{kept} of {}", objects.len());
-    Ok((Compiled::new(set, &job, objects), kept))
+    let stored = format!("{stored} of {}", objects.len());
+    Ok((Compiled::new(set, &job, objects), stored))
 }
 
 impl HipBackend {

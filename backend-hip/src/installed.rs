@@ -75,7 +75,7 @@ pub struct LibraryFile {
 
 impl LibraryFile {
     /// Returns a name that promises another interface version than the file has: a redirected link.
-    pub fn bent(&self) -> Option<&Path> {
+    pub fn redirected_name(&self) -> Option<&Path> {
         let own = self.release?.0.major;
         let promised = |name: &&PathBuf| in_name(name).is_some_and(|release| release.major != own);
         self.names.iter().find(promised).map(PathBuf::as_path)
@@ -104,7 +104,7 @@ pub struct Installation {
 const DIRECTORIES: usize = 4000;
 
 /// Directories that contain libraries, and how many levels below them to search.
-const PLACES: &[(&str, usize)] =
+const ROOTS: &[(&str, usize)] =
     &[("/opt", 3), ("/usr/lib", 2), ("/usr/lib64", 1), ("/usr/local/lib", 2), ("/usr/local/lib64", 1)];
 
 /// Searches for copies of libamdhip64 in the usual directories, in those that the environment names, and
@@ -119,9 +119,9 @@ pub fn installed(options: &HipOptions) -> Installation {
     first.extend(paths.split(':').filter(|p| p.starts_with('/')).map(PathBuf::from));
     let mut room = DIRECTORIES;
     let mut directories: Vec<PathBuf> = first.clone();
-    PLACES
-        .iter()
-        .for_each(|(place, depth)| walk(options, Path::new(place), *depth, &mut room, &mut directories));
+    ROOTS.iter().for_each(|(root, depth)| {
+        collect_directories(options, Path::new(root), *depth, &mut room, &mut directories)
+    });
     let mut names: Vec<PathBuf> = Vec::new();
     if let Some(library) = &options.library {
         names.push(library.clone());
@@ -189,7 +189,13 @@ impl Installation {
 }
 
 /// Collects a directory and its subdirectories without following links.
-fn walk(options: &HipOptions, directory: &Path, depth: usize, room: &mut usize, out: &mut Vec<PathBuf>) {
+fn collect_directories(
+    options: &HipOptions,
+    directory: &Path,
+    depth: usize,
+    room: &mut usize,
+    out: &mut Vec<PathBuf>,
+) {
     if *room == 0 {
         return;
     }
@@ -203,7 +209,7 @@ fn walk(options: &HipOptions, directory: &Path, depth: usize, room: &mut usize, 
     for name in below {
         let path = directory.join(name);
         if options.rooted(&path).symlink_metadata().is_ok_and(|m| m.is_dir()) {
-            walk(options, &path, depth - 1, room, out);
+            collect_directories(options, &path, depth - 1, room, out);
         }
     }
 }
@@ -250,19 +256,19 @@ fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
     let compiler = compiler(&options.rooted(&path));
     let evidence = [
         (in_name(&path).filter(|release| release.minor.is_some()), "its file name"),
-        (info, ".info/version beside it"),
-        (compiler, "what its compiler left in it"),
+        (info, ".info/version next to it"),
+        (compiler, "its compiler's mark"),
         (in_name(&path), "its file name"),
         (soname(&options.rooted(&path)), "its SONAME"),
         (in_name(&name), "the name that leads to it"),
     ];
-    let mut said = evidence.into_iter().filter_map(|(release, what)| Some((release?, what)));
-    let release = said.next();
+    let mut known = evidence.into_iter().filter_map(|(release, what)| Some((release?, what)));
+    let release = known.next();
     let contradicts = release.and_then(|(own, _)| {
         let other = |(of, _): &(Release, &str)| {
             of.major != own.major || own.minor.zip(of.minor).is_some_and(|(a, b)| a != b)
         };
-        let also = [(info, ".info/version beside it"), (compiler, "what its compiler left in it")];
+        let also = [(info, ".info/version next to it"), (compiler, "its compiler's mark")];
         also.into_iter().filter_map(|(of, what)| Some((of?, what))).find(other).map(|(of, what)| (what, of))
     });
     LibraryFile { path, names: vec![name], release, contradicts }
@@ -370,12 +376,14 @@ mod tests {
         assert_eq!(described, expected);
         assert_eq!(found.chosen, Some((0, "/opt/rocm/lib/libamdhip64.so.7".into())));
         assert_eq!(found.mixed().unwrap().len(), 2);
-        assert!(found.copies.iter().all(|copy| copy.bent().is_none() && copy.contradicts.is_none()));
+        assert!(
+            found.copies.iter().all(|copy| copy.redirected_name().is_none() && copy.contradicts.is_none())
+        );
         // A common workaround: the application's name links to the system's library.
         let app = root.path().join("usr/lib/app/rocm");
         symlink("/opt/rocm/lib/libamdhip64.so.7", app.join("libamdhip64.so.6")).unwrap();
         let found = installed(&options);
-        assert_eq!(found.copies[0].bent(), Some(Path::new("/usr/lib/app/rocm/libamdhip64.so.6")));
+        assert_eq!(found.copies[0].redirected_name(), Some(Path::new("/usr/lib/app/rocm/libamdhip64.so.6")));
         // A dangling link, and a link to itself.
         symlink("/gone", app.join("libamdhip64.so.5")).unwrap();
         symlink("libamdhip64.so.8", app.join("libamdhip64.so.8")).unwrap();

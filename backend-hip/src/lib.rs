@@ -113,7 +113,6 @@ pub mod options;
 mod program;
 pub mod provider;
 mod runtime;
-mod sync;
 mod sys;
 pub mod system;
 #[cfg(test)]

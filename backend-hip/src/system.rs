@@ -4,6 +4,10 @@
 //! The runtime reports "no device" both if there is none and if this user may not open it. This module
 //! therefore checks the nodes itself, under a root that tests replace.
 
+mod cards;
+
+pub use cards::{Card, KernelFacts, cards, parse_pci, pci_text};
+
 use crate::arch::Target;
 use crate::options::HipOptions;
 use std::collections::HashMap;
@@ -48,67 +52,6 @@ pub struct KfdGpu {
     pub unique_id: u64,
     /// Number of the render node (128 for renderD128).
     pub render_minor: Option<u32>,
-}
-
-/// Graphics card that the kernel lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
-    /// The kernel's name for the card ("card0").
-    pub name: String,
-    /// PCI domain, bus and device.
-    pub pci: [u32; 3],
-    /// Vendor and device ID.
-    pub ids: (u32, u32),
-    /// Kernel driver that is bound to the card.
-    pub driver: Option<String>,
-    /// Firmware names ("mec") with the versions as the kernel prints them.
-    pub firmware: Vec<(String, String)>,
-}
-
-/// Returns the graphics cards on the PCI bus, sorted by address.
-pub fn cards(options: &HipOptions) -> Vec<Card> {
-    let drm = Path::new("/sys/class/drm");
-    let number = |name: &String| name.strip_prefix("card").is_some_and(|n| n.parse::<u32>().is_ok());
-    let names = entries(&options.rooted(drm)).into_iter().filter(number);
-    let mut cards: Vec<Card> = names.filter_map(|name| card(options, &drm.join(&name), name)).collect();
-    cards.sort_by_key(|card| card.pci);
-    cards
-}
-
-fn card(options: &HipOptions, path: &Path, name: String) -> Option<Card> {
-    let device = options.rooted(path.join("device"));
-    let uevent = fs::read_to_string(device.join("uevent")).ok()?;
-    let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    let id = |file: &str| hexadecimal(&first_line(&device.join(file))?);
-    let folder = device.join("fw_version");
-    let mut firmware: Vec<(String, String)> = entries(&folder)
-        .into_iter()
-        .filter_map(|file| Some((file.strip_suffix("_fw_version")?.into(), first_line(&folder.join(&file))?)))
-        .collect();
-    firmware.sort();
-    Some(Card {
-        pci: parse_pci(value("PCI_SLOT_NAME")?)?,
-        ids: (id("vendor")?, id("device")?),
-        driver: value("DRIVER").map(str::to_string),
-        firmware,
-        name,
-    })
-}
-
-/// Parses domain, bus and device of a PCI address ("0000:43:00.0", "0000:43:00").
-pub fn parse_pci(text: &str) -> Option<[u32; 3]> {
-    let mut parts = text.split('.').next()?.split(':').map(|n| u32::from_str_radix(n, 16));
-    let address = [parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?];
-    parts.next().is_none().then_some(address)
-}
-
-/// Formats a PCI address as in a device's features: "0000:43:00".
-pub fn pci_text([domain, bus, device]: [u32; 3]) -> String {
-    format!("{domain:04x}:{bus:02x}:{device:02x}")
-}
-
-fn hexadecimal(text: &str) -> Option<u32> {
-    u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
 /// Everything that is checked if no device is found.
@@ -210,46 +153,6 @@ impl NvidiaReport {
     }
 }
 
-/// Facts about the kernel and a device on which known hangs depend.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KernelFacts {
-    /// Major and minor version of the kernel.
-    pub release: Option<(u32, u32)>,
-    /// `amdgpu.cwsr_enable`: true if waves are saved and restored to let others run.
-    pub cwsr: Option<bool>,
-    /// Version of the MES firmware, the scheduler on gfx11 and later.
-    pub mes: Option<u32>,
-}
-
-impl KernelFacts {
-    /// Reads the facts for the device at a PCI address.
-    pub fn read(options: &HipOptions, pci: [u32; 3]) -> KernelFacts {
-        let release = read_line(options, "/proc/sys/kernel/osrelease").and_then(|text| {
-            let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-        });
-        let cwsr = read_line(options, "/sys/module/amdgpu/parameters/cwsr_enable");
-        let mes = mes_firmware(options, pci).and_then(|text| hexadecimal(&text));
-        // Bits 12 and above are the version of the firmware's interface.
-        KernelFacts { release, cwsr: cwsr.map(|text| text != "0"), mes: mes.map(|version| version & 0xfff) }
-    }
-}
-
-/// Returns the version of the MES firmware: from the device's own files (kernels from 6.12 on), else from a
-/// list that only root may read.
-fn mes_firmware(options: &HipOptions, pci: [u32; 3]) -> Option<String> {
-    let device = format!("/sys/bus/pci/devices/{}.0", pci_text(pci));
-    let own = read_line(options, &format!("{device}/fw_version/mes_fw_version"));
-    let card = || cards(options).into_iter().find(|card| card.pci == pci);
-    own.or_else(|| Some(card()?.firmware.into_iter().find(|(name, _)| name == "mes")?.1)).or_else(|| {
-        let number = card()?.name.strip_prefix("card")?.to_string();
-        let list = options.rooted(format!("/sys/kernel/debug/dri/{number}/amdgpu_firmware_info"));
-        let text = fs::read_to_string(list).ok()?;
-        let line = text.lines().find(|line| line.starts_with("MES feature version"))?;
-        Some(line.rsplit(' ').next()?.to_string())
-    })
-}
-
 /// Returns the bytes of host memory that are available without swapping.
 pub(crate) fn available_memory(options: &HipOptions) -> Option<u64> {
     let text = fs::read_to_string(options.rooted("/proc/meminfo")).ok()?;
@@ -277,7 +180,7 @@ fn node(options: &HipOptions, path: &Path) -> Node {
     let state = match fs::metadata(&real) {
         Err(e) if e.kind() == ErrorKind::NotFound => NodeState::Absent,
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-            NodeState::Denied(format!("this user may not look at it ({e})"))
+            NodeState::Denied(format!("this user has no permission to inspect it ({e})"))
         }
         Err(e) => NodeState::Broken(e.to_string()),
         Ok(metadata) => match (options.open_node)(&real) {
@@ -310,7 +213,7 @@ fn ownership(options: &HipOptions, metadata: &fs::Metadata) -> String {
     let advice = if mode & 0o060 == 0o060 {
         format!("add the user to group {group} and log in again")
     } else {
-        "its group may not use it either: see the udev rules for render nodes".to_string()
+        "its group has no access either: see the udev rules for render nodes".to_string()
     };
     format!(
         "owner {owner}, group {group}, mode {mode:04o}: {advice} (usual group: render); in a container pass the node \
@@ -376,11 +279,11 @@ mod tests {
     use super::*;
     use std::io;
 
-    fn options(root: &Path) -> HipOptions {
+    pub(super) fn options(root: &Path) -> HipOptions {
         HipOptions { system_root: root.into(), ..HipOptions::default() }
     }
 
-    fn write(root: &Path, path: &str, text: &str) {
+    pub(super) fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -455,32 +358,6 @@ mod tests {
         write(root.path(), "sys/bus/pci/devices/0000:c5:00.0/fw_version/mes_fw_version", "0x00000083\n");
         let facts = KernelFacts::read(&options, [0, 0xc5, 0]);
         assert_eq!((facts.release, facts.cwsr, facts.mes), (Some((6, 14)), Some(true), Some(0x83)));
-    }
-
-    /// On kernels without files for the firmware version, only a list for root has it.
-    #[test]
-    fn cards_and_their_firmware() {
-        let root = tempfile::tempdir().unwrap();
-        let card = "sys/class/drm/card1/device";
-        write(root.path(), &format!("{card}/uevent"), "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:c5:00.0\n");
-        write(root.path(), &format!("{card}/vendor"), "0x1002\n");
-        write(root.path(), &format!("{card}/device"), "0x1586\n");
-        write(root.path(), &format!("{card}/fw_version/mec_fw_version"), "0x0000001e\n");
-        write(root.path(), "sys/class/drm/card1-HDMI-A-1/status", "connected\n");
-        let list = "MEC feature version: 29, firmware version: 0x0000001e\n\
-                    MES_KIQ feature version: 6, firmware version: 0x0000006c\n\
-                    MES feature version: 1, firmware version: 0x00000083\n";
-        write(root.path(), "sys/kernel/debug/dri/1/amdgpu_firmware_info", list);
-        let options = options(root.path());
-        let all = cards(&options);
-        assert_eq!(all.len(), 1);
-        assert_eq!((all[0].name.as_str(), all[0].ids, all[0].pci), ("card1", (0x1002, 0x1586), [0, 0xc5, 0]));
-        assert_eq!(all[0].driver.as_deref(), Some("amdgpu"));
-        assert_eq!(all[0].firmware, [("mec".to_string(), "0x0000001e".to_string())]);
-        assert_eq!(KernelFacts::read(&options, [0, 0xc5, 0]).mes, Some(0x83));
-        write(root.path(), &format!("{card}/fw_version/mes_fw_version"), "0x00000080\n");
-        assert_eq!(KernelFacts::read(&options, [0, 0xc5, 0]).mes, Some(0x80));
-        assert_eq!((parse_pci("0000:43:00"), parse_pci("43:00")), (Some([0, 0x43, 0]), None));
     }
 
     #[test]

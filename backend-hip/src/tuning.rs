@@ -75,7 +75,7 @@ pub enum Half {
 
 impl Half {
     /// Returns true if products of a type use F16, provided that kernels exist.
-    pub fn takes(self, dtype: DType) -> bool {
+    pub fn is_used_for(self, dtype: DType) -> bool {
         match self {
             Half::None => false,
             Half::Dot2 => dtype == DType::F16,

@@ -97,7 +97,7 @@ struct Long {
 /// The last work-group to finish combines the splits of the positions: in a single launch, which leaves the
 /// state that the next launch needs, and with the same bits whichever work-group is last.
 #[test]
-fn pieces_are_joined_in_the_launch_that_makes_them() {
+fn splits_are_combined_in_the_launch_that_computes_them() {
     for target in ["gfx906", "gfx900"].into_iter().filter(|t| hip_kernels::targets().contains(t)) {
         let backend = device::open(target, HipOptions::default()).unwrap();
         for long in [

@@ -68,5 +68,5 @@ fn one_runtime_in_a_process() {
     std::fs::copy(path, &copy).unwrap();
     let error = devices(&HipOptions { library: Some(copy), ..options }).unwrap_err();
     assert!(matches!(error, Error::Unavailable { missing: Missing::Library, .. }), "{error}");
-    assert!(error.to_string().contains("two HIP runtimes in one process collide"), "{error}");
+    assert!(error.to_string().contains("two HIP runtimes in one process conflict"), "{error}");
 }

@@ -49,7 +49,7 @@ fn library_device_and_permission_are_told_apart() {
     let empty = tempfile::tempdir().unwrap();
     let (missing, phase, reason) = refusal(options(empty.path()));
     assert_eq!((missing, phase), (Missing::Library, Phase::LoadRuntime), "{reason}");
-    assert!(reason.contains("opt/rocm/lib (usual place): no such directory"), "{reason}");
+    assert!(reason.contains("opt/rocm/lib (default directory): no such directory"), "{reason}");
 
     let (missing, phase, reason) = refusal(options(root.path()));
     assert_eq!((missing, phase), (Missing::Device, Phase::Enumerate), "{reason}");
@@ -59,7 +59,7 @@ fn library_device_and_permission_are_told_apart() {
         "/dev/kfd: does not exist",
         "hip runtime: 6.3.42134",
         "opt/rocm/lib/libamdhip64.so.6",
-        "library found: usual place",
+        "library found: default directory",
     ] {
         assert!(reason.contains(part), "{part}: {reason}");
     }
@@ -105,7 +105,7 @@ fn no_cuda() {
     let (missing, phase, reason, backend) = open(options(root.path()));
     assert_eq!((missing, phase, backend.as_str()), (Missing::Library, Phase::LoadRuntime, "hip-nvidia:0"));
     assert!(
-        reason.starts_with("libcuda was not loaded: ") && reason.contains("usual place in WSL"),
+        reason.starts_with("libcuda was not loaded: ") && reason.contains("default directory in WSL"),
         "{reason}"
     );
     let named = HipOptions { cuda_library: Some("/nowhere/libcuda.so.1".into()), ..options(root.path()) };

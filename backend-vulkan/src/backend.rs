@@ -11,8 +11,8 @@ use crate::options::VulkanOptions;
 use crate::pipeline::PipelineSet;
 use crate::pipeline::cache::DiskCache;
 use crate::program::VulkanProgram;
-use crate::program::lower::{self, Target};
 use crate::program::outline::outline;
+use crate::program::target::{self, Target};
 use crate::raw::device::Purpose;
 use crate::raw::memory::MemoryPool;
 use crate::raw::pipeline::Capture;
@@ -136,15 +136,15 @@ impl Backend for VulkanBackend {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
-        lower::supports(&self.target(), graph, node)
+        target::supports(&self.target(), graph, node)
     }
 
     fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
-        lower::joins(&self.target(), graph, group, precision)
+        target::joins(&self.target(), graph, group, precision)
     }
 
     fn supports_weights(&self, dtype: DType) -> bool {
-        lower::supports_weights(&self.target(), dtype)
+        target::supports_weights(&self.target(), dtype)
     }
 
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<backend::Buffer> {
@@ -164,13 +164,13 @@ impl Backend for VulkanBackend {
     fn upload(&self, buffer: &backend::Buffer, offset: usize, data: &[u8]) -> Result<()> {
         let _span = phase::enter(Phase::Upload, self.context.name());
         let (to, at) = VulkanMemory::writable(buffer, offset, data.len(), &self.context.device)?;
-        self.memory.put(to, at, data, &self.context.deadline(Phase::Upload))
+        self.memory.upload(to, at, data, &self.context.deadline(Phase::Upload))
     }
 
     fn download(&self, buffer: &backend::Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         let _span = phase::enter(Phase::Readback, self.context.name());
         let (from, at) = VulkanMemory::of(buffer, offset, out.len(), &self.context.device)?;
-        self.memory.fetch(from, at, out, &self.context.deadline(Phase::Readback))
+        self.memory.download(from, at, out, &self.context.deadline(Phase::Readback))
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
@@ -201,12 +201,12 @@ impl Backend for VulkanBackend {
 
     fn stats(&self) -> Stats {
         self.memory.transfers().release();
-        let (pipelines, compile_time) = self.pipelines.made();
+        let (pipelines, compile_time) = self.pipelines.compiled();
         let (recordings, submissions) = self.memory.transfers().counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             driver_allocations: self.memory.pool().allocations(),
-            allocated_bytes: self.memory.pool().held(),
+            allocated_bytes: self.memory.pool().allocated_bytes(),
             pipelines,
             compile_time,
             programs: count(&self.context.counters.programs),

@@ -33,7 +33,7 @@ pub(crate) fn guarded<T: Send + 'static>(
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => Err(deadline.missed(backend, None)),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(broken(backend, deadline.phase(), "driver call", "its thread ended without an answer".into()))
+            Err(broken(backend, deadline.phase(), "driver call", "its thread ended without a result".into()))
         }
     }
 }

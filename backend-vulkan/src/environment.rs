@@ -43,7 +43,7 @@ impl Environment {
     /// # Errors
     /// [`Error::InvalidArgument`] with the variable, its value and the expected form.
     pub(crate) fn parsed<T: FromStr>(&self, name: &str, expected: &str) -> Result<Option<T>> {
-        match self.get(name) {
+        match self.value(name) {
             None | Some("") => Ok(None),
             Some(text) => {
                 text.parse().map(Some).map_err(|_| Error::argument(name, format!("'{text}'"), expected))
@@ -52,7 +52,7 @@ impl Environment {
     }
 
     /// Returns the value of an override.
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.overrides.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 }

@@ -24,8 +24,8 @@ pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk:
 }
 
 /// Returns the error for a lost device, with the driver's description in `account`.
-pub(crate) fn lost(backend: &str, phase: Phase, account: &str) -> Error {
-    Error::DeviceLost { backend: backend.into(), phase, node: None, reason: account.into() }
+pub(crate) fn lost(backend: &str, phase: Phase, reason: &str) -> Error {
+    Error::DeviceLost { backend: backend.into(), phase, node: None, reason: reason.into() }
 }
 
 /// Returns the error for a failure in this library's own code around the driver.

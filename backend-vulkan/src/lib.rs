@@ -39,9 +39,9 @@
 //! `op` plans each group of nodes as dispatches ([`op::plan_group`]) from the device's
 //! [`Profile`](tuning::Profile). `lower` assigns their operands windows in the arenas (`windows`). `pipeline`
 //! compiles missing pipelines in parallel, with a cache on disk (`cache`). `schedule` distributes the
-//! dispatches over units by estimated time (`cost`) and splits long ones along axes that allow it. `record`
-//! writes the commands of each unit, with barriers where `hazard` finds a dependency, and the copies of
-//! inputs and outputs (`io`) where the host cannot access the device's memory. `program` submits the units,
+//! dispatches over segments by estimated time (`cost`) and splits long ones along axes that allow it. `record`
+//! writes the commands of each segment, with barriers where `hazard` finds a dependency, and the copies of
+//! inputs and outputs (`io`) where the host cannot access the device's memory. `program` submits the segments,
 //! several per submission on a device that was measured to be fast, and waits for them. After a failed wait
 //! it finds the node that the device was executing (`breadcrumb`).
 //!
@@ -73,7 +73,6 @@ mod pipeline;
 mod program;
 #[allow(unsafe_code)]
 mod raw;
-mod sync;
 #[cfg(test)]
 mod tests;
 

@@ -95,7 +95,7 @@ fn long_work_becomes_several_submissions() {
         backend.program(&layer.graph, &plan, &bindings, PrepareOptions::default()).expect("a program");
     let stats = program.stats();
     println!("{stats:?}");
-    assert!(stats.units > 4 && stats.dispatches >= stats.steps, "{stats:?}");
+    assert!(stats.segments > 4 && stats.dispatches >= stats.steps, "{stats:?}");
     let mut wanted = layer.program(&reference, &layer.bind(&reference));
     close("in pieces", &layer.run(&mut program, 0), &layer.run(&mut *wanted, 0));
     let timing = program.run().expect("a run");

@@ -69,9 +69,9 @@ const FLOORS: &[Floors] = &[
             &["gguf", "op"],
             &["encode", "exact"],
             &["grids", "shape"],
-            &["mapped", "metrics", "options", "phase", "precision", "rng"],
+            &["mapped", "metrics", "options", "phase", "precision", "rng", "sync"],
             &["deadline", "dtype"],
-            &["error", "hash"],
+            &["error", "files", "hash"],
         ],
     },
     Floors {
@@ -120,7 +120,7 @@ const FLOORS: &[Floors] = &[
             &["raw"],
             &["options"],
             &["deadline", "environment"],
-            &["arch", "error", "sync"],
+            &["arch", "error"],
         ],
     },
     Floors {
@@ -141,7 +141,6 @@ const FLOORS: &[Floors] = &[
             &["system"],
             &["sys"],
             &["arch", "options"],
-            &["sync"],
         ],
     },
     Floors {

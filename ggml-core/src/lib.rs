@@ -26,6 +26,7 @@ pub mod encode;
 pub mod error;
 pub mod evaluate;
 pub mod exact;
+pub mod files;
 pub mod fuse;
 pub mod gguf;
 pub mod graph;
@@ -45,6 +46,7 @@ pub mod repeat;
 pub mod rng;
 pub mod schedule;
 pub mod shape;
+pub mod sync;
 pub mod tensor;
 
 pub use deadline::Deadline;

@@ -255,7 +255,7 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
         ));
     }
     for copy in &libraries.copies {
-        if let Some(bent) = copy.bent() {
+        if let Some(bent) = copy.redirected_name() {
             findings.push(format!(
                 "{} leads to {}: another major version than its name says, with another interface; name the library \
                  that is meant with DIPTYCH_HIP_LIBRARY instead",

@@ -398,7 +398,7 @@ fn libraries_of_two_releases_and_a_bent_link() {
     write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
     let (device, text) = look(&root);
     assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
-    says(&text, &["but 7.1.0 by .info/version beside it: files of two releases lie mixed"]);
+    says(&text, &["but 7.1.0 by .info/version next to it: files of two releases lie mixed"]);
     let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
     says(&of(&gone).1, &["/opt/gone/libamdhip64.so is named and is not there"]);
 }

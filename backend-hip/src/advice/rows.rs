@@ -26,7 +26,7 @@ pub const ADVICE: &[Advice] = &[
         phases: &[Phase::FirstCompute, Phase::Compute, Phase::Upload, Phase::Readback],
         targets: &["gfx1151"],
         when: Circumstance::SavedWaves { kernel: (6, 18), hip: (7, 2, 53211) },
-        advice: "the area in which waves are saved is too small for this processor: boot with amdgpu.cwsr_enable=0, or \
+        advice: "the memory area in which the kernel saves waves is too small for this processor: boot with amdgpu.cwsr_enable=0, or \
                  use a kernel from 6.18 and ROCm from 7.2.1 on",
         source: "ROCm issue 5590; rocm-systems 1807, 2200, 2324, 2811",
         ..ROW
@@ -37,8 +37,8 @@ pub const ADVICE: &[Advice] = &[
         phases: COMPUTE,
         targets: &["gfx1150", "gfx1151"],
         when: Circumstance::Mes(0x83),
-        advice: "MES firmware 0x83 is broken: install a linux-firmware that has 0x80, or 0x84 and later, and remove what \
-                 amdgpu-dkms-firmware left behind",
+        advice: "MES firmware 0x83 is broken: install a linux-firmware that has 0x80, or 0x84 and later, and remove the \
+                 files of amdgpu-dkms-firmware",
         source: "ROCm issues 5724, 5991",
         ..ROW
     },
@@ -64,7 +64,7 @@ pub const ADVICE: &[Advice] = &[
         phases: COMPUTE,
         targets: &["gfx90c"],
         when: Circumstance::Unset("HSA_XNACK"),
-        advice: "set HSA_XNACK=0",
+        advice: "kernels may hang on this processor: set HSA_XNACK=0",
         source: "TheRock issue 6513",
         ..ROW
     },
@@ -72,8 +72,8 @@ pub const ADVICE: &[Advice] = &[
         targets: &["gfx1201"],
         phases: COMPUTE,
         from: Some((7, 14, 0)),
-        advice: "the scheduler fails to remove a queue and the reset fails after it: reboot; the Vulkan backend runs on \
-                 this card",
+        advice: "the scheduler fails to remove a queue, and the reset that follows fails too: reboot; the Vulkan \
+                 backend works on this card",
         source: "ROCm issue 6630",
         ..ROW
     },
@@ -90,8 +90,8 @@ pub const ADVICE: &[Advice] = &[
         symptom: Symptom::Fault,
         phases: COMPUTE,
         when: Circumstance::Overridden,
-        advice: "HSA_OVERRIDE_GFX_VERSION has the runtime take this processor for another: code for the other may use \
-                 instructions or registers that this one has not; unset it, kernels are built for each processor",
+        advice: "HSA_OVERRIDE_GFX_VERSION makes the runtime treat this processor as another one, whose code may use \
+                 instructions or registers that this one lacks: unset it; kernels are built for each processor",
         source: "ROCm issue 2781 and reports of gfx1103 as 11.0.0, gfx1010 as 10.3.0",
         ..ROW
     },
@@ -99,8 +99,8 @@ pub const ADVICE: &[Advice] = &[
         symptom: Symptom::Refusal,
         phases: &[Phase::Compile],
         before: Some((5, 2, 0)),
-        advice: "this runtime may not know code objects of version 5, which 5.2.3 loads: DIPTYCH_HIP_RTC=force has its \
-                 own compiler make them",
+        advice: "this runtime may reject code objects of version 5, which HIP 5.2.3 loads: set DIPTYCH_HIP_RTC=force to \
+                 compile the kernels with the runtime's own compiler",
         source: "LLVM's AMDGPU guide, code object V5",
         ..ROW
     },
@@ -109,7 +109,7 @@ pub const ADVICE: &[Advice] = &[
         phases: &[Phase::Allocate],
         before: Some((7, 0, 0)),
         when: Circumstance::Unset("GPU_SINGLE_ALLOC_PERCENT"),
-        advice: "one allocation may take 85 % of the memory: set GPU_SINGLE_ALLOC_PERCENT=100",
+        advice: "a single allocation is limited to 85 % of the memory: set GPU_SINGLE_ALLOC_PERCENT=100",
         source: "clr, rocclr/utils/flags.hpp",
         ..ROW
     },
@@ -119,7 +119,7 @@ pub const ADVICE: &[Advice] = &[
         targets: &["gfx1034"],
         before: Some((6, 0, 0)),
         when: Circumstance::Unset("AMD_SERIALIZE_COPY"),
-        advice: "a copy to the device and one back may overtake each other: if results are zero, set AMD_SERIALIZE_COPY=2",
+        advice: "a copy to the device and a copy back may be reordered: if results are zero, set AMD_SERIALIZE_COPY=2",
         source: "HIP issue 3314",
         ..ROW
     },
@@ -135,7 +135,7 @@ pub const ADVICE: &[Advice] = &[
         symptom: Symptom::Slow,
         targets: &["gfx1151"],
         when: Circumstance::KernelBefore(6, 15),
-        advice: "if clocks stay near 900 MHz, use a newer kernel",
+        advice: "if clocks stay near 900 MHz, use kernel 6.15 or later",
         source: "ROCm issue 5750",
         ..ROW
     },
@@ -151,7 +151,7 @@ pub const ADVICE: &[Advice] = &[
         symptom: Symptom::Fault,
         targets: &["gfx902", "gfx90c"],
         when: Circumstance::UnsavedWaves,
-        advice: "amdgpu.cwsr_enable=0, which helps gfx1151, was reported to break loading on these processors: boot \
+        advice: "amdgpu.cwsr_enable=0, which helps gfx1151, is reported to break loading on these processors: boot \
                  without it",
         source: "amd-vega-rocm-vulkan-llm-toolkit",
         ..ROW
@@ -160,8 +160,8 @@ pub const ADVICE: &[Advice] = &[
         phases: &[Phase::Allocate],
         targets: &["gfx1100"],
         from: Some((7, 1, 0)),
-        advice: "many small allocations, some thousand bytes each, were seen to hang: this library makes a few large ones; \
-                 for other programs amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
+        advice: "many small allocations of a few thousand bytes are reported to hang: this library makes a few large ones; \
+                 for other programs, amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
         source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
         ..ROW
     },
@@ -171,7 +171,7 @@ pub const ADVICE: &[Advice] = &[
         phases: COMPUTE,
         targets: &["gfx12*"],
         when: Circumstance::MesaBefore((25, 3, 2)),
-        advice: "Mesa before 25.3.2 joins accesses of 8 and 16 bits wrongly on these processors, which hangs at random: use \
+        advice: "Mesa before 25.3.2 merges accesses of 8 and 16 bits incorrectly on these processors, which causes random hangs: use \
                  25.3.2 or later",
         source: "Mesa 25.3.2 release notes",
         ..ROW

@@ -32,7 +32,7 @@ impl CodeObject {
         match self.kernels.iter().find(|kernel| kernel.wave != profile.wave) {
             None => Ok(()),
             Some(kernel) => Err(format!(
-                "has kernel {} for wavefronts of {} threads, those of {target} are taken to have {}",
+                "has kernel {} for wavefronts of {} threads; {target} is assumed to have wavefronts of {}",
                 kernel.name, kernel.wave, profile.wave
             )),
         }

@@ -7,9 +7,9 @@ use crate::arch::{Family, Profile, Target};
 use crate::code::elf::{self, CodeObject, KernelInfo};
 use crate::code::ptx;
 use crate::op::{self, Context, Launch, Refusal};
-use crate::sync::lock;
 use crate::tuning::GIVEN_LDS;
 use ggml_core::fuse::Group;
+use ggml_core::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ pub(crate) trait KernelSet: Send + Sync {
     fn plan(&self, context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal>;
 
     /// Returns the reason why there is no code for a processor, if known.
-    fn why_not(&self, _processor: &str) -> Option<String> {
+    fn missing_reason(&self, _processor: &str) -> Option<String> {
         None
     }
 }
@@ -46,13 +46,11 @@ impl KernelSet for Embedded {
         op::plan_group(context, group)
     }
 
-    fn why_not(&self, processor: &str) -> Option<String> {
+    fn missing_reason(&self, processor: &str) -> Option<String> {
         let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
         match (hip_kernels::compiler(), refused) {
-            (_, Some(refused)) => Some(format!("the compiler refused it: {}", refused.reason)),
-            (None, None) => {
-                Some("no targets were asked for when it was built, or no compiler was found".into())
-            }
+            (_, Some(refused)) => Some(format!("the compiler rejected it: {}", refused.reason)),
+            (None, None) => Some("the build requested no targets or found no compiler".into()),
             (Some(_), None) => None,
         }
     }
@@ -108,7 +106,8 @@ impl Kernels {
         }
         let targets = self.set.targets();
         let embedded = if targets.is_empty() { "none".to_string() } else { targets.join(", ") };
-        let why = self.set.why_not(&device.processor).map(|why| format!("; {why}")).unwrap_or_default();
+        let why =
+            self.set.missing_reason(&device.processor).map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
             "no code object for {device} was built in (built in: {embedded}{why}); build again with clang 19 or later, \
              or ROCm's, and DIPTYCH_HIP_TARGETS={} (DIPTYCH_HIP_CLANG names the compiler)",
@@ -195,7 +194,7 @@ impl Kernel {
             _ => profile.max_threads,
         };
         if threads == 0 || threads > u64::from(largest) {
-            return refuse(format!("a work-group of {threads} threads, {largest} at the most"));
+            return refuse(format!("a work-group of {threads} threads; the maximum is {largest}"));
         }
         if launch.grid.contains(&0) {
             return refuse("an empty grid".into());
@@ -214,16 +213,17 @@ impl Kernel {
         let given = profile.family == Family::Nvidia && launch.lds_bytes > 0;
         let most = if given { profile.lds_bytes.max(GIVEN_LDS) } else { profile.lds_bytes };
         if lds > most {
-            return refuse(format!("{lds} bytes of LDS, {most} at the most"));
+            return refuse(format!("{lds} bytes of LDS; the maximum is {most}"));
         }
         if launch.written > launch.operands.len() {
-            return refuse("more operands are written than there are".into());
+            return refuse("more operands are written than exist".into());
         }
         let passed = arguments(launch.operands.len(), launch.params.len());
         match &self.info {
-            Some(info) if info.arguments != passed => {
-                refuse(format!("takes arguments (offset, bytes) {:?}, is given {passed:?}", info.arguments))
-            }
+            Some(info) if info.arguments != passed => refuse(format!(
+                "declares arguments (offset, bytes) {:?}; the launch passes {passed:?}",
+                info.arguments
+            )),
             _ => Ok(()),
         }
     }
@@ -285,8 +285,8 @@ mod tests {
         };
         bad(|l| l.params.truncate(48), "takes arguments");
         bad(|l| l.operands.truncate(1), "takes arguments");
-        bad(|l| l.block = [32, 32, 1], "1024 threads, 256 at the most");
-        bad(|l| l.block = [u32::MAX; 3], "at the most");
+        bad(|l| l.block = [32, 32, 1], "1024 threads; the maximum is 256");
+        bad(|l| l.block = [u32::MAX; 3], "the maximum is");
         bad(|l| l.grid[1] = 0, "empty grid");
         bad(|l| l.grid[0] = 1 << 24, "too large");
         let nvidia = Profile { family: Family::Nvidia, ..profile.clone() };

@@ -23,7 +23,7 @@ pub(crate) fn read(image: &[u8]) -> Result<CodeObject, String> {
     }
     let target = reader.target.ok_or("has no .target")?;
     if reader.kernels.is_empty() {
-        return Err("holds no kernel".into());
+        return Err("contains no kernel".into());
     }
     Ok(CodeObject { target: Some(target), abi_version: 0, kernels: reader.kernels })
 }
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
     }
 
     fn expect_word(&mut self, what: &str) -> Result<&'a str, String> {
-        self.tokens.next().ok_or_else(|| format!("ends where {what} should be"))
+        self.tokens.next().ok_or_else(|| format!("ends where {what} was expected"))
     }
 
     fn kernel(&mut self) -> Result<KernelInfo, String> {
@@ -119,9 +119,11 @@ impl<'a> Reader<'a> {
             match self.expect_word("the body of a kernel")? {
                 ".param" => {
                     let parameter = self.variable()?;
-                    let at = end.checked_next_multiple_of(parameter.align).ok_or("has absurd parameters")?;
+                    let at = end
+                        .checked_next_multiple_of(parameter.align)
+                        .ok_or("has parameters of an impossible size")?;
                     info.arguments.push((at, parameter.bytes));
-                    end = at.checked_add(parameter.bytes).ok_or("has absurd parameters")?;
+                    end = at.checked_add(parameter.bytes).ok_or("has parameters of an impossible size")?;
                 }
                 ".maxntid" | ".reqntid" => info.max_threads = self.product()?,
                 "{" => break,
@@ -176,16 +178,16 @@ impl<'a> Reader<'a> {
             }
         };
         if element == 0 {
-            return Err(format!("declares {name} with a type that is not known"));
+            return Err(format!("declares {name} with an unknown type"));
         }
         let mut bytes = element;
         while self.tokens.clone().next() == Some("[") {
             self.tokens.next();
             // The launch determines the length of an array without an extent.
             let extent = if self.tokens.clone().next() == Some("]") { 0 } else { self.number()? };
-            bytes = bytes.checked_mul(extent).ok_or("has an absurd array")?;
+            bytes = bytes.checked_mul(extent).ok_or("has an array of an impossible size")?;
             if self.expect_word("a bracket")? != "]" {
-                return Err(format!("declares {name} with a broken extent"));
+                return Err(format!("declares {name} with an invalid extent"));
             }
         }
         let align = align.unwrap_or(element);
@@ -197,7 +199,7 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Result<u32, String> {
         let text = self.expect_word("a number")?;
-        text.parse().map_err(|_| format!("has '{text}' where a number should be"))
+        text.parse().map_err(|_| format!("has '{text}' where an integer was expected"))
     }
 
     /// Returns the product of a comma-separated list of numbers.
@@ -274,10 +276,10 @@ mod tests {
             (".target sm_70, debug", "", "no .target"),
             ("sm_70", "x86", "is for 'x86'"),
             ("size 64", "size 32", "32 bits"),
-            (".u64 norm_param_1", ".texref norm_param_1", "not known"),
-            ("[60]", "[60", "broken extent"),
+            (".u64 norm_param_1", ".texref norm_param_1", "unknown type"),
+            ("[60]", "[60", "invalid extent"),
             ("[60]", "[many]", "'many'"),
-            ("[60]", "[4294967295]", "absurd"),
+            ("[60]", "[4294967295]", "impossible size"),
             (".align 4 .b8 norm", ".align 3 .b8 norm", "alignment 3"),
             ("norm_param_3\n)\n.maxntid 128", "norm_param_3\n);\n.maxntid 128", "does not define"),
             (".maxntid 128", ".maxntid x", "'x'"),

@@ -39,7 +39,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::with_unit(c.graph, delta, &[])?;
     if Chunks::of_delta_net(&p).is_some() {
-        return Err(Refusal("chunks of tokens take queries and keys normed".into()));
+        return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
     let mut src = c.graph.tensor(delta.node).src().to_vec();
     src.iter_mut().take(2).for_each(|qk| *qk = delta.unit.x);
@@ -51,7 +51,7 @@ fn one_by_one(c: &Context<'_>, p: &DeltaNetParams, src: &[TensorId]) -> Result<V
     let (length, kernel) = KERNELS.into_iter().find(|&(length, _)| d_k == length).unwrap_or(ANY);
     if d_k > length {
         return Err(Refusal(format!(
-            "GATED_DELTA_NET of keys of {d_k}: the HIP kernels take up to {length}"
+            "GATED_DELTA_NET of keys of {d_k}: the HIP kernels support up to {length}"
         )));
     }
     let columns = 8 * THREADS / length;

@@ -29,8 +29,8 @@ const MAX_SPLITS: u64 = 2048;
 /// Minimum number of positions of a split, and the cost of starting and combining a split, in positions.
 /// (With 256, an H100 computed 512 tokens after 4096 others with a model of half a billion Q8_0 weights at
 /// 69,500 tokens per second, with 160 at 66,800.)
-const LEAST_PIECE: u32 = 256;
-const COST_OF_PIECE: u64 = 256;
+const MIN_SPLIT: u32 = 256;
+const SPLIT_COST: u64 = 256;
 
 /// Maximum value row length of the kernels for rows of any length.
 const MAX_VALUES: u32 = 1024;
@@ -120,20 +120,20 @@ fn size_class(n: u32) -> Option<usize> {
 }
 
 /// Returns the positions per work-group of the many-row kernels. `groups` work-groups cover all query rows
-/// without splits, and `places` work-groups run at a time. They run in rounds, each as long as the positions
+/// without splits, and `concurrent` work-groups run at a time. They run in rounds, each as long as the positions
 /// of a work-group. Splitting leaves less of a round idle; if it gains nothing, each work-group processes all
 /// positions.
-fn tile_span(positions: u32, groups: u64, places: u64) -> u32 {
-    let span = |pieces: u64| u64::from(positions).div_ceil(pieces).next_multiple_of(32);
-    let time = |pieces: u64| {
-        let rounds = groups.max(1).saturating_mul(pieces).div_ceil(places.max(1));
-        rounds.saturating_mul(span(pieces) + if pieces > 1 { COST_OF_PIECE } else { 0 })
+fn tile_span(positions: u32, groups: u64, concurrent: u64) -> u32 {
+    let span = |splits: u64| u64::from(positions).div_ceil(splits).next_multiple_of(32);
+    let time = |splits: u64| {
+        let rounds = groups.max(1).saturating_mul(splits).div_ceil(concurrent.max(1));
+        rounds.saturating_mul(span(splits) + if splits > 1 { SPLIT_COST } else { 0 })
     };
     // More than two rounds leave little idle time.
-    let most = (2 * places).div_ceil(groups.max(1)).min(u64::from(positions / LEAST_PIECE)).min(MAX_SPLITS);
-    match (1..=most).min_by_key(|&pieces| time(pieces)) {
+    let most = (2 * concurrent).div_ceil(groups.max(1)).min(u64::from(positions / MIN_SPLIT)).min(MAX_SPLITS);
+    match (1..=most).min_by_key(|&splits| time(splits)) {
         None | Some(1) => positions,
-        Some(pieces) => span(pieces) as u32,
+        Some(splits) => span(splits) as u32,
     }
 }
 
@@ -162,7 +162,7 @@ fn long_span(positions: u32, groups: u64) -> u32 {
 /// Parameters of the many-row kernels: `FlashAttnPieces` of `attention.h`.
 #[repr(C)]
 #[derive(Clone, Copy, NoUninit)]
-struct Pieces {
+struct SplitParams {
     p: FlashAttnParams,
     /// Positions per work-group.
     span: u32,
@@ -194,7 +194,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         let (kernel, groups) = ((kernels.module, kernel), [splits, groups, heads]);
         let launch = match few {
             true => launch(c, kernel, operands, &p, groups, threads)?,
-            false => launch(c, kernel, operands, &Pieces { p, span }, groups, threads)?,
+            false => launch(c, kernel, operands, &SplitParams { p, span }, groups, threads)?,
         };
         Ok::<Launch, Refusal>(Launch { written: written.len(), ..launch })
     };
@@ -203,15 +203,17 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     // The sums of each row and split (`dv` F32 values) and their statistics (two F32 values).
     let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
-    let pieces = all_rows.saturating_mul(splits);
-    let [sums, stats] = scratch(c, [(pieces, 4 * u64::from(p.d[1])), (pieces, 8)])?;
+    let split_rows = all_rows.saturating_mul(splits);
+    let [sums, stats] = scratch(c, [(split_rows, 4 * u64::from(p.d[1])), (split_rows, 8)])?;
     if few {
         let sets = u32::try_from(groups.saturating_mul(heads));
-        let sets = sets.map_err(|_| Refusal(format!("{heads} heads of k and v in all batches")))?;
+        let sets = sets.map_err(|_| {
+            Refusal(format!("FLASH_ATTN_EXT of {heads} heads of k and v: too many for 32 bits"))
+        })?;
         return Ok(vec![attention(&[sums, stats, Operand::Counters(sets), result])?]);
     }
     let joined = vec![sums, stats, result];
-    let (second, p) = (("flash_attn", "flash_attn_combine"), Pieces { p, span });
+    let (second, p) = (("flash_attn", "flash_attn_combine"), SplitParams { p, span });
     let second = launch(c, second, joined, &p, [all_rows, 1, 1], THREADS)?;
     Ok(vec![attention(&[sums, stats])?, second])
 }
@@ -277,7 +279,7 @@ fn choose(
     let all = p.kv[0];
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
     if rows > u32::MAX.into() {
-        return Err(Refusal(format!("{rows} query rows of a head")));
+        return Err(Refusal(format!("FLASH_ATTN_EXT of {rows} query rows per head: too many for 32 bits")));
     }
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
@@ -298,7 +300,7 @@ fn choose(
         }
         None => {
             return Err(Refusal(format!(
-                "FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to {MAX_VALUES}"
+                "FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels support up to {MAX_VALUES}"
             )));
         }
     };
@@ -320,8 +322,8 @@ fn choose(
         None => (THREADS, TILE_ROWS.into()),
     };
     let groups = rows.div_ceil(of_group);
-    let places = resident * Tuning::of(profile).units(profile);
-    let span = tile_span(all, groups.saturating_mul(heads), places);
+    let concurrent = resident * Tuning::of(profile).units(profile);
+    let span = tile_span(all, groups.saturating_mul(heads), concurrent);
     Ok(Choice { kernel, threads, few: false, splits: all.div_ceil(span).into(), groups, span })
 }
 
@@ -343,8 +345,8 @@ mod tests {
         assert_eq!(tile_span(4608, 112, 396), 1536, "336 work-groups in a round, for 112");
         assert_eq!(tile_span(4608, 140, 264), 1536, "420 in two rounds, for 140 in one that idles");
         assert_eq!(tile_span(4608, 256, 264), 4608, "a round");
-        assert_eq!(tile_span(131072, 8, 396), 2688, "49 pieces of 8 work-groups");
-        assert_eq!(tile_span(131072, 1, 240), 576, "a round of 228 pieces");
+        assert_eq!(tile_span(131072, 8, 396), 2688, "49 splits of 8 work-groups");
+        assert_eq!(tile_span(131072, 1, 240), 576, "a round of 228 splits");
         let longest = u32::MAX - 31;
         assert!(u64::from(longest.div_ceil(tile_span(longest, 1, 1 << 20))) <= MAX_SPLITS);
     }
@@ -395,7 +397,7 @@ mod tests {
     /// Matrix units accept rows of a multiple of eight elements that are not too long: on NVIDIA rows of F16
     /// must be aligned to 16 bytes, others need no alignment.
     #[test]
-    fn matrix_units_take_what_they_can_load() {
+    fn matrix_units_are_used_for_loadable_rows() {
         let chosen = |target: &str, dtype: DType, d: usize, shift: usize, precision| {
             let profile = Profile::of(&Target::parse(target).unwrap()).unwrap();
             let mut graph = Graph::new();
@@ -467,7 +469,7 @@ mod tests {
         assert_eq!(chosen(576, 512, 200, 10_000), Ok(("flash_attn_split_f16_long", 1, 200)));
         let on_units = |tokens| chosen_of(Some("of units"), 576, 512, tokens, 10_000);
         assert_eq!(on_units(32), Ok(("flash_attn_split_f16_long", 4, 32)), "128 rows");
-        assert_eq!(on_units(33), Ok(("of units", 13, 9)), "234 of 240 places");
+        assert_eq!(on_units(33), Ok(("of units", 13, 9)), "234 of 240 work-groups");
         assert_eq!(on_units(2000), Ok(("of units", 1, 500)));
         assert!(chosen(64, 1032, 1, 9).is_err());
     }

@@ -20,7 +20,7 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Launch>, Refusal>
     let many = !p.is_plain() && p.experts > MOST_CANDIDATES || p.groups > THREADS;
     if p.tokens > MOST_TOKENS || p.used > c.profile.wave || many {
         return Err(Refusal(format!(
-            "a choice of {} of {} experts for {} tokens",
+            "choosing {} of {} experts for {} tokens is not fused",
             p.used, p.experts, p.tokens
         )));
     }

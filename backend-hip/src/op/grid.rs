@@ -9,11 +9,11 @@ use ggml_core::{DType, TensorId};
 pub(super) const ROW_THREADS: u32 = 256;
 
 /// Returns the work-groups of a kernel whose work-groups of [`ROW_THREADS`] cover rectangles. The width is a
-/// power of two of threads, just enough for the pieces of a row; the height is the number of rows that the
+/// power of two of threads, just enough for the chunks of a row; the height is the number of rows that the
 /// remaining threads cover. The rule is that of `index.h`.
-pub(super) fn row_groups(pieces: u32, rows: u64) -> u64 {
-    let log2 = pieces.max(1).next_power_of_two().ilog2().min(8);
-    u64::from(pieces.div_ceil(1 << log2)) * rows.div_ceil(256 >> log2)
+pub(super) fn row_groups(chunks: u32, rows: u64) -> u64 {
+    let log2 = chunks.max(1).next_power_of_two().ilog2().min(8);
+    u64::from(chunks.div_ceil(1 << log2)) * rows.div_ceil(256 >> log2)
 }
 
 /// Returns the rows of a tensor with these extents. Kernels count them in 32 bits.
@@ -58,16 +58,16 @@ pub(super) fn launch<P: NoUninit>(
     })
 }
 
-/// Returns a launch of a kernel in which a thread computes `piece` adjacent elements of a row.
+/// Returns a launch of a kernel in which a thread computes `chunk` adjacent elements of a row.
 pub(super) fn by_rows<P: NoUninit>(
     c: &Context<'_>,
     kernel: (&'static str, &'static str),
     operands: Vec<Operand>,
     params: &P,
     ne: [u32; 4],
-    piece: u32,
+    chunk: u32,
 ) -> Result<Vec<Launch>, Refusal> {
-    let groups = row_groups(ne[0].div_ceil(piece), rows_of(ne)?);
+    let groups = row_groups(ne[0].div_ceil(chunk), rows_of(ne)?);
     Ok(vec![launch(c, kernel, operands, params, [groups, 1, 1], ROW_THREADS)?])
 }
 
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn rectangles_cover_all_rows() {
-        // One piece per row: 256 rows in a work-group.
+        // One chunk per row: 256 rows in a work-group.
         assert_eq!((row_groups(1, 1), row_groups(1, 256), row_groups(1, 257)), (1, 1, 2));
-        // 65 pieces: 128 threads wide, two rows high.
+        // 65 chunks: 128 threads wide, two rows high.
         assert_eq!((row_groups(65, 3), row_groups(64, 8), row_groups(64, 9)), (2, 2, 3));
         // Rows longer than a work-group: several work-groups per row.
         assert_eq!((row_groups(256, 3), row_groups(257, 3), row_groups(1000, 1)), (3, 6, 4));

@@ -14,6 +14,7 @@
 
 use crate::arch::Profile;
 use ggml_core::fuse::Group;
+pub use ggml_core::kernel::Refusal;
 use ggml_core::precision::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
@@ -95,16 +96,6 @@ pub struct Context<'a> {
     pub profile: &'a Profile,
     /// Allowed rounding.
     pub precision: Precision,
-}
-
-/// Reason why a node cannot be computed, in terms that a user can act on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal(pub String);
-
-impl From<ggml_core::Error> for Refusal {
-    fn from(error: ggml_core::Error) -> Refusal {
-        Refusal(error.to_string())
-    }
 }
 
 /// Returns the launches that compute a group, in order, or the reason why it is not fused.

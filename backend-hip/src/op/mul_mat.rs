@@ -3,111 +3,15 @@
 
 use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
 use super::mat_vec::{self, MatVec};
-use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
 use crate::tuning::{HALF_TILES, Half, Int8, MMA_TILES, MmaTile, TILES, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
+use table::{Kernels, kernels};
 
-/// Kernels of a type for F32 activations: one for each of [`TILES`].
-struct Kernels {
-    /// Stem of their source.
-    module: &'static str,
-    /// True if all of them exist; else only those marked `of_every_type`.
-    all: bool,
-    tiles: [&'static str; 4],
-    int8: Int8Kernels,
-    half: HalfKernels,
-}
-
-impl Kernels {
-    /// Returns true if the type has a variant with this `of_every_type`.
-    fn has(&self, of_every_type: bool) -> bool {
-        self.all || of_every_type
-    }
-}
-
-/// Kernels of a type for activations in 8 bits: one for each of the first three of [`TILES`] (the sums of 128
-/// x 128, in integers and F32, would need all registers).
-struct Int8Kernels {
-    /// Stem of their source. Types without blocks and types of few bits have none.
-    module: Option<&'static str>,
-    /// True if the sums of a block's products fit 16 bits.
-    pairs: bool,
-    tiles: [&'static str; 3],
-}
-
-/// Kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units
-/// only, or one for each of [`MMA_TILES`].
-struct HalfKernels {
-    /// Stem of their source. Types whose values exceed F16 and types of few bits have none.
-    module: Option<&'static str>,
-    tiles: [&'static str; 2],
-    mma_tiles: [&'static str; 3],
-}
-
-/// Builds the kernels of a type from its name in the kernels' names, the stems of their sources, a flag if
-/// all variants exist, and a flag if sums of products in 8 bits fit 16 bits.
-macro_rules! kernels {
-    ($t:literal, $module:literal, $int8:expr, $half:expr, $all:literal, $pairs:literal) => {
-        Kernels {
-            module: $module,
-            all: $all,
-            tiles: [
-                concat!("mat_tile_", $t, "_64x32"),
-                concat!("mat_tile_", $t, "_64x64"),
-                concat!("mat_tile_", $t, "_128x64"),
-                concat!("mat_tile_", $t, "_128x128"),
-            ],
-            int8: Int8Kernels {
-                module: $int8,
-                pairs: $pairs,
-                tiles: [
-                    concat!("mat_tile_int8_", $t, "_64x32"),
-                    concat!("mat_tile_int8_", $t, "_64x64"),
-                    concat!("mat_tile_int8_", $t, "_128x64"),
-                ],
-            },
-            half: HalfKernels {
-                module: $half,
-                tiles: [concat!("mat_tile_half_", $t, "_64x64"), concat!("mat_tile_half_", $t, "_128x128")],
-                mma_tiles: [
-                    concat!("mat_tile_mma_", $t, "_64x64"),
-                    concat!("mat_tile_mma_", $t, "_64x128"),
-                    concat!("mat_tile_mma_", $t, "_128x128"),
-                ],
-            },
-        }
-    };
-}
-
-/// Builds the kernels of a type by its kind.
-macro_rules! entry {
-    (plain $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat", None, None, $all, $pairs)
-    };
-    (f16 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat", None, Some("mul_mat_half"), $all, $pairs)
-    };
-    (blocks_32 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), Some("mul_mat_half_32"), $all, $pairs)
-    };
-    (wide_32 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), None, $all, $pairs)
-    };
-    (blocks_256 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), Some("mul_mat_half_256"), $all, $pairs)
-    };
-    (low $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_low", None, None, $all, $pairs)
-    };
-}
-
-fn kernels(dtype: DType) -> Option<Kernels> {
-    of_type!(dtype, entry)
-}
+mod table;
 
 /// Plans the launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
@@ -198,7 +102,7 @@ fn int8_module(profile: &Profile, kernels: &Kernels) -> Option<&'static str> {
 
 /// Returns the source of the F16 tiles if [`Half`] prefers them to bytes and F32.
 fn half_module(profile: &Profile, kernels: &Kernels, dtype: DType) -> Option<&'static str> {
-    kernels.half.module.filter(|_| Tuning::of(profile).half.takes(dtype))
+    kernels.half.module.filter(|_| Tuning::of(profile).half.is_used_for(dtype))
 }
 
 /// Returns the launch that rounds columns of activations to F16 and computes their scale factors.

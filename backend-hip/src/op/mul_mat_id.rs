@@ -140,7 +140,7 @@ fn choose(
     (dtype, precision): (DType, Precision),
 ) -> Option<(&'static str, Form)> {
     let (tuning, fast) = (Tuning::of(profile), precision == Precision::Fast);
-    let half = fast && tuning.half.takes(dtype);
+    let half = fast && tuning.half.is_used_for(dtype);
     let half = kernels.half.filter(|_| half).map(|tile| (tile, Form::Half));
     let int8 = kernels.int8.filter(|_| fast && tuning.int8 == Int8::Dot4).map(|tile| (tile, Form::Int8));
     let pairs = u64::from(p.used) * u64::from(p.tokens);
@@ -251,8 +251,9 @@ mod tests {
             // Sorting, mat-vec and F32 tiles; mat-vec's rounding; tiles of bytes or F16, each with its
             // rounding kernel.
             let dot4 = Tuning::of(&profile).int8 == Int8::Dot4;
-            let takes_half =
-                |t: &&DType| Tuning::of(&profile).half.takes(**t) && kernels(**t).unwrap().half.is_some();
+            let takes_half = |t: &&DType| {
+                Tuning::of(&profile).half.is_used_for(**t) && kernels(**t).unwrap().half.is_some()
+            };
             let (half, rest): (Vec<_>, Vec<_>) = WEIGHT_TYPES.iter().partition(takes_half);
             let blocks = |types: &[&DType]| types.iter().filter(|t| dot4 && t.is_quantized()).count();
             let with_rounding = |tiles: usize| tiles + tiles.min(1);

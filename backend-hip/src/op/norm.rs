@@ -34,7 +34,9 @@ fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Result
     let waves = rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave));
     let (kernel, groups) = match p.ne[0] {
         n if gated && n <= OF_A_WAVE => ("norm_gated", waves),
-        n if gated => return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}"))),
+        n if gated => {
+            return Err(Refusal(format!("a gate on rows of {n} elements; the maximum is {OF_A_WAVE}")));
+        }
         n if n <= OF_A_WAVE => ("norm_wave", waves),
         n if n <= OF_A_GROUP => ("norm_group", rows),
         _ => ("norm_long", rows),

@@ -15,7 +15,7 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Ref
     let products = ProductsParams::new(c.graph, group, |_| 0)?;
     let tuning = Tuning::of(c.profile);
     if products.n >= tuning.tile_from && !products.have_few_rows(tuning.units(c.profile)) {
-        return Err(Refusal(format!("products of {} columns are tiles", products.n)));
+        return Err(Refusal(format!("products of {} columns use tiles and are not fused", products.n)));
     }
     let first = group.products.first().ok_or_else(nothing)?;
     let dtype = c.graph.tensor(first.weight).dtype;
@@ -51,13 +51,15 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launc
     let p = MulMatIdParams::new(c.graph, first.node, &[])?;
     let pairs = u64::from(p.used) * u64::from(p.tokens);
     if pairs >= u64::from(Tuning::of(c.profile).tile_from) * u64::from(p.experts) {
-        return Err(Refusal(format!("products of {pairs} pairs of a token and an expert are tiles")));
+        return Err(Refusal(format!(
+            "products of {pairs} pairs of token and expert use tiles and are not fused"
+        )));
     }
     let dtype = c.graph.tensor(first.weight).dtype;
     let weights = || group.products.iter().map(|product| product.weight);
     accepts(c, group.glu, p.k, weights(), dtype)?;
     if weights().any(|id| c.graph.tensor(id).nb != c.graph.tensor(first.weight).nb) {
-        return Err(Refusal("experts' matrices of different strides".into()));
+        return Err(Refusal("products of expert matrices with different strides are not fused".into()));
     }
     let mut work = super::mul_mat_id::vec(&p, dtype, [first.weight, group.input, group.ids, first.result]);
     for (i, product) in group.products.iter().enumerate().take(work.biases.len()) {
@@ -77,7 +79,8 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launc
         let weights = c.graph.tensor(weighted.weights);
         let stride = |d: usize| u32::try_from(weights.nb[d] / size_of::<f32>());
         let strides = stride(1).ok().zip(stride(2).ok());
-        let (of_index, of_token) = strides.ok_or_else(|| Refusal("weights too far apart".into()))?;
+        let (of_index, of_token) =
+            strides.ok_or_else(|| Refusal("strides of the expert weights exceed 32 bits".into()))?;
         work.more.nbf = [of_index, of_token];
         work.more.summed = p.used;
         work.planes = p.tokens.into();
@@ -86,7 +89,7 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launc
     }
     if let (Some(sum), Some(added)) = (group.residual, group.added()) {
         let row = u32::try_from(c.graph.tensor(added).nb[1] / size_of::<f32>());
-        work.products.nbr = row.map_err(|_| Refusal("rows of the residual too far apart".into()))?;
+        work.products.nbr = row.map_err(|_| Refusal("row stride of the residual exceeds 32 bits".into()))?;
         work.products.parts |= ProductsParams::RESIDUAL;
         work.residual = Some(Operand::Tensor(added));
         work.results = tensors(&[sum.node]);
@@ -117,13 +120,10 @@ fn accepts(
         glu.op.clamped.is_some() || sigmoid.contains(&glu.op.activation)
     };
     if let Some(glu) = glu.filter(|glu| !simple(glu)) {
-        return Err(Refusal(format!(
-            "{} is not computed with products",
-            c.graph.tensor(glu.node).describe()
-        )));
+        return Err(Refusal(format!("{} is not fused with products", c.graph.tensor(glu.node).describe())));
     }
     if weights.any(|id| c.graph.tensor(id).dtype != dtype) {
-        return Err(Refusal("matrices of different types".into()));
+        return Err(Refusal("products with weights of different types are not fused".into()));
     }
     Ok(())
 }

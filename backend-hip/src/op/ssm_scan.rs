@@ -33,7 +33,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     if length > LONGEST {
         return Err(Refusal(format!(
-            "SSM_SCAN with states of {length}: the HIP kernels take up to {LONGEST}"
+            "SSM_SCAN with states of {length}: the HIP kernels support up to {LONGEST}"
         )));
     }
     let (kernel, lanes) =

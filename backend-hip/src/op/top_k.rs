@@ -21,7 +21,7 @@ pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Launch
     let p = TopKParams::of_group(c.graph, router, [0; 3])?;
     if p.k > c.profile.wave {
         return Err(Refusal(format!(
-            "a router of {} experts for each token, more than {}",
+            "a router of {} experts per token is not fused; the maximum is {}",
             p.k, c.profile.wave
         )));
     }
@@ -39,7 +39,8 @@ pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Launch>, Ref
     let p = BestParams::new(c.graph, best, 4 * BEST_THREADS, &|_| 0)?;
     let [x, results @ ..] = BestParams::operands(best);
     let rows = c.graph.tensor(x).ne[1] as u64;
-    let counters = u32::try_from(rows).map_err(|_| Refusal(format!("the best of {rows} rows")))?;
+    let counters =
+        u32::try_from(rows).map_err(|_| Refusal(format!("the best of {rows} rows: too many for 32 bits")))?;
     let [parts] = scratch(c, [(rows, 4 * BestParams::WORDS as u64 * u64::from(p.parts))])?;
     let operands = [vec![Operand::Tensor(x), parts, Operand::Counters(counters)], tensors(&results)].concat();
     let launch = launch(c, ("top_k", "best"), operands, &p, [p.parts.into(), rows, 1], BEST_THREADS)?;

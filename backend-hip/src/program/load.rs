@@ -8,11 +8,11 @@ use crate::op::Operand;
 use crate::options::{Breadcrumbs, Graphs};
 use crate::runtime::events::GRAPHS;
 use crate::runtime::memory::{Memory, allocate};
-use crate::runtime::session::{GraphId, Ready, Session, graphs};
+use crate::runtime::session::{GraphId, PreparedLaunch, Session, graphs};
 use crate::runtime::shared::Shared;
-use crate::sync::lock;
 use ggml_core::backend::{Bindings, Buffer, Usage};
 use ggml_core::plan::Plan;
+use ggml_core::sync::lock;
 use ggml_core::{Graph, Phase, Result, phase};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Loaded {
 #[derive(Debug)]
 pub(crate) struct Launches {
     /// Launches in order.
-    pub(crate) ready: Vec<Ready>,
+    pub(crate) ready: Vec<PreparedLaunch>,
     /// Step of each launch.
     pub(crate) step: Vec<usize>,
     /// Launches of each step.
@@ -45,7 +45,7 @@ pub(crate) struct Launches {
     /// Name of each step's node.
     pub(crate) names: Arc<[String]>,
     /// Position of each launch in a graph.
-    places: Vec<graphs::Place>,
+    positions: Vec<graphs::GraphPosition>,
     /// Graphs, each with its range of launches; empty if the launches are started one by one.
     pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
 }
@@ -68,21 +68,23 @@ impl Launches {
         // HIP's branches only on request: they are streams of their own, which not every release is known to
         // run correctly.
         if !session.has_branches() || wanted_by != Graphs::On && session.major().is_some() {
-            self.places.iter_mut().for_each(|place| place.branch = 0);
+            self.positions.iter_mut().for_each(|position| position.branch = 0);
         }
         let count = self.ready.len();
-        let branches = self.places.iter().any(|place| place.branch > 0);
+        let branches = self.positions.iter().any(|position| position.branch > 0);
         let worth = count >= WORTH_A_GRAPH || branches;
         if !wanted || !session.has_graphs() || !worth {
             return;
         }
         let graphs = if branches { (count / OF_A_GRAPH).clamp(1, GRAPHS) } else { GRAPHS };
-        let part = count.div_ceil(graphs);
-        for (i, (launches, places)) in self.ready.chunks(part).zip(self.places.chunks(part)).enumerate() {
-            match session.capture(launches, places) {
-                Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),
+        let length = count.div_ceil(graphs);
+        for (i, (launches, positions)) in
+            self.ready.chunks(length).zip(self.positions.chunks(length)).enumerate()
+        {
+            match session.capture(launches, positions) {
+                Ok(graph) => self.graphs.push((i * length..i * length + launches.len(), graph)),
                 Err(error) => {
-                    tracing::warn!(target: "diptych::hip", "launches are no graph: {error}");
+                    tracing::warn!(target: "diptych::hip", "the launches were not captured as a graph: {error}");
                     for (_, graph) in self.graphs.drain(..) {
                         // A graph that cannot be freed now is freed when the session closes.
                         let _ = session.free_graph(graph);
@@ -127,11 +129,12 @@ pub(crate) fn load(
     let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
-    let stands: Vec<Stand> = addressed[..of_steps].iter().map(|launch| Stand::of(plan, launch)).collect();
+    let infos: Vec<LaunchInfo> =
+        addressed[..of_steps].iter().map(|launch| LaunchInfo::of(plan, launch)).collect();
     // The launches that copy results to the host come last.
-    let mut places = places(&stands);
-    places.resize(addressed.len(), graphs::Place { level: usize::MAX, branch: 0 });
-    let mut launches = compile(shared, (addressed, of_steps, places), names, start, graphs)?;
+    let mut positions = positions(&infos);
+    positions.resize(addressed.len(), graphs::GraphPosition { level: usize::MAX, branch: 0 });
+    let mut launches = compile(shared, (addressed, of_steps, positions), names, start, graphs)?;
     launches.alone = stepwise;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;
@@ -145,42 +148,43 @@ const BRANCHES: usize = 4;
 
 /// Properties of a launch that determine its position in a graph.
 #[derive(Clone, Copy)]
-struct Stand {
+struct LaunchInfo {
     step: usize,
     level: usize,
     /// True if the launch uses the program's scratch memory or counters.
     shares: bool,
 }
 
-impl Stand {
-    fn of(plan: &Plan, launch: &Addressed) -> Stand {
+impl LaunchInfo {
+    fn of(plan: &Plan, launch: &Addressed) -> LaunchInfo {
         let shared = |operand: &Operand| matches!(operand, Operand::Scratch(..) | Operand::Counters(_));
         let shares = launch.launch.operands.iter().any(shared);
-        Stand { step: launch.step, level: plan.steps[launch.step].level, shares }
+        LaunchInfo { step: launch.step, level: plan.steps[launch.step].level, shares }
     }
 }
 
 /// Assigns launches to positions in a graph. Steps of a level do not depend on each other and are assigned to
 /// the branches in turn. Steps that share memory of the program stay in the first branch.
-fn places(launches: &[Stand]) -> Vec<graphs::Place> {
-    let mut places = Vec::new();
+fn positions(launches: &[LaunchInfo]) -> Vec<graphs::GraphPosition> {
+    let mut positions = Vec::new();
     for level in launches.chunk_by(|a, b| a.level == b.level) {
         let mut next = 0;
         for step in level.chunk_by(|a, b| a.step == b.step) {
             let shares = step.iter().any(|launch| launch.shares);
-            let place = graphs::Place { level: step[0].level, branch: if shares { 0 } else { next } };
+            let position =
+                graphs::GraphPosition { level: step[0].level, branch: if shares { 0 } else { next } };
             next = (next + usize::from(!shares)) % BRANCHES;
-            places.extend(std::iter::repeat_n(place, step.len()));
+            positions.extend(std::iter::repeat_n(position, step.len()));
         }
     }
-    places
+    positions
 }
 
 /// Loads code objects, finds kernels, lays out arguments. The launches after the first `of_steps` are left
 /// out when a single step is run.
 fn compile(
     shared: &Arc<Shared>,
-    (addressed, of_steps, places): (Vec<Addressed>, usize, Vec<graphs::Place>),
+    (addressed, of_steps, positions): (Vec<Addressed>, usize, Vec<graphs::GraphPosition>),
     names: Arc<[String]>,
     start: Instant,
     graphs: Option<Graphs>,
@@ -194,13 +198,13 @@ fn compile(
             of_step: vec![0..0; names.len()],
             alone: false,
             names,
-            places,
+            positions,
             graphs: Vec::new(),
         };
         for Addressed { step, launch, kernel, pointers } in &addressed {
             let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
             let ready = session
-                .ready(kernel, shape, pointers, &launch.params)
+                .prepare_launch(kernel, shape, pointers, &launch.params)
                 .map_err(|e| e.with_node(&launches.names[*step]))?;
             let at = launches.ready.len();
             launches.ready.push(ready);
@@ -222,13 +226,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_of_a_level_stand_side_by_side() {
+    fn steps_of_a_level_are_in_different_branches() {
         let of = |launches: &[(usize, usize, bool)]| -> Vec<usize> {
-            let stand = |&(step, level, shares)| Stand { step, level, shares };
-            let stands: Vec<Stand> = launches.iter().map(stand).collect();
-            let places = places(&stands);
-            assert!(places.iter().zip(&stands).all(|(place, stand)| place.level == stand.level));
-            places.iter().map(|place| place.branch).collect()
+            let info = |&(step, level, shares)| LaunchInfo { step, level, shares };
+            let infos: Vec<LaunchInfo> = launches.iter().map(info).collect();
+            let positions = positions(&infos);
+            assert!(positions.iter().zip(&infos).all(|(position, info)| position.level == info.level));
+            positions.iter().map(|position| position.branch).collect()
         };
         assert_eq!(of(&[(0, 0, false), (1, 1, false), (2, 2, false)]), [0, 0, 0]);
         // Both launches of a step are in one branch; a later level starts with the first branch.

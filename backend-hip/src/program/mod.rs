@@ -1,30 +1,30 @@
 //! Prepared graphs: all kernels are found and all arguments laid out, so that a run only launches.
 //!
-//! A run is one job of the driver thread, or two if it begins ahead ([`Program::begin`]): see [`run`].
+//! A run is one job of the driver thread, or two if it begins ahead ([`Program::begin`]): see [`execution`].
 
 use crate::options::Breadcrumbs;
 use crate::runtime::events::MARKS;
 use crate::runtime::memory::Memory;
-use crate::runtime::session::{GraphId, Place};
+use crate::runtime::session::{GraphId, Location};
 use crate::runtime::shared::{PinnedRange, Shared};
 use crate::runtime::staging::ALIGNMENT;
-use crate::sync::lock;
 use ggml_core::backend::{Buffer, Program, Timing};
+use ggml_core::sync::lock;
 use ggml_core::{Error, Graph, Phase, Result, Source, TensorId, phase};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod execution;
 pub(crate) mod load;
 pub(crate) mod prepare;
 mod results;
-mod run;
 
+use execution::Execution;
 use load::{Launches, Loaded};
 use prepare::{Storage, no_storage};
 use results::Results;
-use run::Run;
 
 /// A prepared graph.
 pub(crate) struct HipProgram {
@@ -45,14 +45,14 @@ enum Begun {
     /// The run is complete: runs that start launch after launch do not begin ahead.
     Ended(Timing),
     /// The run was started.
-    Started(Arc<Run>),
+    Started(Arc<Execution>),
 }
 
 /// Inputs that were written; the next run copies them to the device.
 #[derive(Debug, Default)]
 struct Inputs {
     pinned: Option<PinnedRange>,
-    places: HashMap<TensorId, (usize, usize)>,
+    ranges: HashMap<TensorId, (usize, usize)>,
     written: Vec<TensorId>,
     /// True if another program may have used the arena since the last run, so that all inputs are copied
     /// again.
@@ -66,17 +66,17 @@ impl Inputs {
         for id in graph.ids() {
             let tensor = graph.tensor(id);
             if tensor.source == Source::Input && tensor.root == id {
-                inputs.places.insert(id, (bytes, tensor.dense_bytes()));
+                inputs.ranges.insert(id, (bytes, tensor.dense_bytes()));
                 bytes += tensor.dense_bytes().next_multiple_of(ALIGNMENT);
             }
         }
-        inputs.pinned = shared.take_pinned(bytes);
+        inputs.pinned = shared.reserve_pinned(bytes);
         inputs
     }
 
     /// Stores an input for the next run; `false` if there is no room for it.
-    fn keep(&mut self, id: TensorId, data: &[u8]) -> bool {
-        let (Some(pinned), Some(&(at, bytes))) = (&self.pinned, self.places.get(&id)) else { return false };
+    fn store(&mut self, id: TensorId, data: &[u8]) -> bool {
+        let (Some(pinned), Some(&(at, bytes))) = (&self.pinned, self.ranges.get(&id)) else { return false };
         if bytes != data.len() || !pinned.write(at, data) {
             return false;
         }
@@ -121,17 +121,17 @@ impl HipProgram {
     }
 
     /// Returns the copies of the written inputs.
-    fn input_copies(&self) -> Result<Vec<(Place, Place, usize)>> {
+    fn input_copies(&self) -> Result<Vec<(Location, Location, usize)>> {
         let Some(pinned) = &self.inputs.pinned else { return Ok(Vec::new()) };
         let copy = |id: &TensorId| {
-            let (at, bytes) = self.inputs.places.get(id).copied().unwrap_or_default();
+            let (at, bytes) = self.inputs.ranges.get(id).copied().unwrap_or_default();
             let (memory, to) = self.window(*id, bytes)?;
-            Ok((memory.place(to), pinned.place(at), bytes))
+            Ok((memory.location(to), pinned.location(at), bytes))
         };
         self.inputs.written.iter().map(copy).collect()
     }
 
-    fn inputs_copied(&mut self) {
+    fn mark_inputs_copied(&mut self) {
         if !self.inputs.shared_arena {
             self.inputs.written.clear();
         }
@@ -142,7 +142,7 @@ impl HipProgram {
     }
 
     /// Sets the flag that the results in pinned memory equal those on the device.
-    fn results_are(&mut self, fresh: bool) {
+    fn set_results_fresh(&mut self, fresh: bool) {
         if let Some(results) = &mut self.results {
             results.fresh = fresh;
         }
@@ -155,7 +155,7 @@ impl HipProgram {
     }
 
     fn execute(&mut self, range: Range<usize>) -> Result<Timing> {
-        self.results_are(false);
+        self.set_results_fresh(false);
         let phase = self.phase();
         let _span = phase::enter(phase, self.shared.backend());
         let start = Instant::now();
@@ -167,10 +167,10 @@ impl HipProgram {
         };
         let graphs = self.has_graphs() && range.len() == self.launches.ready.len();
         let (launches, events) = (self.launches.clone(), self.shared.events.clone());
-        let run = Run { launches, events, copies: self.input_copies()?, graphs, range, every };
+        let run = Execution { launches, events, copies: self.input_copies()?, graphs, range, every };
         let device =
             self.shared.thread.call(phase, self.shared.deadlines().compute, move |s| run.execute(s))?;
-        self.inputs_copied();
+        self.mark_inputs_copied();
         lock(&self.shared.stats).submissions += 1;
         Ok(Timing { host: start.elapsed(), device })
     }
@@ -186,8 +186,8 @@ impl Program for HipProgram {
             let what = format!("tensor '{}'", self.graph.tensor(tensor).name);
             return Err(Error::argument(what, "a weight", "an input or a state"));
         }
-        if !self.inputs.keep(tensor, data) {
-            self.results_are(false);
+        if !self.inputs.store(tensor, data) {
+            self.set_results_fresh(false);
             // A whole input that was written earlier must not overwrite a later partial write.
             self.flush(root)?;
             self.inputs.written.retain(|&written| written != root);
@@ -212,7 +212,7 @@ impl Program for HipProgram {
 
     fn run(&mut self) -> Result<Timing> {
         let timing = self.execute(0..self.launches.ready.len())?;
-        self.results_are(true);
+        self.set_results_fresh(true);
         self.ran = true;
         Ok(timing)
     }
@@ -221,24 +221,24 @@ impl Program for HipProgram {
         if self.begun.is_some() {
             return Err(Error::argument("begin", "a program that has begun", "one that has ended"));
         }
-        let events = if self.has_graphs() { self.shared.take_events() } else { None };
+        let events = if self.has_graphs() { self.shared.acquire_events() } else { None };
         let Some(events) = events else {
             self.begun = Some(Begun::Ended(self.run()?));
             return Ok(());
         };
-        self.results_are(false);
+        self.set_results_fresh(false);
         let _span = phase::enter(Phase::Compute, self.shared.backend());
         let (launches, range) = (self.launches.clone(), 0..self.launches.ready.len());
         let copies = self.input_copies()?;
-        let run = Arc::new(Run { launches, events, copies, range, every: 1, graphs: true });
+        let run = Arc::new(Execution { launches, events, copies, range, every: 1, graphs: true });
         let of_thread = run.clone();
         let limit = self.shared.deadlines().compute;
         let started = self.shared.thread.call(Phase::Compute, limit, move |s| of_thread.begin(s));
         if started.is_err() {
-            self.shared.give_events(&run.events);
+            self.shared.release_events(&run.events);
         }
         started?;
-        self.inputs_copied();
+        self.mark_inputs_copied();
         lock(&self.shared.stats).submissions += 1;
         self.begun = Some(Begun::Started(run));
         Ok(())
@@ -254,15 +254,19 @@ impl Program for HipProgram {
         let start = Instant::now();
         let (of_thread, limit) = (run.clone(), self.shared.deadlines().compute);
         let ended = self.shared.thread.call(Phase::Compute, limit, move |s| of_thread.finish(s));
-        self.shared.give_events(&run.events);
+        self.shared.release_events(&run.events);
         let device = ended?;
-        self.results_are(true);
+        self.set_results_fresh(true);
         Ok(Timing { host: start.elapsed(), device })
     }
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.launches.alone {
-            return Err(Error::argument("run_step", "a whole program", "one that was prepared stepwise"));
+            return Err(Error::argument(
+                "run_step",
+                "a program that was not prepared stepwise",
+                "one that was",
+            ));
         }
         let range = self.launches.of_step.get(step).cloned();
         let steps = self.launches.of_step.len();
@@ -286,7 +290,7 @@ impl HipProgram {
             }
             events.drain(session)
         })?;
-        self.inputs_copied();
+        self.mark_inputs_copied();
         Ok(())
     }
 }
@@ -308,7 +312,7 @@ impl Drop for HipProgram {
         self.shared.thread.post(Phase::Close, limit, move |session| {
             for graph in graphs {
                 if let Err(error) = session.free_graph(graph) {
-                    tracing::warn!(target: "diptych::hip", "a graph was not given back: {error}");
+                    tracing::warn!(target: "diptych::hip", "a graph was not freed: {error}");
                 }
             }
         });

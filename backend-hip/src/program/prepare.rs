@@ -230,7 +230,7 @@ impl Placed<'_> {
             Operand::Tensor(id) => self.of_tensor(id),
             Operand::Constant(id) => {
                 let at = draft.constants.entry(id).and_then(|i| draft.constant_at.get(i));
-                let none = || Error::argument("launch", "uses a constant that the node has not", "");
+                let none = || Error::argument("launch", "uses a constant that the node does not have", "");
                 self.of_own(*at.ok_or_else(none)?, 4)
             }
             Operand::Scratch(offset, bytes) => self.of_own(draft.scratch_at + offset, bytes),
@@ -239,7 +239,7 @@ impl Placed<'_> {
     }
 
     fn of_own(&self, at: usize, bytes: usize) -> Result<Pointer> {
-        let none = || Error::argument("launch", "uses memory that the program has not", "");
+        let none = || Error::argument("launch", "uses memory that the program does not have", "");
         let own = self.own.ok_or_else(none)?;
         own.check_range(at, bytes)?;
         Ok(Pointer { address: (self.address)(own)? + at as u64, bytes })
@@ -262,7 +262,7 @@ impl Placed<'_> {
 
 /// Creates the error for a tensor without storage.
 pub(super) fn no_storage(tensor: &Tensor) -> Error {
-    Error::argument(format!("tensor '{}'", tensor.name), "no storage", "a binding, or a place in the arena")
+    Error::argument(format!("tensor '{}'", tensor.name), "no storage", "a binding, or an offset in the arena")
 }
 
 fn unsupported(backend: &str, graph: &Graph, node: TensorId, reason: String) -> Error {

@@ -19,7 +19,7 @@ const LARGEST: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Results {
     range: PinnedRange,
-    places: HashMap<TensorId, (usize, usize)>,
+    ranges: HashMap<TensorId, (usize, usize)>,
     /// True if they equal the outputs on the device.
     pub(super) fresh: bool,
 }
@@ -33,7 +33,7 @@ impl Results {
         storage: &Storage,
         step: usize,
     ) -> Result<Option<(Results, Vec<Addressed>)>> {
-        let mut places = HashMap::new();
+        let mut ranges = HashMap::new();
         let (mut from, mut bytes) = (Vec::new(), 0);
         for &id in graph.outputs() {
             let tensor = graph.tensor(id);
@@ -45,11 +45,11 @@ impl Results {
             let address =
                 Memory::of(&place.buffer, shared)?.address() + (place.offset + tensor.offset) as u64;
             from.push((Pointer { address, bytes: size }, bytes));
-            places.insert(id, (bytes, size));
+            ranges.insert(id, (bytes, size));
             bytes += size.next_multiple_of(ALIGNMENT);
         }
         let Ok(kernel) = shared.kernels.gatherer() else { return Ok(None) };
-        let Some(range) = shared.take_pinned(bytes).filter(|_| bytes > 0) else { return Ok(None) };
+        let Some(range) = shared.reserve_pinned(bytes).filter(|_| bytes > 0) else { return Ok(None) };
         let launches = from.chunks(GATHERED).map(|arrays| {
             let words = |&(from, at): &(Pointer, usize)| ((from.bytes / WORD) as u32, (at / WORD) as u32);
             let launch = gather(&arrays.iter().map(words).collect::<Vec<_>>());
@@ -58,12 +58,12 @@ impl Results {
             Addressed { step, launch, kernel: kernel.clone(), pointers }
         });
         let launches = launches.collect();
-        Ok(Some((Results { range, places, fresh: false }, launches)))
+        Ok(Some((Results { range, ranges, fresh: false }, launches)))
     }
 
     /// Copies an output if it is gathered; returns false if not.
     pub(super) fn read(&self, id: TensorId, out: &mut [u8]) -> bool {
-        let place = self.places.get(&id).filter(|&&(_, bytes)| self.fresh && bytes == out.len());
+        let place = self.ranges.get(&id).filter(|&&(_, bytes)| self.fresh && bytes == out.len());
         place.is_some_and(|&(at, _)| self.range.read(at, out))
     }
 }

@@ -5,7 +5,7 @@ use crate::code::kernels::Kernels;
 use crate::driver::Properties;
 use crate::op::Refusal;
 use crate::options::{Copies, HipOptions, HostWeights};
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,12 +15,12 @@ use std::sync::Mutex;
 static TIMED_OUT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Records that a copy of the runtime timed out.
-pub(super) fn timed_out(backend: &str) {
+pub(super) fn record_timeout(backend: &str) {
     if lock(&TIMED_OUT).insert(backend.into()) {
         tracing::warn!(
             target: "diptych::hip",
             backend,
-            "a copy timed out: the next time that this process opens the device, a kernel copies"
+            "a copy timed out: when this process opens the device again, a kernel copies instead of the runtime"
         );
     }
 }
@@ -54,14 +54,14 @@ pub(crate) fn use_kernel(thread: &DriverThread, options: &HipOptions, kernels: &
                 backend: backend.clone(),
                 phase: Phase::OpenDevice,
                 missing: Missing::Feature,
-                reason: format!("copies by a kernel were asked for: {why}"),
+                reason: format!("copies by a kernel were requested: {why}"),
             });
         }
         Err(Refusal(why)) => {
-            tracing::warn!(target: "diptych::hip", backend, "no kernel copies: {why}");
+            tracing::warn!(target: "diptych::hip", backend, "the runtime copies, no kernel can: {why}");
             return Ok(false);
         }
     };
-    thread.call(Phase::OpenDevice, options.deadlines.open, move |session| session.copy_with(kernel))?;
+    thread.call(Phase::OpenDevice, options.deadlines.open, move |session| session.use_copier(kernel))?;
     Ok(true)
 }

@@ -53,8 +53,11 @@ pub(crate) fn open(
     monitor.set_phase(Phase::OpenDevice);
     let _span = phase::enter(Phase::OpenDevice, &monitor.backend);
     let index = u32::try_from(options.device).ok().filter(|&i| i < count).ok_or_else(|| {
-        let reason =
-            format!("device {} was asked for, the runtime lists {count}{}", options.device, filters(options));
+        let reason = format!(
+            "device {} was requested, but the runtime lists {count}{}",
+            options.device,
+            filters(options)
+        );
         unavailable(monitor, Missing::Device, reason)
     })?;
     let properties = properties(monitor, &*driver, index)?;
@@ -118,7 +121,7 @@ fn compile_job(
     let job = Job::new(options, &Runtime::of(driver), device);
     monitor.leave();
     job.map(Some).map_err(|why| {
-        let missing = missing.unwrap_or_else(|| "compilation at run time was asked for".into());
+        let missing = missing.unwrap_or_else(|| "compilation at run time was requested".into());
         unavailable(monitor, Missing::Feature, format!("{missing}; at run time: {why}"))
     })
 }
@@ -172,7 +175,7 @@ fn no_device(
     init: Option<i32>,
     count: Result<u32, i32>,
 ) -> Error {
-    let (denied, found) = look(driver, options);
+    let (denied, found) = describe_system(driver, options);
     let mut reason = String::new();
     if !denied.is_empty() {
         let _ = write!(reason, "{}; ", denied.join("; "));
@@ -194,7 +197,7 @@ fn no_device(
 
 /// Returns the device nodes that this user may not open, and a description of the system's devices of the
 /// driver's vendor.
-fn look(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
+fn describe_system(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
     if driver.name() == nvidia::NAME {
         let system = NvidiaReport::read(options);
         return (system.denied().map(|n| n.describe()).collect(), system.describe());
@@ -224,8 +227,10 @@ fn properties(monitor: &Monitor, driver: &dyn Driver, index: u32) -> Result<Prop
 /// Returns the profile of a device, or an error if its properties are implausible.
 fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
     let strange = |what: String| {
-        let reason =
-            format!("{what}, read through {}: is this library a HIP runtime of a known layout?", p.layout);
+        let reason = format!(
+            "{what}, read through {}: the library is no HIP runtime, or one with an unknown layout",
+            p.layout
+        );
         unavailable(monitor, Missing::Feature, reason)
     };
     let target =
@@ -241,11 +246,7 @@ fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
         return Err(strange(what));
     }
     let known = Profile::of(&target).ok_or_else(|| {
-        unavailable(
-            monitor,
-            Missing::Feature,
-            format!("{target} belongs to no family of processors that is known"),
-        )
+        unavailable(monitor, Missing::Feature, format!("{target} belongs to no known family of processors"))
     })?;
     if known.wave != p.wave {
         return Err(strange(format!(

@@ -3,7 +3,7 @@
 //! Each allocation of this library is one allocation of the driver. Callers make few and large ones, in which
 //! tensors have offsets.
 
-use super::session::{BlockId, HostBlock, Place};
+use super::session::{BlockId, HostBlock, Location};
 use super::shared::Shared;
 use crate::driver::Address;
 use crate::driver::codes::is_fatal;
@@ -97,11 +97,11 @@ impl Memory {
     }
 
     /// Returns an end of a copy.
-    pub(crate) fn place(&self, offset: usize) -> Place {
+    pub(crate) fn location(&self, offset: usize) -> Location {
         match &self.block {
-            Block::Host(Some(block)) => Place::Host(block.clone(), offset),
-            Block::Host(None) => Place::Nowhere,
-            Block::Device(block) => Place::Device(*block, offset),
+            Block::Host(Some(block)) => Location::Host(block.clone(), offset),
+            Block::Host(None) => Location::Nowhere,
+            Block::Device(block) => Location::Device(*block, offset),
         }
     }
 }
@@ -118,7 +118,7 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
             Err(error @ Error::OutOfMemory { .. })
                 if host_weights && shared.options.host_weights == HostWeights::Auto =>
             {
-                tracing::warn!(target: "diptych::hip", "weights go to device memory: {error}");
+                tracing::warn!(target: "diptych::hip", "weights are stored in device memory: {error}");
             }
             Err(error) => return Err(error),
         }
@@ -140,7 +140,7 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
     let block = thread.call(Phase::Allocate, limit, move |session| {
         let block = session.allocate(bytes)?;
         let Some(byte) = fill.filter(|_| bytes > 0) else { return Ok(block) };
-        if let Err(error) = session.fill(&Place::Device(block, 0), byte, bytes) {
+        if let Err(error) = session.fill(&Location::Device(block, 0), byte, bytes) {
             if !is_fatal(&error) {
                 session.free(block)?;
             }

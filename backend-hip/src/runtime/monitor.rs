@@ -2,7 +2,7 @@
 //! was given up.
 
 use crate::driver::codes::Call;
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -57,13 +57,13 @@ impl Monitor {
     }
 
     /// Records the nodes of the running program; `None` after the run.
-    pub(crate) fn run(&self, nodes: Option<Arc<[String]>>) {
+    pub(crate) fn set_nodes(&self, nodes: Option<Arc<[String]>>) {
         self.node.store(0, Ordering::Relaxed);
         *lock(&self.nodes) = nodes;
     }
 
     /// Records the first node that is not known to be complete.
-    pub(crate) fn reached(&self, node: usize) {
+    pub(crate) fn set_node(&self, node: usize) {
         self.node.store(node, Ordering::Relaxed);
     }
 

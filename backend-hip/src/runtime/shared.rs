@@ -1,15 +1,15 @@
 //! State shared by all objects of an open device.
 
 use super::events::RunEvents;
-use super::session::{HostBlock, Place, Pointer, Session};
+use super::session::{HostBlock, Location, Pointer, Session};
 use super::staging::{ALIGNMENT, Staging};
 use super::thread::DriverThread;
 use crate::arch::Profile;
 use crate::code::kernels::Kernels;
 use crate::options::HipOptions;
-use crate::sync::{lock, lock_within};
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::phase::Deadlines;
+use ggml_core::sync::{lock, lock_until};
 use ggml_core::{Deadline, Phase, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -52,32 +52,32 @@ impl Shared {
     /// Locks the staging memory. A transfer of another thread holds it no longer than its own deadline;
     /// `None` if it did.
     pub(super) fn staging(&self, phase: Phase) -> Option<MutexGuard<'_, Option<Staging>>> {
-        lock_within(&self.staging, Deadline::new(phase, self.deadlines().transfer))
+        lock_until(&self.staging, &Deadline::new(phase, self.deadlines().transfer))
     }
 
     /// Takes a set of events for a run that begins ahead, if one is left.
-    pub(crate) fn take_events(&self) -> Option<Arc<RunEvents>> {
+    pub(crate) fn acquire_events(&self) -> Option<Arc<RunEvents>> {
         lock(&self.ahead).pop()
     }
 
     /// Returns a set of events.
-    pub(crate) fn give_events(&self, events: &Arc<RunEvents>) {
+    pub(crate) fn release_events(&self, events: &Arc<RunEvents>) {
         lock(&self.ahead).push(events.clone());
     }
 
     /// Reserves pinned memory for a program's inputs or results, if there is room.
-    pub(crate) fn take_pinned(self: &Arc<Shared>, bytes: usize) -> Option<PinnedRange> {
+    pub(crate) fn reserve_pinned(self: &Arc<Shared>, bytes: usize) -> Option<PinnedRange> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let mut guard = self.staging(Phase::Prepare)?;
         let ring = guard.as_mut()?;
-        let offset = ring.take(bytes)?;
+        let offset = ring.reserve(bytes)?;
         Some(PinnedRange { shared: self.clone(), block: ring.block.clone(), offset, bytes })
     }
 
     /// Closes the session. Frees everything within the deadline; the rest is left.
     pub(crate) fn close(&self) -> Result<()> {
         if let Some(mut guard) =
-            lock_within(&self.staging, Deadline::new(Phase::Close, self.deadlines().open))
+            lock_until(&self.staging, &Deadline::new(Phase::Close, self.deadlines().open))
         {
             guard.take();
         }
@@ -126,8 +126,8 @@ impl PinnedRange {
     }
 
     /// Returns an end of a copy.
-    pub(crate) fn place(&self, at: usize) -> Place {
-        Place::Host(self.block.clone(), self.offset + at)
+    pub(crate) fn location(&self, at: usize) -> Location {
+        Location::Host(self.block.clone(), self.offset + at)
     }
 }
 
@@ -136,7 +136,7 @@ impl Drop for PinnedRange {
         if let Some(mut guard) = self.shared.staging(Phase::Close)
             && let Some(ring) = guard.as_mut()
         {
-            ring.give_back(self.offset, self.bytes);
+            ring.release(self.offset, self.bytes);
         }
     }
 }

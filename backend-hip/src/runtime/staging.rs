@@ -35,7 +35,7 @@ impl Staging {
     }
 
     /// Takes a range of the programs' part, if there is room.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let found = self.free.iter().position(|&(_, size)| size >= bytes)?;
         let (offset, size) = self.free[found];
         self.free[found] = (offset + bytes, size - bytes);
@@ -44,7 +44,7 @@ impl Staging {
     }
 
     /// Returns a range.
-    pub(super) fn give_back(&mut self, offset: usize, bytes: usize) {
+    pub(super) fn release(&mut self, offset: usize, bytes: usize) {
         self.free.push((offset, bytes));
         self.free.sort_unstable();
         // Merge adjacent ranges.

@@ -29,7 +29,7 @@ struct Job {
 const CLOSING: Duration = Duration::from_secs(30);
 
 /// Interval at which a waiting caller checks whether the backend was given up.
-const LOOK: Duration = Duration::from_millis(25);
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The thread. After it is dropped, the thread closes the session and ends; the drop does not wait for that.
 pub(crate) struct DriverThread {
@@ -57,7 +57,7 @@ impl DriverThread {
                 let _ = reply.send(Ok(info));
                 serve(monitor, session, queue);
             }
-            Err(error) => refuse(monitor, reply, error),
+            Err(error) => report_failure(monitor, reply, error),
         })?;
         Ok((DriverThread { monitor, jobs }, info))
     }
@@ -127,7 +127,7 @@ pub(crate) fn bounded<T: Send + 'static>(
 ) -> Result<T> {
     let (_, value) = start(backend, limit, move |monitor, reply| match work(monitor) {
         Ok(value) => drop(reply.send(Ok(value))),
-        Err(error) => refuse(monitor, reply, error),
+        Err(error) => report_failure(monitor, reply, error),
     })?;
     Ok(value)
 }
@@ -157,7 +157,7 @@ fn start<T: Send + 'static>(
     Ok((monitor, value))
 }
 
-fn refuse<T>(monitor: &Monitor, reply: SyncSender<Result<T>>, error: Error) {
+fn report_failure<T>(monitor: &Monitor, reply: SyncSender<Result<T>>, error: Error) {
     if is_fatal(&error) {
         monitor.give_up(&error);
     }
@@ -166,7 +166,7 @@ fn refuse<T>(monitor: &Monitor, reply: SyncSender<Result<T>>, error: Error) {
 
 fn wait<T>(monitor: &Monitor, job: u64, phase: Phase, answer: &Receiver<Result<T>>) -> Result<T> {
     loop {
-        match answer.recv_timeout(LOOK) {
+        match answer.recv_timeout(CHECK_INTERVAL) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Disconnected) => {
                 monitor.check(phase)?;

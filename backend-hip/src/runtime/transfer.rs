@@ -6,10 +6,10 @@
 
 use super::copies;
 use super::memory::Memory;
-use super::session::{Place, Session, WORD};
+use super::session::{Location, Session, WORD};
 use super::shared::Shared;
 use super::staging::{SLOTS, Staging};
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::time::{Duration, Instant};
 
@@ -66,8 +66,8 @@ impl Shared {
                     transfer.step(move |s| s.wait(event))?;
                 }
                 ring.block.write(at, chunk);
-                let from = Place::Host(ring.block.clone(), at);
-                let (to, bytes) = (to.place(offset + i * room), chunk.len());
+                let from = Location::Host(ring.block.clone(), at);
+                let (to, bytes) = (to.location(offset + i * room), chunk.len());
                 transfer.step(move |s| {
                     s.upload(&to, &from, bytes)?;
                     s.record(event)
@@ -98,8 +98,8 @@ impl Shared {
                     let (begin, end) = range(started);
                     // Whole words, including the bytes around the range.
                     let bytes = (skew + end - begin).next_multiple_of(WORD);
-                    let (from, event) = (from.place(offset + begin - skew), ring.events[started % SLOTS]);
-                    let to = Place::Host(ring.block.clone(), started % SLOTS * ring.slot_bytes);
+                    let (from, event) = (from.location(offset + begin - skew), ring.events[started % SLOTS]);
+                    let to = Location::Host(ring.block.clone(), started % SLOTS * ring.slot_bytes);
                     transfer.step(move |s| {
                         s.copy(&to, &from, bytes)?;
                         s.record(event)
@@ -128,7 +128,7 @@ impl Shared {
         let mut transfer = Transfer { shared: self, phase, spent: Duration::ZERO };
         let result = work(ring, &mut transfer);
         if matches!(result, Err(Error::Timeout { .. })) {
-            copies::timed_out(self.backend());
+            copies::record_timeout(self.backend());
         }
         if let Err(error) = &result
             && !self.thread.monitor().is_given_up()

@@ -85,7 +85,7 @@ pub(crate) fn search<T>(
                     wanted.names.iter().map(|n| directory.join(n)).filter(|f| f.exists()).collect();
                 if files.is_empty() {
                     let what = if directory.is_dir() {
-                        format!("holds none of {}", wanted.names.join(", "))
+                        format!("contains none of {}", wanted.names.join(", "))
                     } else {
                         "no such directory".into()
                     };
@@ -129,7 +129,7 @@ impl Library {
     fn dlopen(path: &Path, extra: std::ffi::c_int) -> Result<Library, String> {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| "the path holds a zero byte".to_string())?;
+            .map_err(|_| "the path contains a zero byte".to_string())?;
         // SAFETY: `name` is a C string. Loading runs the library's initialisers, as in every program that
         // links it.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | extra) };
@@ -142,7 +142,7 @@ impl Library {
             let text = libc::dlerror();
             if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
         };
-        Err(message.unwrap_or_else(|| "the loader gives no reason".into()))
+        Err(message.unwrap_or_else(|| "the loader reports no reason".into()))
     }
 
     /// Returns the address of a function.

@@ -7,10 +7,10 @@ use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
 };
 use crate::op::{Context, Launch, Operand, Refusal};
-use crate::sync::lock;
 use ggml_core::Op;
 use ggml_core::fuse::{Chain, Group};
 use ggml_core::kernel::{BinaryParams, NormParams, RopeParams, UnaryParams};
+use ggml_core::sync::lock;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::ptr::NonNull;

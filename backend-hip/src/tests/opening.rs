@@ -6,8 +6,8 @@ use crate::HipBackend;
 use crate::driver::Driver;
 use crate::driver::codes::Call;
 use crate::options::{Environment, HipOptions, StreamMode};
-use crate::sync::lock;
 use ggml_core::backend::{Backend, Usage};
+use ggml_core::sync::lock;
 use ggml_core::{Error, Missing, Phase};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -91,7 +91,7 @@ fn no_device() {
     let error = open(&Arc::new(Fake::default()), options().with_device(3)).unwrap_err();
     let (what, _, reason) = missing(&error);
     assert_eq!(what, Missing::Device);
-    assert!(reason.contains("device 3 was asked for, the runtime lists 1"), "{reason}");
+    assert!(reason.contains("device 3 was requested, but the runtime lists 1"), "{reason}");
 }
 
 /// Root is never denied access, so the denial is injected.
@@ -141,7 +141,7 @@ fn properties_that_make_no_sense() {
     strange(|p| p.wave = 7, "wavefronts of 7 threads");
     strange(|p| p.wave = 32, "on gfx906");
     strange(|p| p.arch = "\u{1}\u{2}".into(), "target's name");
-    strange(|p| p.arch = "gfx1399".into(), "no family");
+    strange(|p| p.arch = "gfx1399".into(), "no known family");
     strange(|p| p.memory = 12, "12 bytes of memory");
 }
 

@@ -13,7 +13,7 @@ use crate::deadline::guarded;
 use crate::environment::environment;
 use crate::options::VulkanOptions;
 use crate::raw::device::{Device, Purpose};
-use crate::raw::instance::{Instance, looked_at, version_text};
+use crate::raw::instance::{Instance, driver_manifests, version_text};
 use crate::raw::physical::{self, DeviceKind, Facts};
 use crate::raw::provider::{BACKEND, Provider};
 use ggml_core::Deadline;
@@ -103,7 +103,7 @@ impl Candidate {
 }
 
 fn too_old(version: u32) -> String {
-    format!("it speaks Vulkan {}; {} is needed", version_text(version), version_text(OLDEST))
+    format!("it supports Vulkan {}; {} is required", version_text(version), version_text(OLDEST))
 }
 
 fn instance(options: &VulkanOptions) -> Result<Arc<Instance>> {
@@ -126,8 +126,10 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     let denied = denied_nodes();
     if all.is_empty() {
         let (missing, why) = match denied.is_empty() {
-            true => (Missing::Device, looked_at()),
-            false => (Missing::Permission, format!("this user may not open {}", denied.join(", "))),
+            true => (Missing::Device, driver_manifests()),
+            false => {
+                (Missing::Permission, format!("this user has no permission to open {}", denied.join(", ")))
+            }
         };
         let reason = format!("{} lists no device; {why}", instance.library);
         return Err(Error::Unavailable { backend: BACKEND.into(), phase: Phase::Enumerate, missing, reason });
@@ -136,7 +138,7 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     if only_cpu && !denied.is_empty() {
         tracing::warn!(
             nodes = denied.join(", "),
-            "only a processor is listed, and device nodes may not be opened"
+            "the loader lists only CPU devices; this user has no permission to open the device nodes"
         );
     }
     Ok(all)
@@ -177,7 +179,7 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
                 unavailable(format!("vulkan:{index}"), Missing::Device, reason)
             }
             None => {
-                let reason = format!("none of {count} devices speaks Vulkan {}", version_text(OLDEST));
+                let reason = format!("none of {count} devices supports Vulkan {}", version_text(OLDEST));
                 unavailable(BACKEND.into(), Missing::Feature, reason)
             }
         },
@@ -334,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_is_told_apart() {
+    fn a_missing_library_has_its_own_error() {
         let options =
             VulkanOptions { library: Some("/nonexistent/libvulkan.so".into()), ..VulkanOptions::default() };
         match enumerate(&options) {

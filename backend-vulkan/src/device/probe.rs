@@ -118,7 +118,7 @@ pub(crate) fn run(device: &Arc<Device>, pool: &Arc<MemoryPool>, deadline: &Deadl
                 backend: device.name.clone(),
                 phase: deadline.phase(),
                 missing: Missing::Feature,
-                reason: format!("{} computes wrong sums in shared memory", device.facts.name),
+                reason: format!("{} computes wrong sums in workgroup-shared memory", device.facts.name),
             });
         }
         let agrees = finding.size == Some(asked.unwrap_or(caps.subgroup_default));
@@ -130,7 +130,7 @@ pub(crate) fn run(device: &Arc<Device>, pool: &Arc<MemoryPool>, deadline: &Deadl
         report.sizes.push((asked, finding.size));
     }
     if !report.agrees {
-        tracing::warn!(backend = %device.name, probe = report.summary(), "subgroups are not as the driver says");
+        tracing::warn!(backend = %device.name, probe = report.summary(), "subgroup operations differ from the driver's report");
     }
     Ok(report)
 }

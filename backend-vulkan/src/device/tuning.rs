@@ -135,9 +135,9 @@ pub struct FlashVec {
     pub heads: u32,
     /// Positions in flight at a time, of the positions that invocations process one after the other.
     pub keys: u32,
-    /// Minimum positions of a part, rounded up to whole steps: joining parts costs about as much as this many
+    /// Minimum positions of a split, rounded up to whole steps: combining splits costs about as much as this many
     /// positions.
-    pub part: u32,
+    pub split: u32,
 }
 
 /// Attention of many tokens.
@@ -297,7 +297,7 @@ const GCN: Tuning = Tuning {
     matrix_tiles: MATRIX_TILES,
     streamed: None,
     enough_groups: 128,
-    flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, part: 256 },
+    flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, split: 256 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 
@@ -320,7 +320,7 @@ const NVIDIA: Tuning = Tuning {
     // With 4, decoding is 2 to 6 % slower on an H200 with models of 0.5B to 8B.
     vec_quads: 2,
     enough_groups: 264,
-    flash_vec: FlashVec { workgroup: 256, short: 512, heads: 2, keys: 4, part: 256 },
+    flash_vec: FlashVec { workgroup: 256, short: 512, heads: 2, keys: 4, split: 256 },
     flash_tile: FlashTile { workgroup: 128, br: 64, bc: 32, sc: 8 },
     ..GCN
 };
@@ -341,7 +341,7 @@ const CPU: Tuning = Tuning {
     streamed: None,
     matrix_tiles: &[],
     enough_groups: 4,
-    flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
+    flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, split: 64 },
     // Same as GCN: compiling it takes about ten seconds, and with equal constants the driver's cache serves
     // both classes.
     flash_tile: GCN.flash_tile,
@@ -368,7 +368,7 @@ mod tests {
 
     /// Checks the fragment of each class for weights of F16 or Q4_K, and of BF16.
     #[test]
-    fn matrix_units_are_used_where_they_are_wanted_and_there() {
+    fn matrix_units_are_used_where_wanted_and_available() {
         let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
         let fragment =
             |caps: &Caps, precision, dtype| Profile::new(caps.clone()).tiles(precision, dtype).fragment;
@@ -408,7 +408,7 @@ mod tests {
     fn tables_keep_the_rules_of_the_shaders() {
         for class in ArchClass::ALL {
             let t = Tuning::of(class);
-            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0 && t.flash_vec.part > 0, "{class}");
+            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0 && t.flash_vec.split > 0, "{class}");
             for v in t.mat_vec.iter().chain(t.mat_vec_int8.iter().flatten()) {
                 assert!(
                     v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(),

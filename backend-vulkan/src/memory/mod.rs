@@ -109,16 +109,22 @@ impl Memory {
 
     /// Returns a buffer with this content.
     pub(crate) fn constant(&self, data: &[u32], deadline: &Deadline) -> Result<Arc<Buffer>> {
-        self.constants.get(data, || {
+        self.constants.get_or_create(data, || {
             let bytes: &[u8] = bytemuck::cast_slice(data);
             let buffer = self.buffer(bytes.len(), Side::Device, "constants", deadline)?;
-            self.put(&buffer, 0, bytes, deadline)?;
+            self.upload(&buffer, 0, bytes, deadline)?;
             Ok(buffer)
         })
     }
 
     /// Copies data from the host to the device.
-    pub(crate) fn put(&self, to: &Arc<Buffer>, offset: u64, data: &[u8], deadline: &Deadline) -> Result<()> {
+    pub(crate) fn upload(
+        &self,
+        to: &Arc<Buffer>,
+        offset: u64,
+        data: &[u8],
+        deadline: &Deadline,
+    ) -> Result<()> {
         self.context.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
         if self.writes_directly(to) {
             to.wait(deadline)?;
@@ -129,7 +135,7 @@ impl Memory {
     }
 
     /// Copies data from the device to the host.
-    pub(crate) fn fetch(
+    pub(crate) fn download(
         &self,
         from: &Arc<Buffer>,
         offset: u64,

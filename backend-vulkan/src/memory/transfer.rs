@@ -10,7 +10,7 @@ use crate::raw::commands::{CommandPool, Commands, Recorder};
 use crate::raw::device::Device;
 use crate::raw::heaps::Side;
 use crate::raw::memory::MemoryPool;
-use crate::sync::lock_until;
+use ggml_core::sync::lock_until;
 use ggml_core::{Deadline, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -180,7 +180,7 @@ impl Transfers {
             None => ring.commands.insert(CommandPool::new(&self.device, phase)?).clone(),
         };
         let mut recorder = match ring.slots[slot].take() {
-            Some(finished) => pool.again(finished, phase)?,
+            Some(finished) => pool.reuse(finished, phase)?,
             None => pool.record(phase)?,
         };
         record(&mut recorder)?;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transfer_wrote_the_host_may_read() {
+    fn the_host_may_read_what_a_transfer_wrote() {
         let Some(transfers) = transfers() else { return };
         let buffer = || Buffer::new(&transfers.pool, 64, Side::Device, "test").unwrap();
         let (a, b) = (buffer(), buffer());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_cannot_be_recorded_keeps_no_slot() {
+    fn a_transfer_that_cannot_be_recorded_occupies_no_slot() {
         let Some(transfers) = transfers() else { return };
         let buffer = Buffer::new(&transfers.pool, 64, Side::Device, "test").unwrap();
         for _ in 0..3 * SLOTS {
@@ -248,7 +248,10 @@ mod tests {
             assert!(matches!(overlapping, Err(Error::InvalidArgument { .. })), "{overlapping:?}");
         }
         let ring = transfers.ring(&deadline()).unwrap();
-        let made = ring.commands.as_ref().map(|pool| pool.made());
-        assert!(made.is_some_and(|made| made <= SLOTS), "{made:?} command buffers for {SLOTS} slots");
+        let created = ring.commands.as_ref().map(|pool| pool.created());
+        assert!(
+            created.is_some_and(|created| created <= SLOTS),
+            "{created:?} command buffers for {SLOTS} slots"
+        );
     }
 }

@@ -35,7 +35,7 @@ fn spec(shader: &'static str, room: u32, aligned: bool) -> PipelineSpec {
     pipeline(shader, "default", &[WORKGROUP, room, aligned.into()])
 }
 
-/// Returns the dispatches of a node. `places`: offsets and strides of keys and queries. `None` if the device
+/// Returns the dispatches of a node. `offsets_and_strides`: offsets and strides of keys and queries. `None` if the device
 /// cannot execute them, or its limits on grids or windows are too low.
 pub(super) fn plan(
     c: &Context<'_>,
@@ -43,10 +43,11 @@ pub(super) fn plan(
     p: &impl NoUninit,
     chunks: Chunks,
     states: &States,
-    places: [[u32; 3]; 2],
+    offsets_and_strides: [[u32; 3]; 2],
 ) -> Option<Vec<Dispatch>> {
     let room = *ROOMS.iter().find(|&&room| states.length <= room && able(c.profile))?;
-    let aligned = places.as_flattened().iter().chain([&states.length]).all(|n| n.is_multiple_of(4));
+    let aligned =
+        offsets_and_strides.as_flattened().iter().chain([&states.length]).all(|n| n.is_multiple_of(4));
     let bytes = usize::try_from(chunks.bytes).ok().filter(|&bytes| bytes <= c.window_limit())?;
     let [chunk, walk] = family.shaders;
     let of = |shader, read: [usize; 5], more: &[Operand], grid| {

@@ -17,8 +17,8 @@ const CHUNKS: Family =
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &c.offsets())?;
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
-    let places = [[p.off[0], p.nbq[0], p.nbq[1]], [p.off[1], p.nbk[0], p.nbk[1]]];
-    let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, places);
+    let offsets_and_strides = [[p.off[0], p.nbq[0], p.nbq[1]], [p.off[1], p.nbk[0], p.nbk[1]]];
+    let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, offsets_and_strides);
     match Chunks::of_delta_net(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
         None => recurrent::plan(c, "delta_net", [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)), &p, &states),
@@ -32,7 +32,7 @@ pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>
     let offsets: Vec<u32> = src.iter().chain([&c.node]).map(|&id| c.windows.remainder(c.graph, id)).collect();
     let p = DeltaNetParams::with_unit(c.graph, delta, &offsets)?;
     if Chunks::of_delta_net(&p).is_some() {
-        return Err(Refusal("chunks of tokens take queries and keys normed".into()));
+        return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
     recurrent::plan(c, "delta_net", src, &p, &states)

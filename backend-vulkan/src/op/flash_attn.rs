@@ -1,5 +1,5 @@
-//! FLASH_ATTN_EXT: a kernel for few tokens, which may split the positions into parts, one for many tokens,
-//! and one for many tokens on matrix units.
+//! FLASH_ATTN_EXT: a kernel for few tokens, which may split the positions, one for many tokens, and one for
+//! many tokens on matrix units.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::arch::{ArchClass, Matrices};
@@ -13,8 +13,8 @@ use ggml_core::precision::Precision;
 const VEC_TOKENS: u32 = 4;
 /// Maximum length of the rows of k and v in the kernel for few tokens: the rows of latent attention.
 const VEC_ROW: u32 = 576;
-/// Row length for which [`part`](crate::device::tuning::FlashVec::part) gives the positions of a part.
-const PART_ROW: u32 = 128;
+/// Row length for which [`split`](crate::device::tuning::FlashVec::split) gives the positions of a split.
+const SPLIT_ROW: u32 = 128;
 /// Maximum sums of values in workgroup-shared memory of that kernel.
 const VEC_SUMS: u32 = 4096;
 /// Maximum length of the rows of v in the kernel for many tokens.
@@ -23,11 +23,11 @@ const TILE_ROW: u32 = 512;
 const MATRIX_TOKENS: u32 = 16;
 /// Maximum row length on matrix units.
 const LONGEST_ROW: u32 = 576;
-/// Maximum parts of the positions that a work-group can join.
-const MOST_PARTS: u32 = 64;
-/// Maximum parts on matrix units, where they are called splits, and the minimum positions of a split.
-const MOST_SPLITS: u32 = 8;
-const LEAST_SPLIT: u32 = 256;
+/// Maximum splits of the positions that a work-group can join.
+const MAX_VEC_SPLITS: u32 = 64;
+/// Maximum splits on matrix units, and the minimum positions of a split there.
+const MAX_MATRIX_SPLITS: u32 = 8;
+const MIN_SPLIT: u32 = 256;
 
 /// Work distribution of the kernel for few tokens, for a row length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct VecShape {
     workgroup: u32,
     /// Invocations that share a row, and the chunks of eight elements of each.
     lanes: u32,
-    pieces: u32,
+    chunks: u32,
     /// Positions that a set of these invocations processes at a time.
     keys: u32,
     /// Maximum subgroups and maximum heads of a work-group.
@@ -49,13 +49,13 @@ impl VecShape {
         let (t, smallest) = (profile.tuning.flash_vec, profile.caps.subgroup_min.max(1));
         let wanted = if positions <= t.short { 2 * t.workgroup } else { t.workgroup };
         let lanes = length.div_ceil(8).next_power_of_two().min(smallest);
-        let pieces = length.div_ceil(8 * lanes);
+        let chunks = length.div_ceil(8 * lanes);
         // Maximum of subgroups times heads.
-        let most = VEC_SUMS / (8 * lanes * pieces);
+        let most = VEC_SUMS / (8 * lanes * chunks);
         let workgroup = profile.workgroup(wanted).min(most * smallest);
         let subgroups = workgroup.div_ceil(smallest);
         let heads = (most / subgroups).clamp(1, t.heads);
-        VecShape { workgroup, lanes, pieces, keys: (t.keys / pieces).max(1), subgroups, heads }
+        VecShape { workgroup, lanes, chunks, keys: (t.keys / chunks).max(1), subgroups, heads }
     }
 
     /// Returns the positions of a step.
@@ -65,11 +65,11 @@ impl VecShape {
 
     /// Returns the row length that a set of invocations has room for.
     fn row(&self) -> u32 {
-        8 * self.lanes * self.pieces
+        8 * self.lanes * self.chunks
     }
 
     fn spec(&self, variant: &'static str, heads: u32) -> PipelineSpec {
-        let constants = [self.workgroup, heads, self.keys, self.lanes, self.pieces, self.subgroups];
+        let constants = [self.workgroup, heads, self.keys, self.lanes, self.chunks, self.subgroups];
         pipeline("flash_attn_vec", variant, &constants)
     }
 }
@@ -91,7 +91,7 @@ struct MatrixForm {
     /// Positions of a step.
     positions: u32,
     /// Subgroups that share rows.
-    shares: u32,
+    row_subgroups: u32,
     /// Groups of subgroups that share rows, in a work-group; each group has 16 tokens.
     groups: u32,
     /// Steps whose keys and values workgroup-shared memory holds.
@@ -104,8 +104,8 @@ impl MatrixForm {
     /// Returns the candidate forms, the best first. `row`: the longest row of q, k and v. Where registers do
     /// not hold a whole row, as few subgroups as possible share it, because each of them computes the scores.
     fn all(profile: &Profile, row: u32, emulated: bool, dtype: DType) -> &'static [MatrixForm] {
-        const fn form(positions: u32, shares: u32, groups: u32) -> MatrixForm {
-            MatrixForm { positions, shares, groups, stages: 1, resident: 2 }
+        const fn form(positions: u32, row_subgroups: u32, groups: u32) -> MatrixForm {
+            MatrixForm { positions, row_subgroups, groups, stages: 1, resident: 2 }
         }
         const SHORT: &[MatrixForm] = &[form(64, 1, 4)];
         const WHOLE: &[MatrixForm] = &[form(32, 1, 4), form(32, 2, 2)];
@@ -121,7 +121,7 @@ impl MatrixForm {
         // On an H200, latents over 4096 positions run at 36.2, 38.8, 40.9 and 40.8 Tflop/s with (32, 4, 1),
         // (16, 4, 1), (16, 4, 2) and (16, 8, 2), without matrix units at 6.1.
         const LONG: &[MatrixForm] = &[form(16, 4, 2), form(16, 4, 1)];
-        // With four shares Mesa's compiler spills 384 registers of these rows for Navi 31, with eight none.
+        // With four subgroups per row Mesa's compiler spills 384 registers for Navi 31, with eight none.
         // None of these was measured on an AMD card.
         const LONG_OF_RDNA3: &[MatrixForm] = &[form(16, 8, 2), form(16, 8, 1)];
         let whole = longest_whole_row(profile);
@@ -141,7 +141,7 @@ impl MatrixForm {
     }
 
     fn subgroups(&self) -> u32 {
-        self.shares * self.groups
+        self.row_subgroups * self.groups
     }
 
     fn tokens(&self) -> u32 {
@@ -151,12 +151,12 @@ impl MatrixForm {
     /// Returns the workgroup-shared memory in bytes, given the lengths of keys and values in units of 16:
     /// steps, scores, factors; the queries if emulated. Values of quantised types are sums of two.
     fn shared_bytes(&self, sixteens: [u32; 2], dtype: DType, emulated: bool) -> u32 {
-        let [k_stride, v_stride] = sixteens.map(|n| 2 * n.next_multiple_of(self.shares) + 1);
+        let [k_stride, v_stride] = sixteens.map(|n| 2 * n.next_multiple_of(self.row_subgroups) + 1);
         let summands = if dtype.is_quantized() { 2 } else { 1 };
         let (keys, values) = (self.positions * k_stride, summands * self.positions * v_stride);
         let (strips, score_row) = (self.subgroups() * 64, self.tokens() * (self.positions / 4 + 1));
-        let operands_and_scores = if self.shares > 1 {
-            keys.max(values) + (self.shares * score_row).max(score_row + strips)
+        let operands_and_scores = if self.row_subgroups > 1 {
+            keys.max(values) + (self.row_subgroups * score_row).max(score_row + strips)
         } else {
             self.stages * (keys.max(strips) + values) + score_row
         };
@@ -169,10 +169,10 @@ impl MatrixForm {
 /// Returns the number of splits of the positions with which `groups` work-groups fill the device without a
 /// second round: on an H200 336 work-groups of 48 steps take longer than 224 of 72 where a compute unit holds
 /// two at a time.
-fn splits(profile: &Profile, form: &MatrixForm, groups: u64, positions: u32) -> u32 {
-    let places = u64::from(form.resident) * profile.units();
-    let wanted = (places / groups.max(1)).clamp(1, MOST_SPLITS.into()) as u32;
-    wanted.min(positions / LEAST_SPLIT).max(1)
+fn matrix_splits(profile: &Profile, form: &MatrixForm, groups: u64, positions: u32) -> u32 {
+    let concurrent = u64::from(form.resident) * profile.units();
+    let wanted = (concurrent / groups.max(1)).clamp(1, MAX_MATRIX_SPLITS.into()) as u32;
+    wanted.min(positions / MIN_SPLIT).max(1)
 }
 
 /// Returns the maximum row length of q, k and v that a subgroup holds whole: queries and results stay in
@@ -207,9 +207,10 @@ fn matrix_spec(
     let form = *MatrixForm::all(profile, d.max(dv), emulated, dtype).iter().find(fits)?;
     let spec = || {
         let variant = if emulated { software } else { units };
-        let MatrixForm { positions, shares, stages, .. } = form;
+        let MatrixForm { positions, row_subgroups, stages, .. } = form;
         let subgroups = form.subgroups();
-        let constants = [subgroups * lanes, sixteens[0], sixteens[1], positions, shares, subgroups, stages];
+        let constants =
+            [subgroups * lanes, sixteens[0], sixteens[1], positions, row_subgroups, subgroups, stages];
         let spec = pipeline("flash_attn_matrix", variant, &constants);
         (PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }, form)
     };
@@ -225,34 +226,34 @@ fn suits_matrices(p: &FlashAttnParams, eights: bool) -> bool {
 
 /// Distribution of heads and positions over work-groups in the kernel for few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Share {
+struct Distribution {
     /// Query heads of a work-group.
     heads: u32,
-    /// Parts of the positions, each with separate work-groups.
-    parts: u32,
+    /// Splits of the positions, each with separate work-groups.
+    splits: u32,
 }
 
 /// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is
 /// faster with more work-groups. So a work-group gets as many heads as still leave enough work-groups,
-/// assuming a part wherever one is possible. Then the positions are split into as many parts as needed.
+/// assuming a split wherever one is possible. Then the positions are split as often as needed.
 /// `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
-fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Share {
+fn distribute(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Distribution {
     let enough = u64::from(profile.tuning.enough_groups);
     // Longer rows need fewer positions for the same work.
-    let part = profile.tuning.flash_vec.part * PART_ROW / shape.row().max(PART_ROW);
-    let least = part.div_ceil(shape.step());
-    // Multiples of the minimum part.
+    let split = profile.tuning.flash_vec.split * SPLIT_ROW / shape.row().max(SPLIT_ROW);
+    let least = split.div_ceil(shape.step());
+    // Multiples of the minimum split.
     let steps = positions.div_ceil(shape.step() * least);
     let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
     let most = per_kv.min(shape.heads);
     let filling =
-        (1..=most).rev().find(|&heads| groups(heads) * u64::from(steps.min(MOST_PARTS)) >= enough / 2);
+        (1..=most).rev().find(|&heads| groups(heads) * u64::from(steps.min(MAX_VEC_SPLITS)) >= enough / 2);
     // As even as possible.
     let heads = per_kv.div_ceil(per_kv.div_ceil(filling.unwrap_or(1)));
-    let wanted = enough.div_ceil(groups(heads).max(1)).min(MOST_PARTS.into()) as u32;
-    // Every part, including the last, has at least one step.
+    let wanted = enough.div_ceil(groups(heads).max(1)).min(MAX_VEC_SPLITS.into()) as u32;
+    // Every split, including the last, has at least one step.
     let steps = positions.div_ceil(shape.step());
-    Share { heads, parts: steps.div_ceil(steps.div_ceil(wanted).max(least)).max(1) }
+    Distribution { heads, splits: steps.div_ceil(steps.div_ceil(wanted).max(least)).max(1) }
 }
 
 fn multiples(unit: u32, values: &[u32]) -> bool {
@@ -271,7 +272,7 @@ const MATRIX_VARIANTS: [(DType, [&str; 2]); 3] = [
 ];
 
 /// Returns the dispatch of a FLASH_ATTN_EXT node. The queries are bound in place of a missing mask or missing
-/// sinks; without parts, the result is bound in place of scratch memory and counters.
+/// sinks; without splits, the result is bound in place of scratch memory and counters.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let dtype = c.operand(1).dtype;
     let &(_, variant) = VARIANTS
@@ -283,13 +284,13 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let operands = [c.src(0), c.src(1), c.src(2), optional(3), optional(4), c.node];
     let ([d, dv], [tokens, heads, batch], [_, heads_kv]) = (p.d, p.ne, p.kv);
     let limits = c.profile.caps.max_workgroups;
-    // With parts: the sums and statistics of each row for each part, and a counter for each set that joins
+    // With splits: the sums and statistics of each row for each split, and a counter for each set that joins
     // them.
     let rows = heads as usize * tokens as usize * batch as usize;
-    let work = |parts: u32, sets: u64| match parts {
+    let work = |splits: u32, sets: u64| match splits {
         1 => [Operand::Tensor(c.node); 2],
         _ => [
-            Operand::Scratch(rows * parts as usize * (dv as usize + 2) * 4),
+            Operand::Scratch(rows * splits as usize * (dv as usize + 2) * 4),
             Operand::Counters(sets as usize * 4),
         ],
     };
@@ -315,25 +316,25 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let shared = if p.mask_ne[0] == 1 { per_kv } else { 1 };
     if few {
         let shape = VecShape::new(c.profile, d.max(dv), p.kv[0]);
-        let Share { heads: shared, parts } =
-            share(c.profile, &shape, shared, sets * u64::from(per_kv / shared), p.kv[0]);
+        let Distribution { heads: shared, splits } =
+            distribute(c.profile, &shape, shared, sets * u64::from(per_kv / shared), p.kv[0]);
         let groups = heads_kv * per_kv.div_ceil(shared);
-        let grid = checked([per_kv.div_ceil(shared), heads_kv, (parts * tokens).saturating_mul(batch)])?;
+        let grid = checked([per_kv.div_ceil(shared), heads_kv, (splits * tokens).saturating_mul(batch)])?;
         let sets = u64::from(groups) * u64::from(tokens) * u64::from(batch);
         let mut dispatch = dispatch(shape.spec(variant, shared), operands, &p, grid);
-        dispatch.operands.extend(work(parts, sets));
+        dispatch.operands.extend(work(splits, sets));
         return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
     if dv > TILE_ROW {
         return Err(Refusal(format!(
-            "FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most"
+            "FLASH_ATTN_EXT with value rows of {dv} elements; the maximum is {TILE_ROW}"
         )));
     }
     let suits = suits_matrices(&p, eights) && tokens > VEC_TOKENS;
     if let Some((spec, form)) = matrix_spec(c.profile, c.precision, dtype, p.d).filter(|_| suits) {
         let tiles = tokens.div_ceil(form.tokens());
         let groups = u64::from(tiles) * u64::from(heads) * u64::from(batch);
-        let splits = splits(c.profile, &form, groups, p.kv[0]);
+        let splits = matrix_splits(c.profile, &form, groups, p.kv[0]);
         let mut dispatch =
             dispatch(spec, operands, &p, checked([tiles.saturating_mul(splits), heads, batch])?);
         dispatch.operands.extend(work(splits, groups));
@@ -379,18 +380,18 @@ mod tests {
     use crate::arch::{Caps, MatrixShape, MatrixTypes, SubgroupOps};
 
     #[test]
-    fn long_caches_are_shared_out_and_short_ones_are_not() {
+    fn long_caches_are_split_and_short_ones_are_not() {
         let of = |class, per_kv, sets, positions| {
             let profile = Profile::new(Caps::imagined(class, 16));
             let shape = VecShape::new(&profile, 128, positions);
-            let Share { heads, parts } = share(&profile, &shape, per_kv, sets, positions);
-            (heads, parts)
+            let Distribution { heads, splits } = distribute(&profile, &shape, per_kv, sets, positions);
+            (heads, splits)
         };
         let (gcn, nvidia) = (ArchClass::AmdGcn, ArchClass::Nvidia);
         assert_eq!(of(gcn, 4, 8, 32), (1, 1), "short");
         assert_eq!(of(gcn, 4, 8, 1024), (2, 4));
         assert_eq!(of(gcn, 4, 8, 131072), (4, 16), "enough");
-        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "no longer than a part");
+        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "no longer than a split");
         assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
         assert_eq!(of(nvidia, 8, 1, 1 << 20), (2, 64));
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
@@ -399,7 +400,7 @@ mod tests {
     /// Checks that attention of many tokens uses matrix units where products do, in `fast`, for rows that the
     /// registers of some subgroups hold.
     #[test]
-    fn matrix_units_are_used_where_they_are_wanted_and_there() {
+    fn matrix_units_are_used_where_wanted_and_available() {
         let shape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
         let of_type = |dtype, used_matrices, shape: MatrixShape, precision, d, lanes| {
             let caps = Caps {
@@ -447,16 +448,16 @@ mod tests {
 
     /// Checks that the positions are split when work-groups are few and positions many.
     #[test]
-    fn positions_are_divided_where_tokens_are_few() {
+    fn positions_are_split_where_tokens_are_few() {
         let caps = Caps { compute_units: Some(132), ..Caps::imagined(ArchClass::Nvidia, 16) };
         let profile = Profile::new(caps);
         let form = MatrixForm::all(&profile, 64, false, DType::F16)[0];
-        let of = |groups, positions| splits(&profile, &form, groups, positions);
+        let of = |groups, positions| matrix_splits(&profile, &form, groups, positions);
         assert_eq!([of(256, 4608), of(112, 4608), of(28, 4608), of(1, 1 << 20)], [1, 3, 8, 8]);
         assert_eq!([of(28, 511), of(28, 512), of(28, 1100)], [1, 2, 4]);
     }
 
-    /// Checks that every part has positions and that the parts cover all positions, by the rule of the
+    /// Checks that every split has positions and that the splits cover all positions, by the rule of the
     /// shader.
     #[test]
     fn parts_cover_the_positions() {
@@ -464,12 +465,12 @@ mod tests {
         for positions in (0..40_000).step_by(77) {
             for sets in [1, 3, 8, 24] {
                 let shape = VecShape::new(&profile, 128, positions);
-                let parts = share(&profile, &shape, 4, sets, positions).parts;
+                let splits = distribute(&profile, &shape, 4, sets, positions).splits;
                 let steps = positions.div_ceil(shape.step());
-                let each = steps.div_ceil(parts);
+                let each = steps.div_ceil(splits);
                 assert!(
-                    each * parts >= steps && (each * (parts - 1) < steps || steps == 0),
-                    "{positions} {parts}"
+                    each * splits >= steps && (each * (splits - 1) < steps || steps == 0),
+                    "{positions} {splits}"
                 );
             }
         }

@@ -30,11 +30,11 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusa
     let p = GateParams::new(c.graph, gate, &|id| c.windows.remainder(c.graph, id))?;
     let spec = spec(c.profile, p.k, p.experts, !p.is_plain());
     let &[workgroup, _, held, _] = spec.specialization.as_slice() else {
-        return Err(Refusal("a gate without constants".into()));
+        return Err(Refusal("a gate whose pipeline has no specialisation constants".into()));
     };
     if p.tokens > MOST_TOKENS || held > MOST_HELD || p.used.max(p.groups) > workgroup {
         return Err(Refusal(format!(
-            "a choice of {} of {} experts for {} tokens",
+            "choosing {} of {} experts for {} tokens is not fused",
             p.used, p.experts, p.tokens
         )));
     }

@@ -7,6 +7,7 @@
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Group;
+pub use ggml_core::kernel::Refusal;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
@@ -25,10 +26,10 @@ pub mod heads;
 pub mod mul_mat;
 pub mod mul_mat_id;
 pub mod norm;
-mod parts;
 pub mod products;
 mod recurrent;
 pub mod rope;
+mod row_ranges;
 pub mod rows;
 pub mod soft_max;
 pub mod ssm_conv;
@@ -44,9 +45,9 @@ mod weights;
 pub enum Operand {
     /// The window of a tensor (its whole span).
     Tensor(TensorId),
-    /// Part of a tensor's span, for operands larger than a window: byte offset from the tensor's beginning,
+    /// Range of a tensor's span, for operands larger than a window: byte offset from the tensor's beginning,
     /// and bytes.
-    Part(TensorId, usize, usize),
+    Range(TensorId, usize, usize),
     /// The constant of a node (see [`ggml_core::kernel::constant`]).
     Constant(TensorId),
     /// The grid of values that weights of a type index ([`ggml_core::grids`]).
@@ -55,7 +56,7 @@ pub enum Operand {
     Scratch(usize),
     /// Scratch memory at an offset: `skip` bytes from the beginning (a multiple of the device's alignment),
     /// and bytes.
-    Behind(usize, usize),
+    ScratchAt(usize, usize),
     /// Bytes of the program's counters, which are zero when the dispatch begins; the dispatch must leave them
     /// zero.
     Counters(usize),
@@ -64,12 +65,12 @@ pub enum Operand {
 impl Operand {
     /// Returns the tensor, the operand's byte offset in it, and the operand's bytes; `None` for operands that
     /// are no tensors.
-    pub(crate) fn part(&self, graph: &Graph) -> Option<(TensorId, usize, usize)> {
+    pub(crate) fn range(&self, graph: &Graph) -> Option<(TensorId, usize, usize)> {
         match *self {
             Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
-            Operand::Part(id, skip, bytes) => Some((id, skip, bytes)),
+            Operand::Range(id, skip, bytes) => Some((id, skip, bytes)),
             Operand::Constant(_) | Operand::Grid(_) => None,
-            Operand::Scratch(_) | Operand::Behind(..) | Operand::Counters(_) => None,
+            Operand::Scratch(_) | Operand::ScratchAt(..) | Operand::Counters(_) => None,
         }
     }
 }
@@ -125,16 +126,6 @@ pub struct Context<'a> {
     pub precision: Precision,
     /// Windows of the operands.
     pub windows: &'a dyn Windows,
-}
-
-/// The reason why a node cannot be computed, in terms that a user can act on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal(pub String);
-
-impl From<ggml_core::Error> for Refusal {
-    fn from(error: ggml_core::Error) -> Refusal {
-        Refusal(error.to_string())
-    }
 }
 
 impl Context<'_> {
@@ -210,14 +201,14 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>,
         Group::Experts(group) => mul_mat_id::plan_experts(context, group),
         other => Err(Refusal(format!("{} are not computed together on Vulkan", other.name(context.graph)))),
     }?;
-    let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
-    for (id, skip, bytes) in parts {
+    let ranges = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.range(context.graph));
+    for (id, skip, bytes) in ranges {
         let (window, most) =
             (context.windows.bytes(context.graph, id, skip, bytes), context.profile.caps.max_binding);
         if window > most {
             let (name, tensor) = (group.name(context.graph), context.graph.tensor(id).describe());
             return Err(Refusal(format!(
-                "{name}: {tensor} takes a window of {window} bytes, the largest on this device has {most}"
+                "{name}: {tensor} needs a window of {window} bytes; the device's maximum is {most}"
             )));
         }
     }

@@ -1,7 +1,7 @@
 //! MUL_MAT: matrix-vector products for few columns, tiles for more.
 
 use super::grid::cover;
-use super::parts::{Rows, cut};
+use super::row_ranges::{Rows, split_rows};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
 use crate::device::tuning::{Fragment, Profile, Streamed, Tiles, Warptile};
@@ -115,7 +115,7 @@ impl Grid {
             if skip + sums <= c.window_limit() {
                 let [x, y] = across(&tile);
                 let counters = Operand::Counters((x * y) as usize * 4);
-                let joined = [Operand::Behind(skip, sums), counters];
+                let joined = [Operand::ScratchAt(skip, sums), counters];
                 return Ok(Grid { tile, groups: [groups, 1, 1], shared: true, joined });
             }
         }
@@ -179,8 +179,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
             let a = Rows::of(c, c.src(0), (i2 / p.r2) as usize, (i3 / p.r3) as usize);
             let b = Rows::of(c, c.src(1), i2 as usize, i3 as usize);
             let d = Rows::of(c, c.node, i2 as usize, i3 as usize);
-            for columns in cut(c, &[b, d])? {
-                for rows in cut(c, &[a])? {
+            for columns in split_rows(c, &[b, d])? {
+                for rows in split_rows(c, &[a])? {
                     let (first_row, m) = (rows.start as u32, rows.end as u32);
                     let part = MulMatParams {
                         n: columns.len() as u32,
@@ -192,7 +192,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
                         r3: 1,
                         ..p
                     };
-                    let operands = [a.part(&rows), b.part(&columns), d.part(&columns)];
+                    let operands = [a.operand(&rows), b.operand(&columns), d.operand(&columns)];
                     dispatches.extend(product(c, part, operands)?);
                 }
             }

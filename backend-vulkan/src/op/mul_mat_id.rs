@@ -3,8 +3,8 @@
 
 use super::grid::cover;
 use super::mul_mat::{choose, round, tile_spec, tile_specs};
-use super::parts::{Rows, cut};
 use super::products::{accepts, even, fit_windows, rounds, shapes, vec_spec};
+use super::row_ranges::{Rows, split_rows};
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
@@ -36,7 +36,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let group = Experts { input, ids, products: vec![product], glu: None, weighted: None, residual: None };
     let params = ExpertsParams::new(c.graph, &group, |id| c.windows.remainder(c.graph, id))?;
     let mut dispatches = Vec::new();
-    let mut part = |matrices: Operand, first_expert: u32, window_experts: u32| -> Result<(), Refusal> {
+    let mut add = |matrices: Operand, first_expert: u32, window_experts: u32| -> Result<(), Refusal> {
         let p = MulMatIdParams { first_expert, window_experts, ..params.product };
         if has_few_columns(&p) {
             let mut dispatch = vectors(c, &group, &ExpertsParams { product: p, ..params })?;
@@ -48,12 +48,12 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         Ok(())
     };
     if c.operand(0).span_bytes() <= c.window_limit() {
-        part(Operand::Tensor(c.src(0)), 0, params.product.experts)?;
+        add(Operand::Tensor(c.src(0)), 0, params.product.experts)?;
         return Ok(dispatches);
     }
     let matrices = Rows::matrices(c, c.src(0));
-    for range in cut(c, &[matrices])? {
-        part(matrices.part(&range), range.start as u32, range.len() as u32)?;
+    for range in split_rows(c, &[matrices])? {
+        add(matrices.operand(&range), range.start as u32, range.len() as u32)?;
     }
     Ok(dispatches)
 }
@@ -62,7 +62,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispatch>, Refusal> {
     let p = ExpertsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
     if !has_few_columns(&p.product) {
-        return Err(Refusal("products of an expert with many columns are computed with tiles".into()));
+        return Err(Refusal("products of an expert with many columns use tiles and are not fused".into()));
     }
     accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
     let dispatch = vectors(c, group, &p)?;
@@ -92,14 +92,17 @@ fn checked(c: &Context<'_>, p: &MulMatIdParams, wanted: [u32; 3]) -> Result<[u32
 
 /// Returns the products of a group as matrix-vector products.
 fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<Dispatch, Refusal> {
-    let (p, parts) = (&params.product, parts(group));
+    let (p, bits) = (&params.product, epilogue_bits(group));
     let first = group.products.first().map_or(c.node, |product| product.weight);
     let dtype = c.graph.tensor(first).dtype;
     let weights = weights_of(dtype)?;
     // The rows of joined experts are treated as one row, and so are their inputs.
-    let joined = parts & JOINED != 0;
+    let joined = bits & JOINED != 0;
     if joined && (p.used > MOST_JOINED || p.k % weights.piece != 0 || p.nb1[0] != p.k) {
-        return Err(Refusal(format!("rows of {} elements of {} experts are not joined", p.k, p.used)));
+        return Err(Refusal(format!(
+            "a sum over experts with rows of {} elements, {} experts is not fused",
+            p.k, p.used
+        )));
     }
     let indices = if joined { 1 } else { p.used };
     let shape = Shape {
@@ -118,15 +121,15 @@ fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<D
     let spec = vec_spec(c.profile, &shape);
     let grid = checked(c, p, [p.m.div_ceil(spec.rows), indices, p.tokens])?;
     let operands = operands(group).into_iter().chain(weights.table()).collect();
-    Ok(Dispatch { operands, ..dispatch(vec_pipeline(&spec, parts), [], params, grid) })
+    Ok(Dispatch { operands, ..dispatch(vec_pipeline(&spec, bits), [], params, grid) })
 }
 
-fn vec_pipeline(spec: &VecSpec, parts: u32) -> PipelineSpec {
-    pipeline("mul_mat_id_vec", spec.variant, &[&spec.constants[..], &[parts]].concat())
+fn vec_pipeline(spec: &VecSpec, bits: u32) -> PipelineSpec {
+    pipeline("mul_mat_id_vec", spec.variant, &[&spec.constants[..], &[bits]].concat())
 }
 
 /// Returns the bits for the operations after the products of a group, for the kernel's constant.
-fn parts(group: &Experts) -> u32 {
+fn epilogue_bits(group: &Experts) -> u32 {
     let biases = group.products.iter().enumerate().filter(|(_, product)| product.bias.is_some());
     let after = [
         (group.residual.is_some(), ProductsParams::RESIDUAL),

@@ -22,9 +22,9 @@ fn workgroup(profile: &Profile, n: u32) -> u32 {
 
 fn spec(profile: &Profile, p: &NormParams, once: u32) -> PipelineSpec {
     let workgroup = workgroup(profile, p.ne[0]);
-    let places = [p.nb0, p.nb1, p.nb2, p.nbd].concat();
+    let strides = [p.nb0, p.nb1, p.nb2, p.nbd].concat();
     let offsets = [p.ne[0], p.off0, p.off1, p.off2, p.offw, p.offr, p.offd];
-    let aligned = places.iter().chain(&offsets).all(|place| place % 4 == 0);
+    let aligned = strides.iter().chain(&offsets).all(|n| n % 4 == 0);
     let quads = p.ne[0].div_ceil(4 * workgroup);
     let (quads, whole) = match quads {
         0..=MOST_QUADS => (quads, if 4 * workgroup * quads == p.ne[0] { 2 } else { 1 }),

@@ -104,7 +104,7 @@ pub(super) fn single(c: &Context<'_>) -> Products {
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, Refusal> {
     let p = ProductsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
     if p.n > c.profile.tuning.vec_columns && !p.have_few_rows(c.profile.units()) {
-        return Err(Refusal(format!("products of {} columns are computed with tiles, one by one", p.n)));
+        return Err(Refusal(format!("products of {} columns use tiles and are not fused", p.n)));
     }
     let Some(first) = group.products.first().filter(|_| group.products.len() <= MATRICES) else {
         return Err(Refusal(format!("{} products are not computed together", group.products.len())));
@@ -136,9 +136,11 @@ pub(super) fn accepts(
 
 /// Returns an error for operands that are larger than a window: only operands of single products are split.
 pub(super) fn fit_windows(c: &Context<'_>, operands: &[Operand]) -> Result<(), Refusal> {
-    let mut parts = operands.iter().filter_map(|operand| operand.part(c.graph));
+    let mut parts = operands.iter().filter_map(|operand| operand.range(c.graph));
     match parts.find(|&(_, _, bytes)| bytes > c.window_limit()) {
-        Some((id, ..)) => Err(Refusal(format!("{} is larger than a window", c.graph.tensor(id).describe()))),
+        Some((id, ..)) => {
+            Err(Refusal(format!("{} exceeds the device's maximum window", c.graph.tensor(id).describe())))
+        }
         None => Ok(()),
     }
 }

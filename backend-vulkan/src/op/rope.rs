@@ -16,7 +16,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let [n0, heads, tokens, batch] = p.ne.map(u64::from);
     let units = (n0 - u64::from(p.n_dims) / 2) * heads;
     if u32::try_from(units).is_err() {
-        return Err(Refusal(format!("ROPE of {} elements for each token", n0 * heads)));
+        return Err(Refusal(format!("ROPE of {} elements per token: indices have 32 bits", n0 * heads)));
     }
     let workgroup = u64::from(c.profile.workgroup(c.profile.tuning.elementwise));
     let grid = cover(c.profile, [units.div_ceil(workgroup), tokens, batch]);

@@ -1,7 +1,7 @@
 //! GET_ROWS and SET_ROWS.
 
 use super::grid::rows;
-use super::parts::{Rows, cut};
+use super::row_ranges::{Rows, split_rows};
 use super::weights::{WEIGHTS, Weights};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
@@ -67,13 +67,16 @@ fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
     if a.ne[2] * a.ne[3] > 1 {
         return Err(Refusal(format!(
-            "{} is larger than a window of this device and no matrix",
+            "{} exceeds the device's maximum window and is not a matrix",
             a.describe()
         )));
     }
     let matrix = Rows::of(c, c.src(0), 0, 0);
-    let ranges = cut(c, &[matrix])?;
-    Ok(ranges.iter().map(|range| part(matrix.part(range), range.start as u32, range.len() as u32)).collect())
+    let ranges = split_rows(c, &[matrix])?;
+    Ok(ranges
+        .iter()
+        .map(|range| part(matrix.operand(range), range.start as u32, range.len() as u32))
+        .collect())
 }
 
 fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {

@@ -17,8 +17,8 @@ const CHUNKS: Family =
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = SsmScanParams::new(c.graph, c.node, &c.offsets())?;
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
-    let places = [[p.off[3], p.nbb[0], p.nbb[1]], [p.off[4], p.nbc[0], p.nbc[1]]];
-    let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, places);
+    let offsets_and_strides = [[p.off[3], p.nbb[0], p.nbb[1]], [p.off[4], p.nbc[0], p.nbc[1]]];
+    let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, offsets_and_strides);
     match Chunks::of_scan(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
         None => recurrent::plan(c, "ssm_scan", [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)), &p, &states),

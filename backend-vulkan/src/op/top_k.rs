@@ -35,7 +35,10 @@ pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Dispat
     let p = TopKParams::of_group(c.graph, router, operands.map(|id| c.windows.remainder(c.graph, id)))?;
     let most = c.profile.wave();
     if p.k > most {
-        return Err(Refusal(format!("a router of {} experts for each token, more than {most}", p.k)));
+        return Err(Refusal(format!(
+            "a router of {} experts per token is not fused; the maximum is {most}",
+            p.k
+        )));
     }
     Ok(plan_rows(c, operands, &p))
 }
@@ -61,7 +64,9 @@ pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Dispatch>, R
     let rows = c.graph.tensor(best.logits).ne[1];
     let [across, along, _] = c.profile.caps.max_workgroups;
     let groups = u32::try_from(rows).ok().filter(|&rows| rows <= along && p.parts <= across);
-    let Some(groups) = groups else { return Err(Refusal(format!("the best of {rows} rows"))) };
+    let Some(groups) = groups else {
+        return Err(Refusal(format!("the best of {rows} rows needs too many work-groups")));
+    };
     let wide = p.offx.is_multiple_of(4) && (rows == 1 || p.n.is_multiple_of(4));
     let [x, results @ ..] = BestParams::operands(best);
     let operands = [x, x].into_iter().chain(results);

@@ -5,8 +5,8 @@
 //! to the driver. Every failure is a warning; without a cache everything is compiled.
 
 use crate::raw::physical::Facts;
+use ggml_core::files::write_atomically;
 use ggml_core::hash::Fnv1a;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"DIPTVKC1";
@@ -62,39 +62,24 @@ impl DiskCache {
             return None;
         }
         let bytes = std::fs::read(&self.path).ok()?;
-        let data = self.unwrap(&bytes);
+        let data = self.decode(&bytes);
         if data.is_none() {
-            tracing::warn!(path = %self.path.display(), "the pipeline cache is damaged or not of this device; ignored");
+            tracing::warn!(path = %self.path.display(), "the pipeline cache is damaged or was written for another device; it is ignored");
         }
         data.map(<[u8]>::to_vec)
     }
 
-    /// Writes the data atomically: a reader sees either the old file or the new one.
+    /// Writes the data atomically. Several backends of this process may store at the same time.
     pub(crate) fn store(&self, data: &[u8]) {
-        if !self.valid(data) {
+        if !self.is_for_device(data) {
             return;
         }
-        if let Err(error) = self.write(data) {
+        if let Err(error) = write_atomically(&self.path, &self.encode(data)) {
             tracing::warn!(path = %self.path.display(), %error, "the pipeline cache was not written");
         }
     }
 
-    fn write(&self, data: &[u8]) -> std::io::Result<()> {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(dir)?;
-        let temporary = self.path.with_extension(format!("{}.tmp", std::process::id()));
-        let written = std::fs::File::create(&temporary).and_then(|mut file| {
-            file.write_all(&self.wrap(data))?;
-            file.sync_all()
-        });
-        let moved = written.and_then(|()| std::fs::rename(&temporary, &self.path));
-        if moved.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        moved
-    }
-
-    fn wrap(&self, data: &[u8]) -> Vec<u8> {
+    fn encode(&self, data: &[u8]) -> Vec<u8> {
         let numbers = [self.key, hash(&[data]), data.len() as u64];
         let mut bytes = MAGIC.to_vec();
         bytes.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
@@ -102,15 +87,15 @@ impl DiskCache {
         bytes
     }
 
-    fn unwrap<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    fn decode<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let (header, data) = bytes.split_at_checked(HEADER)?;
         let number = |i: usize| Some(u64::from_le_bytes(header.get(i..i + 8)?.try_into().ok()?));
         let ours = header.starts_with(MAGIC) && number(8)? == self.key && number(24)? == data.len() as u64;
-        (ours && number(16)? == hash(&[data]) && self.valid(data)).then_some(data)
+        (ours && number(16)? == hash(&[data]) && self.is_for_device(data)).then_some(data)
     }
 
     /// Returns true if the driver's own header matches this device.
-    fn valid(&self, data: &[u8]) -> bool {
+    fn is_for_device(&self, data: &[u8]) -> bool {
         let word =
             |i: usize| data.get(4 * i..4 * i + 4).and_then(|w| w.try_into().ok()).map(u32::from_le_bytes);
         word(0).is_some_and(|length| length as usize >= DRIVER_HEADER && length as usize <= data.len())

@@ -9,8 +9,8 @@ pub use spec::PipelineSpec;
 use crate::error::broken;
 use crate::raw::device::Device;
 use crate::raw::pipeline::{Capture, DriverCache, Layout, Pipeline, Recipe, Statistic};
-use crate::sync::lock;
 use cache::DiskCache;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result, phase};
 use modules::Modules;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub(crate) struct PipelineSet {
     capture: Capture,
     modules: Modules,
     layouts: Mutex<Layouts>,
-    made: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
+    compiled: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
     count: AtomicU64,
     nanoseconds: AtomicU64,
     unsaved: AtomicU64,
@@ -56,7 +56,7 @@ impl PipelineSet {
             capture,
             modules: Modules::new(device.facts.support, device.facts.caps.clone()),
             layouts: Mutex::default(),
-            made: Mutex::default(),
+            compiled: Mutex::default(),
             count: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
             unsaved: AtomicU64::new(0),
@@ -69,7 +69,7 @@ impl PipelineSet {
     }
 
     /// Returns the number of pipelines created so far and the time spent on it.
-    pub(crate) fn made(&self) -> (u64, Duration) {
+    pub(crate) fn compiled(&self) -> (u64, Duration) {
         (self.count.load(Ordering::Relaxed), Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)))
     }
 
@@ -85,8 +85,8 @@ impl PipelineSet {
     }
 
     /// Returns a pipeline, and creates it if it does not exist yet.
-    fn make(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
-        if let Some(known) = lock(&self.made).get(spec) {
+    fn compile(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
+        if let Some(known) = lock(&self.compiled).get(spec) {
             return Ok(known.clone());
         }
         let wrong = |why| Error::argument(format!("pipeline {spec}"), why, "");
@@ -102,20 +102,20 @@ impl PipelineSet {
         };
         let pipeline = Arc::new(Pipeline::new(&layout, self.driver_cache.as_ref(), recipe)?);
         self.count.fetch_add(1, Ordering::Relaxed);
-        Ok(lock(&self.made).entry(spec.clone()).or_insert(pipeline).clone())
+        Ok(lock(&self.compiled).entry(spec.clone()).or_insert(pipeline).clone())
     }
 
     /// Returns the subgroup size and the compiler's statistics of a pipeline, and creates the pipeline if
     /// necessary.
     pub(crate) fn statistics(&self, spec: &PipelineSpec) -> Result<(Option<u32>, Vec<Statistic>)> {
-        let pipeline = self.make(spec)?;
+        let pipeline = self.compile(spec)?;
         Ok((pipeline.subgroup_size(), pipeline.statistics()))
     }
 
     /// Returns the subgroup size of a pipeline and its machine code as text, and creates the pipeline if
     /// necessary; `None` if the driver provides no machine code.
     pub(crate) fn listing(&self, spec: &PipelineSpec) -> Result<Option<(u32, String)>> {
-        let pipeline = self.make(spec)?;
+        let pipeline = self.compile(spec)?;
         Ok(pipeline.subgroup_size().zip(pipeline.listing()))
     }
 
@@ -128,20 +128,24 @@ impl PipelineSet {
     ) -> Result<Vec<Arc<Pipeline>>> {
         let mut missing: Vec<(PipelineSpec, String)> = Vec::new();
         {
-            let made = lock(&self.made);
+            let compiled = lock(&self.compiled);
             for (spec, node) in specs {
-                if !made.contains_key(spec) && !missing.iter().any(|(s, _)| s == spec) {
+                if !compiled.contains_key(spec) && !missing.iter().any(|(s, _)| s == spec) {
                     missing.push((spec.clone(), node.clone()));
                 }
             }
         }
         if !missing.is_empty() {
-            self.make_all(missing, deadline)?;
+            self.compile_all(missing, deadline)?;
         }
-        specs.iter().map(|(spec, _)| self.make(spec)).collect()
+        specs.iter().map(|(spec, _)| self.compile(spec)).collect()
     }
 
-    fn make_all(self: &Arc<Self>, missing: Vec<(PipelineSpec, String)>, deadline: &Deadline) -> Result<()> {
+    fn compile_all(
+        self: &Arc<Self>,
+        missing: Vec<(PipelineSpec, String)>,
+        deadline: &Deadline,
+    ) -> Result<()> {
         let _span = phase::enter(Phase::Compile, &self.device.name);
         let deadline = deadline.as_phase(Phase::Compile);
         let start = Instant::now();
@@ -153,7 +157,7 @@ impl PipelineSet {
             let (set, work, next, sender) = (self.clone(), work.clone(), next.clone(), sender.clone());
             let run = move || {
                 while let Some((spec, node)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let done = set.make(spec).map(|_| ()).map_err(|e| e.with_node(node));
+                    let done = set.compile(spec).map(|_| ()).map_err(|e| e.with_node(node));
                     if sender.send(done).is_err() {
                         return;
                     }
@@ -171,11 +175,11 @@ impl PipelineSet {
             match receiver.recv_timeout(deadline.remaining()) {
                 Ok(done) => done?,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    let first = work.iter().find(|(spec, _)| !lock(&self.made).contains_key(spec));
+                    let first = work.iter().find(|(spec, _)| !lock(&self.compiled).contains_key(spec));
                     return Err(deadline.missed(&self.device.name, first.map(|(_, node)| node.clone())));
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    let what = "a compiling thread ended without an answer".to_string();
+                    let what = "a compilation thread ended without a result".to_string();
                     return Err(broken(&self.device.name, Phase::Compile, "vkCreateComputePipelines", what));
                 }
             }

@@ -3,8 +3,8 @@
 use super::spec::PipelineSpec;
 use crate::arch::Caps;
 use crate::raw::physical::ShaderSupport;
-use crate::sync::lock;
 use ash::vk::SubgroupFeatureFlags as SubgroupFlags;
+use ggml_core::sync::lock;
 use shaders::ShaderId;
 use shaders::reflect::{Interface, capability_name, reflect};
 use std::collections::HashMap;

@@ -53,7 +53,7 @@ impl Bound {
                     let (buffer, offset) = find(&slice.buffer, slice.offset, tensor.span_bytes(), device)?;
                     (buffer, offset, writable)
                 }
-                Source::Input | Source::Node { .. } => (arena, place(graph, plan, id)?, true),
+                Source::Input | Source::Node { .. } => (arena, arena_offset(graph, plan, id)?, true),
             };
             let (room, bytes) = (buffer.bytes(), tensor.span_bytes() as u64);
             let buffer = bound.add(buffer);
@@ -82,11 +82,11 @@ impl Bound {
 }
 
 /// Returns the offset in the arena that the plan gives a tensor.
-fn place(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
+fn arena_offset(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
     let tensor = graph.tensor(id);
     let wrong = |found: &str| {
         let expected = format!("{} bytes in an arena of {}", tensor.span_bytes(), plan.arena_bytes);
-        Error::argument(format!("the plan's place of '{}'", tensor.name), found, expected)
+        Error::argument(format!("planned offset of '{}'", tensor.name), found, expected)
     };
     let place = plan.place(graph, id).ok_or_else(|| wrong("none"))?;
     let fits = place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);

@@ -24,7 +24,7 @@ impl Breadcrumb {
     }
 
     /// Records a write of the number of completed steps. Without buffer markers later steps wait for it.
-    pub(crate) fn drop_at(&self, recorder: &mut Recorder<'_>, completed: usize) -> Result<()> {
+    pub(crate) fn mark_completed(&self, recorder: &mut Recorder<'_>, completed: usize) -> Result<()> {
         let word = completed as u32;
         if !recorder.marker(&self.0, 0, word)? {
             recorder.barrier(Scope::Device, Scope::Device);

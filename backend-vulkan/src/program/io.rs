@@ -16,7 +16,7 @@ const ALIGNMENT: u64 = 64;
 pub(crate) struct Staged {
     buffer: Option<Arc<Buffer>>,
     /// Offset in the staging buffer, and storage on the device.
-    places: HashMap<TensorId, (u64, Storage)>,
+    locations: HashMap<TensorId, (u64, Storage)>,
 }
 
 impl Staged {
@@ -31,20 +31,20 @@ impl Staged {
             return Ok(Staged::default());
         }
         let too_large =
-            || Error::argument(name, "more bytes than can be counted", "bytes that fit an address");
+            || Error::argument(name, "more bytes than can be counted", "a size that can be addressed");
         let mut end = 0u64;
-        let mut places = HashMap::new();
+        let mut locations = HashMap::new();
         for (id, storage) in tensors {
             let at = end;
             let next = at.checked_add(storage.bytes).and_then(|e| e.checked_next_multiple_of(ALIGNMENT));
             end = next.ok_or_else(too_large)?;
-            places.insert(id, (at, storage));
+            locations.insert(id, (at, storage));
         }
         let bytes = usize::try_from(end).map_err(|_| too_large())?;
         let buffer = memory.buffer(bytes, Side::Host, name, deadline)?;
         // An input that is never written reads as zeros.
         buffer.fill(0)?;
-        Ok(Staged { buffer: Some(buffer), places })
+        Ok(Staged { buffer: Some(buffer), locations })
     }
 
     /// Returns the staging buffer, if there is one.
@@ -53,13 +53,13 @@ impl Staged {
     }
 
     /// Returns the staging buffer and the offset of a tensor in it.
-    pub(crate) fn place(&self, id: TensorId) -> Option<(&Arc<Buffer>, u64)> {
-        Some((self.buffer.as_ref()?, self.places.get(&id)?.0))
+    pub(crate) fn location(&self, id: TensorId) -> Option<(&Arc<Buffer>, u64)> {
+        Some((self.buffer.as_ref()?, self.locations.get(&id)?.0))
     }
 
     /// Returns all copies: the staging buffer, the offset in it, and the storage on the device.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (&Arc<Buffer>, u64, &Storage)> {
         let buffer = self.buffer.as_ref();
-        self.places.values().filter_map(move |(at, storage)| Some((buffer?, *at, storage)))
+        self.locations.values().filter_map(move |(at, storage)| Some((buffer?, *at, storage)))
     }
 }

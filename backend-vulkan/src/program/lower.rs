@@ -1,43 +1,18 @@
 //! Lowering of a planned graph to dispatches with their windows.
 
 use super::hazard::ByteRange;
+use super::target::{Target, plan as plan_checked};
 use super::windows::{BufferRef, Storage, Window, window};
-use crate::context::DeviceContext;
-use crate::device::cost::Model;
-use crate::device::tuning::Profile;
-use crate::op::{self, Context, Dispatch, ExactWindows, Operand, Refusal, Windows};
-use crate::pipeline::modules::Modules;
-use crate::pipeline::{PipelineSet, PipelineSpec};
-use ggml_core::backend::Support;
+use crate::op::{Context, Dispatch, Operand, Refusal, Windows};
+use crate::pipeline::PipelineSpec;
 use ggml_core::cost::group_work;
 use ggml_core::fuse::Group;
 use ggml_core::kernel;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::repeat::Repeats;
-use ggml_core::{DType, Error, Graph, Result, Source, TensorId, grids};
+use ggml_core::{DType, Error, Graph, Result, TensorId, grids};
 use std::collections::HashMap;
-
-/// Device description for lowering.
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
-    /// Name for errors.
-    pub(crate) name: &'a str,
-    /// Device properties and tuning for operations.
-    pub(crate) profile: &'a Profile,
-    /// Shader modules with checks against the device.
-    pub(crate) modules: &'a Modules,
-    /// Estimates of execution times on the device.
-    pub(crate) model: &'a Model,
-}
-
-impl<'a> Target<'a> {
-    /// Creates the description of an open device.
-    pub(crate) fn new(context: &'a DeviceContext, pipelines: &'a PipelineSet) -> Target<'a> {
-        let (profile, model) = (&context.profile, &context.model);
-        Target { name: context.name(), profile, modules: pipelines.modules(), model }
-    }
-}
 
 /// A dispatch ready to be recorded.
 #[derive(Debug)]
@@ -78,12 +53,12 @@ pub(crate) struct Lowering {
 }
 
 /// Windows of tensors with storage.
-struct Placed<'a> {
+struct TensorWindows<'a> {
     storage: &'a HashMap<TensorId, Storage>,
     alignment: u64,
 }
 
-impl Placed<'_> {
+impl TensorWindows<'_> {
     /// Returns the window of an operand and its remainder in blocks, or the reason why there is none.
     fn window(&self, graph: &Graph, operand: (TensorId, u64, u64)) -> Result<(Window, u32), String> {
         let (id, skip, bytes) = operand;
@@ -94,14 +69,14 @@ impl Placed<'_> {
             let at = storage.offset + tensor.offset as u64 + skip;
             let unit = tensor.dtype.block_bytes();
             format!(
-                "'{}' lies at byte {at} of its buffer: no multiple of {} is a whole number of {unit}-byte blocks before",
+                "'{}' begins at byte {at}: no multiple of {} is a whole number of {unit}-byte blocks before it",
                 tensor.name, self.alignment
             )
         })
     }
 }
 
-impl Windows for Placed<'_> {
+impl Windows for TensorWindows<'_> {
     fn remainder(&self, graph: &Graph, tensor: TensorId) -> u32 {
         let bytes = graph.tensor(tensor).span_bytes() as u64;
         // `lower_step` has already refused tensors without a window.
@@ -112,79 +87,6 @@ impl Windows for Placed<'_> {
         let part = (tensor, skip as u64, bytes as u64);
         self.window(graph, part).map_or(bytes as u64, |(window, _)| window.bytes)
     }
-}
-
-/// Reports whether a node can be computed, regardless of its operands' offsets.
-pub(crate) fn supports(target: &Target<'_>, graph: &Graph, node: TensorId) -> Support {
-    if node.index() >= graph.tensors().len() {
-        return Support::no("the node is not in the graph");
-    }
-    let computed = graph.tensor(node).op().is_some_and(|op| !op.is_view());
-    if !computed {
-        return Support::Native;
-    }
-    for precision in [Precision::Exact, Precision::Fast] {
-        let support = joins(target, graph, &Group::Node(node), precision);
-        if support != Support::Native {
-            return support;
-        }
-    }
-    Support::Native
-}
-
-/// Reports whether a group can be computed together, regardless of its operands' offsets.
-pub(crate) fn joins(target: &Target<'_>, graph: &Graph, group: &Group, precision: Precision) -> Support {
-    let (profile, windows) = (target.profile, &ExactWindows);
-    let context = Context { graph, node: group.last(), profile, precision, windows };
-    match plan(target, &context, group) {
-        Ok(_) => Support::Native,
-        Err(Refusal(reason)) => Support::Unsupported { reason },
-    }
-}
-
-/// Returns true if a type can be an operand of MUL_MAT and GET_ROWS, by planning both operations for it.
-pub(crate) fn supports_weights(target: &Target<'_>, dtype: DType) -> bool {
-    let probe = || -> Result<bool> {
-        let (mut graph, k) = (Graph::new(), dtype.block().max(32) * 8);
-        let a = graph.leaf("a", dtype, [k, 64, 1, 1], Source::Weight)?;
-        let ids = graph.leaf("ids", DType::I32, [4, 1, 1, 1], Source::Input)?;
-        let rows = graph.get_rows(a, ids)?;
-        let mut nodes = vec![rows];
-        for n in [1, 64] {
-            let b = graph.leaf(&format!("b{n}"), DType::F32, [k, n, 1, 1], Source::Input)?;
-            nodes.push(graph.mul_mat(a, b)?);
-        }
-        Ok(nodes.into_iter().all(|node| supports(target, &graph, node) == Support::Native))
-    };
-    probe().unwrap_or(false)
-}
-
-/// Returns the dispatches of a group, checked against their shaders and the device.
-fn plan(target: &Target<'_>, context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>, Refusal> {
-    let dispatches = op::plan_group(context, group)?;
-    for dispatch in &dispatches {
-        check(target, dispatch).map_err(Refusal)?;
-    }
-    Ok(dispatches)
-}
-
-/// Returns the reason why a dispatch cannot run on the device, or does not match its shader. A mismatch is a
-/// bug in this library.
-fn check(target: &Target<'_>, dispatch: &Dispatch) -> Result<(), String> {
-    let spec = &dispatch.pipeline;
-    let module = target.modules.check(spec)?;
-    let (bindings, push) = (module.bindings(), module.push_bytes());
-    if dispatch.operands.len() != bindings as usize {
-        return Err(format!("{spec}: {} operands for {bindings} bindings", dispatch.operands.len()));
-    }
-    if dispatch.params.len() != push as usize {
-        return Err(format!("{spec}: {} bytes of parameters for {push}", dispatch.params.len()));
-    }
-    let limits = target.profile.caps.max_workgroups;
-    if (0..3).any(|d| dispatch.grid[d] == 0 || dispatch.grid[d] > limits[d]) {
-        return Err(format!("{spec}: a grid of {:?} is outside the device's {limits:?}", dispatch.grid));
-    }
-    Ok(())
 }
 
 /// Lowers a planned graph whose tensors have storage. `alone`: any step may be run without the steps before
@@ -257,12 +159,12 @@ fn lower_step(
         node: graph.tensor(node).name.clone(),
         reason,
     };
-    let placed = Placed { storage, alignment: target.profile.caps.binding_alignment };
+    let tensor_windows = TensorWindows { storage, alignment: target.profile.caps.binding_alignment };
     for id in group.operands(graph).into_iter().chain(group.results()) {
-        placed.window(graph, (id, 0, graph.tensor(id).span_bytes() as u64)).map_err(refused)?;
+        tensor_windows.window(graph, (id, 0, graph.tensor(id).span_bytes() as u64)).map_err(refused)?;
     }
-    let context = Context { graph, node, profile: target.profile, precision, windows: &placed };
-    let dispatches = plan(target, &context, group).map_err(|Refusal(reason)| refused(reason))?;
+    let context = Context { graph, node, profile: target.profile, precision, windows: &tensor_windows };
+    let dispatches = plan_checked(target, &context, group).map_err(|Refusal(reason)| refused(reason))?;
     let mut known: Vec<(TensorId, Window)> = Vec::new();
     let mut lowered = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
@@ -278,7 +180,7 @@ fn lower_step(
                     windows.push(own_window(BufferRef::Scratch, (0, bytes), &mut lowering.scratch));
                     continue;
                 }
-                Operand::Behind(skip, bytes) => {
+                Operand::ScratchAt(skip, bytes) => {
                     windows.push(own_window(BufferRef::Scratch, (skip, bytes), &mut lowering.scratch));
                     continue;
                 }
@@ -286,9 +188,9 @@ fn lower_step(
                     windows.push(own_window(BufferRef::Counters, (0, bytes), &mut lowering.counters));
                     continue;
                 }
-                Operand::Tensor(_) | Operand::Part(..) => {
-                    let part = operand.part(graph).unwrap_or((node, 0, 0));
-                    windows.push(bind(graph, &placed, part).map_err(refused)?);
+                Operand::Tensor(_) | Operand::Range(..) => {
+                    let range = operand.range(graph).unwrap_or((node, 0, 0));
+                    windows.push(bind(graph, &tensor_windows, range).map_err(refused)?);
                     continue;
                 }
             };
@@ -304,13 +206,13 @@ fn lower_step(
 
 /// Returns the window of a node's constant and adds the constant to the list.
 fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
-    let data = kernel::constant(graph.tensor(node)).ok_or("there is no constant for it")?;
+    let data = kernel::constant(graph.tensor(node)).ok_or("the node has no constant")?;
     Ok(window_of(data.into_iter().map(f32::to_bits).collect(), constants))
 }
 
 /// Returns the window of a type's grid and adds the grid to the list, two entries per word.
 fn grid_window(dtype: DType, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
-    let entries = grids::grid(dtype).ok_or("there is no grid for it")?;
+    let entries = grids::grid(dtype).ok_or("the type has no grid")?;
     let words = entries.as_chunks::<2>().0.iter().map(|&[x, y]| u32::from(x) | u32::from(y) << 16);
     Ok(window_of(words.collect(), constants))
 }
@@ -334,7 +236,7 @@ fn own_window(buffer: BufferRef, (skip, bytes): (usize, usize), room: &mut usize
 /// Returns the window of a part of a tensor, and true if it may be written on the device.
 fn bind(
     graph: &Graph,
-    placed: &Placed<'_>,
+    tensor_windows: &TensorWindows<'_>,
     (id, skip, bytes): (TensorId, usize, usize),
 ) -> Result<(Window, bool), String> {
     let tensor = graph.tensor(id);
@@ -342,13 +244,13 @@ fn bind(
     if !inside || bytes == 0 {
         return Err(format!("bytes {skip} to {skip} + {bytes} are not in '{}'", tensor.name));
     }
-    let (window, remainder) = placed.window(graph, (id, skip as u64, bytes as u64))?;
+    let (window, remainder) = tensor_windows.window(graph, (id, skip as u64, bytes as u64))?;
     // The kernel adds the remainder of the whole tensor, even for a part.
-    if remainder != placed.remainder(graph, id) {
+    if remainder != tensor_windows.remainder(graph, id) {
         let name = &tensor.name;
-        return Err(format!("the part of '{name}' from byte {skip} on is not aligned as its beginning"));
+        return Err(format!("the range of '{name}' from byte {skip} is not aligned like its first byte"));
     }
-    let writable = placed.storage.get(&tensor.root).is_none_or(|s| s.writable);
+    let writable = tensor_windows.storage.get(&tensor.root).is_none_or(|s| s.writable);
     Ok((window, writable))
 }
 
@@ -356,10 +258,16 @@ fn bind(
 mod tests {
     use super::*;
     use crate::arch::{ArchClass, Caps};
+    use crate::device::cost::Model;
+    use crate::device::tuning::Profile;
+    use crate::pipeline::modules::Modules;
     use crate::program::hazard::Tracker;
+    use crate::program::target::supports;
     use crate::raw::features::Features;
     use crate::raw::physical::ShaderSupport;
     use ash::vk;
+    use ggml_core::Source;
+    use ggml_core::backend::Support;
     use ggml_core::catalogue;
     use ggml_core::op::flash_attn::FlashAttnExt;
     use ggml_core::op::{Rope, RopeMode};
@@ -421,14 +329,10 @@ mod tests {
         let constant = kernel::constant(g.tensor(y)).unwrap();
         let bytes = 4 * constant.len() as u64;
         let table = Window { buffer: BufferRef::Constant(0), offset: 0, bytes };
-        assert_eq!(
-            first.windows[2..4],
-            [table, table],
-            "the table stands for the factors that are not there"
-        );
+        assert_eq!(first.windows[2..4], [table, table], "the table is bound in place of the missing factors");
         assert_eq!(lowering.constants, [constant.iter().map(|x| x.to_bits()).collect::<Vec<_>>()]);
         assert_eq!((first.windows[0].bytes, first.windows[1].bytes), (64 * 2 * 3 * 4, 3 * 4));
-        assert_eq!(second.windows[0], first.windows[4], "what the one writes the other reads");
+        assert_eq!(second.windows[0], first.windows[4], "the second reads what the first writes");
         let mut tracker = Tracker::default();
         assert!(!tracker.must_wait(&first.reads, &first.writes));
         assert!(tracker.must_wait(&second.reads, &second.writes));
@@ -438,7 +342,7 @@ mod tests {
     /// Checks that dispatches which share scratch memory and counters wait for each other, and that a
     /// dispatch which needs neither does not wait.
     #[test]
-    fn attention_in_parts_has_memory_of_its_own() {
+    fn split_attention_has_its_own_memory() {
         let mut g = Graph::new();
         let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
         let q = g.leaf("q", DType::F32, [64, 2, 4, 1], Source::Input).unwrap();
@@ -452,12 +356,12 @@ mod tests {
         let own =
             |d: &Lowered| d.windows[6..].iter().map(|w| (w.buffer, w.bytes as usize)).collect::<Vec<_>>();
         assert!(own(short).iter().all(|(buffer, _)| matches!(buffer, BufferRef::Bound(0))), "{short:?}");
-        // Two tokens of four heads with eight or 32 parts, each of 64 sums, a maximum and a sum.
-        let scratch = |parts: usize| (BufferRef::Scratch, 2 * 4 * parts * 66 * 4);
+        // Two tokens of four heads with eight or 32 splits, each of 64 sums, a maximum and a sum.
+        let scratch = |splits: usize| (BufferRef::Scratch, 2 * 4 * splits * 66 * 4);
         assert_eq!(own(long)[..], [scratch(8), (BufferRef::Counters, 2 * 4 * 4)]);
         assert_eq!(own(longest)[..], [scratch(32), (BufferRef::Counters, 2 * 4)]);
         assert_eq!((lowering.scratch, lowering.counters), (scratch(32).1, 2 * 4 * 4));
-        assert_eq!(longest.divisible, [false, true, false], "groups of heads and parts are told by the grid");
+        assert_eq!(longest.divisible, [false, true, false], "the grid determines groups of heads and splits");
         let mut tracker = Tracker::default();
         assert!(!tracker.must_wait(&short.reads, &short.writes));
         assert!(!tracker.must_wait(&long.reads, &long.writes));

@@ -4,10 +4,11 @@ mod bound;
 mod breadcrumb;
 mod hazard;
 mod io;
-pub(crate) mod lower;
+mod lower;
 pub(crate) mod outline;
 mod record;
 mod schedule;
+pub(crate) mod target;
 mod windows;
 
 pub use record::ProgramStats;
@@ -24,26 +25,27 @@ use ggml_core::backend::{Bindings, PrepareOptions, Program, Timing, Usage};
 use ggml_core::plan::Plan;
 use ggml_core::{Deadline, Error, Graph, Phase, Result, Source, TensorId, phase};
 use io::Staged;
-use lower::{Target, lower};
-use record::{Recording, Staging, Unit, record};
-use schedule::gather;
+use lower::lower;
+use record::{Recording, Segment, Staging, record};
+use schedule::segments_of_submission;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use target::Target;
 use windows::Storage;
 
 /// A graph recorded for a device.
 pub struct VulkanProgram {
-    units: Vec<Unit>,
+    segments: Vec<Segment>,
     timestamps: Option<Arc<Timestamps>>,
     breadcrumb: Option<Breadcrumb>,
     inputs: Staged,
     outputs: Staged,
     bound: Bound,
     /// Buffers whose last use each run updates.
-    touched: Vec<Arc<Buffer>>,
+    used_buffers: Vec<Arc<Buffer>>,
     graph: Graph,
     /// Names of the steps' nodes.
     names: Vec<String>,
@@ -78,7 +80,7 @@ impl VulkanProgram {
     ) -> Result<VulkanProgram> {
         let context = memory.context();
         let _span = phase::enter(Phase::Prepare, context.name());
-        context.device.alive(Phase::Prepare)?;
+        context.device.check_alive(Phase::Prepare)?;
         check(graph, plan)?;
         let deadline = context.deadline(Phase::Prepare);
         let arena = arena(memory, plan, bindings, &deadline)?;
@@ -115,13 +117,13 @@ impl VulkanProgram {
         let mut stats = recorded.stats;
         stats.steps = plan.steps.len();
         context.counters.programs.fetch_add(1, Ordering::Relaxed);
-        context.counters.recordings.fetch_add(recorded.units.len() as u64, Ordering::Relaxed);
+        context.counters.recordings.fetch_add(recorded.segments.len() as u64, Ordering::Relaxed);
         tracing::debug!(backend = context.name(), ?stats, "prepared");
         Ok(VulkanProgram {
-            units: recorded.units,
+            segments: recorded.segments,
             timestamps: recorded.timestamps,
             breadcrumb,
-            touched: touched(&bound, &staging),
+            used_buffers: used_buffers(&bound, &staging),
             inputs: staging.inputs,
             outputs: staging.outputs,
             bound,
@@ -153,19 +155,19 @@ impl VulkanProgram {
     }
 
     /// Waits until the last submission is complete, for example one whose run timed out.
-    fn settle(&self, deadline: &Deadline) -> Result<()> {
-        self.context().device.wait(self.last, deadline).map_err(|error| self.locate(error))
+    fn wait_in_flight(&self, deadline: &Deadline) -> Result<()> {
+        self.context().device.wait(self.last, deadline).map_err(|error| self.with_running_node(error))
     }
 
-    /// Submits a range of units and waits for them.
+    /// Submits a range of segments and waits for them.
     fn execute(&mut self, range: Range<usize>) -> Result<Timing> {
         let context = self.context().clone();
         let _span = phase::enter(self.phase(), context.name());
         let deadline = context.deadline(self.phase());
-        self.settle(&deadline)?;
+        self.wait_in_flight(&deadline)?;
         let start = Instant::now();
         self.submit(range.clone(), &deadline)?;
-        self.settle(&deadline)?;
+        self.wait_in_flight(&deadline)?;
         if range.is_empty() {
             return Ok(Timing::default());
         }
@@ -173,7 +175,7 @@ impl VulkanProgram {
         Ok(Timing { host, device: self.measure(range) })
     }
 
-    /// Submits a range of units. No earlier run may be in flight.
+    /// Submits a range of segments. No earlier run may be in flight.
     fn submit(&mut self, range: Range<usize>, deadline: &Deadline) -> Result<()> {
         let context = self.context().clone();
         self.fresh = false;
@@ -182,52 +184,55 @@ impl VulkanProgram {
         }
         let mut rest = range;
         while !rest.is_empty() {
-            let next = rest.start..rest.start + self.gathered(rest.clone());
+            let next = rest.start..rest.start + self.next_submission(rest.clone());
             rest.start = next.end;
-            let commands = self.units[next].iter_mut().map(|unit| &mut unit.commands);
+            let commands = self.segments[next].iter_mut().map(|segment| &mut segment.commands);
             match Commands::submit_together(commands.collect(), deadline) {
                 Ok(value) => self.last = value,
                 Err(error) => {
-                    self.touch();
-                    return Err(self.locate(error));
+                    self.record_use();
+                    return Err(self.with_running_node(error));
                 }
             }
             context.counters.submissions.fetch_add(1, Ordering::Relaxed);
         }
-        self.touch();
+        self.record_use();
         Ok(())
     }
 
-    /// Returns how many of the next units fit one submission: as many as the budget allows with the current
-    /// time estimates, which may be more than when they were recorded. A unit that turns out longer than the
+    /// Returns how many of the next segments fit one submission: as many as the budget allows with the current
+    /// time estimates, which may be more than when they were recorded. A segment that turns out longer than the
     /// budget is not split.
-    fn gathered(&self, rest: Range<usize>) -> usize {
+    fn next_submission(&self, rest: Range<usize>) -> usize {
         if self.stepwise {
             return 1;
         }
-        gather(self.units[rest].iter().map(|unit| unit.seconds), self.context().budget())
+        segments_of_submission(
+            self.segments[rest].iter().map(|segment| segment.seconds),
+            self.context().budget(),
+        )
     }
 
-    fn touch(&self) {
-        self.touched.iter().for_each(|buffer| buffer.used(self.last));
+    fn record_use(&self) {
+        self.used_buffers.iter().for_each(|buffer| buffer.used(self.last));
     }
 
-    /// Returns the device time of completed units and updates the time model with it.
+    /// Returns the device time of completed segments and updates the time model with it.
     fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
         // The time of a first run includes page faults, loading of code and rising clocks.
         if self.ran {
             self.context().model.observe(range.clone().filter_map(|index| {
                 let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
-                Some((self.units[index].seconds, measured))
+                Some((self.segments[index].seconds, measured))
             }));
         }
         timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }
 
     /// Adds the node that was being executed to an error.
-    fn locate(&self, error: Error) -> Error {
-        match self.running() {
+    fn with_running_node(&self, error: Error) -> Error {
+        match self.running_node() {
             Some(node) => error.with_node(&node),
             None => error,
         }
@@ -235,20 +240,20 @@ impl VulkanProgram {
 
     /// Returns the node that the device is executing, or the first and last node of the submission in
     /// execution.
-    fn running(&self) -> Option<String> {
+    fn running_node(&self) -> Option<String> {
         if let Some(done) = self.breadcrumb.as_ref().and_then(Breadcrumb::completed) {
             return self.names.get(done).cloned();
         }
         let reached = self.context().device.reached();
-        let at = self.units.iter().find(|unit| unit.commands.last_use() > reached)?;
-        let together = |unit: &&Unit| unit.commands.last_use() == at.commands.last_use();
-        let end = self.units.iter().rfind(together)?.steps.end;
+        let at = self.segments.iter().find(|segment| segment.commands.last_use() > reached)?;
+        let together = |segment: &&Segment| segment.commands.last_use() == at.commands.last_use();
+        let end = self.segments.iter().rfind(together)?.steps.end;
         let (first, last) = (self.names.get(at.steps.start)?, self.names.get(end.checked_sub(1)?)?);
         Some(if first == last { first.clone() } else { format!("{first} .. {last}") })
     }
 
     /// Returns the storage and offset of a whole contiguous tensor.
-    fn place(&self, id: TensorId, len: usize) -> Result<(&Storage, u64)> {
+    fn location(&self, id: TensorId, len: usize) -> Result<(&Storage, u64)> {
         let tensor = self.graph.tensors().get(id.index()).ok_or_else(|| {
             let expected =
                 format!("a tensor of the program's graph, which has {}", self.graph.tensors().len());
@@ -272,7 +277,7 @@ impl Program for VulkanProgram {
         let memory = self.memory.clone();
         let _span = phase::enter(Phase::Upload, memory.context().name());
         let deadline = memory.context().deadline(Phase::Upload);
-        let (storage, offset) = self.place(tensor, data.len())?;
+        let (storage, offset) = self.location(tensor, data.len())?;
         let (buffer, inside) = (self.bound.buffer(storage.buffer).clone(), offset - storage.offset);
         let root = self.graph.tensor(tensor).root;
         let wrong = |found: &str, expected: &str| {
@@ -285,14 +290,14 @@ impl Program for VulkanProgram {
             }
             _ => {}
         }
-        self.settle(&deadline)?;
+        self.wait_in_flight(&deadline)?;
         self.fresh = false;
-        match self.inputs.place(root) {
+        match self.inputs.location(root) {
             Some((staging, at)) => {
                 memory.context().counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
                 staging.write(at + inside, data)
             }
-            None => memory.put(&buffer, offset, data, &deadline),
+            None => memory.upload(&buffer, offset, data, &deadline),
         }
     }
 
@@ -300,7 +305,7 @@ impl Program for VulkanProgram {
         let memory = self.memory.clone();
         let _span = phase::enter(Phase::Readback, memory.context().name());
         let deadline = memory.context().deadline(Phase::Readback);
-        let (storage, offset) = self.place(tensor, out.len())?;
+        let (storage, offset) = self.location(tensor, out.len())?;
         let root = self.graph.tensor(tensor).root;
         let kept = self.debug || !matches!(self.graph.tensor(root).source, Source::Node { .. });
         if !kept && !self.readable.contains(&root) {
@@ -311,19 +316,19 @@ impl Program for VulkanProgram {
                 "an output; any node under a debug plan",
             ));
         }
-        self.settle(&deadline)?;
-        match self.outputs.place(tensor) {
+        self.wait_in_flight(&deadline)?;
+        match self.outputs.location(tensor) {
             Some((staging, at)) if self.fresh => staging.read(at, out),
-            _ => match self.inputs.place(root) {
+            _ => match self.inputs.location(root) {
                 // No run has copied the input to the device yet.
                 Some((staging, at)) if !self.ran => staging.read(at + offset - storage.offset, out),
-                _ => memory.fetch(self.bound.buffer(storage.buffer), offset, out, &deadline),
+                _ => memory.download(self.bound.buffer(storage.buffer), offset, out, &deadline),
             },
         }
     }
 
     fn run(&mut self) -> Result<Timing> {
-        let timing = self.execute(0..self.units.len())?;
+        let timing = self.execute(0..self.segments.len())?;
         self.ran = true;
         self.fresh = true;
         Ok(timing)
@@ -332,13 +337,13 @@ impl Program for VulkanProgram {
     fn begin(&mut self) -> Result<()> {
         if self.stepwise || self.begun {
             let found = if self.begun { "one that has begun" } else { "one that was prepared stepwise" };
-            return Err(Error::argument("begin", found, "a whole program that does not run"));
+            return Err(Error::argument("begin", found, "an idle program that was not prepared stepwise"));
         }
         let context = self.context().clone();
         let _span = phase::enter(self.phase(), context.name());
         let deadline = context.deadline(self.phase());
-        self.settle(&deadline)?;
-        self.submit(0..self.units.len(), &deadline)?;
+        self.wait_in_flight(&deadline)?;
+        self.submit(0..self.segments.len(), &deadline)?;
         self.begun = true;
         Ok(())
     }
@@ -350,21 +355,25 @@ impl Program for VulkanProgram {
         let context = self.context().clone();
         let _span = phase::enter(self.phase(), context.name());
         let start = Instant::now();
-        self.settle(&context.deadline(self.phase()))?;
-        let timing = Timing { host: start.elapsed(), device: self.measure(0..self.units.len()) };
+        self.wait_in_flight(&context.deadline(self.phase()))?;
+        let timing = Timing { host: start.elapsed(), device: self.measure(0..self.segments.len()) };
         (self.ran, self.fresh) = (true, true);
         Ok(timing)
     }
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.stepwise {
-            return Err(Error::argument("run_step", "a whole program", "one that was prepared stepwise"));
+            return Err(Error::argument(
+                "run_step",
+                "a program that was not prepared stepwise",
+                "one that was",
+            ));
         }
         if step >= self.names.len() {
             return Err(Error::argument("step", step, format!("less than {}", self.names.len())));
         }
-        let first = self.units.partition_point(|s| s.steps.start < step);
-        let end = self.units.partition_point(|s| s.steps.start <= step);
+        let first = self.segments.partition_point(|s| s.steps.start < step);
+        let end = self.segments.partition_point(|s| s.steps.start <= step);
         let timing = self.execute(first..end).map_err(|error| error.with_node(&self.names[step]))?;
         if step + 1 == self.names.len() {
             self.ran = true;
@@ -456,7 +465,7 @@ fn readable(graph: &Graph) -> HashSet<TensorId> {
 }
 
 /// Returns the distinct buffers of a program that the host may also access.
-fn touched(bound: &Bound, staging: &Staging) -> Vec<Arc<Buffer>> {
+fn used_buffers(bound: &Bound, staging: &Staging) -> Vec<Arc<Buffer>> {
     let mut buffers = bound.buffers.clone();
     buffers.extend(staging.inputs.buffer().cloned());
     buffers.extend(staging.outputs.buffer().cloned());

@@ -1,14 +1,15 @@
 //! The outline of a plan, computed without memory for it.
 
 use super::hazard::Tracker;
-use super::lower::{Target, lower};
+use super::lower::lower;
+use super::target::Target;
 use super::windows::{BufferRef, Storage};
 use ggml_core::backend::StepOutline;
 use ggml_core::plan::Plan;
 use ggml_core::{Graph, Result, Source, TensorId};
 use std::collections::HashMap;
 
-/// Returns the dispatches and barriers of each step, assuming that all of them are in one unit of commands.
+/// Returns the dispatches and barriers of each step, assuming that all of them are in one segment.
 pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
     let lowering = lower(target, graph, plan, &imagined(graph, plan), false)?;
     let mut steps = vec![StepOutline::default(); plan.steps.len()];

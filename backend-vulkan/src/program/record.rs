@@ -19,11 +19,11 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Commands that are recorded together. A submission has one or several consecutive units.
-pub(crate) struct Unit {
+/// Commands that are recorded together. A submission has one or several consecutive segments.
+pub(crate) struct Segment {
     /// The recorded commands.
     pub(crate) commands: Commands,
-    /// Steps that are at least partly in this unit.
+    /// Steps that are at least partly in this segment.
     pub(crate) steps: Range<usize>,
     /// Estimated seconds, before correction.
     pub(crate) seconds: f64,
@@ -36,11 +36,11 @@ pub struct ProgramStats {
     pub steps: usize,
     /// Dispatches.
     pub dispatches: usize,
-    /// Barriers, including those at the beginning and end of units.
+    /// Barriers, including those at the beginning and end of segments.
     pub barriers: u64,
     /// Units of commands: the maximum number of submissions of a run; fewer once the device was measured to
     /// be fast.
-    pub units: usize,
+    pub segments: usize,
     /// Distinct pipelines.
     pub pipelines: usize,
     /// Descriptor sets.
@@ -58,8 +58,8 @@ pub(crate) struct Staging {
 /// The result of recording.
 pub(crate) struct Recorded {
     /// Units in order.
-    pub(crate) units: Vec<Unit>,
-    /// Timestamps, two for each unit.
+    pub(crate) segments: Vec<Segment>,
+    /// Timestamps, two for each segment.
     pub(crate) timestamps: Option<Arc<Timestamps>>,
     /// Sizes of the program.
     pub(crate) stats: ProgramStats,
@@ -77,7 +77,7 @@ pub(crate) struct Recording<'a> {
     pub(crate) staging: &'a Staging,
     /// Counter of completed steps, if breadcrumbs are on.
     pub(crate) breadcrumb: Option<&'a Breadcrumb>,
-    /// True if every step is a separate unit.
+    /// True if every step is a separate segment.
     pub(crate) stepwise: bool,
 }
 
@@ -86,53 +86,53 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
     let Recording { lowering, staging, stepwise, .. } = *recording;
     let item = |d: &Lowered| Item { step: d.step, grid: d.grid, seconds: d.seconds, divisible: d.divisible };
     let items: Vec<Item> = lowering.dispatches.iter().map(item).collect();
-    let mut dealt = schedule(&items, context.budget(), stepwise);
-    if dealt.is_empty() && !stepwise {
+    let mut scheduled = schedule(&items, context.budget(), stepwise);
+    if scheduled.is_empty() && !stepwise {
         // A graph that computes nothing still copies its inputs and outputs.
-        dealt.push(Vec::new());
+        scheduled.push(Vec::new());
     }
     let (sets, distinct) = recording.sets(context)?;
-    let timestamps = match dealt.len() {
+    let timestamps = match scheduled.len() {
         0 => None,
         n => Timestamps::new(&context.device, 2 * n as u32)?,
     };
     let pool = CommandPool::new(&context.device, Phase::Prepare)?;
-    let mut units = Vec::with_capacity(dealt.len());
-    for (index, portions) in dealt.iter().enumerate() {
+    let mut segments = Vec::with_capacity(scheduled.len());
+    for (index, portions) in scheduled.iter().enumerate() {
         let mut recorder = pool.record(Phase::Prepare)?;
-        begin(&mut recorder, &timestamps, index);
+        begin_timing(&mut recorder, &timestamps, index);
         if index == 0 {
             copy_inputs(&mut recorder, &staging.inputs, recording.bound)?;
         }
         recording.portions(&mut recorder, portions, &sets)?;
-        if index + 1 == dealt.len() {
+        if index + 1 == scheduled.len() {
             copy_outputs(&mut recorder, &staging.outputs, recording.bound)?;
         }
         if let Some(timestamps) = &timestamps {
             recorder.timestamp(timestamps, 2 * index as u32 + 1);
         }
-        units.push(Unit {
+        segments.push(Segment {
             commands: recorder.finish()?,
             steps: recording.steps(portions),
-            seconds: total(portions),
+            seconds: total_seconds(portions),
         });
     }
     let stats = ProgramStats {
         steps: 0,
-        dispatches: dealt.iter().map(Vec::len).sum(),
-        barriers: units.iter().map(|unit| unit.commands.barriers().len() as u64).sum(),
-        units: units.len(),
+        dispatches: scheduled.iter().map(Vec::len).sum(),
+        barriers: segments.iter().map(|segment| segment.commands.barriers().len() as u64).sum(),
+        segments: segments.len(),
         pipelines: recording.pipelines.len(),
         descriptor_sets: distinct,
     };
-    Ok(Recorded { units, timestamps, stats })
+    Ok(Recorded { segments, timestamps, stats })
 }
 
-fn total(portions: &[Portion]) -> f64 {
+fn total_seconds(portions: &[Portion]) -> f64 {
     portions.iter().map(|p| p.seconds).sum()
 }
 
-fn begin(recorder: &mut Recorder<'_>, timestamps: &Option<Arc<Timestamps>>, index: usize) {
+fn begin_timing(recorder: &mut Recorder<'_>, timestamps: &Option<Arc<Timestamps>>, index: usize) {
     if let Some(timestamps) = timestamps {
         recorder.reset(timestamps, 2 * index as u32);
         recorder.timestamp(timestamps, 2 * index as u32);
@@ -185,7 +185,7 @@ impl Recording<'_> {
             let (pipeline, set) = (&self.pipelines[dispatch.pipeline], &sets[portion.item]);
             recorder.dispatch(pipeline, set, &dispatch.params, portion.base, portion.grid)?;
             if let (true, Some(breadcrumb)) = (portion.last_of_step, self.breadcrumb) {
-                breadcrumb.drop_at(recorder, dispatch.step + 1)?;
+                breadcrumb.mark_completed(recorder, dispatch.step + 1)?;
             }
         }
         Ok(())

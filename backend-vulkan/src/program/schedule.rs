@@ -1,8 +1,8 @@
-//! Distribution of dispatches over recorded units, and of units over submissions.
+//! Distribution of dispatches over recorded segments, and of segments over submissions.
 //!
-//! A submission should take no longer than a budget. Dispatches are added to a unit until the budget is used
-//! up; a single dispatch that exceeds it is split into portions of its grid, each a separate unit. Time
-//! estimates may have improved between recording and running: then a submission holds several units.
+//! A submission should take no longer than a budget. Dispatches are added to a segment until the budget is used
+//! up; a single dispatch that exceeds it is split into portions of its grid, each a separate segment. Time
+//! estimates may have improved between recording and running: then a submission holds several segments.
 
 /// A dispatch to be scheduled.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +35,10 @@ pub(crate) struct Portion {
 /// Maximum portions of one dispatch.
 const MOST_PORTIONS: u32 = 256;
 
-/// Distributes items in order; each inner list is a unit. `budget` is in seconds before correction.
-/// `stepwise`: every step begins a unit.
+/// Distributes items in order; each inner list is a segment. `budget` is in seconds before correction.
+/// `stepwise`: every step begins a segment.
 pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<Portion>> {
-    let mut units: Vec<Vec<Portion>> = Vec::new();
+    let mut segments: Vec<Vec<Portion>> = Vec::new();
     let mut used = f64::INFINITY;
     for (index, item) in items.iter().enumerate() {
         let first_of_step = index == 0 || items[index - 1].step != item.step;
@@ -48,25 +48,25 @@ pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<P
         for (portion, (base, grid)) in portions.into_iter().enumerate() {
             let seconds = item.seconds / count as f64;
             let begins = count > 1 || used + seconds > budget || (stepwise && first_of_step && portion == 0);
-            if units.is_empty() || begins {
-                units.push(Vec::new());
+            if segments.is_empty() || begins {
+                segments.push(Vec::new());
                 used = 0.0;
             }
             used = if count > 1 { f64::INFINITY } else { used + seconds };
             let last_of_step = last_item && portion + 1 == count;
-            if let Some(current) = units.last_mut() {
+            if let Some(current) = segments.last_mut() {
                 current.push(Portion { item: index, base, grid, seconds, last_of_step });
             }
         }
     }
-    units
+    segments
 }
 
-/// Returns how many units the next submission holds, at least one. `seconds`: the estimate of each remaining
-/// unit, before correction, like `budget`.
-pub(crate) fn gather(seconds: impl IntoIterator<Item = f64>, budget: f64) -> usize {
-    let sums = seconds.into_iter().scan(0.0, |sum, unit| {
-        *sum += unit;
+/// Returns how many segments the next submission holds, at least one. `seconds`: the estimate of each remaining
+/// segment, before correction, like `budget`.
+pub(crate) fn segments_of_submission(seconds: impl IntoIterator<Item = f64>, budget: f64) -> usize {
+    let sums = seconds.into_iter().scan(0.0, |sum, segment| {
+        *sum += segment;
         Some(*sum)
     });
     sums.take_while(|sum| *sum <= budget).count().max(1)
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn submissions_take_what_fits() {
-        assert_eq!(gather([0.03; 10], 0.1), 3);
-        assert_eq!(gather([0.03; 2], 0.1), 2);
-        assert_eq!(gather([0.2, 0.01], 0.1), 1, "too long alone");
-        assert_eq!(gather([0.0, 0.2], 0.1), 1);
+        assert_eq!(segments_of_submission([0.03; 10], 0.1), 3);
+        assert_eq!(segments_of_submission([0.03; 2], 0.1), 2);
+        assert_eq!(segments_of_submission([0.2, 0.01], 0.1), 1, "too long alone");
+        assert_eq!(segments_of_submission([0.0, 0.2], 0.1), 1);
     }
 
     #[test]

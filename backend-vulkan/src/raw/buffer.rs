@@ -3,10 +3,10 @@
 use super::device::Device;
 use super::heaps::{Choice, Side};
 use super::memory::MemoryPool;
-use crate::sync::lock;
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
 use ggml_core::mapped::MappedBytes;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use gpu_allocator::vulkan::Allocation;
 use std::ptr::NonNull;
@@ -60,7 +60,7 @@ impl Buffer {
     /// `deadline::guarded`.
     pub(crate) fn new(pool: &Arc<MemoryPool>, bytes: u64, side: Side, name: &str) -> Result<Arc<Buffer>> {
         let device = pool.device();
-        device.alive(Phase::Allocate)?;
+        device.check_alive(Phase::Allocate)?;
         let size = bytes.max(1).checked_next_multiple_of(PADDING).unwrap_or(u64::MAX);
         if size > pool.largest() {
             return Err(pool.exhausted(bytes, side, None));
@@ -221,13 +221,13 @@ fn bind(
     if requirements.size > pool.device().facts.max_allocation {
         return Err(pool.exhausted(requirements.size, side, None));
     }
-    let (allocation, choice) = pool.take(requirements, side, name)?;
+    let (allocation, choice) = pool.allocate(requirements, side, name)?;
     let bound =
         // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else
         // is bound to this part of it.
         unsafe { pool.device().raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
     if let Err(code) = bound {
-        pool.give_back(allocation);
+        pool.release(allocation);
         return Err(pool.device().failed(Phase::Allocate, "vkBindBufferMemory", code));
     }
     let mapped = allocation.mapped_ptr().filter(|_| allocation.size() >= size).map(|p| HostPointer(p.cast()));
@@ -240,7 +240,7 @@ impl Drop for Buffer {
         // dropped only when the device has finished with them: nothing uses the buffer any more.
         unsafe { self.device().raw.destroy_buffer(self.raw, None) };
         match self.backing.take() {
-            Some(Backing::Pool(allocation)) => self.pool.give_back(allocation),
+            Some(Backing::Pool(allocation)) => self.pool.release(allocation),
             Some(Backing::Imported(memory, map)) => {
                 // SAFETY: the buffer that was bound to the memory has been destroyed above.
                 unsafe { self.device().raw.free_memory(memory, None) };

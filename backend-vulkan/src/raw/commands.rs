@@ -5,15 +5,15 @@ use super::descriptors::DescriptorSet;
 use super::device::Device;
 use super::pipeline::Pipeline;
 use super::queries::Timestamps;
-use crate::sync::lock;
 use ash::vk;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An object that commands need while they run.
-type Kept = Arc<dyn Any + Send + Sync>;
+type Retained = Arc<dyn Any + Send + Sync>;
 
 /// A pool of command buffers.
 pub(crate) struct CommandPool {
@@ -28,7 +28,7 @@ struct PoolState {
     idle: Vec<vk::CommandBuffer>,
     /// Number of command buffers allocated.
     #[cfg(test)]
-    made: usize,
+    created: usize,
 }
 
 /// A synchronisation scope: one side of a barrier.
@@ -91,7 +91,7 @@ impl CommandPool {
             raw,
             idle: Vec::new(),
             #[cfg(test)]
-            made: 0,
+            created: 0,
         };
         Ok(Arc::new(CommandPool { device: device.clone(), state: Mutex::new(state) }))
     }
@@ -116,7 +116,7 @@ impl CommandPool {
             .map_err(|code| self.device.failed(phase, "vkAllocateCommandBuffers", code))?;
         #[cfg(test)]
         {
-            state.made += 1;
+            state.created += 1;
         }
         let code = vk::Result::ERROR_UNKNOWN;
         buffers.first().copied().ok_or_else(|| self.device.failed(phase, "vkAllocateCommandBuffers", code))
@@ -124,15 +124,15 @@ impl CommandPool {
 
     /// Returns the number of command buffers allocated.
     #[cfg(test)]
-    pub(crate) fn made(&self) -> usize {
-        lock(&self.state).made
+    pub(crate) fn created(&self) -> usize {
+        lock(&self.state).created
     }
 
     /// Begins a new recording in the command buffer of finished commands.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if they are still running.
-    pub(crate) fn again(self: &Arc<Self>, commands: Commands, phase: Phase) -> Result<Recorder<'_>> {
+    pub(crate) fn reuse(self: &Arc<Self>, commands: Commands, phase: Phase) -> Result<Recorder<'_>> {
         if !Arc::ptr_eq(&commands.pool, self) || !self.device.is_reached(commands.last_use) {
             return Err(Error::argument("commands", "still running", "commands that have finished"));
         }
@@ -161,7 +161,7 @@ pub(crate) struct Recorder<'p> {
     state: MutexGuard<'p, PoolState>,
     raw: vk::CommandBuffer,
     finished: bool,
-    keep: Vec<Kept>,
+    retained: Vec<Retained>,
     buffers: Vec<Arc<Buffer>>,
     bound: vk::Pipeline,
     phase: Phase,
@@ -180,14 +180,14 @@ impl<'p> Recorder<'p> {
             state,
             raw,
             finished: false,
-            keep: Vec::new(),
+            retained: Vec::new(),
             buffers: Vec::new(),
             bound: vk::Pipeline::null(),
             phase,
             barriers: Vec::new(),
         };
         // SAFETY: the command buffer belongs to the pool, which is locked, and is not pending (new,
-        // abandoned, or finished: `CommandPool::again`); beginning resets it.
+        // abandoned, or finished: `CommandPool::reuse`); beginning resets it.
         unsafe { pool.device.raw.begin_command_buffer(raw, &vk::CommandBufferBeginInfo::default()) }
             .map_err(|code| pool.device.failed(phase, "vkBeginCommandBuffer", code))?;
         // The rule of `queue`: work submitted earlier is complete and visible.
@@ -200,7 +200,7 @@ impl<'p> Recorder<'p> {
     }
 
     /// Retains a buffer of this device until the commands are dropped.
-    fn hold(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
+    fn retain(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
         if !Arc::ptr_eq(buffer.device(), &self.pool.device) {
             return Err(Error::argument("buffer", "of another device", self.pool.device.name.clone()));
         }
@@ -239,8 +239,8 @@ impl<'p> Recorder<'p> {
     ) -> Result<()> {
         from.0.check(from.1, bytes)?;
         to.0.check(to.1, bytes)?;
-        let apart = from.1 + bytes <= to.1 || to.1 + bytes <= from.1;
-        if Arc::ptr_eq(from.0, to.0) && !apart {
+        let disjoint = from.1 + bytes <= to.1 || to.1 + bytes <= from.1;
+        if Arc::ptr_eq(from.0, to.0) && !disjoint {
             let found = format!("{bytes} bytes from {} to {} of one buffer", from.1, to.1);
             return Err(Error::argument("copy", found, "ranges that do not overlap"));
         }
@@ -254,11 +254,11 @@ impl<'p> Recorder<'p> {
                 "a buffer that can be written",
             ));
         }
-        self.hold(from.0)?;
-        self.hold(to.0)?;
+        self.retain(from.0)?;
+        self.retain(to.0)?;
         let region = [vk::BufferCopy { src_offset: from.1, dst_offset: to.1, size: bytes }];
         // SAFETY: both ranges are within their buffers and do not overlap; the buffers belong to this device
-        // and are held.
+        // and are retained.
         unsafe { self.device().cmd_copy_buffer(self.raw, from.0.raw, to.0.raw, &region) };
         Ok(())
     }
@@ -270,8 +270,8 @@ impl<'p> Recorder<'p> {
             let found = format!("{bytes} bytes at {offset}");
             return Err(Error::argument("fill", found, "whole words of a buffer that can be written"));
         }
-        self.hold(buffer)?;
-        // SAFETY: the range is within the buffer, is not empty and consists of words; the buffer is held.
+        self.retain(buffer)?;
+        // SAFETY: the range is within the buffer, is not empty and consists of words; the buffer is retained.
         unsafe { self.device().cmd_fill_buffer(self.raw, buffer.raw, offset, bytes, word) };
         Ok(())
     }
@@ -309,7 +309,7 @@ impl<'p> Recorder<'p> {
         let (device, raw) = (self.device().clone(), self.raw);
         let compute = vk::PipelineBindPoint::COMPUTE;
         // SAFETY: the command buffer is being recorded; pipeline, layout and set are alive, belong to this
-        // device, and are held; the set's layout has as many bindings as the pipeline's, all storage buffers
+        // device, and are retained; the set's layout has as many bindings as the pipeline's, all storage buffers
         // of the compute stage, so it is compatible; the parameters fill the layout's range; the grid is
         // within the limits, and every pipeline is created with DISPATCH_BASE.
         unsafe {
@@ -327,16 +327,16 @@ impl<'p> Recorder<'p> {
                 _ => device.cmd_dispatch_base(raw, base[0], base[1], base[2], grid[0], grid[1], grid[2]),
             }
         }
-        self.keep.push(pipeline.clone());
-        self.keep.push(set.clone());
+        self.retained.push(pipeline.clone());
+        self.retained.push(set.clone());
         Ok(())
     }
 
     /// Resets timestamps `first` and `first + 1`, so that they can be written.
     pub(crate) fn reset(&mut self, timestamps: &Arc<Timestamps>, first: u32) {
         if first + 1 < timestamps.count {
-            self.keep.push(timestamps.clone());
-            // SAFETY: both queries are within the pool, which is held.
+            self.retained.push(timestamps.clone());
+            // SAFETY: both queries are within the pool, which is retained.
             unsafe { self.device().cmd_reset_query_pool(self.raw, timestamps.raw, first, 2) };
         }
     }
@@ -345,7 +345,7 @@ impl<'p> Recorder<'p> {
     pub(crate) fn timestamp(&mut self, timestamps: &Arc<Timestamps>, index: u32) {
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         if index < timestamps.count {
-            // SAFETY: the query is within the pool, which `reset` has reset and held.
+            // SAFETY: the query is within the pool, which `reset` has reset and retained.
             unsafe { self.device().cmd_write_timestamp(self.raw, stage, timestamps.raw, index) };
         }
     }
@@ -359,9 +359,9 @@ impl<'p> Recorder<'p> {
         if !offset.is_multiple_of(4) {
             return Err(Error::argument("offset of a marker", offset, "a multiple of 4"));
         }
-        self.hold(buffer)?;
+        self.retain(buffer)?;
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
-        // SAFETY: the word is within the buffer, which is held; the extension is enabled.
+        // SAFETY: the word is within the buffer, which is retained; the extension is enabled.
         unsafe { functions.cmd_write_buffer_marker(self.raw, stage, buffer.raw, offset, word) };
         Ok(true)
     }
@@ -374,13 +374,13 @@ impl<'p> Recorder<'p> {
         unsafe { self.device().end_command_buffer(self.raw) }
             .map_err(|code| self.pool.device.failed(self.phase, "vkEndCommandBuffer", code))?;
         self.finished = true;
-        let mut keep = std::mem::take(&mut self.keep);
-        keep.extend(std::mem::take(&mut self.buffers).into_iter().map(|b| b as Kept));
-        keep.sort_by_key(|k| Arc::as_ptr(k).cast::<()>().addr());
-        keep.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut retained = std::mem::take(&mut self.retained);
+        retained.extend(std::mem::take(&mut self.buffers).into_iter().map(|b| b as Retained));
+        retained.sort_by_key(|k| Arc::as_ptr(k).cast::<()>().addr());
+        retained.dedup_by(|a, b| Arc::ptr_eq(a, b));
         Ok(Commands {
             raw: self.raw,
-            keep: ManuallyDrop::new(keep),
+            retained: ManuallyDrop::new(retained),
             barriers: std::mem::take(&mut self.barriers),
             last_use: 0,
             released: false,
@@ -407,7 +407,7 @@ impl Drop for Recorder<'_> {
 /// Recorded commands, with all objects that they refer to.
 pub(crate) struct Commands {
     raw: vk::CommandBuffer,
-    keep: ManuallyDrop<Vec<Kept>>,
+    retained: ManuallyDrop<Vec<Retained>>,
     barriers: Vec<Barrier>,
     last_use: u64,
     released: bool,
@@ -430,14 +430,14 @@ impl Commands {
             return Err(Error::argument("commands", "none", "one or more"));
         };
         let (device, phase) = (first.pool.device.clone(), deadline.phase());
-        device.alive(phase)?;
+        device.check_alive(phase)?;
         let queue = device.queue(phase)?;
         let ready = |c: &&mut Commands| {
             Arc::ptr_eq(&c.pool.device, &device) && !c.released && device.is_reached(c.last_use)
         };
         if !all.iter().all(ready) {
             let found = "some that are still running, were released, or are of another device";
-            return Err(Error::argument("commands", found, "finished ones of one device"));
+            return Err(Error::argument("commands", found, "finished commands of one device"));
         }
         let raw: Vec<vk::CommandBuffer> = all.iter().map(|c| c.raw).collect();
         // SAFETY: the commands were created from this device, are executable (a `Commands` exists only after
@@ -474,16 +474,16 @@ impl Commands {
     pub(crate) fn release(&mut self) {
         if !self.released && self.pool.device.is_reached(self.last_use) {
             self.released = true;
-            self.keep.clear();
+            self.retained.clear();
         }
     }
 }
 
 impl Drop for Commands {
     fn drop(&mut self) {
-        if self.pool.device.done_with(self.last_use) {
-            // SAFETY: `keep` is dropped here only.
-            unsafe { ManuallyDrop::drop(&mut self.keep) };
+        if self.pool.device.has_finished_with(self.last_use) {
+            // SAFETY: `retained` is dropped here only.
+            unsafe { ManuallyDrop::drop(&mut self.retained) };
         } else {
             // The device may still run these commands: they and the objects they refer to are leaked.
             std::mem::forget(self.pool.clone());

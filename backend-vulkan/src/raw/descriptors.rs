@@ -3,8 +3,8 @@
 use super::buffer::Buffer;
 use super::device::Device;
 use super::pipeline::Layout;
-use crate::sync::lock;
 use ash::vk;
+use ggml_core::sync::lock;
 use ggml_core::{Error, Phase, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 

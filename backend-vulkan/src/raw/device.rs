@@ -40,7 +40,7 @@ pub(crate) struct Device {
     pub(crate) name: String,
     lost: AtomicBool,
     /// The driver's description of the fault when the device was lost.
-    account: OnceLock<String>,
+    fault_text: OnceLock<String>,
     abandoned: AtomicBool,
     /// The instance; the last field, so that it is dropped last.
     instance: Arc<Instance>,
@@ -97,7 +97,7 @@ impl Device {
             queue: None,
             name,
             lost: AtomicBool::new(false),
-            account: OnceLock::new(),
+            fault_text: OnceLock::new(),
             abandoned: AtomicBool::new(false),
             instance: instance.clone(),
         };
@@ -122,18 +122,18 @@ impl Device {
             return failure(&self.name, phase, call, code);
         }
         self.lost.store(true, Ordering::Release);
-        let account = self.account.get_or_init(|| {
-            let account = self.fault.as_ref().and_then(fault::account).unwrap_or_default();
-            tracing::error!(backend = %self.name, %phase, call, account, "the device is lost");
-            account
+        let fault_text = self.fault_text.get_or_init(|| {
+            let fault_text = self.fault.as_ref().and_then(fault::describe).unwrap_or_default();
+            tracing::error!(backend = %self.name, %phase, call, fault_text, "the device is lost");
+            fault_text
         });
-        lost(&self.name, phase, account)
+        lost(&self.name, phase, fault_text)
     }
 
     /// Returns an error if the device has been lost.
-    pub(crate) fn alive(&self, phase: Phase) -> Result<()> {
-        let account = || self.account.get().map_or("", String::as_str);
-        if self.is_lost() { Err(lost(&self.name, phase, account())) } else { Ok(()) }
+    pub(crate) fn check_alive(&self, phase: Phase) -> Result<()> {
+        let fault_text = || self.fault_text.get().map_or("", String::as_str);
+        if self.is_lost() { Err(lost(&self.name, phase, fault_text())) } else { Ok(()) }
     }
 
     /// Returns true if the device has been lost.
@@ -164,13 +164,13 @@ impl Device {
     /// Returns the value that the timeline has reached. On a lost device: the last value that was observed.
     pub(crate) fn reached(&self) -> u64 {
         let Some(queue) = &self.queue else { return 0 };
-        if self.is_lost() { queue.seen() } else { queue.look(&self.raw) }
+        if self.is_lost() { queue.last_reached() } else { queue.poll(&self.raw) }
     }
 
     /// Returns true if the timeline has reached a value.
     pub(crate) fn is_reached(&self, value: u64) -> bool {
-        let seen = self.queue.as_ref().map_or(0, Queue::seen);
-        value <= seen || value <= self.reached()
+        let last = self.queue.as_ref().map_or(0, Queue::last_reached);
+        value <= last || value <= self.reached()
     }
 
     /// Waits until the timeline reaches a value.
@@ -179,10 +179,10 @@ impl Device {
     /// [`Error::Timeout`] without a node when the deadline passes; [`Error::DeviceLost`].
     pub(crate) fn wait(&self, value: u64, deadline: &Deadline) -> Result<()> {
         let queue = self.queue(deadline.phase())?;
-        if value <= queue.seen() {
+        if value <= queue.last_reached() {
             return Ok(());
         }
-        self.alive(deadline.phase())?;
+        self.check_alive(deadline.phase())?;
         match queue.wait(&self.raw, value, deadline.remaining()) {
             Ok(()) => Ok(()),
             Err(vk::Result::TIMEOUT) => Err(deadline.missed(&self.name, None)),
@@ -193,13 +193,13 @@ impl Device {
     /// Returns true if the device has finished with a resource last used at `value`, after waiting for at
     /// most [`GRACE`]. If false, the caller must leak the resource. A lost device has finished with
     /// everything.
-    pub(super) fn done_with(&self, value: u64) -> bool {
+    pub(super) fn has_finished_with(&self, value: u64) -> bool {
         let Some(queue) = &self.queue else { return true };
         if self.is_lost() || self.is_reached(value) {
             return true;
         }
         let grace = if self.is_abandoned() { Duration::ZERO } else { GRACE };
-        let done = self.ends(queue, value, grace);
+        let done = self.reaches_within(queue, value, grace);
         if !done {
             self.abandon();
         }
@@ -207,7 +207,7 @@ impl Device {
     }
 
     /// Returns true if the timeline reaches a value, or the device is lost, within the limit.
-    fn ends(&self, queue: &Queue, value: u64, limit: Duration) -> bool {
+    fn reaches_within(&self, queue: &Queue, value: u64, limit: Duration) -> bool {
         match queue.wait(&self.raw, value, limit) {
             Ok(()) => true,
             Err(code @ vk::Result::ERROR_DEVICE_LOST) => {
@@ -244,7 +244,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         // A thread that submits holds commands and thereby the device, so no submission is in progress.
         let idle = match &self.queue {
-            Some(queue) => self.is_lost() || self.ends(queue, queue.submitted(), GRACE),
+            Some(queue) => self.is_lost() || self.reaches_within(queue, queue.submitted(), GRACE),
             None => true,
         };
         if !idle || self.is_abandoned() {

@@ -8,7 +8,7 @@ const MOST: usize = 8;
 
 /// Returns the driver's description of the fault in one line; `None` if there is none. The device must be
 /// lost.
-pub(super) fn account(functions: &ext::device_fault::Device) -> Option<String> {
+pub(super) fn describe(functions: &ext::device_fault::Device) -> Option<String> {
     let mut addresses = [vk::DeviceFaultAddressInfoEXT::default(); MOST];
     let mut notes = [vk::DeviceFaultVendorInfoEXT::default(); MOST];
     let mut counts = vk::DeviceFaultCountsEXT {

@@ -4,9 +4,9 @@
 //! The functions are those of the system's loader behind wrappers of the same types, which ash gets when its
 //! tables are filled. There is one set of wrappers for the process, so only one test at a time may use it.
 
-use crate::sync::lock;
 use ash::vk;
 use ash::vk::Handle;
+use ggml_core::sync::lock;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};

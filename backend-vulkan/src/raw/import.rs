@@ -57,8 +57,8 @@ fn bind(
     let info = vk::BufferCreateInfo::default().size(size).usage(usage).push_next(&mut external);
     // SAFETY: the device is alive; the size is not 0 and within its limit.
     let buffer = unsafe { device.raw.create_buffer(&info, None) }?;
-    let made = take(device, buffer, properties.memory_type_bits, start, size);
-    match made {
+    let imported = import_memory(device, buffer, properties.memory_type_bits, start, size);
+    match imported {
         Ok(memory) => {
             pool.count_import(size, true);
             Ok(Buffer::imported(pool, buffer, size, memory, owner.clone()))
@@ -71,7 +71,7 @@ fn bind(
     }
 }
 
-fn take(
+fn import_memory(
     device: &Device,
     buffer: vk::Buffer,
     types: u32,

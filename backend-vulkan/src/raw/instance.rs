@@ -3,8 +3,8 @@
 use super::provider::{BACKEND, Provider, unavailable};
 use crate::environment::environment;
 use crate::error::failure;
-use crate::sync::lock;
 use ash::{ext, khr, vk};
+use ggml_core::sync::lock;
 use ggml_core::{Missing, Phase, Result, phase};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
@@ -72,7 +72,7 @@ impl Instance {
             entry,
             provider,
         };
-        instance.listen()?;
+        instance.register_messenger()?;
         Ok(Arc::new(instance))
     }
 
@@ -100,13 +100,13 @@ impl Instance {
             vk::Result::ERROR_INITIALIZATION_FAILED => unavailable(
                 Phase::Enumerate,
                 Missing::Device,
-                format!("no driver could list devices; {}", looked_at()),
+                format!("no driver could list devices; {}", driver_manifests()),
             ),
             code => failure(BACKEND, Phase::Enumerate, "vkEnumeratePhysicalDevices", code),
         })
     }
 
-    fn listen(&mut self) -> Result<()> {
+    fn register_messenger(&mut self) -> Result<()> {
         let Some(messages) = &self.messages else { return Ok(()) };
         let debug = ext::debug_utils::Instance::new(&self.entry, &self.raw);
         let info = vk::DebugUtilsMessengerCreateInfoEXT::default()
@@ -145,7 +145,7 @@ fn loader_version(entry: &ash::Entry) -> Result<u32> {
         .map_err(|code| failure(BACKEND, Phase::LoadRuntime, "vkEnumerateInstanceVersion", code))?
         .unwrap_or(vk::API_VERSION_1_0);
     if version < vk::API_VERSION_1_2 {
-        let reason = format!("the loader speaks Vulkan {}; 1.2 is needed", version_text(version));
+        let reason = format!("the loader supports Vulkan {}; 1.2 is required", version_text(version));
         return Err(unavailable(Phase::LoadRuntime, Missing::Feature, reason));
     }
     Ok(version)
@@ -207,7 +207,7 @@ fn create(
     // SAFETY: layers and extensions are listed by the loader; all pointers are valid until the call returns.
     unsafe { entry.create_instance(&info, None) }.map_err(|code| match code {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
-            let reason = format!("the loader found no driver that works; {}", looked_at());
+            let reason = format!("the loader found no working driver; {}", driver_manifests());
             unavailable(Phase::LoadRuntime, Missing::Device, reason)
         }
         code => failure(BACKEND, Phase::LoadRuntime, "vkCreateInstance", code),
@@ -224,7 +224,7 @@ unsafe extern "system" fn on_message(
     // SAFETY: the layer passes valid data, or null, for the duration of this call.
     let message = unsafe { data.as_ref().and_then(|d| d.message_as_c_str()) };
     let text = message.map_or(Cow::Borrowed("(no text)"), CStr::to_string_lossy);
-    // SAFETY: the user data is the address of a `Messages` that outlives the messenger (see `listen`).
+    // SAFETY: the user data is the address of a `Messages` that outlives the messenger (see `register_messenger`).
     if let Some(messages) = unsafe { user.cast::<Messages>().as_ref() } {
         lock(&messages.0).push(text.into_owned());
     }
@@ -238,9 +238,9 @@ pub(crate) fn version_text(version: u32) -> String {
 }
 
 /// Describes the driver manifests that the loader could choose from.
-pub(crate) fn looked_at() -> String {
+pub(crate) fn driver_manifests() -> String {
     let named = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].into_iter();
-    if let Some((name, value)) = named.filter_map(|n| Some((n, environment().get(n)?))).next() {
+    if let Some((name, value)) = named.filter_map(|n| Some((n, environment().value(n)?))).next() {
         return format!("{name} restricts it to '{value}'");
     }
     let dirs = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];

@@ -4,8 +4,8 @@ use super::device::{Device, GRACE};
 use super::heaps::{Choice, Side, choices};
 use crate::error::{broken, code_name};
 use crate::options::MemoryBudget;
-use crate::sync::{lock, lock_until};
 use ash::vk;
+use ggml_core::sync::{lock, lock_until};
 use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
@@ -27,8 +27,8 @@ const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 16 * MIB;
 
 /// Result of a request for memory of one type.
-enum Answer {
-    Given(Allocation),
+enum Outcome {
+    Allocated(Allocation),
     /// The heap has no room for it: the driver was not called, or gave more than the budget allows.
     NoRoom,
     /// The driver refused with this code.
@@ -48,7 +48,7 @@ pub(crate) struct MemoryPool {
     shared: AtomicU32,
     allocations: AtomicU64,
     /// Bytes of the blocks.
-    held: AtomicU64,
+    block_bytes: AtomicU64,
     imported: AtomicU64,
     /// The device; the last field, so that it outlives the allocator.
     device: Arc<Device>,
@@ -96,7 +96,7 @@ impl MemoryPool {
             budget,
             shared: AtomicU32::new(0),
             allocations: AtomicU64::new(0),
-            held: AtomicU64::new(0),
+            block_bytes: AtomicU64::new(0),
             imported: AtomicU64::new(0),
             device: device.clone(),
         }))
@@ -108,8 +108,8 @@ impl MemoryPool {
     }
 
     /// Returns the bytes of the blocks that are currently allocated or imported.
-    pub(crate) fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed) + self.imported.load(Ordering::Relaxed)
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.block_bytes.load(Ordering::Relaxed) + self.imported.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes still available to the device's side, if known.
@@ -122,7 +122,7 @@ impl MemoryPool {
                 let all =
                     || heaps().filter_map(|h| self.device.facts.heaps.get(h)).map(|h| h.bytes).sum::<u64>();
                 let free = self.device.budget().map(|free| heaps().filter_map(|h| free.get(h)).sum());
-                free.or_else(|| Some(all().saturating_sub(self.held())))
+                free.or_else(|| Some(all().saturating_sub(self.allocated_bytes())))
             }
         }
     }
@@ -130,15 +130,15 @@ impl MemoryPool {
     /// Returns the bytes that may still be allocated from the driver in a heap, if known.
     fn room(&self, heap: usize) -> Option<u64> {
         match self.budget {
-            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.held.load(Ordering::Relaxed))),
+            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.block_bytes.load(Ordering::Relaxed))),
             MemoryBudget::Ignored => None,
             MemoryBudget::Reported => self.device.budget()?.get(heap).copied(),
         }
     }
 
     /// Counts memory that was imported or released.
-    pub(super) fn count_import(&self, bytes: u64, taken: bool) {
-        if taken {
+    pub(super) fn count_import(&self, bytes: u64, imported: bool) {
+        if imported {
             self.allocations.fetch_add(1, Ordering::Relaxed);
             self.imported.fetch_add(bytes, Ordering::Relaxed);
         } else {
@@ -169,7 +169,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] with all heaps that were considered.
-    pub(super) fn take(
+    pub(super) fn allocate(
         &self,
         requirements: vk::MemoryRequirements,
         side: Side,
@@ -178,10 +178,10 @@ impl MemoryPool {
         let possible = |c: &&Choice| requirements.memory_type_bits & (1 << c.index) != 0;
         let mut driver = None;
         for choice in self.side(side).iter().filter(possible) {
-            match self.take_from(requirements, *choice, name)? {
-                Answer::Given(allocation) => return Ok((allocation, *choice)),
-                Answer::NoRoom => {}
-                Answer::Refused(code) => {
+            match self.allocate_from(requirements, *choice, name)? {
+                Outcome::Allocated(allocation) => return Ok((allocation, *choice)),
+                Outcome::NoRoom => {}
+                Outcome::Refused(code) => {
                     driver = Some(format!("vkAllocateMemory: {} ({})", code_name(code), code.as_raw()));
                 }
             }
@@ -194,17 +194,17 @@ impl MemoryPool {
     /// A driver may grant more memory than exists and lose the device when it is used, so the budget is
     /// checked first. A small request may fit an existing block: only after the allocation is it known
     /// whether it needed a new one.
-    fn take_from(
+    fn allocate_from(
         &self,
         mut requirements: vk::MemoryRequirements,
         choice: Choice,
         name: &str,
-    ) -> Result<Answer> {
+    ) -> Result<Outcome> {
         let room = self.room(choice.heap).unwrap_or(u64::MAX);
         let bit = if requirements.size > BLOCK { 0 } else { 1 << choice.index };
         let known = self.shared.load(Ordering::Relaxed) & bit != 0;
         if !known && requirements.size.max(BLOCK) > room {
-            return Ok(Answer::NoRoom);
+            return Ok(Outcome::NoRoom);
         }
         requirements.memory_type_bits = 1 << choice.index;
         let desc = AllocationCreateDesc {
@@ -217,25 +217,25 @@ impl MemoryPool {
         let mut allocator = lock(&self.allocator);
         let before = allocator.capacity();
         phase::call("vkAllocateMemory", "");
-        let taken = allocator.allocate(&desc);
+        let allocated = allocator.allocate(&desc);
         let grown = allocator.capacity().saturating_sub(before);
-        self.held.store(allocator.capacity(), Ordering::Relaxed);
+        self.block_bytes.store(allocator.capacity(), Ordering::Relaxed);
         drop(allocator);
-        match taken {
+        match allocated {
             Ok(allocation) if grown > room => {
-                self.give_back(allocation);
-                Ok(Answer::NoRoom)
+                self.release(allocation);
+                Ok(Outcome::NoRoom)
             }
             Ok(allocation) => {
                 self.shared.fetch_or(bit, Ordering::Relaxed);
                 self.allocations.fetch_add((grown > 0).into(), Ordering::Relaxed);
-                Ok(Answer::Given(allocation))
+                Ok(Outcome::Allocated(allocation))
             }
-            Err(AllocationError::OutOfMemory) => Ok(Answer::Refused(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)),
+            Err(AllocationError::OutOfMemory) => Ok(Outcome::Refused(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)),
             Err(AllocationError::Internal(text) | AllocationError::FailedToMap(text))
                 if is_host_memory(&text) =>
             {
-                Ok(Answer::Refused(vk::Result::ERROR_OUT_OF_HOST_MEMORY))
+                Ok(Outcome::Refused(vk::Result::ERROR_OUT_OF_HOST_MEMORY))
             }
             Err(other) => {
                 Err(broken(&self.device.name, Phase::Allocate, "vkAllocateMemory", other.to_string()))
@@ -244,7 +244,7 @@ impl MemoryPool {
     }
 
     /// Frees memory. If another thread hangs in the allocator, the memory stays allocated.
-    pub(super) fn give_back(&self, allocation: Allocation) {
+    pub(super) fn release(&self, allocation: Allocation) {
         let Some(mut allocator) = lock_until(&self.allocator, &Deadline::new(Phase::Close, GRACE)) else {
             return self.device.abandon();
         };
@@ -253,7 +253,7 @@ impl MemoryPool {
         if let Err(error) = allocator.free(allocation) {
             tracing::warn!(backend = %self.device.name, %error, "memory could not be freed");
         }
-        self.held.store(allocator.capacity(), Ordering::Relaxed);
+        self.block_bytes.store(allocator.capacity(), Ordering::Relaxed);
     }
 
     /// Returns the error for memory that could not be allocated: the heaps of the side, the most free bytes
@@ -267,7 +267,7 @@ impl MemoryPool {
         };
         let mut heap = self.side(side).iter().map(name).collect::<Vec<_>>().join(", ");
         if asked > self.largest() {
-            heap += &format!(" (one buffer may have {} bytes)", self.largest());
+            heap += &format!(" (maximum size of a buffer: {} bytes)", self.largest());
         }
         let free = self.side(side).iter().filter_map(|c| self.room(c.heap)).max();
         Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap, driver }

@@ -131,7 +131,7 @@ impl Pipeline {
         recipe: Recipe<'_>,
     ) -> Result<Pipeline> {
         let device = &layout.device;
-        device.alive(Phase::Compile)?;
+        device.check_alive(Phase::Compile)?;
         let words = recipe.shader.words().ok_or_else(|| {
             let what = format!("SPIR-V of shader {}", recipe.shader);
             Error::argument(what, "none", "a committed module; `make shaders` writes it")

@@ -7,8 +7,8 @@
 //! Only submissions acquire the queue's lock, which a driver may hold for any length of time. Polling the
 //! timeline or waiting for it reads atomics.
 
-use crate::sync::lock_until;
 use ash::vk;
+use ggml_core::sync::lock_until;
 use ggml_core::{Deadline, phase};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,7 @@ impl Queue {
         let value = self.submitted.load(Ordering::Acquire) + 1;
         self.begun.store(value, Ordering::Release);
         #[cfg(test)]
-        if let Some(interlude) = &mut *crate::sync::lock(&self.interlude) {
+        if let Some(interlude) = &mut *ggml_core::sync::lock(&self.interlude) {
             interlude();
         }
         let (signals, values) = ([self.timeline], [value]);
@@ -96,19 +96,19 @@ impl Queue {
     }
 
     /// Returns the last value observed to be reached.
-    pub(super) fn seen(&self) -> u64 {
+    pub(super) fn last_reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
     /// Polls the timeline's value. Returns the last observed value if the call fails or the value is
     /// impossible. (A driver may return any value once the device is lost.)
-    pub(super) fn look(&self, device: &ash::Device) -> u64 {
+    pub(super) fn poll(&self, device: &ash::Device) -> u64 {
         // SAFETY: the timeline was created from this device and is alive.
         match unsafe { device.get_semaphore_counter_value(self.timeline) } {
             Ok(value) if value <= self.begun.load(Ordering::Acquire) => {
                 self.reached.fetch_max(value, Ordering::AcqRel).max(value)
             }
-            _ => self.seen(),
+            _ => self.last_reached(),
         }
     }
 

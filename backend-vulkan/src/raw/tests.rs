@@ -9,8 +9,8 @@ use super::memory::MemoryPool;
 use super::physical::Facts;
 use super::provider::Provider;
 use crate::options::MemoryBudget;
-use crate::sync::lock;
 use ash::vk;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn commands_that_run_are_not_recorded_or_submitted_again() {
     device.wait(value, &deadline()).unwrap();
     commands.release();
     assert!(commands.submit(&deadline()).is_err(), "released");
-    assert!(pool.again(commands, Phase::Prepare).is_ok());
+    assert!(pool.reuse(commands, Phase::Prepare).is_ok());
 }
 
 /// Checks that an abandoned recording leaves its command buffer to the next one.
@@ -124,14 +124,14 @@ fn recordings_that_fail_leave_nothing_behind() {
     let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
     let mut finished = pool.record(Phase::Prepare).unwrap().finish().unwrap();
     for _ in 0..3 {
-        let mut recorder = pool.again(finished, Phase::Prepare).unwrap();
+        let mut recorder = pool.reuse(finished, Phase::Prepare).unwrap();
         assert!(recorder.copy((&buffer, 0), (&buffer, 8), 16).is_err());
         drop(recorder);
         finished = pool.record(Phase::Prepare).unwrap().finish().unwrap();
     }
     finished.submit(&deadline()).unwrap();
     drop(finished);
-    assert_eq!(pool.made(), 1);
+    assert_eq!(pool.created(), 1);
     assert_eq!(device.instance().messages().unwrap().list(), Vec::<String>::new());
 }
 

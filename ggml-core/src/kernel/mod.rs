@@ -18,6 +18,16 @@ pub mod rope;
 pub use constants::{Constants, constant};
 pub use params::*;
 
+/// Reason why a backend cannot compute a node or group, in terms that a user can act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal(error.to_string())
+    }
+}
+
 /// Converts an integer to a 32-bit field.
 pub(crate) fn narrow(value: usize, what: &str, tensor: &Tensor) -> Result<u32> {
     u32::try_from(value).map_err(|_| Error::InvalidGraph {

@@ -5,10 +5,9 @@
 //! complete and intact. Files are written under a temporary name and renamed, so a partial file is never
 //! visible. A disk that cannot be read or written costs time only.
 
+use ggml_core::files::write_atomically;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
 
 /// First line of a file; its number changes with the layout.
 const MAGIC: &[u8] = b"diptych hip code object 1\n";
@@ -71,7 +70,7 @@ impl Cache {
         }
         let image = decode(&fs::read(&path).ok()?, key).map(<[u8]>::to_vec);
         if image.is_none() {
-            tracing::warn!(target: "diptych::hip", "{}: not what it should be, compiled again", path.display());
+            tracing::warn!(target: "diptych::hip", "{}: damaged or for other inputs; the kernels are compiled again", path.display());
         }
         image
     }
@@ -79,8 +78,8 @@ impl Cache {
     /// Stores the code object of a key.
     pub(crate) fn put(&self, key: &Key, image: &[u8]) {
         let Some(path) = self.path(key) else { return };
-        if let Err(error) = write(&path, &encode(key, image)) {
-            tracing::warn!(target: "diptych::hip", "{}: {error}; not kept", path.display());
+        if let Err(error) = write_atomically(&path, &encode(key, image)) {
+            tracing::warn!(target: "diptych::hip", "{}: {error}; the code object was not stored", path.display());
         }
     }
 }
@@ -110,25 +109,6 @@ fn decode<'a>(file: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     let image = take(usize::try_from(image_bytes).ok()?)?;
     let whole = rest.is_empty() && hash(image) == image_hash;
     (whole && stored == key.text.as_bytes()).then_some(image)
-}
-
-/// Writes a file atomically.
-fn write(path: &Path, data: &[u8]) -> std::io::Result<()> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let draft = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let written = fs::File::create_new(&draft).and_then(|mut file| {
-        file.write_all(data)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written
 }
 
 #[cfg(test)]

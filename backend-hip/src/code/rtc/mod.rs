@@ -15,10 +15,10 @@ use crate::op::{Context, Launch, Refusal};
 use crate::options::{HipOptions, RtcMode};
 use crate::provider::amd::Amd;
 use crate::provider::amd::loader::rocm_directories;
-use crate::sync::lock;
 use crate::sys::library::{Found, Library, Wanted, search};
 use cache::{Cache, Key};
 use ggml_core::fuse::Group;
+use ggml_core::sync::lock;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::PathBuf;
@@ -99,9 +99,9 @@ pub(crate) struct Rtc {
 fn wanted(options: &HipOptions, runtime: &Runtime) -> Wanted {
     let of = |major| NAMES.iter().find(|(of, _)| *of == major).map(|(_, names)| *names);
     let names = of(runtime.major).or(of(None)).unwrap_or_default();
-    let beside = runtime.library.as_ref().and_then(|path| path.parent());
-    let beside = beside.map(|directory| (directory.to_path_buf(), "beside libamdhip64"));
-    let directories = beside.into_iter().chain(rocm_directories(options)).collect();
+    let next_to = runtime.library.as_ref().and_then(|path| path.parent());
+    let next_to = next_to.map(|directory| (directory.to_path_buf(), "directory of libamdhip64"));
+    let directories = next_to.into_iter().chain(rocm_directories(options)).collect();
     Wanted { what: "libhiprtc", names, named: None, directories }
 }
 
@@ -128,7 +128,7 @@ impl Rtc {
         // SAFETY: writes two integers.
         let code = unsafe { (symbols.hiprtcVersion)(&mut major, &mut minor) };
         if code != 0 {
-            return Err(format!("hiprtcVersion gives code {code}"));
+            return Err(format!("hiprtcVersion returned code {code}"));
         }
         Ok(Rtc { symbols, path, version: (major, minor) })
     }
@@ -140,7 +140,7 @@ impl Rtc {
 
     /// Compiles a family's source for a target. Returns a code object, or the compiler's messages.
     pub(crate) fn compile(&self, stem: &str, options: &[String]) -> Result<Vec<u8>, String> {
-        let text = |text: &str| CString::new(text).map_err(|_| "a source holds a zero byte".to_string());
+        let text = |text: &str| CString::new(text).map_err(|_| "a source contains a zero byte".to_string());
         let source = text(hip_kernels::source(stem).ok_or("there is no such source")?)?;
         let name = text(&format!("{stem}.hip"))?;
         let headers: Vec<_> =
@@ -194,7 +194,7 @@ impl Program<'_> {
             let name = (self.symbols.hiprtcGetErrorString)(code);
             if name.is_null() { "".into() } else { CStr::from_ptr(name).to_string_lossy() }
         };
-        Err(format!("{call} gives {name} ({code})"))
+        Err(format!("{call} returned {name} ({code})"))
     }
 
     /// Calls a pair of functions: one returns the size in bytes, the other writes the bytes.
@@ -261,7 +261,7 @@ pub(crate) enum Origin {
     /// Compiled by this call.
     Compiled,
     /// Found on disk or already in this process.
-    Kept,
+    Stored,
 }
 
 impl Job {
@@ -292,14 +292,14 @@ impl Job {
     pub(crate) fn object(&self, stem: &'static str) -> Result<(&'static [u8], Origin), String> {
         let key = self.key(stem);
         if let Some(image) = lock(&IMAGES).get(key.text()) {
-            return Ok((image, Origin::Kept));
+            return Ok((image, Origin::Stored));
         }
         let fits = |image: &[u8]| self.examine(image);
         let (image, origin) = match self.cache.get(&key).filter(|image| fits(image).is_ok()) {
-            Some(image) => (image, Origin::Kept),
+            Some(image) => (image, Origin::Stored),
             None => {
                 let image = self.rtc.compile(stem, &self.options())?;
-                fits(&image).map_err(|why| format!("what was compiled {why}"))?;
+                fits(&image).map_err(|why| format!("the compiled code object {why}"))?;
                 self.cache.put(&key, &image);
                 (image, Origin::Compiled)
             }

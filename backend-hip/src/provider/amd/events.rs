@@ -17,14 +17,14 @@ use std::sync::{Once, OnceLock};
 const LIBRARY: &str = "libhsa-runtime64.so.1";
 
 /// `HSA_STATUS_SUCCESS`: the handler consumed the event. Any other status leaves it to the runtime.
-const TAKEN: c_int = 0;
+const CONSUMED: c_int = 0;
 /// `HSA_STATUS_ERROR`.
-const LEFT: c_int = 0x1000;
+const NOT_CONSUMED: c_int = 0x1000;
 
 /// `hsa_amd_event_t`: the kind of event, the device's agent, and words whose meaning depends on the kind.
 #[repr(C)]
 struct Event {
-    what: c_int,
+    kind: c_int,
     agent: u64,
     words: [u32; 3],
 }
@@ -36,30 +36,30 @@ type Register = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
 static REPORTED: OnceLock<String> = OnceLock::new();
 
 /// Number of drivers that check for events.
-static WATCHERS: AtomicUsize = AtomicUsize::new(0);
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Guard: events are consumed while it lives.
 #[derive(Debug)]
-pub(super) struct Watch(());
+pub(super) struct EventGuard(());
 
-impl Watch {
+impl EventGuard {
     /// Registers the handler, once per process, if the runtime supports handlers. Must follow `hipInit`:
     /// before it the library refuses.
-    pub(super) fn new() -> Watch {
+    pub(super) fn new() -> EventGuard {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
             if let Err(why) = register() {
-                tracing::debug!(target: "diptych::hip", "memory faults end the process: {why}");
+                tracing::debug!(target: "diptych::hip", "a memory fault will end the process: {why}");
             }
         });
-        WATCHERS.fetch_add(1, Ordering::Relaxed);
-        Watch(())
+        GUARDS.fetch_add(1, Ordering::Relaxed);
+        EventGuard(())
     }
 }
 
-impl Drop for Watch {
+impl Drop for EventGuard {
     fn drop(&mut self) {
-        WATCHERS.fetch_sub(1, Ordering::Relaxed);
+        GUARDS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -78,26 +78,26 @@ fn register() -> Result<(), String> {
     // SAFETY: the handler lives as long as the process and uses no data.
     match unsafe { register(handle, null_mut()) } {
         0 => Ok(()),
-        code => Err(format!("{name:?} gives {code:#x}")),
+        code => Err(format!("{name:?} returned {code:#x}")),
     }
 }
 
 /// Handler, called on a thread of the runtime: stores a text and does nothing else.
 unsafe extern "C" fn handle(event: *const Event, _data: *mut c_void) -> c_int {
-    if event.is_null() || WATCHERS.load(Ordering::Relaxed) == 0 {
-        return LEFT;
+    if event.is_null() || GUARDS.load(Ordering::Relaxed) == 0 {
+        return NOT_CONSUMED;
     }
     // SAFETY: the runtime passes an event that lives until this function returns. Each kind has at least the
     // words that `describe` reads of it, and the union is as large as the largest.
     let text = describe(unsafe { &*event });
     let _ = REPORTED.set(text);
-    TAKEN
+    CONSUMED
 }
 
 fn describe(event: &Event) -> String {
-    let Event { what, agent, words: [low, high, mask] } = *event;
+    let Event { kind, agent, words: [low, high, mask] } = *event;
     let address = u64::from(high) << 32 | u64::from(low);
-    match what {
+    match kind {
         0 => format!("memory fault at {address:#x}: {} (agent {agent:#x})", reasons(mask)),
         // The kind of reset, then its cause.
         1 if high == 0 => format!("hang of the device, which was reset (agent {agent:#x})"),
@@ -113,9 +113,9 @@ fn reasons(mask: u32) -> String {
         "page not present",
         "read-only page",
         "page that is not executable",
-        "page of the host alone",
+        "page that only the host may access",
         "ECC failure of device memory",
-        "address not exact",
+        "inexact address",
         "ECC failure of on-chip memory",
         "hang",
     ];
@@ -129,11 +129,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_put_in_words() {
-        let event = |what, words| describe(&Event { what, agent: 7, words });
+    fn events_are_described() {
+        let event = |kind, words| describe(&Event { kind, agent: 7, words });
         assert_eq!(
             event(0, [0xdead_0000, 0x7f00, 0b10_0001]),
-            "memory fault at 0x7f00dead0000: page not present, address not exact (agent 0x7)"
+            "memory fault at 0x7f00dead0000: page not present, inexact address (agent 0x7)"
         );
         assert!(event(0, [0; 3]).contains("no reason given"));
         assert!(event(1, [0, 0, 0]).starts_with("hang of the device"));

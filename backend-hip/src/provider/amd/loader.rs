@@ -47,7 +47,7 @@ pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static s
         let path = options.environment.get(variable)?;
         Some((options.rooted(path).join(LIBRARIES), variable))
     });
-    let usual = ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.rooted(d), "usual place"));
+    let usual = ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.rooted(d), "default directory"));
     named.chain(usual).collect()
 }
 
@@ -75,8 +75,8 @@ pub(super) fn mismatch(path: &Path, major: u32) -> Option<String> {
     let promised: u32 = name.strip_prefix("libamdhip64.so.")?.split('.').next()?.parse().ok()?;
     (promised != major).then(|| {
         format!(
-            "its name says HIP {promised} and it says HIP {major}: files of two releases of ROCm lie mixed; name the right \
-             one with DIPTYCH_HIP_LIBRARY"
+            "its file name is that of HIP {promised}, but it reports HIP {major}: files of two releases of ROCm are mixed; \
+             select the right one with DIPTYCH_HIP_LIBRARY"
         )
     })
 }
@@ -91,7 +91,7 @@ fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} was asked for, but this process already has {}: two HIP runtimes in one process collide",
+        "{} was requested, but this process has already loaded {}: two HIP runtimes in one process conflict",
         asked.display(),
         present.display()
     ))
@@ -107,7 +107,7 @@ fn finish(found: Found) -> Result<Loaded, String> {
     match symbols {
         Ok(symbols) => Ok(Loaded { symbols, path, found: how }),
         Err(missing) => Err(format!(
-            "{} ({how}) was loaded and lacks {}: HIP 5.0 or later is needed",
+            "{} ({how}) was loaded but lacks {}: HIP 5.0 or later is required",
             path.display(),
             missing.join(", ")
         )),
@@ -125,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_promises_another_version() {
+    fn a_file_name_of_another_version() {
         let of = |name: &str, major| mismatch(Path::new(name), major);
         let text = of("/opt/rocm/lib/libamdhip64.so.7.2.70200", 6).unwrap();
-        assert!(text.starts_with("its name says HIP 7 and it says HIP 6"), "{text}");
+        assert!(text.starts_with("its file name is that of HIP 7, but it reports HIP 6"), "{text}");
         for fine in ["/x/libamdhip64.so.6", "/x/libamdhip64.so", "/x/mine.so", "/x/libamdhip64.so.6.3.60300"]
         {
             assert_eq!(of(fine, 6), None, "{fine}");
@@ -141,7 +141,7 @@ mod tests {
         let count = NAMES.len();
         let all = candidates(&options);
         assert_eq!(all[0], Candidate::InProcess("libamdhip64.so.7"));
-        assert_eq!(all[count], Candidate::Directory("/opt/rocm/lib".into(), "usual place"));
+        assert_eq!(all[count], Candidate::Directory("/opt/rocm/lib".into(), "default directory"));
         let search: Vec<Candidate> = NAMES.iter().map(|name| Candidate::Search(name)).collect();
         assert_eq!(all[count + 2..], search);
         options.environment = Environment::new(
@@ -163,15 +163,17 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_listed() {
+    fn every_searched_path_is_listed() {
         let root = tempfile::tempdir().unwrap();
         let lib = root.path().join("opt/rocm/lib");
         fs::create_dir_all(&lib).unwrap();
         fs::write(lib.join("libamdhip64.so.6"), b"no ELF").unwrap();
         let options = HipOptions { system_root: root.path().into(), ..HipOptions::default() };
         let text = load(&options).unwrap_err();
-        for part in ["libamdhip64.so.6 (usual place): ", "opt/rocm/core/lib (usual place): no such directory"]
-        {
+        for part in [
+            "libamdhip64.so.6 (default directory): ",
+            "opt/rocm/core/lib (default directory): no such directory",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let options = HipOptions { library: Some("/nowhere/libamdhip64.so".into()), ..HipOptions::default() };

@@ -27,7 +27,7 @@ pub struct Amd {
     path: PathBuf,
     found: String,
     /// Set by the first successful `hipInit`.
-    events: OnceLock<events::Watch>,
+    events: OnceLock<events::EventGuard>,
 }
 
 /// Converts an address to a C pointer.
@@ -129,7 +129,7 @@ impl Driver for Amd {
     fn init(&self) -> Reply<()> {
         // SAFETY: takes flags, which must be 0.
         check(unsafe { (self.symbols.hipInit)(0) })?;
-        self.events.get_or_init(events::Watch::new);
+        self.events.get_or_init(events::EventGuard::new);
         Ok(())
     }
 

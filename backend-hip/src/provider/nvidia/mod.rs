@@ -12,9 +12,9 @@ use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream};
 use crate::options::HipOptions;
-use crate::sync::lock;
 use crate::sys::library::{Found, Wanted, search};
 use ggml_core::phase;
+use ggml_core::sync::lock;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
@@ -52,7 +52,7 @@ fn wanted(options: &HipOptions) -> Wanted {
         what: NAME,
         names: if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] },
         named: options.cuda_library.clone(),
-        directories: vec![(options.rooted("/usr/lib/wsl/lib"), "usual place in WSL")],
+        directories: vec![(options.rooted("/usr/lib/wsl/lib"), "default directory in WSL")],
     }
 }
 

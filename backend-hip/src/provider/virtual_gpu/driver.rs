@@ -7,8 +7,8 @@ use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, LaunchGraph, Module, Properties, Reply,
     Shape, Stream,
 };
-use crate::sync::lock;
 use ggml_core::backend::KernelCounts;
+use ggml_core::sync::lock;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ptr::NonNull;

@@ -1,7 +1,7 @@
 //! The device's queue: executes work in order on one thread, asynchronously to the host.
 
 use crate::driver::Code;
-use crate::sync::lock;
+use ggml_core::sync::lock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

@@ -46,14 +46,14 @@ impl Session {
     pub(crate) fn wait(&self, id: EventId) -> Result<()> {
         let mut pause = Duration::from_micros(10);
         let deadline = self.monitor.deadline();
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while !self.complete(id)? {
             if deadline.passed() {
                 return Err(self.monitor.timeout());
             }
-            looks += 1;
+            polls += 1;
             // Short work ends within a few polls; long work does not justify a busy core.
-            if looks < 200 {
+            if polls < 200 {
                 std::thread::yield_now();
             } else {
                 std::thread::sleep(pause);

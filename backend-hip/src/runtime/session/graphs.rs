@@ -4,7 +4,7 @@
 //! another ends. Branches are captured from streams of their own. These wait for the first stream where a
 //! level starts, and the first stream waits for them where the level ends.
 
-use super::{EventId, Ready, Session};
+use super::{EventId, PreparedLaunch, Session};
 use crate::driver::codes::Call;
 use crate::driver::{LaunchGraph, Stream};
 use ggml_core::{Error, Result};
@@ -16,7 +16,7 @@ pub(crate) struct GraphId(u64);
 
 /// Position of a launch in a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct GraphPosition {
     /// Level; launches of a later level run after it.
     pub(crate) level: usize,
     /// Branch; launches of one level and branch run one after the other. Branch 0 is the session's own
@@ -28,7 +28,7 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     live: HashMap<GraphId, LaunchGraph>,
-    made: u64,
+    next_id: u64,
     /// Event at the start of a level, and the branches after the first.
     begin: Option<EventId>,
     branches: Vec<Branch>,
@@ -58,50 +58,54 @@ impl Session {
     }
 
     /// Captures launches in a graph, each at its position, in the order of levels. Nothing runs yet.
-    pub(crate) fn capture(&mut self, launches: &[Ready], places: &[Place]) -> Result<GraphId> {
-        let most = places.iter().map(|place| place.branch).max().unwrap_or(0);
+    pub(crate) fn capture(
+        &mut self,
+        launches: &[PreparedLaunch],
+        positions: &[GraphPosition],
+    ) -> Result<GraphId> {
+        let most = positions.iter().map(|position| position.branch).max().unwrap_or(0);
         self.make_branches(most)?;
         let stream = self.stream;
         // SAFETY: the stream is this session's own (`has_graphs`).
         self.call(Call::BeginCapture, |d| unsafe { d.begin_capture(stream) })?;
-        let launched = self.launch_at(launches, places);
+        let launched = self.launch_at(launches, positions);
         // Ends the capture in any case, so that the stream executes work again.
         // SAFETY: the stream is capturing since the call above. Modules live until the session closes. Memory
         // that arguments point at lives as long as the program that holds the launches, and the program frees
         // the graph first.
         let graph = self.call(Call::EndCapture, |d| unsafe { d.end_capture(stream) });
         match (launched, graph) {
-            (Ok(()), graph) => Ok(self.keep(graph?)),
+            (Ok(()), graph) => Ok(self.store(graph?)),
             // An incomplete graph is freed immediately; the first error is returned.
             (Err(error), Ok(graph)) => {
-                let part = self.keep(graph);
-                let _ = self.free_graph(part);
+                let incomplete = self.store(graph);
+                let _ = self.free_graph(incomplete);
                 Err(error)
             }
             (Err(error), Err(_)) => Err(error),
         }
     }
 
-    fn keep(&mut self, graph: LaunchGraph) -> GraphId {
-        let id = GraphId(self.graphs.made);
-        self.graphs.made += 1;
+    fn store(&mut self, graph: LaunchGraph) -> GraphId {
+        let id = GraphId(self.graphs.next_id);
+        self.graphs.next_id += 1;
         self.graphs.live.insert(id, graph);
         id
     }
 
-    fn launch_at(&mut self, launches: &[Ready], places: &[Place]) -> Result<()> {
+    fn launch_at(&mut self, launches: &[PreparedLaunch], positions: &[GraphPosition]) -> Result<()> {
         let mut at = 0;
-        for level in places.chunk_by(|a, b| a.level == b.level) {
+        for level in positions.chunk_by(|a, b| a.level == b.level) {
             let of_level = launches.iter().skip(at).zip(level);
             at += level.len();
-            let used = level.iter().map(|place| place.branch).max().unwrap_or(0);
+            let used = level.iter().map(|position| position.branch).max().unwrap_or(0);
             let branches = self.graphs.branches[..used.min(self.graphs.branches.len())].to_vec();
             if let Some(begin) = self.graphs.begin.filter(|_| used > 0) {
                 self.record(begin)?;
                 branches.iter().try_for_each(|branch| self.wait_in(branch.stream, begin))?;
             }
-            for (ready, place) in of_level {
-                let branch = place.branch.checked_sub(1).and_then(|i| branches.get(i));
+            for (ready, position) in of_level {
+                let branch = position.branch.checked_sub(1).and_then(|i| branches.get(i));
                 self.launch_into(branch.map_or(self.stream, |branch| branch.stream), ready)?;
             }
             for branch in &branches {

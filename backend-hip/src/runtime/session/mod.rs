@@ -6,24 +6,24 @@
 
 use crate::code::kernels::{self, Kernel};
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
-use crate::driver::{
-    Address, Arguments, Code, Direction, Driver, Event, Function, Module, Reply, Shape, Stream,
-};
-use crate::op::copy;
+use crate::driver::{Address, Arguments, Code, Driver, Event, Function, Module, Reply, Shape, Stream};
 use crate::runtime::monitor::Monitor;
-use crate::sync::lock;
 use ggml_core::backend::{KernelCounts, Stats};
 use ggml_core::repeat::Range;
+use ggml_core::sync::lock;
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+mod copies;
 mod events;
 pub(crate) mod graphs;
 mod host;
 
+use copies::whole_words;
+pub(crate) use copies::{Location, WORD};
 pub(crate) use graphs::GraphId;
 pub(crate) use host::HostBlock;
 use host::Image;
@@ -37,17 +37,6 @@ impl BlockId {
     pub(crate) fn address(self) -> Address {
         self.0
     }
-}
-
-/// Source or destination of a copy.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// Device memory.
-    Device(BlockId, usize),
-    /// Pinned host memory.
-    Host(Arc<HostBlock>, usize),
-    /// Freed memory; every copy is refused.
-    Nowhere,
 }
 
 /// Index of an event of the session.
@@ -65,13 +54,9 @@ struct Loaded {
     _image: Image,
 }
 
-fn whole_words(bytes: usize) -> usize {
-    bytes.checked_next_multiple_of(WORD).unwrap_or(bytes)
-}
-
 /// Kernel with its checked arguments, ready to launch.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct PreparedLaunch {
     function: FunctionId,
     shape: Shape,
     bytes: Box<[u8]>,
@@ -111,23 +96,6 @@ pub(crate) struct Session {
     /// Kernel that copies between host and device, if one is used.
     copier: Option<Arc<Kernel>>,
 }
-
-impl Place {
-    /// Returns the location `bytes` bytes further on.
-    fn after(&self, bytes: usize) -> Place {
-        match self {
-            Place::Device(block, offset) => Place::Device(*block, offset.saturating_add(bytes)),
-            Place::Host(block, offset) => Place::Host(block.clone(), offset.saturating_add(bytes)),
-            Place::Nowhere => Place::Nowhere,
-        }
-    }
-}
-
-/// Size of a word of the copying kernel in bytes. Allocations of device memory consist of whole words.
-pub(crate) const WORD: usize = 4;
-
-/// Maximum number of words per launch of the copying kernel.
-const MOST_WORDS: usize = 1 << 28;
 
 impl Session {
     /// Attaches the calling thread to a device and creates the stream.
@@ -226,13 +194,13 @@ impl Session {
         }
     }
 
-    fn counted(&self, bytes: usize) {
+    fn count_allocation(&self, bytes: usize) {
         let mut stats = lock(&self.stats);
         stats.driver_allocations += 1;
         stats.allocated_bytes += bytes as u64;
     }
 
-    fn uncounted(&self, bytes: usize) {
+    fn count_free(&self, bytes: usize) {
         let mut stats = lock(&self.stats);
         stats.allocated_bytes = stats.allocated_bytes.saturating_sub(bytes as u64);
     }
@@ -243,14 +211,14 @@ impl Session {
             .attempt(Call::Allocate, |d| d.allocate(whole_words(bytes)))
             .map_err(|code| self.allocation_error(Call::Allocate, code, bytes, "device memory"))?;
         self.blocks.insert(address, bytes);
-        self.counted(bytes);
+        self.count_allocation(bytes);
         Ok(BlockId(address))
     }
 
     /// Frees device memory. Does nothing if it is not this session's.
     pub(crate) fn free(&mut self, block: BlockId) -> Result<()> {
         let Some(bytes) = self.blocks.remove(&block.0) else { return Ok(()) };
-        self.uncounted(bytes);
+        self.count_free(bytes);
         // SAFETY: the address is one of `allocate` and was just removed from the table, so it is freed once.
         self.call(Call::Free, |d| unsafe { d.free(block.0) })
     }
@@ -262,7 +230,7 @@ impl Session {
             .map_err(|code| self.allocation_error(Call::AllocateHost, code, bytes, "pinned host memory"))?;
         let block = Arc::new(HostBlock { address, bytes });
         self.host.push(block.clone());
-        self.counted(bytes);
+        self.count_allocation(bytes);
         Ok(block)
     }
 
@@ -273,7 +241,7 @@ impl Session {
             // The block is removed from the table by value, so that no further handle can be created.
             match Arc::try_unwrap(self.host.swap_remove(i)) {
                 Ok(block) => {
-                    self.uncounted(block.bytes);
+                    self.count_free(block.bytes);
                     // SAFETY: the address is one of `allocate_host`, and its only handle is consumed here.
                     let freed = self.call(Call::FreeHost, |d| unsafe { d.free_host(block.address) });
                     result = result.and(freed);
@@ -282,97 +250,6 @@ impl Session {
             }
         }
         result
-    }
-
-    /// Returns the address of a range if it is within one allocation of this session, and true if that is
-    /// host memory.
-    fn range(&self, place: &Place, bytes: usize) -> Result<(Address, bool)> {
-        let (base, offset, size, host) = match place {
-            Place::Nowhere => (0, 0, None, false),
-            Place::Device(block, offset) => {
-                (block.0, *offset, self.blocks.get(&block.0).copied().map(whole_words), false)
-            }
-            Place::Host(block, offset) => {
-                let own = self.host.iter().any(|b| Arc::ptr_eq(b, block));
-                (block.address(), *offset, own.then_some(block.bytes), true)
-            }
-        };
-        let within = size.is_some_and(|size| offset.checked_add(bytes).is_some_and(|end| end <= size));
-        if within {
-            Ok((base + offset as u64, host))
-        } else {
-            let found = format!("{bytes} bytes at offset {offset}");
-            Err(Error::argument("memory range", found, "a range in one allocation"))
-        }
-    }
-
-    /// Selects a kernel for copies between host and device from now on.
-    pub(crate) fn copy_with(&mut self, kernel: Kernel) -> Result<()> {
-        self.function(&kernel)?;
-        self.copier = Some(Arc::new(kernel));
-        Ok(())
-    }
-
-    /// Starts a copy from pinned memory whose contents stay unchanged until the copy is complete. So if a
-    /// kernel copies words, the remaining bytes at both ends can be written one by one.
-    pub(crate) fn upload(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
-        let ((to_at, _), (from_at, _)) = (self.range(to, bytes)?, self.range(from, bytes)?);
-        let Place::Host(block, offset) = from else { return self.copy(to, from, bytes) };
-        let skew = (to_at % WORD as u64) as usize;
-        if self.copier.is_none() || from_at % WORD as u64 != skew as u64 {
-            return self.copy(to, from, bytes);
-        }
-        let head = ((WORD - skew) % WORD).min(bytes);
-        let tail = (bytes - head) % WORD;
-        for at in (0..head).chain(bytes - tail..bytes) {
-            let mut byte = [0];
-            block.read(offset + at, &mut byte);
-            self.fill(&to.after(at), byte[0], 1)?;
-        }
-        self.copy(&to.after(head), &from.after(head), bytes - head - tail)
-    }
-
-    /// Starts a copy.
-    pub(crate) fn copy(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
-        let ((to, to_host), (from, from_host)) = (self.range(to, bytes)?, self.range(from, bytes)?);
-        if bytes == 0 {
-            return Ok(());
-        }
-        let direction = match (from_host, to_host) {
-            (true, false) => Direction::HostToDevice,
-            (false, true) => Direction::DeviceToHost,
-            (false, false) => Direction::DeviceToDevice,
-            (true, true) => Direction::HostToHost,
-        };
-        let words = [to, from, bytes as u64].iter().all(|n| n % WORD as u64 == 0);
-        if let Some(copier) = self.copier.clone().filter(|_| from_host != to_host && words) {
-            return self.copy_words(&copier, to, from, bytes);
-        }
-        let stream = self.stream;
-        // SAFETY: both ranges were checked and stay allocated: device memory is freed by this thread through
-        // `hipFree`, which waits for the device; pinned memory is freed when it has no other holder and the
-        // stream is drained (`close`).
-        self.call(Call::Copy, |d| unsafe { d.copy(to, from, bytes, direction, stream) })
-    }
-
-    fn copy_words(&mut self, copier: &Kernel, to: Address, from: Address, bytes: usize) -> Result<()> {
-        for begin in (0..bytes).step_by(MOST_WORDS * WORD) {
-            let bytes = (bytes - begin).min(MOST_WORDS * WORD);
-            let launch = copy::of_words((bytes / WORD) as u32);
-            let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
-            let pointers = [from, to].map(|at| Pointer { address: at + begin as u64, bytes });
-            let ready = self.ready(copier, shape, &pointers, &launch.params)?;
-            self.launch(&ready)?;
-        }
-        Ok(())
-    }
-
-    /// Starts filling device memory with a byte.
-    pub(crate) fn fill(&mut self, to: &Place, byte: u8, bytes: usize) -> Result<()> {
-        let (to, _) = self.range(to, bytes)?;
-        let stream = self.stream;
-        // SAFETY: the range was checked, the stream is this session's.
-        self.call(Call::Fill, |d| unsafe { d.fill(to, byte, bytes, stream) })
     }
 
     /// Returns a kernel; its code object is loaded on first use.
@@ -407,13 +284,13 @@ impl Session {
     }
 
     /// Prepares a launch: finds the kernel and lays out its arguments.
-    pub(crate) fn ready(
+    pub(crate) fn prepare_launch(
         &mut self,
         kernel: &Kernel,
         shape: Shape,
         pointers: &[Pointer],
         params: &[u8],
-    ) -> Result<Ready> {
+    ) -> Result<PreparedLaunch> {
         let passed = kernels::arguments(pointers.len(), params.len());
         if kernel.info.as_ref().is_some_and(|info| info.arguments != passed) {
             let takes = kernel.info.as_ref().map(|info| format!("{:?}", info.arguments));
@@ -427,7 +304,7 @@ impl Session {
         bytes.extend_from_slice(params);
         let function = self.function(kernel)?;
         let offsets = passed.iter().map(|(offset, _)| *offset).collect();
-        Ok(Ready { function, shape, bytes: bytes.into(), offsets })
+        Ok(PreparedLaunch { function, shape, bytes: bytes.into(), offsets })
     }
 
     /// Returns an error unless a pointer's range is memory of this session.
@@ -446,16 +323,16 @@ impl Session {
     }
 
     /// Launches a kernel.
-    pub(crate) fn launch(&mut self, ready: &Ready) -> Result<()> {
+    pub(crate) fn launch(&mut self, ready: &PreparedLaunch) -> Result<()> {
         self.launch_into(self.stream, ready)
     }
 
-    fn launch_into(&mut self, stream: Stream, ready: &Ready) -> Result<()> {
+    fn launch_into(&mut self, stream: Stream, ready: &PreparedLaunch) -> Result<()> {
         let function = self.functions.get(ready.function.0).copied();
         let function =
             function.ok_or_else(|| Error::argument("kernel", "of another session", "one of this session"))?;
         let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
-        // SAFETY: functions live as long as their modules, until the session closes. `ready` has compared the
+        // SAFETY: functions live as long as their modules, until the session closes. `prepare_launch` has compared the
         // arguments with those that the code object declares, and the operands with the allocations, which
         // the program that holds this launch keeps alive. A kernel stays within its operands by the kernels'
         // contract: their parameters come from a graph whose shapes and strides were checked when its nodes

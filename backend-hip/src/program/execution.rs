@@ -5,7 +5,7 @@
 use super::load::Launches;
 use crate::driver::codes::is_fatal;
 use crate::runtime::events::RunEvents;
-use crate::runtime::session::{EventId, Place, Session};
+use crate::runtime::session::{EventId, Location, Session};
 use ggml_core::Result;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One run on the driver thread.
-pub(super) struct Run {
+pub(super) struct Execution {
     pub(super) launches: Arc<Launches>,
     pub(super) events: Arc<RunEvents>,
-    pub(super) copies: Vec<(Place, Place, usize)>,
+    pub(super) copies: Vec<(Location, Location, usize)>,
     pub(super) range: Range<usize>,
     /// Number of launches from mark to mark.
     pub(super) every: usize,
@@ -24,10 +24,10 @@ pub(super) struct Run {
     pub(super) graphs: bool,
 }
 
-impl Run {
+impl Execution {
     /// Executes the whole run.
     pub(super) fn execute(&self, session: &mut Session) -> Result<Option<Duration>> {
-        self.watched(session, |session| match self.graphs {
+        self.with_monitor(session, |session| match self.graphs {
             true => self.start_graphs(session).and_then(|()| self.wait_for_graphs(session)),
             false => self.launch_all(session),
         })
@@ -35,18 +35,22 @@ impl Run {
 
     /// Starts the graphs.
     pub(super) fn begin(&self, session: &mut Session) -> Result<()> {
-        self.watched(session, |session| self.start_graphs(session))
+        self.with_monitor(session, |session| self.start_graphs(session))
     }
 
     /// Waits for the started graphs.
     pub(super) fn finish(&self, session: &mut Session) -> Result<Option<Duration>> {
-        self.watched(session, |session| self.wait_for_graphs(session))
+        self.with_monitor(session, |session| self.wait_for_graphs(session))
     }
 
     /// Calls `work` while the monitor has the names of the program's nodes.
-    fn watched<T>(&self, session: &mut Session, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
-        session.monitor().run(Some(self.launches.names.clone()));
-        self.reached(session, self.range.start);
+    fn with_monitor<T>(
+        &self,
+        session: &mut Session,
+        work: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        session.monitor().set_nodes(Some(self.launches.names.clone()));
+        self.record_progress(session, self.range.start);
         let result = work(session);
         if let Err(error) = &result
             && !is_fatal(error)
@@ -54,12 +58,12 @@ impl Run {
             // Started work must end before memory is freed or written.
             self.events.drain(session)?;
         }
-        session.monitor().run(None);
+        session.monitor().set_nodes(None);
         result
     }
 
     /// Copies inputs and records the start of the work.
-    fn prepare(&self, session: &mut Session) -> Result<()> {
+    fn copy_inputs(&self, session: &mut Session) -> Result<()> {
         for (to, from, bytes) in &self.copies {
             session.upload(to, from, *bytes)?;
         }
@@ -70,7 +74,7 @@ impl Run {
     }
 
     fn start_graphs(&self, session: &mut Session) -> Result<()> {
-        self.prepare(session)?;
+        self.copy_inputs(session)?;
         for ((launches, graph), &mark) in self.launches.graphs.iter().zip(&self.events.marks) {
             let first = &self.launches.names[self.launches.step[launches.start]];
             session.launch_graph(*graph).map_err(|e| e.with_node(first))?;
@@ -85,7 +89,7 @@ impl Run {
     fn wait_for_graphs(&self, session: &mut Session) -> Result<Option<Duration>> {
         for ((launches, _), &mark) in self.launches.graphs.iter().zip(&self.events.marks) {
             session.wait(mark)?;
-            self.reached(session, launches.end);
+            self.record_progress(session, launches.end);
         }
         let Some((begin, end)) = self.events.timing else { return Ok(None) };
         session.wait(end)?;
@@ -94,7 +98,7 @@ impl Run {
 
     /// Starts launch after launch, with marks between them.
     fn launch_all(&self, session: &mut Session) -> Result<Option<Duration>> {
-        self.prepare(session)?;
+        self.copy_inputs(session)?;
         let deadline = session.monitor().deadline();
         let mut marks = VecDeque::new();
         let mut next_mark = self.events.marks.iter().cycle();
@@ -106,13 +110,13 @@ impl Run {
                 continue;
             }
             if marks.len() == self.events.marks.len() {
-                self.pass(session, &mut marks, true)?;
+                self.remove_mark(session, &mut marks, true)?;
             }
             if let Some(&mark) = next_mark.next() {
                 session.record(mark)?;
                 marks.push_back((mark, i));
             }
-            while self.pass(session, &mut marks, false)? {}
+            while self.remove_mark(session, &mut marks, false)? {}
             if deadline.passed() {
                 return Err(session.monitor().timeout());
             }
@@ -120,7 +124,7 @@ impl Run {
         if let Some((_, end)) = self.events.timing {
             session.record(end)?;
         }
-        while self.pass(session, &mut marks, true)? {}
+        while self.remove_mark(session, &mut marks, true)? {}
         let Some((begin, end)) = self.events.timing else {
             // Without launches there is no mark after the copies.
             return if self.range.is_empty() { self.events.drain(session).map(|()| None) } else { Ok(None) };
@@ -130,7 +134,7 @@ impl Run {
     }
 
     /// Removes the oldest mark if it is complete, or after waiting for it. Returns false if none was removed.
-    fn pass(
+    fn remove_mark(
         &self,
         session: &mut Session,
         marks: &mut VecDeque<(EventId, usize)>,
@@ -143,14 +147,14 @@ impl Run {
             return Ok(false);
         }
         marks.pop_front();
-        self.reached(session, launch + 1);
+        self.record_progress(session, launch + 1);
         Ok(true)
     }
 
     /// Records that everything before a launch is complete.
-    fn reached(&self, session: &Session, launch: usize) {
+    fn record_progress(&self, session: &Session, launch: usize) {
         if let Some(&step) = self.launches.step.get(launch) {
-            session.monitor().reached(step);
+            session.monitor().set_node(step);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Locks that ignore poisoning; locks held during a driver call are acquired with a deadline.
 
-use ggml_core::Deadline;
+use crate::deadline::Deadline;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Acquires a lock and ignores poisoning: no holder leaves its data in an invalid state.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Acquires a lock that may be held during a driver call; returns `None` once the deadline has passed.
-pub(crate) fn lock_until<'a, T>(mutex: &'a Mutex<T>, deadline: &Deadline) -> Option<MutexGuard<'a, T>> {
+pub fn lock_until<'a, T>(mutex: &'a Mutex<T>, deadline: &Deadline) -> Option<MutexGuard<'a, T>> {
     loop {
         match mutex.try_lock() {
             Ok(guard) => return Some(guard),
@@ -24,7 +24,7 @@ pub(crate) fn lock_until<'a, T>(mutex: &'a Mutex<T>, deadline: &Deadline) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ggml_core::Phase;
+    use crate::error::Phase;
 
     #[test]
     fn a_lock_that_is_held_is_waited_for_no_longer_than_the_deadline() {

@@ -39,9 +39,9 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the operand for a range of the rows.
-    pub(super) fn part(&self, rows: &Range<usize>) -> Operand {
+    pub(super) fn operand(&self, rows: &Range<usize>) -> Operand {
         let bytes = rows.len().saturating_sub(1) * self.stride + self.bytes;
-        Operand::Part(self.id, self.base + rows.start * self.stride, bytes)
+        Operand::Range(self.id, self.base + rows.start * self.stride, bytes)
     }
 }
 
@@ -51,14 +51,14 @@ fn gcd(a: usize, b: usize) -> usize {
 
 /// Returns ranges of rows for which the rows of each operand fit a window. The operands have the same number
 /// of rows.
-pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
+pub(super) fn split_rows(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
     let alignment = usize::try_from(c.profile.caps.binding_alignment).unwrap_or(1).max(4);
     let count = operands.iter().map(|o| o.count).min().unwrap_or(0);
     let (mut most, mut step) = (count, 1);
     for o in operands {
         if o.base % alignment != 0 {
             return Err(Refusal(format!(
-                "{} is larger than a window of this device, and its matrices begin at odd offsets",
+                "{} exceeds the device's maximum window, and the offsets of its matrices are not aligned",
                 o.tensor.describe()
             )));
         }
@@ -80,7 +80,7 @@ pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<us
     if most == 0 {
         let names: Vec<String> = operands.iter().map(|o| o.tensor.describe()).collect();
         return Err(Refusal(format!(
-            "a few rows of {} are larger than a window of this device",
+            "a few rows of {} exceed the device's maximum window",
             names.join(", ")
         )));
     }
