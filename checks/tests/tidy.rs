@@ -190,11 +190,11 @@ fn sources() -> Vec<PathBuf> {
 #[test]
 fn every_family_has_its_files() {
     for family in FAMILIES {
-        for place in
+        for folder in
             ["ggml-core/src/op", "ggml-core/src/cpu/op", "backend-vulkan/src/op", "backend-hip/src/op"]
         {
-            let path = root().join(place).join(format!("{family}.rs"));
-            assert!(path.exists() || path.with_extension("").is_dir(), "{place}/{family}.rs is missing");
+            let path = root().join(folder).join(format!("{family}.rs"));
+            assert!(path.exists() || path.with_extension("").is_dir(), "{folder}/{family}.rs is missing");
         }
         assert!(root().join(format!("shaders/src/{family}")).is_dir(), "shaders/src/{family} is missing");
         assert!(
@@ -258,12 +258,12 @@ fn imports_go_down() {
 #[test]
 fn a_planted_import_is_found() {
     let floors =
-        Floors { folder: "", module: "", floors: &[&["top"], &["middle", "beside"], &["low"], &["ground"]] };
-    let house = [
-        ("lib.rs", "mod top; mod middle; mod beside; mod low; mod ground; pub use top::Roof;"),
+        Floors { folder: "", module: "", floors: &[&["top"], &["middle", "side"], &["low"], &["ground"]] };
+    let files = [
+        ("lib.rs", "mod top; mod middle; mod side; mod low; mod ground; pub use top::Roof;"),
         ("top.rs", "use crate::{middle::Stairs, low::{self, deep::Cellar}}; pub struct Roof;"),
         ("middle.rs", "use crate::low::deep::*; pub struct Stairs;"),
-        ("beside.rs", "use crate::middle::Stairs;"),
+        ("side.rs", "use crate::middle::Stairs;"),
         ("low/mod.rs", "pub mod deep; mod flat; use deep::Cellar; pub(super) fn f() { flat::g() }"),
         ("low/deep.rs", "use super::f; use super::super::ground; pub struct Cellar;"),
         ("low/flat.rs", "pub(in crate::low) fn g() { let _ = super::deep::Cellar; }"),
@@ -274,7 +274,7 @@ fn a_planted_import_is_found() {
             let text = if name == file { format!("{old}\n{text}") } else { old.into() };
             Source { file: name.into(), text }
         };
-        faults(&house.iter().map(source).collect::<Vec<_>>(), &floors)
+        faults(&files.iter().map(source).collect::<Vec<_>>(), &floors)
     };
     assert_eq!(faults_with("", ""), [""; 0]);
     // Tests may import anything.
@@ -300,8 +300,8 @@ fn a_planted_import_is_found() {
         assert!(found.contains(&"ground.rs imports top.rs, which is above it".into()), "{upward}: {found:?}");
     }
     assert_eq!(
-        faults_with("middle.rs", "fn f() { crate::beside::g() }"),
-        ["a circle: beside.rs -> middle.rs -> beside.rs"]
+        faults_with("middle.rs", "fn f() { crate::side::g() }"),
+        ["a circle: side.rs -> middle.rs -> side.rs"]
     );
     assert_eq!(
         faults_with("low/deep.rs", "use super::flat::g;"),
