@@ -1,7 +1,7 @@
 //! Speculative steps, which begin before the previous step has been read: results must be the same as without
 //! them.
 
-mod common;
+use crate::common;
 
 use common::{backends, model, tiny};
 use diptych::session::{Item, KV_STEP, Row, Session, Want};

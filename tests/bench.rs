@@ -1,6 +1,6 @@
 //! Measurements: what is measured matches the options. Speed is not tested here.
 
-mod common;
+use crate::common;
 
 use common::{backends, model, tiny};
 use diptych::bench::{BenchOptions, Breakdown, Share, bench, copy_bandwidth, profile};

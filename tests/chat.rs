@@ -276,7 +276,7 @@ fn limited(test: &str, what: &str, kib: usize) {
     let run = std::process::Command::new("sh")
         .args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads", "1"])
+        .args(["--exact", &format!("chat::{test}"), "--test-threads", "1"])
         .env(LIMITED, what)
         .output()
         .unwrap();

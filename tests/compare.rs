@@ -1,7 +1,7 @@
 //! `compare` as a user runs it: exit status, table, result.json, and the handling of backends that crash or
 //! hang.
 
-mod common;
+use crate::common;
 
 use common::{compare, example, record, result, stdout, tiny};
 use diptych::ggml::catalogue;

@@ -1,7 +1,7 @@
 //! Instructions of matrix product kernels per weight (mat-vec) or per product of two values (tiles), counted
 //! on the emulated processors without noise. COUNTS.md lists the results.
 
-mod common;
+use crate::common;
 
 use diptych::ggml::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use diptych::ggml::encode::encode;

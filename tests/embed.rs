@@ -1,6 +1,6 @@
 //! Text embeddings through the public API.
 
-mod common;
+use crate::common;
 
 use common::{backend, example, file, model, tiny};
 use diptych::ggml::metrics::distance;

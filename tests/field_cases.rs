@@ -1,6 +1,6 @@
 //! Incidents reported by users, simulated by an emulated device.
 
-mod common;
+use crate::common;
 
 use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};
 use backend_hip::{HipBackend, HipOptions};

@@ -1,6 +1,6 @@
 //! Generation: gives the tokens of manual decoding, ends as requested, and is cancelled within one token.
 
-mod common;
+use crate::common;
 
 use common::{backends, model, tiny};
 use diptych::generate::{Finish, GenerateOptions, Generation, Generations, Piece};

@@ -1,7 +1,7 @@
 //! Conditions that must not change a result: repetition, the kind of plan, single steps, the location of a
 //! tensor, other programs in the same arena.
 
-mod common;
+use crate::common;
 
 use common::{backends, file, tiny};
 use diptych::ggml::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};

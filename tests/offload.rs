@@ -1,7 +1,7 @@
 //! Models split between a device and the host: the split does not change the tokens, and memory needs are
 //! known before allocation.
 
-mod common;
+use crate::common;
 
 use common::{backend, file, model, tiny};
 use diptych::ggml::backend::{

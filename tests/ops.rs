@@ -1,7 +1,7 @@
 //! `compare --ops` as a user runs it: every case on computing backends, and the results if one hangs or
 //! crashes.
 
-mod common;
+use crate::common;
 
 use common::{example, flat, record as own_record, result, stdout};
 use diptych::ggml::catalogue;

@@ -1,7 +1,7 @@
 //! Batches of a prompt that begin before the previous one has ended: their order, their results, and the
 //! state after a failure or a stop by the application.
 
-mod common;
+use crate::common;
 
 use common::{backend, backends, model, tiny};
 use diptych::ggml::backend::{

@@ -1,6 +1,6 @@
 //! A single wrong value computed by a kernel of an emulated card is found, named, and saved to a file.
 
-mod common;
+use crate::common;
 
 use common::{example, result, stdout, tiny};
 use diptych::synthesize::{self, Shape};

@@ -2,7 +2,7 @@
 //! gets.
 #![cfg(unix)]
 
-mod common;
+use crate::common;
 
 use common::{compare, example, hip_library, record, stdout, tiny};
 use diptych::{DType, synthesize};

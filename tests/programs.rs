@@ -1,7 +1,7 @@
 //! The example programs as a user runs them: messages and exit status for a closed pipe, a full disk, or
 //! invalid arguments.
 
-mod common;
+use crate::common;
 
 use common::{example, stdout};
 use diptych::DType;

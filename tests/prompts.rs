@@ -1,7 +1,7 @@
 //! Prompts: computed in batches, between which an application sees the progress and can stop; conversations
 //! that continue from the state of a session.
 
-mod common;
+use crate::common;
 
 use common::{backend, model, tiny};
 use diptych::generate::{Cancel, Finish, GenerateOptions, Generation, Generations};

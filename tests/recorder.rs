@@ -2,7 +2,7 @@
 //! killed, a user's interrupt, a full disk; and every way a child process can end.
 #![cfg(unix)]
 
-mod common;
+use crate::common;
 
 use common::{compare, example, flat, hip_library, record, result, shared_library, stdout};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Sessions: the same tokens give the same logits however they are split; programs are prepared once; misuse
 //! is a typed error.
 
-mod common;
+use crate::common;
 
 use common::{backend, backends, model, tiny};
 use diptych::ggml::gguf::{GgufFile, GgufWriter};

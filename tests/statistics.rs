@@ -1,6 +1,6 @@
 //! Runs over many epochs and folders: statistics, interleaving, one report.
 
-mod common;
+use crate::common;
 
 use common::{compare, example, flat};
 use serde_json::{Value, json};

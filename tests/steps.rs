@@ -1,7 +1,7 @@
 //! A session computes only what a call needs: similar lengths share a program, the last layer computes the
 //! wanted rows, and only the best logits leave the device. None of this changes a result.
 
-mod common;
+use crate::common;
 
 use backend_hip::HipOptions;
 use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};

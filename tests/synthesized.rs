@@ -1,7 +1,7 @@
 //! Synthetic models as deep as real ones are well conditioned: rounding of activations stays small in the
 //! logits. Otherwise a comparison of two drivers would be meaningless.
 
-mod common;
+use crate::common;
 
 use common::{backend, file};
 use diptych::ggml::metrics::distance;

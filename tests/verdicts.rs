@@ -1,7 +1,7 @@
 //! Verdicts of `compare` on models that differ: rounding or an error, and if results depend on how they are
 //! computed.
 
-mod common;
+use crate::common;
 
 use common::{compare, record, stdout, tiny};
 use diptych::DType;

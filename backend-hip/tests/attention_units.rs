@@ -3,7 +3,7 @@
 //! assignment of scores to lanes, the exchange of weights, transposed tiles, masks, the soft-max, splits of
 //! the positions.
 
-mod written;
+use crate::written;
 
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::evaluate::{Contents, evaluate};

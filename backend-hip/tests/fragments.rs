@@ -2,7 +2,7 @@
 //! lane by lane as documented by the manufacturers. Everything around them is the kernels' own: the rounding
 //! of activations, the decoding of weights, the steps along k, the assignment of loads and stores to lanes.
 
-mod written;
+use crate::written;
 
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::kernel::MulMatParams;

@@ -1,7 +1,7 @@
 //! Attention over a cache in parts: separate work-groups compute the parts, and the last one to finish joins
 //! them.
 
-mod common;
+use crate::common;
 
 use backend_vulkan::{VulkanBackend, VulkanOptions};
 use common::{close, floats, open, options, values};

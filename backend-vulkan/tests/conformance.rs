@@ -4,8 +4,7 @@
 //! On a machine without Vulkan the tests are skipped with a message. Any other failure to open a device
 //! fails. No case may be refused or fail.
 
-#[path = "common/catalogue.rs"]
-mod agreement;
+use crate::agreement;
 
 use agreement::{Wanted, failures, wanted};
 use backend_vulkan::arch::ArchClass;

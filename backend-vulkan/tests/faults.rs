@@ -1,6 +1,6 @@
 //! Errors: deadlines, wrong arguments, memory, caches, and missing libraries or devices.
 
-mod common;
+use crate::common;
 
 use backend_vulkan::{MemoryBudget, VulkanBackend, VulkanOptions, enumerate};
 use common::{Layer, close, heavy, open, options};
@@ -228,7 +228,7 @@ fn wrong_values_in_the_environment_are_argument_errors() {
         ("DIPTYCH_VULKAN_ARCH", "vega", "AMD_GCN"),
     ] {
         let output = Command::new(std::env::current_exe().expect("a test has a path"))
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "faults::child", "--nocapture", "--test-threads=1"])
             .env(CHILD, "1")
             .env(name, value)
             .output()

@@ -5,7 +5,7 @@
 //! workgroup-shared memory have to be correct nevertheless. Each width runs in a separate process, because
 //! the driver reads the variable once.
 
-mod common;
+use crate::common;
 
 use backend_vulkan::{DeviceKind, VulkanOptions, enumerate};
 use common::{open, options};
@@ -63,7 +63,7 @@ fn subgroups_are_used_only_where_the_probe_agrees() {
     }
     for (width, class) in [("128", "CPU"), ("256", "CPU"), ("2048", "CPU"), ("2048", "AMD_GCN")] {
         let output = Command::new(std::env::current_exe().expect("a test has a path"))
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "lanes::child", "--nocapture", "--test-threads=1"])
             .env(CHILD, "1")
             .env("LP_NATIVE_VECTOR_WIDTH", width)
             .env("DIPTYCH_VULKAN_ARCH", class)

@@ -1,7 +1,7 @@
 //! Products of one input as one step: every combination of the operations fused before and after them, on
 //! every kernel that computes them, compared with the unfused members on the reference.
 
-mod common;
+use crate::common;
 
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::{VulkanBackend, VulkanOptions};

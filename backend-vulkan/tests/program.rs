@@ -1,6 +1,6 @@
 //! Programs: replay, shared memory, submissions, windows.
 
-mod common;
+use crate::common;
 
 use backend_vulkan::VulkanOptions;
 use common::{Layer, close, floats, heavy, open, options, values};

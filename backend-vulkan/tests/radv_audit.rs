@@ -2,8 +2,7 @@
 //!
 //! The tables are used to judge changes of kernels; spilled registers and scratch memory are failures.
 
-#[path = "common/radv.rs"]
-mod radv;
+use crate::radv;
 
 use backend_vulkan::audit;
 

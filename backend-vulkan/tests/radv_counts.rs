@@ -4,8 +4,7 @@
 //! A normal run counts one type on one family. `DIPTYCH_WRITE_COUNTS=1` counts everything in the document and
 //! rewrites it; `DIPTYCH_LOOPS=1` prints a line for each pipeline of matrix products of each family.
 
-#[path = "common/radv.rs"]
-mod radv;
+use crate::radv;
 
 use backend_vulkan::{PipelineSpec, audit};
 use std::collections::BTreeMap;

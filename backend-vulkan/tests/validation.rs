@@ -2,7 +2,7 @@
 //!
 //! A unit test of the crate, where a barrier can be omitted on purpose, checks that the layer reports errors.
 
-mod common;
+use crate::common;
 
 use backend_vulkan::{VulkanBackend, VulkanOptions};
 use common::{Layer, open, options};

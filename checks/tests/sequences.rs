@@ -1,8 +1,7 @@
 //! Several sequences in one session: each gets the result that it gets in its own session, whatever the
 //! others do.
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use common::{backend, backends, model, tiny};
 use diptych::ggml::metrics::distance;

@@ -1,8 +1,6 @@
 //! Source rules that no compiler checks.
 
-mod imports;
-
-use imports::{Floors, Source, faults};
+use crate::imports::{Floors, Source, faults};
 use std::fs;
 use std::path::{Path, PathBuf};
 

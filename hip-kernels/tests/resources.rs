@@ -2,7 +2,7 @@
 //!
 //! RESOURCES.md lists every kernel of every target.
 
-mod code_object;
+use crate::code_object;
 
 use code_object::{Value, metadata, words};
 use ggml_core::kernel::*;
@@ -211,7 +211,7 @@ fn resources() -> String {
          (at the most 10 on gfx8 and gfx9, 8 on gfx90a and gfx942, 20 on gfx101x, 16 on later processors). A dash: \
          not compiled for the target, which does not launch it. LDS in bytes, where it depends on the width of a \
          wavefront both. No kernel spills, has a stack or uses scratch memory.\n\n\
-         Written and compared by `cargo test -p hip-kernels --test resources`.\n\n\
+         Written and compared by `cargo test -p hip-kernels resources`.\n\n\
          | kernel | threads | LDS | {} |\n| --- | --- | --- |{}\n",
         hip_kernels::compiler().unwrap_or("no compiler"),
         targets.join(" | "),

@@ -1,6 +1,6 @@
 //! Programs without a code object: initial registers, the work-groups that run, and rejected programs.
 
-mod support;
+use crate::support;
 
 use support::{TARGETS, compile};
 use virtual_gpu::{Bare, BareKernel, BareLaunch, Counters, FaultKind, Gpu, MAX_LDS, Options, Target};

@@ -1,6 +1,6 @@
 //! Counters of a launch: exactly those of the executed instructions.
 
-mod support;
+use crate::support;
 
 use support::{Arguments, AsmKernel, Session, TARGETS, asm, compile};
 

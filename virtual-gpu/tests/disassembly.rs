@@ -1,7 +1,7 @@
 //! Every instruction of every embedded code object is disassembled exactly as llvm-objdump prints it:
 //! mnemonic, operands and modifiers, character by character.
 
-mod support;
+use crate::support;
 
 use support::objdump::compare;
 use support::{AsmKernel, TARGETS, asm, compile};

@@ -1,7 +1,7 @@
 //! Code objects with random damage and programs of random words must give a result or a fault. A panic or a
 //! hang fails these tests; every case is reproducible from its number.
 
-mod support;
+use crate::support;
 
 use support::{Arguments, AsmKernel, Random, TARGETS, asm, compile};
 use virtual_gpu::{FaultKind, Gpu, Launch, Options, Target, disassemble};

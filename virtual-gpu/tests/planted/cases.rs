@@ -1,6 +1,6 @@
 //! The kernels with errors and the corresponding correct kernels.
 
-use crate::LIMIT;
+use crate::planted::LIMIT;
 use virtual_gpu::{Access, FaultKind, Space};
 
 /// A kernel in a wrong and a right version.

@@ -1,7 +1,7 @@
 //! Arithmetic that takes several instructions.
 
+use crate::programs::{ARITHMETIC, everywhere};
 use crate::support::{Arguments, Random, Session};
-use crate::{ARITHMETIC, everywhere};
 use half::f16;
 
 /// Uploads operands, launches one work-item per pair, and downloads the records.

@@ -1,7 +1,7 @@
 //! Control flow, calls, and memory accesses of every width and address space.
 
+use crate::programs::{CONTROL, everywhere};
 use crate::support::{Arguments, Random};
-use crate::{CONTROL, everywhere};
 use bytemuck::{Pod, Zeroable};
 
 #[test]

@@ -1,7 +1,7 @@
 //! Programs with cooperating work-items.
 
+use crate::programs::{PARALLEL, everywhere};
 use crate::support::{Arguments, Random, Session, TARGETS, compile};
-use crate::{PARALLEL, everywhere};
 use virtual_gpu::FaultKind;
 
 fn numbers(seed: u64, count: usize) -> Vec<u32> {
@@ -188,7 +188,7 @@ fn atomics_under_contention() {
 /// The same programs with every barrier removed: each has a race or reads uninitialised data.
 #[test]
 fn programs_without_barriers_are_found() {
-    let source = format!("{}\n{}", crate::PRELUDE, PARALLEL.0);
+    let source = format!("{}\n{}", crate::programs::PRELUDE, PARALLEL.0);
     for target in TARGETS {
         for level in ["-O0", "-O3"] {
             let object = compile::hip(target, &format!("{level} -DWITHOUT_BARRIERS"), &source);

@@ -1,7 +1,7 @@
 //! Buffers that end inside an access: words beyond the end load as zero and are not stored.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::memory::{WIDE, with};
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::memory::{WIDE, with};
 
 /// The lane in whose sixteen bytes the buffer ends: earlier lanes are entirely inside, this lane has two
 /// words inside, later lanes none.

@@ -1,7 +1,7 @@
 //! Branches, calls, relative registers, modes, and instructions without a visible effect.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::scalar::{case, mixed};
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::scalar::{case, mixed};
 
 fn narrow(value: u32) -> Out {
     let mut out = Out::kept();

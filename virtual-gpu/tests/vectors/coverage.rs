@@ -1,9 +1,9 @@
 //! Coverage of the vectors: every mnemonic of the processors is covered or excluded with a reason.
 
-use crate::harness::{Case, In, Out, check, object};
-use crate::operands::Kind;
 use crate::support::{TARGETS, objdump};
-use crate::{
+use crate::vectors::harness::{Case, In, Out, check, object};
+use crate::vectors::operands::Kind;
+use crate::vectors::{
     buffers, control, division, lanes, lds, memory, modifiers, scalar, vop1, vop2, vop3, vop3p, vopc,
 };
 use std::collections::BTreeSet;

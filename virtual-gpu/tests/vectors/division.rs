@@ -1,8 +1,8 @@
 //! Instructions for divisions and for cube maps.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{d, f, h};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{d, f, h};
+use crate::vectors::operands::Kind;
 
 /// Returns the result of a division's last step for quotient, denominator and numerator; `None` if the
 /// quotient underflows, because that value is not documented. It underflows if the difference of exponents is
@@ -80,8 +80,8 @@ pub(crate) fn steps() -> Vec<Case> {
 }
 
 fn near_one(
-    _: &mut crate::harness::WaveIn,
-    lanes: &mut [crate::harness::LaneIn],
+    _: &mut crate::vectors::harness::WaveIn,
+    lanes: &mut [crate::vectors::harness::LaneIn],
     _: &mut crate::support::Random,
 ) {
     for lane in lanes {

@@ -1,9 +1,9 @@
 //! One kernel per instruction: lanes load operands, execute it, and store the resulting registers.
 
-use crate::expected::matches;
-pub(crate) use crate::expected::{Dst, Out};
-use crate::operands::{Kind, Operands};
 use crate::support::{Arguments, AsmKernel, Random, Session, asm, compile};
+use crate::vectors::expected::matches;
+pub(crate) use crate::vectors::expected::{Dst, Out};
+use crate::vectors::operands::{Kind, Operands};
 use bytemuck::{Pod, Zeroable};
 use virtual_gpu::{Checks, Options, Target};
 

@@ -1,10 +1,10 @@
 //! Operands from other lanes: DPP, readlane and related instructions, swizzles and permutations. Also parts
 //! of registers: SDWA.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{f, h, half_result};
-use crate::operands::Kind;
-use crate::{vop1, vop2, vopc};
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{f, h, half_result};
+use crate::vectors::operands::Kind;
+use crate::vectors::{vop1, vop2, vopc};
 
 /// Returns the source lane of a DPP control; `None` if there is none.
 type Source = fn(usize) -> Option<usize>;
@@ -144,8 +144,8 @@ pub(crate) fn sdwa() -> Vec<Case> {
             format!("v_mul_i32_i24_sdwa {{d}}, {{a}}, sext({{b}}) {all}"),
             &kinds,
             move |i| {
-                let product = crate::vop2::signed24(part(i.a32(), first, false))
-                    * crate::vop2::signed24(part(i.b32(), second, true));
+                let product = crate::vectors::vop2::signed24(part(i.a32(), first, false))
+                    * crate::vectors::vop2::signed24(part(i.b32(), second, true));
                 (product as u32).into()
             },
         ));
@@ -194,7 +194,7 @@ fn sdwa_floats() -> Vec<Case> {
             &[Kind::F16x2; 2],
             move |i| {
                 let sum = word(i.a32(), first) + word(i.b32(), second);
-                Dst::F16High(crate::numbers::to_half(sum as f32)).into()
+                Dst::F16High(crate::vectors::numbers::to_half(sum as f32)).into()
             },
         ));
         cases.push(Case::new(

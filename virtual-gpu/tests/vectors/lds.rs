@@ -1,8 +1,8 @@
 //! LDS: loads, stores and atomics of all widths. A lane's sixteen bytes are its operand `c`.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{d, f};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{d, f};
+use crate::vectors::operands::Kind;
 
 const WIDE: [Kind; 3] = [Kind::I64; 3];
 

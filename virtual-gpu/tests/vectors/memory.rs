@@ -3,8 +3,8 @@
 //! A lane's memory is its operand `c`: sixteen bytes. For global memory they are part of the input; for LDS
 //! they are written first.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::operands::Kind;
 
 pub(crate) const WIDE: [Kind; 3] = [Kind::I64; 3];
 

@@ -1,9 +1,9 @@
 //! Modifiers of the long encoding and floating-point modes: signs, saturation, halves, rounding and
 //! denormals.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{d, f, h, half_fma, half_result, to_half};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{d, f, h, half_fma, half_result, to_half};
+use crate::vectors::operands::Kind;
 
 const F32: [Kind; 2] = [Kind::F32; 2];
 

@@ -1,7 +1,7 @@
 //! Reference arithmetic of the formats, independent of the emulator: every formula works either on integers
 //! or in a format so wide that it rounds once.
 
-use crate::harness::Dst;
+use crate::vectors::harness::Dst;
 use half::f16;
 
 pub(crate) fn f(bits: u32) -> f32 {

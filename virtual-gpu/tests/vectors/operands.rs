@@ -1,7 +1,7 @@
 //! Operands: the special values of each type in all pairs, then random bits.
 
-use crate::harness::{LaneIn, WaveIn};
 use crate::support::Random;
+use crate::vectors::harness::{LaneIn, WaveIn};
 
 /// Type of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]

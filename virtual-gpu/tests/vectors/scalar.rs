@@ -1,8 +1,8 @@
 //! Scalar instructions: one pair of operands per wavefront.
 
-use crate::harness::{Case, In, LaneIn, Out, WaveIn, check};
-use crate::operands::Kind;
 use crate::support::Random;
+use crate::vectors::harness::{Case, In, LaneIn, Out, WaveIn, check};
+use crate::vectors::operands::Kind;
 
 /// Replaces half of the scalars with special values of their type.
 pub(crate) fn mixed(wave: &mut WaveIn, _: &mut [LaneIn], random: &mut Random) {

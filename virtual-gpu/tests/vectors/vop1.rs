@@ -1,8 +1,8 @@
 //! Instructions with one operand, in both encodings.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{d, denormal32, f, frexp, h, half_result, to_half};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{d, denormal32, f, frexp, h, half_result, to_half};
+use crate::vectors::operands::Kind;
 
 /// Returns both encodings of an instruction with one operand; `forms` are the registers, for example `"{d},
 /// {a}"`.

@@ -1,10 +1,10 @@
 //! Instructions with two operands, in both encodings.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{
     denormal16, denormal32, extreme, f, h, half_result, scale, signalling16, signalling32, to_half,
 };
-use crate::operands::Kind;
+use crate::vectors::operands::Kind;
 use virtual_gpu::Target;
 
 /// Returns both encodings of an instruction with two operands.

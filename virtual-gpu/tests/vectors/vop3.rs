@@ -1,12 +1,12 @@
 //! Instructions with the long encoding only.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{
     d, extreme, f, h, half_fma, half_towards_zero, median, rounded, scale, signalling16, signalling32,
     signalling64,
 };
-use crate::operands::Kind;
-use crate::vop2::{legacy_product, mad16, mad32, signed24, unsigned24};
+use crate::vectors::operands::Kind;
+use crate::vectors::vop2::{legacy_product, mad16, mad32, signed24, unsigned24};
 
 fn three(name: &str, kinds: [Kind; 3], formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static) -> Case {
     Case::new(format!("{name} {{d}}, {{a}}, {{b}}, {{c}}"), &kinds, formula)

@@ -1,8 +1,8 @@
 //! Packed halves and 16-bit integers, mixed precision, dot products.
 
-use crate::harness::{Case, Dst, In, Out, check};
-use crate::numbers::{denormal32, extreme, f, h, half_fma, signalling16, to_half};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, Dst, In, Out, check};
+use crate::vectors::numbers::{denormal32, extreme, f, h, half_fma, signalling16, to_half};
+use crate::vectors::operands::Kind;
 use virtual_gpu::Target;
 
 /// Selection of the operands' halves: `op_sel`, `op_sel_hi`, and negations.

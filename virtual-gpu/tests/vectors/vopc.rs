@@ -1,8 +1,8 @@
 //! Comparisons of every type, into VCC and into any scalar pair, and those that also write EXEC.
 
-use crate::harness::{Case, In, Out, check};
-use crate::numbers::{d, f, h, signalling16, signalling32, signalling64};
-use crate::operands::Kind;
+use crate::vectors::harness::{Case, In, Out, check};
+use crate::vectors::numbers::{d, f, h, signalling16, signalling32, signalling64};
+use crate::vectors::operands::Kind;
 
 type Ordering = Option<std::cmp::Ordering>;
 type Relation = fn(Ordering) -> bool;

@@ -1,8 +1,7 @@
 //! HIP programs unrelated to inference, compiled with and without optimisation, run on both targets and
 //! compared with the same computation in Rust.
 
-#[path = "../support/mod.rs"]
-mod support;
+use crate::support;
 
 mod arithmetic;
 mod control;

@@ -1,8 +1,6 @@
 //! Vectors for each instruction: a kernel executes it once on many operands, and the results are compared
 //! with formulas from the instruction set documents.
 
-#[path = "../support/mod.rs"]
-mod support;
 
 mod buffers;
 mod control;

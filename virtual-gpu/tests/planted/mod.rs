@@ -1,8 +1,7 @@
 //! Errors planted in kernels: each gives a fault of its kind with the kernel, the instruction's address and
 //! its mnemonic. The kernel without the error passes.
 
-#[path = "../support/mod.rs"]
-mod support;
+use crate::support;
 
 mod cases;
 

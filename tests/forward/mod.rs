@@ -12,8 +12,7 @@
 //! shared keys), granitehybrid and nemotron_h (Mamba-2: Dao and Gu 2024; squared ReLU: So et al. 2021).
 
 mod bert;
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 mod delta;
 mod formulas;
 mod gemma4;

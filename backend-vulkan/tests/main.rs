@@ -1,0 +1,19 @@
+//! Tests of the Vulkan backend, a module for each subject. One program, which is linked once.
+
+#[path = "common/catalogue.rs"]
+mod agreement;
+mod attention;
+mod common;
+mod conformance;
+mod faults;
+mod lanes;
+mod products;
+mod program;
+#[path = "common/radv.rs"]
+mod radv;
+mod radv_audit;
+mod radv_counts;
+mod tiles;
+mod validation;
+#[cfg(feature = "virtual")]
+mod virtual_card;

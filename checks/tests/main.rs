@@ -1,0 +1,9 @@
+//! Tests that need tools which the programs are not built with. One program, which is linked once.
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod imports;
+mod sampling;
+mod sequences;
+mod tidy;
+mod tokenizer;

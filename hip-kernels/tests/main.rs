@@ -1,0 +1,7 @@
+//! Tests of the kernels and of the build script, a module for each subject. One program, which is linked once.
+
+mod barriers;
+mod build;
+mod code_object;
+mod resources;
+mod sources;

@@ -1,0 +1,38 @@
+//! Tests of the library and its programs, a module for each subject. One program, which is linked once.
+
+mod ahead;
+mod bench;
+#[cfg(feature = "chat")]
+mod chat;
+mod common;
+#[cfg(feature = "compare")]
+mod compare;
+mod counts;
+mod embed;
+#[cfg(feature = "virtual")]
+mod field_cases;
+mod forward;
+mod generate;
+mod invariance;
+mod model_files;
+#[cfg(feature = "compare")]
+mod offload;
+#[cfg(feature = "compare")]
+mod ops;
+mod overlap;
+mod page;
+mod plans;
+#[cfg(feature = "virtual")]
+mod planted;
+#[cfg(feature = "probe")]
+mod probe;
+#[cfg(feature = "chat")]
+mod programs;
+mod prompts;
+mod recorder;
+mod session;
+mod statistics;
+mod steps;
+mod synthesized;
+#[cfg(feature = "compare")]
+mod verdicts;

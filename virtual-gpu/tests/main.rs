@@ -1,0 +1,10 @@
+//! Tests of the processor, a module for each subject. One program, which is linked once.
+
+mod bare;
+mod counters;
+mod disassembly;
+mod fuzz;
+mod planted;
+mod programs;
+mod support;
+mod vectors;
