@@ -100,7 +100,7 @@ fn compiled_once() {
     assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&[]));
 }
 
-/// Of two builds that want the same entry at the same time one makes it, and other entries do not wait for it.
+/// One of two builds that want the same entry at the same time makes it; other entries do not wait for it.
 #[test]
 fn an_entry_is_made_once() {
     let workspace = Workspace::new();

@@ -138,29 +138,29 @@ impl Dispatch {
         let interface = &self.pipeline.binary.interface;
         self.registers = vec![0; interface.count];
         let registers = &mut self.registers;
-        let mut set = |register: usize, words: &[u32]| {
+        let mut write = |register: usize, words: &[u32]| {
             let to = registers.get_mut(register..register + words.len());
             to.ok_or_else(|| unknown("register", register as u64)).map(|to| to.copy_from_slice(words))
         };
         for &(set, register) in &interface.sets {
             match self.sets.get(set).copied().unwrap_or(0) {
                 0 => return Err(unknown("descriptor set that is not bound", set as u64)),
-                address => set(register, &[address as u32])?,
+                address => write(register, &[address as u32])?,
             }
         }
         let words: &[u32] = bytemuck::cast_slice(&self.push);
         for (i, &word) in interface.inlined.iter().enumerate() {
-            set(interface.first_inlined + i, &words[word..=word])?;
+            write(interface.first_inlined + i, &words[word..=word])?;
         }
         if let Some(register) = interface.push_pointer {
-            set(register, &[arguments as u32])?;
+            write(register, &[arguments as u32])?;
         }
         if let Some(register) = interface.grid_pointer {
             let at = match &self.grid {
                 Grid::Direct(_) => arguments + PUSH_BYTES as u64,
                 Grid::Indirect(span) => span.address,
             };
-            set(register, &[at as u32, (at >> 32) as u32])?;
+            write(register, &[at as u32, (at >> 32) as u32])?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use syn::{Attribute, Item, UseTree};
 type Path = Vec<String>;
 
 /// A source file.
+#[derive(Clone)]
 pub(crate) struct Source {
     /// Path below the crate's `src`, for example "op/norm.rs".
     pub(crate) file: String,

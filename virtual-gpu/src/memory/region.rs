@@ -413,7 +413,7 @@ mod tests {
             _ => {
                 let mut first = [[0; LANES]; 2];
                 span().load(&mut first);
-                [got[0][0], got[1][0], 0, 0]
+                [first[0][0], first[1][0], 0, 0]
             }
         };
         std::thread::scope(|scope| {
@@ -459,7 +459,7 @@ mod tests {
                         let (at, words) = (start + u64::from(add[lane]), bytes.div_ceil(4) as usize);
                         let want = if on >> lane & 1 != 0 { region.load(at, bytes.into()) } else { [9; 4] };
                         let lanes_got: Vec<u32> =
-                            got[..words].iter().map(|register| register[lane]).collect();
+                            first[..words].iter().map(|register| register[lane]).collect();
                         assert_eq!(lanes_got, want[..words], "{bytes} bytes from {start}, lane {lane}");
                         if on >> lane & 1 != 0 {
                             assert_eq!(

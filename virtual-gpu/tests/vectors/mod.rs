@@ -1,7 +1,6 @@
 //! Vectors for each instruction: a kernel executes it once on many operands, and the results are compared
 //! with formulas from the instruction set documents.
 
-
 mod buffers;
 mod control;
 mod coverage;
