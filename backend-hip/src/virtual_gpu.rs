@@ -1,7 +1,7 @@
 //! Emulated devices: the backend over a GFX9 processor in software (see [`VirtualDriver`]).
 
 pub use crate::provider::virtual_gpu::{
-    Checks, Counters, FAULTS_VARIABLE, Fault, Faults, Target, VirtualDriver, VirtualOptions, Wrong,
+    Checks, Counters, FAULTS_VARIABLE, Faults, Injection, Target, VirtualDriver, VirtualOptions, Wrong,
     parse_faults,
 };
 

@@ -1,7 +1,7 @@
 //! Transfers to the device without its DMA engines: kernels that copy, and weights in host memory.
 
 use backend_hip::options::{Copies, HostWeights};
-use backend_hip::virtual_gpu::{Fault, Faults, Target, VirtualDriver, VirtualOptions};
+use backend_hip::virtual_gpu::{Faults, Injection, Target, VirtualDriver, VirtualOptions};
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::phase::Deadlines;
@@ -26,7 +26,7 @@ fn device(integrated: bool) -> Option<(Arc<VirtualDriver>, Faults)> {
         eprintln!("skipped: no code objects for gfx906 were built in");
         return None;
     }
-    let faults = Faults::default().at("hipMemcpyAsync", 0, Fault::Hang);
+    let faults = Faults::default().at("hipMemcpyAsync", 0, Injection::Hang);
     let device = VirtualOptions { integrated, faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
     Some((Arc::new(VirtualDriver::new(device)), faults))
 }
@@ -133,7 +133,7 @@ fn integrated_devices() {
     assert_eq!(driver.held(), [0; 6]);
 
     // If the host cannot pin more memory, weights go to the device.
-    let full = Faults::default().at("hipHostMalloc", 1, Fault::Fail(2));
+    let full = Faults::default().at("hipHostMalloc", 1, Injection::Fail(2));
     let device =
         VirtualOptions { integrated: true, faults: full.clone(), ..VirtualOptions::new(Target::Gfx906) };
     let full_host = Arc::new(VirtualDriver::new(device));

@@ -5,7 +5,7 @@
 use backend_hip::driver::Driver;
 use backend_hip::options::{Copies, Graphs};
 use backend_hip::virtual_gpu::{
-    Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions, Wrong, parse_faults,
+    Checks, Faults, Injection, Target, VirtualDriver, VirtualOptions, Wrong, parse_faults,
 };
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Usage};
@@ -160,7 +160,7 @@ fn every_call_may_fail() {
     }
     for (function, tried) in FUNCTIONS {
         for n in 0..tried {
-            let driver = driver(Faults::default().at(function, n, Fault::Fail(999)));
+            let driver = driver(Faults::default().at(function, n, Injection::Fail(999)));
             let result = work(&driver, SOON);
             match (&result, function) {
                 // At the end no caller is left to receive an error, and everything that could not be freed is
@@ -196,7 +196,7 @@ fn every_call_may_hang() {
         return;
     }
     for (function, _) in FUNCTIONS {
-        let faults = Faults::default().at(function, 0, Fault::Hang);
+        let faults = Faults::default().at(function, 0, Injection::Hang);
         let driver = driver(faults.clone());
         let start = Instant::now();
         let result = work(&driver, SHORT);
@@ -228,8 +228,8 @@ fn calls_of_branches_may_fail_and_hang() {
     for (function, tried) in OF_BRANCHES {
         assert!(faults.count(function) >= tried, "{function} is called {} times", faults.count(function));
         let at_the_end = function == "hipStreamDestroy";
-        for (n, fault) in (0..tried).flat_map(|n| [(n, Fault::Fail(999)), (n, Fault::Hang)]) {
-            let hangs = matches!(fault, Fault::Hang);
+        for (n, fault) in (0..tried).flat_map(|n| [(n, Injection::Fail(999)), (n, Injection::Hang)]) {
+            let hangs = matches!(fault, Injection::Hang);
             let faults = Faults::default().at(function, n, fault);
             let driver = driver(faults.clone());
             let start = Instant::now();
@@ -269,7 +269,7 @@ fn a_kernel_that_never_ends_is_named() {
         ("hipModuleLaunchKernel", 1, Phase::FirstCompute, "scaled 1"),
         ("hipGraphLaunch", 1, Phase::Compute, "scaled 3"),
     ] {
-        let faults = Faults::default().at(function, n, Fault::Stall);
+        let faults = Faults::default().at(function, n, Injection::Stall);
         match work(&driver(faults), SHORT) {
             Err(Error::Timeout { phase: p, node: Some(name), .. }) => {
                 assert_eq!((p, name.as_str()), (phase, node))
@@ -285,7 +285,7 @@ fn a_broken_launch_is_told() {
     if !embedded() {
         return;
     }
-    let driver = driver(Faults::default().at("hipMemcpyAsync", 1, Fault::Fail(700)));
+    let driver = driver(Faults::default().at("hipMemcpyAsync", 1, Injection::Fail(700)));
     match work(&driver, SOON) {
         Err(Error::Driver { code: 700, .. } | Error::DeviceLost { .. }) => {}
         other => panic!("{other:?}"),

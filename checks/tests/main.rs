@@ -3,7 +3,9 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod imports;
+mod project;
 mod sampling;
 mod sequences;
 mod tidy;
 mod tokenizer;
+mod words;

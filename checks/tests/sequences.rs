@@ -126,7 +126,7 @@ fn sequences_come_and_go() {
         session.batch(&[Item { sequence: 0, tokens: &d }, Item { sequence: 1, tokens: &[9] }]).unwrap();
     b.push(9);
     close(&logits[0], &after(&d), "the next 0");
-    close(&logits[1], &after(&b), "1 beside it");
+    close(&logits[1], &after(&b), "1 in the same batch");
     // Sequence 1 is truncated.
     session.truncate(1, 100).unwrap();
     b.truncate(100);
@@ -245,7 +245,7 @@ fn a_saved_sequence_goes_on_elsewhere() {
 
 /// An operation on a session.
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     /// Tokens for some of the sequences, in this order.
     Batch(Vec<(usize, Vec<u32>)>),
     Truncate(usize, usize),
@@ -255,15 +255,15 @@ enum Step {
 
 const CONTEXT: usize = 24;
 
-fn step() -> impl Strategy<Value = Step> {
+fn action() -> impl Strategy<Value = Action> {
     let tokens = proptest::collection::vec(0u32..203, 0..9);
     let batch = (Just(vec![0, 1, 2]).prop_shuffle(), [tokens.clone(), tokens.clone(), tokens]);
     prop_oneof![
         4 => batch.prop_map(|(order, tokens)| {
-            Step::Batch(order.into_iter().zip(tokens).filter(|(_, t)| !t.is_empty()).collect())
+            Action::Batch(order.into_iter().zip(tokens).filter(|(_, t)| !t.is_empty()).collect())
         }),
-        1 => (0usize..3, prop_oneof![Just(0), 0usize..CONTEXT]).prop_map(|(i, n)| Step::Truncate(i, n)),
-        1 => (0usize..3, 0usize..3).prop_map(|(from, to)| Step::Move(from, to)),
+        1 => (0usize..3, prop_oneof![Just(0), 0usize..CONTEXT]).prop_map(|(i, n)| Action::Truncate(i, n)),
+        1 => (0usize..3, 0usize..3).prop_map(|(from, to)| Action::Move(from, to)),
     ]
 }
 
@@ -273,23 +273,23 @@ struct Pair {
     histories: [[Vec<u32>; 3]; 2],
     /// True if sequences can only be truncated to the beginning.
     recurrent: bool,
-    /// Session for the next step.
-    turn: usize,
+    /// Session for the next action.
+    current: usize,
 }
 
 impl Pair {
     fn new(model: &Model) -> Pair {
         let session = |batch| model.session(&exact(CONTEXT, 3).with_batch(batch)).unwrap();
         let recurrent = model.hparams().recurrent.is_some();
-        Pair { sessions: [session(512), session(5)], histories: Default::default(), recurrent, turn: 0 }
+        Pair { sessions: [session(512), session(5)], histories: Default::default(), recurrent, current: 0 }
     }
 
-    /// Executes a step; returns the logits, each with the tokens that led to them.
-    fn take(&mut self, step: &Step) -> Vec<(Vec<u32>, Vec<f32>)> {
-        let (session, histories) = (&mut self.sessions[self.turn], &mut self.histories[self.turn]);
+    /// Executes a action; returns the logits, each with the tokens that led to them.
+    fn apply(&mut self, action: &Action) -> Vec<(Vec<u32>, Vec<f32>)> {
+        let (session, histories) = (&mut self.sessions[self.current], &mut self.histories[self.current]);
         let mut results = Vec::new();
-        match step {
-            Step::Batch(work) => {
+        match action {
+            Action::Batch(work) => {
                 let fits = |(i, t): &(usize, Vec<u32>)| histories[*i].len() + t.len() <= CONTEXT;
                 let items: Vec<Item<'_>> =
                     work.iter().map(|(sequence, tokens)| Item { sequence: *sequence, tokens }).collect();
@@ -300,17 +300,17 @@ impl Pair {
                     results.push((histories[*i].clone(), row));
                 }
             }
-            Step::Truncate(i, position) => {
+            Action::Truncate(i, position) => {
                 let length = histories[*i].len();
                 let fits = *position <= length && (!self.recurrent || [0, length].contains(position));
                 assert_eq!(session.truncate(*i, *position).is_ok(), fits);
                 histories[*i].truncate(if fits { *position } else { length });
             }
-            Step::Move(from, to) => {
+            Action::Move(from, to) => {
                 let (saved, history) = (session.save_sequence(*from).unwrap(), histories[*from].clone());
-                self.turn = 1 - self.turn;
-                self.sessions[self.turn].restore_sequence(*to, &saved).unwrap();
-                self.histories[self.turn][*to] = history;
+                self.current = 1 - self.current;
+                self.sessions[self.current].restore_sequence(*to, &saved).unwrap();
+                self.histories[self.current][*to] = history;
             }
         }
         results
@@ -318,13 +318,13 @@ impl Pair {
 }
 
 /// Checks that the results of every sequence depend on its own tokens only.
-fn check(architecture: &str, steps: &[Step]) -> Result<(), TestCaseError> {
+fn check(architecture: &str, actions: &[Action]) -> Result<(), TestCaseError> {
     let backend = backend("cpu").unwrap();
     let model = model(&shape(architecture, DType::F16), &backend);
     let mut single = model.session(&exact(CONTEXT, 1)).unwrap();
     let mut pair = Pair::new(&model);
-    for step in steps {
-        for (history, logits) in pair.take(step) {
+    for action in actions {
+        for (history, logits) in pair.apply(action) {
             single.reset();
             let wanted = single.prefill(&history).unwrap();
             prop_assert!(distance(&logits, &wanted).nmse < 1e-10);
@@ -342,12 +342,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_with_attention(steps in proptest::collection::vec(step(), 1..14)) {
-        check("qwen2", &steps)?;
+    fn whatever_happens_with_attention(actions in proptest::collection::vec(action(), 1..14)) {
+        check("qwen2", &actions)?;
     }
 
     #[test]
-    fn whatever_happens_with_recurrent_state(steps in proptest::collection::vec(step(), 1..14)) {
-        check("qwen35", &steps)?;
+    fn whatever_happens_with_recurrent_state(actions in proptest::collection::vec(action(), 1..14)) {
+        check("qwen35", &actions)?;
     }
 }

@@ -1,8 +1,10 @@
 //! Source rules that no compiler checks.
 
 use crate::imports::{Floors, Source, faults};
+use crate::project::{root, rust_sources, sources};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Families of operations: each has files of the same stem in every crate that implements a part of it.
 const FAMILIES: &[&str] = &[
@@ -107,6 +109,82 @@ const FLOORS: &[Floors] = &[
         ],
     },
     Floors {
+        folder: "virtual-vulkan/src",
+        module: "calls",
+        floors: &[
+            &["names"],
+            &["device", "queue"],
+            &[
+                "commands",
+                "descriptors",
+                "instance",
+                "memory",
+                "physical",
+                "pipeline",
+                "queries",
+                "semaphores",
+            ],
+            &["api"],
+        ],
+    },
+    Floors {
+        folder: "virtual-gpu/src",
+        module: "",
+        floors: &[
+            &["bare", "spoil"],
+            &["gpu"],
+            &["exec"],
+            &["code", "footprint", "memory"],
+            &["counters", "fault", "faults", "isa", "metadata", "options"],
+        ],
+    },
+    Floors {
+        folder: "virtual-gpu/src",
+        module: "exec",
+        floors: &[
+            &["lds_ops"],
+            &["memory"],
+            &["buffer", "scalar"],
+            &["group"],
+            &["vector"],
+            &["wave"],
+            &["atomic", "lds", "location", "rounding", "simd", "waits"],
+        ],
+    },
+    Floors {
+        folder: "virtual-gpu/src",
+        module: "isa",
+        floors: &[
+            &["decode", "text"],
+            &["uses"],
+            &["inst", "vop3"],
+            &["vop1", "vop2", "vop3p", "vopc"],
+            &["math"],
+            &["lanes", "registers"],
+            &["half", "memory", "operand", "sop"],
+        ],
+    },
+    Floors {
+        folder: "shaders/src",
+        module: "",
+        floors: &[
+            &["entries"],
+            &["source", "variants"],
+            &["manifest", "table"],
+            &["container", "pack", "reflect"],
+        ],
+    },
+    Floors {
+        folder: "shaders/src",
+        module: "reflect",
+        floors: &[&["group_counts"], &["capability", "parse"]],
+    },
+    Floors {
+        folder: "hip-kernels/src",
+        module: "",
+        floors: &[&["image"], &["page", "processor", "registers"]],
+    },
+    Floors {
         folder: "backend-vulkan/src",
         module: "",
         floors: &[
@@ -159,39 +237,14 @@ const FLOORS: &[Floors] = &[
     },
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
-}
-
-/// Returns the source files of the project, relative to its root.
-fn sources() -> Vec<PathBuf> {
-    fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).unwrap().flatten() {
-            let path = entry.path();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if path.is_dir() && !name.starts_with('.') && !name.starts_with("target") && name != "out" {
-                walk(&path, out);
-            } else if ["rs", "comp", "glsl", "hip", "h"]
-                .iter()
-                .any(|e| path.extension().is_some_and(|x| x == *e))
-            {
-                out.push(path);
-            }
-        }
-    }
-    let mut out = Vec::new();
-    walk(&root(), &mut out);
-    out.into_iter().map(|p| p.strip_prefix(root()).unwrap().to_path_buf()).collect()
-}
-
 #[test]
 fn every_family_has_its_files() {
     for family in FAMILIES {
-        for place in
+        for folder in
             ["ggml-core/src/op", "ggml-core/src/cpu/op", "backend-vulkan/src/op", "backend-hip/src/op"]
         {
-            let path = root().join(place).join(format!("{family}.rs"));
-            assert!(path.exists() || path.with_extension("").is_dir(), "{place}/{family}.rs is missing");
+            let path = root().join(folder).join(format!("{family}.rs"));
+            assert!(path.exists() || path.with_extension("").is_dir(), "{folder}/{family}.rs is missing");
         }
         assert!(root().join(format!("shaders/src/{family}")).is_dir(), "shaders/src/{family} is missing");
         assert!(
@@ -236,18 +289,83 @@ fn the_core_knows_no_backend() {
     assert!(!vulkan.contains("backend-hip") && !hip.contains("backend-vulkan"));
 }
 
+/// Returns the Rust sources of a crate below a folder. Files below `bin` are other crates.
+fn crate_sources(folder: &str) -> Vec<Source> {
+    let below = |(path, text): (PathBuf, String)| {
+        let file = path.strip_prefix(folder).ok()?.to_string_lossy().into_owned();
+        (!file.starts_with("bin/")).then_some(Source { file, text })
+    };
+    rust_sources().filter_map(below).collect()
+}
+
 #[test]
 fn imports_go_down() {
     for floors in FLOORS {
-        let files = sources().into_iter().filter(|p| p.extension().is_some_and(|e| e == "rs"));
-        let sources: Vec<Source> = files
-            .filter_map(|path| {
-                let file = path.strip_prefix(floors.folder).ok()?.to_string_lossy().into_owned();
-                Some(Source { file, text: fs::read_to_string(root().join(&path)).unwrap() })
-            })
-            .collect();
-        let faults = faults(&sources, floors);
+        let faults = faults(&crate_sources(floors.folder), floors);
         assert!(faults.is_empty(), "{}/{}:\n{}", floors.folder, floors.module, faults.join("\n"));
+    }
+}
+
+#[test]
+fn every_crate_has_floors() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).expect("the members");
+    let members = members.split('"').skip(1).step_by(2).map(|member| format!("{member}/src"));
+    for folder in members.chain(["src".to_string()]) {
+        let units: BTreeSet<String> = crate_sources(&folder)
+            .iter()
+            .filter_map(|source| {
+                source.file.split('/').next().map(|unit| unit.trim_end_matches(".rs").to_string())
+            })
+            .filter(|unit| !["lib", "main", "tests"].contains(&unit.as_str()))
+            .collect();
+        // The library has floors inside its modules.
+        let found = FLOORS.iter().any(|f| f.folder == folder && (f.module.is_empty() || folder == "src"));
+        assert!(found || units.len() < 2, "{folder} has no floors: {units:?}");
+    }
+}
+
+/// Plants errors in the sources of every crate with floors: each unit imports every unit of the next higher floor, and
+/// two units import each other.
+#[test]
+fn every_floor_is_checked() {
+    for floors in FLOORS {
+        let sources = crate_sources(floors.folder);
+        let name = format!("{}/{}", floors.folder, floors.module);
+        let module = |unit: &str| -> String {
+            floors.module.split('/').filter(|s| !s.is_empty()).chain([unit]).collect::<Vec<_>>().join("::")
+        };
+        let file = |unit: &str| -> String {
+            let stem = module(unit).replace("::", "/");
+            let files = [format!("{stem}.rs"), format!("{stem}/mod.rs")];
+            let found = files.into_iter().find(|file| sources.iter().any(|source| source.file == *file));
+            found.unwrap_or_else(|| panic!("{name}: {unit} has no file"))
+        };
+        // Errors with imports from the first unit of each pair to the second.
+        let planted = |pairs: &[(&str, &str)]| -> Vec<String> {
+            let mut sources = sources.clone();
+            for &(from, to) in pairs {
+                let from = file(from);
+                let source = sources.iter_mut().find(|source| source.file == from).unwrap();
+                source.text += &format!("\nuse crate::{};\n", module(to));
+            }
+            faults(&sources, floors)
+        };
+        let neighbours = || floors.floors.windows(2).map(|pair| (pair[0], pair[1]));
+        let upward: Vec<(&str, &str)> = neighbours()
+            .flat_map(|(upper, lower)| lower.iter().flat_map(|&from| upper.iter().map(move |&to| (from, to))))
+            .collect();
+        assert!(!upward.is_empty(), "{name} has one floor only");
+        let found = planted(&upward);
+        for &(from, to) in &upward {
+            let wanted = format!("{} imports {}, which is above it", file(from), file(to));
+            assert!(found.contains(&wanted), "{name}: not found: {wanted}");
+        }
+        let shared = floors.floors.iter().find(|floor| floor.len() > 1);
+        let (a, b) = shared.map_or((floors.floors[0][0], floors.floors[1][0]), |floor| (floor[0], floor[1]));
+        let found = planted(&[(a, b), (b, a)]);
+        let circle = |line: &String| line.starts_with("a circle") && line.contains(&file(a));
+        assert!(found.iter().any(circle), "{name}: no circle of {a} and {b}: {found:?}");
     }
 }
 
@@ -255,12 +373,12 @@ fn imports_go_down() {
 #[test]
 fn a_planted_import_is_found() {
     let floors =
-        Floors { folder: "", module: "", floors: &[&["top"], &["middle", "beside"], &["low"], &["ground"]] };
-    let house = [
-        ("lib.rs", "mod top; mod middle; mod beside; mod low; mod ground; pub use top::Roof;"),
+        Floors { folder: "", module: "", floors: &[&["top"], &["middle", "side"], &["low"], &["ground"]] };
+    let files = [
+        ("lib.rs", "mod top; mod middle; mod side; mod low; mod ground; pub use top::Roof;"),
         ("top.rs", "use crate::{middle::Stairs, low::{self, deep::Cellar}}; pub struct Roof;"),
         ("middle.rs", "use crate::low::deep::*; pub struct Stairs;"),
-        ("beside.rs", "use crate::middle::Stairs;"),
+        ("side.rs", "use crate::middle::Stairs;"),
         ("low/mod.rs", "pub mod deep; mod flat; use deep::Cellar; pub(super) fn f() { flat::g() }"),
         ("low/deep.rs", "use super::f; use super::super::ground; pub struct Cellar;"),
         ("low/flat.rs", "pub(in crate::low) fn g() { let _ = super::deep::Cellar; }"),
@@ -271,7 +389,7 @@ fn a_planted_import_is_found() {
             let text = if name == file { format!("{old}\n{text}") } else { old.into() };
             Source { file: name.into(), text }
         };
-        faults(&house.iter().map(source).collect::<Vec<_>>(), &floors)
+        faults(&files.iter().map(source).collect::<Vec<_>>(), &floors)
     };
     assert_eq!(faults_with("", ""), [""; 0]);
     // Tests may import anything.
@@ -297,8 +415,8 @@ fn a_planted_import_is_found() {
         assert!(found.contains(&"ground.rs imports top.rs, which is above it".into()), "{upward}: {found:?}");
     }
     assert_eq!(
-        faults_with("middle.rs", "fn f() { crate::beside::g() }"),
-        ["a circle: beside.rs -> middle.rs -> beside.rs"]
+        faults_with("middle.rs", "fn f() { crate::side::g() }"),
+        ["a circle: side.rs -> middle.rs -> side.rs"]
     );
     assert_eq!(
         faults_with("low/deep.rs", "use super::flat::g;"),

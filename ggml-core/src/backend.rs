@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a piece of device memory is for.
+/// Purpose of an allocation of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Usage {
     /// Written once, then only read.
@@ -61,7 +61,7 @@ impl Buffer {
         self.bytes
     }
 
-    /// What it was allocated for.
+    /// Returns the purpose that it was allocated for.
     pub fn usage(&self) -> Usage {
         self.usage
     }
@@ -121,7 +121,7 @@ pub struct Bindings {
     pub compute: Option<Buffer>,
 }
 
-/// Whether and how a backend can compute a node.
+/// Support of a backend for a node: how it is computed, or why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     /// There is a kernel.
@@ -151,7 +151,7 @@ pub struct Limits {
     pub alignment: usize,
 }
 
-/// What is known of a device.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// Backend name that opens it again ("vulkan:0").
@@ -197,7 +197,7 @@ pub struct Stats {
     pub uploaded_bytes: u64,
 }
 
-/// What an emulated device counted of one kernel.
+/// Counters of one kernel on an emulated device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelCounts {
     /// The kernel, or the pipeline.
@@ -206,7 +206,7 @@ pub struct KernelCounts {
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// How long a run took.
+/// Duration of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {
     /// Host time from submission to completion.
@@ -215,12 +215,12 @@ pub struct Timing {
     pub device: Option<Duration>,
 }
 
-/// What a step of a plan is made of on a device.
+/// Commands of a step of a plan on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepOutline {
     /// Dispatches, launches, or whatever the device's commands are.
     pub dispatches: usize,
-    /// How often these wait until everything before them is complete.
+    /// Number of them that wait until everything before them is complete.
     pub barriers: usize,
 }
 
@@ -237,7 +237,7 @@ impl StepOutline {
     }
 }
 
-/// How to prepare a program.
+/// Options for preparing a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrepareOptions {
     /// Prepare every step so that it can be run alone with [`Program::run_step`].
@@ -265,15 +265,16 @@ pub trait Backend: Send + Sync {
         self.device().memory.map(|all| all.saturating_sub(self.stats().allocated_bytes))
     }
 
-    /// Whether a node of a graph can be computed, with a reason if not. Leaves and views always can.
+    /// Returns whether a node of a graph can be computed, with a reason if not. Leaves and views always can.
     fn supports(&self, graph: &Graph, node: TensorId) -> Support;
 
-    /// Whether several nodes are computed together, with a reason if not. Of those that are not each is computed alone.
+    /// Returns whether several nodes are computed as one step, with a reason if not. After a refusal each
+    /// node of the group is computed by itself.
     fn joins(&self, _graph: &Graph, _group: &Group, _precision: Precision) -> Support {
         Support::no("every node is computed alone")
     }
 
-    /// Whether weights of a type can be an operand of MUL_MAT and GET_ROWS.
+    /// Returns true if weights of a type can be an operand of MUL_MAT and GET_ROWS.
     fn supports_weights(&self, dtype: DType) -> bool;
 
     /// Memory of `bytes` bytes. `State` memory is zeroed. One driver allocation at the most.
@@ -300,12 +301,13 @@ pub trait Backend: Send + Sync {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>>;
 
-    /// Whether programs have [`Program::begin`]: the device does not need the caller's thread while it runs.
+    /// Returns true if programs have [`Program::begin`]: the device does not need the caller's thread while
+    /// it runs.
     fn begins(&self) -> bool {
         false
     }
 
-    /// What each step of a plan is made of. No memory is needed for that.
+    /// Returns the commands of each step of a plan. Allocates no memory on the device.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a step without kernels.
@@ -316,8 +318,8 @@ pub trait Backend: Send + Sync {
     /// Counters since the backend was opened.
     fn stats(&self) -> Stats;
 
-    /// What kernels have done since the backend was opened, kernel by kernel. Only an emulated device counts; others
-    /// give nothing.
+    /// Returns the counters of each kernel since the backend was opened. Only emulated devices count; other
+    /// backends return an empty list.
     ///
     /// # Errors
     /// [`Error::Timeout`] where the device is asked and does not answer.

@@ -1,4 +1,4 @@
-//! How far from the reference a result may be.
+//! Bounds of the distance between a result and the reference.
 //!
 //! The bound of an operation stands beside its definition ([`Operation::bound`](crate::op::Operation::bound)); here are those of what is made of
 //! operations. The operation tests, [`crate::evaluate`] and `compare` hold results to these and to no others.

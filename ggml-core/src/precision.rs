@@ -1,9 +1,9 @@
-//! How much rounding a program may do.
+//! Precision of a program: the rounding that it may do.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// How much rounding a program may do.
+/// Precision of a program: the rounding that it may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {

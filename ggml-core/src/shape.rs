@@ -52,7 +52,7 @@ impl Shape {
         self.dtype.row_bytes(self.ne[0]).unwrap_or(0) * self.rows()
     }
 
-    /// Whether the elements lie without gaps in the order of their indices.
+    /// Returns true if the elements are stored without gaps in the order of their indices.
     pub fn is_contiguous(&self) -> bool {
         self.rows_contiguous()
             && self.nb[1] * self.ne[1] == self.nb_or(2, self.nb[1] * self.ne[1])
@@ -61,7 +61,7 @@ impl Shape {
                 || Some(self.nb[1]) == self.dtype.row_bytes(self.ne[0]))
     }
 
-    /// Whether the elements of one row lie without gaps.
+    /// Returns true if the elements of one row are stored without gaps.
     pub fn rows_contiguous(&self) -> bool {
         self.nb[0] == self.dtype.block_bytes()
     }

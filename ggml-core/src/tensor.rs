@@ -64,7 +64,7 @@ impl DerefMut for Tensor {
 }
 
 impl Tensor {
-    /// Whether this tensor looks into the storage of another.
+    /// Returns true if this tensor is a view of another tensor's storage.
     pub fn is_view(&self) -> bool {
         matches!(&self.source, Source::Node { op, .. } if op.is_view())
     }

@@ -54,8 +54,8 @@ impl Compiler {
         let brought = || {
             println!("cargo:rerun-if-env-changed=ROCM_PATH");
             let rocm = env::var_os("ROCM_PATH").map_or(PathBuf::from("/opt/rocm"), PathBuf::from);
-            let places = ["llvm/bin/clang", "lib/llvm/bin/clang", "bin/hipcc"];
-            places.iter().find_map(|place| Compiler::probe(&rocm.join(place)))
+            let paths = ["llvm/bin/clang", "lib/llvm/bin/clang", "bin/hipcc"];
+            paths.iter().find_map(|path| Compiler::probe(&rocm.join(path)))
         };
         versioned.or_else(plain).or_else(brought)
     }

@@ -94,8 +94,8 @@ impl Store {
     /// Keeps an entry. Where that fails it will be made again.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let unfinished = self.folder.join(format!("{name}.{}", process::id()));
-        let whole = [bytes, &hash(&bytes).to_le_bytes()].concat();
-        if fs::write(&unfinished, whole)
+        let checked = [bytes, &hash(&bytes).to_le_bytes()].concat();
+        if fs::write(&unfinished, checked)
             .and_then(|()| fs::rename(&unfinished, self.folder.join(name)))
             .is_err()
         {

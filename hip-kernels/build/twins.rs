@@ -22,7 +22,7 @@ pub(crate) fn original(target: &str) -> Option<&'static str> {
 }
 
 /// Returns the code object of target `to` made from `image`, that of target `from`. `sample` is any code object for `to`:
-/// its flags are taken. `None` if one of them is no ELF file, or the names differ in length.
+/// its flags are used. `None` if one of them is no ELF file, or the names differ in length.
 pub(crate) fn renamed(image: &[u8], from: &str, to: &str, sample: &[u8]) -> Option<Vec<u8>> {
     let is_elf = |bytes: &[u8]| bytes.starts_with(b"\x7fELF\x02") && bytes.len() > FLAGS.end;
     if !is_elf(image) || !is_elf(sample) || from.len() != to.len() || from.is_empty() {

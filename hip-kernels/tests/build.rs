@@ -19,30 +19,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A user's cache, a target directory, kernel sources, and a compiler that records its invocations.
-struct Place {
+struct Workspace {
     root: TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        let place = Place { root: tempfile::tempdir().unwrap() };
-        fs::create_dir_all(place.path("src")).unwrap();
-        fs::create_dir_all(place.path("target")).unwrap();
-        place.source("norm.hip", "#include \"wide.h\"\n");
-        place.source("rope.hip", "#include \"device.h\"\n");
-        place.source("wide.h", "#include \"device.h\"\n");
-        place.source("device.h", "first\n");
+impl Workspace {
+    fn new() -> Workspace {
+        let workspace = Workspace { root: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(workspace.path("src")).unwrap();
+        fs::create_dir_all(workspace.path("target")).unwrap();
+        workspace.source("norm.hip", "#include \"wide.h\"\n");
+        workspace.source("rope.hip", "#include \"device.h\"\n");
+        workspace.source("wide.h", "#include \"device.h\"\n");
+        workspace.source("device.h", "first\n");
         // Source and object are the third-last and the last argument.
         let clang = format!(
             "#!/bin/sh\nfor a; do source=$before object=$a; before=$middle middle=$a; done\n\
              case \"$*\" in *gfx9999*) echo 'error: unknown target' >&2; exit 1;; esac\n\
              echo \"$*\" | sed 's/.*--offload-arch=\\([^ ]*\\) .*src.\\([a-z]*\\).hip.*/\\1 \\2/' >> {}\n\
              cat \"$source\" > \"$object\"\n",
-            place.path("calls").display()
+            workspace.path("calls").display()
         );
-        fs::write(place.path("clang"), clang).unwrap();
-        fs::set_permissions(place.path("clang"), fs::Permissions::from_mode(0o755)).unwrap();
-        place
+        fs::write(workspace.path("clang"), clang).unwrap();
+        fs::set_permissions(workspace.path("clang"), fs::Permissions::from_mode(0o755)).unwrap();
+        workspace
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -79,36 +79,37 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 /// Compiles once for all profiles and feature sets; again for another compiler and for changed sources only.
 #[test]
 fn compiled_once() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let all = set(&["gfx906 norm", "gfx906 rope"]);
-    assert_eq!(place.build("release", "clang version 19", "gfx906"), all);
-    assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&[]));
-    let archive =
-        |profile: &str| fs::read(place.path(&format!("target/{profile}/build/hip-kernels/out/gfx9.lzma")));
+    assert_eq!(workspace.build("release", "clang version 19", "gfx906"), all);
+    assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&[]));
+    let archive = |profile: &str| {
+        fs::read(workspace.path(&format!("target/{profile}/build/hip-kernels/out/gfx9.lzma")))
+    };
     assert_eq!(archive("release").unwrap(), archive("debug").unwrap());
     assert_eq!(
-        place.build("debug", "clang version 19", "gfx906,gfx900"),
+        workspace.build("debug", "clang version 19", "gfx906,gfx900"),
         set(&["gfx900 norm", "gfx900 rope"])
     );
-    assert_eq!(place.build("debug", "clang version 20", "gfx906"), all);
-    place.source("wide.h", "#include \"device.h\"\n// changed\n");
-    assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&["gfx906 norm"]));
-    place.source("device.h", "second\n");
-    assert_eq!(place.build("debug", "clang version 19", "gfx906"), all);
-    place.source("device.h", "first\n");
-    assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&[]));
+    assert_eq!(workspace.build("debug", "clang version 20", "gfx906"), all);
+    workspace.source("wide.h", "#include \"device.h\"\n// changed\n");
+    assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&["gfx906 norm"]));
+    workspace.source("device.h", "second\n");
+    assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), all);
+    workspace.source("device.h", "first\n");
+    assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&[]));
 }
 
-/// Of two builds that want the same entry at the same time one makes it, and other entries do not wait for it.
+/// One of two builds that want the same entry at the same time makes it; other entries do not wait for it.
 #[test]
 fn an_entry_is_made_once() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let made = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for profile in ["debug", "release"] {
-            let (place, made) = (&place, &made);
+            let (workspace, made) = (&workspace, &made);
             scope.spawn(move || {
-                let store = place.store(&place.path(&format!("target/{profile}/out")));
+                let store = workspace.store(&workspace.path(&format!("target/{profile}/out")));
                 let entry = store.get_or_make("entry", || {
                     assert_eq!(store.get_or_make(profile, || Ok(b"other".into())).unwrap(), b"other");
                     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -120,23 +121,23 @@ fn an_entry_is_made_once() {
         }
     });
     assert_eq!(made.into_inner(), 1);
-    let store = place.store(&place.path("target/debug/out"));
+    let store = workspace.store(&workspace.path("target/debug/out"));
     assert_eq!(store.get_or_make("fails", || Err("no memory".into())), Err("no memory".into()));
     assert_eq!(store.get_or_make("fails", || Ok(b"now".into())).unwrap(), b"now");
-    let left = fs::read_dir(store.folder()).unwrap().flatten();
-    assert!(left.into_iter().all(|file| file.path().extension().is_none()), "no lock is left");
+    let files = fs::read_dir(store.folder()).unwrap().flatten();
+    assert!(files.into_iter().all(|file| file.path().extension().is_none()), "no lock is left");
 }
 
 #[test]
 fn damaged_and_old_entries() {
-    let place = Place::new();
-    let store = place.store(&place.path("target/debug/out"));
+    let workspace = Workspace::new();
+    let store = workspace.store(&workspace.path("target/debug/out"));
     let folder = store.folder();
     store.put("a", &[1; 100]);
     assert_eq!(store.get("a").unwrap(), [1; 100]);
     let entry = folder.join("a");
-    let whole = fs::read(&entry).unwrap();
-    for broken in [&whole[..50], &[], &[&whole[1..], &[0]].concat()] {
+    let entry_bytes = fs::read(&entry).unwrap();
+    for broken in [&entry_bytes[..50], &[], &[&entry_bytes[1..], &[0]].concat()] {
         fs::write(&entry, broken).unwrap();
         assert_eq!(store.get("a"), None);
     }
@@ -149,8 +150,8 @@ fn damaged_and_old_entries() {
     // The oldest entry was used since.
     store.get("a").unwrap();
     store.trim(250);
-    let left = ["a", "b", "c"].map(|name| store.get(name).is_some());
-    assert_eq!(left, [true, false, true]);
+    let present = ["a", "b", "c"].map(|name| store.get(name).is_some());
+    assert_eq!(present, [true, false, true]);
 }
 
 /// The store is in the user's cache, in the target directory if the cache cannot be written, in the build
@@ -158,22 +159,22 @@ fn damaged_and_old_entries() {
 /// cargo has no CACHEDIR.TAG.
 #[test]
 fn the_first_place_that_can_be_written() {
-    let place = Place::new();
-    let out = place.path("target/debug/out");
+    let workspace = Workspace::new();
+    let out = workspace.path("target/debug/out");
     let own = out.join("hip-objects");
-    let shared = place.path("target/hip-objects");
+    let shared = workspace.path("target/hip-objects");
     let folder = |user: Option<&Path>| Store::open(user, &out).folder().to_path_buf();
-    assert_eq!(place.store(&out).folder(), place.path("cache/diptych/hip-objects"));
+    assert_eq!(workspace.store(&out).folder(), workspace.path("cache/diptych/hip-objects"));
     assert_eq!(folder(None), own);
     for mark in ["CACHEDIR.TAG", ".rustc_info.json"] {
-        let mark = place.path("target").join(mark);
+        let mark = workspace.path("target").join(mark);
         fs::write(&mark, "").unwrap();
         assert_eq!(folder(None), shared, "{}", mark.display());
         fs::remove_file(mark).unwrap();
     }
-    fs::write(place.path("target/CACHEDIR.TAG"), "").unwrap();
-    fs::write(place.path("no-folder"), "").unwrap();
-    assert_eq!(folder(Some(&place.path("no-folder"))), shared);
+    fs::write(workspace.path("target/CACHEDIR.TAG"), "").unwrap();
+    fs::write(workspace.path("no-folder"), "").unwrap();
+    assert_eq!(folder(Some(&workspace.path("no-folder"))), shared);
     fs::remove_dir_all(&shared).unwrap();
     fs::write(&shared, "no folder").unwrap();
     assert_eq!(folder(None), own);
@@ -184,8 +185,8 @@ fn the_first_place_that_can_be_written() {
 
 #[test]
 fn targets_by_name_and_by_card() {
-    let place = Place::new();
-    let parse = |text: &str| Targets::parse(text, place.root.path());
+    let workspace = Workspace::new();
+    let parse = |text: &str| Targets::parse(text, workspace.root.path());
     let list = |text: &str| parse(text).unwrap().list;
     assert_eq!(list("gfx906, gfx90a:xnack+,gfx906"), ["gfx906", "gfx90a:xnack+"]);
     assert_eq!((list("none"), list("local")), (vec![], vec!["gfx900".into(), "gfx906".into()]));
@@ -195,12 +196,12 @@ fn targets_by_name_and_by_card() {
     for (node, text) in
         [("0", "cpu_cores_count 16\ngfx_target_version 0\n"), ("1", "gfx_target_version 110501\n")]
     {
-        let node = place.path("sys/class/kfd/kfd/topology/nodes").join(node);
+        let node = workspace.path("sys/class/kfd/kfd/topology/nodes").join(node);
         fs::create_dir_all(&node).unwrap();
         fs::write(node.join("properties"), text).unwrap();
     }
-    fs::create_dir_all(place.path("dev")).unwrap();
-    fs::write(place.path("dev/nvidiactl"), "").unwrap();
+    fs::create_dir_all(workspace.path("dev")).unwrap();
+    fs::write(workspace.path("dev/nvidiactl"), "").unwrap();
     let local = parse("local").unwrap();
     assert_eq!(local.list, ["gfx1151", "gfx900", "gfx906", "sm_70", "sm_80"]);
     // A card that the compiler does not support yet is no reason to fail; a target requested by name is.
@@ -209,13 +210,13 @@ fn targets_by_name_and_by_card() {
 
 #[test]
 fn an_unknown_target_is_left_out_unless_it_was_asked_for() {
-    let place = Place::new();
-    let out = place.path("target/out");
+    let workspace = Workspace::new();
+    let out = workspace.path("target/out");
     fs::create_dir_all(&out).unwrap();
-    let compiler = Compiler { path: place.path("clang"), version: "clang version 19".into() };
-    let sources = Sources::read(&place.path("src"));
+    let compiler = Compiler { path: workspace.path("clang"), version: "clang version 19".into() };
+    let sources = Sources::read(&workspace.path("src"));
     let mut targets = Targets { list: vec!["gfx906".into(), "gfx9999".into()], by_name: false };
-    let store = place.store(&out);
+    let store = workspace.store(&out);
     let built = script::build(&compiler, &targets, &sources, &store, &out);
     assert!(built.refused["gfx9999"].contains("unknown target") && built.targets.len() == 1);
     targets.by_name = true;
@@ -247,14 +248,14 @@ fn twins_are_what_the_compiler_makes() {
         println!("no clang 19 or later: nothing to compare");
         return;
     };
-    let place = Place::new();
+    let workspace = Workspace::new();
     let source = |stem: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(stem);
     let object = |target: &str, source: &Path| {
-        let object = place.path("object");
+        let object = workspace.path("object");
         compiler.run(target, source, &object).unwrap();
         fs::read(object).unwrap()
     };
-    fs::write(place.path("empty.hip"), "").unwrap();
+    fs::write(workspace.path("empty.hip"), "").unwrap();
     let all = std::env::var("DIPTYCH_CHECK_TWINS").is_ok_and(|value| value == "all");
     let sources = Sources::read(&source(""));
     let stems: Vec<&str> =
@@ -265,7 +266,7 @@ fn twins_are_what_the_compiler_makes() {
             let file = source(&format!("{stem}.hip"));
             let image = object(original, &file);
             for twin in twins {
-                let sample = object(twin, &place.path("empty.hip"));
+                let sample = object(twin, &workspace.path("empty.hip"));
                 let made = renamed(&image, original, twin, &sample).expect("both are ELF files");
                 assert!(made == object(twin, &file), "{stem}.hip for {twin} is not that for {original}");
             }

@@ -65,7 +65,7 @@ fn rust_sources() -> String {
 fn parameter_structures_are_those_of_ggml_core() {
     let rust = rust_sources();
     if rust.is_empty() {
-        eprintln!("skipped: ggml-core's sources are not beside this crate");
+        eprintln!("skipped: ggml-core's sources are not next to this crate");
         return;
     }
     let (_, header) = hip_kernels::sources().iter().find(|(name, _)| *name == "params.h").unwrap();
@@ -101,7 +101,7 @@ fn grids_of<'a>(text: &'a str, begin: &str) -> Vec<(&'a str, Vec<u16>)> {
 fn grids_are_those_of_ggml_core() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ggml-core/src/grids.rs");
     let Ok(rust) = std::fs::read_to_string(path) else {
-        eprintln!("skipped: ggml-core's sources are not beside this crate");
+        eprintln!("skipped: ggml-core's sources are not next to this crate");
         return;
     };
     let (_, header) = hip_kernels::sources().iter().find(|(name, _)| *name == "grids.h").unwrap();

@@ -45,6 +45,7 @@ use std::io::Read;
 use std::sync::LazyLock;
 
 pub mod container;
+mod entries;
 pub mod manifest;
 mod pack;
 pub mod reflect;
@@ -52,10 +53,9 @@ pub mod source;
 pub mod table;
 pub mod variants;
 
+pub use entries::{Entry, entries, entry};
 pub use manifest::Manifest;
-pub use table::{
-    Axis, Choice, Define, Entry, Optimize, Source, Target, Variant, entries, entry, variant_name,
-};
+pub use table::{Axis, Choice, Define, Optimize, Source, Target, Variant, variant_name};
 
 use container::Container;
 use pack::{Damaged, Summary, unpack};
@@ -214,10 +214,10 @@ mod tests {
         for part in 0..16 {
             let mut file = PACKED.to_vec();
             // After the header, in which another dictionary size may be valid.
-            let place = part * file.len() / 16 + 13;
-            file[place] ^= 0x40;
-            assert!(unpacked(&file).is_err(), "byte {place}");
-            assert!(unpacked(&PACKED[..place]).is_err(), "cut to {place} bytes");
+            let offset = part * file.len() / 16 + 13;
+            file[offset] ^= 0x40;
+            assert!(unpacked(&file).is_err(), "byte {offset}");
+            assert!(unpacked(&PACKED[..offset]).is_err(), "cut to {offset} bytes");
         }
     }
 

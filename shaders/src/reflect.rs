@@ -203,7 +203,7 @@ pub fn reflect(words: &[u32]) -> Result<Interface, ReflectError> {
         spec_constants: module.spec_constants(),
         capabilities: module.capabilities.clone(),
         extensions: module.extensions.clone(),
-        reads_group_counts: module.reads_group_counts,
+        reads_group_counts: group_counts::components_read(&module, words),
         module,
     })
 }
@@ -212,8 +212,8 @@ impl Interface {
     /// Returns the work-group size under a specialisation: pairs of constant ID and value bits.
     pub fn local_size(&self, specialization: &[(u32, u32)]) -> [u32; 3] {
         self.local_size.map(|dimension| {
-            let given = specialization.iter().find(|(id, _)| Some(*id) == dimension.spec_id);
-            given.map_or(dimension.default, |(_, value)| *value)
+            let specialized = specialization.iter().find(|(id, _)| Some(*id) == dimension.spec_id);
+            specialized.map_or(dimension.default, |(_, value)| *value)
         })
     }
 

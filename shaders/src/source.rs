@@ -27,7 +27,7 @@ pub enum SourceError {
         error: std::io::Error,
     },
     /// An included file exists neither next to the including file nor in [`INCLUDE_DIR`].
-    #[error("{path}:{line}: included file \"{name}\" is neither beside this file nor in {INCLUDE_DIR}")]
+    #[error("{path}:{line}: included file \"{name}\" is neither next to this file nor in {INCLUDE_DIR}")]
     NotFound {
         /// Path of the including file.
         path: String,
@@ -128,8 +128,8 @@ impl Inputs {
 /// Returns the path, relative to the crate, of the file `name` included by the file `including`: next to that
 /// file if it exists there, or else in [`INCLUDE_DIR`].
 pub fn resolve(root: &Path, including: &str, name: &str) -> Option<String> {
-    let beside = including.rsplit_once('/').map_or("", |(directory, _)| directory);
-    [beside, INCLUDE_DIR].iter().find_map(|directory| {
+    let own = including.rsplit_once('/').map_or("", |(directory, _)| directory);
+    [own, INCLUDE_DIR].iter().find_map(|directory| {
         let path = normalize(&format!("{directory}/{name}"))?;
         root.join(&path).is_file().then_some(path)
     })

@@ -1,9 +1,4 @@
-//! Entries of the shader table, and the expansion of their axes into variants.
-
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
-use crate::variants::SOURCES;
+//! Sources of the shader table, and the expansion of their axes into variants.
 
 /// A preprocessor definition: name and value.
 pub type Define = (&'static str, &'static str);
@@ -94,7 +89,7 @@ impl Choice {
     }
 }
 
-/// One GLSL source: an entry of [`SOURCES`].
+/// One GLSL source: an entry of [`SOURCES`](crate::variants::SOURCES).
 ///
 /// Its text is `src/<family>/<stem>.comp`; its modules are in `spirv/<family>/<stem>.spv.bin`. Stems are
 /// unique in the whole table.
@@ -105,7 +100,7 @@ pub struct Source {
     axes: &'static [Axis],
     target: Target,
     optimize: Optimize,
-    keep: Option<fn(&[&str]) -> bool>,
+    filter: Option<fn(&[&str]) -> bool>,
 }
 
 impl Source {
@@ -117,7 +112,7 @@ impl Source {
             axes: &[],
             target: Target::Vulkan12,
             optimize: Optimize::Performance,
-            keep: None,
+            filter: None,
         }
     }
 
@@ -139,9 +134,9 @@ impl Source {
         self
     }
 
-    /// Filters combinations: `keep` gets the name of the choice on each axis (empty for [`Choice::NONE`]).
-    pub const fn only(mut self, keep: fn(&[&str]) -> bool) -> Self {
-        self.keep = Some(keep);
+    /// Filters combinations: `filter` gets the name of the choice on each axis (empty for [`Choice::NONE`]).
+    pub const fn only(mut self, filter: fn(&[&str]) -> bool) -> Self {
+        self.filter = Some(filter);
         self
     }
 
@@ -189,7 +184,7 @@ impl Source {
             .into_iter()
             .filter(|choices| {
                 let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
-                self.keep.is_none_or(|keep| keep(&names))
+                self.filter.is_none_or(|filter| filter(&names))
             })
             .map(|choices| Variant {
                 name: variant_name(choices.iter().map(|choice| choice.name)),
@@ -226,29 +221,6 @@ pub fn variant_name<'a>(choices: impl IntoIterator<Item = &'a str>) -> String {
     if parts.is_empty() { "default".to_owned() } else { parts.join("_") }
 }
 
-/// A source with its variants.
-#[derive(Debug)]
-pub struct Entry {
-    /// The entry of the table.
-    pub source: &'static Source,
-    /// Variants of the source.
-    pub variants: Vec<Variant>,
-}
-
-/// Returns the whole table with all variants, in the order of the table.
-pub fn entries() -> &'static [Entry] {
-    static ENTRIES: LazyLock<Vec<Entry>> =
-        LazyLock::new(|| SOURCES.iter().map(|source| Entry { source, variants: source.expand() }).collect());
-    &ENTRIES
-}
-
-/// Returns the entry with this stem.
-pub fn entry(stem: &str) -> Option<&'static Entry> {
-    static BY_STEM: LazyLock<HashMap<&'static str, &'static Entry>> =
-        LazyLock::new(|| entries().iter().map(|entry| (entry.source.stem, entry)).collect());
-    BY_STEM.get(stem).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,8 +244,8 @@ mod tests {
 
     #[test]
     fn combinations_can_be_left_out() {
-        let keep = |names: &[&str]| names != ["f32", "coopmat"];
-        let variants = Source::new("test", "test").axes(&[TYPES, MATRIX]).only(keep).expand();
+        let filter = |names: &[&str]| names != ["f32", "coopmat"];
+        let variants = Source::new("test", "test").axes(&[TYPES, MATRIX]).only(filter).expand();
         assert_eq!(
             variants.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
             ["f32", "f16", "f16_coopmat"]

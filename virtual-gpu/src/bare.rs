@@ -62,7 +62,7 @@ struct Program {
 impl Gpu {
     /// Loads a program.
     ///
-    /// # Errors [`FaultKind::InvalidCodeObject`] if the code is empty or no whole number of words, or if no
+    /// # Errors [`FaultKind::InvalidCodeObject`] if the code is empty or not a multiple of 4, or if no
     /// hardware can run its work-group; [`FaultKind::Unimplemented`] for scratch and trap handlers;
     /// [`FaultKind::OutOfMemory`].
     pub fn load_bare(&self, program: &Bare<'_>) -> Result<BareKernel> {
@@ -140,7 +140,7 @@ fn at_kernel(name: &str, kind: FaultKind) -> Fault {
 fn describe(program: &Bare<'_>) -> std::result::Result<Descriptor, FaultKind> {
     let invalid = FaultKind::InvalidCodeObject;
     if program.code.is_empty() || program.code.len() % 4 != 0 {
-        return Err(invalid(format!("has {} bytes, no whole number of words", program.code.len())));
+        return Err(invalid(format!("has {} bytes, not a multiple of 4", program.code.len())));
     }
     let descriptor = Descriptor::bare(program.rsrc1, program.rsrc2, program.lds_bytes);
     if descriptor.user_sgprs > MAX_USER_SGPRS {
@@ -162,13 +162,13 @@ fn check(program: &Program, launch: &BareLaunch<'_>) -> std::result::Result<(), 
     let last = |i: usize| launch.first_group[i].checked_add(launch.groups[i]);
     if (0..3).any(|i| last(i).is_none()) {
         return Err(format!(
-            "has {:?} work-groups from {:?} on: more than 32 bits count",
+            "has {:?} work-groups from {:?} on, whose ids exceed 32 bits",
             launch.groups, launch.first_group
         ));
     }
-    let (given, wanted) = (launch.user_sgprs.len(), program.descriptor.user_sgprs);
-    if given != wanted as usize {
-        return Err(format!("has {given} user SGPRs, the program takes {wanted}"));
+    let (passed, expected) = (launch.user_sgprs.len(), program.descriptor.user_sgprs);
+    if passed != expected as usize {
+        return Err(format!("has {passed} user SGPRs, the program takes {expected}"));
     }
     Ok(())
 }

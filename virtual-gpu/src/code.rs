@@ -5,7 +5,8 @@
 
 use crate::fault::FaultKind;
 use crate::isa::Target;
-use crate::isa::decode::{Inst, decode};
+use crate::isa::decode::decode;
+use crate::isa::inst::Inst;
 use crate::metadata::{self, KernelInfo};
 use object::elf::{EM_AMDGPU, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};

@@ -133,9 +133,9 @@ impl fmt::Display for FaultKind {
         match self {
             FaultKind::InvalidCodeObject(why) => write!(f, "the code object {why}"),
             FaultKind::InvalidLaunch(why) => write!(f, "the launch {why}"),
-            FaultKind::OutOfMemory(bytes) => write!(f, "{bytes} bytes are more than there is memory"),
+            FaultKind::OutOfMemory(bytes) => write!(f, "out of memory: {bytes} bytes"),
             FaultKind::Occupied(range) => {
-                write!(f, "{:#x} and {} bytes from there are in use", range.at, range.bytes)
+                write!(f, "{} bytes at {:#x} are in use", range.bytes, range.at)
             }
             FaultKind::BeyondBuffer { range, base, bytes } => {
                 write!(f, "{range}: beyond its buffer of {bytes} bytes at {base:#x}")
@@ -143,11 +143,11 @@ impl fmt::Display for FaultKind {
             FaultKind::OutOfBounds(range) => write!(f, "{range}: out of bounds"),
             FaultKind::FreedMemory(range) => write!(f, "{range}: the memory was freed"),
             FaultKind::Misaligned(range, to) => write!(f, "{range}: not aligned to {to} bytes"),
-            FaultKind::Race(range, wave) => write!(f, "{range}: a race with wavefront {wave}"),
-            FaultKind::Uninitialised(range) => write!(f, "{range}: nobody wrote there"),
-            FaultKind::BarrierDivergence(how) => write!(f, "barriers diverge: {how}"),
-            FaultKind::MissingWait(what) => write!(f, "no s_waitcnt: {what}"),
-            FaultKind::IllegalInstruction(word) => write!(f, "{word:#010x} is no instruction"),
+            FaultKind::Race(range, wave) => write!(f, "{range}: race with wavefront {wave}"),
+            FaultKind::Uninitialised(range) => write!(f, "{range}: uninitialised"),
+            FaultKind::BarrierDivergence(details) => write!(f, "divergent barriers: {details}"),
+            FaultKind::MissingWait(what) => write!(f, "missing s_waitcnt: {what}"),
+            FaultKind::IllegalInstruction(word) => write!(f, "{word:#010x} is not an instruction"),
             FaultKind::Unimplemented(what) => write!(f, "{what} is not implemented"),
             FaultKind::Budget(count) => write!(f, "more than {count} instructions of one wavefront"),
             FaultKind::Trap(id) => write!(f, "trap {id}"),

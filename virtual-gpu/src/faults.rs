@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The failure of a call, in place of its normal effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum Injection {
     /// The call returns an error code.
     Fail(i32),
     /// The call blocks until [`Faults::release`].
@@ -35,7 +35,7 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct Inner {
-    planned: Mutex<Vec<(String, usize, Fault)>>,
+    planned: Mutex<Vec<(String, usize, Injection)>>,
     /// Number of allocations below [`SMALL`] that succeed before further ones hang (`None`: none hangs), and
     /// their count so far.
     small: Mutex<(Option<usize>, usize)>,
@@ -66,8 +66,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Faults {
     /// Adds a fault for the `n`th call of a function, counted from 0.
-    pub fn at(self, function: &str, n: usize, fault: Fault) -> Faults {
-        lock(&self.inner.planned).push((function.into(), n, fault));
+    pub fn at(self, function: &str, n: usize, injection: Injection) -> Faults {
+        lock(&self.inner.planned).push((function.into(), n, injection));
         self
     }
 
@@ -105,31 +105,31 @@ impl Faults {
                     "fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N, hang@small:N or wrong=SIZE@KERNEL:N",
                 )
             };
-            let (what, place) = item.split_once('@').ok_or_else(wrong)?;
-            let (function, n) = match place.split_once(':') {
+            let (what, call) = item.split_once('@').ok_or_else(wrong)?;
+            let (function, n) = match call.split_once(':') {
                 Some((function, n)) => (function, n.parse().map_err(|_| wrong())?),
-                None => (place, 0),
+                None => (call, 0),
             };
             if let Some(("wrong", size)) = what.split_once('=') {
                 let size = size.parse().ok().filter(|size: &f32| size.is_finite()).ok_or_else(wrong)?;
                 faults = faults.wrong(function, Wrong { number: n, size });
                 continue;
             }
-            let fault = match what.split_once('=') {
-                Some(("fail", code)) => Fault::Fail(code.parse().map_err(|_| wrong())?),
-                None if what == "hang" => Fault::Hang,
-                None if what == "stall" => Fault::Stall,
+            let injection = match what.split_once('=') {
+                Some(("fail", code)) => Injection::Fail(code.parse().map_err(|_| wrong())?),
+                None if what == "hang" => Injection::Hang,
+                None if what == "stall" => Injection::Stall,
                 _ => return Err(wrong()),
             };
-            faults = match (function, fault) {
-                ("small", Fault::Hang) => faults.hang_after_small_allocations(n),
+            faults = match (function, injection) {
+                ("small", Injection::Hang) => faults.hang_after_small_allocations(n),
                 ("small", _) => return Err(wrong()),
-                (_, Fault::Fail(0)) => return Err(expect("a code that is an error")),
+                (_, Injection::Fail(0)) => return Err(expect("a code that is an error")),
                 _ if !(functions.has)(function) => return Err(expect("a function that the driver has")),
-                (_, Fault::Stall) if !functions.queued.contains(&function) => {
+                (_, Injection::Stall) if !functions.queued.contains(&function) => {
                     return Err(expect("a call to stall that leaves its work to a queue"));
                 }
-                _ => faults.at(function, n, fault),
+                _ => faults.at(function, n, injection),
             };
         }
         Ok(faults)
@@ -160,9 +160,9 @@ impl Faults {
         drop(planned);
         match fault {
             None => Ok(false),
-            Some(Fault::Stall) => Ok(true),
-            Some(Fault::Fail(code)) => Err(code),
-            Some(Fault::Hang) => self.hang(),
+            Some(Injection::Stall) => Ok(true),
+            Some(Injection::Fail(code)) => Err(code),
+            Some(Injection::Hang) => self.hang(),
         }
     }
 

@@ -47,9 +47,9 @@ impl Footprint {
     pub fn words_written(&self) -> Vec<u64> {
         let mut pages: Vec<_> = self.written.iter().collect();
         pages.sort_unstable_by_key(|(page, _)| **page);
-        let whole = |bits: &Bits, word: u64| bits[(word / 16) as usize] >> (word % 16 * 4) & 15 == 15;
+        let entire = |bits: &Bits, word: u64| bits[(word / 16) as usize] >> (word % 16 * 4) & 15 == 15;
         let in_page = |(&page, bits): (&u64, &Bits)| {
-            (0..PAGE / 4).filter(|&word| whole(bits, word)).map(|word| page * PAGE + 4 * word).collect()
+            (0..PAGE / 4).filter(|&word| entire(bits, word)).map(|word| page * PAGE + 4 * word).collect()
         };
         pages.into_iter().flat_map(|page| -> Vec<u64> { in_page(page) }).collect()
     }
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(a.conflict(&of(&[(0x9000, 4, read)])), None);
         assert_eq!(of(&[(0x9000, 4, read)]).conflict(&of(&[(0x9003, 1, write)])), Some(0x9003));
         assert_eq!(a.words_written(), [0x1ff8, 0x1ffc, 0x2000, 0x2004]);
-        assert_eq!(of(&[(0x3001, 8, write)]).words_written(), [0x3004], "words that are written whole");
+        assert_eq!(of(&[(0x3001, 8, write)]).words_written(), [0x3004], "entirely written words");
         let mut both = of(&[(0x1000, 4, write)]);
         both.merge(a);
         assert_eq!(both.conflict(&of(&[(0, 1 << 20, read)])), Some(0x1000));

@@ -9,64 +9,10 @@ use crate::footprint::Footprint;
 use crate::isa::Target;
 use crate::memory::Memory;
 use crate::metadata::KernelInfo;
+use crate::options::Options;
 use rayon::prelude::*;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Optional checks for kernel errors. Accesses out of bounds are always reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checks {
-    /// Report two wavefronts that access the same bytes of LDS without a barrier between them, if at least
-    /// one writes.
-    pub races: bool,
-    /// Report reads of uninitialised LDS.
-    pub uninitialised: bool,
-    /// Report LDS addresses that are no multiple of the access size. The runtime enables a processor mode
-    /// that allows these accesses (slowly), and compilers use it; atomic operations must be aligned in any
-    /// case. Global memory allows any address.
-    pub alignment: bool,
-    /// Report wavefronts of a work-group that wait at different barriers, or that end while others wait.
-    pub barriers: bool,
-    /// Report uses of a register that a load fills, and barriers, without the `s_waitcnt` that hardware
-    /// needs.
-    pub waits: bool,
-    /// Report accesses beyond the `num_records` of a buffer resource (V#); hardware reads 0 there and drops
-    /// writes.
-    pub ranges: bool,
-}
-
-impl Checks {
-    /// All checks.
-    pub const ALL: Checks = Checks::of(true);
-    /// Only errors that are faults on hardware.
-    pub const NONE: Checks = Checks::of(false);
-
-    const fn of(on: bool) -> Checks {
-        Checks { races: on, uninitialised: on, alignment: on, barriers: on, waits: on, ranges: on }
-    }
-}
-
-/// Options of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Enabled checks.
-    pub checks: Checks,
-    /// Maximum instructions of one wavefront: a kernel that does not end gives an error instead of a hang.
-    pub max_instructions: u64,
-    /// Capacity of device and pinned memory together, in bytes.
-    pub memory: u64,
-}
-
-/// All checks except LDS alignment, 2^32 instructions, 16 GiB.
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            checks: Checks { alignment: false, ..Checks::ALL },
-            max_instructions: 1 << 32,
-            memory: 16 << 30,
-        }
-    }
-}
 
 /// A device.
 #[derive(Debug)]
@@ -357,7 +303,9 @@ pub(crate) fn fits(threads: [u32; 3], lds: u32, vgprs: usize) -> std::result::Re
 /// Checks that the number of work-items along each axis fits into 32 bits.
 pub(crate) fn counts(groups: [u32; 3], threads: [u32; 3]) -> std::result::Result<(), String> {
     if (0..3).any(|i| groups[i].checked_mul(threads[i]).is_none()) {
-        return Err(format!("has {groups:?} work-groups of {threads:?}: more than 32 bits count"));
+        return Err(format!(
+            "has {groups:?} work-groups of {threads:?} work-items, whose ids exceed 32 bits"
+        ));
     }
     Ok(())
 }
@@ -405,15 +353,15 @@ fn hidden_argument(launch: &Launch<'_>, kind: &str) -> u64 {
 /// Builds an `hsa_kernel_dispatch_packet_t`.
 fn dispatch_packet(launch: &Launch<'_>, lds_bytes: u32, arguments: u64) -> [u8; 64] {
     let mut packet = [0; 64];
-    let mut put = |offset: usize, bytes: &[u8]| packet[offset..offset + bytes.len()].copy_from_slice(bytes);
-    put(0, &2u16.to_le_bytes());
-    put(2, &3u16.to_le_bytes());
+    let mut set = |offset: usize, bytes: &[u8]| packet[offset..offset + bytes.len()].copy_from_slice(bytes);
+    set(0, &2u16.to_le_bytes());
+    set(2, &3u16.to_le_bytes());
     for i in 0..3 {
-        put(4 + 2 * i, &(launch.threads[i] as u16).to_le_bytes());
-        put(12 + 4 * i, &(launch.groups[i] * launch.threads[i]).to_le_bytes());
+        set(4 + 2 * i, &(launch.threads[i] as u16).to_le_bytes());
+        set(12 + 4 * i, &(launch.groups[i] * launch.threads[i]).to_le_bytes());
     }
-    put(28, &lds_bytes.to_le_bytes());
-    put(40, &arguments.to_le_bytes());
+    set(28, &lds_bytes.to_le_bytes());
+    set(40, &arguments.to_le_bytes());
     packet
 }
 

@@ -79,6 +79,8 @@ mod isa;
 mod memory;
 pub mod metadata;
 #[cfg(feature = "processor")]
+mod options;
+#[cfg(feature = "processor")]
 mod spoil;
 
 #[cfg(feature = "processor")]
@@ -90,6 +92,8 @@ pub use fault::{Access, Fault, FaultKind, Range, Result, Space};
 #[cfg(feature = "processor")]
 pub use footprint::Footprint;
 #[cfg(feature = "processor")]
-pub use gpu::{Checks, Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, Options, disassemble};
+pub use gpu::{Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, disassemble};
 #[cfg(feature = "processor")]
 pub use isa::Target;
+#[cfg(feature = "processor")]
+pub use options::{Checks, Options};

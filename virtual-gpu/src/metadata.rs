@@ -123,13 +123,13 @@ fn kernel(value: &Value<'_>) -> Result<KernelInfo, String> {
     fn hidden<'a>(a: &Value<'a>) -> Option<&'a str> {
         a.get(".value_kind").and_then(Value::text).filter(|kind| kind.starts_with("hidden_"))
     }
-    let place = |a: &Value<'_>| (number(a, ".offset"), number(a, ".size"));
+    let range = |a: &Value<'_>| (number(a, ".offset"), number(a, ".size"));
     Ok(KernelInfo {
         name: name.into(),
-        arguments: arguments.iter().filter(|a| hidden(a).is_none()).map(place).collect(),
+        arguments: arguments.iter().filter(|a| hidden(a).is_none()).map(range).collect(),
         hidden: arguments
             .iter()
-            .filter_map(|a| Some((hidden(a)?.to_string(), place(a).0, place(a).1)))
+            .filter_map(|a| Some((hidden(a)?.to_string(), range(a).0, range(a).1)))
             .collect(),
         lds_bytes: number(value, ".group_segment_fixed_size"),
         scratch_bytes: number(value, ".private_segment_fixed_size"),

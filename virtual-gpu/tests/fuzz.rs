@@ -80,7 +80,7 @@ fn random_instructions() {
             outcome(target, &image)
         }));
         assert!(counts.contains_key("IllegalInstruction"), "{counts:?}");
-        assert!(counts.len() > 3, "the programs end in few ways: {counts:?}");
+        assert!(counts.len() > 3, "the programs end with few outcomes: {counts:?}");
     }
 }
 
@@ -95,8 +95,8 @@ fn single_random_instructions() {
             let mut image = object.clone();
             let (prefix, mask) = PREFIXES[random.below(12) as usize];
             let words = [prefix | random.u32() & mask, random.u32()];
-            for (place, value) in image[at..at + 8].chunks_mut(4).zip(words) {
-                place.copy_from_slice(&value.to_le_bytes());
+            for (bytes, value) in image[at..at + 8].chunks_mut(4).zip(words) {
+                bytes.copy_from_slice(&value.to_le_bytes());
             }
             outcome(target, &image)
         }));

@@ -193,11 +193,11 @@ impl Shared {
     /// Reserves bytes of a heap; an error if they exceed its limit.
     pub(crate) fn reserve(&self, heap: usize, bytes: u64) -> Result<(), ()> {
         let limit = if heap == 0 { self.options.memory } else { self.options.host_memory };
-        self.used.take(heap, bytes, limit)
+        self.used.reserve(heap, bytes, limit)
     }
 
     /// Releases bytes of a heap.
     pub(crate) fn release(&self, heap: usize, bytes: u64) {
-        self.used.give(heap, bytes);
+        self.used.release(heap, bytes);
     }
 }

@@ -53,22 +53,22 @@ fn run_list(device: &Device, list: &List) -> Result<(), String> {
 /// Runs commands in an order, and checks that unordered commands do not conflict.
 fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize]) -> Result<(), String> {
     let mut traces: BTreeMap<usize, Footprint> = BTreeMap::new();
-    for &place in order {
-        let command = &list.commands[segment.items[place].0];
+    for &index in order {
+        let command = &list.commands[segment.items[index].0];
         let mut trace = device.card.options.hazards.then(Footprint::default);
         run(device, command, trace.as_mut())?;
         let Some(trace) = trace else { continue };
         // Marks are ordered after everything before them and have no ordering effect; they record no spans.
-        for (&other, earlier) in traces.iter().filter(|(other, _)| !segment.waits(place, **other)) {
+        for (&other, earlier) in traces.iter().filter(|(other, _)| !segment.waits(index, **other)) {
             if let Some(address) = trace.conflict(earlier) {
                 let other = list.commands[segment.items[other].0].name();
                 return Err(format!(
-                    "no pipeline barrier: {} and {other} meet at {address:#x}",
+                    "missing pipeline barrier: {} and {other} conflict at {address:#x}",
                     command.name()
                 ));
             }
         }
-        traces.insert(place, trace);
+        traces.insert(index, trace);
     }
     Ok(())
 }
@@ -105,15 +105,15 @@ fn run(device: &Device, command: &Command, trace: Option<&mut Footprint>) -> Res
 }
 
 fn fill(device: &Device, to: &Span, word: u32) -> virtual_gpu::Result<()> {
-    const PIECE: u64 = 1 << 16;
-    let bytes = word.to_le_bytes();
-    if bytes.iter().all(|&b| b == bytes[0]) {
-        return device.gpu.fill(to.address, bytes[0], to.bytes as usize);
+    const CHUNK: u64 = 1 << 16;
+    let pattern = word.to_le_bytes();
+    if pattern.iter().all(|&b| b == pattern[0]) {
+        return device.gpu.fill(to.address, pattern[0], to.bytes as usize);
     }
-    let piece = word.to_le_bytes().repeat((PIECE / 4) as usize);
-    (0..to.bytes).step_by(PIECE as usize).try_for_each(|at| {
-        let left = (to.bytes - at).min(PIECE) as usize;
-        device.gpu.write(to.address + at, &piece[..left])
+    let chunk = pattern.repeat((CHUNK / 4) as usize);
+    (0..to.bytes).step_by(CHUNK as usize).try_for_each(|at| {
+        let bytes = (to.bytes - at).min(CHUNK) as usize;
+        device.gpu.write(to.address + at, &chunk[..bytes])
     })
 }
 

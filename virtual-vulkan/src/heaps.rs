@@ -27,12 +27,13 @@ impl Used {
     }
 
     /// Reserves bytes of a heap if the sum stays within `limit`.
-    pub(crate) fn take(&self, heap: usize, bytes: u64, limit: u64) -> Result<(), ()> {
+    pub(crate) fn reserve(&self, heap: usize, bytes: u64, limit: u64) -> Result<(), ()> {
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= limit);
         self.0[heap].fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map(|_| ()).map_err(|_| ())
     }
 
-    pub(crate) fn give(&self, heap: usize, bytes: u64) {
+    /// Releases reserved bytes of a heap.
+    pub(crate) fn release(&self, heap: usize, bytes: u64) {
         self.0[heap].fetch_sub(bytes, Ordering::Relaxed);
     }
 }

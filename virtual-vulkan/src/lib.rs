@@ -68,7 +68,7 @@ mod table;
 
 pub use card::{Card, Model, Options};
 pub use environment::{CHECKS_VARIABLE, FAULTS_VARIABLE, ORDER_VARIABLE};
-pub use virtual_gpu::faults::{Fault, Faults, Wrong};
+pub use virtual_gpu::faults::{Faults, Injection, Wrong};
 pub use virtual_gpu::{Checks, Counters};
 
 /// Version of Mesa whose compiled shaders this library can read.

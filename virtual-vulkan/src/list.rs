@@ -33,14 +33,14 @@ impl List {
         let many = dispatches.iter().filter(|d| d.needs_memory()).count();
         let block = match many {
             0 => None,
-            _ => Some(high.allocate((many * Dispatch::BESIDE) as u64)?),
+            _ => Some(high.allocate((many * Dispatch::ARGUMENT_BYTES) as u64)?),
         };
-        let mut contents = Vec::with_capacity(many * Dispatch::BESIDE);
+        let mut contents = Vec::with_capacity(many * Dispatch::ARGUMENT_BYTES);
         for dispatch in &mut dispatches {
             let at = block.as_ref().map_or(0, |b| b.address) + contents.len() as u64;
             dispatch.prepare(at)?;
             if dispatch.needs_memory() {
-                contents.extend(dispatch.beside());
+                contents.extend(dispatch.arguments());
             }
         }
         if let Some(block) = &block {
@@ -125,53 +125,53 @@ impl Command {
 }
 
 impl Dispatch {
-    /// Bytes in memory in addition to the registers: the push constants and the size of the grid.
-    const BESIDE: usize = PUSH_BYTES + 16;
+    /// Bytes of its arguments in memory: the push constants and the size of the grid.
+    const ARGUMENT_BYTES: usize = PUSH_BYTES + 16;
 
     fn needs_memory(&self) -> bool {
         let interface = &self.pipeline.binary.interface;
         interface.push_pointer.is_some() || interface.grid_pointer.is_some()
     }
 
-    /// Sets the registers; `beside` is the address of this dispatch's part of the block.
-    fn prepare(&mut self, beside: u64) -> Reply {
+    /// Sets the registers; `arguments` is the address of its arguments in the block.
+    fn prepare(&mut self, arguments: u64) -> Reply {
         let interface = &self.pipeline.binary.interface;
         self.registers = vec![0; interface.count];
         let registers = &mut self.registers;
-        let mut put = |register: usize, words: &[u32]| {
+        let mut write = |register: usize, words: &[u32]| {
             let to = registers.get_mut(register..register + words.len());
             to.ok_or_else(|| unknown("register", register as u64)).map(|to| to.copy_from_slice(words))
         };
         for &(set, register) in &interface.sets {
             match self.sets.get(set).copied().unwrap_or(0) {
                 0 => return Err(unknown("descriptor set that is not bound", set as u64)),
-                address => put(register, &[address as u32])?,
+                address => write(register, &[address as u32])?,
             }
         }
         let words: &[u32] = bytemuck::cast_slice(&self.push);
         for (i, &word) in interface.inlined.iter().enumerate() {
-            put(interface.first_inlined + i, &words[word..=word])?;
+            write(interface.first_inlined + i, &words[word..=word])?;
         }
         if let Some(register) = interface.push_pointer {
-            put(register, &[beside as u32])?;
+            write(register, &[arguments as u32])?;
         }
         if let Some(register) = interface.grid_pointer {
             let at = match &self.grid {
-                Grid::Direct(_) => beside + PUSH_BYTES as u64,
+                Grid::Direct(_) => arguments + PUSH_BYTES as u64,
                 Grid::Indirect(span) => span.address,
             };
-            put(register, &[at as u32, (at >> 32) as u32])?;
+            write(register, &[at as u32, (at >> 32) as u32])?;
         }
         Ok(())
     }
 
-    /// Returns the bytes to store at `beside`.
-    fn beside(&self) -> Vec<u8> {
+    /// Returns the bytes of its arguments in memory.
+    fn arguments(&self) -> Vec<u8> {
         let mut bytes = self.push.to_vec();
         if let Grid::Direct(groups) = &self.grid {
             bytes.extend_from_slice(bytemuck::cast_slice(groups));
         }
-        bytes.resize(Dispatch::BESIDE, 0);
+        bytes.resize(Dispatch::ARGUMENT_BYTES, 0);
         bytes
     }
 }

@@ -89,14 +89,15 @@ impl Segment {
     /// Returns the positions of the items in a random order, given by the seed, that respects all
     /// dependencies.
     pub(crate) fn shuffled(&self, seed: &mut u64) -> Vec<usize> {
-        let mut left: Vec<usize> = (0..self.items.len()).collect();
+        let mut remaining: Vec<usize> = (0..self.items.len()).collect();
         let mut done = vec![false; self.items.len()];
         let mut order = Vec::new();
-        while !left.is_empty() {
-            let ready: Vec<usize> =
-                (0..left.len()).filter(|&i| self.items[left[i]].1.iter().all(|&b| done[b])).collect();
+        while !remaining.is_empty() {
+            let ready: Vec<usize> = (0..remaining.len())
+                .filter(|&i| self.items[remaining[i]].1.iter().all(|&b| done[b]))
+                .collect();
             // An item's dependencies precede it, so the first remaining item is always ready.
-            let chosen = left.remove(ready[next(seed) as usize % ready.len()]);
+            let chosen = remaining.remove(ready[next(seed) as usize % ready.len()]);
             done[chosen] = true;
             order.push(chosen);
         }
@@ -156,8 +157,8 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let order = segment.shuffled(&mut seed.clone());
-            let place = |i: usize| order.iter().position(|&x| x == i).unwrap();
-            assert!(place(3) > place(0) && place(3) > place(1));
+            let position = |i: usize| order.iter().position(|&x| x == i).unwrap();
+            assert!(position(3) > position(0) && position(3) > position(1));
             seen.insert(order);
         }
         // Of the 24 orders of four items, those in which one follows two others.

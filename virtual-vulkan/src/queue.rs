@@ -13,7 +13,7 @@ pub(crate) type Work = Box<dyn FnOnce(&Queue) -> Result<(), String> + Send>;
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Work>,
-    given: u64,
+    queued: u64,
     done: u64,
     running: bool,
     fault: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Queue {
 }
 
 /// Interval at which a wait checks for cancellation.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Queue {
     pub(crate) fn new() -> Arc<Queue> {
@@ -46,7 +46,7 @@ impl Queue {
             thread.spawn(move || queue.run()).map_err(|_| vk::Result::ERROR_OUT_OF_HOST_MEMORY)?;
             state.running = true;
         }
-        state.given += 1;
+        state.queued += 1;
         state.waiting.push_back(work);
         self.changed.notify_all();
         Ok(())
@@ -100,11 +100,11 @@ impl Queue {
             if state.fault.is_some() {
                 return Err(vk::Result::ERROR_DEVICE_LOST);
             }
-            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            let remaining = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if remaining.is_zero() {
                 return Err(vk::Result::TIMEOUT);
             }
-            let waited = self.changed.wait_timeout(state, left.min(LOOK));
+            let waited = self.changed.wait_timeout(state, remaining.min(POLL_INTERVAL));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -113,7 +113,7 @@ impl Queue {
     pub(crate) fn hold(&self, until: impl Fn() -> bool) {
         let mut state = lock(&self.state);
         while !until() && !state.closed {
-            let waited = self.changed.wait_timeout(state, LOOK);
+            let waited = self.changed.wait_timeout(state, POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -121,11 +121,11 @@ impl Queue {
     /// Waits until all work is done, without a timeout, as on a device.
     pub(crate) fn drain(&self) -> Reply {
         let mut state = lock(&self.state);
-        while state.done < state.given && !state.closed {
+        while state.done < state.queued && !state.closed {
             if state.fault.is_some() {
                 return Err(vk::Result::ERROR_DEVICE_LOST);
             }
-            let waited = self.changed.wait_timeout(state, LOOK);
+            let waited = self.changed.wait_timeout(state, POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())

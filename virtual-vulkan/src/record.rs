@@ -119,7 +119,7 @@ impl Binary {
         ];
         for (what, one, other) in checks {
             if one != other {
-                return Err(format!("{what} is {one} in one place and {other} in another"));
+                return Err(format!("conflicting values of {what}: {one} and {other}"));
             }
         }
         if code.is_empty() || threads.contains(&0) {

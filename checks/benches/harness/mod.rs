@@ -109,7 +109,7 @@ fn devices() -> &'static [Device] {
         let opened = names.into_iter().filter_map(|name| match open(&name, &OpenOptions::default()) {
             Ok(backend) => Some(Device { name, backend, copy: OnceLock::new() }),
             Err(error) => {
-                eprintln!("{name} is left out: {error}");
+                eprintln!("{name} is skipped: {error}");
                 None
             }
         });
@@ -171,7 +171,7 @@ pub(crate) fn bench(
         let plan = match plan.and_then(|plan| backend.outline(&graph, &plan).map(|_| plan)) {
             Ok(plan) => plan,
             Err(error) => {
-                eprintln!("{}/{family}/{what} is left out: {error}", device.name);
+                eprintln!("{}/{family}/{what} is skipped: {error}", device.name);
                 continue;
             }
         };

@@ -9,6 +9,7 @@ use syn::{Attribute, Item, UseTree};
 type Path = Vec<String>;
 
 /// A source file.
+#[derive(Clone)]
 pub(crate) struct Source {
     /// Path below the crate's `src`, for example "op/norm.rs".
     pub(crate) file: String,
@@ -29,7 +30,7 @@ pub(crate) struct Floors {
 /// Returns the import errors of a crate: one line per upward import, per cycle, and per module without a
 /// floor.
 pub(crate) fn faults(sources: &[Source], floors: &Floors) -> Vec<String> {
-    let house = House::read(sources);
+    let graph = ImportGraph::read(sources);
     let scope: Path = floors.module.split('/').filter(|s| !s.is_empty()).map(String::from).collect();
     let unit = |file: &str| -> Option<String> {
         let module = module_of(file);
@@ -38,13 +39,13 @@ pub(crate) fn faults(sources: &[Source], floors: &Floors) -> Vec<String> {
     let floor = |unit: &str| floors.floors.iter().position(|floor| floor.contains(&unit));
     let mut faults = Vec::new();
 
-    let units: BTreeSet<String> = house.modules.values().filter_map(|file| unit(file)).collect();
+    let units: BTreeSet<String> = graph.modules.values().filter_map(|file| unit(file)).collect();
     let listed = floors.floors.iter().copied().flatten().filter(|name| !units.contains(**name));
     faults.extend(listed.map(|name| format!("{name} has a floor and no file")));
     faults.extend(units.iter().filter(|u| floor(u).is_none()).map(|u| format!("{u} has no floor")));
 
     let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (from, to) in &house.imports {
+    for (from, to) in &graph.imports {
         let (Some(upper), Some(lower)) = (unit(from), unit(to)) else { continue };
         if floor(&upper) > floor(&lower) {
             faults.push(format!("{from} imports {to}, which is above it"));
@@ -58,18 +59,18 @@ pub(crate) fn faults(sources: &[Source], floors: &Floors) -> Vec<String> {
 /// Returns the import cycles between files, each cycle once.
 fn circles(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
     let mut found = Vec::new();
-    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut reported: BTreeSet<&str> = BTreeSet::new();
     for &start in edges.keys() {
         // The shortest path back to the start, breadth first.
-        let mut ways = vec![vec![start]];
+        let mut paths = vec![vec![start]];
         let mut seen = BTreeSet::new();
-        while let Some(way) = (!ways.is_empty()).then(|| ways.remove(0)) {
-            for &next in edges.get(way[way.len() - 1]).into_iter().flatten() {
-                if next == start && !way.iter().any(|file| told.contains(file)) {
-                    told.extend(&way);
-                    found.push(format!("a circle: {} -> {start}", way.join(" -> ")));
+        while let Some(path) = (!paths.is_empty()).then(|| paths.remove(0)) {
+            for &next in edges.get(path[path.len() - 1]).into_iter().flatten() {
+                if next == start && !path.iter().any(|file| reported.contains(file)) {
+                    reported.extend(&path);
+                    found.push(format!("a circle: {} -> {start}", path.join(" -> ")));
                 } else if seen.insert(next) {
-                    ways.push([&way[..], &[next]].concat());
+                    paths.push([&path[..], &[next]].concat());
                 }
             }
         }
@@ -88,13 +89,13 @@ fn module_of(file: &str) -> Path {
 
 /// The files of a crate and their imports. Excludes tests, and imports between a module and one that it
 /// contains.
-struct House {
+struct ImportGraph {
     modules: BTreeMap<Path, String>,
     imports: BTreeSet<(String, String)>,
 }
 
-impl House {
-    fn read(sources: &[Source]) -> House {
+impl ImportGraph {
+    fn read(sources: &[Source]) -> ImportGraph {
         let mut modules: BTreeMap<Path, String> =
             sources.iter().map(|s| (module_of(&s.file), s.file.clone())).collect();
         let known: BTreeSet<Path> = modules.keys().cloned().collect();
@@ -119,7 +120,7 @@ impl House {
                 }
             }
         }
-        House { modules, imports }
+        ImportGraph { modules, imports }
     }
 }
 
@@ -135,8 +136,8 @@ fn target(
     match path.get(..=module.len()).and_then(|name| names.get(name)) {
         // Limits cycles of names, which are possible in sources that do not compile.
         Some(elsewhere) if depth < 16 => {
-            let whole = [&elsewhere[..], &path[module.len() + 1..]].concat();
-            target(&whole, modules, names, depth + 1)
+            let entire = [&elsewhere[..], &path[module.len() + 1..]].concat();
+            target(&entire, modules, names, depth + 1)
         }
         _ => module.to_vec(),
     }

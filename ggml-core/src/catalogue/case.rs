@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::tensor::{Source, TensorId};
 use std::ops::Range;
 
-/// What a leaf holds.
+/// Contents of a leaf.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
     /// Uniform in an interval.
@@ -24,7 +24,7 @@ pub enum Fill {
     Edges,
     /// Given values.
     Values(Vec<f32>),
-    /// Those of another rule but for some elements, each range of them with one value; see [`Fill::but`].
+    /// Values of another rule, except for ranges of elements that have one value each; see [`Fill::but`].
     Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
 }
 

@@ -59,8 +59,8 @@ fn case_with_sinks(s: Extents, kv_type: DType) -> Case {
     })
 }
 
-/// What the mask hides: cells that no token sees, and cells of other sequences, which one token sees. Their keys and values
-/// are infinities and NaNs. A token of the middle sees nothing.
+/// A case with cells that the mask hides: cells that no token sees, and cells of other sequences, which one
+/// token sees. Their keys and values are infinities and NaNs. A token in the middle sees nothing.
 fn case_with_hidden_cells(s: Extents, kv_type: DType, sinks: bool) -> Case {
     let Extents { d, dv, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(

@@ -60,7 +60,7 @@ pub fn cases() -> Vec<Case> {
     .concat()
 }
 
-/// What became of a case on a backend.
+/// Outcome of a case on a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The result, as F32 (integers converted), and the driver's time.
@@ -103,8 +103,8 @@ pub fn compare(
     }
 }
 
-/// What is wrong with a case on a backend, measured against the values that are wanted: it is refused, fails, or is
-/// farther from them than its [`bound`](bound()). `None` if nothing is.
+/// Returns the fault of a case on a backend, measured against the wanted values: it is refused, fails, or is
+/// farther from them than its [`bound`](bound()). `None` if there is no fault.
 pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &[f32]) -> Option<String> {
     let what = match run(case, backend, precision) {
         Ok(Outcome::Unsupported(reason)) => format!("unsupported: {reason}"),
@@ -121,7 +121,7 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
     Some(format!("{} {} {}: {}: {what}", device.backend, device.arch, precision.name(), case.name))
 }
 
-/// How far values of a case's result are from those that are wanted.
+/// Returns the distance of values of a case's result from the wanted ones.
 pub fn distance(case: &Case, values: &[f32], wanted: &[f32]) -> Distance {
     let shown = case.graph.as_ref().map(|graph| graph.tensor(graph.tensor(case.node).root));
     distance_in_rows(values, wanted, shown.map_or(values.len(), |root| root.ne[0]))
@@ -138,8 +138,8 @@ pub fn bound(case: &Case, precision: Precision) -> Bound {
     }
 }
 
-/// Whether a backend computes a case of several nodes as it should: the tested node in a group of the case's kind. What it
-/// does instead, if not.
+/// Checks that a backend computes a case of several nodes in a group of the case's kind, with the tested node
+/// as a result. Returns the steps that it executes instead, if not.
 pub fn apart(case: &Case, backend: &dyn Backend, precision: Precision) -> Option<String> {
     let (Ok(graph), Some(kind)) = (&case.graph, case.group) else { return None };
     let plan = match Plan::fused(graph, backend, precision) {

@@ -4,12 +4,13 @@ use super::case::{Case, Fill};
 use crate::dtype::DType;
 use crate::op::mul_mat::WEIGHT_TYPES;
 
-/// Whether a type has all cases. The kernels of the others are those of a type that has, with another decoder of blocks.
+/// Returns true if a type has all cases. The kernels of the other types are those of such a type with another
+/// decoder of blocks.
 pub(super) fn thorough(dtype: DType) -> bool {
     WEIGHT_TYPES[..6].contains(&dtype)
 }
 
-/// Whether a type is one of those of few bits, which have the fewest cases.
+/// Returns true if a type has few bits. These types have the fewest cases.
 fn few_bits(dtype: DType) -> bool {
     WEIGHT_TYPES[16..].contains(&dtype)
 }

@@ -131,7 +131,7 @@ fn iq4_xs(block: &[u8], i: usize) -> f64 {
     half_float(block) * scale * nonlinear(nibble(&block[8 + 16 * n..], i % 32))
 }
 
-/// What a nibble stands for in IQ4_NL and IQ4_XS (ggml's table).
+/// Returns the value of a nibble in IQ4_NL and IQ4_XS (ggml's table).
 fn nonlinear(nibble: u8) -> f64 {
     let values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
     f64::from(values[usize::from(nibble % 16)])

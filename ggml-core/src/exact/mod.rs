@@ -90,7 +90,7 @@ impl<'a> OperandMut<'a> {
     }
 }
 
-/// What an iterator gives: `collect` without an abort.
+/// Collects the items of an iterator as `collect` does, without an abort.
 ///
 /// # Errors
 /// There is no memory for it.

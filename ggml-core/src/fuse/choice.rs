@@ -1,4 +1,4 @@
-//! Which experts compute a token, and with which weights, in the forms that models have.
+//! Finds the choice of the experts that compute a token, and their weights, in the forms that models have.
 //!
 //! Sources: as of the mixtures themselves: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
 //! mixture-of-experts layer" (2017); DeepSeek-AI, "DeepSeek-V3 technical report" (2024).

@@ -1,4 +1,4 @@
-//! What stands between the projections and attention: heads are normed, turned, and stored.
+//! Finds the operations between the projections and attention: heads are normed, rotated (RoPE) and stored.
 
 use super::group::{Group, Head, Heads, Stored, Turned};
 use super::norm::norm_part;
@@ -28,7 +28,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     }
 }
 
-/// How an operand of attention came about.
+/// Finds the operations that produce an operand of attention: norm, RoPE, store to the cache.
 fn head(search: &Search<'_>, operand: TensorId) -> Option<Head> {
     let graph = search.graph;
     let (mut stored, mut rope) = (None, None);

@@ -1,4 +1,4 @@
-//! Which groups may run at the same time.
+//! Levels of groups that may run at the same time.
 
 use super::group::Group;
 use super::search::dependencies;

@@ -1,4 +1,4 @@
-//! What stands around the operations with a state.
+//! Finds the groups around the operations with a state.
 
 use super::group::{Conv, Delta, Group};
 use super::search::Search;
@@ -84,7 +84,7 @@ fn delta(search: &Search<'_>, node: TensorId) -> Option<Delta> {
     fits.then_some(Delta { unit, first, node })
 }
 
-/// Whether a tensor is some heads of all tokens of another one, which is contiguous.
+/// Returns true if a tensor consists of some heads of all tokens of another tensor, which is contiguous.
 fn is_of_heads(t: &Tensor, whole: &Tensor) -> bool {
     let [d, _, tokens, _] = whole.ne;
     whole.is_contiguous()

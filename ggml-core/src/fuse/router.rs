@@ -1,4 +1,4 @@
-//! Which experts compute a token, and with which weights.
+//! Finds the choice of the experts that compute a token, and their weights.
 
 use super::choice::choice;
 use super::gate::gate;

@@ -57,12 +57,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a node's result may stay within a group, if all its readers are there.
+    /// Returns true if a node's result may stay within a group that contains all its readers.
     pub(super) fn is_inner(&self, id: TensorId) -> bool {
         !self.output[id.index()] && self.graph.tensor(id).root == id
     }
 
-    /// Whether only some nodes read what they compute, but for results, and write where nobody else looks.
+    /// Returns true if everything that `nodes` compute, apart from `results`, is read by `nodes` only, is no
+    /// graph output and is stored inside the group.
     pub(super) fn is_closed(&self, nodes: &[TensorId], results: &[TensorId]) -> bool {
         let inside = |id: &TensorId| {
             !self.output[id.index()]
@@ -72,7 +73,7 @@ impl<'a> Search<'a> {
         nodes.iter().all(|id| results.contains(id) || inside(id))
     }
 
-    /// Whether a node is in no group.
+    /// Returns true if a node is in no group.
     pub(super) fn is_free(&self, id: TensorId) -> bool {
         self.taken[id.index()].is_none()
     }
@@ -103,7 +104,7 @@ impl<'a> Search<'a> {
         sound
     }
 
-    /// Whether nothing that a group needs depends on the group.
+    /// Returns true if no operand of a group depends on the group.
     fn is_sound(&self, number: usize) -> bool {
         let needs = |number: usize| {
             let nodes = self.groups[number].nodes();

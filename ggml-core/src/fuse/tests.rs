@@ -206,7 +206,7 @@ fn a_layer_is_six_steps() {
     }
 }
 
-/// What stays in a group costs no bytes, and what several members read costs them once.
+/// A result that stays in a group costs no bytes, and an operand of several members is counted once.
 #[test]
 fn groups_cost_what_enters_and_leaves() {
     let mut b = Builder::new();
@@ -258,7 +258,7 @@ fn heads_of_a_group_have_as_many_tokens() {
     assert_eq!(names.iter().filter(|name| ["heads", "ROPE"].contains(name)).count(), 2, "{names:?}");
 }
 
-/// What is refused is tried in smaller groups.
+/// After a refusal, smaller groups are tried.
 #[test]
 fn a_refusal_leaves_smaller_groups() {
     let mut b = Builder::new();
@@ -291,7 +291,7 @@ fn a_refusal_leaves_smaller_groups() {
     assert_eq!(steps(&b.g, |_| false).len(), b.g.computed().count());
 }
 
-/// What somebody else needs stays a result.
+/// A node that is read outside the group is a result of the group.
 #[test]
 fn results_that_are_needed_elsewhere_leave() {
     let mut b = Builder::new();
@@ -324,7 +324,8 @@ fn no_group_waits_for_itself() {
     assert_eq!(sound_steps(&b), [("ADD", 0), ("SCALE", 1), ("norm", 2)]);
 }
 
-/// What is added to a view of a product or of a norm, or to it and a view of it, is no part of its group.
+/// A sum is in no group if one of its operands is a view of a product or of a norm, with or without the
+/// result itself.
 #[test]
 fn sums_with_views_stand_alone() {
     type Make = fn(&mut Builder, TensorId) -> TensorId;
@@ -343,7 +344,8 @@ fn sums_with_views_stand_alone() {
     }
 }
 
-/// What is added to a norm is not the sum before it, nor a view of that: a group does not read what it writes.
+/// The operand added to a norm is neither the sum before it nor a view of that sum: a group does not read its
+/// own results.
 #[test]
 fn a_norm_and_the_sum_before_it() {
     for view in [false, true] {

@@ -18,14 +18,14 @@ use std::ops::Range;
 /// minus infinity elsewhere. ggml has no such operation: the mask is made by the host there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheMask {
-    /// Whether positions behind the token's own are hidden from it.
+    /// True if later positions than the token's own are hidden from it.
     pub causal: bool,
     /// Positions that a token sees at the most: its own and those before it, or those of its chunk; all where there is no
     /// such number.
     #[serde(default)]
     pub window: Option<usize>,
-    /// Whether the window is the token's chunk: positions are divided into chunks of the window's size, the first from 0
-    /// on. Else a window hides no later position.
+    /// True if the window is the token's chunk: positions are divided into chunks of the window's size,
+    /// starting at 0. Otherwise a window hides no later position.
     #[serde(default)]
     pub chunked: bool,
 }

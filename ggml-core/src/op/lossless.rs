@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// What a parameter is written as.
+/// Serialised form of a parameter.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {

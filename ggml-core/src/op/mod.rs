@@ -82,7 +82,7 @@ pub enum Op {
     Cont(Cont),
     /// Attention with online soft-max.
     FlashAttnExt(FlashAttnExt),
-    /// Which cells of a cache tokens see.
+    /// Mask of the cells of a cache that tokens see.
     CacheMask(CacheMask),
     /// Short convolution with state.
     SsmConv(SsmConv),
@@ -135,7 +135,7 @@ impl Op {
         self.definition().name()
     }
 
-    /// Whether the operation only looks at its operand in another way and costs nothing.
+    /// Returns true if the operation only reinterprets its operand's layout and costs nothing.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::View(_) | Op::Reshape(_) | Op::Permute(_) | Op::Transpose(_))
     }

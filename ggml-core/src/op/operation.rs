@@ -1,4 +1,4 @@
-//! What the definition of an operation consists of.
+//! Definition of an operation.
 
 use crate::dtype::DType;
 use crate::exact::{NoMemory, Operand, OperandMut};
@@ -6,7 +6,7 @@ use crate::metrics::Bound;
 use crate::precision::Precision;
 use crate::shape::Shape;
 
-/// What an operation makes of its operands.
+/// Type and extents of an operation's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// Element type.
@@ -27,7 +27,7 @@ impl Output {
 /// A result that lies in the storage of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alias {
-    /// Which operand.
+    /// Index of the operand.
     pub src: usize,
     /// Strides in bytes.
     pub nb: [usize; 4],
@@ -35,7 +35,8 @@ pub struct Alias {
     pub offset: usize,
 }
 
-/// What a reference implementation gives besides its result: an error where there is no memory for what it keeps on the way.
+/// Outcome of a reference implementation: an error if there is not enough memory for its intermediate
+/// results.
 pub type Computed = Result<(), NoMemory>;
 
 /// The definition of an operation.
@@ -49,8 +50,9 @@ pub trait Operation {
     /// Computes the result from the definition. For an alias `out` holds what the storage held before.
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed;
 
-    /// How far from the reference a result may be that is computed from the reference's operands, the first of which has
-    /// the type `operand`: the weights of a product, the rows that are written into.
+    /// Returns the largest allowed distance from the reference of a result that is computed from the
+    /// reference's operands, the first of which has the type `operand`: the weights of a product, the rows
+    /// that are written into.
     fn bound(&self, operand: DType, precision: Precision) -> Bound {
         let _ = (operand, precision);
         Bound::F32

@@ -10,7 +10,7 @@ use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 
-/// Which elements of a row form a pair.
+/// Pairs of elements of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RopeMode {
     /// Neighbours: `2 i` and `2 i + 1`.

@@ -15,10 +15,10 @@ use std::cmp::Ordering;
 /// Result: I32 `[k, n1, n2, n3]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopK {
-    /// How many.
+    /// Number of indices per row.
     pub k: usize,
-    /// Whether indices count from the beginning of the matrix `[n, n1]` that a row is in, not from that of the row: row
-    /// `i1` has those from `i1 * n` on.
+    /// True if indices count from the beginning of the matrix `[n, n1]` that contains the row, not from that
+    /// of the row: those of row `i1` start at `i1 * n`.
     #[serde(default)]
     pub flat: bool,
 }

@@ -51,9 +51,9 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// Alignment of places in bytes.
     pub alignment: usize,
-    /// How much rounding is allowed.
+    /// Precision: the allowed rounding.
     pub precision: Precision,
-    /// Whether every tensor has a place of its own.
+    /// True if every tensor has an offset of its own.
     pub debug: bool,
     places: Vec<Option<Place>>,
 }

@@ -21,13 +21,13 @@ pub(crate) struct Summary {
 
 /// Returns the words of the containers from the two streams.
 pub(crate) fn unpack(bytes: &[u8], containers: &[Summary]) -> Result<Vec<Vec<u32>>, Damaged> {
-    let (length, rest) = bytes.split_first_chunk().ok_or(Damaged("it has no length"))?;
+    let (length, rest) = bytes.split_first_chunk().ok_or(Damaged("no length"))?;
     let streams = rest.split_at_checked(u32::from_le_bytes(*length) as usize);
-    let (numbers, ids) = streams.ok_or(Damaged("it is longer than it is"))?;
+    let (numbers, ids) = streams.ok_or(Damaged("the file is too short"))?;
     let mut reader = Reader { numbers: Numbers(numbers), ids: Numbers(ids), declarations: Vec::new() };
     let all = containers.iter().map(|container| reader.container(container)).collect::<Result<_, _>>()?;
     let read = reader.numbers.0.is_empty() && reader.ids.0.is_empty();
-    if read { Ok(all) } else { Err(Damaged("something is left")) }
+    if read { Ok(all) } else { Err(Damaged("trailing bytes")) }
 }
 
 /// A stream of LEB128 integers.
@@ -151,15 +151,15 @@ impl Reader<'_> {
 
     fn id(&mut self, ids: &mut Ids) -> Result<u32, Damaged> {
         let number = self.numbers.length()?;
-        let (place, declared) = (number / 2, number % 2 == 1);
-        let id = match place {
-            _ if declared => ids.declared.get(place).copied(),
+        let (index, declared) = (number / 2, number % 2 == 1);
+        let id = match index {
+            _ if declared => ids.declared.get(index).copied(),
             0 => {
                 let id = self.new_id(ids)?;
                 ids.others.push(id);
                 Some(id)
             }
-            _ => ids.others.len().checked_sub(place).map(|index| ids.others[index]),
+            _ => ids.others.len().checked_sub(index).map(|i| ids.others[i]),
         };
         id.ok_or(Damaged("an id that has not appeared"))
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::group_counts::GroupCounts;
 use super::{Block, Dimension, Member, ReflectError, Scalar, SpecConstant, StorageBuffer};
 use crate::SPIRV_MAGIC;
 
@@ -29,6 +28,8 @@ pub(super) mod decoration {
     pub(super) const OFFSET: u32 = 35;
 }
 
+/// Words of a module's header.
+const HEADER: usize = 5;
 const OP_FUNCTION: u16 = 54;
 const GL_COMPUTE: u32 = 5;
 const MODE_LOCAL_SIZE: u32 = 17;
@@ -82,38 +83,42 @@ pub(super) struct Module {
     member_decorations: HashMap<(u32, u32, u32), u32>,
     types: HashMap<u32, Type>,
     constants: HashMap<u32, (u32, Constant)>,
-    /// Components of the number of work-groups that the functions read.
-    pub(super) reads_group_counts: [bool; 3],
+    /// Index of the word at which the functions begin.
+    pub(super) functions: usize,
+}
+
+/// Iterates over opcodes and operands, up to the end or the first instruction that exceeds `words`.
+pub(super) fn instructions(mut words: &[u32]) -> impl Iterator<Item = (u16, &[u32])> {
+    std::iter::from_fn(move || {
+        let first = *words.first()?;
+        let operands = words.get(1..(first >> 16) as usize)?;
+        words = &words[1 + operands.len()..];
+        Some((first as u16, operands))
+    })
 }
 
 impl Module {
     /// Parses the tables. Every instruction of the whole module is checked to be within it.
     pub(super) fn parse(words: &[u32]) -> Result<Self, ReflectError> {
-        if words.len() < 5 || words[0] != SPIRV_MAGIC {
+        if words.len() < HEADER || words[0] != SPIRV_MAGIC {
             return Err(ReflectError::Header);
         }
         let [_, major, minor, _] = words[1].to_be_bytes();
-        let mut module = Self { version: (major, minor), ..Self::default() };
-        let mut word = 5;
-        let mut group_counts = None;
-        while word < words.len() {
-            let (opcode, length) = (words[word] as u16, (words[word] >> 16) as usize);
-            let cut = ReflectError::Instruction { opcode, word };
-            if length == 0 || length > words.len() - word {
-                return Err(cut);
+        let mut module = Self { version: (major, minor), functions: words.len(), ..Self::default() };
+        let mut word = HEADER;
+        for (opcode, operands) in instructions(&words[HEADER..]) {
+            if opcode == OP_FUNCTION {
+                module.functions = module.functions.min(word);
             }
-            let operands = &words[word + 1..word + length];
-            if opcode == OP_FUNCTION && group_counts.is_none() {
-                group_counts = Some(GroupCounts::of(&module));
+            if word < module.functions {
+                module.instruction(opcode, operands).ok_or(ReflectError::Instruction { opcode, word })?;
             }
-            match &mut group_counts {
-                None => module.instruction(opcode, operands).ok_or(cut)?,
-                Some(counts) => counts.instruction(&module, opcode, operands),
-            }
-            word += length;
+            word += 1 + operands.len();
         }
-        module.reads_group_counts = group_counts.map_or([false; 3], |counts| counts.read);
-        Ok(module)
+        match words.get(word) {
+            Some(&cut) => Err(ReflectError::Instruction { opcode: cut as u16, word }),
+            None => Ok(module),
+        }
     }
 
     /// Adds one instruction to the tables; `None` if it is too short for its operands.
@@ -377,8 +382,8 @@ impl Module {
         match constant {
             Constant::Value(default) => {
                 let spec_id = self.decoration(id, decoration::SPEC_ID);
-                let given = spec.iter().find(|(id, _)| Some(*id) == spec_id);
-                Some((given.map_or(*default, |(_, value)| u64::from(*value)), scalar))
+                let specialized = spec.iter().find(|(id, _)| Some(*id) == spec_id);
+                Some((specialized.map_or(*default, |(_, value)| u64::from(*value)), scalar))
             }
             Constant::Composite(_) => None,
             // CompositeExtract, for example of one component of gl_WorkGroupSize.

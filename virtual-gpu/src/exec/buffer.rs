@@ -5,12 +5,12 @@
 //! checking", and "Scalar Memory Operations" for scalar loads, which support neither index nor swizzling.
 
 use super::group::Group;
-use super::memory::Place;
+use super::location::Location;
 use super::wave::Wave;
 use crate::code::SCRATCH_BASE;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
-use crate::isa::decode::Inst;
+use crate::isa::inst::Inst;
 use crate::isa::lanes::LANES;
 
 /// A buffer resource (V#).
@@ -59,7 +59,7 @@ impl Group<'_> {
         lane: usize,
         access: Access,
         bytes: u32,
-    ) -> Result<Place, FaultKind> {
+    ) -> Result<Location, FaultKind> {
         let [vector, _, resource] = inst.src;
         let resource = Resource::of(wave, resource);
         let operand = |i: u16| u64::from(wave.vgpr[usize::from((vector + i) & 255)][lane]);
@@ -74,7 +74,7 @@ impl Group<'_> {
             // Scratch: the same word of all lanes is contiguous. The base is that of the wavefront's scratch,
             // and the scalar offset counts bytes of all lanes.
             let start = resource.base.wrapping_add(soffset).wrapping_sub(SCRATCH_BASE);
-            return Ok(Place::Scratch((start / LANES as u64).wrapping_add(offset)));
+            return Ok(Location::Scratch((start / LANES as u64).wrapping_add(offset)));
         }
         if resource.swizzled {
             return Err(FaultKind::Unimplemented("a swizzled buffer that is no scratch".into()));
@@ -92,7 +92,7 @@ impl Group<'_> {
             let range = Range { space: Space::Global, access, at: address, bytes };
             return Err(FaultKind::BeyondBuffer { range, base: resource.base, bytes: all });
         }
-        Ok(if inside == bytes { Place::Global(address) } else { Place::Part(address, inside) })
+        Ok(if inside == bytes { Location::Global(address) } else { Location::Clipped(address, inside) })
     }
 
     /// Returns the address of a scalar access through a resource, with its lowest two bits cleared, and the

@@ -7,13 +7,13 @@ use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::footprint::Footprint;
-use crate::gpu::Checks;
 use crate::isa::Rate;
-use crate::isa::decode::Body;
-use crate::isa::decode::operand::EXEC;
+use crate::isa::inst::Body;
 use crate::isa::lanes::LANES;
+use crate::isa::operand::EXEC;
 use crate::isa::text;
 use crate::memory::{Memory, Region, View};
+use crate::options::Checks;
 use std::sync::{Mutex, PoisonError};
 
 /// Parameters of a launch, shared by its work-groups.
@@ -139,19 +139,19 @@ impl<'a> Group<'a> {
         let user = self.context.user_sgprs;
         wave.sgpr[..user.len()].copy_from_slice(user);
         let mut n = descriptor.user_sgprs as usize;
-        let mut put = |bit: u32, value: u32| {
+        let mut set = |bit: u32, value: u32| {
             if descriptor.rsrc2 >> bit & 1 != 0 {
                 wave.sgpr[n] = value;
                 n += 1;
             }
         };
-        put(7, self.id[0]);
-        put(8, self.id[1]);
-        put(9, self.id[2]);
+        set(7, self.id[0]);
+        set(8, self.id[1]);
+        set(9, self.id[2]);
         // TG_SIZE: number of wavefronts in the work-group, and the index of this one.
-        put(10, waves | wave.id << 6);
+        set(10, waves | wave.id << 6);
         // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
-        put(0, 0);
+        set(0, 0);
     }
 
     /// Runs a wavefront to its next barrier or its end.
@@ -167,7 +167,7 @@ impl<'a> Group<'a> {
             wave.executed += 1;
             if self.checks.waits {
                 if !wave.waits.is_idle() {
-                    wave.waits.check(wave, inst)?;
+                    wave.check_waits(inst)?;
                 }
                 let lanes = wave.exec();
                 wave.waits.after(inst, lanes);
@@ -203,7 +203,7 @@ impl<'a> Group<'a> {
         let Some(first) = first else { return Ok(()) };
         let other = waves.iter().find(|w| w.state != first.state);
         let Some(other) = other else { return Ok(()) };
-        let how = match other.state {
+        let details = match other.state {
             Progress::Waiting(at) => format!(
                 "wavefront {} waits at {:#x}, wavefront {} at {:#x}",
                 first.id,
@@ -213,7 +213,7 @@ impl<'a> Group<'a> {
             ),
             _ => format!("wavefront {} waits, wavefront {} has ended", first.id, other.id),
         };
-        Err(self.fault(first, FaultKind::BarrierDivergence(how)))
+        Err(self.fault(first, FaultKind::BarrierDivergence(details)))
     }
 
     /// Returns the region that contains a range of addresses, and the offset in it.

@@ -6,7 +6,7 @@
 //! other.
 
 use crate::fault::{Access, FaultKind, Range, Space};
-use crate::gpu::Checks;
+use crate::options::Checks;
 
 /// History of a word.
 #[derive(Clone, Copy, Default)]
@@ -172,13 +172,13 @@ impl Lds {
 
     /// Returns the index of the first word of an aligned access inside the memory.
     #[inline(always)]
-    fn whole(&self, at: u32, bytes: u32, checks: Checks) -> Option<usize> {
+    fn first_word(&self, at: u32, bytes: u32, checks: Checks) -> Option<usize> {
         let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         let aligned = at % 4 == 0 && (!checks.alignment || at % bytes.next_power_of_two() == 0);
         (inside && aligned).then_some(at as usize / 4)
     }
 
-    /// Loads whole words if there is nothing to report; returns `None` if there may be, and [`Lds::load`]
+    /// Loads entire words if there is nothing to report; returns `None` if there may be, and [`Lds::load`]
     /// decides.
     #[inline(always)]
     pub(crate) fn load_words<const N: usize>(
@@ -187,7 +187,7 @@ impl Lds {
         wave: u32,
         checks: Checks,
     ) -> Option<[u32; N]> {
-        let first = self.whole(at, 4 * N as u32, checks)?;
+        let first = self.first_word(at, 4 * N as u32, checks)?;
         let (epoch, tracked) = (self.epoch, checks.races || checks.uninitialised);
         let shadow = self.shadow.get_mut(first..)?.first_chunk_mut::<N>()?;
         if tracked && !shadow.iter_mut().all(|s| s.is_read(epoch, wave as u16)) {
@@ -197,7 +197,7 @@ impl Lds {
         self.words.get(first..)?.first_chunk::<N>().copied()
     }
 
-    /// Stores whole words if there is nothing to report; returns `None` if there may be, and [`Lds::store`]
+    /// Stores entire words if there is nothing to report; returns `None` if there may be, and [`Lds::store`]
     /// decides.
     #[inline(always)]
     pub(crate) fn store_words<const N: usize>(
@@ -207,7 +207,7 @@ impl Lds {
         wave: u32,
         checks: Checks,
     ) -> Option<()> {
-        let first = self.whole(at, 4 * N as u32, checks)?;
+        let first = self.first_word(at, 4 * N as u32, checks)?;
         let (epoch, tracked) = (self.epoch, checks.races || checks.uninitialised);
         let shadow = self.shadow.get_mut(first..)?.first_chunk_mut::<N>()?;
         if tracked && !shadow.iter_mut().all(|s| s.is_written(epoch, wave as u16)) {

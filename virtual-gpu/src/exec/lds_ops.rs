@@ -5,9 +5,9 @@ use super::memory::{apply, narrow};
 use super::vector::write;
 use super::wave::Wave;
 use crate::fault::FaultKind;
-use crate::isa::decode::Inst;
+use crate::isa::inst::Inst;
 use crate::isa::lanes::{LANES, lanes};
-use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
+use crate::isa::memory::{Atomic, MemoryRow, Op, RegisterBits};
 
 impl Group<'_> {
     /// Executes a DS instruction.
@@ -28,17 +28,17 @@ impl Group<'_> {
             Op::Load { bytes: 16, .. } => self.ds_load_words::<1, 4>(wave, inst, 0),
             Op::Load2 { bytes: 4, stride } => self.ds_load_words::<2, 1>(wave, inst, stride),
             Op::Load2 { stride, .. } => self.ds_load_words::<2, 2>(wave, inst, stride),
-            Op::Store { bytes: 4, part: Part::Whole } => self.ds_store_words::<1, 1>(wave, inst, 0),
+            Op::Store { bytes: 4, bits: RegisterBits::All } => self.ds_store_words::<1, 1>(wave, inst, 0),
             Op::Store { bytes: 8, .. } => self.ds_store_words::<1, 2>(wave, inst, 0),
             Op::Store { bytes: 12, .. } => self.ds_store_words::<1, 3>(wave, inst, 0),
             Op::Store { bytes: 16, .. } => self.ds_store_words::<1, 4>(wave, inst, 0),
             Op::Store2 { bytes: 4, stride } => self.ds_store_words::<2, 1>(wave, inst, stride),
             Op::Store2 { stride, .. } => self.ds_store_words::<2, 2>(wave, inst, stride),
-            Op::Load { bytes, signed, part } => self.ds_load(wave, inst, u32::from(bytes), signed, part),
-            Op::Store { bytes, part } => {
+            Op::Load { bytes, signed, bits } => self.ds_load(wave, inst, u32::from(bytes), signed, bits),
+            Op::Store { bytes, bits } => {
                 for lane in lanes(wave.exec()) {
                     let mut words = data(wave, inst.src[1], lane);
-                    if part == Part::High {
+                    if bits == RegisterBits::High {
                         words[0] >>= 16;
                     }
                     let at = address(wave, inst, lane);
@@ -86,7 +86,7 @@ impl Group<'_> {
         inst: &Inst,
         bytes: u32,
         signed: bool,
-        part: Part,
+        bits: RegisterBits,
     ) -> Result<(), FaultKind> {
         let (exec, count) = (wave.exec(), bytes.div_ceil(4) as usize);
         let mut values = [[0u32; LANES]; 4];
@@ -98,24 +98,24 @@ impl Group<'_> {
         }
         if bytes < 4 {
             let old = wave.vgpr[usize::from(inst.dst)];
-            narrow(&mut values[0], &old, bytes, signed, part);
+            narrow(&mut values[0], &old, bytes, signed, bits);
         }
-        put(wave, inst.dst, &values[..count], exec);
+        write_all(wave, inst.dst, &values[..count], exec);
         Ok(())
     }
 
-    /// Loads N whole words from one address or from each of two.
-    fn ds_load_words<const PLACES: usize, const N: usize>(
+    /// Loads N words from one address or from each of two.
+    fn ds_load_words<const COUNT: usize, const N: usize>(
         &mut self,
         wave: &mut Wave,
         inst: &Inst,
         stride: u16,
     ) -> Result<(), FaultKind> {
         let exec = wave.exec();
-        let mut values = [[[0u32; LANES]; N]; PLACES];
+        let mut values = [[[0u32; LANES]; N]; COUNT];
         for lane in lanes(exec) {
-            let places = places::<PLACES>(wave, inst, lane, stride);
-            for (at, values) in places.into_iter().zip(&mut values) {
+            let addresses = addresses::<COUNT>(wave, inst, lane, stride);
+            for (at, values) in addresses.into_iter().zip(&mut values) {
                 if let Some(words) = self.lds.load_words::<N>(at, wave.id, self.checks) {
                     (0..N).for_each(|i| values[i][lane] = words[i]);
                 } else {
@@ -124,20 +124,20 @@ impl Group<'_> {
                 }
             }
         }
-        put(wave, inst.dst, values.as_flattened(), exec);
+        write_all(wave, inst.dst, values.as_flattened(), exec);
         Ok(())
     }
 
-    /// Stores N whole words at one address or at each of two.
-    fn ds_store_words<const PLACES: usize, const N: usize>(
+    /// Stores N words at one address or at each of two.
+    fn ds_store_words<const COUNT: usize, const N: usize>(
         &mut self,
         wave: &mut Wave,
         inst: &Inst,
         stride: u16,
     ) -> Result<(), FaultKind> {
         for lane in lanes(wave.exec()) {
-            let places = places::<PLACES>(wave, inst, lane, stride);
-            for (at, register) in places.into_iter().zip(&inst.src[1..]) {
+            let addresses = addresses::<COUNT>(wave, inst, lane, stride);
+            for (at, register) in addresses.into_iter().zip(&inst.src[1..]) {
                 let register = usize::from(*register);
                 let words: [u32; N] = std::array::from_fn(|i| wave.vgpr[(register + i) & 255][lane]);
                 if self.lds.store_words(at, words, wave.id, self.checks).is_none() {
@@ -170,7 +170,7 @@ impl Group<'_> {
                 }
             }
         }
-        put(wave, inst.dst, &values[..2 * each], exec);
+        write_all(wave, inst.dst, &values[..2 * each], exec);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Group<'_> {
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
         }
         if returns {
-            put(wave, inst.dst, &old[..usize::from(bytes) / 4], exec);
+            write_all(wave, inst.dst, &old[..usize::from(bytes) / 4], exec);
         }
         Ok(())
     }
@@ -231,8 +231,8 @@ fn pair(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; 2] {
 
 /// Returns the one or two addresses of an instruction.
 #[inline(always)]
-fn places<const PLACES: usize>(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; PLACES] {
-    let one = if PLACES == 1 { [address(wave, inst, lane); 2] } else { pair(wave, inst, lane, stride) };
+fn addresses<const COUNT: usize>(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; COUNT] {
+    let one = if COUNT == 1 { [address(wave, inst, lane); 2] } else { pair(wave, inst, lane, stride) };
     std::array::from_fn(|i| one[i])
 }
 
@@ -241,7 +241,7 @@ fn data(wave: &Wave, register: u16, lane: usize) -> [u32; 4] {
     [0, 1, 2, 3].map(|i| wave.vgpr[(usize::from(register) + i) & 255][lane])
 }
 
-fn put(wave: &mut Wave, register: u16, values: &[[u32; LANES]], exec: u64) {
+fn write_all(wave: &mut Wave, register: u16, values: &[[u32; LANES]], exec: u64) {
     for (i, value) in values.iter().enumerate() {
         write(&mut wave.vgpr[(usize::from(register) + i) & 255], value, exec);
     }

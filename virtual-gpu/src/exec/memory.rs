@@ -3,27 +3,16 @@
 use super::atomic::{apply32, apply64};
 use super::buffer::Resource;
 use super::group::Group;
+use super::location::Location;
 use super::vector::write;
 use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
-use crate::isa::decode::operand::OFF;
-use crate::isa::decode::{Inst, Segment};
+use crate::isa::inst::{Inst, Segment};
 use crate::isa::lanes::{LANES, lanes};
-use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
+use crate::isa::memory::{Atomic, MemoryRow, Op, RegisterBits};
+use crate::isa::operand::OFF;
 use crate::memory::Span;
-
-/// Location of a lane's access.
-#[derive(Clone, Copy)]
-pub(super) enum Place {
-    Global(u64),
-    Lds(u32),
-    /// Offset in the lane's own scratch.
-    Scratch(u64),
-    /// Address in global memory, and the number of bytes of the access inside a buffer. The bytes beyond its
-    /// end load as 0 and are not stored.
-    Part(u64, u32),
-}
 
 impl<'a> Group<'a> {
     /// Executes a vector memory instruction.
@@ -39,13 +28,13 @@ impl<'a> Group<'a> {
             return Err(FaultKind::Unimplemented(format!("{}{} with {bit}", segment.prefix(), row.name)));
         }
         match row.op {
-            Op::Load { bytes, signed, part } => {
+            Op::Load { bytes, signed, bits } => {
                 self.counters.vmem_load += 1;
-                self.load(wave, inst, segment, u32::from(bytes), signed, part)
+                self.load(wave, inst, segment, u32::from(bytes), signed, bits)
             }
-            Op::Store { bytes, part } => {
+            Op::Store { bytes, bits } => {
                 self.counters.vmem_store += 1;
-                self.store(wave, inst, segment, u32::from(bytes), part)
+                self.store(wave, inst, segment, u32::from(bytes), bits)
             }
             Op::Atomic { op, bytes, .. } => {
                 *(if inst.flags.glc {
@@ -68,7 +57,7 @@ impl<'a> Group<'a> {
         segment: Segment,
         bytes: u32,
         signed: bool,
-        part: Part,
+        bits: RegisterBits,
     ) -> Result<(), FaultKind> {
         let (exec, first, count) = (wave.exec(), usize::from(inst.dst & 255), bytes.div_ceil(4) as usize);
         if let Some(span) = self.span(wave, inst, segment, bytes)
@@ -81,18 +70,18 @@ impl<'a> Group<'a> {
             }
             let mut values = [[0; LANES]];
             span.load(&mut values);
-            narrow(&mut values[0], &to[0], bytes, signed, part);
+            narrow(&mut values[0], &to[0], bytes, signed, bits);
             write(&mut to[0], &values[0], exec);
             return Ok(());
         }
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
-            let words = match self.place(wave, inst, segment, lane, Access::Read, bytes)? {
-                Place::Global(at) => self.global_load(at, bytes)?,
-                Place::Part(_, 0) => [0; 4],
-                Place::Part(at, bytes) => self.global_load(at, bytes)?,
-                Place::Lds(at) => self.lds.load(at, bytes, wave.id, self.checks)?,
-                Place::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
+            let words = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {
+                Location::Global(at) => self.global_load(at, bytes)?,
+                Location::Clipped(_, 0) => [0; 4],
+                Location::Clipped(at, bytes) => self.global_load(at, bytes)?,
+                Location::Lds(at) => self.lds.load(at, bytes, wave.id, self.checks)?,
+                Location::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
             };
             for (value, word) in values.iter_mut().zip(words).take(count) {
                 value[lane] = word;
@@ -100,7 +89,7 @@ impl<'a> Group<'a> {
         }
         if bytes < 4 {
             let old = wave.vgpr[first];
-            narrow(&mut values[0], &old, bytes, signed, part);
+            narrow(&mut values[0], &old, bytes, signed, bits);
         }
         for (i, value) in values.iter().enumerate().take(count) {
             write(&mut wave.vgpr[(first + i) & 255], value, exec);
@@ -114,10 +103,10 @@ impl<'a> Group<'a> {
         inst: &Inst,
         segment: Segment,
         bytes: u32,
-        part: Part,
+        bits: RegisterBits,
     ) -> Result<(), FaultKind> {
         let (exec, data, count) = (wave.exec(), usize::from(inst.src[1]), bytes.div_ceil(4) as usize);
-        if part == Part::Whole
+        if bits == RegisterBits::All
             && let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(from) = wave.vgpr.get(data..data + count)
         {
@@ -130,15 +119,15 @@ impl<'a> Group<'a> {
             for (i, word) in words.iter_mut().enumerate().take(count) {
                 *word = wave.vgpr[(data + i) & 255][lane];
             }
-            if part == Part::High {
+            if bits == RegisterBits::High {
                 words[0] >>= 16;
             }
-            match self.place(wave, inst, segment, lane, Access::Write, bytes)? {
-                Place::Global(at) => self.global_store(at, bytes, &words)?,
-                Place::Part(_, 0) => {}
-                Place::Part(at, bytes) => self.global_store(at, bytes, &words)?,
-                Place::Lds(at) => self.lds.store(at, bytes, &words, wave.id, self.checks)?,
-                Place::Scratch(at) => self.scratch_store(wave, at, bytes, &words, lane)?,
+            match self.location(wave, inst, segment, lane, Access::Write, bytes)? {
+                Location::Global(at) => self.global_store(at, bytes, &words)?,
+                Location::Clipped(_, 0) => {}
+                Location::Clipped(at, bytes) => self.global_store(at, bytes, &words)?,
+                Location::Lds(at) => self.lds.store(at, bytes, &words, wave.id, self.checks)?,
+                Location::Scratch(at) => self.scratch_store(wave, at, bytes, &words, lane)?,
             }
         }
         Ok(())
@@ -164,16 +153,16 @@ impl<'a> Group<'a> {
             };
             // Only the compare-and-swap has a second operand.
             let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
-            let before = match self.place(wave, inst, segment, lane, Access::Atomic, bytes)? {
-                Place::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
-                Place::Lds(at) => {
+            let before = match self.location(wave, inst, segment, lane, Access::Atomic, bytes)? {
+                Location::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
+                Location::Lds(at) => {
                     self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?
                 }
-                Place::Scratch(_) => {
+                Location::Scratch(_) => {
                     return Err(FaultKind::Unimplemented("an atomic access to scratch".into()));
                 }
                 // An atomic access that is not entirely inside the buffer has no effect.
-                Place::Part(..) => 0,
+                Location::Clipped(..) => 0,
             };
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
         }
@@ -256,7 +245,7 @@ impl<'a> Group<'a> {
 
     /// Returns the location of a lane's access.
     #[inline(always)]
-    fn place(
+    fn location(
         &self,
         wave: &Wave,
         inst: &Inst,
@@ -264,30 +253,30 @@ impl<'a> Group<'a> {
         lane: usize,
         access: Access,
         bytes: u32,
-    ) -> Result<Place, FaultKind> {
+    ) -> Result<Location, FaultKind> {
         let [address, _, scalar] = inst.src;
         let offset = inst.offset as i64 as u64;
         let vector = usize::from(address);
         Ok(match segment {
             Segment::Global if scalar == OFF => {
-                Place::Global(wave.lane_pair(vector, lane).wrapping_add(offset))
+                Location::Global(wave.lane_pair(vector, lane).wrapping_add(offset))
             }
             Segment::Global => {
                 let base = wave.pair(scalar);
-                Place::Global(base.wrapping_add(wave.vgpr[vector][lane].into()).wrapping_add(offset))
+                Location::Global(base.wrapping_add(wave.vgpr[vector][lane].into()).wrapping_add(offset))
             }
             Segment::Flat => {
                 let at = wave.lane_pair(vector, lane).wrapping_add(offset);
                 match (at >> 32) as u32 {
-                    SHARED_APERTURE => Place::Lds(at as u32),
-                    PRIVATE_APERTURE => Place::Scratch(at & 0xffff_ffff),
-                    _ => Place::Global(at),
+                    SHARED_APERTURE => Location::Lds(at as u32),
+                    PRIVATE_APERTURE => Location::Scratch(at & 0xffff_ffff),
+                    _ => Location::Global(at),
                 }
             }
             Segment::Scratch => {
                 let base =
                     if scalar == OFF { wave.vgpr[vector][lane] } else { wave.sgpr[usize::from(scalar)] };
-                Place::Scratch(u64::from(base).wrapping_add(offset))
+                Location::Scratch(u64::from(base).wrapping_add(offset))
             }
             Segment::Buffer => self.buffer(wave, inst, lane, access, bytes)?,
         })
@@ -338,17 +327,23 @@ pub(super) fn apply(op: Atomic, bytes: u32, old: u64, a: u64, b: u64) -> u64 {
 }
 
 /// Extends loaded bytes and halves, or inserts them into a half of the register's old value.
-pub(super) fn narrow(values: &mut [u32; LANES], old: &[u32; LANES], bytes: u32, signed: bool, part: Part) {
+pub(super) fn narrow(
+    values: &mut [u32; LANES],
+    old: &[u32; LANES],
+    bytes: u32,
+    signed: bool,
+    bits: RegisterBits,
+) {
     for (value, &old) in values.iter_mut().zip(old) {
         let wide = match (bytes, signed) {
             (1, true) => *value as i8 as u32,
             (2, true) => *value as i16 as u32,
             _ => *value,
         };
-        *value = match part {
-            Part::Whole => wide,
-            Part::Low => old & 0xffff_0000 | wide & 0xffff,
-            Part::High => old & 0xffff | wide << 16,
+        *value = match bits {
+            RegisterBits::All => wide,
+            RegisterBits::Low => old & 0xffff_0000 | wide & 0xffff,
+            RegisterBits::High => old & 0xffff | wide << 16,
         };
     }
 }

@@ -5,6 +5,7 @@ mod buffer;
 pub(crate) mod group;
 pub(crate) mod lds;
 pub(crate) mod lds_ops;
+mod location;
 pub(crate) mod memory;
 pub(crate) mod rounding;
 pub(crate) mod scalar;

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::wave::{MODE_INDEX, PRIVATE_APERTURE, Progress, SHARED_APERTURE, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
-use crate::isa::decode::{Inst, ScalarTable};
+use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
 use crate::isa::sop::{self, SaveExec, ScalarRow, State};
 
@@ -78,7 +78,7 @@ impl Group<'_> {
             "s_trap" => return Err(FaultKind::Trap(inst.offset as u8)),
             "s_set_gpr_idx_off" => wave.mode &= !MODE_INDEX,
             "s_set_gpr_idx_mode" => {
-                let m0 = usize::from(crate::isa::decode::operand::M0);
+                let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
             "s_waitcnt" => {
@@ -130,13 +130,13 @@ impl Group<'_> {
             }
             "s_set_gpr_idx_on" => {
                 let index = source(Kind::U32) as u32 & 255;
-                let m0 = usize::from(crate::isa::decode::operand::M0);
+                let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & 0xffff_0f00 | index | (inst.offset as u32 & 15) << 12;
                 wave.mode |= MODE_INDEX;
             }
             "s_set_gpr_idx_idx" => {
                 let index = source(Kind::U32) as u32 & 255;
-                let m0 = usize::from(crate::isa::decode::operand::M0);
+                let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !255 | index;
             }
             "s_movrels_b32" | "s_movrels_b64" => {

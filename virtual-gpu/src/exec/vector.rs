@@ -4,10 +4,10 @@ use super::rounding;
 use super::simd::Host;
 use super::wave::{Wave, is_vector};
 use crate::fault::FaultKind;
-use crate::isa::decode::{Dpp, Form, Inst, Sdwa, Table, operand};
+use crate::isa::inst::{Dpp, Form, Inst, Sdwa, Table};
 use crate::isa::lanes::{BITS, LANES, Mode, Results, Sources};
 use crate::isa::math::sad_u8;
-use crate::isa::{Kind, Row, flag, half};
+use crate::isa::{Kind, Row, flag, half, operand};
 
 /// Buffers for operands, one set per host thread.
 pub(crate) struct Unit {
@@ -204,7 +204,7 @@ impl Unit {
     fn merge(&mut self, old: &[u32; LANES], inst: &Inst, row: &Row) {
         let new = &mut self.results.lo;
         if let Form::Sdwa(sdwa) = inst.form {
-            place(new, old, sdwa);
+            insert(new, old, sdwa);
             return;
         }
         let half = matches!(row.dst, Kind::U16 | Kind::I16 | Kind::F16);
@@ -258,7 +258,7 @@ fn select(words: &mut [u32; LANES], which: u8, extend: bool) {
 }
 
 /// Applies SDWA's destination selection.
-fn place(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
+fn insert(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
     let (shift, mask) = match sdwa.dst {
         0..=3 => (8 * u32::from(sdwa.dst), 0xff),
         4 | 5 => (16 * u32::from(sdwa.dst - 4), 0xffff),
@@ -266,12 +266,12 @@ fn place(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
     };
     for (n, &o) in new.iter_mut().zip(old) {
         let value = *n & mask;
-        let placed = value << shift;
+        let shifted = value << shift;
         *n = match sdwa.unused {
-            0 => placed,
-            1 if value > mask / 2 => placed | !(mask << shift) & (u32::MAX << shift),
-            1 => placed,
-            _ => o & !(mask << shift) | placed,
+            0 => shifted,
+            1 if value > mask / 2 => shifted | !(mask << shift) & (u32::MAX << shift),
+            1 => shifted,
+            _ => o & !(mask << shift) | shifted,
         };
     }
 }
@@ -334,26 +334,6 @@ fn blend(register: &mut [u32; 32], values: &[u32; 32], mask: u32) {
     for lane in 0..32 {
         let keep = u32::from(mask & BITS[lane] != 0).wrapping_sub(1);
         register[lane] = register[lane] & keep | values[lane] & !keep;
-    }
-}
-
-/// Replaces denormals with zeros of the same sign. One loop per kind, so that the compiler vectorises it.
-#[inline(always)]
-pub(super) fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
-    let zero = |x: u32, exponent: u32, number: u32| if x & exponent == 0 { x & !number } else { x };
-    match kind {
-        Kind::F32 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7f80_0000, 0x7fff_ffff)),
-        Kind::F16 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7c00, 0x7fff)),
-        Kind::PkF16 => {
-            lo.iter_mut().for_each(|x| *x = zero(zero(*x, 0x7c00, 0x7fff), 0x7c00_0000, 0x7fff_0000));
-        }
-        Kind::F64 => {
-            for (lo, hi) in lo.iter_mut().zip(hi) {
-                *lo = if *hi & 0x7ff0_0000 == 0 { 0 } else { *lo };
-                *hi = zero(*hi, 0x7ff0_0000, 0x7fff_ffff);
-            }
-        }
-        _ => {}
     }
 }
 

@@ -8,11 +8,8 @@
 //! dependency resolution: vector memory returns in order and counts in `vmcnt`; LDS returns in order, scalar
 //! memory in any order, and both count in `lgkmcnt`; FLAT counts in both.
 
-use super::wave::Wave;
 use crate::fault::FaultKind;
-use crate::isa::Kind;
-use crate::isa::decode::{Body, Inst, ScalarTable, Segment};
-use crate::isa::lanes::LANES;
+use crate::isa::inst::{Body, Inst, ScalarTable, Segment};
 use crate::isa::memory::Op;
 use crate::isa::registers::Registers;
 
@@ -53,23 +50,33 @@ impl Waits {
         self.vm.iter().chain(&self.lgkm)
     }
 
-    /// Returns an error if an instruction uses a register that a load in flight fills.
-    #[inline(never)]
-    pub(crate) fn check(&self, wave: &Wave, inst: &Inst) -> Result<(), FaultKind> {
+    /// Returns true if an instruction uses a register that a load in flight fills, in any lanes.
+    #[inline(always)]
+    pub(crate) fn fills(&self, inst: &Inst) -> bool {
+        inst.used.meets(&self.pending)
+    }
+
+    /// Returns an error if an instruction that uses vector registers in `lanes` uses a register that a load in
+    /// flight fills.
+    pub(crate) fn check_registers(&self, inst: &Inst, lanes: u64) -> Result<(), FaultKind> {
         let used = &inst.used;
-        if used.meets(&self.pending) {
-            let lanes = lanes_used(wave, inst);
-            let early = |p: &Pending| {
-                if p.lanes & lanes == 0 { used.common_scalar(&p.fills) } else { used.common(&p.fills) }
-            };
-            if let Some(register) = self.all().find_map(early) {
-                let what = format!("{register} is used before a load has filled it");
-                return Err(FaultKind::MissingWait(what));
+        let early = |p: &Pending| {
+            if p.lanes & lanes == 0 { used.common_scalar(&p.fills) } else { used.common(&p.fills) }
+        };
+        match self.all().find_map(early) {
+            Some(register) => {
+                Err(FaultKind::MissingWait(format!("{register} is used before a load has filled it")))
             }
+            None => Ok(()),
         }
+    }
+
+    /// Returns an error if an instruction is a barrier and a store to LDS is in flight.
+    #[inline(always)]
+    pub(crate) fn check_barrier(&self, inst: &Inst) -> Result<(), FaultKind> {
         let barrier = matches!(inst.body, Body::Scalar(ScalarTable::Sopp, row) if row.name == "s_barrier");
         if barrier && self.lgkm.iter().any(|p| p.stores_lds) {
-            return Err(FaultKind::MissingWait("a store to LDS is under way at a barrier".into()));
+            return Err(FaultKind::MissingWait("a store to LDS is in flight at a barrier".into()));
         }
         Ok(())
     }
@@ -155,27 +162,13 @@ fn retire(queue: &mut Vec<Pending>, left: usize) {
 
 /// Merges two unordered operations into one if there are more than the counter can hold.
 fn merge(queue: &mut Vec<Pending>, most: usize) {
-    let mut places = (0..queue.len()).filter(|&i| !queue[i].ordered);
-    let (Some(first), Some(second)) = (places.next(), places.next()) else { return };
+    let mut unordered = (0..queue.len()).filter(|&i| !queue[i].ordered);
+    let (Some(first), Some(second)) = (unordered.next(), unordered.next()) else { return };
     if queue.len() > most {
         let other = queue.remove(second);
         let into = &mut queue[first];
         into.fills.add(other.fills);
         into.lanes |= other.lanes;
         into.stores_lds |= other.stores_lds;
-    }
-}
-
-/// Returns the lanes in which an instruction uses vector registers: the active ones, or the lane that it
-/// names.
-fn lanes_used(wave: &Wave, inst: &Inst) -> u64 {
-    let exec = wave.exec();
-    match inst.name() {
-        "v_readfirstlane_b32" if exec == 0 => 1,
-        "v_readfirstlane_b32" => exec & exec.wrapping_neg(),
-        "v_readlane_b32" | "v_writelane_b32" => {
-            1 << (wave.scalar(inst.src[1], Kind::U32, inst.literal) % LANES as u64)
-        }
-        _ => exec,
     }
 }

@@ -1,9 +1,11 @@
 //! A wavefront: registers, masks, and reads of scalar operands.
 
 use super::waits::Waits;
+use crate::fault::FaultKind;
 use crate::isa::Kind;
-use crate::isa::decode::operand::{EXEC, LITERAL, M0, VCC, VGPR, ZERO};
+use crate::isa::inst::Inst;
 use crate::isa::lanes::{LANES, Mode};
+use crate::isa::operand::{EXEC, LITERAL, M0, VCC, VGPR, ZERO};
 
 /// High words of the addresses through which FLAT instructions access LDS and scratch.
 pub(crate) const SHARED_APERTURE: u32 = 0x1000_0000;
@@ -156,6 +158,30 @@ impl Wave {
             return (n + (self.m0() & 255) as usize) & 255;
         }
         n
+    }
+
+    /// Returns an error if an instruction needs a wait that the program lacks: it uses a register that a load
+    /// in flight fills, or it is a barrier and a store to LDS is in flight.
+    #[inline(never)]
+    pub(crate) fn check_waits(&self, inst: &Inst) -> Result<(), FaultKind> {
+        if self.waits.fills(inst) {
+            self.waits.check_registers(inst, self.lanes_used(inst))?;
+        }
+        self.waits.check_barrier(inst)
+    }
+
+    /// Returns the lanes in which an instruction uses vector registers: the active ones, or the lane that it
+    /// names.
+    fn lanes_used(&self, inst: &Inst) -> u64 {
+        let exec = self.exec();
+        match inst.name() {
+            "v_readfirstlane_b32" if exec == 0 => 1,
+            "v_readfirstlane_b32" => exec & exec.wrapping_neg(),
+            "v_readlane_b32" | "v_writelane_b32" => {
+                1 << (self.scalar(inst.src[1], Kind::U32, inst.literal) % LANES as u64)
+            }
+            _ => exec,
+        }
     }
 
     /// Returns 64 bits of a lane from two consecutive registers.

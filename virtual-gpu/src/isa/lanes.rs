@@ -94,7 +94,7 @@ pub(crate) trait Source: Copy {
 pub(crate) trait Output: Copy {
     const KIND: Kind;
     const CARRY: bool = false;
-    fn put(self, to: &mut Results, lane: usize);
+    fn set(self, to: &mut Results, lane: usize);
 }
 
 /// A half, as bits. Arithmetic uses F32 or F64 and rounds once; comparisons compare the values.
@@ -177,7 +177,7 @@ macro_rules! word {
         impl Output for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn put(self, to: &mut Results, lane: usize) {
+            fn set(self, to: &mut Results, lane: usize) {
                 let $y = self;
                 to.lo[lane] = $into;
             }
@@ -210,7 +210,7 @@ macro_rules! double_word {
         impl Output for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn put(self, to: &mut Results, lane: usize) {
+            fn set(self, to: &mut Results, lane: usize) {
                 let $y = self;
                 let bits: u64 = $into;
                 to.lo[lane] = bits as u32;
@@ -246,7 +246,7 @@ impl Source for Vcc {
 impl Output for bool {
     const KIND: Kind = Kind::Mask;
     #[inline(always)]
-    fn put(self, to: &mut Results, lane: usize) {
+    fn set(self, to: &mut Results, lane: usize) {
         to.carry[lane] = u32::from(self);
     }
 }
@@ -266,14 +266,14 @@ impl Source for Quad {
 impl Output for Quad {
     const KIND: Kind = Kind::U128;
     #[inline(always)]
-    fn put(self, _to: &mut Results, _lane: usize) {}
+    fn set(self, _to: &mut Results, _lane: usize) {}
 }
 
 /// No result.
 impl Output for () {
     const KIND: Kind = Kind::None;
     #[inline(always)]
-    fn put(self, _to: &mut Results, _lane: usize) {}
+    fn set(self, _to: &mut Results, _lane: usize) {}
 }
 
 /// A result and one bit per lane.
@@ -281,8 +281,8 @@ impl<T: Output> Output for (T, bool) {
     const KIND: Kind = T::KIND;
     const CARRY: bool = true;
     #[inline(always)]
-    fn put(self, to: &mut Results, lane: usize) {
-        self.0.put(to, lane);
+    fn set(self, to: &mut Results, lane: usize) {
+        self.0.set(to, lane);
         to.carry[lane] = u32::from(self.1);
     }
 }
@@ -336,7 +336,7 @@ macro_rules! valu {
                         n += 1;
                     )*
                     let result: $r = $body;
-                    $crate::isa::lanes::Output::put(result, results, $lane);
+                    $crate::isa::lanes::Output::set(result, results, $lane);
                 })*
                 _ => {}
             }

@@ -3,11 +3,11 @@
 //! FLAT, GLOBAL, SCRATCH and MUBUF use the same numbers for the same operations. They share one table; a
 //! prefix completes the name ("global_" + "load_dword").
 
-/// Part of a register that a load fills or a store reads.
+/// Bits of a register that a load fills or a store reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum RegisterBits {
     /// The whole register; a shorter value is extended.
-    Whole,
+    All,
     /// The lower half; a load preserves the upper half.
     Low,
     /// The upper half; a load preserves the lower half.
@@ -50,11 +50,11 @@ pub(crate) enum Op {
     Load {
         bytes: u8,
         signed: bool,
-        part: Part,
+        bits: RegisterBits,
     },
     Store {
         bytes: u8,
-        part: Part,
+        bits: RegisterBits,
     },
     /// 4 or 8 bytes. `returns`: the old value is returned (LDS only; elsewhere a bit of the instruction
     /// decides).
@@ -103,12 +103,12 @@ const fn row(code: u16, name: &'static str, op: Op) -> MemoryRow {
     MemoryRow { code, name, op }
 }
 
-const fn load(code: u16, name: &'static str, bytes: u8, signed: bool, part: Part) -> MemoryRow {
-    row(code, name, Op::Load { bytes, signed, part })
+const fn load(code: u16, name: &'static str, bytes: u8, signed: bool, bits: RegisterBits) -> MemoryRow {
+    row(code, name, Op::Load { bytes, signed, bits })
 }
 
-const fn store(code: u16, name: &'static str, bytes: u8, part: Part) -> MemoryRow {
-    row(code, name, Op::Store { bytes, part })
+const fn store(code: u16, name: &'static str, bytes: u8, bits: RegisterBits) -> MemoryRow {
+    row(code, name, Op::Store { bytes, bits })
 }
 
 const fn atomic(code: u16, name: &'static str, op: Atomic, bytes: u8, returns: bool) -> MemoryRow {
@@ -169,28 +169,28 @@ impl Op {
 
 /// FLAT, GLOBAL, SCRATCH and MUBUF. Scratch has no atomics; only MUBUF has the two cache invalidations.
 pub(crate) const VECTOR: &[MemoryRow] = &[
-    load(0x10, "load_ubyte", 1, false, Part::Whole),
-    load(0x11, "load_sbyte", 1, true, Part::Whole),
-    load(0x12, "load_ushort", 2, false, Part::Whole),
-    load(0x13, "load_sshort", 2, true, Part::Whole),
-    load(0x14, "load_dword", 4, false, Part::Whole),
-    load(0x15, "load_dwordx2", 8, false, Part::Whole),
-    load(0x16, "load_dwordx3", 12, false, Part::Whole),
-    load(0x17, "load_dwordx4", 16, false, Part::Whole),
-    store(0x18, "store_byte", 1, Part::Whole),
-    store(0x19, "store_byte_d16_hi", 1, Part::High),
-    store(0x1a, "store_short", 2, Part::Whole),
-    store(0x1b, "store_short_d16_hi", 2, Part::High),
-    store(0x1c, "store_dword", 4, Part::Whole),
-    store(0x1d, "store_dwordx2", 8, Part::Whole),
-    store(0x1e, "store_dwordx3", 12, Part::Whole),
-    store(0x1f, "store_dwordx4", 16, Part::Whole),
-    load(0x20, "load_ubyte_d16", 1, false, Part::Low),
-    load(0x21, "load_ubyte_d16_hi", 1, false, Part::High),
-    load(0x22, "load_sbyte_d16", 1, true, Part::Low),
-    load(0x23, "load_sbyte_d16_hi", 1, true, Part::High),
-    load(0x24, "load_short_d16", 2, false, Part::Low),
-    load(0x25, "load_short_d16_hi", 2, false, Part::High),
+    load(0x10, "load_ubyte", 1, false, RegisterBits::All),
+    load(0x11, "load_sbyte", 1, true, RegisterBits::All),
+    load(0x12, "load_ushort", 2, false, RegisterBits::All),
+    load(0x13, "load_sshort", 2, true, RegisterBits::All),
+    load(0x14, "load_dword", 4, false, RegisterBits::All),
+    load(0x15, "load_dwordx2", 8, false, RegisterBits::All),
+    load(0x16, "load_dwordx3", 12, false, RegisterBits::All),
+    load(0x17, "load_dwordx4", 16, false, RegisterBits::All),
+    store(0x18, "store_byte", 1, RegisterBits::All),
+    store(0x19, "store_byte_d16_hi", 1, RegisterBits::High),
+    store(0x1a, "store_short", 2, RegisterBits::All),
+    store(0x1b, "store_short_d16_hi", 2, RegisterBits::High),
+    store(0x1c, "store_dword", 4, RegisterBits::All),
+    store(0x1d, "store_dwordx2", 8, RegisterBits::All),
+    store(0x1e, "store_dwordx3", 12, RegisterBits::All),
+    store(0x1f, "store_dwordx4", 16, RegisterBits::All),
+    load(0x20, "load_ubyte_d16", 1, false, RegisterBits::Low),
+    load(0x21, "load_ubyte_d16_hi", 1, false, RegisterBits::High),
+    load(0x22, "load_sbyte_d16", 1, true, RegisterBits::Low),
+    load(0x23, "load_sbyte_d16_hi", 1, true, RegisterBits::High),
+    load(0x24, "load_short_d16", 2, false, RegisterBits::Low),
+    load(0x25, "load_short_d16_hi", 2, false, RegisterBits::High),
     row(0x3e, "wbinvl1", Op::Nothing),
     row(0x3f, "wbinvl1_vol", Op::Nothing),
     atomic(0x40, "atomic_swap", Atomic::Swap, 4, false),
@@ -236,7 +236,7 @@ pub(crate) const DS: &[MemoryRow] = &[
     atomic(0x0a, "ds_or_b32", Atomic::Or, 4, false),
     atomic(0x0b, "ds_xor_b32", Atomic::Xor, 4, false),
     atomic(0x0c, "ds_mskor_b32", Atomic::MaskedOr, 4, false),
-    store(0x0d, "ds_write_b32", 4, Part::Whole),
+    store(0x0d, "ds_write_b32", 4, RegisterBits::All),
     row(0x0e, "ds_write2_b32", Op::Store2 { bytes: 4, stride: 4 }),
     row(0x0f, "ds_write2st64_b32", Op::Store2 { bytes: 4, stride: 256 }),
     atomic(0x10, "ds_cmpst_b32", Atomic::CompareSwap, 4, false),
@@ -246,8 +246,8 @@ pub(crate) const DS: &[MemoryRow] = &[
     row(0x14, "ds_nop", Op::Nothing),
     atomic(0x15, "ds_add_f32", Atomic::FloatAdd, 4, false),
     row(0x1d, "ds_write_addtid_b32", Op::StoreByLane),
-    store(0x1e, "ds_write_b8", 1, Part::Whole),
-    store(0x1f, "ds_write_b16", 2, Part::Whole),
+    store(0x1e, "ds_write_b8", 1, RegisterBits::All),
+    store(0x1f, "ds_write_b16", 2, RegisterBits::All),
     atomic(0x20, "ds_add_rtn_u32", Atomic::Add, 4, true),
     atomic(0x21, "ds_sub_rtn_u32", Atomic::Sub, 4, true),
     atomic(0x22, "ds_rsub_rtn_u32", Atomic::ReverseSub, 4, true),
@@ -270,13 +270,13 @@ pub(crate) const DS: &[MemoryRow] = &[
     atomic(0x33, "ds_max_rtn_f32", Atomic::FloatMax, 4, true),
     atomic(0x34, "ds_wrap_rtn_b32", Atomic::Wrap, 4, true),
     atomic(0x35, "ds_add_rtn_f32", Atomic::FloatAdd, 4, true),
-    load(0x36, "ds_read_b32", 4, false, Part::Whole),
+    load(0x36, "ds_read_b32", 4, false, RegisterBits::All),
     row(0x37, "ds_read2_b32", Op::Load2 { bytes: 4, stride: 4 }),
     row(0x38, "ds_read2st64_b32", Op::Load2 { bytes: 4, stride: 256 }),
-    load(0x39, "ds_read_i8", 1, true, Part::Whole),
-    load(0x3a, "ds_read_u8", 1, false, Part::Whole),
-    load(0x3b, "ds_read_i16", 2, true, Part::Whole),
-    load(0x3c, "ds_read_u16", 2, false, Part::Whole),
+    load(0x39, "ds_read_i8", 1, true, RegisterBits::All),
+    load(0x3a, "ds_read_u8", 1, false, RegisterBits::All),
+    load(0x3b, "ds_read_i16", 2, true, RegisterBits::All),
+    load(0x3c, "ds_read_u16", 2, false, RegisterBits::All),
     row(0x3d, "ds_swizzle_b32", Op::Swizzle),
     row(0x3e, "ds_permute_b32", Op::Permute),
     row(0x3f, "ds_bpermute_b32", Op::BackwardPermute),
@@ -293,21 +293,21 @@ pub(crate) const DS: &[MemoryRow] = &[
     atomic(0x4a, "ds_or_b64", Atomic::Or, 8, false),
     atomic(0x4b, "ds_xor_b64", Atomic::Xor, 8, false),
     atomic(0x4c, "ds_mskor_b64", Atomic::MaskedOr, 8, false),
-    store(0x4d, "ds_write_b64", 8, Part::Whole),
+    store(0x4d, "ds_write_b64", 8, RegisterBits::All),
     row(0x4e, "ds_write2_b64", Op::Store2 { bytes: 8, stride: 8 }),
     row(0x4f, "ds_write2st64_b64", Op::Store2 { bytes: 8, stride: 512 }),
     atomic(0x50, "ds_cmpst_b64", Atomic::CompareSwap, 8, false),
     atomic(0x51, "ds_cmpst_f64", Atomic::FloatCompareSwap, 8, false),
     atomic(0x52, "ds_min_f64", Atomic::FloatMin, 8, false),
     atomic(0x53, "ds_max_f64", Atomic::FloatMax, 8, false),
-    store(0x54, "ds_write_b8_d16_hi", 1, Part::High),
-    store(0x55, "ds_write_b16_d16_hi", 2, Part::High),
-    load(0x56, "ds_read_u8_d16", 1, false, Part::Low),
-    load(0x57, "ds_read_u8_d16_hi", 1, false, Part::High),
-    load(0x58, "ds_read_i8_d16", 1, true, Part::Low),
-    load(0x59, "ds_read_i8_d16_hi", 1, true, Part::High),
-    load(0x5a, "ds_read_u16_d16", 2, false, Part::Low),
-    load(0x5b, "ds_read_u16_d16_hi", 2, false, Part::High),
+    store(0x54, "ds_write_b8_d16_hi", 1, RegisterBits::High),
+    store(0x55, "ds_write_b16_d16_hi", 2, RegisterBits::High),
+    load(0x56, "ds_read_u8_d16", 1, false, RegisterBits::Low),
+    load(0x57, "ds_read_u8_d16_hi", 1, false, RegisterBits::High),
+    load(0x58, "ds_read_i8_d16", 1, true, RegisterBits::Low),
+    load(0x59, "ds_read_i8_d16_hi", 1, true, RegisterBits::High),
+    load(0x5a, "ds_read_u16_d16", 2, false, RegisterBits::Low),
+    load(0x5b, "ds_read_u16_d16_hi", 2, false, RegisterBits::High),
     atomic(0x60, "ds_add_rtn_u64", Atomic::Add, 8, true),
     atomic(0x61, "ds_sub_rtn_u64", Atomic::Sub, 8, true),
     atomic(0x62, "ds_rsub_rtn_u64", Atomic::ReverseSub, 8, true),
@@ -328,17 +328,17 @@ pub(crate) const DS: &[MemoryRow] = &[
     atomic(0x71, "ds_cmpst_rtn_f64", Atomic::FloatCompareSwap, 8, true),
     atomic(0x72, "ds_min_rtn_f64", Atomic::FloatMin, 8, true),
     atomic(0x73, "ds_max_rtn_f64", Atomic::FloatMax, 8, true),
-    load(0x76, "ds_read_b64", 8, false, Part::Whole),
+    load(0x76, "ds_read_b64", 8, false, RegisterBits::All),
     row(0x77, "ds_read2_b64", Op::Load2 { bytes: 8, stride: 8 }),
     row(0x78, "ds_read2st64_b64", Op::Load2 { bytes: 8, stride: 512 }),
     row(0x7e, "ds_condxchg32_rtn_b64", Op::Other),
     row(0xb6, "ds_read_addtid_b32", Op::LoadByLane),
     row(0xbd, "ds_consume", Op::Consume),
     row(0xbe, "ds_append", Op::Append),
-    store(0xde, "ds_write_b96", 12, Part::Whole),
-    store(0xdf, "ds_write_b128", 16, Part::Whole),
-    load(0xfe, "ds_read_b96", 12, false, Part::Whole),
-    load(0xff, "ds_read_b128", 16, false, Part::Whole),
+    store(0xde, "ds_write_b96", 12, RegisterBits::All),
+    store(0xdf, "ds_write_b128", 16, RegisterBits::All),
+    load(0xfe, "ds_read_b96", 12, false, RegisterBits::All),
+    load(0xff, "ds_read_b128", 16, false, RegisterBits::All),
 ];
 
 /// Scalar memory: number, name, operation, registers, buffer. A buffer's address is four registers.

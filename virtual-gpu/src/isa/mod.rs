@@ -9,12 +9,15 @@
 
 pub(crate) mod decode;
 pub(crate) mod half;
+pub(crate) mod inst;
 pub(crate) mod lanes;
 pub(crate) mod math;
 pub(crate) mod memory;
+pub(crate) mod operand;
 pub(crate) mod registers;
 pub(crate) mod sop;
 pub(crate) mod text;
+mod uses;
 pub(crate) mod vop1;
 pub(crate) mod vop2;
 pub(crate) mod vop3;

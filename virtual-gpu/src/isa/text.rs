@@ -1,9 +1,9 @@
 //! Prints instructions as LLVM's disassembler does.
 
-use super::decode::{Body, Dpp, Form, Inst, ScalarTable, Sdwa, Segment, Table, operand};
+use super::inst::{Body, Dpp, Form, Inst, ScalarTable, Sdwa, Segment, Table};
 use super::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
 use super::sop::ScalarRow;
-use super::{Kind, Row, flag};
+use super::{Kind, Row, flag, operand};
 use std::fmt::Write;
 
 /// Returns the text of an instruction.
@@ -26,7 +26,7 @@ struct Printer {
 
 impl Printer {
     /// Appends an operand, after a comma unless it is the first.
-    fn put(&mut self, operand: impl AsRef<str>) {
+    fn push_operand(&mut self, operand: impl AsRef<str>) {
         self.text += if self.operands == 0 { " " } else { ", " };
         self.text += operand.as_ref();
         self.operands += 1;
@@ -48,13 +48,13 @@ impl Printer {
             _ => {}
         }
         if row.dst != Kind::None {
-            self.put(name(inst.dst, row.dst, 0));
+            self.push_operand(name(inst.dst, row.dst, 0));
         }
         for (i, &kind) in row.src.iter().enumerate().take_while(|(_, k)| **k != Kind::None) {
             if row.name == "s_set_gpr_idx_on" && i == 1 {
-                self.put(index_mode(inst.offset));
+                self.push_operand(index_mode(inst.offset));
             } else {
-                self.put(name(inst.src[i], kind, inst.literal));
+                self.push_operand(name(inst.src[i], kind, inst.literal));
             }
         }
     }
@@ -63,24 +63,24 @@ impl Printer {
         let field = inst.offset as u32 & 0xffff;
         match row.name {
             "s_getreg_b32" => {
-                self.put(name(inst.dst, Kind::U32, 0));
-                self.put(hardware_register(field));
+                self.push_operand(name(inst.dst, Kind::U32, 0));
+                self.push_operand(hardware_register(field));
             }
             "s_setreg_b32" => {
-                self.put(hardware_register(field));
-                self.put(name(inst.dst, Kind::U32, 0));
+                self.push_operand(hardware_register(field));
+                self.push_operand(name(inst.dst, Kind::U32, 0));
             }
             "s_setreg_imm32_b32" => {
-                self.put(hardware_register(field));
-                self.put(number(inst.literal, Kind::U32));
+                self.push_operand(hardware_register(field));
+                self.push_operand(number(inst.literal, Kind::U32));
             }
             "s_call_b64" => {
-                self.put(name(inst.dst, Kind::U64, 0));
-                self.put(field.to_string());
+                self.push_operand(name(inst.dst, Kind::U64, 0));
+                self.push_operand(field.to_string());
             }
             _ => {
-                self.put(name(inst.dst, Kind::U32, 0));
-                self.put(format!("{field:#x}"));
+                self.push_operand(name(inst.dst, Kind::U32, 0));
+                self.push_operand(format!("{field:#x}"));
             }
         }
     }
@@ -92,9 +92,9 @@ impl Printer {
             | "s_endpgm_saved" => {}
             "s_endpgm" if field == 0 => {}
             "s_waitcnt" => self.wait(field),
-            "s_sendmsg" => self.put(format!("sendmsg({})", message(field))),
-            "s_set_gpr_idx_mode" => self.put(index_mode(inst.offset)),
-            _ => self.put(field.to_string()),
+            "s_sendmsg" => self.push_operand(format!("sendmsg({})", message(field))),
+            "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
+            _ => self.push_operand(field.to_string()),
         }
     }
 
@@ -117,18 +117,18 @@ impl Printer {
         if matches!(row.op, ScalarOp::Nothing) {
             return;
         }
-        self.put(range(inst.dst, row.registers.into()));
+        self.push_operand(range(inst.dst, row.registers.into()));
         if row.op == ScalarOp::Clock {
             return;
         }
-        self.put(range(inst.src[0], if row.buffer { 4 } else { 2 }));
+        self.push_operand(range(inst.src[0], if row.buffer { 4 } else { 2 }));
         match (inst.flags.soffset, inst.flags.imm) {
             (true, true) => {
-                self.put(name(inst.src[1], Kind::U32, 0));
+                self.push_operand(name(inst.src[1], Kind::U32, 0));
                 let _ = write!(self.text, " offset:{}", signed_hex(inst.offset));
             }
-            (true, false) => self.put(name(inst.src[1], Kind::U32, 0)),
-            _ => self.put(signed_hex(inst.offset)),
+            (true, false) => self.push_operand(name(inst.src[1], Kind::U32, 0)),
+            _ => self.push_operand(signed_hex(inst.offset)),
         }
         self.word(inst.flags.glc, "glc");
     }
@@ -138,21 +138,21 @@ impl Printer {
         self.text += suffix(inst, table, row);
         match row.dst {
             Kind::None => {}
-            Kind::Mask => self.put(name(inst.dst, Kind::Mask, 0)),
+            Kind::Mask => self.push_operand(name(inst.dst, Kind::Mask, 0)),
             _ if row.is(flag::SPECIAL) && row.name.contains("lane") && row.name != "v_writelane_b32" => {
-                self.put(name(inst.dst, Kind::U32, 0));
+                self.push_operand(name(inst.dst, Kind::U32, 0));
             }
-            kind => self.put(vgprs(inst.dst, kind.registers())),
+            kind => self.push_operand(vgprs(inst.dst, kind.registers())),
         }
         if row.carry_out {
-            self.put(name(inst.sdst, Kind::Mask, 0));
+            self.push_operand(name(inst.sdst, Kind::Mask, 0));
         }
         for (i, &kind) in row.src.iter().enumerate() {
             // The accumulator is the destination, which is already printed.
             if matches!(kind, Kind::None | Kind::Vcc) || row.is(flag::ACC) && i == 2 {
                 break;
             }
-            self.put(source(inst, i, kind));
+            self.push_operand(source(inst, i, kind));
         }
         match inst.form {
             Form::Sdwa(sdwa) => self.sdwa(inst, table, row, sdwa),
@@ -238,23 +238,23 @@ impl Printer {
             return self.buffer(inst, row);
         }
         if returns {
-            self.put(vgprs(inst.dst, row.op.loaded_registers()));
+            self.push_operand(vgprs(inst.dst, row.op.loaded_registers()));
         }
         let has_base = scalar != operand::OFF;
         match segment {
-            Segment::Scratch if has_base => self.put("off"),
-            Segment::Scratch => self.put(vgprs(address, 1)),
-            Segment::Global if has_base => self.put(vgprs(address, 1)),
-            _ => self.put(vgprs(address, 2)),
+            Segment::Scratch if has_base => self.push_operand("off"),
+            Segment::Scratch => self.push_operand(vgprs(address, 1)),
+            Segment::Global if has_base => self.push_operand(vgprs(address, 1)),
+            _ => self.push_operand(vgprs(address, 2)),
         }
         if row.op.stored_registers() > 0 {
-            self.put(stored);
+            self.push_operand(stored);
         }
         match segment {
             Segment::Flat => {}
-            _ if !has_base => self.put("off"),
-            Segment::Scratch => self.put(name(scalar, Kind::U32, 0)),
-            _ => self.put(name(scalar, Kind::U64, 0)),
+            _ if !has_base => self.push_operand("off"),
+            Segment::Scratch => self.push_operand(name(scalar, Kind::U32, 0)),
+            _ => self.push_operand(name(scalar, Kind::U64, 0)),
         }
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
         self.word(inst.flags.glc, "glc");
@@ -267,15 +267,15 @@ impl Printer {
         if !inst.flags.lds {
             // With TFE, an additional register after the data receives the residency status.
             let registers = row.op.stored_registers().max(loaded) + usize::from(inst.flags.tfe);
-            self.put(vgprs(inst.src[1], registers));
+            self.push_operand(vgprs(inst.src[1], registers));
         }
         match (inst.flags.idxen, inst.flags.offen) {
-            (true, true) => self.put(vgprs(inst.src[0], 2)),
-            (false, false) => self.put("off"),
-            _ => self.put(vgprs(inst.src[0], 1)),
+            (true, true) => self.push_operand(vgprs(inst.src[0], 2)),
+            (false, false) => self.push_operand("off"),
+            _ => self.push_operand(vgprs(inst.src[0], 1)),
         }
-        self.put(range(inst.src[2], 4));
-        self.put(name(inst.sdst, Kind::U32, 0));
+        self.push_operand(range(inst.src[2], 4));
+        self.push_operand(name(inst.sdst, Kind::U32, 0));
         self.word(inst.flags.idxen, "idxen");
         self.word(inst.flags.offen, "offen");
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
@@ -291,14 +291,14 @@ impl Printer {
         let two_offsets = matches!(row.op, Op::Load2 { .. } | Op::Store2 { .. } | Op::Exchange2 { .. });
         let (result, data) = row.op.lds_registers();
         if result > 0 {
-            self.put(vgprs(inst.dst, result));
+            self.push_operand(vgprs(inst.dst, result));
         }
         if !matches!(row.op, Op::Nothing | Op::Append | Op::Consume | Op::LoadByLane | Op::StoreByLane) {
-            self.put(vgprs(address, 1));
+            self.push_operand(vgprs(address, 1));
         }
         for (&register, &count) in [first, second].iter().zip(&data) {
             if count > 0 {
-                self.put(vgprs(register, count));
+                self.push_operand(vgprs(register, count));
             }
         }
         if two_offsets {

@@ -11,209 +11,73 @@ pub(crate) const TO_EXEC: u16 = 0x10;
 // greater 4 and, for floats, unordered 8.
 
 /// Numbers, names and operand types.
-pub(crate) const ROWS: &[Row] = &[
-    row(0x10, "v_cmp_class_f32", Kind::F32, Kind::U32, 0),
-    row(0x11, "v_cmpx_class_f32", Kind::F32, Kind::U32, flag::EXEC),
-    row(0x12, "v_cmp_class_f64", Kind::F64, Kind::U32, 0),
-    row(0x13, "v_cmpx_class_f64", Kind::F64, Kind::U32, flag::EXEC),
-    row(0x14, "v_cmp_class_f16", Kind::F16, Kind::U32, 0),
-    row(0x15, "v_cmpx_class_f16", Kind::F16, Kind::U32, flag::EXEC),
-    row(0x20, "v_cmp_f_f16", Kind::F16, Kind::F16, 0),
-    row(0x21, "v_cmp_lt_f16", Kind::F16, Kind::F16, 0),
-    row(0x22, "v_cmp_eq_f16", Kind::F16, Kind::F16, 0),
-    row(0x23, "v_cmp_le_f16", Kind::F16, Kind::F16, 0),
-    row(0x24, "v_cmp_gt_f16", Kind::F16, Kind::F16, 0),
-    row(0x25, "v_cmp_lg_f16", Kind::F16, Kind::F16, 0),
-    row(0x26, "v_cmp_ge_f16", Kind::F16, Kind::F16, 0),
-    row(0x27, "v_cmp_o_f16", Kind::F16, Kind::F16, 0),
-    row(0x28, "v_cmp_u_f16", Kind::F16, Kind::F16, 0),
-    row(0x29, "v_cmp_nge_f16", Kind::F16, Kind::F16, 0),
-    row(0x2a, "v_cmp_nlg_f16", Kind::F16, Kind::F16, 0),
-    row(0x2b, "v_cmp_ngt_f16", Kind::F16, Kind::F16, 0),
-    row(0x2c, "v_cmp_nle_f16", Kind::F16, Kind::F16, 0),
-    row(0x2d, "v_cmp_neq_f16", Kind::F16, Kind::F16, 0),
-    row(0x2e, "v_cmp_nlt_f16", Kind::F16, Kind::F16, 0),
-    row(0x2f, "v_cmp_tru_f16", Kind::F16, Kind::F16, 0),
-    row(0x30, "v_cmpx_f_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x31, "v_cmpx_lt_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x32, "v_cmpx_eq_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x33, "v_cmpx_le_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x34, "v_cmpx_gt_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x35, "v_cmpx_lg_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x36, "v_cmpx_ge_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x37, "v_cmpx_o_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x38, "v_cmpx_u_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x39, "v_cmpx_nge_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x3a, "v_cmpx_nlg_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x3b, "v_cmpx_ngt_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x3c, "v_cmpx_nle_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x3d, "v_cmpx_neq_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x3e, "v_cmpx_nlt_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x3f, "v_cmpx_tru_f16", Kind::F16, Kind::F16, flag::EXEC),
-    row(0x40, "v_cmp_f_f32", Kind::F32, Kind::F32, 0),
-    row(0x41, "v_cmp_lt_f32", Kind::F32, Kind::F32, 0),
-    row(0x42, "v_cmp_eq_f32", Kind::F32, Kind::F32, 0),
-    row(0x43, "v_cmp_le_f32", Kind::F32, Kind::F32, 0),
-    row(0x44, "v_cmp_gt_f32", Kind::F32, Kind::F32, 0),
-    row(0x45, "v_cmp_lg_f32", Kind::F32, Kind::F32, 0),
-    row(0x46, "v_cmp_ge_f32", Kind::F32, Kind::F32, 0),
-    row(0x47, "v_cmp_o_f32", Kind::F32, Kind::F32, 0),
-    row(0x48, "v_cmp_u_f32", Kind::F32, Kind::F32, 0),
-    row(0x49, "v_cmp_nge_f32", Kind::F32, Kind::F32, 0),
-    row(0x4a, "v_cmp_nlg_f32", Kind::F32, Kind::F32, 0),
-    row(0x4b, "v_cmp_ngt_f32", Kind::F32, Kind::F32, 0),
-    row(0x4c, "v_cmp_nle_f32", Kind::F32, Kind::F32, 0),
-    row(0x4d, "v_cmp_neq_f32", Kind::F32, Kind::F32, 0),
-    row(0x4e, "v_cmp_nlt_f32", Kind::F32, Kind::F32, 0),
-    row(0x4f, "v_cmp_tru_f32", Kind::F32, Kind::F32, 0),
-    row(0x50, "v_cmpx_f_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x51, "v_cmpx_lt_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x52, "v_cmpx_eq_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x53, "v_cmpx_le_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x54, "v_cmpx_gt_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x55, "v_cmpx_lg_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x56, "v_cmpx_ge_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x57, "v_cmpx_o_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x58, "v_cmpx_u_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x59, "v_cmpx_nge_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x5a, "v_cmpx_nlg_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x5b, "v_cmpx_ngt_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x5c, "v_cmpx_nle_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x5d, "v_cmpx_neq_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x5e, "v_cmpx_nlt_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x5f, "v_cmpx_tru_f32", Kind::F32, Kind::F32, flag::EXEC),
-    row(0x60, "v_cmp_f_f64", Kind::F64, Kind::F64, 0),
-    row(0x61, "v_cmp_lt_f64", Kind::F64, Kind::F64, 0),
-    row(0x62, "v_cmp_eq_f64", Kind::F64, Kind::F64, 0),
-    row(0x63, "v_cmp_le_f64", Kind::F64, Kind::F64, 0),
-    row(0x64, "v_cmp_gt_f64", Kind::F64, Kind::F64, 0),
-    row(0x65, "v_cmp_lg_f64", Kind::F64, Kind::F64, 0),
-    row(0x66, "v_cmp_ge_f64", Kind::F64, Kind::F64, 0),
-    row(0x67, "v_cmp_o_f64", Kind::F64, Kind::F64, 0),
-    row(0x68, "v_cmp_u_f64", Kind::F64, Kind::F64, 0),
-    row(0x69, "v_cmp_nge_f64", Kind::F64, Kind::F64, 0),
-    row(0x6a, "v_cmp_nlg_f64", Kind::F64, Kind::F64, 0),
-    row(0x6b, "v_cmp_ngt_f64", Kind::F64, Kind::F64, 0),
-    row(0x6c, "v_cmp_nle_f64", Kind::F64, Kind::F64, 0),
-    row(0x6d, "v_cmp_neq_f64", Kind::F64, Kind::F64, 0),
-    row(0x6e, "v_cmp_nlt_f64", Kind::F64, Kind::F64, 0),
-    row(0x6f, "v_cmp_tru_f64", Kind::F64, Kind::F64, 0),
-    row(0x70, "v_cmpx_f_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x71, "v_cmpx_lt_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x72, "v_cmpx_eq_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x73, "v_cmpx_le_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x74, "v_cmpx_gt_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x75, "v_cmpx_lg_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x76, "v_cmpx_ge_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x77, "v_cmpx_o_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x78, "v_cmpx_u_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x79, "v_cmpx_nge_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x7a, "v_cmpx_nlg_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x7b, "v_cmpx_ngt_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x7c, "v_cmpx_nle_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x7d, "v_cmpx_neq_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x7e, "v_cmpx_nlt_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0x7f, "v_cmpx_tru_f64", Kind::F64, Kind::F64, flag::EXEC),
-    row(0xa0, "v_cmp_f_i16", Kind::I16, Kind::I16, 0),
-    row(0xa1, "v_cmp_lt_i16", Kind::I16, Kind::I16, 0),
-    row(0xa2, "v_cmp_eq_i16", Kind::I16, Kind::I16, 0),
-    row(0xa3, "v_cmp_le_i16", Kind::I16, Kind::I16, 0),
-    row(0xa4, "v_cmp_gt_i16", Kind::I16, Kind::I16, 0),
-    row(0xa5, "v_cmp_ne_i16", Kind::I16, Kind::I16, 0),
-    row(0xa6, "v_cmp_ge_i16", Kind::I16, Kind::I16, 0),
-    row(0xa7, "v_cmp_t_i16", Kind::I16, Kind::I16, 0),
-    row(0xa8, "v_cmp_f_u16", Kind::U16, Kind::U16, 0),
-    row(0xa9, "v_cmp_lt_u16", Kind::U16, Kind::U16, 0),
-    row(0xaa, "v_cmp_eq_u16", Kind::U16, Kind::U16, 0),
-    row(0xab, "v_cmp_le_u16", Kind::U16, Kind::U16, 0),
-    row(0xac, "v_cmp_gt_u16", Kind::U16, Kind::U16, 0),
-    row(0xad, "v_cmp_ne_u16", Kind::U16, Kind::U16, 0),
-    row(0xae, "v_cmp_ge_u16", Kind::U16, Kind::U16, 0),
-    row(0xaf, "v_cmp_t_u16", Kind::U16, Kind::U16, 0),
-    row(0xb0, "v_cmpx_f_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb1, "v_cmpx_lt_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb2, "v_cmpx_eq_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb3, "v_cmpx_le_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb4, "v_cmpx_gt_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb5, "v_cmpx_ne_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb6, "v_cmpx_ge_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb7, "v_cmpx_t_i16", Kind::I16, Kind::I16, flag::EXEC),
-    row(0xb8, "v_cmpx_f_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xb9, "v_cmpx_lt_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xba, "v_cmpx_eq_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xbb, "v_cmpx_le_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xbc, "v_cmpx_gt_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xbd, "v_cmpx_ne_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xbe, "v_cmpx_ge_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xbf, "v_cmpx_t_u16", Kind::U16, Kind::U16, flag::EXEC),
-    row(0xc0, "v_cmp_f_i32", Kind::I32, Kind::I32, 0),
-    row(0xc1, "v_cmp_lt_i32", Kind::I32, Kind::I32, 0),
-    row(0xc2, "v_cmp_eq_i32", Kind::I32, Kind::I32, 0),
-    row(0xc3, "v_cmp_le_i32", Kind::I32, Kind::I32, 0),
-    row(0xc4, "v_cmp_gt_i32", Kind::I32, Kind::I32, 0),
-    row(0xc5, "v_cmp_ne_i32", Kind::I32, Kind::I32, 0),
-    row(0xc6, "v_cmp_ge_i32", Kind::I32, Kind::I32, 0),
-    row(0xc7, "v_cmp_t_i32", Kind::I32, Kind::I32, 0),
-    row(0xc8, "v_cmp_f_u32", Kind::U32, Kind::U32, 0),
-    row(0xc9, "v_cmp_lt_u32", Kind::U32, Kind::U32, 0),
-    row(0xca, "v_cmp_eq_u32", Kind::U32, Kind::U32, 0),
-    row(0xcb, "v_cmp_le_u32", Kind::U32, Kind::U32, 0),
-    row(0xcc, "v_cmp_gt_u32", Kind::U32, Kind::U32, 0),
-    row(0xcd, "v_cmp_ne_u32", Kind::U32, Kind::U32, 0),
-    row(0xce, "v_cmp_ge_u32", Kind::U32, Kind::U32, 0),
-    row(0xcf, "v_cmp_t_u32", Kind::U32, Kind::U32, 0),
-    row(0xd0, "v_cmpx_f_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd1, "v_cmpx_lt_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd2, "v_cmpx_eq_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd3, "v_cmpx_le_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd4, "v_cmpx_gt_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd5, "v_cmpx_ne_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd6, "v_cmpx_ge_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd7, "v_cmpx_t_i32", Kind::I32, Kind::I32, flag::EXEC),
-    row(0xd8, "v_cmpx_f_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xd9, "v_cmpx_lt_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xda, "v_cmpx_eq_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xdb, "v_cmpx_le_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xdc, "v_cmpx_gt_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xdd, "v_cmpx_ne_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xde, "v_cmpx_ge_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xdf, "v_cmpx_t_u32", Kind::U32, Kind::U32, flag::EXEC),
-    row(0xe0, "v_cmp_f_i64", Kind::I64, Kind::I64, 0),
-    row(0xe1, "v_cmp_lt_i64", Kind::I64, Kind::I64, 0),
-    row(0xe2, "v_cmp_eq_i64", Kind::I64, Kind::I64, 0),
-    row(0xe3, "v_cmp_le_i64", Kind::I64, Kind::I64, 0),
-    row(0xe4, "v_cmp_gt_i64", Kind::I64, Kind::I64, 0),
-    row(0xe5, "v_cmp_ne_i64", Kind::I64, Kind::I64, 0),
-    row(0xe6, "v_cmp_ge_i64", Kind::I64, Kind::I64, 0),
-    row(0xe7, "v_cmp_t_i64", Kind::I64, Kind::I64, 0),
-    row(0xe8, "v_cmp_f_u64", Kind::U64, Kind::U64, 0),
-    row(0xe9, "v_cmp_lt_u64", Kind::U64, Kind::U64, 0),
-    row(0xea, "v_cmp_eq_u64", Kind::U64, Kind::U64, 0),
-    row(0xeb, "v_cmp_le_u64", Kind::U64, Kind::U64, 0),
-    row(0xec, "v_cmp_gt_u64", Kind::U64, Kind::U64, 0),
-    row(0xed, "v_cmp_ne_u64", Kind::U64, Kind::U64, 0),
-    row(0xee, "v_cmp_ge_u64", Kind::U64, Kind::U64, 0),
-    row(0xef, "v_cmp_t_u64", Kind::U64, Kind::U64, 0),
-    row(0xf0, "v_cmpx_f_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf1, "v_cmpx_lt_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf2, "v_cmpx_eq_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf3, "v_cmpx_le_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf4, "v_cmpx_gt_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf5, "v_cmpx_ne_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf6, "v_cmpx_ge_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf7, "v_cmpx_t_i64", Kind::I64, Kind::I64, flag::EXEC),
-    row(0xf8, "v_cmpx_f_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xf9, "v_cmpx_lt_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xfa, "v_cmpx_eq_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xfb, "v_cmpx_le_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xfc, "v_cmpx_gt_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xfd, "v_cmpx_ne_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xfe, "v_cmpx_ge_u64", Kind::U64, Kind::U64, flag::EXEC),
-    row(0xff, "v_cmpx_t_u64", Kind::U64, Kind::U64, flag::EXEC),
-];
+pub(crate) const ROWS: &[Row] = &rows();
 
-const fn row(code: u16, name: &'static str, a: Kind, b: Kind, flags: u16) -> Row {
-    Row { code, name, dst: Kind::Mask, carry_out: false, src: [a, b, Kind::None, Kind::None], flags }
+/// Number of opcodes: 6 that classify, and per type a comparison for each set of relations, each as `v_cmp` and
+/// as `v_cmpx`.
+const COUNT: usize = 6 + 2 * (3 * 16 + 6 * 8);
+
+const fn rows() -> [Row; COUNT] {
+    let mut rows =
+        [Row { code: 0, name: "", dst: Kind::Mask, carry_out: false, src: [Kind::None; 4], flags: 0 }; COUNT];
+    let (mut count, mut code) = (0, 0);
+    while code < 256 {
+        if let Some((name, [a, b])) = operation(code) {
+            let flags = if to_exec(code) { flag::EXEC } else { 0 };
+            rows[count] = Row { code, name, src: [a, b, Kind::None, Kind::None], flags, ..rows[count] };
+            count += 1;
+        }
+        code += 1;
+    }
+    assert!(count == COUNT);
+    rows
+}
+
+/// Returns true for `v_cmpx`. The opcodes that classify alternate; the others differ in [`TO_EXEC`].
+const fn to_exec(code: u16) -> bool {
+    if code < 0x20 { code & 1 != 0 } else { code & TO_EXEC != 0 }
+}
+
+/// Lists the names of the comparisons of a type, in the order of the opcodes: `v_cmp`, then `v_cmpx`.
+macro_rules! names {
+    (float $type:literal) => {
+        names!($type: "f" "lt" "eq" "le" "gt" "lg" "ge" "o" "u" "nge" "nlg" "ngt" "nle" "neq" "nlt" "tru")
+    };
+    (integer $type:literal) => { names!($type: "f" "lt" "eq" "le" "gt" "ne" "ge" "t") };
+    ($type:literal: $($relation:literal)*) => {
+        [
+            &[$(concat!("v_cmp_", $relation, "_", $type)),*] as &[&str],
+            &[$(concat!("v_cmpx_", $relation, "_", $type)),*],
+        ]
+    };
+}
+
+/// Returns the name and the source types of an opcode.
+const fn operation(code: u16) -> Option<(&'static str, [Kind; 2])> {
+    let (names, kind) = match code & !TO_EXEC {
+        0x20..=0x2f => (names!(float "f16"), Kind::F16),
+        0x40..=0x4f => (names!(float "f32"), Kind::F32),
+        0x60..=0x6f => (names!(float "f64"), Kind::F64),
+        0xa0..=0xa7 => (names!(integer "i16"), Kind::I16),
+        0xa8..=0xaf => (names!(integer "u16"), Kind::U16),
+        0xc0..=0xc7 => (names!(integer "i32"), Kind::I32),
+        0xc8..=0xcf => (names!(integer "u32"), Kind::U32),
+        0xe0..=0xe7 => (names!(integer "i64"), Kind::I64),
+        0xe8..=0xef => (names!(integer "u64"), Kind::U64),
+        _ => {
+            return match code {
+                0x10 => Some(("v_cmp_class_f32", [Kind::F32, Kind::U32])),
+                0x11 => Some(("v_cmpx_class_f32", [Kind::F32, Kind::U32])),
+                0x12 => Some(("v_cmp_class_f64", [Kind::F64, Kind::U32])),
+                0x13 => Some(("v_cmpx_class_f64", [Kind::F64, Kind::U32])),
+                0x14 => Some(("v_cmp_class_f16", [Kind::F16, Kind::U32])),
+                0x15 => Some(("v_cmpx_class_f16", [Kind::F16, Kind::U32])),
+                _ => None,
+            };
+        }
+    };
+    let names = names[to_exec(code) as usize];
+    Some((names[(code & 15) as usize % names.len()], [kind, kind]))
 }
 
 /// Sets each lane's bit if `relation` holds: a set of less (1), equal (2), greater (4), unordered (8).

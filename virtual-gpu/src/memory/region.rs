@@ -411,9 +411,9 @@ mod tests {
         let read = |i: u32| match i % 2 {
             0 => region.load(8, 8),
             _ => {
-                let mut got = [[0; LANES]; 2];
-                span().load(&mut got);
-                [got[0][0], got[1][0], 0, 0]
+                let mut first = [[0; LANES]; 2];
+                span().load(&mut first);
+                [first[0][0], first[1][0], 0, 0]
             }
         };
         std::thread::scope(|scope| {
@@ -448,18 +448,18 @@ mod tests {
                     let low = add.map(|add| 0x1000 + start as u32 + add + 8);
                     let same =
                         region.span_of_addresses(&low, &[0; LANES], 8u64.wrapping_neg(), on, bytes).unwrap();
-                    let (mut got, mut again) = ([[9; LANES]; 4], [[9; LANES]; 4]);
-                    span.load(&mut got);
-                    same.load(&mut again);
-                    assert_eq!(got, again);
+                    let (mut first, mut second) = ([[9; LANES]; 4], [[9; LANES]; 4]);
+                    span.load(&mut first);
+                    same.load(&mut second);
+                    assert_eq!(first, second);
                     let copy = pattern(4096);
                     copy.fill(0, 0, 4096);
-                    copy.span(start, u64::MAX, &add, on, bytes).unwrap().store(&got);
+                    copy.span(start, u64::MAX, &add, on, bytes).unwrap().store(&first);
                     for lane in 0..LANES {
                         let (at, words) = (start + u64::from(add[lane]), bytes.div_ceil(4) as usize);
                         let want = if on >> lane & 1 != 0 { region.load(at, bytes.into()) } else { [9; 4] };
                         let lanes_got: Vec<u32> =
-                            got[..words].iter().map(|register| register[lane]).collect();
+                            first[..words].iter().map(|register| register[lane]).collect();
                         assert_eq!(lanes_got, want[..words], "{bytes} bytes from {start}, lane {lane}");
                         if on >> lane & 1 != 0 {
                             assert_eq!(

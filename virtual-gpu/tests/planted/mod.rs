@@ -93,8 +93,8 @@ fn find(cases: &[Planted]) {
 
 /// Returns the defect of a fault report, if any.
 fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Option<String> {
-    let places = sites(object, kernel);
-    assert!(!places.is_empty(), "{kernel} has no marks");
+    let addresses = sites(object, kernel);
+    assert!(!addresses.is_empty(), "{kernel} has no marks");
     let mnemonic = fault.instruction.split_whitespace().next().unwrap_or_default();
     if !(case.kind)(&fault.kind) {
         return Some(format!("another kind of fault: {fault}"));
@@ -105,8 +105,8 @@ fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Opti
     if case.name == "off_the_end_of_the_code" {
         return None; // Either the jump or the fetch may be reported.
     }
-    if !places.contains(&fault.address) {
-        return Some(format!("address {:#x}, not one of {places:x?}: {fault}", fault.address));
+    if !addresses.contains(&fault.address) {
+        return Some(format!("address {:#x}, not one of {addresses:x?}: {fault}", fault.address));
     }
     if !case.mnemonics.is_empty() && !case.mnemonics.contains(&mnemonic) {
         return Some(format!("the instruction is called {:?}", fault.instruction));
@@ -115,9 +115,9 @@ fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Opti
         return Some("the instruction has no text".to_owned());
     }
     let text = fault.to_string();
-    let whole =
+    let complete =
         text.contains(kernel) && text.contains(mnemonic) && text.contains(&format!("{:x}", fault.address));
-    (!whole).then(|| format!("the message lacks a part: {text}"))
+    (!complete).then(|| format!("the message is incomplete: {text}"))
 }
 
 /// Without the checks, errors that hardware does not detect pass; bounds are always checked.

@@ -66,8 +66,8 @@ fn device_library() -> Option<std::path::PathBuf> {
         "/usr/lib/llvm-19/lib/clang/19",
     ];
     let named = std::env::var("HIP_DEVICE_LIB_PATH").ok().map(std::path::PathBuf::from);
-    let places = roots.iter().map(|root| std::path::Path::new(root).join("amdgcn/bitcode"));
-    named.into_iter().chain(places).find(|path| path.join("ocml.bc").exists())
+    let folders = roots.iter().map(|root| std::path::Path::new(root).join("amdgcn/bitcode"));
+    named.into_iter().chain(folders).find(|path| path.join("ocml.bc").exists())
 }
 
 /// erf, sin and pow come from the device library; the test is skipped without it.

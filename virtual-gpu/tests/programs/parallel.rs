@@ -151,8 +151,8 @@ fn coordinates_in_three_dimensions() {
         let grid = [0, 1, 2].map(|d| groups[d] * threads[d]);
         for (i, record) in session.download::<[u32; 8]>(to, count as usize).iter().enumerate() {
             let i = i as u32;
-            let place = [i % grid[0], i / grid[0] % grid[1], i / grid[0] / grid[1]];
-            assert_eq!(record[..3], place, "item {i}");
+            let group = [i % grid[0], i / grid[0] % grid[1], i / grid[0] / grid[1]];
+            assert_eq!(record[..3], group, "item {i}");
             assert_eq!(record[3], packed(threads), "size of a group");
             assert_eq!(record[4], packed(groups), "number of groups");
             assert_eq!(record[5], packed(grid), "size of the grid");

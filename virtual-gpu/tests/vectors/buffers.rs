@@ -21,7 +21,7 @@ fn inside(lane: usize) -> usize {
 }
 
 /// Returns addressing modes that reach a lane's sixteen bytes, each with the code that sets up the resource.
-fn ways() -> Vec<(&'static str, String)> {
+fn addressings() -> Vec<(&'static str, String)> {
     // With a stride but no index, records are still bytes.
     let strided = ENDING.replace("s_mov_b32 s13, s5", "s_or_b32 s13, s5, 0x00400000");
     vec![
@@ -44,7 +44,7 @@ type Loaded = fn(u32, u32) -> u32;
 
 pub(crate) fn loads() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (address, before) in ways() {
+    for (address, before) in addressings() {
         for (count, (name, register, _)) in SIZES.into_iter().enumerate() {
             let case = Case::new(format!("buffer_load_{name} {register}, {address}"), &WIDE, move |i| {
                 let (quad, old, inside) = (i.quad(), i.lanes[i.lane].old, inside(i.lane));
@@ -83,7 +83,7 @@ const READ_BACK: &str = "s_waitcnt 0\nglobal_load_dwordx4 {DD}, v1, s[4:5] offse
 
 pub(crate) fn stores() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (address, before) in ways() {
+    for (address, before) in addressings() {
         for (count, (name, _, register)) in SIZES.into_iter().enumerate() {
             let case = Case::new(format!("buffer_store_{name} {register}, {address}"), &WIDE, move |i| {
                 let words = inside(i.lane).min(count + 1) as u32;

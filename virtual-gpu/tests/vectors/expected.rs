@@ -4,7 +4,7 @@
 #[derive(Clone, Debug)]
 pub(crate) enum Dst {
     /// Unchanged.
-    Kept,
+    Unchanged,
     /// Anything: the documents leave it open.
     Any,
     /// Exactly these bits.
@@ -100,7 +100,7 @@ impl From<f64> for Out {
 
 impl Out {
     pub(crate) fn kept() -> Self {
-        Dst::Kept.into()
+        Dst::Unchanged.into()
     }
     pub(crate) fn vcc(mut self, bit: bool) -> Self {
         self.vcc = Some(bit);
@@ -131,7 +131,7 @@ pub(crate) fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
     let quiet64 = f64_got.is_nan() && got[1] & 0x0008_0000 != 0;
     let f32_same = |want: f32| f32_got.to_bits() == want.to_bits() || (quiet32 && want.is_nan());
     match want {
-        Dst::Kept => rest(0),
+        Dst::Unchanged => rest(0),
         Dst::Any => true,
         Dst::B32(bits) => got[0] == *bits && rest(1),
         Dst::B64(bits) => f64_got.to_bits() == *bits && rest(2),

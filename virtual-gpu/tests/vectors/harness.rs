@@ -349,7 +349,7 @@ fn compare(case: &Case, wave: &WaveIn, lanes: &[LaneIn], output: &[LaneOut]) -> 
                 *mask.get_or_insert(0u64) |= u64::from(bit && active) << lane;
             }
         }
-        let dst = if active || want.always { want.dst.clone() } else { Dst::Kept };
+        let dst = if active || want.always { want.dst.clone() } else { Dst::Unchanged };
         if !matches(&dst, got.dst, own.old) {
             return Err(format!(
                 "lane {lane}{}: a {:#x}, b {:#x}, c {:x?}, old {:x?}, vcc {:#x}, s {:#x} {:#x}: got {:x?}, not {:x?}",

@@ -31,7 +31,7 @@ const CONTROLS: &[(&str, Source)] = &[
 
 /// Returns a lane's result if its operand comes from `source`.
 fn moved(i: &In<'_>, source: Option<usize>, zero_outside: bool, formula: impl Fn(u32) -> Dst) -> Dst {
-    let outside = || if zero_outside { formula(0) } else { Dst::Kept };
+    let outside = || if zero_outside { formula(0) } else { Dst::Unchanged };
     match source {
         None => outside(),
         Some(from) if i.active(from) => formula(i.lanes[from].a as u32),
@@ -206,7 +206,7 @@ fn sdwa_floats() -> Vec<Case> {
     cases
 }
 
-/// Repeats every short instruction in the SDWA and DPP encodings with the neutral selection: the whole
+/// Repeats every short instruction in the SDWA and DPP encodings with the neutral selection: the text
 /// register and the lane itself.
 pub(crate) fn other_encodings() -> Vec<Case> {
     let sources = [vop1::all(), vop2::integers(), vop2::floats(), vop2::carries(), vopc::all()];
@@ -214,7 +214,7 @@ pub(crate) fn other_encodings() -> Vec<Case> {
     for case in sources.into_iter().flatten().filter(|case| case.text.contains("_e32")) {
         let name = case.mnemonic();
         let wide = ["{A}", "{B}", "{D}"].iter().any(|register| case.text.contains(register));
-        let whole = case.text.replace("_e32", "_sdwa");
+        let text = case.text.replace("_e32", "_sdwa");
         let lane = case.text.replace("_e32", "_dpp") + " quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf";
         if wide {
             continue;
@@ -224,13 +224,13 @@ pub(crate) fn other_encodings() -> Vec<Case> {
         let to = if name.starts_with("v_cmp") { "" } else { " dst_sel:DWORD dst_unused:UNUSED_PAD" };
         let second = if case.text.contains("{b}") { " src1_sel:DWORD" } else { "" };
         if name.starts_with("v_cmp") {
-            cases.push(Case { text: format!("{whole}{to} src0_sel:DWORD{second}"), ..case });
+            cases.push(Case { text: format!("{text}{to} src0_sel:DWORD{second}"), ..case });
         } else if sums {
             cases.push(Case { text: lane, ..case });
         } else {
             let formula = std::sync::Arc::new(case.formula);
             let shared = std::sync::Arc::clone(&formula);
-            let text = format!("{whole}{to} src0_sel:DWORD{second}");
+            let text = format!("{text}{to} src0_sel:DWORD{second}");
             let (kinds, only) = (case.kinds.clone(), case.only);
             let twin = Case { only, ..Case::new(text, &kinds, move |i| shared(i)) };
             cases.push(twin);

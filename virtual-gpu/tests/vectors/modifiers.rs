@@ -140,7 +140,7 @@ pub(crate) fn multipliers() -> Vec<Case> {
 /// Halves of registers as operands and as the destination.
 pub(crate) fn half_selection() -> Vec<Case> {
     let pick = |bits: u32, high: bool| (if high { bits >> 16 } else { bits }) as u16;
-    let place = |i: &In<'_>, value: u16, high: bool| -> Dst {
+    let half = |i: &In<'_>, value: u16, high: bool| -> Dst {
         // A high result preserves the lower half; a low result's high half is not compared.
         if high { Dst::B32(u32::from(value) << 16 | i.old() & 0xffff) } else { Dst::Low16(value) }
     };
@@ -154,7 +154,7 @@ pub(crate) fn half_selection() -> Vec<Case> {
             &[Kind::I16x2; 3],
             move |i| {
                 let product = pick(i.a32(), a).wrapping_mul(pick(i.b32(), b));
-                place(i, product.wrapping_add(pick(i.c32(), c)), to).into()
+                half(i, product.wrapping_add(pick(i.c32(), c)), to).into()
             },
         ));
         cases.push(Case::new(
@@ -162,7 +162,7 @@ pub(crate) fn half_selection() -> Vec<Case> {
             &[Kind::I16x2; 3],
             move |i| {
                 let values = [pick(i.a32(), a), pick(i.b32(), b), pick(i.c32(), c)].map(|x| x as i16);
-                place(i, values.into_iter().fold(i16::MAX, i16::min) as u16, to).into()
+                half(i, values.into_iter().fold(i16::MAX, i16::min) as u16, to).into()
             },
         ));
         cases.push(Case::new(
@@ -170,11 +170,11 @@ pub(crate) fn half_selection() -> Vec<Case> {
             &[Kind::F16x2; 3],
             move |i| {
                 let value = half_fma(pick(i.a32(), a), pick(i.b32(), b), pick(i.c32(), c));
-                if h(value).is_nan() { Dst::Any } else { place(i, value, to) }.into()
+                if h(value).is_nan() { Dst::Any } else { half(i, value, to) }.into()
             },
         ));
         cases.push(Case::new(format!("v_add_i16 {{d}}, {{a}}, {{b}} {pair}"), &[Kind::I16x2; 2], move |i| {
-            place(i, pick(i.a32(), a).wrapping_add(pick(i.b32(), b)), to).into()
+            half(i, pick(i.a32(), a).wrapping_add(pick(i.b32(), b)), to).into()
         }));
         cases.push(Case::new(
             format!("v_pack_b32_f16 {{d}}, {{a}}, {{b}} op_sel:[{},{},0]", bit(a), bit(b)),

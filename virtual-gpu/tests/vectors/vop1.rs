@@ -162,7 +162,7 @@ pub(crate) fn approximations() -> Vec<Case> {
         ("v_exp_legacy_f32", f64::exp2),
         ("v_log_f32", f64::log2),
         ("v_log_legacy_f32", f64::log2),
-        ("v_sin_f32", |x| turn(x).0),
+        ("v_sin_f32", |x| sine_cosine(x).0),
     ];
     let halves: [(&str, Exact); 6] = [
         ("v_rcp_f16", |x| 1.0 / x),
@@ -170,12 +170,12 @@ pub(crate) fn approximations() -> Vec<Case> {
         ("v_sqrt_f16", f64::sqrt),
         ("v_exp_f16", f64::exp2),
         ("v_log_f16", f64::log2),
-        ("v_sin_f16", |x| turn(x).0),
+        ("v_sin_f16", |x| sine_cosine(x).0),
     ];
     let doubles: [(&str, Exact); 3] =
         [("v_rcp_f64", |x| 1.0 / x), ("v_rsq_f64", |x| 1.0 / x.sqrt()), ("v_sqrt_f64", f64::sqrt)];
     let mut cases = Vec::new();
-    for (name, exact) in singles.into_iter().chain([("v_cos_f32", (|x| turn(x).1) as Exact)]) {
+    for (name, exact) in singles.into_iter().chain([("v_cos_f32", (|x| sine_cosine(x).1) as Exact)]) {
         let wave = name.contains("sin") || name.contains("cos");
         let kind = if wave { Kind::Angle } else { Kind::F32 };
         cases.extend(both(name, "{d}, {a}", kind, move |i| {
@@ -192,7 +192,7 @@ pub(crate) fn approximations() -> Vec<Case> {
             Dst::Either(Box::new(dst), Box::new(loose)).into()
         }));
     }
-    for (name, exact) in halves.into_iter().chain([("v_cos_f16", (|x| turn(x).1) as Exact)]) {
+    for (name, exact) in halves.into_iter().chain([("v_cos_f16", (|x| sine_cosine(x).1) as Exact)]) {
         let wave = name.contains("sin") || name.contains("cos");
         cases.extend(both(name, "{d}, {a}", Kind::F16, move |i| {
             let x = h(i.a());
@@ -215,7 +215,7 @@ pub(crate) fn approximations() -> Vec<Case> {
 }
 
 /// Returns sine and cosine of an angle in turns, reduced exactly first.
-fn turn(x: f64) -> (f64, f64) {
+fn sine_cosine(x: f64) -> (f64, f64) {
     let reduced = (x - x.round()) * std::f64::consts::TAU;
     (reduced.sin(), reduced.cos())
 }

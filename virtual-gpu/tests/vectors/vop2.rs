@@ -228,15 +228,15 @@ pub(crate) fn literals() -> Vec<Case> {
 /// Inline constants: integers from -16 to 64 and nine floats, in the operand's type.
 pub(crate) fn inline_constants() -> Vec<Case> {
     let mut cases = Vec::new();
-    for whole in [-16i32, -1, 0, 1, 17, 64] {
-        cases.push(Case::new(format!("v_add_u32_e32 {{d}}, {whole}, {{b}}"), &[Kind::I32; 2], move |i| {
-            i.b32().wrapping_add(whole as u32).into()
+    for integer in [-16i32, -1, 0, 1, 17, 64] {
+        cases.push(Case::new(format!("v_add_u32_e32 {{d}}, {integer}, {{b}}"), &[Kind::I32; 2], move |i| {
+            i.b32().wrapping_add(integer as u32).into()
         }));
-        cases.push(Case::new(format!("v_add_u16_e32 {{d}}, {whole}, {{b}}"), &[Kind::I16; 2], move |i| {
-            u32::from((i.b() as u16).wrapping_add(whole as u16)).into()
+        cases.push(Case::new(format!("v_add_u16_e32 {{d}}, {integer}, {{b}}"), &[Kind::I16; 2], move |i| {
+            u32::from((i.b() as u16).wrapping_add(integer as u16)).into()
         }));
-        cases.push(Case::new(format!("v_lshrrev_b64 {{D}}, {{a}}, {whole}"), &[Kind::I32], move |i| {
-            (i64::from(whole) as u64 >> (i.a() & 63)).into()
+        cases.push(Case::new(format!("v_lshrrev_b64 {{D}}, {{a}}, {integer}"), &[Kind::I32], move |i| {
+            (i64::from(integer) as u64 >> (i.a() & 63)).into()
         }));
     }
     let floats = [("0.5", 0.5), ("-0.5", -0.5), ("1.0", 1.0), ("-1.0", -1.0), ("2.0", 2.0), ("-2.0", -2.0)];

@@ -24,7 +24,7 @@ pub(crate) unsafe fn list<'a, T>(at: *const T, count: u32) -> &'a [T] {
 /// as fit.
 ///
 /// # Safety `count` is valid, and `to` is null or valid for `*count` elements.
-pub(crate) unsafe fn give<T: Copy>(list: &[T], count: *mut u32, to: *mut T) -> Reply {
+pub(crate) unsafe fn write_list<T: Copy>(list: &[T], count: *mut u32, to: *mut T) -> Reply {
     // SAFETY: the caller's promise.
     unsafe {
         if to.is_null() {

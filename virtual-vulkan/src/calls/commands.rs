@@ -207,8 +207,8 @@ pub(crate) unsafe extern "system" fn bind_sets(
         for (i, set) in sets.iter().enumerate() {
             let raw = set.as_raw();
             let set = device.sets.get(raw).ok_or_else(|| unknown("VkDescriptorSet", raw))?;
-            let place = state.sets.get_mut(first as usize + i).ok_or(vk::Result::ERROR_UNKNOWN)?;
-            *place = set.address;
+            let slot = state.sets.get_mut(first as usize + i).ok_or(vk::Result::ERROR_UNKNOWN)?;
+            *slot = set.address;
         }
         Ok(())
     });

@@ -1,6 +1,6 @@
 //! Instances: RADV's, created for the family of the card.
 
-use super::api::{code, extension, give};
+use super::api::{code, extension, write_list};
 use crate::card::{Card, Model};
 use crate::environment::next_card;
 use crate::instance::{INSTANCES, Instance, PHYSICAL};
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "system" fn physical_devices(
         let faults = &instance.card.shared.options.faults;
         faults.enter("vkEnumeratePhysicalDevices").map_err(vk::Result::from_raw)?;
         // SAFETY: Vulkan's rules for the caller.
-        unsafe { give(&instance.physical, count, to) }
+        unsafe { write_list(&instance.physical, count, to) }
     }))
 }
 
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "system" fn extensions(
     }
     let all = EXTENSIONS.map(extension);
     // SAFETY: Vulkan's rules for the caller.
-    code(unsafe { give(&all, count, to) })
+    code(unsafe { write_list(&all, count, to) })
 }
 
 #[cfg(test)]

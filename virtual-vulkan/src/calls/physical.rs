@@ -1,6 +1,6 @@
 //! Physical devices: RADV's properties of the family, except for the parts that this library implements.
 
-use super::api::{chain, chained, code, extension, give, put_text};
+use super::api::{chain, chained, code, extension, put_text, write_list};
 use crate::card::Card;
 use crate::heaps::{HEAPS, TYPES};
 use crate::instance::Instance;
@@ -229,7 +229,7 @@ pub(crate) unsafe extern "system" fn families(
     to: *mut vk::QueueFamilyProperties,
 ) {
     // SAFETY: Vulkan's rules for the caller.
-    let _ = unsafe { give(&[family()], count, to) };
+    let _ = unsafe { write_list(&[family()], count, to) };
 }
 
 pub(crate) unsafe extern "system" fn families2(
@@ -266,7 +266,7 @@ pub(crate) unsafe extern "system" fn extensions(
         let mut listed: Vec<_> = all.into_iter().filter(|e| named(e, &RADV)).collect();
         listed.extend(OWN.map(extension));
         // SAFETY: Vulkan's rules for the caller.
-        unsafe { give(&listed, count, to) }
+        unsafe { write_list(&listed, count, to) }
     }))
 }
 

@@ -16,7 +16,7 @@ mod driver;
 mod queue;
 
 pub use driver::VirtualDriver;
-pub use virtual_gpu::faults::{Fault, Faults, Wrong};
+pub use virtual_gpu::faults::{Faults, Injection, Wrong};
 pub use virtual_gpu::{Checks, Counters, Target};
 
 /// Variable that faults are read from; see [`Faults::parse`].

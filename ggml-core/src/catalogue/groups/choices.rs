@@ -22,7 +22,7 @@ fn route(p: &mut Parts<'_>, experts: usize, used: usize, tokens: usize) -> Resul
     PLAIN.choose(p, scores, None, used)
 }
 
-/// How experts are chosen by their scores and weighed, as models build it.
+/// Form of the choice of experts by their scores, as models build it.
 #[derive(Clone, Copy)]
 struct Form {
     probabilities: Option<ProbabilityOf>,
@@ -106,7 +106,7 @@ fn routers() -> Vec<Case> {
     cases
 }
 
-/// What is looked at: the norm, the indices, the weights.
+/// Returns the cases of gates. The tested node is the norm, the indices or the weights.
 fn gates() -> Vec<Case> {
     let mut cases = Vec::new();
     for (k, experts, used, tokens, bias) in

@@ -79,7 +79,7 @@ fn case(group: &'static str, what: String, build: impl FnOnce(&mut Parts<'_>) ->
     case
 }
 
-/// What stands around a product.
+/// Nodes around a product.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// A norm, three matrices of which the second and third are smaller, biases. The number says which is looked at.

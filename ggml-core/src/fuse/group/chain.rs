@@ -8,12 +8,12 @@ use crate::tensor::TensorId;
 /// UNARY and SCALE, ADD and MUL, and gated units of two operands, each of the one before.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
-    /// What the first is applied to.
+    /// Operand of the first function.
     pub x: TensorId,
     /// The nodes in order; the last leaves the group. All have the extents of `x`.
     pub nodes: Vec<TensorId>,
-    /// What each ADD, MUL and gated unit, in order, takes beside the result before it: F32 with the extents of `x`, or
-    /// with some of them 1, along which it is repeated.
+    /// Other operand of each ADD, MUL and gated unit, in order: F32 with the extents of `x`, or with some of
+    /// them 1, along which it is repeated.
     pub others: Vec<TensorId>,
 }
 
@@ -34,12 +34,12 @@ impl Chain {
         Chain { x, nodes: vec![node], others: src.iter().skip(1).copied().collect() }
     }
 
-    /// What leaves the group.
+    /// Returns the result of the group.
     pub fn result(&self) -> TensorId {
         self.nodes.last().copied().unwrap_or(self.x)
     }
 
-    /// Whether what goes through the chain is the gate of one of its nodes, a gated unit: `of` is the result before it.
+    /// Returns true if the result before a node, `of`, is the gate of the node, a gated unit.
     pub fn is_gate(graph: &Graph, node: TensorId, of: TensorId) -> bool {
         graph.tensor(node).src().first() == Some(&of)
     }
@@ -75,7 +75,8 @@ impl Chain {
     }
 }
 
-/// What a function of `x` takes beside it; `None` if the node is no element-wise function of it with its extents.
+/// Returns the other operand of a function of `x`; `None` if the node is no element-wise function of `x`
+/// with its extents.
 pub(in crate::fuse) fn other(graph: &Graph, node: TensorId, x: TensorId) -> Option<Option<TensorId>> {
     let (t, src) = (graph.tensor(node), graph.tensor(node).src());
     let same = |id: TensorId| graph.tensor(id).ne == t.ne && graph.tensor(id).dtype == DType::F32;

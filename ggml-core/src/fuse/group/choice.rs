@@ -1,4 +1,4 @@
-//! Which experts compute a token, and with which weights, in the forms that models have.
+//! Choice of the experts that compute a token, and their weights, in the forms that models have.
 //!
 //! Sources: as of the mixtures themselves: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
 //! mixture-of-experts layer" (2017); DeepSeek-AI, "DeepSeek-V3 technical report" (2024).
@@ -14,9 +14,9 @@ use crate::tensor::TensorId;
 pub struct Choice {
     /// F32 `[experts, tokens]`.
     pub scores: TensorId,
-    /// What is made of the scores of all experts.
+    /// Function applied to the scores of all experts.
     pub probabilities: Option<Probabilities>,
-    /// What is added to that for the choice only.
+    /// Bias added to the result for the choice only.
     pub bias: Option<Biased>,
     /// Groups of experts, of which some count.
     pub groups: Option<ExpertGroups>,
@@ -30,7 +30,7 @@ pub struct Choice {
     pub scaled: Option<(TensorId, f32)>,
 }
 
-/// What is made of scores.
+/// Function that is applied to scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbabilityOf {
     /// The sigmoid of each.
@@ -42,7 +42,7 @@ pub enum ProbabilityOf {
 /// A function of the scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probabilities {
-    /// Which.
+    /// The function.
     pub of: ProbabilityOf,
     /// SIGMOID or SOFT_MAX: F32 `[experts, tokens]`.
     pub node: TensorId,
@@ -60,11 +60,11 @@ pub struct Biased {
 /// The groups whose two largest candidates have the largest sums count; candidates of the others are `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertGroups {
-    /// How many there are, of as many experts each.
+    /// Number of groups. All have the same number of experts.
     pub count: usize,
-    /// How many of them count.
+    /// Number of groups that count.
     pub used: usize,
-    /// What a candidate of the others becomes: `0 * candidate + never`.
+    /// Value of a candidate of the other groups: `0 * candidate + never`.
     pub never: f32,
     /// TOP_K in each group, GET_ROWS, ADD, TOP_K of groups, GET_ROWS, SCALE, SET_ROWS.
     pub nodes: [TensorId; 7],

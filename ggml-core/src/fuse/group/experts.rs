@@ -35,9 +35,9 @@ pub struct Experts {
     pub ids: TensorId,
     /// One, or two of the same type and extents.
     pub products: Vec<ExpertProduct>,
-    /// Of two products, gate and up.
+    /// Gated unit of two products, gate and up.
     pub glu: Option<GluPart>,
-    /// Of one product: F32 `[m, tokens]`.
+    /// Weighted sum of one product: F32 `[m, tokens]`.
     pub weighted: Option<Weighted>,
     /// Added to the weighted sum.
     pub residual: Option<Sum>,
@@ -52,7 +52,7 @@ impl Experts {
         products.chain(after).chain(sums).chain(self.residual.map(|sum| sum.node)).collect()
     }
 
-    /// What leaves the group.
+    /// Returns the results of the group.
     pub fn results(&self) -> Vec<TensorId> {
         if let Some(sum) = self.residual {
             return vec![sum.node];
@@ -64,7 +64,7 @@ impl Experts {
         }
     }
 
-    /// What is added to the weighted sum.
+    /// Returns the operand that is added to the weighted sum.
     pub fn added(&self) -> Option<TensorId> {
         let sum = *self.weighted.as_ref()?.nodes.last()?;
         self.residual.and_then(|residual| residual.of.into_iter().find(|&id| id != sum))

@@ -1,4 +1,4 @@
-//! Which experts compute a token, from the residual stream on.
+//! Choice of the experts that compute a token, from the residual stream on.
 
 use super::choice::Choice;
 use super::norm::NormPart;

@@ -1,4 +1,4 @@
-//! What stands between the projections and attention: heads are normed, turned, and stored.
+//! Operations between the projections and attention: heads are normed, rotated (RoPE) and stored.
 
 use super::norm::NormPart;
 use crate::op::Rope;
@@ -60,7 +60,7 @@ impl Head {
         self.stored.map(|stored| stored.cells).or(self.rope.map(|rope| rope.positions))
     }
 
-    /// What leaves the group.
+    /// Returns the result of the group.
     pub fn result(&self) -> TensorId {
         self.nodes().last().unwrap_or(self.x)
     }

@@ -1,4 +1,4 @@
-//! What groups are made of, by kind.
+//! Groups by kind, with their members.
 
 use crate::graph::Graph;
 use crate::op::{Glu, Op};
@@ -34,7 +34,7 @@ pub enum Group {
     Node(TensorId),
     /// Products of one input.
     Products(Products),
-    /// What stands between the projections and attention.
+    /// Operations between the projections and attention.
     Heads(Heads),
     /// Products with the experts of each token.
     Experts(Experts),
@@ -66,7 +66,7 @@ pub struct GluPart {
 }
 
 impl Group {
-    /// What kind of group it is, in a word; of a single node its operation.
+    /// Returns the name of the group's kind; for a single node that of its operation.
     pub fn name(&self, graph: &Graph) -> &'static str {
         match self {
             Group::Node(id) => graph.tensor(*id).op().map_or("LEAF", Op::name),
@@ -129,7 +129,7 @@ impl Group {
         self.nodes().last().copied().unwrap_or(TensorId(u32::MAX))
     }
 
-    /// What the members read that no member computes, each tensor once, views as they are.
+    /// Returns the operands that no member computes, each tensor once. Views are returned as they are.
     pub fn operands(&self, graph: &Graph) -> Vec<TensorId> {
         let nodes = self.nodes();
         let mut operands: Vec<TensorId> = Vec::new();

@@ -6,7 +6,7 @@ use crate::tensor::TensorId;
 /// RMS_NORM of rows times a weight of a row's length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormPart {
-    /// What is normed: F32, contiguous rows.
+    /// Operand of the norm: F32, contiguous rows.
     pub x: TensorId,
     /// F32 `[n]`.
     pub weight: TensorId,
@@ -39,7 +39,7 @@ pub struct Gated {
 /// `rms_norm(x) * factor`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaled {
-    /// What is normed: F32, contiguous rows.
+    /// Operand of the norm: F32, contiguous rows.
     pub x: TensorId,
     /// Added to the mean square.
     pub eps: f32,
@@ -72,13 +72,13 @@ impl Norm {
         self.sum.map(|sum| sum.node).into_iter().chain([self.result()]).collect()
     }
 
-    /// What the norm becomes.
+    /// Returns the result of the group.
     pub fn result(&self) -> TensorId {
         let behind = self.residual.map(|sum| sum.node).or(self.gated.map(|gated| gated.node));
         behind.unwrap_or(self.norm.nodes[1])
     }
 
-    /// What is added to the norm.
+    /// Returns the operand that is added to the norm.
     pub fn added(&self) -> Option<TensorId> {
         let norm = self.norm.nodes[1];
         self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != norm))

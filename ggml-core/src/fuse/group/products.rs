@@ -27,7 +27,8 @@ pub struct Products {
     pub input: TensorId,
     /// One to three of one type of weights, with the same `k`.
     pub products: Vec<Product>,
-    /// Of two products, gate and up with the same `m`, or of one that has both as the halves of its rows.
+    /// Gated unit of two products, gate and up with the same `m`, or of one that has both as the halves of
+    /// its rows.
     pub glu: Option<GluPart>,
     /// Added to the one product.
     pub residual: Option<Sum>,
@@ -50,13 +51,13 @@ impl Products {
         }
     }
 
-    /// What is added to the one product.
+    /// Returns the operand that is added to the one product.
     pub fn added(&self) -> Option<TensorId> {
         let product = self.products.first()?.result;
         self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != product))
     }
 
-    /// Whether anything is joined.
+    /// Returns true if the group has more than one member.
     pub(in crate::fuse) fn joins(&self) -> bool {
         self.nodes().len() > 1
     }

@@ -1,4 +1,4 @@
-//! What stands around the operations with a state.
+//! Groups around the operations with a state.
 
 use super::norm::Scaled;
 use crate::op::Activation;
@@ -11,7 +11,7 @@ pub struct Conv {
     pub node: TensorId,
     /// F32 `[channels]`, and its sum with the rows.
     pub bias: Option<(TensorId, TensorId)>,
-    /// What is done with the rows.
+    /// Activation of the rows.
     pub activation: Activation,
     /// The node that does it: F32 `[channels, tokens]`.
     pub rows: TensorId,
@@ -36,7 +36,7 @@ impl Conv {
 /// GATED_DELTA_NET of queries and keys that are heads of one tensor, normed and scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delta {
-    /// What is done with queries and keys before.
+    /// Norm and scale of queries and keys.
     pub unit: Scaled,
     /// The heads of what is normed with which queries and keys begin.
     pub first: [usize; 2],

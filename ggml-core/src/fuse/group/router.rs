@@ -1,4 +1,4 @@
-//! Which experts compute a token, and with which weights.
+//! Choice of the experts that compute a token, and their weights.
 
 use crate::op::SoftMax;
 use crate::tensor::TensorId;

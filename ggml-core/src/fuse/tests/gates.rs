@@ -19,8 +19,8 @@ fn choices_are_one_step() {
     }
 }
 
-/// What somebody else needs of the way from the scores to the weights is computed by itself, and so is what goes before it;
-/// of the weights the factor alone.
+/// A node between the scores and the weights that is read outside the group is computed by itself, as are the
+/// nodes before it; of the nodes of the weights, only the factor is.
 #[test]
 fn choices_that_are_looked_into_are_apart() {
     let (_, graph) = gates().into_iter().find(|(name, _)| name.contains("4 of 8 groups")).unwrap();

@@ -1,0 +1,39 @@
+//! Files of the project.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Returns the root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+}
+
+/// Returns the source files of the project, relative to its root.
+pub(crate) fn sources() -> Vec<PathBuf> {
+    fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') && !name.starts_with("target") && name != "out" {
+                walk(&path, out);
+            } else if ["rs", "comp", "glsl", "hip", "h"]
+                .iter()
+                .any(|e| path.extension().is_some_and(|x| x == *e))
+            {
+                out.push(path);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    walk(&root(), &mut out);
+    out.into_iter().map(|p| p.strip_prefix(root()).unwrap().to_path_buf()).collect()
+}
+
+/// Returns the Rust files of the project, relative to its root, with their text.
+pub(crate) fn rust_sources() -> impl Iterator<Item = (PathBuf, String)> {
+    let files = sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs"));
+    files.map(|path| {
+        let text = fs::read_to_string(root().join(&path)).unwrap();
+        (path, text)
+    })
+}

@@ -1,0 +1,170 @@
+//! A decoded instruction: format, operands, modifiers and flags.
+
+use super::memory::{MemoryRow, ScalarRow as SmemRow};
+use super::registers::Registers;
+use super::sop::ScalarRow;
+use super::{Rate, Row, operand};
+
+/// Formats of vector instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Vop1,
+    Vop2,
+    Vopc,
+    Vop3,
+    Vop3p,
+}
+
+/// Formats of scalar instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScalarTable {
+    Sop1,
+    Sop2,
+    Sopc,
+    Sopk,
+    Sopp,
+}
+
+/// Memory that an instruction of the vector memory formats accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Segment {
+    Flat,
+    Scratch,
+    Global,
+    Buffer,
+}
+
+impl Segment {
+    /// Returns the prefix of its instructions' names.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Segment::Flat => "flat_",
+            Segment::Scratch => "scratch_",
+            Segment::Global => "global_",
+            Segment::Buffer => "buffer_",
+        }
+    }
+}
+
+/// Format and opcode of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    Scalar(ScalarTable, &'static ScalarRow),
+    ScalarMemory(&'static SmemRow),
+    Vector(Table, &'static Row),
+    Memory(Segment, &'static MemoryRow),
+    Lds(&'static MemoryRow),
+}
+
+/// Encoding of the sources and destination of a vector instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// 32 bits.
+    Short,
+    /// 64 bits, with modifiers.
+    Long,
+    Sdwa(Sdwa),
+    Dpp(Dpp),
+}
+
+/// Selected parts of registers: 0 to 3 a byte, 4 and 5 a half, 6 the whole register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sdwa {
+    pub(crate) dst: u8,
+    /// Unselected bits of the destination: 0 zeros, 1 sign extension, 2 preserved.
+    pub(crate) unused: u8,
+    pub(crate) src: [u8; 2],
+    /// True for sources to be sign-extended.
+    pub(crate) extend: [bool; 2],
+}
+
+/// Lane selection of DPP: lanes of the first source come from other lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dpp {
+    pub(crate) control: u16,
+    pub(crate) bound: bool,
+    pub(crate) banks: u8,
+    pub(crate) rows: u8,
+}
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inst {
+    pub(crate) body: Body,
+    pub(crate) form: Form,
+    pub(crate) rate: Rate,
+    /// True if the result depends on the rounding mode.
+    pub(crate) rounds: bool,
+    /// Length in words of 32 bits.
+    pub(crate) words: u8,
+    /// Destination: index of a vector register, or a scalar operand.
+    pub(crate) dst: u16,
+    /// Additional scalar destination.
+    pub(crate) sdst: u16,
+    pub(crate) src: [u16; 3],
+    pub(crate) literal: u32,
+    pub(crate) neg: u8,
+    /// Absolute-value bits; for packed instructions the negation bits of the upper halves.
+    pub(crate) abs: u8,
+    pub(crate) clamp: bool,
+    pub(crate) omod: u8,
+    pub(crate) op_sel: u8,
+    pub(crate) op_sel_hi: u8,
+    /// Constant, or offset of a branch or address. LDS: two 8-bit offsets.
+    pub(crate) offset: i32,
+    pub(crate) flags: Flags,
+    /// Registers that it reads or writes immediately, and registers that memory fills later.
+    pub(crate) used: Registers,
+    pub(crate) fills: Registers,
+}
+
+/// Flag bits of memory instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) glc: bool,
+    pub(crate) slc: bool,
+    pub(crate) lds: bool,
+    pub(crate) tfe: bool,
+    pub(crate) idxen: bool,
+    pub(crate) offen: bool,
+    /// SMEM: the offset is a constant; a register is added to it.
+    pub(crate) imm: bool,
+    pub(crate) soffset: bool,
+    pub(crate) gds: bool,
+}
+
+impl Inst {
+    pub(super) fn new(body: Body, words: u8) -> Inst {
+        Inst {
+            body,
+            form: Form::Short,
+            rate: if let Body::Vector(_, row) = body { row.rate() } else { Rate::Full },
+            rounds: matches!(body, Body::Vector(_, row) if row.rounds()),
+            words,
+            dst: 0,
+            sdst: operand::VCC,
+            src: [0; 3],
+            literal: 0,
+            neg: 0,
+            abs: 0,
+            clamp: false,
+            omod: 0,
+            op_sel: 0,
+            op_sel_hi: 0,
+            offset: 0,
+            flags: Flags::default(),
+            used: Registers::default(),
+            fills: Registers::default(),
+        }
+    }
+
+    /// Returns the mnemonic without suffix.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.body {
+            Body::Scalar(_, row) => row.name,
+            Body::ScalarMemory(row) => row.name,
+            Body::Vector(_, row) => row.name,
+            Body::Memory(_, row) | Body::Lds(row) => row.name,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Registers that an instruction uses, and those that memory fills for it.
+
+use super::inst::{Body, Inst, ScalarTable, Segment};
+use super::memory::{Op, ScalarOp};
+use super::operand::OFF;
+use super::registers::Registers;
+use super::{Kind, flag};
+
+/// Returns the registers that an instruction fills when its memory access returns.
+pub(crate) fn filled(inst: &Inst) -> Registers {
+    let vectors = |count: usize| Registers::vectors(inst.dst, count);
+    match inst.body {
+        Body::ScalarMemory(row) if matches!(row.op, ScalarOp::Load | ScalarOp::Clock) => {
+            let mut set = Registers::default();
+            set.add_scalars(inst.dst, row.registers.into());
+            set
+        }
+        Body::Lds(row) => match row.op {
+            Op::Store { .. } | Op::Store2 { .. } | Op::StoreByLane | Op::Nothing => Registers::default(),
+            Op::Atomic { returns: false, .. } => Registers::default(),
+            op => vectors(op.loaded_registers()),
+        },
+        Body::Memory(_, row) => match row.op {
+            Op::Load { .. } => vectors(row.op.loaded_registers()),
+            Op::Atomic { .. } if inst.flags.glc => vectors(row.op.loaded_registers()),
+            _ => Registers::default(),
+        },
+        _ => Registers::default(),
+    }
+}
+
+/// Returns the registers that an instruction reads or writes immediately. Loads write later.
+pub(crate) fn used(inst: &Inst) -> Registers {
+    let mut set = Registers::default();
+    match inst.body {
+        Body::Scalar(table, row) => {
+            let sources = row.src.iter().enumerate().take(2).filter(|(_, k)| **k != Kind::None);
+            for (i, &kind) in sources {
+                if table != ScalarTable::Sopk || i == 0 {
+                    set.add_operand(inst.src[i], kind);
+                }
+            }
+            if row.dst != Kind::None {
+                set.add_scalars(inst.dst, row.dst.registers());
+            }
+        }
+        Body::ScalarMemory(row) => {
+            if !matches!(row.op, ScalarOp::Nothing | ScalarOp::Clock) {
+                set.add_scalars(inst.src[0], if row.buffer { 4 } else { 2 });
+            }
+            if inst.flags.soffset {
+                set.add_operand(inst.src[1], Kind::U32);
+            }
+            if row.op == ScalarOp::Store {
+                set.add_scalars(inst.dst, row.registers.into());
+            }
+        }
+        Body::Vector(_, row) => {
+            for (i, &kind) in row.src.iter().enumerate().take(3) {
+                set.add_operand(inst.src[i], kind);
+            }
+            let scalar = row.dst == Kind::Mask || row.is(flag::SPECIAL) && row.name.starts_with("v_read");
+            if scalar {
+                set.add_scalars(inst.dst, row.dst.registers());
+            } else {
+                set.add_vectors(inst.dst, row.dst.registers());
+            }
+            if row.carry_out {
+                set.add_scalars(inst.sdst, 2);
+            }
+        }
+        Body::Lds(row) => {
+            let (_, data) = row.op.lds_registers();
+            set.add_vectors(inst.src[0], 1);
+            set.add_vectors(inst.src[1], data[0]);
+            set.add_vectors(inst.src[2], data[1]);
+        }
+        Body::Memory(segment, row) => memory(&mut set, inst, segment, row.op),
+    }
+    set
+}
+
+fn memory(set: &mut Registers, inst: &Inst, segment: Segment, op: Op) {
+    let [address, data, scalar] = inst.src;
+    let based = scalar != OFF;
+    match segment {
+        Segment::Flat => set.add_vectors(address, 2),
+        Segment::Global if based => set.add_vectors(address, 1),
+        Segment::Global => set.add_vectors(address, 2),
+        Segment::Scratch if based => {}
+        Segment::Scratch => set.add_vectors(address, 1),
+        Segment::Buffer => {
+            set.add_vectors(address, usize::from(inst.flags.idxen) + usize::from(inst.flags.offen))
+        }
+    }
+    match segment {
+        Segment::Global if based => set.add_scalars(scalar, 2),
+        Segment::Scratch if based => set.add_scalars(scalar, 1),
+        Segment::Buffer => {
+            set.add_scalars(scalar, 4);
+            set.add_operand(inst.sdst, Kind::U32);
+        }
+        _ => {}
+    }
+    set.add_vectors(data, op.stored_registers());
+}
