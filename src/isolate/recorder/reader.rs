@@ -12,7 +12,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Reader of a growing file of events.
 #[derive(Debug)]
-pub(in crate::compare) struct Follower {
+pub(crate) struct Follower {
     file: File,
     /// Offset of the first event that has not been read.
     end: u64,
@@ -20,13 +20,13 @@ pub(in crate::compare) struct Follower {
 
 impl Follower {
     /// Opens a file, starting at its first event.
-    pub(in crate::compare) fn open(path: &Path) -> Result<Follower> {
+    pub(crate) fn open(path: &Path) -> Result<Follower> {
         Ok(Follower { file: File::open(path).map_err(|e| Error::io(path, e))?, end: 0 })
     }
 
     /// Returns the events added since the last call. Invalid lines, such as one torn by a full disk, are
     /// skipped.
-    pub(in crate::compare) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
+    pub(crate) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
         let mut text = Vec::new();
         let mut chunk = vec![0; CHUNK];
         self.file.seek(SeekFrom::Start(self.end))?;
@@ -45,13 +45,13 @@ impl Follower {
     }
 
     /// Returns the offset of the next event.
-    pub(in crate::compare) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 }
 
 /// Reads all events of a file.
-pub(in crate::compare) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<Timed<E>>> {
+pub(crate) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<Timed<E>>> {
     Follower::open(path)?.next().map_err(|e| Error::io(path, e))
 }
 
@@ -59,7 +59,7 @@ pub(in crate::compare) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<T
 mod tests {
     use super::super::{Sync, Writer, create};
     use super::*;
-    use crate::compare::protocol::Message;
+    use crate::isolate::protocol::Message;
     use std::io::Write;
 
     fn node(name: &str) -> Message {
