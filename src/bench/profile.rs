@@ -192,10 +192,10 @@ impl Breakdown {
 
 impl fmt::Display for Breakdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (all, whole) = (self.seconds() * 1e6, self.profile.whole * 1e6);
+        let (all, program) = (self.seconds() * 1e6, self.profile.whole * 1e6);
         let clock = if self.profile.on_device { "device" } else { "host" };
         let Profile { tokens, positions, .. } = self.profile;
-        write!(f, "{tokens} tokens attending to {positions} positions: {whole:.1} us as one program, ")?;
+        write!(f, "{tokens} tokens attending to {positions} positions: {program:.1} us as one program, ")?;
         writeln!(f, "{} steps one by one {all:.1} us ({clock} time)", self.profile.steps.len())?;
         if let Some(copy) = self.copy_bandwidth {
             writeln!(f, "a copy on the device reads and writes {:.1} GB/s", copy / 1e9)?;

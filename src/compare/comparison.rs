@@ -51,8 +51,12 @@ impl LogitsReport {
 /// Describes the effect on sampling.
 impl std::fmt::Display for LogitsReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let share = 100.0 * self.top1_agreement;
-        write!(f, "the best token is the same at {share:.0}% of the positions, KL divergence {:.1e}", self.kl)
+        let percent = 100.0 * self.top1_agreement;
+        write!(
+            f,
+            "the best token is the same at {percent:.0}% of the positions, KL divergence {:.1e}",
+            self.kl
+        )
     }
 }
 
@@ -74,7 +78,7 @@ pub struct SecondLook {
     /// reference's operands agrees, and the program gives the same bits step by step and in other memory.
     #[serde(default)]
     pub amplified: bool,
-    /// True if the whole difference is rounding that the precision allows.
+    /// True if the entire difference is rounding that the precision allows.
     pub rounding: bool,
     /// The difference that was examined, in words.
     pub difference: String,

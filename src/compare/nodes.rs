@@ -255,7 +255,7 @@ impl NodeResults {
         NodeResults { precision, entries: Vec::new(), data: Vec::new() }
     }
 
-    /// Appends a node's result. If an operation writes into an operand, the whole operand is its result.
+    /// Appends a node's result. If an operation writes into an operand, the entire operand is its result.
     pub(super) fn read(&mut self, g: &Graph, id: TensorId, program: &mut dyn Program) -> Result<()> {
         let t = g.tensor(id);
         let root = g.tensor(t.root);

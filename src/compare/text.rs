@@ -16,7 +16,7 @@ pub(super) const WIDTH: usize = 100;
 const MIN_COLUMN: usize = 6;
 const MIN_LAST: usize = 12;
 
-/// Approximate limit for the lines of one message; the report has the whole message.
+/// Approximate limit for the lines of one message; the report has the entire message.
 const MAX_LINES: usize = 4;
 
 /// Replacement for the middle of a text that is too long.
@@ -127,8 +127,8 @@ pub(super) fn remarks(report: &Report) -> String {
         text.push_str(&wrapped(&line, ""));
     }
     // Warnings that are part of a finding are printed there.
-    let said = report.verdict.findings.join("\n");
-    let new = |what: &str| !said.contains(what);
+    let findings = report.verdict.findings.join("\n");
+    let new = |what: &str| !findings.contains(what);
     let mut seen = BTreeSet::new();
     for (record, _) in report.backend_records() {
         let backend = &record.backend;
@@ -186,9 +186,9 @@ pub(super) fn fit(text: &str, max: usize) -> Cow<'_, str> {
     if max < 2 * GAP.len() {
         return Cow::Owned(text.chars().take(max).collect());
     }
-    let kept = max - GAP.len();
-    let head: String = text.chars().take(kept / 2).collect();
-    let tail: String = text.chars().skip(count - kept.div_ceil(2)).collect();
+    let room = max - GAP.len();
+    let head: String = text.chars().take(room / 2).collect();
+    let tail: String = text.chars().skip(count - room.div_ceil(2)).collect();
     Cow::Owned(format!("{head}{GAP}{tail}"))
 }
 

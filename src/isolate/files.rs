@@ -49,19 +49,19 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 
 /// Writes a file completely or not at all: writes a temporary file next to it and renames that.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
     let write = || {
-        let mut file = std::fs::File::create(&beside)?;
+        let mut file = std::fs::File::create(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    let written = write().map_err(|e| Error::io(&beside, e));
-    let moved = written.and_then(|()| std::fs::rename(&beside, path).map_err(|e| Error::io(path, e)));
-    if moved.is_err() {
+    let written = write().map_err(|e| Error::io(&temporary, e));
+    let renamed = written.and_then(|()| std::fs::rename(&temporary, path).map_err(|e| Error::io(path, e)));
+    if renamed.is_err() {
         // A partial file is useless, and its error is returned already.
-        let _ = std::fs::remove_file(&beside);
+        let _ = std::fs::remove_file(&temporary);
     }
-    moved
+    renamed
 }

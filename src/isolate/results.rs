@@ -13,7 +13,7 @@ pub enum Status {
     /// The run ended with a typed error.
     #[default]
     Error,
-    /// The process died of a signal, or left before it reported the end of its work.
+    /// The process died of a signal, or exited before it reported the end of its work.
     Crash,
     /// A phase exceeded its deadline.
     Hang,

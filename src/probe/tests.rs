@@ -84,29 +84,32 @@ fn write(root: &Path, path: &str, text: &str) {
 /// Creates a system with a card, Mesa, these files and a release of ROCm. `kernel` is the kernel's release.
 fn system(card: Option<&Card>, kernel: &str, files: &[(&str, &str)], rocm: &[(String, String)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
-    let put = |path: &str, text: &str| write(root.path(), path, text);
-    put("proc/sys/kernel/osrelease", kernel);
+    let write_file = |path: &str, text: &str| write(root.path(), path, text);
+    write_file("proc/sys/kernel/osrelease", kernel);
     if let Some(card) = card {
         let device = "sys/class/drm/card0/device";
-        put(&format!("{device}/vendor"), "0x1002\n");
-        put(&format!("{device}/device"), card.device);
-        put(&format!("{device}/uevent"), &format!("DRIVER=amdgpu\nPCI_SLOT_NAME={}\n", card.pci));
+        write_file(&format!("{device}/vendor"), "0x1002\n");
+        write_file(&format!("{device}/device"), card.device);
+        write_file(&format!("{device}/uevent"), &format!("DRIVER=amdgpu\nPCI_SLOT_NAME={}\n", card.pci));
         for (name, version) in card.firmware {
-            put(&format!("{device}/fw_version/{name}_fw_version"), version);
+            write_file(&format!("{device}/fw_version/{name}_fw_version"), version);
         }
         let nodes = "sys/class/kfd/kfd/topology/nodes";
-        put(&format!("{nodes}/0/properties"), "cpu_cores_count 16\nsimd_count 0\ngfx_target_version 0\n");
+        write_file(
+            &format!("{nodes}/0/properties"),
+            "cpu_cores_count 16\nsimd_count 0\ngfx_target_version 0\n",
+        );
         let (version, name) = card.processor;
         let (location, render) = (card.location, "drm_render_minor 128");
         let properties =
             format!("simd_count 240\ngfx_target_version {version}\nlocation_id {location}\n{render}\n");
-        put(&format!("{nodes}/1/properties"), &properties);
-        put(&format!("{nodes}/1/name"), name);
-        put("dev/kfd", "");
-        put("dev/dri/renderD128", "");
+        write_file(&format!("{nodes}/1/properties"), &properties);
+        write_file(&format!("{nodes}/1/name"), name);
+        write_file("dev/kfd", "");
+        write_file("dev/dri/renderD128", "");
     }
-    MESA.iter().chain(files).for_each(|(path, text)| put(path, text));
-    rocm.iter().for_each(|(path, text)| put(path, text));
+    MESA.iter().chain(files).for_each(|(path, text)| write_file(path, text));
+    rocm.iter().for_each(|(path, text)| write_file(path, text));
     root
 }
 
@@ -128,8 +131,8 @@ fn probe_with(options: &ProbeOptions) -> (DeviceReport, String) {
         let words = line.split_whitespace().count();
         assert!(line.chars().count() <= 100 || words <= 6, "{line}");
     }
-    let again: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
-    assert_eq!(again, report);
+    let reread: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+    assert_eq!(reread, report);
     assert!(report.machine.is_empty() && report.devices.len() == 1, "{text}");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     (report.devices.into_iter().next().unwrap(), text)

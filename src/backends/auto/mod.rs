@@ -218,8 +218,8 @@ mod tests {
         // A broken file counts as missing.
         std::fs::write(&file, "{").unwrap();
         assert!(!choose("6.9", &mut machine).reason.contains("measured again"));
-        let mut alone = SimulatedMachine { views: vec![("cpu", Ok(0.1))], measurements: 0 };
-        let choice = choose_with(&marks("x"), None, &mut alone).unwrap();
+        let mut cpu_only = SimulatedMachine { views: vec![("cpu", Ok(0.1))], measurements: 0 };
+        let choice = choose_with(&marks("x"), None, &mut cpu_only).unwrap();
         assert!(
             choice.reason.starts_with("cpu (the processor) is the only backend that works here; "),
             "{}",

@@ -20,8 +20,8 @@ fn row(name: &str, drawn: &str, number: &str) -> String {
     )
 }
 
-fn bar(share: f64, data: &str) -> String {
-    format!("<rect y=\"3\" height=\"12\" rx=\"2\" width=\"{:.2}%\" {data}/>", FULL * share)
+fn bar(fraction: f64, data: &str) -> String {
+    format!("<rect y=\"3\" height=\"12\" rx=\"2\" width=\"{:.2}%\" {data}/>", FULL * fraction)
 }
 
 /// Data of a plot of times: its name, and seconds by operation, the slowest first.
@@ -72,8 +72,8 @@ fn plots(timed: Vec<Timed<'_>>, scale: f64, unit: &str) -> String {
 
 /// Formats a value with three significant digits.
 fn digits(x: f64) -> String {
-    let whole = if x >= 1.0 { x.log10() as usize + 1 } else { 1 };
-    format!("{x:.*}", 3usize.saturating_sub(whole))
+    let integer_digits = if x >= 1.0 { x.log10() as usize + 1 } else { 1 };
+    format!("{x:.*}", 3usize.saturating_sub(integer_digits))
 }
 
 fn by_operation(nodes: &[NodeReport]) -> Vec<(&str, f64)> {

@@ -38,9 +38,9 @@ impl Follower {
             }
         }
         let written = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        let whole = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
-        self.end += whole as u64;
-        let lines = text[..whole].split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        let complete = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        self.end += complete as u64;
+        let lines = text[..complete].split(|&b| b == b'\n').filter(|line| !line.is_empty());
         Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 
@@ -76,9 +76,9 @@ mod tests {
         let mut follower = Follower::open(&path).unwrap();
         assert!(follower.next::<Message>().unwrap().is_empty());
         let mut writer = Writer::open(&path, 0).unwrap();
-        for turn in 0..3 {
+        for round in 0..3 {
             let sent: Vec<Message> =
-                (0..2000).map(|i| node(&format!("{turn} {i} {}", "x".repeat(50)))).collect();
+                (0..2000).map(|i| node(&format!("{round} {i} {}", "x".repeat(50)))).collect();
             for message in &sent {
                 writer.append(message, Sync::Lazy, "").unwrap();
             }
@@ -90,7 +90,7 @@ mod tests {
 
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"at\": 1.0, \"event\": \"no").unwrap();
-        assert!(follower.next::<Message>().unwrap().is_empty(), "not a whole line yet");
+        assert!(follower.next::<Message>().unwrap().is_empty(), "not an entire line yet");
         file.write_all(b"de\", \"name\":\xff\n{\"at\":2.0,\"event\":\"leaving\"}\n").unwrap();
         let got: Vec<Message> = follower.next().unwrap().into_iter().map(|e| e.event).collect();
         assert_eq!(got, [Message::Leaving]);
