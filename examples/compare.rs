@@ -62,8 +62,8 @@ struct Args {
     /// Tokens to generate.
     #[arg(long, default_value_t = 16)]
     predict: usize,
-    /// Models: number of the model's units on the device, a run for each: 0 nothing, 1 the output layer, 2 the output
-    /// layer and the last layer and so on, -1 everything. `cpu` computes the rest.
+    /// Models: number of the model's units on the device, a run for each: 0 nothing, 1 the output layer, 2 the
+    /// output layer and the last layer and so on, -1 everything. `cpu` computes the rest.
     #[arg(
         long,
         value_delimiter = ',',

@@ -139,8 +139,8 @@ struct Subgraph<'a> {
 }
 
 impl Subgraph<'_> {
-    /// Copies the nodes, with their operands as leaves. Results used outside of the subgraph, and the differing
-    /// result, become outputs.
+    /// Copies the nodes, with their operands as leaves. Results used outside of the subgraph, and the
+    /// differing result, become outputs.
     fn copy_all(mut self, differing: &str) -> Result<GraphFile> {
         for node in self.nodes.clone() {
             self.copy(node)?;
@@ -181,8 +181,8 @@ impl Subgraph<'_> {
         Ok(copy)
     }
 
-    /// Copies a tensor that no node of the subgraph computes: its entire root tensor as a leaf, and the view of
-    /// it.
+    /// Copies a tensor that no node of the subgraph computes: its entire root tensor as a leaf, and the view
+    /// of it.
     fn leaf(&mut self, id: TensorId) -> Result<TensorId> {
         let (t, producer) = (self.graph.tensor(id), self.graph.producer(id));
         let root = self.graph.tensor(t.root);

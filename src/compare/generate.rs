@@ -46,7 +46,7 @@ pub(super) fn run(
     send(Message::Progress { what });
     let last = done.token_ids.last().copied();
     if let Some(token) = last.filter(|_| task.predict > 1 && work.epoch == 0) {
-        send(Message::Step { what: "decode step, step by step".into() });
+        send(Message::Step { what: "profile of a decode step".into() });
         match times(&mut session, token) {
             Ok(times) => done.times = times,
             // Nothing else depends on the times, and an error that matters is reported again by a later call.

@@ -97,8 +97,8 @@ struct Inspection<'a> {
 /// Probes every device of this machine, or of a recorded one.
 ///
 /// Smoke tests and the drivers' device lists need child processes: the program has to call
-/// [`child_entry`](crate::compare::child_entry) first in `main`. Otherwise nothing is run, and the lines of the
-/// report state it.
+/// [`child_entry`](crate::compare::child_entry) first in `main`. Otherwise nothing is run, and the lines of
+/// the report state it.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the root is no folder or a value in the environment is invalid.
