@@ -22,8 +22,8 @@ struct Args {
     /// hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output
-    /// layer and the last layer and so on, auto as much as fits. The processor computes the rest.
+    /// Number of the model's units on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the
+    /// output layer and the last layer and so on, auto as many as fit. The processor computes the rest.
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
     /// Tokens of the prompt; 0 skips the prompt.

@@ -36,7 +36,7 @@ struct Args {
     #[arg(long, group = "work")]
     graph: Option<PathBuf>,
     /// Operation tests: all (also without a filter), or those of the named operations and those whose names
-    /// contain a text, separated by commas: "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
+    /// contain a text, separated by commas: "MUL_MAT,RMS_NORM", "Q8_0", or a full name as in the report.
     #[arg(long, group = "work", value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     ops: Option<String>,
     /// Instead of comparing, count the work of the kernels of the emulated card's drivers for operations:
@@ -62,8 +62,8 @@ struct Args {
     /// Tokens to generate.
     #[arg(long, default_value_t = 16)]
     predict: usize,
-    /// Models: parts of the model on the device, a run for each: 0 nothing, 1 the output layer, 2 the output
-    /// layer and the last layer and so on, -1 everything. `cpu` computes the rest.
+    /// Models: number of the model's units on the device, a run for each: 0 nothing, 1 the output layer, 2 the
+    /// output layer and the last layer and so on, -1 everything. `cpu` computes the rest.
     #[arg(
         long,
         value_delimiter = ',',
@@ -83,7 +83,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
     /// Models: also compute the prompt with other methods (other batches, two sequences, step by step, other
-    /// memory and parts on the device), which must not change the logits.
+    /// memory, other units on the device), which must not change the logits.
     #[arg(long)]
     invariance: bool,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.

@@ -6,7 +6,7 @@
 
 mod profile;
 
-pub use profile::{Breakdown, Share, copy_bandwidth};
+pub use profile::{Breakdown, StepTotal, copy_bandwidth};
 
 use crate::session::{Item, Profile, Want};
 use crate::statistics::Summary;

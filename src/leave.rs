@@ -29,12 +29,12 @@ pub(crate) fn follow_parent(status: u8) {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
     }
-    let watch = move || {
+    let wait_for_parent = move || {
         let mut nothing = std::io::sink();
         // The copy ends, or fails, when the parent has ended.
         let _ = std::io::copy(&mut std::io::stdin(), &mut nothing);
         leave(status)
     };
     // If the thread cannot be started, the process continues without it.
-    let _ = std::thread::Builder::new().name("diptych parent".into()).spawn(watch);
+    let _ = std::thread::Builder::new().name("diptych parent".into()).spawn(wait_for_parent);
 }

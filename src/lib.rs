@@ -42,13 +42,17 @@ pub use ggml_core as ggml;
 pub use ggml_core::precision::Precision;
 pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
+mod backend_name;
 pub mod backends;
 pub mod bench;
 #[cfg(feature = "chat")]
 pub mod chat;
 #[cfg(feature = "compare")]
 pub mod compare;
+mod exit_status;
 pub mod generate;
+#[cfg(feature = "compare")]
+mod isolate;
 pub mod leave;
 pub mod model;
 pub mod npy;
@@ -61,6 +65,7 @@ pub mod session;
 pub mod statistics;
 pub mod synthesize;
 pub mod tokenizer;
+mod view;
 
 pub use backends::{OpenOptions, devices, open};
 pub use model::Model;

@@ -10,6 +10,7 @@
 //! ```
 
 use crate::backends::{self, BackendName, OpenOptions};
+pub use crate::exit_status::{FAILED, WRONG_USE};
 use crate::leave::leave;
 use crate::model::Model;
 use ggml_core::backend::Backend;
@@ -19,13 +20,6 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
-
-/// Exit status of wrong use: an invalid argument or environment variable, or a named file that is missing,
-/// inaccessible or broken.
-pub const WRONG_USE: u8 = 2;
-
-/// Exit status of any other failure.
-pub const FAILED: u8 = 1;
 
 /// Path that errors of [`print`] carry.
 const STANDARD_OUTPUT: &str = "standard output";

@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{backends, model, tiny};
-use diptych::bench::{BenchOptions, Breakdown, Share, bench, copy_bandwidth, profile};
+use diptych::bench::{BenchOptions, Breakdown, StepTotal, bench, copy_bandwidth, profile};
 use diptych::session::Want;
 use diptych::{DType, Error, SessionOptions};
 
@@ -75,7 +75,7 @@ fn steps_are_measured() {
             assert_eq!(layers.first(), Some(&"embedding"), "{name}");
             assert_eq!(layers.last(), Some(&"output"), "{name}");
             assert_eq!(layers.len(), model.hparams().layers + 2, "{name}");
-            let seconds = |shares: &[Share]| shares.iter().map(|share| share.seconds).sum::<f64>();
+            let seconds = |shares: &[StepTotal]| shares.iter().map(|share| share.seconds).sum::<f64>();
             let all = seconds(&breakdown.layers);
             assert!((seconds(&breakdown.operations) - all).abs() <= 1e-9 * all.max(1e-9), "{name}");
             let trace = breakdown.trace(name);

@@ -110,7 +110,10 @@ fn check(output: &Output, result: &Value, phase: &str) {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
     let r = record(result, "hip");
     assert_eq!((&r["status"], &r["phase"]), (&"crash".into(), &phase.into()), "{r}");
-    assert!(r["message"].as_str().unwrap().starts_with("left with status 0 before its work was done"), "{r}");
+    assert!(
+        r["message"].as_str().unwrap().starts_with("exited with status 0 before its work was done"),
+        "{r}"
+    );
     let compared = result["comparisons"].as_array().unwrap();
     assert_eq!(compared.iter().map(|c| c["lhs"].as_str().unwrap()).collect::<Vec<_>>(), ["cpu"]);
     assert_eq!(result["verdict"]["findings"].as_array().unwrap().len(), 1);

@@ -175,7 +175,7 @@ fn members_of_groups_are_named() {
     synthesize::write(&shape, 3, &path).unwrap();
     let (output, found) = compare(dir.path(), "wrong=1e-2@norm_gated:5", &args);
     let text = finding(&output, &found);
-    assert!(text.contains("computed in a group") && text.contains("its members are right"), "{text}");
+    assert!(text.contains("computed in a group") && text.contains("its members agree"), "{text}");
 }
 
 /// A kernel used only in fast precision: exact precision agrees, yet the error is not rounding.
@@ -204,7 +204,7 @@ fn an_error_of_fast_kernels_is_told_from_rounding() {
     let (output, found) = compare(dir.path(), "wrong=20@mat_vec:1234", &args);
     let text = finding(&output, &found);
     assert!(
-        text.contains("not rounding: in exact precision node 'blk.0.attn_q' (MUL_MAT) of a step"),
+        text.contains("not rounding: in exact precision node 'blk.0.attn_q' (MUL_MAT) of a decode step"),
         "{text}"
     );
 }

@@ -66,7 +66,7 @@ fn a_library_that_prints_and_leaves() {
     let Some(library) = hip_library(dir.path(), leave, "0") else { return };
     let args = ["--runs", "0", "--hip-library", library.to_str().unwrap()];
     let text = words(&run("probe", dir.path(), &[], &args).stdout);
-    says(&text, &["crashed in phase load_runtime: left with status 0 before its work was done"]);
+    says(&text, &["crashed in phase load_runtime: exited with status 0 before its work was done"]);
     assert!(!text.contains("all is well."), "{text}");
 }
 
@@ -122,5 +122,5 @@ fn auto_says_what_it_does_not_use() {
     // Cached; measured again if a variable changes.
     assert_eq!(words(&run("logits", dir.path(), &[hip], &args).stderr), text);
     let again = words(&run("logits", dir.path(), &[hip, ("HSA_XNACK", "0")], &args).stderr);
-    says(&again, &["(measured anew: variable HSA_XNACK is not what it was)"]);
+    says(&again, &["(measured again: variable HSA_XNACK has changed)"]);
 }

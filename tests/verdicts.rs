@@ -100,7 +100,10 @@ fn what_a_model_makes_of_rounding_is_no_difference() {
             assert!(look["amplified"] == true && look["rounding"] == true, "{look}");
         }
         for note in result["verdict"]["notes"].as_array().unwrap() {
-            assert!(note.as_str().unwrap().ends_with("of which the model makes much"), "{note}");
+            assert!(
+                note.as_str().unwrap().ends_with("this is rounding, which the model amplifies"),
+                "{note}"
+            );
         }
     }
 }

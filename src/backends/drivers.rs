@@ -2,8 +2,8 @@
 
 use super::OpenOptions;
 #[cfg(feature = "virtual")]
-use super::VirtualTarget;
-use super::devices::View;
+use crate::backend_name::VirtualTarget;
+use crate::view::View;
 #[cfg(feature = "hip")]
 use backend_hip::options::Breadcrumbs;
 #[cfg(feature = "virtual")]

@@ -137,15 +137,15 @@ mod tests {
     fn manifests_and_their_libraries() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root(dir.path().into());
-        let put = |path: &str, text: &str| {
+        let write = |path: &str, text: &str| {
             let path = root.at(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        put("/usr/share/vulkan/icd.d/radeon.json", r#"{"ICD": {"library_path": "libvulkan_radeon.so"}}"#);
-        put("/usr/lib/x86_64-linux-gnu/libvulkan_radeon.so", "x\0Mesa GLX\0Mesa 25.0.7-2\0y");
-        put("/etc/vulkan/icd.d/gone.json", r#"{"ICD": {"library_path": "/opt/gone.so"}}"#);
-        put("/etc/vulkan/icd.d/broken.json", "{");
+        write("/usr/share/vulkan/icd.d/radeon.json", r#"{"ICD": {"library_path": "libvulkan_radeon.so"}}"#);
+        write("/usr/lib/x86_64-linux-gnu/libvulkan_radeon.so", "x\0Mesa GLX\0Mesa 25.0.7-2\0y");
+        write("/etc/vulkan/icd.d/gone.json", r#"{"ICD": {"library_path": "/opt/gone.so"}}"#);
+        write("/etc/vulkan/icd.d/broken.json", "{");
         let drivers = vulkan_drivers(&root);
         let found: Vec<_> = drivers
             .iter()

@@ -73,7 +73,7 @@ fn copy_time(backend: &dyn Backend, bytes: usize) -> Result<Option<f64>> {
 
 /// Steps with a common name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Share {
+pub struct StepTotal {
     /// Name of the operation, of the node (with `*` for the layer), or of the layer.
     pub name: String,
     /// Number of steps.
@@ -91,33 +91,33 @@ pub struct Breakdown {
     pub profile: Profile,
     /// Bytes per second that the device's own copies read and write, if known.
     pub copy_bandwidth: Option<f64>,
-    /// Shares by operation or kind of group, the longest first.
-    pub operations: Vec<Share>,
-    /// Shares by node, the same node of all layers combined, the longest first.
-    pub nodes: Vec<Share>,
-    /// Shares by layer, in layer order.
-    pub layers: Vec<Share>,
+    /// Totals by operation or kind of group, the longest first.
+    pub operations: Vec<StepTotal>,
+    /// Totals by node, the same node of all layers combined, the longest first.
+    pub nodes: Vec<StepTotal>,
+    /// Totals by layer, in layer order.
+    pub layers: Vec<StepTotal>,
 }
 
 /// Sums steps by name, in order of first occurrence.
-fn shares(steps: &[ProfiledStep], name: impl Fn(&ProfiledStep) -> String) -> Vec<Share> {
-    let mut shares: Vec<Share> = Vec::new();
+fn totals(steps: &[ProfiledStep], name: impl Fn(&ProfiledStep) -> String) -> Vec<StepTotal> {
+    let mut totals: Vec<StepTotal> = Vec::new();
     for step in steps {
         let name = name(step);
-        let at = shares.iter().position(|share| share.name == name).unwrap_or_else(|| {
-            shares.push(Share { name, steps: 0, seconds: 0.0, bytes: 0.0 });
-            shares.len() - 1
+        let at = totals.iter().position(|total| total.name == name).unwrap_or_else(|| {
+            totals.push(StepTotal { name, steps: 0, seconds: 0.0, bytes: 0.0 });
+            totals.len() - 1
         });
-        let share = &mut shares[at];
-        (share.steps, share.seconds, share.bytes) =
-            (share.steps + 1, share.seconds + step.seconds, share.bytes + step.bytes);
+        let total = &mut totals[at];
+        (total.steps, total.seconds, total.bytes) =
+            (total.steps + 1, total.seconds + step.seconds, total.bytes + step.bytes);
     }
-    shares
+    totals
 }
 
-fn longest_first(mut shares: Vec<Share>) -> Vec<Share> {
-    shares.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    shares
+fn longest_first(mut totals: Vec<StepTotal>) -> Vec<StepTotal> {
+    totals.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    totals
 }
 
 /// Replaces the layer index in a node's name by `*`.
@@ -133,10 +133,10 @@ impl Breakdown {
     /// Builds the breakdown of a measurement.
     pub fn new(profile: Profile, copy_bandwidth: Option<f64>) -> Breakdown {
         let steps = &profile.steps;
-        let operations = longest_first(shares(steps, |step| step.kind.to_string()));
+        let operations = longest_first(totals(steps, |step| step.kind.to_string()));
         let nodes =
-            longest_first(shares(steps, |step| format!("{} {}", step.kind, of_any_layer(&step.node))));
-        let layers = shares(steps, |step| step.unit.clone());
+            longest_first(totals(steps, |step| format!("{} {}", step.kind, of_any_layer(&step.node))));
+        let layers = totals(steps, |step| step.unit.clone());
         Breakdown { operations, nodes, layers, profile, copy_bandwidth }
     }
 
@@ -164,25 +164,25 @@ impl Breakdown {
         events
     }
 
-    fn table(&self, f: &mut fmt::Formatter<'_>, title: &str, shares: &[Share]) -> fmt::Result {
+    fn table(&self, f: &mut fmt::Formatter<'_>, title: &str, totals: &[StepTotal]) -> fmt::Result {
         let all = self.seconds().max(1e-12);
         writeln!(
             f,
             "{title:40} {:>5} {:>10} {:>6} {:>9} {:>8} {:>6}",
             "steps", "us", "%", "MB", "GB/s", "copy"
         )?;
-        for share in shares {
-            let rate = share.bytes / share.seconds.max(1e-12);
+        for total in totals {
+            let rate = total.bytes / total.seconds.max(1e-12);
             let of_copy =
                 self.copy_bandwidth.map_or(String::new(), |copy| format!("{:.0} %", 100.0 * rate / copy));
             writeln!(
                 f,
                 "{:40} {:5} {:10.1} {:6.1} {:9.2} {:8.1} {of_copy:>6}",
-                share.name,
-                share.steps,
-                share.seconds * 1e6,
-                100.0 * share.seconds / all,
-                share.bytes / 1e6,
+                total.name,
+                total.steps,
+                total.seconds * 1e6,
+                100.0 * total.seconds / all,
+                total.bytes / 1e6,
                 rate / 1e9
             )?;
         }
@@ -192,11 +192,11 @@ impl Breakdown {
 
 impl fmt::Display for Breakdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (all, whole) = (self.seconds() * 1e6, self.profile.whole * 1e6);
-        let whose = if self.profile.on_device { "device" } else { "host" };
+        let (all, program) = (self.seconds() * 1e6, self.profile.whole * 1e6);
+        let clock = if self.profile.on_device { "device" } else { "host" };
         let Profile { tokens, positions, .. } = self.profile;
-        write!(f, "{tokens} tokens that look at {positions} positions: {whole:.1} us as it ships, ")?;
-        writeln!(f, "{} steps one by one {all:.1} us ({whose} time)", self.profile.steps.len())?;
+        write!(f, "{tokens} tokens attending to {positions} positions: {program:.1} us as one program, ")?;
+        writeln!(f, "{} steps one by one {all:.1} us ({clock} time)", self.profile.steps.len())?;
         if let Some(copy) = self.copy_bandwidth {
             writeln!(f, "a copy on the device reads and writes {:.1} GB/s", copy / 1e9)?;
         }

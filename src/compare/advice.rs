@@ -18,7 +18,7 @@ pub(super) fn advice(report: &Report) -> String {
     match (trouble, others.zip(best)) {
         (Some(trouble), Some((others, best))) => format!("{trouble}; {others}: {}", use_it(best)),
         (Some(trouble), None) => {
-            format!("{trouble}; no other backend was found to agree with {}", report.reference)
+            format!("{trouble}; no other backend agrees with {}", report.reference)
         }
         (None, Some((others, best))) => format!("{others}: {}", use_it(best)),
         (None, None) => "nothing was compared: name a backend that can run here".into(),
@@ -58,26 +58,26 @@ fn trouble(report: &Report) -> Option<String> {
             Status::Crash => "crashed",
             _ => "failed",
         };
-        let place = match (&r.last_call, &r.phase) {
+        let location = match (&r.last_call, &r.phase) {
             (Some(call), _) if r.status != Status::Error => format!(" in {call}"),
             (_, Some(phase)) => format!(" in phase {phase}"),
             _ => String::new(),
         };
         let node = r.node.as_ref().map_or(String::new(), |node| format!(" at node '{node}'"));
-        return Some(format!("{} {verb}{place}{node}", r.label()));
+        return Some(format!("{} {verb}{location}{node}", r.label()));
     }
     if let Some(c) = report.comparisons.iter().find(|c| c.disagreement.is_some()) {
         let node = c.first_divergence.as_ref().map_or(String::new(), |d| format!(" at '{}'", d.node));
-        return Some(format!("{} computes something else than {}{node}", c.lhs, c.rhs));
+        return Some(format!("{} diverges from {}{node}", c.lhs, c.rhs));
     }
     if let Some(r) = report.records.iter().find(|r| r.unstable > 0) {
-        return Some(format!("{} gives other results when it is repeated", r.label()));
+        return Some(format!("{} gives different results when repeated", r.label()));
     }
     let absent = |r: &&Record| report.require_all && r.status == Status::Unsupported;
     if let Some(r) = report.records.iter().find(absent) {
         return Some(format!("{} cannot run here", r.label()));
     }
-    (report.missing > 0).then(|| "the run was not finished (--resume goes on with it)".into())
+    (report.missing > 0).then(|| "the run was not finished (--resume continues it)".into())
 }
 
 #[cfg(test)]
@@ -122,14 +122,14 @@ mod tests {
         );
         assert_eq!(
             advice(&report(&[], vec![hung])),
-            "hip hung in hipModuleLaunchKernel at node 'embedding'; no other backend was found to agree with reference"
+            "hip hung in hipModuleLaunchKernel at node 'embedding'; no other backend agrees with reference"
         );
         assert_eq!(advice(&report(&["cpu"], vec![])), "cpu agrees with reference: use --backend cpu");
         let mut differs = report(&["cpu", "vulkan"], vec![]);
         differs.comparisons[1].disagreement = Some("it does".into());
         assert_eq!(
             advice(&differs),
-            "vulkan computes something else than reference; cpu agrees with reference: use --backend cpu"
+            "vulkan diverges from reference; cpu agrees with reference: use --backend cpu"
         );
         let absent =
             Record { backend: "hip".into(), offload: -1, status: Status::Unsupported, ..Record::default() };

@@ -24,8 +24,9 @@ pub(super) fn remarks(report: &Report) -> BTreeSet<String> {
             }
             for other in views[at + 1..].iter().filter(|other| view.is_card() && other.is_card()) {
                 if let Pairing::Different(why) = Pairing::of(view, other) {
-                    lines
-                        .insert(format!("two cards: {why}; what parts them may be the card, not the driver"));
+                    lines.insert(format!(
+                        "two cards: {why}; a difference between them may come from the cards, not the drivers"
+                    ));
                 }
             }
         }
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(lines(vec![vulkan.clone(), backend("hip:1", "r", "0000:43:00")]), [wanted]);
         let two = lines(vec![vulkan.clone(), backend("hip:0", "r", "0000:03:00")]);
         let wanted = "two cards: vulkan:0 is at PCI address 0000:43:00, hip:0 at 0000:03:00; \
-                      what parts them may be the card, not the driver";
+                      a difference between them may come from the cards, not the drivers";
         assert_eq!(two, [wanted]);
         assert!(lines(vec![vulkan.clone(), backend("hip:0", "another", "0000:43:00")]).is_empty());
         // An emulated card next to a real one, and a backend that was never opened, give no warning.

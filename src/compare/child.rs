@@ -1,36 +1,28 @@
 //! The child process: one backend, one task. Every event is recorded before the act that it announces.
 
-use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
-use super::recorder::{Sync, UNHEARD, Writer};
-use super::report::Status;
-use super::{generate, graph, ops, system, trial};
+use super::{generate, graph, ops, trial};
 use crate::backends::{OpenOptions, open};
+use crate::exit_status::{FAILED, WRONG_USE};
+use crate::isolate::protocol::{CHILD, Done, Failed, Message, Task, Work};
+use crate::isolate::recorder::{Sync, UNRECORDED, Writer};
+use crate::isolate::results::Status;
+use crate::isolate::{allow_children, system};
 use crate::leave::{crash, follow_parent, leave};
-use crate::program::{FAILED, WRONG_USE};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// True if this program's `main` starts with [`child_entry`], so that child processes can be started.
-static ENTERED: AtomicBool = AtomicBool::new(false);
-
-/// Returns true if this program can start child processes: [`child_entry`] was called.
-pub(crate) fn has_children() -> bool {
-    ENTERED.load(Ordering::Relaxed)
-}
-
 /// Runs the work of a child process and returns its exit status; in any other process it returns `None`. Call
 /// it first in `main`.
 pub fn child_entry() -> Option<ExitCode> {
-    ENTERED.store(true, Ordering::Relaxed);
+    allow_children();
     let mut args = std::env::args_os().skip(1);
     if args.next()? != CHILD {
         return None;
@@ -40,13 +32,13 @@ pub fn child_entry() -> Option<ExitCode> {
 }
 
 /// Writer of events, and the last recorded call.
-static RECORD: OnceLock<Mutex<(Writer, Option<Message>)>> = OnceLock::new();
+static RECORDING: OnceLock<Mutex<(Writer, Option<Message>)>> = OnceLock::new();
 
 /// Records a message. If a result cannot be recorded the process ends, because the parent would never receive
 /// it. Other messages that cannot be recorded, for example on a full disk, are dropped.
-fn say(message: Message) {
-    let Some(record) = RECORD.get() else { return };
-    let (writer, last) = &mut *record.lock().unwrap_or_else(PoisonError::into_inner);
+fn record(message: Message) {
+    let Some(recording) = RECORDING.get() else { return };
+    let (writer, last) = &mut *recording.lock().unwrap_or_else(PoisonError::into_inner);
     // Polling repeats the same call; only the first is recorded.
     let is_call = matches!(message, Message::Call { .. });
     if is_call && last.as_ref() == Some(&message) {
@@ -57,8 +49,8 @@ fn say(message: Message) {
     if let Err(error) = writer.append(&message, sync, act)
         && is_result
     {
-        let _ = writeln!(std::io::stderr(), "no result can be recorded: {error}");
-        leave(UNHEARD);
+        let _ = writeln!(std::io::stderr(), "the result cannot be recorded: {error}");
+        leave(UNRECORDED);
     }
     *last = is_call.then_some(message);
 }
@@ -87,13 +79,13 @@ struct Announcer;
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
     fn on_enter(&self, id: &tracing::span::Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id).filter(|s| s.metadata().target() == "diptych::phase") {
-            say(Message::Enter { phase: span.name().into() });
+            record(Message::Enter { phase: span.name().into() });
         }
     }
 
     fn on_exit(&self, id: &tracing::span::Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id).filter(|s| s.metadata().target() == "diptych::phase") {
-            say(Message::Exit { phase: span.name().into() });
+            record(Message::Exit { phase: span.name().into() });
         }
     }
 
@@ -102,18 +94,18 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
         match target {
             "diptych::call" => {
                 let [name, on] = fields(event, ["name", "on"]);
-                say(Message::Call { name, on });
+                record(Message::Call { name, on });
             }
             "diptych::learnt" => {
                 let [what, value] = fields(event, ["what", "value"]);
-                say(Message::Learnt { what, value });
+                record(Message::Learnt { what, value });
             }
             _ if *level <= tracing::Level::WARN => {
-                let mut text = Words::default();
+                let mut text = EventText::default();
                 event.record(&mut text);
                 // Writing the log may fail if its disk is full.
                 let _ = writeln!(std::io::stderr(), "{level} {target}: {}", text.0);
-                say(Message::Warning { what: text.0 });
+                record(Message::Warning { what: text.0 });
             }
             _ => {}
         }
@@ -141,9 +133,9 @@ fn fields<const N: usize>(event: &tracing::Event<'_>, names: [&str; N]) -> [Stri
 
 /// Message and fields of an event as text.
 #[derive(Default)]
-struct Words(String);
+struct EventText(String);
 
-impl tracing::field::Visit for Words {
+impl tracing::field::Visit for EventText {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
         let text = format!("{value:?}");
         // The record already names the backend.
@@ -164,19 +156,19 @@ impl tracing::field::Visit for Words {
 fn child(work: &Path, events: &Path) -> u8 {
     follow_parent(FAILED);
     match Writer::open(events, 0) {
-        Ok(writer) => drop(RECORD.set(Mutex::new((writer, None)))),
+        Ok(writer) => drop(RECORDING.set(Mutex::new((writer, None)))),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");
-            return UNHEARD;
+            return UNRECORDED;
         }
     }
-    say(Message::Began { pid: std::process::id() });
+    record(Message::Began { pid: std::process::id() });
     let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
-        say(Message::Warning { what: "phases cannot be announced: another subscriber is set".into() });
+        record(Message::Warning { what: "phases cannot be announced: another subscriber is set".into() });
     }
     let status = serve(work);
-    say(Message::Leaving);
+    record(Message::Leaving);
     status
 }
 
@@ -186,14 +178,14 @@ fn serve(path: &Path) -> u8 {
         Err(error) => return conclude(Err(error)),
     };
     if work.task == Task::List {
-        return conclude(trial::run_list(&work, &mut say));
+        return conclude(trial::run_list(&work, &mut record));
     }
     match open_backend(&work) {
         // The result is recorded before the device is closed, because closing may hang.
         Ok(backend) => conclude(run(&work, backend.clone())),
         // The invalid argument is an option or an environment variable, not an argument of the work.
         Err(error @ Error::InvalidArgument { .. }) => {
-            say(Message::WrongUse { what: error.to_string() });
+            record(Message::WrongUse { what: error.to_string() });
             WRONG_USE
         }
         Err(error) => conclude(Err(error)),
@@ -204,11 +196,11 @@ fn serve(path: &Path) -> u8 {
 fn conclude(outcome: Result<Done>) -> u8 {
     match outcome {
         Ok(done) => {
-            say(Message::Done(done));
+            record(Message::Done(done));
             0
         }
         Err(error) => {
-            say(Message::Failed(failed(&error)));
+            record(Message::Failed(failed(&error)));
             if matches!(error, Error::Timeout { .. }) {
                 leave(FAILED);
             }
@@ -246,26 +238,26 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
         ..OpenOptions::default()
     };
     let backend = open(&work.backend, &options)?;
-    say(Message::Device { device: backend.device().clone() });
+    record(Message::Device { device: backend.device().clone() });
     Ok(backend)
 }
 
 fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Done> {
     let counted = backend.clone();
     let memory =
-        || say(Message::Memory { resident: system::resident(), device: counted.stats().allocated_bytes });
-    let mut tell = |message: Message| {
+        || record(Message::Memory { resident: system::resident(), device: counted.stats().allocated_bytes });
+    let mut send = |message: Message| {
         if matches!(message, Message::Step { .. }) {
             memory();
         }
-        say(message);
+        record(message);
     };
     let done = match &work.task {
-        Task::Model(task) => generate::run(work, task, backend, &mut tell),
-        Task::Graph(task) => graph::run(work, task, backend, &mut tell),
-        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut tell),
+        Task::Model(task) => generate::run(work, task, backend, &mut send),
+        Task::Graph(task) => graph::run(work, task, backend, &mut send),
+        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut send),
         Task::Trial(task) => trial::run_trial(task, backend.as_ref()),
-        Task::List => trial::run_list(work, &mut tell),
+        Task::List => trial::run_list(work, &mut send),
     };
     memory();
     done

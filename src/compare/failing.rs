@@ -5,10 +5,10 @@ use super::header::Header;
 use super::loaded::{prompt_graph, step_graph};
 use super::nodes::{NodeFile, state_after};
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
-use super::parent::Children;
-use super::protocol::ModelTask;
 use super::report::{Comparison, Divergence, Report};
-use super::{again, files, judge, shrink};
+use super::{files, judge, second_look, shrink};
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::ModelTask;
 use crate::model::{BatchGraph, ModelFile};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::op::{Op, View};
@@ -35,10 +35,14 @@ pub(super) fn of_model(
         let path =
             files::failing(&options.out, &files::stem(&comparison.lhs, comparison.offload, comparison.epoch));
         if !path.exists() && !children.is_over() {
-            progress(&Event::new(&comparison.lhs, format!("a graph of node '{}' alone", divergence.node)));
+            progress(&Event::new(
+                &comparison.lhs,
+                format!("writing a graph file of node '{}'", divergence.node),
+            ));
             let written = write(header, task, report, comparison, &divergence, &path, children);
             if !matches!(written, Ok(true)) {
-                let why = written.err().map_or("it agrees alone".to_string(), |error| error.to_string());
+                let why =
+                    written.err().map_or("the node agrees by itself".to_string(), |error| error.to_string());
                 progress(&Event::new(&comparison.lhs, format!("no graph file: {why}")));
                 // An incomplete or agreeing file is useless.
                 let _ = files::remove(&path);
@@ -52,7 +56,7 @@ pub(super) fn of_model(
             divergence.file = Some(path);
         }
     }
-    judge::give_verdict(report);
+    judge::set_verdict(report);
 }
 
 /// Writes the file; returns true if it fails by itself.
@@ -67,13 +71,14 @@ fn write(
 ) -> Result<bool> {
     let out = &header.options.out;
     let file = extract(task, out, report, divergence)?;
-    let options =
-        again::alone(&header.options, comparison)?.with_per_node(PerNode::Isolated).with_prompt(None);
-    let out = files::again(out).join("alone");
+    let options = second_look::single_backend(&header.options, comparison)?
+        .with_per_node(PerNode::Isolated)
+        .with_prompt(None);
+    let out = files::second_look(out).join("alone");
     let options = options.with_work(Subject::Graph(path.into())).with_out(&out);
     shrink::shrink(file, path, &mut |_| {
         files::begin(&out)?;
-        let report = again::run(&options, children, &mut |_| ())?;
+        let report = second_look::run_nested(&options, children, &mut |_| ())?;
         Ok(report.is_some_and(|report| report.comparisons.iter().any(|c| c.first_divergence.is_some())))
     })
 }
@@ -121,11 +126,11 @@ fn extract(task: &ModelTask, out: &Path, report: &Report, divergence: &Divergenc
     let is_member = |name: &String| divergence.members.contains(name) || *name == divergence.node;
     let nodes = graph.computed().filter(|&id| is_member(&graph.tensor(id).name)).collect();
     let (copied, file) = (HashMap::new(), GraphFile::default());
-    Part { graph: &graph, nodes, contents: &contents, copied, file }.copy_all(&divergence.node)
+    Subgraph { graph: &graph, nodes, contents: &contents, copied, file }.copy_all(&divergence.node)
 }
 
 /// Nodes of a graph that are being copied into a graph of their own.
-struct Part<'a> {
+struct Subgraph<'a> {
     graph: &'a Graph,
     nodes: Vec<TensorId>,
     contents: &'a dyn Fn(TensorId) -> Result<Vec<u8>>,
@@ -133,9 +138,9 @@ struct Part<'a> {
     file: GraphFile,
 }
 
-impl Part<'_> {
-    /// Copies the nodes, with their operands as leaves. Results used outside of the part, and the differing
-    /// result, become outputs.
+impl Subgraph<'_> {
+    /// Copies the nodes, with their operands as leaves. Results used outside of the subgraph, and the
+    /// differing result, become outputs.
     fn copy_all(mut self, differing: &str) -> Result<GraphFile> {
         for node in self.nodes.clone() {
             self.copy(node)?;
@@ -176,8 +181,8 @@ impl Part<'_> {
         Ok(copy)
     }
 
-    /// Copies a tensor that no node of the part computes: its whole root tensor as a leaf, and the view of
-    /// it.
+    /// Copies a tensor that no node of the subgraph computes: its entire root tensor as a leaf, and the view
+    /// of it.
     fn leaf(&mut self, id: TensorId) -> Result<TensorId> {
         let (t, producer) = (self.graph.tensor(id), self.graph.producer(id));
         let root = self.graph.tensor(t.root);

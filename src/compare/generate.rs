@@ -4,8 +4,8 @@ use super::invariance;
 use super::loaded::{load, prompt_graph, session_options, step_graph};
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
-use super::protocol::{Done, Message, ModelTask, Work};
 use super::report::OpTime;
+use crate::isolate::protocol::{Done, Message, ModelTask, Work};
 use crate::model::{Model, Want};
 use crate::npy;
 use crate::session::{Session, debug_program, greedy};
@@ -23,10 +23,10 @@ pub(super) fn run(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<Done> {
     let start = Instant::now();
-    let model = load(work, task, backend, say)?;
+    let model = load(work, task, backend, send)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
         let mut graphs = vec![prompt_graph(model.file(), task)?];
@@ -35,38 +35,38 @@ pub(super) fn run(
         }
         for (graph, inputs) in &graphs {
             let program = debug_program(&model, graph, work.precision, true)?;
-            Nodes::new(&graph.graph, program, inputs)?.locate(say)?;
+            Nodes::new(&graph.graph, program, inputs)?.locate(send)?;
         }
         return Ok(Done::default());
     }
-    let (mut done, logits, mut session) = generate(&model, work, task, say)?;
+    let (mut done, logits, mut session) = generate(&model, work, task, send)?;
     let vocabulary = model.hparams().vocabulary;
     npy::write(task.logits.as_ref(), logits.len() / vocabulary, vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
-    say(Message::Progress { what });
+    send(Message::Progress { what });
     let last = done.token_ids.last().copied();
     if let Some(token) = last.filter(|_| task.predict > 1 && work.epoch == 0) {
-        say(Message::Step { what: "decode step in parts".into() });
+        send(Message::Step { what: "profile of a decode step".into() });
         match times(&mut session, token) {
             Ok(times) => done.times = times,
             // Nothing else depends on the times, and an error that matters is reported again by a later call.
-            Err(error) => {
-                say(Message::Warning { what: format!("times of operations are not known: {error}") })
-            }
+            Err(error) => send(Message::Warning {
+                what: format!("the times of operations could not be measured: {error}"),
+            }),
         }
     }
     drop(session);
     for _ in 1..work.repeat {
-        let (again, other, _) = generate(&model, work, task, say)?;
-        done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
+        let (repeated, other, _) = generate(&model, work, task, send)?;
+        done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &repeated.token_ids);
     }
     if work.invariance || work.same_bits {
         let prompt = &logits[..task.tokens.len() * vocabulary];
-        done.variants = invariance::variants(&model, work, task, prompt, say)?;
+        done.variants = invariance::variants(&model, work, task, prompt, send)?;
     }
     if task.nodes.mode != PerNode::Off {
-        say(Message::Progress { what: "node by node".into() });
-        look(&model, work, task, done.token_ids.first(), say)?;
+        send(Message::Progress { what: "node by node".into() });
+        examine_nodes(&model, work, task, done.token_ids.first(), send)?;
     }
     done.load_s = load_s;
     done.stats = model.backend().stats();
@@ -99,22 +99,22 @@ fn ids_differ(a: &[u32], b: &[u32]) -> usize {
 /// Examines the prompt's graph and, if there are decode steps, the graph of the first one, which uses other
 /// kernels. The decode step's KV cache is the one left by the prompt's nodes; in an isolated examination by
 /// the reference's.
-fn look(
+fn examine_nodes(
     model: &Model,
     work: &Work,
     task: &ModelTask,
     first: Option<&u32>,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<()> {
     let (prompt, inputs) = prompt_graph(model.file(), task)?;
     let program = |fused| debug_program(model, &prompt, work.precision, fused);
-    nodes::look(&prompt.graph, &task.nodes, work.precision, &inputs, &program, say)?;
+    nodes::examine(&prompt.graph, &task.nodes, work.precision, &inputs, &program, send)?;
     let Some(&token) = task.given.first().or(first).filter(|_| task.predict > 1) else { return Ok(()) };
     let before = NodeFile::open(task.nodes.reference.as_ref().unwrap_or(&task.nodes.out).as_ref())?;
     let (step, mut inputs) = step_graph(model.file(), task, token)?;
     inputs.extend(nodes::state_after(&prompt.graph, &before, &step.graph));
     let program = |fused| debug_program(model, &step, work.precision, fused);
-    nodes::look(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, say)
+    nodes::examine(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, send)
 }
 
 /// Computes the prompt with logits of every token, then a decode step for each generated token but the first.
@@ -123,10 +123,10 @@ fn generate(
     model: &Model,
     work: &Work,
     task: &ModelTask,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<(Done, Vec<f32>, Session)> {
     let mut session = model.session(&session_options(work, task))?;
-    say(Message::Step { what: "prompt".into() });
+    send(Message::Step { what: "prompt".into() });
     let start = Instant::now();
     let mut logits = session.logits(&task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();
@@ -144,7 +144,7 @@ fn generate(
         token_ids.push(token);
         margins.push(margin(row));
         if i + 1 < task.predict {
-            say(Message::Step { what: format!("decode step {}", i + 1) });
+            send(Message::Step { what: format!("decode step {}", i + 1) });
             logits.extend(session.decode(task.given.get(i).copied().unwrap_or(token))?);
         }
     }

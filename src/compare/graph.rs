@@ -2,7 +2,7 @@
 
 use super::nodes::{self, NodeResults, Nodes};
 use super::options::PerNode;
-use super::protocol::{Done, GraphTask, Message, Work};
+use crate::isolate::protocol::{Done, GraphTask, Message, Work};
 use crate::session::{Stepwise, named_steps};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions};
 use ggml_core::evaluate::{Contents, bind, write_inputs};
@@ -18,7 +18,7 @@ pub(super) fn run(
     work: &Work,
     task: &GraphTask,
     backend: Arc<dyn Backend>,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<Done> {
     let start = Instant::now();
     let GraphFile { graph, data } = GraphFile::load(task.graph.as_ref())?;
@@ -28,18 +28,18 @@ pub(super) fn run(
     let program = |fused| debug_program(&graph, backend.as_ref(), &bindings, work.precision, fused);
     let mut unstable = 0;
     if work.stepwise {
-        Nodes::new(&graph, program(true)?, &data)?.locate(say)?;
+        Nodes::new(&graph, program(true)?, &data)?.locate(send)?;
         return Ok(Done::default());
     } else if task.nodes.mode == PerNode::Off {
         let results = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
         for _ in 1..work.repeat {
             let bindings = bind(backend.as_ref(), &graph, &data)?;
-            let again = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
-            unstable += results.differences(&again);
+            let repeated = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
+            unstable += results.differences(&repeated);
         }
         results.write(task.nodes.out.as_ref())?;
     } else {
-        nodes::look(&graph, &task.nodes, work.precision, &data, &program, say)?;
+        nodes::examine(&graph, &task.nodes, work.precision, &data, &program, send)?;
     }
     let prompt_s = start.elapsed().as_secs_f64();
     Ok(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() })

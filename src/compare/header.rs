@@ -3,8 +3,8 @@
 use super::files;
 use super::judge::Measure;
 use super::options::{CompareOptions, PerNode, Subject};
-use super::protocol::Task;
-use super::report::{Report, replace};
+use super::report::Report;
+use crate::isolate::protocol::Task;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -65,6 +65,6 @@ impl Header {
     pub(super) fn write(&self) -> Result<()> {
         let path = files::header(&self.options.out);
         let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(&path, e))?;
-        replace(&path, &(text + "\n"))
+        files::replace(&path, &(text + "\n"))
     }
 }

@@ -4,9 +4,9 @@
 
 use super::loaded::{load, prompt_graph, session_options};
 use super::nodes::has_quantised_weights;
-use super::protocol::{Message, ModelTask, Work};
 use super::report::{EVERYTHING, Variant};
 use crate::backends::BackendName;
+use crate::isolate::protocol::{Message, ModelTask, Work};
 use crate::model::Model;
 use crate::session::{Item, debug_program};
 use ggml_core::backend::{Backend, Usage};
@@ -29,16 +29,16 @@ pub(super) fn variants(
     work: &Work,
     task: &ModelTask,
     logits: &[f32],
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<Vec<Variant>> {
     let n = model.hparams().vocabulary;
     let rounds = bound::of_graph(work.precision, has_quantised_weights(model.file().gguf()));
     // These variants run the same kernels with the same operands.
     let same = Bound::default();
-    let ways = Ways { model, work, task };
+    let methods = Methods { model, work, task };
     let mut variants = Vec::new();
     let mut add = |name: &str, bound: Bound, got: Result<Vec<f32>>| -> Result<()> {
-        say(Message::Progress { what: name.into() });
+        send(Message::Progress { what: name.into() });
         let got = got?;
         // Some methods return the logits after the last token only.
         let wanted = logits.get(logits.len().saturating_sub(got.len())..).unwrap_or(&[]);
@@ -52,24 +52,24 @@ pub(super) fn variants(
         });
         Ok(())
     };
-    let elsewhere = || {
+    let in_other_memory = || {
         let _ballast = model.backend().allocate(BALLAST, Usage::State)?;
-        ways.batches(&ways.again(task.offload)?, task.tokens.len())
+        methods.batches(&methods.reload(task.offload)?, task.tokens.len())
     };
-    add("memory elsewhere", same, elsewhere())?;
-    add("each step alone", same, ways.each_step_alone())?;
+    add("memory elsewhere", same, in_other_memory())?;
+    add("each step alone", same, methods.each_step_separately())?;
     if !work.invariance {
         return Ok(variants);
     }
-    add("batches of 7 tokens", rounds, ways.batches(model, ODD))?;
-    add("one token at a time", rounds, ways.batches(model, 1))?;
-    add("two sequences", rounds, ways.two_sequences())?;
-    add("node by node", rounds, ways.step_by_step(false))?;
-    add("step by step", rounds, ways.step_by_step(true))?;
+    add("batches of 7 tokens", rounds, methods.batches(model, ODD))?;
+    add("one token at a time", rounds, methods.batches(model, 1))?;
+    add("two sequences", rounds, methods.two_sequences())?;
+    add("node by node", rounds, methods.step_by_step(false))?;
+    add("step by step", rounds, methods.step_by_step(true))?;
     if !work.backend.parse().is_ok_and(|name: BackendName| name.is_host()) {
         for offload in [0, 1, EVERYTHING].into_iter().filter(|offload| *offload != task.offload) {
             let name = format!("offload {offload}");
-            let divided = || ways.batches(&ways.again(offload)?, task.tokens.len());
+            let divided = || methods.batches(&methods.reload(offload)?, task.tokens.len());
             add(&name, rounds, divided())?;
         }
     }
@@ -77,15 +77,15 @@ pub(super) fn variants(
 }
 
 /// The inputs that all methods share.
-struct Ways<'a> {
+struct Methods<'a> {
     model: &'a Model,
     work: &'a Work,
     task: &'a ModelTask,
 }
 
-impl Ways<'_> {
+impl Methods<'_> {
     /// Loads the model once more.
-    fn again(&self, offload: i64) -> Result<Model> {
+    fn reload(&self, offload: i64) -> Result<Model> {
         let backend: Arc<dyn Backend> = self.model.backend().clone();
         load(self.work, &ModelTask { offload, ..self.task.clone() }, backend, &mut |_| ())
     }
@@ -111,7 +111,7 @@ impl Ways<'_> {
     }
 
     /// Runs the program as it ships, but submits and waits for each of its steps separately.
-    fn each_step_alone(&self) -> Result<Vec<f32>> {
+    fn each_step_separately(&self) -> Result<Vec<f32>> {
         let mut session = self.model.session(&session_options(self.work, self.task))?;
         session.logits_step_by_step(&self.task.tokens)
     }

@@ -1,7 +1,7 @@
 //! Loading of a task's model, and its graphs.
 
-use super::protocol::{Message, ModelTask, Work};
 use crate::backends::BackendName;
+use crate::isolate::protocol::{Message, ModelTask, Work};
 use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
 use crate::session::{KV_STEP, SessionOptions, inputs_after};
 use ggml_core::Result;
@@ -16,7 +16,7 @@ pub(super) fn load(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<Model> {
     let on_host = work.backend.parse().is_ok_and(|name: BackendName| name.is_host());
     let offload = match usize::try_from(task.offload) {
@@ -35,7 +35,7 @@ pub(super) fn load(
     let file = ModelFile::open(&task.model)?;
     let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;
     for fallback in model.fallbacks() {
-        say(Message::Warning { what: format!("computed by cpu: {fallback}") });
+        send(Message::Warning { what: format!("computed by cpu: {fallback}") });
     }
     Ok(model)
 }
@@ -97,8 +97,8 @@ mod tests {
     use crate::backends::{OpenOptions, open};
     use crate::compare::CompareOptions;
     use crate::compare::options::PerNode;
-    use crate::compare::protocol::{NodesTask, Task};
     use crate::compare::report::EVERYTHING;
+    use crate::isolate::protocol::{NodesTask, Task};
     use crate::synthesize::{self, Shape};
     use ggml_core::DType;
 
@@ -122,7 +122,7 @@ mod tests {
                 nodes,
             };
             let options = CompareOptions::default();
-            let work = Work::new(&options, &name.parse().unwrap(), Task::Model(task.clone()));
+            let work = options.child_work(&name.parse().unwrap(), Task::Model(task.clone()));
             let backend = open(name, &OpenOptions::default()).unwrap();
             let model = load(&work, &task, backend, &mut |_| ()).unwrap();
             assert_eq!(model.backends().len(), backends, "{name}");

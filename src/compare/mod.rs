@@ -8,11 +8,12 @@
 //! [`report()`] builds the report of the data that exists. A program that calls [`run`] or [`resume`] must
 //! call [`child_entry`] first in `main`.
 
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::Task;
 use ggml_core::{Error, Result};
 use std::path::{Path, PathBuf};
 
 mod advice;
-mod again;
 mod cards;
 mod child;
 mod comparison;
@@ -21,10 +22,10 @@ mod failing;
 mod files;
 mod generate;
 mod graph;
+mod graph_runs;
 mod header;
 mod host;
 mod invariance;
-mod json;
 mod judge;
 mod loaded;
 mod merge;
@@ -32,31 +33,21 @@ mod nodes;
 mod ops;
 mod options;
 mod page;
-mod parent;
-mod protocol;
-mod recorder;
 pub mod report;
+mod second_look;
 mod shrink;
-mod system;
 mod table;
 mod text;
 mod trial;
-mod whole;
 
 pub use child::child_entry;
-pub(crate) use child::has_children;
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use page::{html, write_page};
 pub use report::Report;
 pub use table::{Style, table};
-#[cfg(feature = "probe")]
-pub(crate) use trial::Trial;
-pub(crate) use trial::{list, trial};
 
 use header::Header;
-use parent::Children;
-use protocol::Task;
 
 /// Runs the comparison. Failures of a backend are in the report. The caller stores the report with
 /// [`Report::write`], usually at [`report_path`], where `run` has removed the report of an earlier run.
@@ -67,13 +58,13 @@ pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     options.check()?;
     files::begin(&options.out)?;
     let header = match &options.work {
-        Subject::Model(path) => whole::plan_model(path.as_deref(), options)?,
-        Subject::Graph(path) => whole::plan_graph(path, options)?,
+        Subject::Model(path) => graph_runs::plan_model(path.as_deref(), options)?,
+        Subject::Graph(path) => graph_runs::plan_graph(path, options)?,
         Subject::Ops(filter) => ops::plan(filter, options)?,
     };
     header.write()?;
     let mut children = Children::begin(&options.out, options.stop.clone())?;
-    play(&header, &mut children, progress)
+    execute(&header, &mut children, progress)
 }
 
 /// Continues the run of a folder. Children that ran are not run again, including any that may have stopped
@@ -81,7 +72,7 @@ pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
 pub fn resume(out: &Path, options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     let header = Header::read(out)?;
     let mut children = Children::resume(out, options.stop.clone())?;
-    play(&header, &mut children, progress)
+    execute(&header, &mut children, progress)
 }
 
 /// Builds the report of the runs in one or more folders, finished or not. Nothing is written.
@@ -92,18 +83,18 @@ pub fn report(folders: &[PathBuf]) -> Result<Report> {
             return Report::read(&files::report(folder));
         }
         let header = Header::read(folder)?;
-        play(&header, &mut Children::past(folder)?, &mut |_| {})
+        execute(&header, &mut Children::past(folder)?, &mut |_| {})
     };
     merge::merge(folders.iter().map(one).collect::<Result<_>>()?)
 }
 
-fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
+fn execute(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let mut report = match &header.task {
-        Task::Ops(_) => ops::play(header, children, progress)?,
-        Task::Graph(_) => whole::play(header, children, progress)?,
+        Task::Ops(_) => ops::run(header, children, progress)?,
+        Task::Graph(_) => graph_runs::run(header, children, progress)?,
         Task::Model(task) => {
-            let mut report = whole::play(header, children, progress)?;
-            again::look(header, task, children, &mut report, progress)?;
+            let mut report = graph_runs::run(header, children, progress)?;
+            second_look::examine(header, task, children, &mut report, progress)?;
             failing::of_model(header, task, children, &mut report, progress);
             report
         }

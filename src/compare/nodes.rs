@@ -1,6 +1,6 @@
 //! Results of every step of a graph, and their file: a line of JSON, then the bytes.
 
-use super::protocol::{Message, NodesTask};
+use crate::isolate::protocol::{Message, NodesTask};
 use crate::session::{NamedStep, Stepwise};
 use ggml_core::backend::Program;
 use ggml_core::bound;
@@ -84,23 +84,23 @@ impl NodeFile {
 pub(super) struct Nodes<'a> {
     graph: &'a Graph,
     program: Box<dyn Program>,
-    steps: Vec<Step>,
+    steps: Vec<GraphStep>,
 }
 
 /// A step, with the tensor IDs of the graph.
-struct Step {
+struct GraphStep {
     kind: &'static str,
     nodes: Vec<TensorId>,
     results: Vec<TensorId>,
 }
 
-impl Step {
-    fn new(ids: &HashMap<&str, TensorId>, step: &NamedStep) -> Result<Step> {
+impl GraphStep {
+    fn new(ids: &HashMap<&str, TensorId>, step: &NamedStep) -> Result<GraphStep> {
         let of = |names: &[String]| {
             let known = |name: &String| ids.get(name.as_str()).copied().ok_or_else(|| missing(name));
             names.iter().map(known).collect::<Result<Vec<_>>>()
         };
-        Ok(Step { kind: step.kind, nodes: of(&step.nodes)?, results: of(&step.results)? })
+        Ok(GraphStep { kind: step.kind, nodes: of(&step.nodes)?, results: of(&step.results)? })
     }
 
     fn is_group(&self) -> bool {
@@ -135,15 +135,15 @@ impl<'a> Nodes<'a> {
         }
         let ids: HashMap<&str, TensorId> =
             graph.ids().map(|id| (graph.tensor(id).name.as_str(), id)).collect();
-        let steps = steps.iter().map(|step| Step::new(&ids, step)).collect::<Result<_>>()?;
+        let steps = steps.iter().map(|step| GraphStep::new(&ids, step)).collect::<Result<_>>()?;
         Ok(Nodes { graph, program, steps })
     }
 
     /// Runs the graph step by step and announces each step before it runs.
-    pub(super) fn locate(&mut self, say: &mut dyn FnMut(Message)) -> Result<()> {
+    pub(super) fn locate(&mut self, send: &mut dyn FnMut(Message)) -> Result<()> {
         for (i, step) in self.steps.iter().enumerate() {
             let name = step.name(self.graph);
-            say(Message::Node { name: name.clone() });
+            send(Message::Node { name: name.clone() });
             self.program.run_step(i).map_err(|e| e.with_node(&name))?;
         }
         Ok(())
@@ -156,22 +156,22 @@ impl<'a> Nodes<'a> {
         reference: Option<&NodeFile>,
         only_groups: bool,
         results: &mut NodeResults,
-        say: &mut dyn FnMut(Message),
+        send: &mut dyn FnMut(Message),
     ) -> Result<()> {
         for (i, step) in self.steps.iter().enumerate() {
             if only_groups && !step.is_group() {
                 continue;
             }
             let name = step.name(self.graph);
-            say(Message::Node { name: name.clone() });
+            send(Message::Node { name: name.clone() });
             if let Some(reference) = reference {
-                give_operands(self.graph, self.program.as_mut(), step, reference)?;
+                write_operands(self.graph, self.program.as_mut(), step, reference)?;
             }
             self.program.run_step(i).map_err(|e| e.with_node(&name))?;
             for &result in &step.results {
                 results.read(self.graph, result, self.program.as_mut())?;
                 if step.is_group() {
-                    results.in_group(self.graph, step);
+                    results.mark_group(self.graph, step);
                 }
             }
         }
@@ -180,7 +180,12 @@ impl<'a> Nodes<'a> {
 }
 
 /// Overwrites the operands of a step with the reference's results.
-fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &NodeFile) -> Result<()> {
+fn write_operands(
+    g: &Graph,
+    program: &mut dyn Program,
+    step: &GraphStep,
+    reference: &NodeFile,
+) -> Result<()> {
     let mut written = HashSet::new();
     for &operand in step.nodes.iter().flat_map(|&node| g.tensor(node).src()) {
         let producer = g.producer(operand);
@@ -214,25 +219,25 @@ pub(super) fn state_after(earlier: &Graph, results: &NodeFile, graph: &Graph) ->
 /// Chained, without a reference: runs the steps as they ship, one after the other; for the reference itself,
 /// node by node. Isolated, with a reference: runs each group with the reference's operands, then each node by
 /// itself, so that a wrong group can be distinguished from a wrong node.
-pub(super) fn look(
+pub(super) fn examine(
     graph: &Graph,
     task: &NodesTask,
     precision: Precision,
     data: &Contents,
     program: &dyn Fn(bool) -> Result<Stepwise>,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<()> {
     let mut results = NodeResults::new(precision);
     let Some(path) = &task.reference else {
-        Nodes::new(graph, program(!task.alone)?, data)?.run(None, false, &mut results, say)?;
+        Nodes::new(graph, program(!task.alone)?, data)?.run(None, false, &mut results, send)?;
         return results.write(task.out.as_ref());
     };
     let reference = NodeFile::open(path.as_ref())?;
     let fused = program(true)?;
     if fused.1.iter().any(|step| step.nodes.len() > 1) {
-        Nodes::new(graph, fused, data)?.run(Some(&reference), true, &mut results, say)?;
+        Nodes::new(graph, fused, data)?.run(Some(&reference), true, &mut results, send)?;
     }
-    Nodes::new(graph, program(false)?, data)?.run(Some(&reference), false, &mut results, say)?;
+    Nodes::new(graph, program(false)?, data)?.run(Some(&reference), false, &mut results, send)?;
     results.write(task.out.as_ref())
 }
 
@@ -250,7 +255,7 @@ impl NodeResults {
         NodeResults { precision, entries: Vec::new(), data: Vec::new() }
     }
 
-    /// Appends a node's result. If an operation writes into an operand, the whole operand is its result.
+    /// Appends a node's result. If an operation writes into an operand, the entire operand is its result.
     pub(super) fn read(&mut self, g: &Graph, id: TensorId, program: &mut dyn Program) -> Result<()> {
         let t = g.tensor(id);
         let root = g.tensor(t.root);
@@ -272,7 +277,7 @@ impl NodeResults {
     }
 
     /// Marks the last result as that of a group.
-    fn in_group(&mut self, g: &Graph, step: &Step) {
+    fn mark_group(&mut self, g: &Graph, step: &GraphStep) {
         if let Some(entry) = self.entries.last_mut() {
             entry.op = step.kind.into();
             entry.members = step.nodes.iter().map(|&id| g.tensor(id).name.clone()).collect();

@@ -1,7 +1,9 @@
 //! Options of a comparison, and its progress events.
 
-use super::json;
-use crate::backends::{BackendName, VirtualTarget};
+use crate::backend_name::{BackendName, VirtualTarget};
+use crate::isolate::json::{self, JsonPath};
+pub use crate::isolate::protocol::PerNode;
+use crate::isolate::protocol::{Task, Work};
 use crate::model::Offload;
 use ggml_core::precision::Precision;
 use ggml_core::setters;
@@ -34,32 +36,6 @@ impl std::fmt::Display for Subject {
             Subject::Graph(path) => write!(f, "graph {}", path.display()),
             Subject::Ops(filter) if filter.is_empty() => f.write_str("ops"),
             Subject::Ops(filter) => write!(f, "ops {filter}"),
-        }
-    }
-}
-
-/// Mode of comparing node by node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PerNode {
-    /// No comparison of nodes.
-    #[default]
-    Off,
-    /// Each node gets operands that the backend computed: errors accumulate along the graph.
-    Chained,
-    /// Each node gets the reference's operands: an error belongs to the node that causes it.
-    Isolated,
-}
-
-impl std::str::FromStr for PerNode {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<PerNode> {
-        match text {
-            "off" => Ok(PerNode::Off),
-            "chained" => Ok(PerNode::Chained),
-            "isolated" => Ok(PerNode::Isolated),
-            _ => Err(Error::argument("per node", format!("'{text}'"), "one of off, chained, isolated")),
         }
     }
 }
@@ -205,9 +181,22 @@ impl CompareOptions {
             ));
         }
         if self.timeout.is_zero() {
-            return Err(Error::argument("timeout", "no time at all", "more than 0 seconds"));
+            return Err(Error::argument("timeout", "0 seconds", "more than 0 seconds"));
         }
         Ok(())
+    }
+
+    /// Builds the work of a child on a backend.
+    pub(super) fn child_work(&self, backend: &BackendName, task: Task) -> Work {
+        Work {
+            precision: self.precision,
+            repeat: self.repeat,
+            invariance: self.invariance,
+            same_bits: self.same_bits,
+            vulkan_arch: self.vulkan_arch.clone(),
+            hip_library: self.hip_library.clone().map(JsonPath::from),
+            ..Work::new(backend, self.timeout, task)
+        }
     }
 
     /// Returns the backends in the order in which they run: the reference first, without duplicates.

@@ -38,9 +38,9 @@ fn next(
     fails: &mut dyn FnMut(&Path) -> Result<bool>,
     trials: &mut usize,
 ) -> Result<Option<GraphFile>> {
-    for (places, extent) in places(&file.graph) {
+    for (dimensions, extent) in dimensions(&file.graph) {
         for range in [0..extent.div_ceil(2), extent / 2..extent] {
-            let Some(smaller) = cut(file, &places, &range) else { continue };
+            let Some(smaller) = cut(file, &dimensions, &range) else { continue };
             if *trials == MOST_TRIALS {
                 return Ok(None);
             }
@@ -55,38 +55,44 @@ fn next(
 }
 
 /// A leaf and one of its dimensions.
-type Place = (TensorId, usize);
+type Dimension = (TensorId, usize);
 
 /// Lists the possible cuts, the largest extent first: rows and planes of one leaf, pairs of dimensions of two
 /// leaves, then all dimensions with the same extent.
-fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
+fn dimensions(graph: &Graph) -> Vec<(Vec<Dimension>, usize)> {
     let leaves = graph.ids().filter(|&id| !matches!(graph.tensor(id).source, Source::Node { .. }));
-    let all: Vec<(Place, usize)> = leaves
+    let all: Vec<(Dimension, usize)> = leaves
         .flat_map(|id| (0..4).map(move |d| (id, d)))
         .map(|(id, d)| ((id, d), graph.tensor(id).ne[d]))
         .filter(|&((id, d), extent)| extent > 1 && (d > 0 || graph.tensor(id).dtype.block() == 1))
         .collect();
-    let mut places: Vec<(Vec<Place>, usize)> =
-        all.iter().filter(|((_, d), _)| *d > 0).map(|&(place, extent)| (vec![place], extent)).collect();
+    let mut dimensions: Vec<(Vec<Dimension>, usize)> = all
+        .iter()
+        .filter(|((_, d), _)| *d > 0)
+        .map(|&(dimension, extent)| (vec![dimension], extent))
+        .collect();
     // Two leaves, for the case that others have the same extent by coincidence.
     for (i, &(first, extent)) in all.iter().enumerate() {
         let same = all[i + 1..].iter().filter(|((leaf, _), e)| *leaf != first.0 && *e == extent);
-        places.extend(same.map(|&(second, _)| (vec![first, second], extent)));
+        dimensions.extend(same.map(|&(second, _)| (vec![first, second], extent)));
     }
     let mut extents: Vec<usize> = all.iter().map(|&(_, extent)| extent).collect();
     extents.sort_unstable();
     extents.dedup();
-    places.extend(extents.into_iter().map(|extent| {
-        (all.iter().filter(|(_, e)| *e == extent).map(|&(place, _)| place).collect::<Vec<_>>(), extent)
+    dimensions.extend(extents.into_iter().map(|extent| {
+        (
+            all.iter().filter(|(_, e)| *e == extent).map(|&(dimension, _)| dimension).collect::<Vec<_>>(),
+            extent,
+        )
     }));
-    places.sort_by_key(|(places, extent)| (std::cmp::Reverse(*extent), places.len()));
-    places.retain(|(places, _)| !places.is_empty());
-    places.dedup();
-    places
+    dimensions.sort_by_key(|(dimensions, extent)| (std::cmp::Reverse(*extent), dimensions.len()));
+    dimensions.retain(|(dimensions, _)| !dimensions.is_empty());
+    dimensions.dedup();
+    dimensions
 }
 
 /// Returns the graph with only a range of these dimensions; `None` if the operations reject it.
-fn cut(file: &GraphFile, places: &[Place], range: &Range<usize>) -> Option<GraphFile> {
+fn cut(file: &GraphFile, dimensions: &[Dimension], range: &Range<usize>) -> Option<GraphFile> {
     let graph = &file.graph;
     let (mut smaller, mut ids) = (GraphFile::default(), HashMap::new());
     for id in graph.ids() {
@@ -100,13 +106,13 @@ fn cut(file: &GraphFile, places: &[Place], range: &Range<usize>) -> Option<Graph
             }
             source => {
                 let (mut ne, mut bytes) = (t.ne, file.data.get(&id).cloned());
-                for &(_, d) in places.iter().filter(|(leaf, _)| *leaf == id) {
+                for &(_, d) in dimensions.iter().filter(|(leaf, _)| *leaf == id) {
                     let row = t.dtype.row_bytes(ne[0])?;
                     let (inner, count) = match d {
                         0 => (t.dtype.block_bytes(), ne[0]),
                         _ => (row * ne[1..d].iter().product::<usize>(), ne[d]),
                     };
-                    bytes = bytes.map(|bytes| part(&bytes, inner, count, range));
+                    bytes = bytes.map(|bytes| slice(&bytes, inner, count, range));
                     ne[d] = range.len();
                 }
                 let copy = smaller.graph.leaf(&t.name, t.dtype, ne, source.clone()).ok()?;
@@ -120,10 +126,10 @@ fn cut(file: &GraphFile, places: &[Place], range: &Range<usize>) -> Option<Graph
     Some(smaller)
 }
 
-/// Copies the elements of `range` from each group of `count` elements of `piece` bytes.
-fn part(bytes: &[u8], piece: usize, count: usize, range: &Range<usize>) -> Vec<u8> {
-    let wanted = range.start * piece..range.end * piece;
-    bytes.chunks_exact(piece * count).flat_map(|whole| &whole[wanted.clone()]).copied().collect()
+/// Copies the elements of `range` from each group of `count` elements of `size` bytes.
+fn slice(bytes: &[u8], size: usize, count: usize, range: &Range<usize>) -> Vec<u8> {
+    let wanted = range.start * size..range.end * size;
+    bytes.chunks_exact(size * count).flat_map(|group| &group[wanted.clone()]).copied().collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The table that `compare` prints at its end.
 
 use super::ops;
-use super::report::{EVERYTHING, NodeReport, Record, Report, Statistics, Status, label};
-use super::text::{Mood, Rows, fit, remarks, wrapped};
+use super::report::{NodeReport, Record, Report, Statistics, Status, label};
+use super::text::{Emphasis, Rows, fit, remarks, wrapped};
 use crate::statistics::Summary;
 use std::fmt::Write;
 
@@ -22,8 +22,8 @@ pub fn table(report: &Report, style: Style) -> String {
     let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
     let findings = &report.verdict.findings;
     report.verdict.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("note: {note}"), "")));
-    let mood = if report.verdict.agree { Mood::Good } else { Mood::Bad };
-    text.push_str(&style.paint(mood, &format!("verdict: {}", report.verdict.sentence())));
+    let emphasis = if report.verdict.agree { Emphasis::Good } else { Emphasis::Bad };
+    text.push_str(&style.paint(emphasis, &format!("verdict: {}", report.verdict.sentence())));
     text.push('\n');
     findings.iter().take(MAX_FINDINGS).for_each(|finding| text.push_str(&wrapped(finding, "  ")));
     if findings.len() > MAX_FINDINGS {
@@ -36,9 +36,11 @@ pub fn table(report: &Report, style: Style) -> String {
 fn graphs(report: &Report, style: Style) -> String {
     let head = ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"];
     let mut rows = Rows::new(head);
-    for (record, backend) in report.backend_records().filter(|(r, _)| r.epoch == 0 || is_news(report, r)) {
-        let (mood, cells) = row(report, record, &backend.device);
-        rows.push(mood, cells);
+    for (record, backend) in
+        report.backend_records().filter(|(r, _)| r.epoch == 0 || has_other_status(report, r))
+    {
+        let (emphasis, cells) = row(report, record, &backend.device);
+        rows.push(emphasis, cells);
     }
     let mut text = rows.text(style) + &remarks(report) + &repeated(report, style);
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0) {
@@ -48,25 +50,25 @@ fn graphs(report: &Report, style: Style) -> String {
 }
 
 /// True if a run's status differs from that of the first run of the same backend and offload.
-fn is_news(report: &Report, record: &Record) -> bool {
+fn has_other_status(report: &Report, record: &Record) -> bool {
     let of = |r: &Record| (r.run_id.clone(), r.backend.clone(), r.offload);
     let first = report.records.iter().find(|r| of(r) == of(record));
     first.is_some_and(|first| first.status != record.status)
 }
 
-fn row(report: &Report, record: &Record, device: &str) -> (Mood, [String; 9]) {
+fn row(report: &Report, record: &Record, device: &str) -> (Emphasis, [String; 9]) {
     let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
     let c = report.comparison_of(record);
-    let is_reference = (&report.reference, EVERYTHING, 0) == (&record.backend, record.offload, record.epoch);
+    let is_reference = report.is_reference(record);
     let logits = c.and_then(|c| c.logits);
     // Without logits, the largest error of a node is shown.
     let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
     let nmse = logits.map(|l| l.nmse).or(worst);
-    let mood = match record.status {
-        Status::Ok if c.is_some_and(|c| c.disagreement.is_some()) => Mood::Bad,
-        Status::Ok => Mood::Good,
-        Status::Unsupported if !report.require_all => Mood::Neutral,
-        _ => Mood::Bad,
+    let emphasis = match record.status {
+        Status::Ok if c.is_some_and(|c| c.disagreement.is_some()) => Emphasis::Bad,
+        Status::Ok => Emphasis::Good,
+        Status::Unsupported if !report.require_all => Emphasis::Neutral,
+        _ => Emphasis::Bad,
     };
     let epoch = if record.epoch == 0 { String::new() } else { format!(" epoch {}", record.epoch + 1) };
     let cells = [
@@ -80,7 +82,7 @@ fn row(report: &Report, record: &Record, device: &str) -> (Mood, [String; 9]) {
         record.tokens_per_s.map_or("-".into(), |t| format!("{t:.1}")),
         device.into(),
     ];
-    (mood, cells)
+    (emphasis, cells)
 }
 
 /// Formats the statistics of repeated measurements: mean, deviation, smallest and largest value.
@@ -92,16 +94,19 @@ fn repeated(report: &Report, style: Style) -> String {
     let mut rows = Rows::new(["backend", "runs", "ok", "died", "of", "mean", "sd", "smallest", "largest"]);
     for s in several {
         let died = s.crashes + s.hangs;
-        let mood = if died + s.errors > 0 { Mood::Bad } else { Mood::Good };
+        let emphasis = if died + s.errors > 0 { Emphasis::Bad } else { Emphasis::Good };
         let quantities =
-            [("t/s", s.tokens_per_s), ("total s", s.elapsed_s), ("s to its death", s.time_to_crash_s)];
+            [("t/s", s.tokens_per_s), ("total s", s.elapsed_s), ("s to crash or hang", s.time_to_crash_s)];
         for (what, summary) in quantities {
             let Some(Summary { mean, sd, min, max, .. }) = summary else { continue };
             let counts = [s.runs, s.ok, died].map(|n| n.to_string());
             let numbers = [mean, sd, min, max].map(|x| format!("{x:.3}"));
             let [runs, ok, died] = counts;
             let [mean, sd, min, max] = numbers;
-            rows.push(mood, [label(&s.backend, s.offload), runs, ok, died, what.into(), mean, sd, min, max]);
+            rows.push(
+                emphasis,
+                [label(&s.backend, s.offload), runs, ok, died, what.into(), mean, sd, min, max],
+            );
         }
     }
     format!("\nover all runs (sd: standard deviation):\n{}", rows.text(style))
@@ -120,9 +125,9 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport], style: Style) -> String {
     let mut rows = Rows::new(["operation", "operand", "worst node", "NMSE", "max abs", "bound"]);
     for n in worst {
         let number = |x: f64| format!("{x:.1e}");
-        let mood = if n.is_out_of_bounds() { Mood::Bad } else { Mood::Neutral };
+        let emphasis = if n.is_out_of_bounds() { Emphasis::Bad } else { Emphasis::Neutral };
         rows.push(
-            mood,
+            emphasis,
             [
                 n.op.clone(),
                 n.operand_type.clone(),

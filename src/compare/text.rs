@@ -16,7 +16,7 @@ pub(super) const WIDTH: usize = 100;
 const MIN_COLUMN: usize = 6;
 const MIN_LAST: usize = 12;
 
-/// Approximate limit for the lines of one message; the report has the whole message.
+/// Approximate limit for the lines of one message; the report has the entire message.
 const MAX_LINES: usize = 4;
 
 /// Replacement for the middle of a text that is too long.
@@ -34,7 +34,7 @@ pub enum Style {
 
 /// Meaning of a row or a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum Emphasis {
     /// No particular meaning.
     Neutral,
     /// Success.
@@ -44,12 +44,12 @@ pub(super) enum Mood {
 }
 
 impl Style {
-    pub(super) fn paint(self, mood: Mood, line: &str) -> String {
-        let code = match mood {
+    pub(super) fn paint(self, emphasis: Emphasis, line: &str) -> String {
+        let code = match emphasis {
             _ if self == Style::Plain => return line.into(),
-            Mood::Neutral => return line.into(),
-            Mood::Good => 32,
-            Mood::Bad => 31,
+            Emphasis::Neutral => return line.into(),
+            Emphasis::Good => 32,
+            Emphasis::Bad => 31,
         };
         format!("\x1b[{code}m{line}\x1b[0m")
     }
@@ -57,34 +57,34 @@ impl Style {
 
 /// Rows of a table, with the meaning of each.
 pub(super) struct Rows<const N: usize> {
-    rows: Vec<(Mood, [String; N])>,
+    rows: Vec<(Emphasis, [String; N])>,
 }
 
 impl<const N: usize> Rows<N> {
     pub(super) fn new(head: [&str; N]) -> Rows<N> {
-        Rows { rows: vec![(Mood::Neutral, head.map(String::from))] }
+        Rows { rows: vec![(Emphasis::Neutral, head.map(String::from))] }
     }
 
-    pub(super) fn push(&mut self, mood: Mood, row: [String; N]) {
-        self.rows.push((mood, row));
+    pub(super) fn push(&mut self, emphasis: Emphasis, row: [String; N]) {
+        self.rows.push((emphasis, row));
     }
 
     /// Formats the rows. Columns are padded to their widest entry; the last column, then the widest, is
     /// shortened until a line fits. Rows with a problem are marked.
     pub(super) fn text(&self, style: Style) -> String {
-        let marked = self.rows.iter().any(|(mood, _)| *mood == Mood::Bad);
+        let marked = self.rows.iter().any(|(emphasis, _)| *emphasis == Emphasis::Bad);
         let room = WIDTH.saturating_sub(2 * (N - 1) + if marked { 2 } else { 0 });
         let rows: Vec<&[String; N]> = self.rows.iter().map(|(_, row)| row).collect();
         let widths = widths(&rows, room);
         let mut text = String::new();
-        for (mood, row) in &self.rows {
-            let mark = match (marked, mood) {
+        for (emphasis, row) in &self.rows {
+            let mark = match (marked, emphasis) {
                 (false, _) => "",
-                (true, Mood::Bad) => "! ",
+                (true, Emphasis::Bad) => "! ",
                 (true, _) => "  ",
             };
             let line = format!("{mark}{}", joined(row, &widths));
-            text.push_str(&style.paint(*mood, line.trim_end()));
+            text.push_str(&style.paint(*emphasis, line.trim_end()));
             text.push('\n');
         }
         text
@@ -127,8 +127,8 @@ pub(super) fn remarks(report: &Report) -> String {
         text.push_str(&wrapped(&line, ""));
     }
     // Warnings that are part of a finding are printed there.
-    let said = report.verdict.findings.join("\n");
-    let new = |what: &str| !said.contains(what);
+    let findings = report.verdict.findings.join("\n");
+    let new = |what: &str| !findings.contains(what);
     let mut seen = BTreeSet::new();
     for (record, _) in report.backend_records() {
         let backend = &record.backend;
@@ -186,9 +186,9 @@ pub(super) fn fit(text: &str, max: usize) -> Cow<'_, str> {
     if max < 2 * GAP.len() {
         return Cow::Owned(text.chars().take(max).collect());
     }
-    let kept = max - GAP.len();
-    let head: String = text.chars().take(kept / 2).collect();
-    let tail: String = text.chars().skip(count - kept.div_ceil(2)).collect();
+    let room = max - GAP.len();
+    let head: String = text.chars().take(room / 2).collect();
+    let tail: String = text.chars().skip(count - room.div_ceil(2)).collect();
     Cow::Owned(format!("{head}{GAP}{tail}"))
 }
 
@@ -201,9 +201,9 @@ mod tests {
         let rows = [["a".to_string(), "bb".into()], ["ccc".into(), "d".into()]];
         assert_eq!(align(&rows), "a    bb\nccc  d\n");
         let mut marked = Rows::new(["a", "bb"]);
-        marked.push(Mood::Good, ["ccc".into(), "d".into()]);
+        marked.push(Emphasis::Good, ["ccc".into(), "d".into()]);
         assert_eq!(marked.text(Style::Plain), align(&rows));
-        marked.push(Mood::Bad, ["e".into(), "f".into()]);
+        marked.push(Emphasis::Bad, ["e".into(), "f".into()]);
         assert_eq!(marked.text(Style::Plain), "  a    bb\n  ccc  d\n! e    f\n");
         let coloured = marked.text(Style::Coloured);
         assert_eq!(coloured, "  a    bb\n\x1b[32m  ccc  d\x1b[0m\n\x1b[31m! e    f\x1b[0m\n");
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(fit("abcdefghij", 3), "abc");
         // A format width of more than 65,535 columns is a panic of the standard library.
         let mut rows = Rows::new(["name", "x", "y"]);
-        rows.push(Mood::Bad, ["é".repeat(100_000), "x".into(), "y".repeat(70)]);
+        rows.push(Emphasis::Bad, ["é".repeat(100_000), "x".into(), "y".repeat(70)]);
         let text = rows.text(Style::Plain);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         assert!(text.contains("é ... é") && text.contains("y ... y"));

@@ -1,6 +1,6 @@
 //! The layers below the drivers: the card, the kernel's driver, device nodes, firmware.
 
-use super::report::{Gate, Line, State, Way};
+use super::report::{AccessPath, Gate, Line, State};
 use crate::backends::View;
 use backend_hip::HipOptions;
 use backend_hip::advice::{self, Advice, Situation};
@@ -45,7 +45,7 @@ impl Found {
         if parts.is_empty() {
             parts.extend(self.views.iter().map(|view| format!("{} lists {}", view.backend, view.name)));
         }
-        Line::new(Gate::Hardware, Way::Card, State::Allows, parts.join("; "))
+        Line::new(Gate::Hardware, AccessPath::Card, State::Allows, parts.join("; "))
     }
 
     /// Returns the lines of the kernel's driver, and of KFD, its part for computing.
@@ -56,28 +56,30 @@ impl Found {
         let mut lines = Vec::new();
         match self.card.as_ref().map(|card| card.driver.as_deref()) {
             Some(Some("amdgpu")) => {
-                lines.push(line(Way::Card, State::Allows, format!("amdgpu is bound to it{release}")));
+                lines.push(line(AccessPath::Card, State::Allows, format!("amdgpu is bound to it{release}")));
             }
             Some(Some(other)) => {
                 let text = format!("{other} is bound to it, not amdgpu{release}");
-                lines.push(line(Way::Card, State::Blocks, text).with(["have amdgpu take the card".into()]));
+                lines.push(
+                    line(AccessPath::Card, State::Blocks, text).with(["bind the card to amdgpu".into()]),
+                );
             }
             Some(None) => {
-                let help = "load amdgpu (modprobe amdgpu); dmesg says why it did not take the card";
+                let help = "load amdgpu (modprobe amdgpu); dmesg shows why it is not bound to the card";
                 let text = format!("no driver is bound to it{release}");
-                lines.push(line(Way::Card, State::Blocks, text).with([help.into()]));
+                lines.push(line(AccessPath::Card, State::Blocks, text).with([help.into()]));
             }
             None => {}
         }
         lines.push(match &self.gpu {
             Some(gpu) => {
-                let text = "KFD, which is a part of amdgpu and no module of its own, lists it as node";
-                line(Way::Hip, State::Allows, format!("{text} {}", gpu.node))
+                let text = "the compute driver KFD, a part of amdgpu, lists it as node";
+                line(AccessPath::Hip, State::Allows, format!("{text} {}", gpu.node))
             }
             None => {
                 let help = "the kernel lacks CONFIG_HSA_AMD, or the slot lacks the PCIe atomics that older cards need: \
                             dmesg | grep kfd";
-                line(Way::Hip, State::Blocks, "the kernel's compute driver (KFD) does not list it".into())
+                line(AccessPath::Hip, State::Blocks, "the kernel's compute driver (KFD) does not list it".into())
                     .with([help.into()])
             }
         });
@@ -91,8 +93,8 @@ impl Found {
         let is_own = |node: &&Node| own.as_ref().is_none_or(|own| node.path.ends_with(own));
         let render: Vec<&Node> = system.render.iter().filter(is_own).collect();
         vec![
-            node_line(Way::Hip, &[&[&system.kfd], &render[..]].concat(), render.is_empty()),
-            node_line(Way::Vulkan, &render, render.is_empty()),
+            node_line(AccessPath::Hip, &[&[&system.kfd], &render[..]].concat(), render.is_empty()),
+            node_line(AccessPath::Vulkan, &render, render.is_empty()),
         ]
     }
 
@@ -117,17 +119,18 @@ impl Found {
             false => State::Allows,
         };
         if missing {
-            parts.push("the version of the MES firmware is not known".into());
+            parts.push("the version of the MES firmware is unknown".into());
         }
         if parts.is_empty() {
             parts.push(
-                "neither firmware nor parameters can be read; no version of them is known to matter".into(),
+                "neither firmware nor parameters can be read; no version of them is known to cause problems"
+                    .into(),
             );
         }
-        let look = "sudo cat /sys/kernel/debug/dri/*/amdgpu_firmware_info | grep MES".to_string();
-        Line::new(Gate::Firmware, Way::Hip, state, parts.join(", "))
+        let command = "sudo cat /sys/kernel/debug/dri/*/amdgpu_firmware_info | grep MES".to_string();
+        Line::new(Gate::Firmware, AccessPath::Hip, state, parts.join(", "))
             .with(rows.iter().map(|row| row.text()))
-            .with(missing.then_some(look))
+            .with(missing.then_some(command))
     }
 
     /// Returns the situation that the rows of the advice table are compared with.
@@ -142,7 +145,7 @@ impl Found {
     }
 }
 
-fn node_line(way: Way, nodes: &[&Node], no_render: bool) -> Line {
+fn node_line(way: AccessPath, nodes: &[&Node], no_render: bool) -> Line {
     let mut evidence: Vec<String> = nodes.iter().map(|node| node.describe()).collect();
     if no_render {
         evidence.push("/dev/dri: no render node of this card".into());

@@ -2,7 +2,7 @@
 //! recognition, features.
 
 use super::card::Found;
-use super::report::{Gate, Line, State, Way};
+use super::report::{AccessPath, Gate, Line, State};
 use super::support::official;
 use backend_hip::HipOptions;
 use backend_hip::advice::{self, Advice, Circumstance, Situation, Symptom};
@@ -28,7 +28,7 @@ pub(super) enum Override {
 }
 
 /// HIP's path to one card.
-pub(super) struct HipWay<'a> {
+pub(super) struct HipPath<'a> {
     pub(super) found: &'a Found,
     pub(super) options: &'a HipOptions,
     pub(super) libraries: &'a Installation,
@@ -38,10 +38,10 @@ pub(super) struct HipWay<'a> {
     /// The reason the runtime lists no devices, if it was queried.
     pub(super) refusal: Option<&'a str>,
     /// True if the runtime was queried.
-    pub(super) was_asked: bool,
+    pub(super) was_queried: bool,
 }
 
-impl HipWay<'_> {
+impl HipPath<'_> {
     /// Returns the override in effect. A variable for the card's node takes precedence over the variable for
     /// all nodes.
     pub(super) fn overridden(&self) -> Option<Override> {
@@ -111,23 +111,24 @@ impl HipWay<'_> {
     }
 
     fn support(&self) -> Line {
-        let line = |state, text: String| Line::new(Gate::Support, Way::Hip, state, text);
+        let line = |state, text: String| Line::new(Gate::Support, AccessPath::Hip, state, text);
         match (self.found.target(), self.release()) {
             (Some(target), Some(release)) => match official(target, release) {
                 (Some(true), why) => line(State::Allows, why),
-                (Some(false), why) => line(State::Blocks, why)
-                    .with(["that it is not supported does not say that it does not execute".into()]),
+                (Some(false), why) => {
+                    line(State::Blocks, why).with(["an unsupported card may still execute".into()])
+                }
                 (None, why) => line(State::Unknown, why),
             },
-            (None, _) => line(State::Unknown, "the processor is not known".into()),
-            (_, None) => line(State::Unknown, "the release of ROCm is not known".into()),
+            (None, _) => line(State::Unknown, "the processor is unknown".into()),
+            (_, None) => line(State::Unknown, "the release of ROCm is unknown".into()),
         }
     }
 
     fn code(&self) -> Line {
-        let line = |state, text: String| Line::new(Gate::Code, Way::Hip, state, text);
+        let line = |state, text: String| Line::new(Gate::Code, AccessPath::Hip, state, text);
         let Some(target) = self.seen().as_deref().and_then(Target::parse) else {
-            return line(State::Unknown, "the processor is not known".into());
+            return line(State::Unknown, "the processor is unknown".into());
         };
         let all = match self.built_in {
             [] => "none".to_string(),
@@ -139,7 +140,7 @@ impl HipWay<'_> {
         let text = format!("no code object for {target} is built in (built in: {all})");
         match self.hiprtc() {
             Some(path) => line(State::Allows, format!("{text}; {path} compiles the kernels at run time")),
-            None => line(State::Blocks, format!("{text}, and no libhiprtc is there to compile the kernels"))
+            None => line(State::Blocks, format!("{text}, and there is no libhiprtc to compile the kernels"))
                 .with([format!("build with clang 19 and DIPTYCH_HIP_TARGETS={target}, or install hiprtc")]),
         }
     }
@@ -154,7 +155,7 @@ impl HipWay<'_> {
     }
 
     fn recognition(&self, rows: &[&'static Advice]) -> Line {
-        let line = |state, text: String| Line::new(Gate::Recognition, Way::Hip, state, text);
+        let line = |state, text: String| Line::new(Gate::Recognition, AccessPath::Hip, state, text);
         let hidden = FILTERS
             .iter()
             .filter_map(|name| Some(format!("{name}={} hides devices", self.options.environment.get(name)?)));
@@ -164,14 +165,14 @@ impl HipWay<'_> {
         let setting = match &overridden {
             None => "no override is set".to_string(),
             Some(Override::Wrong(setting)) => {
-                return line(State::Blocks, format!("{setting} is no version that the runtime takes")).with(
-                    ["it has to be three decimal numbers (9.0.6); the runtime finds no device else".into()],
+                return line(State::Blocks, format!("{setting} is not a version that the runtime accepts")).with(
+                    ["it has to be three decimal numbers (9.0.6); with other values the runtime finds no device".into()],
                 );
             }
             Some(Override::Target(setting, target)) if target == real => {
-                format!("{setting} says {target}, which it is")
+                format!("{setting} sets {target}, the real processor")
             }
-            Some(Override::Target(setting, target)) => format!("{setting} has the runtime see {target}"),
+            Some(Override::Target(setting, target)) => format!("{setting} makes the runtime report {target}"),
         };
         let listed = self.found.views.iter().find(|view| view.backend.starts_with("hip"));
         let (state, text) = match (listed, self.refusal) {
@@ -179,8 +180,8 @@ impl HipWay<'_> {
                 (State::Allows, format!("the runtime lists it as {}, {}", view.backend, view.arch))
             }
             (None, Some(why)) => (State::Blocks, format!("the runtime does not list it: {why}")),
-            (None, None) if self.was_asked => (State::Blocks, "the runtime does not list it".into()),
-            (None, None) => (State::Allows, format!("the kernel says {real}")),
+            (None, None) if self.was_queried => (State::Blocks, "the runtime does not list it".into()),
+            (None, None) => (State::Allows, format!("the kernel reports {real}")),
         };
         let foreign = rows.iter().filter(|row| row.when == Circumstance::Overridden).map(|row| row.text());
         let foreign: Vec<String> = foreign.collect();
@@ -193,7 +194,7 @@ impl HipWay<'_> {
     }
 
     fn features(&self) -> Line {
-        let line = |state, text: String| Line::new(Gate::Features, Way::Hip, state, text);
+        let line = |state, text: String| Line::new(Gate::Features, AccessPath::Hip, state, text);
         let target = self.seen().as_deref().and_then(Target::parse);
         match target.as_ref().and_then(Profile::of) {
             Some(p) => line(
@@ -208,7 +209,7 @@ impl HipWay<'_> {
                     p.lds_bytes >> 10
                 ),
             ),
-            None => line(State::Blocks, "the processor belongs to no family that is known".into()),
+            None => line(State::Blocks, "the processor belongs to no known family".into()),
         }
     }
 }
@@ -217,8 +218,8 @@ impl HipWay<'_> {
 pub(super) fn help(why: &str) -> Option<String> {
     let ended = why.starts_with("crashed") || why.starts_with("hung");
     ended.then(|| {
-        "the library ends or holds up the process that uses it: try another copy of it (DIPTYCH_HIP_LIBRARY), and use \
-         Vulkan meanwhile (--backend vulkan)"
+        "the library crashes or hangs the process that uses it: try another copy of it (DIPTYCH_HIP_LIBRARY), or use \
+         Vulkan (--backend vulkan)"
             .into()
     })
 }
@@ -226,21 +227,21 @@ pub(super) fn help(why: &str) -> Option<String> {
 /// Returns the line of the runtime's library: the library that is loaded, and problems of the installed
 /// copies.
 pub(super) fn runtime(libraries: &Installation) -> Line {
-    let line = |state, text: String| Line::new(Gate::Runtime, Way::Hip, state, text);
+    let line = |state, text: String| Line::new(Gate::Runtime, AccessPath::Hip, state, text);
     if let Some(path) = &libraries.absent {
-        return line(State::Blocks, format!("{} is named and is not there", path.display()))
+        return line(State::Blocks, format!("{} is configured but does not exist", path.display()))
             .with([GET.into()]);
     }
     let (Some(library), Some((_, name))) = (libraries.chosen(), &libraries.chosen) else {
         let others = libraries.copies.iter().map(LibraryFile::describe);
-        return line(State::Blocks, "no libamdhip64 where it is looked for".into())
-            .with(others.map(|what| format!("{what}: name it with DIPTYCH_HIP_LIBRARY")))
+        return line(State::Blocks, "no libamdhip64 was found".into())
+            .with(others.map(|what| format!("{what}: set DIPTYCH_HIP_LIBRARY to use it")))
             .with([GET.into()]);
     };
     let link = if *name == library.path { String::new() } else { format!(", found as {}", name.display()) };
     let release = match library.release {
         Some((release, what)) => format!("ROCm {release} by {what}"),
-        None => "of a release that it does not tell".into(),
+        None => "of an unknown release".into(),
     };
     let mut state = State::Allows;
     let mut findings = Vec::new();
@@ -249,7 +250,7 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
         let copies: Vec<String> = libraries.copies.iter().map(LibraryFile::describe).collect();
         findings.push(format!(
             "mixed versions: ROCm {} are installed ({}); a process that loads two of them collides, and an application \
-             may load another than this one",
+             may load another one",
             releases.join(" and "),
             copies.join("; ")
         ));
@@ -257,8 +258,8 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
     for copy in &libraries.copies {
         if let Some(bent) = copy.redirected_name() {
             findings.push(format!(
-                "{} leads to {}: another major version than its name says, with another interface; name the library \
-                 that is meant with DIPTYCH_HIP_LIBRARY instead",
+                "{} leads to {}: another major version than its name says, with another interface; set \
+                 DIPTYCH_HIP_LIBRARY to the intended library instead",
                 bent.display(),
                 copy.path.display()
             ));
@@ -268,7 +269,7 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
         }
         if let Some((what, other)) = copy.contradicts {
             findings
-                .push(format!("{}, but {other} by {what}: files of two releases lie mixed", copy.describe()));
+                .push(format!("{}, but {other} by {what}: files of two releases are mixed", copy.describe()));
             if std::ptr::eq(copy, library) {
                 state = State::Unknown;
             }

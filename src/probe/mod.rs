@@ -33,15 +33,15 @@ pub use table::table;
 
 use crate::backends::files::Root;
 use crate::backends::{DRIVERS, DeviceList, View};
-use crate::compare;
+use crate::isolate;
 use backend_hip::HipOptions;
 use backend_hip::installed::{Installation, installed};
 use backend_hip::options::Environment;
 use backend_hip::system::{KernelFacts, SystemReport, cards, pci_text};
 use card::Found;
 use ggml_core::{Error, Result, setters};
-use hip::HipWay;
-use report::{DeviceReport, Gate, Line, State, Way};
+use hip::HipPath;
+use report::{AccessPath, DeviceReport, Gate, Line, State};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ setters!(ProbeOptions {
 });
 
 /// The inputs of a probe.
-struct Look<'a> {
+struct Inspection<'a> {
     options: &'a ProbeOptions,
     root: Root,
     hip: HipOptions,
@@ -97,8 +97,8 @@ struct Look<'a> {
 /// Probes every device of this machine, or of a recorded one.
 ///
 /// Smoke tests and the drivers' device lists need child processes: the program has to call
-/// [`child_entry`](compare::child_entry) first in `main`. Otherwise nothing is run, and the lines of the
-/// report state it.
+/// [`child_entry`](crate::compare::child_entry) first in `main`. Otherwise nothing is run, and the lines of
+/// the report state it.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the root is no folder or a value in the environment is invalid.
@@ -106,27 +106,27 @@ pub fn probe(options: &ProbeOptions) -> Result<Report> {
     if !options.root.is_dir() {
         return Err(Error::argument("root", options.root.display(), "a folder"));
     }
-    let look = Look::new(options)?;
-    let listed = look.listed();
+    let inspection = Inspection::new(options)?;
+    let listed = inspection.listed();
     let devices: Vec<DeviceReport> =
-        look.found(&listed).iter().map(|found| look.device(found, &listed)).collect();
+        inspection.found(&listed).iter().map(|found| inspection.device(found, &listed)).collect();
     let machine = if devices.iter().any(|d| !d.views.iter().any(|v| v.is_processor)) {
         Vec::new()
     } else {
-        look.machine(&listed)
+        inspection.machine(&listed)
     };
     Ok(Report {
         diptych: env!("CARGO_PKG_VERSION").into(),
         root: options.root.display().to_string(),
-        kernel: look.root.line("/proc/sys/kernel/osrelease"),
-        environment: look.hip.environment.variables().to_vec(),
+        kernel: inspection.root.line("/proc/sys/kernel/osrelease"),
+        environment: inspection.hip.environment.variables().to_vec(),
         machine,
         devices,
     })
 }
 
-impl<'a> Look<'a> {
-    fn new(options: &'a ProbeOptions) -> Result<Look<'a>> {
+impl<'a> Inspection<'a> {
+    fn new(options: &'a ProbeOptions) -> Result<Inspection<'a>> {
         let root = Root(options.root.clone());
         let mut hip = if root.is_here() { HipOptions::from_env()? } else { recorded(&root) };
         hip.library = options.hip_library.clone().or(hip.library);
@@ -134,7 +134,7 @@ impl<'a> Look<'a> {
             hip.open_node = open;
         }
         let built_in = || backend_hip::built_in().iter().map(|target| target.to_string()).collect();
-        Ok(Look {
+        Ok(Inspection {
             system: SystemReport::read(&hip),
             libraries: installed(&hip),
             built_in: options.built_in.clone().unwrap_or_else(built_in),
@@ -146,7 +146,7 @@ impl<'a> Look<'a> {
 
     /// True if child processes can be run.
     fn runs(&self) -> bool {
-        self.root.is_here() && compare::has_children()
+        self.root.is_here() && isolate::has_children()
     }
 
     /// Lists the devices that the drivers report; empty if nothing can be run.
@@ -157,7 +157,7 @@ impl<'a> Look<'a> {
         }
         for driver in DRIVERS {
             let limit = self.options.timeout;
-            match compare::list(driver, limit, self.hip.library.clone()) {
+            match isolate::list(driver, limit, self.hip.library.clone()) {
                 Ok(views) => views.into_iter().for_each(|view| list.add(view)),
                 Err(why) => list.absent.push((driver.to_string(), why)),
             }
@@ -169,7 +169,7 @@ impl<'a> Look<'a> {
     /// drivers list.
     fn found(&self, listed: &DeviceList) -> Vec<Found> {
         let mut views: Vec<Vec<View>> = listed.devices.iter().map(|device| device.views.clone()).collect();
-        let mut take = |pci: [u32; 3]| {
+        let mut remove_views = |pci: [u32; 3]| {
             let text = pci_text(pci);
             let at = views.iter().position(|views| views.iter().any(|v| v.pci.as_ref() == Some(&text)));
             at.map_or_else(Vec::new, |at| views.swap_remove(at))
@@ -179,14 +179,15 @@ impl<'a> Look<'a> {
             .into_iter()
             .map(|card| Found {
                 gpu: gpus.iter().find(|gpu| gpu.pci == card.pci).cloned(),
-                views: take(card.pci),
+                views: remove_views(card.pci),
                 card: Some(card),
             })
             .collect();
         // Cards that only compute may have no entry among the graphics cards.
         let rest = gpus.iter().filter(|gpu| !all.iter().any(|found| found.pci() == Some(gpu.pci)));
-        let rest: Vec<Found> =
-            rest.map(|gpu| Found { views: take(gpu.pci), gpu: Some(gpu.clone()), card: None }).collect();
+        let rest: Vec<Found> = rest
+            .map(|gpu| Found { views: remove_views(gpu.pci), gpu: Some(gpu.clone()), card: None })
+            .collect();
         all.extend(rest);
         views.sort_by(|a, b| a[0].backend.cmp(&b[0].backend));
         all.extend(views.into_iter().map(|views| Found { card: None, gpu: None, views }));
@@ -202,30 +203,30 @@ impl<'a> Look<'a> {
             lines.extend(found.nodes(&self.system));
             let refusal =
                 listed.absent.iter().find(|(driver, _)| driver == "hip").map(|(_, why)| why.as_str());
-            let way = HipWay {
+            let path = HipPath {
                 found,
                 options: &self.hip,
                 libraries: &self.libraries,
                 kernel: &kernel,
                 built_in: &self.built_in,
                 refusal,
-                was_asked: self.runs(),
+                was_queried: self.runs(),
             };
-            lines.extend(way.lines());
+            lines.extend(path.lines());
             lines.extend(vulkan::lines(found, &self.root, &self.hip, &kernel));
-            note = way.overridden();
+            note = path.overridden();
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
             lines.extend([vulkan::runtime(&self.root, false).0, vulkan::code()]);
         }
         let mut verdicts = Vec::new();
-        for way in [Way::Hip, Way::Vulkan] {
+        for way in [AccessPath::Hip, AccessPath::Vulkan] {
             let view = found.views.iter().find(|view| view.backend.starts_with(way.name()));
             if view.is_none() && !found.is_amd() {
                 continue;
             }
             let smoke = smoke::smoke(view, way, self.options, self.runs(), self.hip.library.clone());
             lines.extend(smoke.lines.iter().cloned());
-            let note = note.as_ref().filter(|_| way == Way::Hip);
+            let note = note.as_ref().filter(|_| way == AccessPath::Hip);
             verdicts.push(smoke::verdict(way, &lines, &smoke, note));
         }
         DeviceReport {
@@ -244,29 +245,33 @@ impl<'a> Look<'a> {
         let line = |gate, way, text: String| Line::new(gate, way, State::Blocks, text);
         let driver = self.root.at("/sys/module/amdgpu").is_dir();
         let text = match driver {
-            true => "amdgpu is loaded, and lists no card",
+            true => "amdgpu is loaded but lists no card",
             false => "amdgpu is not loaded",
         };
         let nodes = [
-            "a card is needed, in a slot that works (lspci -nn -d 1002:); in a container or a virtual machine it has to \
-             be passed on",
+            "install a card and check that its slot works (lspci -nn -d 1002:); in a container or a virtual machine, pass \
+             the card through",
         ];
-        let said =
+        let refusal =
             listed.absent.iter().find(|(driver, _)| driver == "hip" && self.libraries.chosen.is_some());
-        let said = said.map(|(_, why)| {
-            line(Gate::Recognition, Way::Hip, format!("the runtime lists no device: {why}"))
+        let refusal = refusal.map(|(_, why)| {
+            line(Gate::Recognition, AccessPath::Hip, format!("the runtime lists no device: {why}"))
                 .with(hip::help(why))
         });
         let mut lines = vec![
-            line(Gate::Hardware, Way::Card, "/sys/class/drm lists no graphics card, and KFD none".into())
-                .with(nodes.map(String::from)),
-            line(Gate::KernelDriver, Way::Card, text.into())
-                .with((!driver).then(|| "with a card: modprobe amdgpu; dmesg says why it fails".into())),
-            line(Gate::DeviceNodes, Way::Card, self.system.describe()),
+            line(
+                Gate::Hardware,
+                AccessPath::Card,
+                "neither /sys/class/drm nor KFD lists a graphics card".into(),
+            )
+            .with(nodes.map(String::from)),
+            line(Gate::KernelDriver, AccessPath::Card, text.into())
+                .with((!driver).then(|| "with a card: modprobe amdgpu; dmesg shows why it fails".into())),
+            line(Gate::DeviceNodes, AccessPath::Card, self.system.describe()),
             hip::runtime(&self.libraries),
             vulkan::runtime(&self.root, false).0,
         ];
-        lines.extend(said);
+        lines.extend(refusal);
         lines
     }
 }

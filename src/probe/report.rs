@@ -50,7 +50,7 @@ impl Gate {
 /// The path to a card that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum AccessPath {
     /// All paths.
     Card,
     /// Through HIP.
@@ -59,13 +59,13 @@ pub enum Way {
     Vulkan,
 }
 
-impl Way {
+impl AccessPath {
     /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Card => "card",
-            Way::Hip => "hip",
-            Way::Vulkan => "vulkan",
+            AccessPath::Card => "card",
+            AccessPath::Hip => "hip",
+            AccessPath::Vulkan => "vulkan",
         }
     }
 }
@@ -99,7 +99,7 @@ pub struct Line {
     /// The layer.
     pub gate: Gate,
     /// The path.
-    pub way: Way,
+    pub way: AccessPath,
     /// State of the gate.
     pub state: State,
     /// The observation and its source.
@@ -109,7 +109,7 @@ pub struct Line {
 }
 
 impl Line {
-    pub(super) fn new(gate: Gate, way: Way, state: State, evidence: impl Into<String>) -> Line {
+    pub(super) fn new(gate: Gate, way: AccessPath, state: State, evidence: impl Into<String>) -> Line {
         Line { gate, way, state, evidence: evidence.into(), advice: Vec::new() }
     }
 
@@ -138,7 +138,7 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The path to the card.
-    pub way: Way,
+    pub way: AccessPath,
     /// Is the card officially supported?
     pub supported: Answer,
     /// Does it execute here, and under which override?

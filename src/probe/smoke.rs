@@ -2,9 +2,9 @@
 
 use super::ProbeOptions;
 use super::hip::Override;
-use super::report::{Answer, Gate, Line, State, Verdict, Way};
+use super::report::{AccessPath, Answer, Gate, Line, State, Verdict};
 use crate::backends::{BackendName, View};
-use crate::compare::{self, Trial};
+use crate::isolate::{self, Trial};
 use std::path::PathBuf;
 
 /// Results of the smoke tests on one path to a device.
@@ -17,7 +17,7 @@ pub(super) struct Smoke {
 /// Runs the smoke test of a view, `options.runs` times.
 pub(super) fn smoke(
     view: Option<&View>,
-    way: Way,
+    way: AccessPath,
     options: &ProbeOptions,
     can_run: bool,
     library: Option<PathBuf>,
@@ -28,22 +28,22 @@ pub(super) fn smoke(
         return nothing("nothing is run for a recorded system");
     }
     if !can_run {
-        return nothing("nothing was run: the program does not begin with compare::child_entry");
+        return nothing("nothing was run: the program does not start with compare::child_entry");
     }
     let Some(view) = view else { return nothing("nothing was run: the driver does not list the card") };
     let Ok(name) = view.backend.parse::<BackendName>() else {
-        return nothing("the driver's name is not known");
+        return nothing("the driver's name is unknown");
     };
     if options.runs == 0 {
-        return nothing("no run was asked for");
+        return nothing("no run was requested");
     }
-    let all = (0..options.runs).map(|_| compare::trial(&name, options.timeout, library.clone(), None));
+    let all = (0..options.runs).map(|_| isolate::trial(&name, options.timeout, library.clone(), None));
     let trials: Vec<Trial> = all.collect();
     let good = trials.iter().filter(|trial| trial.works()).count();
     let worst = trials.iter().find(|trial| !trial.works()).or(trials.first());
     let text = worst.map_or_else(String::new, Trial::describe);
     let count = if trials.len() > 1 {
-        format!(" ({good} of {} runs went well)", trials.len())
+        format!(" ({good} of {} runs succeeded)", trials.len())
     } else {
         String::new()
     };
@@ -64,7 +64,7 @@ pub(super) fn smoke(
 }
 
 /// Derives the verdict on a path from its lines.
-pub(super) fn verdict(way: Way, lines: &[Line], smoke: &Smoke, note: Option<&Override>) -> Verdict {
+pub(super) fn verdict(way: AccessPath, lines: &[Line], smoke: &Smoke, note: Option<&Override>) -> Verdict {
     let own = |gate| lines.iter().find(|line| line.gate == gate && line.way == way);
     let answer = |gate| match own(gate) {
         Some(line) => {
@@ -75,17 +75,17 @@ pub(super) fn verdict(way: Way, lines: &[Line], smoke: &Smoke, note: Option<&Ove
             };
             Answer::new(answer, line.evidence.clone())
         }
-        None => Answer::new(None, "nothing is known of it"),
+        None => Answer::new(None, "unknown"),
     };
     let with = match note {
         Some(Override::Target(setting, _)) => format!(" with {setting}"),
         _ => " without an override".into(),
     };
-    let with = if way == Way::Hip { with } else { String::new() };
+    let with = if way == AccessPath::Hip { with } else { String::new() };
     // Missing official support does not stop the card.
     let stops = |line: &&Line| {
         line.state == State::Blocks
-            && (line.way == way || line.way == Way::Card)
+            && (line.way == way || line.way == AccessPath::Card)
             && line.gate != Gate::Support
     };
     let executes = match (smoke.runs, lines.iter().find(stops)) {
@@ -93,12 +93,14 @@ pub(super) fn verdict(way: Way, lines: &[Line], smoke: &Smoke, note: Option<&Ove
             Answer::new(Some(false), format!("{} blocks: {}", line.gate.name(), line.evidence))
         }
         (0, None) => Answer::new(None, format!("nothing was run; no gate blocks{with}")),
-        (_, _) if smoke.good > 0 => Answer::new(Some(true), format!("results are right{with}")),
+        (_, _) if smoke.good > 0 => {
+            Answer::new(Some(true), format!("results agree with the reference{with}"))
+        }
         _ => Answer::new(Some(false), smoke.lines[0].evidence.clone()),
     };
     let stable = match smoke.runs {
         0 => Answer::new(None, "nothing was run"),
-        runs => Answer::new(Some(smoke.good == runs), format!("{} of {runs} runs went well", smoke.good)),
+        runs => Answer::new(Some(smoke.good == runs), format!("{} of {runs} runs succeeded", smoke.good)),
     };
     Verdict { way, supported: answer(Gate::Support), executes, artifacts: answer(Gate::Code), stable }
 }

@@ -7,25 +7,25 @@ struct Row {
     from: (u32, u32, u32),
     targets: &'static [&'static str],
     /// Targets listed only on a separate release track.
-    apart: &'static [&'static str],
+    other_track: &'static [&'static str],
 }
 
 /// Source: AMD's compatibility matrices and system requirements. From 7.9 on AMD publishes the targets it
 /// builds for and calls only a part of them supported, so this table stops before 7.9.
 const LISTS: &[Row] = &[
-    Row { from: (5, 7, 0), targets: &["gfx906", "gfx908", "gfx90a", "gfx1030", "gfx1100"], apart: &[] },
-    Row { from: (6, 0, 0), targets: &["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"], apart: &[] },
+    Row { from: (5, 7, 0), targets: &["gfx906", "gfx908", "gfx90a", "gfx1030", "gfx1100"], other_track: &[] },
+    Row { from: (6, 0, 0), targets: &["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"], other_track: &[] },
     Row {
         from: (6, 4, 1),
         targets: &["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200", "gfx1201"],
-        apart: &[],
+        other_track: &[],
     },
     Row {
         from: (7, 0, 0),
         targets: &[
             "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1200", "gfx1201",
         ],
-        apart: &["gfx1150", "gfx1151"],
+        other_track: &["gfx1150", "gfx1151"],
     },
 ];
 
@@ -41,16 +41,16 @@ pub(super) fn official(target: &str, release: Release) -> (Option<bool>, String)
         None => (release.major, u32::MAX, u32::MAX),
     };
     let row = |version| LISTS.iter().rfind(|row| row.from <= version);
-    let unknown = |why: &str| (None, format!("{why} is said of {target} for ROCm {release}"));
+    let unknown = |why: &str| (None, format!("the lists for ROCm {release} {why} {target}"));
     if last >= END {
-        return unknown("nothing");
+        return unknown("do not cover");
     }
-    let (Some(first), Some(row)) = (row(version), row(last)) else { return unknown("nothing") };
+    let (Some(first), Some(row)) = (row(version), row(last)) else { return unknown("do not cover") };
     let listed = |row: &Row| row.targets.contains(&target);
     if listed(first) != listed(row) {
-        return unknown("not the same for all minor versions");
+        return unknown("differ between minor versions for");
     }
-    if row.apart.contains(&target) {
+    if row.other_track.contains(&target) {
         return (None, format!("ROCm {release} lists {target} only on its track for Ryzen processors"));
     }
     match listed(row) {

@@ -18,8 +18,8 @@ pub fn table(report: &Report) -> String {
         wrapped(&mut out, "set: ", &format!("{name}={value}"), 5);
     }
     if !report.machine.is_empty() {
-        let _ = writeln!(out, "\nno graphics card that could be used");
-        report.machine.iter().for_each(|line| one(&mut out, line));
+        let _ = writeln!(out, "\nno usable graphics card");
+        report.machine.iter().for_each(|line| write_line(&mut out, line));
     }
     report.devices.iter().for_each(|device| matrix(&mut out, device));
     out
@@ -30,7 +30,7 @@ fn matrix(out: &mut String, device: &DeviceReport) {
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
     let _ = writeln!(out, "\n{}{parts}", device.name);
-    device.lines.iter().for_each(|line| one(out, line));
+    device.lines.iter().for_each(|line| write_line(out, line));
     for verdict in &device.verdicts {
         let answers = [
             ("officially supported", &verdict.supported),
@@ -40,21 +40,21 @@ fn matrix(out: &mut String, device: &DeviceReport) {
         ];
         for (what, answer) in answers {
             let head = format!("  {:<7} {what:<22} ", verdict.way.name());
-            wrapped(out, &head, &said(answer), INDENT);
+            wrapped(out, &head, &describe(answer), INDENT);
         }
     }
 }
 
-fn said(answer: &Answer) -> String {
+fn describe(answer: &Answer) -> String {
     let word = match answer.answer {
         Some(true) => "yes",
         Some(false) => "no",
-        None => "not known",
+        None => "unknown",
     };
     format!("{word}: {}", answer.why)
 }
 
-fn one(out: &mut String, line: &Line) {
+fn write_line(out: &mut String, line: &Line) {
     let state = match line.state {
         State::Blocks => "BLOCKS",
         state => state.name(),

@@ -1,7 +1,7 @@
 //! Recorded systems, generated from small tables. Each test reproduces a problem that was observed on a real
 //! system.
 
-use super::report::{DeviceReport, Report, State, Way};
+use super::report::{AccessPath, DeviceReport, Report, State};
 use super::{ProbeOptions, probe, table};
 use std::fs;
 use std::io::{Error as IoError, ErrorKind};
@@ -84,29 +84,32 @@ fn write(root: &Path, path: &str, text: &str) {
 /// Creates a system with a card, Mesa, these files and a release of ROCm. `kernel` is the kernel's release.
 fn system(card: Option<&Card>, kernel: &str, files: &[(&str, &str)], rocm: &[(String, String)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
-    let put = |path: &str, text: &str| write(root.path(), path, text);
-    put("proc/sys/kernel/osrelease", kernel);
+    let write_file = |path: &str, text: &str| write(root.path(), path, text);
+    write_file("proc/sys/kernel/osrelease", kernel);
     if let Some(card) = card {
         let device = "sys/class/drm/card0/device";
-        put(&format!("{device}/vendor"), "0x1002\n");
-        put(&format!("{device}/device"), card.device);
-        put(&format!("{device}/uevent"), &format!("DRIVER=amdgpu\nPCI_SLOT_NAME={}\n", card.pci));
+        write_file(&format!("{device}/vendor"), "0x1002\n");
+        write_file(&format!("{device}/device"), card.device);
+        write_file(&format!("{device}/uevent"), &format!("DRIVER=amdgpu\nPCI_SLOT_NAME={}\n", card.pci));
         for (name, version) in card.firmware {
-            put(&format!("{device}/fw_version/{name}_fw_version"), version);
+            write_file(&format!("{device}/fw_version/{name}_fw_version"), version);
         }
         let nodes = "sys/class/kfd/kfd/topology/nodes";
-        put(&format!("{nodes}/0/properties"), "cpu_cores_count 16\nsimd_count 0\ngfx_target_version 0\n");
+        write_file(
+            &format!("{nodes}/0/properties"),
+            "cpu_cores_count 16\nsimd_count 0\ngfx_target_version 0\n",
+        );
         let (version, name) = card.processor;
         let (location, render) = (card.location, "drm_render_minor 128");
         let properties =
             format!("simd_count 240\ngfx_target_version {version}\nlocation_id {location}\n{render}\n");
-        put(&format!("{nodes}/1/properties"), &properties);
-        put(&format!("{nodes}/1/name"), name);
-        put("dev/kfd", "");
-        put("dev/dri/renderD128", "");
+        write_file(&format!("{nodes}/1/properties"), &properties);
+        write_file(&format!("{nodes}/1/name"), name);
+        write_file("dev/kfd", "");
+        write_file("dev/dri/renderD128", "");
     }
-    MESA.iter().chain(files).for_each(|(path, text)| put(path, text));
-    rocm.iter().for_each(|(path, text)| put(path, text));
+    MESA.iter().chain(files).for_each(|(path, text)| write_file(path, text));
+    rocm.iter().for_each(|(path, text)| write_file(path, text));
     root
 }
 
@@ -116,11 +119,11 @@ fn options(root: &TempDir) -> ProbeOptions {
 }
 
 /// Probes a system with one device: its report, and the printed table joined into one line.
-fn look(root: &TempDir) -> (DeviceReport, String) {
-    of(&options(root))
+fn probe_one(root: &TempDir) -> (DeviceReport, String) {
+    probe_with(&options(root))
 }
 
-fn of(options: &ProbeOptions) -> (DeviceReport, String) {
+fn probe_with(options: &ProbeOptions) -> (DeviceReport, String) {
     let report = probe(options).unwrap();
     let text = table(&report);
     for line in text.lines().filter(|line| !line.contains("system paths below")) {
@@ -128,8 +131,8 @@ fn of(options: &ProbeOptions) -> (DeviceReport, String) {
         let words = line.split_whitespace().count();
         assert!(line.chars().count() <= 100 || words <= 6, "{line}");
     }
-    let again: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
-    assert_eq!(again, report);
+    let reread: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+    assert_eq!(reread, report);
     assert!(report.machine.is_empty() && report.devices.len() == 1, "{text}");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     (report.devices.into_iter().next().unwrap(), text)
@@ -173,7 +176,7 @@ fn says(text: &str, parts: &[&str]) {
     }
 }
 
-fn executes(device: &DeviceReport, way: Way) -> (Option<bool>, &str) {
+fn executes(device: &DeviceReport, way: AccessPath) -> (Option<bool>, &str) {
     let verdict = device.verdicts.iter().find(|verdict| verdict.way == way).unwrap();
     (verdict.executes.answer, &verdict.executes.why)
 }
@@ -184,30 +187,33 @@ fn executes(device: &DeviceReport, way: Way) -> (Option<bool>, &str) {
 fn mi50_with_rocm_7_2_and_an_application_with_6_3() {
     let bundled = [("usr/lib/ollama/rocm/libamdhip64.so.6.3.60303", "")];
     let root = system(Some(&MI50), "6.8.0-45-generic\n", &bundled, &rocm("7.2.0"));
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip support blocks"]));
     says(
         &text,
         &[
             "gfx906 (vega20) (gfx906, 1002:66a1, 0000:43:00)",
             "amdgpu is bound to it, kernel 6.8",
-            "KFD, which is a part of amdgpu and no module of its own, lists it as node 1",
+            "the compute driver KFD, a part of amdgpu, lists it as node 1",
             "/dev/kfd: can be opened; /dev/dri/renderD128: can be opened",
             "/opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200, found as /opt/rocm/lib/libamdhip64.so.7, ROCm 7.2.0",
             "mixed versions: ROCm 6.3.3 and 7.2.0 are installed",
             "/usr/lib/ollama/rocm/libamdhip64.so.6.3.60303 is 6.3.3",
             "ROCm 7.2.0 does not list gfx906",
-            "that it is not supported does not say that it does not execute",
+            "an unsupported card may still execute",
             "code objects for gfx906 are built in (of gfx900, gfx906, gfx1100, gfx1151)",
-            "the kernel says gfx906; no override is set",
+            "the kernel reports gfx906; no override is set",
             "Gcn, waves of 64, dot product of bytes Sdot4",
             "radeon_icd.x86_64.json (Mesa 25.0.7)",
             "hip officially supported no:",
             "hip artifacts present yes:",
         ],
     );
-    assert_eq!(executes(&device, Way::Hip), (None, "nothing was run; no gate blocks without an override"));
-    assert_eq!(executes(&device, Way::Vulkan), (None, "nothing was run; no gate blocks"));
+    assert_eq!(
+        executes(&device, AccessPath::Hip),
+        (None, "nothing was run; no gate blocks without an override")
+    );
+    assert_eq!(executes(&device, AccessPath::Vulkan), (None, "nothing was run; no gate blocks"));
 }
 
 /// Vega 56 with the override that HIP needs there: all gates allow except official support, and the override
@@ -216,13 +222,13 @@ fn mi50_with_rocm_7_2_and_an_application_with_6_3() {
 fn vega_56_with_an_override() {
     let environment = [("proc/self/environ", "HOME=/root\0HSA_OVERRIDE_GFX_VERSION=9.0.0\0SECRET=x\0")];
     let root = system(Some(&VEGA56), "6.12.9\n", &environment, &rocm("6.4.4"));
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip support blocks"]));
     says(
         &text,
         &[
             "set: HSA_OVERRIDE_GFX_VERSION=9.0.0",
-            "HSA_OVERRIDE_GFX_VERSION=9.0.0 says gfx900, which it is",
+            "HSA_OVERRIDE_GFX_VERSION=9.0.0 sets gfx900, the real processor",
             "ROCm 6.4.4 does not list gfx900",
             "code objects for gfx900 are built in",
             "dot product of bytes Software",
@@ -234,27 +240,30 @@ fn vega_56_with_an_override() {
     // that the card lacks.
     let environment = "HSA_OVERRIDE_GFX_VERSION=9.0.0\0HSA_OVERRIDE_GFX_VERSION_1=9.0.6\0";
     write(root.path(), "proc/self/environ", environment);
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip support blocks", "hip recognition unknown"]));
     says(
         &text,
-        &["HSA_OVERRIDE_GFX_VERSION_1=9.0.6 has the runtime see gfx906", "take this processor for another"],
+        &[
+            "HSA_OVERRIDE_GFX_VERSION_1=9.0.6 makes the runtime report gfx906",
+            "take this processor for another",
+        ],
     );
     write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=9.0\0");
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip support blocks", "hip recognition blocks"]));
     says(
         &text,
-        &["HSA_OVERRIDE_GFX_VERSION=9.0 is no version that the runtime takes", "three decimal numbers"],
+        &["HSA_OVERRIDE_GFX_VERSION=9.0 is not a version that the runtime accepts", "three decimal numbers"],
     );
-    assert_eq!(executes(&device, Way::Hip).0, Some(false));
+    assert_eq!(executes(&device, AccessPath::Hip).0, Some(false));
 }
 
 /// RX 7900 XT with ROCm 7.1: every gate allows and the card is supported, yet small allocations hang.
 #[test]
 fn rx_7900_xt_with_rocm_7_1() {
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("7.1.0"));
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&[]));
     says(
         &text,
@@ -269,7 +278,7 @@ fn rx_7900_xt_with_rocm_7_1() {
     );
     // With the release that fixes the hang there is no advice.
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("6.4.4"));
-    assert!(!look(&root).1.contains("small allocations"));
+    assert!(!probe_one(&root).1.contains("small allocations"));
 }
 
 /// Strix Halo with ROCm 7.1.1 and MES firmware 0x80: the save area of waves is too small, unless saving is
@@ -278,7 +287,7 @@ fn rx_7900_xt_with_rocm_7_1() {
 fn strix_halo_with_mes_80() {
     let saved = [("sys/module/amdgpu/parameters/cwsr_enable", "1\n")];
     let root = system(Some(&STRIX_HALO), "6.14.0-37-generic\n", &saved, &rocm("7.1.1"));
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip firmware blocks", "hip support unknown"]));
     says(
         &text,
@@ -287,15 +296,15 @@ fn strix_halo_with_mes_80() {
             "boot with amdgpu.cwsr_enable=0, or use a kernel from 6.18 and ROCm from 7.2.1 on (ROCm issue 5590",
             "ROCm 7.1.1 lists gfx1151 only on its track for Ryzen processors",
             "hip executes here no: firmware blocks: MES 0x80",
-            "vulkan executes here not known: nothing was run; no gate blocks",
+            "vulkan executes here unknown: nothing was run; no gate blocks",
         ],
     );
     assert!(!text.contains("0x83"), "{text}");
     write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "0\n");
-    assert_eq!(states(&look(&root).0), expected(&["hip support unknown"]));
+    assert_eq!(states(&probe_one(&root).0), expected(&["hip support unknown"]));
     // Kernel and ROCm are both new enough.
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &saved, &rocm("7.2.1"));
-    assert_eq!(states(&look(&root).0), expected(&["hip support unknown"]));
+    assert_eq!(states(&probe_one(&root).0), expected(&["hip support unknown"]));
 }
 
 /// Strix Halo with the broken MES firmware 0x83; the parameter does not help.
@@ -306,7 +315,7 @@ fn strix_halo_with_mes_83() {
         ("sys/class/drm/card0/device/fw_version/mes_fw_version", "0x00006083\n"),
     ];
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &broken, &rocm("7.2.1"));
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip firmware blocks", "hip support unknown"]));
     says(
         &text,
@@ -319,9 +328,9 @@ fn strix_halo_with_mes_83() {
     assert!(!text.contains("boot with"), "{text}");
     // A kernel that has no file for the firmware version: the state is unknown.
     fs::remove_dir_all(root.path().join("sys/class/drm/card0/device/fw_version")).unwrap();
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip firmware unknown", "hip support unknown"]));
-    says(&text, &["the version of the MES firmware is not known", "amdgpu_firmware_info"]);
+    says(&text, &["the version of the MES firmware is unknown", "amdgpu_firmware_info"]);
 }
 
 /// A machine without a card: the missing parts, and sources for them.
@@ -336,11 +345,11 @@ fn no_card() {
     says(
         &text,
         &[
-            "no graphics card that could be used",
-            "/sys/class/drm lists no graphics card, and KFD none",
+            "no usable graphics card",
+            "neither /sys/class/drm nor KFD lists a graphics card",
             "amdgpu is not loaded",
             "/dev/kfd: does not exist",
-            "no libamdhip64 where it is looked for -> install ROCm's HIP runtime (https://rocm.docs.amd.com)",
+            "no libamdhip64 was found -> install ROCm's HIP runtime (https://rocm.docs.amd.com)",
             "no libvulkan.so.1 -> install Vulkan's loader and Mesa's drivers (Debian, Ubuntu: apt install libvulkan1",
         ],
     );
@@ -360,7 +369,7 @@ fn no_permission_on_kfd() {
         }),
         ..options(&root)
     };
-    let (device, text) = of(&denied);
+    let (device, text) = probe_with(&denied);
     assert_eq!(states(&device), expected(&["hip device nodes blocks", "hip support blocks"]));
     says(
         &text,
@@ -371,7 +380,7 @@ fn no_permission_on_kfd() {
             "hip executes here no: device nodes blocks: /dev/kfd:",
         ],
     );
-    assert_eq!(executes(&device, Way::Vulkan).0, None);
+    assert_eq!(executes(&device, AccessPath::Vulkan).0, None);
 }
 
 /// A common workaround: the application's link of version 6 points to the system's library of version 7. The
@@ -385,22 +394,22 @@ fn libraries_of_two_releases_and_a_bent_link() {
         ("proc/self/environ", "ROCM_PATH=/opt/rocm-7.2.0\0LD_LIBRARY_PATH=/usr/lib/ollama/rocm\0"),
     ];
     let root = system(Some(&MI50), "6.8.0\n", &files, &rocm("7.2.0"));
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip support blocks"]), "what is loaded is named rightly");
     let bent = "/usr/lib/ollama/rocm/libamdhip64.so.6 leads to /opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200: another \
                 major version than its name says";
     says(&text, &["mixed versions: ROCm 6.3.3 and 7.2.0", bent]);
     let named = options(&root).with_hip_library(Some("/usr/lib/ollama/rocm/libamdhip64.so.6".into()));
-    let (device, text) = of(&named);
+    let (device, text) = probe_with(&named);
     assert_eq!(states(&device), expected(&["hip runtime blocks", "hip support blocks"]));
     says(&text, &[bent, "hip executes here no: runtime blocks:"]);
     // A library of one release in the folder of another.
     write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
     says(&text, &["but 7.1.0 by .info/version next to it: files of two releases lie mixed"]);
     let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
-    says(&of(&gone).1, &["/opt/gone/libamdhip64.so is named and is not there"]);
+    says(&probe_with(&gone).1, &["/opt/gone/libamdhip64.so is configured but does not exist"]);
 }
 
 /// Missing code for the card, as in a build for the wrong targets; a run-time compiler next to the runtime
@@ -410,14 +419,14 @@ fn a_card_without_code() {
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &[], &rocm("7.2.1"));
     let built_in = Some(vec!["gfx906".to_string()]);
     let options = ProbeOptions { built_in, ..options(&root) };
-    let (device, text) = of(&options);
+    let (device, text) = probe_with(&options);
     assert_eq!(states(&device), expected(&["hip support unknown", "hip code blocks"]));
     says(
         &text,
         &["no code object for gfx1151 is built in (built in: gfx906)", "DIPTYCH_HIP_TARGETS=gfx1151"],
     );
     write(root.path(), "opt/rocm-7.2.1/lib/libhiprtc.so.7", "");
-    let (device, text) = of(&options);
+    let (device, text) = probe_with(&options);
     assert_eq!(states(&device), expected(&["hip support unknown"]));
     says(&text, &["/opt/rocm-7.2.1/lib/libhiprtc.so.7 compiles the kernels at run time"]);
 }
@@ -429,7 +438,7 @@ fn the_kernel_and_the_drivers() {
     fs::remove_dir_all(root.path().join("sys/class/kfd")).unwrap();
     write(root.path(), "sys/class/drm/card0/device/uevent", "DRIVER=vfio-pci\nPCI_SLOT_NAME=0000:03:00.0\n");
     fs::remove_file(root.path().join("usr/lib/x86_64-linux-gnu/libvulkan_radeon.so")).unwrap();
-    let (device, text) = look(&root);
+    let (device, text) = probe_one(&root);
     let blocked = device.lines.iter().filter(|line| line.state == State::Blocks).count();
     assert!(blocked >= 3, "{text}");
     says(

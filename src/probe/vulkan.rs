@@ -1,7 +1,7 @@
 //! Vulkan's path to a card, as far as files describe it.
 
 use super::card::Found;
-use super::report::{Gate, Line, State, Way};
+use super::report::{AccessPath, Gate, Line, State};
 use crate::backends::files::{self, Root};
 use backend_hip::HipOptions;
 use backend_hip::advice::{self, Situation, Stack};
@@ -14,7 +14,7 @@ pub(super) const GET: &str = "install Vulkan's loader and Mesa's drivers (Debian
 /// Returns the line of the loader and its drivers, and Mesa's version. With `amd`, only drivers for AMD's
 /// cards count.
 pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
-    let line = |state, text: String| Line::new(Gate::Runtime, Way::Vulkan, state, text);
+    let line = |state, text: String| Line::new(Gate::Runtime, AccessPath::Vulkan, state, text);
     let Some(loader) = files::vulkan_loader(root) else {
         return (line(State::Blocks, "no libvulkan.so.1".into()).with([GET.into()]), None);
     };
@@ -49,7 +49,7 @@ pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
 
 /// Returns the line of the code, which runs on any device.
 pub(super) fn code() -> Line {
-    Line::new(Gate::Code, Way::Vulkan, State::Allows, "SPIR-V for any device is built in")
+    Line::new(Gate::Code, AccessPath::Vulkan, State::Allows, "SPIR-V for any device is built in")
 }
 
 /// Returns the lines of an AMD card.
@@ -67,7 +67,7 @@ pub(super) fn lines(found: &Found, root: &Root, options: &HipOptions, kernel: &K
         line.with(rows),
         Line::new(
             Gate::Support,
-            Way::Vulkan,
+            AccessPath::Vulkan,
             State::Allows,
             "RADV drives all of AMD's cards from GCN 1 on; nothing depends on a list",
         ),

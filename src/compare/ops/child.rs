@@ -2,8 +2,8 @@
 
 use super::{describe, results};
 use crate::compare::generate::differences;
-use crate::compare::protocol::{Done, Message, OpsTask, Work};
 use crate::compare::report::{NodeReport, Status};
+use crate::isolate::protocol::{Done, Message, OpsTask, Work};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case, Outcome};
 use ggml_core::{Error, Result};
@@ -16,7 +16,7 @@ pub(in crate::compare) fn run_cases(
     work: &Work,
     task: &OpsTask,
     backend: &dyn Backend,
-    say: &mut dyn FnMut(Message),
+    send: &mut dyn FnMut(Message),
 ) -> Result<Done> {
     let reference = if task.is_reference { None } else { Some(results::read(task.results.as_ref())?) };
     let mut cases: HashMap<String, Case> =
@@ -26,7 +26,7 @@ pub(in crate::compare) fn run_cases(
         let mut case = cases.remove(name).ok_or_else(unknown)?;
         // Name the node after the case, so that errors name the case.
         case.graph = case.graph.and_then(|mut g| g.name(case.node, &case.name).map(|()| g));
-        say(Message::Case { name: name.clone() });
+        send(Message::Case { name: name.clone() });
         let start = Instant::now();
         let (mut report, values) = run_case(work, &case, backend)?;
         report.elapsed_s = start.elapsed().as_secs_f64();
@@ -38,7 +38,7 @@ pub(in crate::compare) fn run_cases(
             (Some(reference), Some(values)) => judge(&mut report, &case, &values, reference.get(name)),
             (_, None) => {}
         }
-        say(Message::CaseDone(report));
+        send(Message::CaseDone(report));
     }
     Ok(Done { stats: backend.stats(), ..Done::default() })
 }

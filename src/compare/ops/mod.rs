@@ -6,10 +6,10 @@
 
 use super::header::Header;
 use super::options::{CompareOptions, Event, Progress, Subject};
-use super::parent::Children;
-use super::protocol::{OpsTask, Task};
 use super::report::{BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status};
 use super::{files, judge};
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::{OpsTask, Task};
 use ggml_core::catalogue::{self, Case};
 use ggml_core::precision::Precision;
 use ggml_core::{Error, Result};
@@ -27,7 +27,7 @@ pub(super) use table::table;
 const NOT_RUN: &str = "was not run";
 
 /// Outcome of all cases on one backend.
-struct Run {
+struct BackendCases {
     backend: BackendReport,
     /// Record of the backend as a whole.
     record: Record,
@@ -51,7 +51,7 @@ pub(super) fn plan(filter: &str, options: &CompareOptions) -> Result<Header> {
 }
 
 /// Runs all backends, one after the other.
-pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
+pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let (options, mut report) = (&header.options, header.report.clone());
     let Subject::Ops(filter) = &options.work else { return Ok(report) };
     let cases = select(filter)?;
@@ -153,7 +153,7 @@ fn describe(case: &Case, precision: Precision) -> NodeReport {
 
 /// Lists the problems of a backend: one line for each operation and kind of failure. The report has every
 /// case.
-fn faults(run: &Run, reference: &str) -> Vec<String> {
+fn faults(run: &BackendCases, reference: &str) -> Vec<String> {
     let backend = &run.record.backend;
     let mut findings = failures(run);
     if run.failures.is_empty() || run.record.phase.is_some() {
@@ -180,7 +180,7 @@ fn faults(run: &Run, reference: &str) -> Vec<String> {
 }
 
 /// Lists crashes, hangs and errors of cases, with one line for those of the same operation and phase.
-fn failures(run: &Run) -> Vec<String> {
+fn failures(run: &BackendCases) -> Vec<String> {
     let mut alike: Vec<(&str, Vec<&Record>)> = Vec::new();
     for record in &run.failures {
         let named = |n: &&NodeReport| Some(&n.node) == record.case.as_ref();
@@ -220,7 +220,7 @@ fn several(cases: &[&NodeReport], worst: &NodeReport) -> String {
     }
 }
 
-fn comparison(run: &Run, reference: &str) -> Comparison {
+fn comparison(run: &BackendCases, reference: &str) -> Comparison {
     let out: Vec<&NodeReport> = run.cases.iter().filter(|n| n.is_out_of_bounds()).collect();
     let first = out.first().map(|n| Divergence::new(n));
     Comparison {

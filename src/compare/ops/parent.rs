@@ -1,13 +1,13 @@
 //! The parent's part of operation tests: starts children for one backend until every case has an outcome.
 
-use super::{NOT_RUN, Run, describe, results};
+use super::{BackendCases, NOT_RUN, describe, results};
 use crate::backends::BackendName;
 use crate::compare::files;
 use crate::compare::options::{CompareOptions, Event, Progress};
-use crate::compare::parent::Children;
-use crate::compare::protocol::{Message, OpsTask, Task, Work};
-use crate::compare::recorder::ChildOutcome;
 use crate::compare::report::{EVERYTHING, NodeReport, Record, Status};
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::{Message, OpsTask, Task, Work};
+use crate::isolate::recorder::ChildOutcome;
 use ggml_core::Result;
 use ggml_core::catalogue::Case;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) fn run_backend(
     options: &CompareOptions,
     children: &mut Children,
     progress: Progress<'_>,
-) -> Result<Option<Run>> {
+) -> Result<Option<BackendCases>> {
     let is_reference = *backend == options.reference;
     let results = files::reference_results(&options.out);
     if is_reference && children.starts(&stem(&backend.to_string(), 1)) {
@@ -37,8 +37,8 @@ pub(super) fn run_backend(
     let task = Task::Ops(OpsTask { cases: Vec::new(), results: results.into(), is_reference });
     let mut series = Series {
         cases,
-        work: Work::new(options, backend, task),
-        run: Run {
+        work: options.child_work(backend, task),
+        run: BackendCases {
             backend: Default::default(),
             record: Record::default(),
             failures: Vec::new(),
@@ -57,7 +57,7 @@ pub(super) fn run_backend(
 struct Series<'a> {
     cases: &'a [Case],
     work: Work,
-    run: Run,
+    run: BackendCases,
     started: usize,
     /// Number of children in a row that ended before they ran a case.
     fruitless: usize,
@@ -112,7 +112,7 @@ impl Series<'_> {
         self.run.cases.extend(cases);
         if case.is_some() {
             self.hangs = if record.status == Status::Hang { self.hangs + 1 } else { 0 };
-            self.blame(record.clone());
+            self.assign_to_case(record.clone());
         }
         self.run.record = record;
         self.fruitless = if ran { 0 } else { self.fruitless + 1 };
@@ -126,7 +126,7 @@ impl Series<'_> {
     }
 
     /// Assigns the child's record to the case that was running when the child ended.
-    fn blame(&mut self, mut record: Record) {
+    fn assign_to_case(&mut self, mut record: Record) {
         let Some(case) = self.cases.get(self.run.cases.len()) else { return };
         record.case = Some(case.name.clone());
         if record.node.is_none() && record.phase.as_deref().is_some_and(|p| p.ends_with("compute")) {
@@ -143,7 +143,7 @@ impl Series<'_> {
     }
 
     /// Builds the record of the backend as a whole, and an entry for every case that was not run.
-    fn conclude(self) -> Run {
+    fn conclude(self) -> BackendCases {
         let Series { cases, work, mut run, hangs, elapsed_s, .. } = self;
         let rest = cases.get(run.cases.len()..).unwrap_or_default();
         let opened = !run.cases.is_empty();
@@ -166,7 +166,7 @@ impl Series<'_> {
             record.message = Some(format!("{} of {} cases failed", run.failures.len(), cases.len()));
         }
         if hangs >= HANGS_IN_A_ROW && !rest.is_empty() {
-            let more = format!("{hangs} cases in a row hung, {} were left out", rest.len());
+            let more = format!("{hangs} cases in a row hung, {} were skipped", rest.len());
             record.message = Some(record.message.map_or(more.clone(), |m| format!("{m}; {more}")));
         } else if run.failures.last().is_none_or(|f| f.stem != last.stem) && last.status != Status::Ok {
             // The last child ended outside of a case: while it opened or closed its device.

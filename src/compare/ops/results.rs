@@ -64,9 +64,9 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert_eq!(all["a"], [1.0, f32::NEG_INFINITY]);
         assert_eq!(all["d"], [0.5; 100]);
-        let whole = std::fs::read(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
         for cut in 1..413 {
-            std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+            std::fs::write(&path, &bytes[..bytes.len() - cut]).unwrap();
             let all = read(&path).unwrap();
             assert!(all.len() == 2 && !all.contains_key("d"), "{cut} bytes less");
         }

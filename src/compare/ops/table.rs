@@ -2,7 +2,7 @@
 
 use super::by_operation;
 use crate::compare::report::{Comparison, NodeReport, Report, Status};
-use crate::compare::text::{Mood, Rows, Style, remarks, wrapped};
+use crate::compare::text::{Emphasis, Rows, Style, remarks, wrapped};
 use std::collections::BTreeMap;
 
 /// Formats a row for each backend, then for each backend a row for each operation and its unsupported cases.
@@ -16,14 +16,14 @@ pub(in crate::compare) fn table(report: &Report, style: Style) -> String {
             cases.map_or("-".into(), |all| all.iter().filter(|n| select(n)).count().to_string())
         };
         let fails = |n: &NodeReport| n.is_out_of_bounds() || has_failed(n);
-        let mood = match record.status {
-            Status::Ok if cases.is_some_and(|all| all.iter().any(fails)) => Mood::Bad,
-            Status::Ok => Mood::Good,
-            Status::Unsupported if !report.require_all => Mood::Neutral,
-            _ => Mood::Bad,
+        let emphasis = match record.status {
+            Status::Ok if cases.is_some_and(|all| all.iter().any(fails)) => Emphasis::Bad,
+            Status::Ok => Emphasis::Good,
+            Status::Unsupported if !report.require_all => Emphasis::Neutral,
+            _ => Emphasis::Bad,
         };
         rows.push(
-            mood,
+            emphasis,
             [
                 record.backend.clone(),
                 record.status.to_string(),
@@ -76,12 +76,12 @@ fn operations(comparison: &Comparison, style: Style) -> String {
         let compared = cases.iter().filter(|n| n.status == Status::Ok);
         let worst = compared.max_by(|a, b| a.excess().total_cmp(&b.excess()));
         let exponent = |value: Option<f64>| value.map_or("-".into(), |x| format!("{x:.1e}"));
-        let mood = match cases.iter().any(|n| n.is_out_of_bounds() || has_failed(n)) {
-            true => Mood::Bad,
-            false => Mood::Neutral,
+        let emphasis = match cases.iter().any(|n| n.is_out_of_bounds() || has_failed(n)) {
+            true => Emphasis::Bad,
+            false => Emphasis::Neutral,
         };
         rows.push(
-            mood,
+            emphasis,
             [
                 cases[0].op.clone(),
                 cases.len().to_string(),

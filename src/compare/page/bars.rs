@@ -20,8 +20,8 @@ fn row(name: &str, drawn: &str, number: &str) -> String {
     )
 }
 
-fn bar(share: f64, data: &str) -> String {
-    format!("<rect y=\"3\" height=\"12\" rx=\"2\" width=\"{:.2}%\" {data}/>", FULL * share)
+fn bar(fraction: f64, data: &str) -> String {
+    format!("<rect y=\"3\" height=\"12\" rx=\"2\" width=\"{:.2}%\" {data}/>", FULL * fraction)
 }
 
 /// Data of a plot of times: its name, and seconds by operation, the slowest first.
@@ -32,7 +32,7 @@ pub(super) fn times_of_cases(report: &Report) -> String {
     let timed = with_nodes(report).map(|c| (name(report, c), by_operation(&c.nodes)));
     section(
         "Time by operation",
-        "Seconds of preparing and running all cases of an operation; every backend has a scale of its own.",
+        "Seconds of preparing and running all cases of an operation; every backend has its own scale.",
         &plots(timed.collect(), 1.0, "s"),
     )
 }
@@ -44,8 +44,8 @@ pub(super) fn times_of_steps(report: &Report) -> String {
         records.map(|r| (r.label(), r.times.iter().map(|t| (t.op.as_str(), t.seconds)).collect::<Vec<_>>()));
     section(
         "Time by operation",
-        "Milliseconds of a decode step. Each part is run alone and waited for, so that all take longer than they do together; \
-         every backend has a scale of its own.",
+        "Milliseconds of a decode step. Each step of the program is run and waited for separately, so that the sum is longer \
+         than a decode step; every backend has its own scale.",
         &plots(timed.collect(), 1e3, "ms"),
     )
 }
@@ -72,8 +72,8 @@ fn plots(timed: Vec<Timed<'_>>, scale: f64, unit: &str) -> String {
 
 /// Formats a value with three significant digits.
 fn digits(x: f64) -> String {
-    let whole = if x >= 1.0 { x.log10() as usize + 1 } else { 1 };
-    format!("{x:.*}", 3usize.saturating_sub(whole))
+    let integer_digits = if x >= 1.0 { x.log10() as usize + 1 } else { 1 };
+    format!("{x:.*}", 3usize.saturating_sub(integer_digits))
 }
 
 fn by_operation(nodes: &[NodeReport]) -> Vec<(&str, f64)> {
@@ -121,7 +121,7 @@ pub(super) fn times_to_death(report: &Report) -> String {
     let mut rows: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for r in &records {
         let x = 1.0 + (FULL - 1.0) * r.elapsed_s / last;
-        let said = format!("{} epoch {}: {} after {:.3} s", r.label(), r.epoch + 1, r.status, r.elapsed_s);
+        let title = format!("{} epoch {}: {} after {:.3} s", r.label(), r.epoch + 1, r.status, r.elapsed_s);
         let shape =
             if r.status == Status::Hang { "<circle r=\"5\"/>" } else { "<path d=\"M-5-5L5 5M-5 5L5-5\"/>" };
         let (drawn, n) = rows.entry(r.label()).or_default();
@@ -130,7 +130,7 @@ pub(super) fn times_to_death(report: &Report) -> String {
             "<svg class=\"death {}\" x=\"{x:.2}%\" y=\"9\" overflow=\"visible\" data-death-s=\"{:e}\">{shape}<title>{}</title></svg>",
             r.status,
             r.elapsed_s,
-            Escaped(&said)
+            Escaped(&title)
         );
         *n += 1;
     }

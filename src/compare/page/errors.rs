@@ -90,20 +90,20 @@ fn bounds(nodes: &[NodeReport], x: impl Fn(f64) -> f64) -> String {
 
 fn mark(node: &NodeReport, x: f64, out: bool) -> String {
     let step = if node.step { " of a decode step" } else { "" };
-    let said = format!(
+    let title = format!(
         "{}{step}: {} {} {:?}, NMSE {:.1e}, bound {:.1e}",
         node.node, node.op, node.operand_type, node.shape, node.nmse, node.bound
     );
-    let said = if out { format!("{said}: {}", node.describe_error()) } else { said };
-    let (said, nmse, y) = (Escaped(&said), node.nmse, y(node.nmse));
+    let title = if out { format!("{title}: {}", node.describe_error()) } else { title };
+    let (title, nmse, y) = (Escaped(&title), node.nmse, y(node.nmse));
     if out {
         // A nested image can be positioned in per cent; a path cannot.
         return format!(
             "<svg class=\"out\" x=\"{x:.2}%\" y=\"{y:.1}\" overflow=\"visible\" data-nmse=\"{nmse:e}\">\
-             <path d=\"M-5-5L5 5M-5 5L5-5\"/><title>{said}</title></svg>\n"
+             <path d=\"M-5-5L5 5M-5 5L5-5\"/><title>{title}</title></svg>\n"
         );
     }
     format!(
-        "<circle cx=\"{x:.2}%\" cy=\"{y:.1}\" r=\"2.5\" data-nmse=\"{nmse:e}\"><title>{said}</title></circle>\n"
+        "<circle cx=\"{x:.2}%\" cy=\"{y:.1}\" r=\"2.5\" data-nmse=\"{nmse:e}\"><title>{title}</title></circle>\n"
     )
 }

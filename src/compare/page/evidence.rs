@@ -87,8 +87,8 @@ fn of_record(record: &Record) -> Facts {
     facts.add_some("library", record.library.as_ref());
     facts.add_some("last driver call", record.last_call.as_ref());
     facts.add_some("signal", record.signal.as_ref());
-    facts.add_some("does not end", record.stuck.as_ref().map(Stuck::describe));
-    facts.add_some("last words", record.message.as_ref());
+    facts.add_some("cannot be killed", record.stuck.as_ref().map(Stuck::describe));
+    facts.add_some("message", record.message.as_ref());
     record.warnings.iter().for_each(|warning| facts.add("warning", warning));
     facts.add("process", &record.pid.to_string());
     facts.add("seconds", &format!("{:.3}", record.elapsed_s));
@@ -106,6 +106,6 @@ fn of_divergence(divergence: &Divergence) -> Facts {
     facts.add("NMSE", &format!("{:.1e}", divergence.nmse));
     facts.add("computed with", &divergence.members.join(", "));
     facts.add_some("graph file", divergence.file.as_ref().map(|file| file.display()));
-    facts.add_some("run it again", divergence.rerun.as_ref());
+    facts.add_some("command", divergence.rerun.as_ref());
     facts
 }

@@ -70,23 +70,23 @@ pub(super) fn matrix(report: &Report) -> String {
 
 fn cell(report: &Report, record: &Record) -> String {
     let (class, sign, meaning) = outcome(report, record);
-    let mut said = format!("{} epoch {}: {meaning}", record.label(), record.epoch + 1);
+    let mut title = format!("{} epoch {}: {meaning}", record.label(), record.epoch + 1);
     if record.status != Status::Ok {
         for (what, value) in
             [("in", &record.phase), ("at node", &record.node), ("last call", &record.last_call)]
         {
             if let Some(value) = value {
-                let _ = write!(said, ", {what} {value}");
+                let _ = write!(title, ", {what} {value}");
             }
         }
-        let _ = write!(said, ": {}", record.headline());
+        let _ = write!(title, ": {}", record.headline());
     } else if let Some(logits) = report.comparison_of(record).and_then(|c| c.logits) {
-        let _ = write!(said, ", NMSE {:.1e}; {logits}", logits.nmse);
+        let _ = write!(title, ", NMSE {:.1e}; {logits}", logits.nmse);
     }
     format!(
         "<b class=\"cell {class}\" data-status=\"{}\" data-elapsed-s=\"{:e}\" title=\"{}\">{sign}</b>",
         record.status,
         record.elapsed_s,
-        Escaped(&said)
+        Escaped(&title)
     )
 }

@@ -6,7 +6,8 @@ mod evidence;
 mod matrix;
 mod text;
 
-use super::report::{Comparison, Report, replace};
+use super::files::replace;
+use super::report::{Comparison, Report};
 use ggml_core::Result;
 use std::fmt::Write;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub fn html(report: &Report) -> String {
         Escaped(&title)
     );
     page.push_str(&head(report));
-    page.push_str(&section("What each run did", "", &matrix::matrix(report)));
+    page.push_str(&section("Runs", "", &matrix::matrix(report)));
     page.push_str(&errors::errors(report));
     page.push_str(&bars::times_of_cases(report));
     page.push_str(&bars::times_of_steps(report));
@@ -48,9 +49,9 @@ pub fn write_page(report: &Report, path: &Path) -> Result<()> {
 /// Formats the verdict, the recommendation and the findings.
 fn head(report: &Report) -> String {
     let verdict = &report.verdict;
-    let mood = if verdict.agree { "good" } else { "bad" };
+    let class = if verdict.agree { "good" } else { "bad" };
     let mut text = format!(
-        "<header class=\"{mood}\">\n<p class=\"about\">{} in {} precision, against {}; {}</p>\n<h1>{} {}</h1>\n",
+        "<header class=\"{class}\">\n<p class=\"about\">{} in {} precision, against {}; {}</p>\n<h1>{} {}</h1>\n",
         Escaped(&report.work),
         Escaped(&report.precision),
         Escaped(&report.reference),

@@ -1,16 +1,16 @@
 //! System-specific code: the signal or exception that ended a process, and the kernel's description of a
 //! process that does not end.
 
-use super::report::Stuck;
+use super::record::Stuck;
 use std::path::Path;
 use std::process::ExitStatus;
 
 /// Name of the signal that a terminal sends to end a program.
-pub(super) const INTERRUPT: &str = "SIGINT";
+pub(crate) const INTERRUPT: &str = "SIGINT";
 
 /// Reads the kernel's description of a process that does not end when it is killed, below `proc` (`/proc`).
 /// Fields that are not readable, or are missing on other systems, are empty.
-pub(super) fn stuck(proc: &Path, pid: u32) -> Stuck {
+pub(crate) fn stuck(proc: &Path, pid: u32) -> Stuck {
     let read =
         |name: &str| std::fs::read_to_string(proc.join(pid.to_string()).join(name)).unwrap_or_default();
     let status = read("status");
@@ -25,7 +25,7 @@ pub(super) fn stuck(proc: &Path, pid: u32) -> Stuck {
 }
 
 /// Returns the resident bytes of this process.
-pub(super) fn resident() -> Option<u64> {
+pub(crate) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -33,7 +33,7 @@ pub(super) fn resident() -> Option<u64> {
 
 /// Returns the name of the signal that ended a process.
 #[cfg(unix)]
-pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
+pub(crate) fn ended_by(status: ExitStatus) -> Option<String> {
     use std::os::unix::process::ExitStatusExt;
     status.signal().map(|signal| match signal {
         libc::SIGINT => INTERRUPT.into(),
@@ -54,7 +54,7 @@ pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
 /// exception's code, and the codes of errors start with the bits 11 (the NTSTATUS values of Microsoft's
 /// [MS-ERREF], section 2.3).
 #[cfg(not(unix))]
-pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
+pub(crate) fn ended_by(status: ExitStatus) -> Option<String> {
     let code = status.code()? as u32;
     Some(match code {
         0..0xC000_0000 => return None,

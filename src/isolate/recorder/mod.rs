@@ -11,27 +11,27 @@ mod account;
 mod reader;
 mod writer;
 
-pub(super) use account::{Account, ChildOutcome, UNHEARD};
-pub(super) use reader::{Follower, read};
-pub(super) use writer::{Sync, Writer, create};
+pub(crate) use account::{Account, ChildOutcome, UNRECORDED};
+pub(crate) use reader::{Follower, read};
+pub(crate) use writer::{Sync, Writer, create};
 
-use super::report::Stuck;
+use super::record::Stuck;
 use serde::{Deserialize, Serialize};
 
 /// An event with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Timed<E> {
+pub(crate) struct Timed<E> {
     /// Seconds since the start of the recording.
-    pub(super) at: f64,
+    pub(crate) at: f64,
     /// The event.
     #[serde(flatten)]
-    pub(super) event: E,
+    pub(crate) event: E,
 }
 
 /// An action of the parent on its children.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum RunEvent {
+pub(crate) enum RunEvent {
     /// A child is about to be started.
     Started {
         /// Stem of its files.
@@ -49,19 +49,19 @@ pub(super) enum RunEvent {
 
 /// The end of a child, as its parent observed it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct End {
+pub(crate) struct End {
     /// Seconds since the child was started.
-    pub(super) elapsed_s: f64,
+    pub(crate) elapsed_s: f64,
     /// Its exit status.
-    pub(super) status: Option<i32>,
+    pub(crate) status: Option<i32>,
     /// The signal that ended it.
-    pub(super) signal: Option<String>,
+    pub(crate) signal: Option<String>,
     /// Seconds without an event, after which the child was killed.
-    pub(super) silent_s: Option<f64>,
+    pub(crate) silent_s: Option<f64>,
     /// True if the user ended the run and the child was killed.
-    pub(super) interrupted: bool,
+    pub(crate) interrupted: bool,
     /// State of a child that did not end when it was killed.
-    pub(super) stuck: Option<Stuck>,
+    pub(crate) stuck: Option<Stuck>,
     /// The reason it was not started, or could not be observed.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }

@@ -3,68 +3,69 @@
 
 use super::files;
 use super::json::{JsonPath, null_is_nan};
-use super::options::{CompareOptions, PerNode};
-use super::report::{EVERYTHING, NodeReport, OpTime, Status, Variant};
-use crate::backends::{BackendName, View};
-use ggml_core::DType;
+use super::record::{EVERYTHING, OpTime};
+use super::results::{NodeReport, Status, Variant};
+use crate::backend_name::BackendName;
+use crate::view::View;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::precision::Precision;
+use ggml_core::{DType, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// First argument of a child process; followed by the paths of its work file and its event file.
-pub(super) const CHILD: &str = "--compare-child";
+pub(crate) const CHILD: &str = "--compare-child";
 
 /// Work of a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Work {
+pub(crate) struct Work {
     /// Backend name.
-    pub(super) backend: String,
+    pub(crate) backend: String,
     /// Index of the repetition.
     #[serde(default)]
-    pub(super) epoch: usize,
+    pub(crate) epoch: usize,
     /// Precision of the work.
-    pub(super) precision: Precision,
+    pub(crate) precision: Precision,
     /// Deadline of each phase.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Number of times to do the work; results must have the same bits every time.
-    pub(super) repeat: usize,
+    pub(crate) repeat: usize,
     /// True to compute the prompt by other methods too.
     #[serde(default)]
-    pub(super) invariance: bool,
+    pub(crate) invariance: bool,
     /// True to compute it by the methods that must give the same bits.
     #[serde(default)]
-    pub(super) same_bits: bool,
+    pub(crate) same_bits: bool,
     /// True to only find the node at which the graph fails: announce and run each node separately.
-    pub(super) stepwise: bool,
+    pub(crate) stepwise: bool,
     /// Vulkan: architecture class to tune for.
-    pub(super) vulkan_arch: Option<String>,
+    pub(crate) vulkan_arch: Option<String>,
     /// HIP: runtime library to load.
-    pub(super) hip_library: Option<JsonPath>,
+    pub(crate) hip_library: Option<JsonPath>,
     /// The task.
-    pub(super) task: Task,
+    pub(crate) task: Task,
 }
 
 impl Work {
-    /// Builds the work of a backend from a comparison's options.
-    pub(super) fn new(options: &CompareOptions, backend: &BackendName, task: Task) -> Work {
+    /// Builds the work of a backend, with default options.
+    pub(crate) fn new(backend: &BackendName, timeout: Duration, task: Task) -> Work {
         Work {
             backend: backend.to_string(),
             epoch: 0,
-            precision: options.precision,
-            timeout: options.timeout,
-            repeat: options.repeat,
-            invariance: options.invariance,
-            same_bits: options.same_bits,
+            precision: Precision::default(),
+            timeout,
+            repeat: 1,
+            invariance: false,
+            same_bits: false,
             stepwise: false,
-            vulkan_arch: options.vulkan_arch.clone(),
-            hip_library: options.hip_library.clone().map(JsonPath::from),
+            vulkan_arch: None,
+            hip_library: None,
             task,
         }
     }
 
     /// Returns the number of the model's units on the device.
-    pub(super) fn offload(&self) -> i64 {
+    pub(crate) fn offload(&self) -> i64 {
         match &self.task {
             Task::Model(task) => task.offload,
             Task::Graph(_) | Task::Ops(_) | Task::Trial(_) | Task::List => EVERYTHING,
@@ -75,7 +76,7 @@ impl Work {
 /// Kinds of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(super) enum Task {
+pub(crate) enum Task {
     /// A model: a prompt and its continuation.
     Model(ModelTask),
     /// A graph file.
@@ -90,81 +91,107 @@ pub(super) enum Task {
 
 /// Trial of a backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct TrialTask {
+pub(crate) struct TrialTask {
     /// Time budget of the measurement; `None` measures nothing.
-    pub(super) measure: Option<Duration>,
+    pub(crate) measure: Option<Duration>,
 }
 
 /// A prompt and its greedy continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ModelTask {
+pub(crate) struct ModelTask {
     /// Path of the model file.
-    pub(super) model: JsonPath,
+    pub(crate) model: JsonPath,
     /// Token ids of the prompt.
-    pub(super) tokens: Vec<u32>,
+    pub(crate) tokens: Vec<u32>,
     /// Number of tokens to generate.
-    pub(super) predict: usize,
+    pub(crate) predict: usize,
     /// Token that each decode step continues with, so that a different token does not change later steps; if
     /// empty, the computed tokens.
     #[serde(default)]
-    pub(super) given: Vec<u32>,
+    pub(crate) given: Vec<u32>,
     /// Type of the cache, the same on all backends, so that only their computations differ.
-    pub(super) cache: DType,
-    /// Number of units on the device, see [`Record::offload`](super::report::Record::offload).
-    pub(super) offload: i64,
+    pub(crate) cache: DType,
+    /// Number of units on the device, see [`Record::offload`](super::record::Record::offload).
+    pub(crate) offload: i64,
     /// Path for the logits: rows of the prompt's tokens, then of each decode step.
-    pub(super) logits: JsonPath,
+    pub(crate) logits: JsonPath,
     /// Results of nodes.
-    pub(super) nodes: NodesTask,
+    pub(crate) nodes: NodesTask,
 }
 
 /// A graph file with the contents of its leaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct GraphTask {
+pub(crate) struct GraphTask {
     /// Path of the graph file.
-    pub(super) graph: JsonPath,
+    pub(crate) graph: JsonPath,
     /// Results of nodes; if off, only the outputs are written.
-    pub(super) nodes: NodesTask,
+    pub(crate) nodes: NodesTask,
+}
+
+/// Mode of comparing node by node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PerNode {
+    /// No comparison of nodes.
+    #[default]
+    Off,
+    /// Each node gets operands that the backend computed: errors accumulate along the graph.
+    Chained,
+    /// Each node gets the reference's operands: an error belongs to the node that causes it.
+    Isolated,
+}
+
+impl std::str::FromStr for PerNode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<PerNode> {
+        match text {
+            "off" => Ok(PerNode::Off),
+            "chained" => Ok(PerNode::Chained),
+            "isolated" => Ok(PerNode::Isolated),
+            _ => Err(Error::argument("per node", format!("'{text}'"), "one of off, chained, isolated")),
+        }
+    }
 }
 
 /// Request for results of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct NodesTask {
+pub(crate) struct NodesTask {
     /// Mode of comparing nodes.
-    pub(super) mode: PerNode,
+    pub(crate) mode: PerNode,
     /// Path for the node results.
-    pub(super) out: JsonPath,
+    pub(crate) out: JsonPath,
     /// Path of the reference's node results, for [`PerNode::Isolated`].
-    pub(super) reference: Option<JsonPath>,
+    pub(crate) reference: Option<JsonPath>,
     /// True if nodes are computed one by one although they ship in groups. The reference needs this, because
     /// it has to have a result of every node.
     #[serde(default)]
-    pub(super) alone: bool,
+    pub(crate) alone: bool,
 }
 
 impl NodesTask {
     /// Returns the same request for the graph of a decode step, with files next to the prompt's.
-    pub(super) fn of_step(&self) -> NodesTask {
-        let beside = |path: &JsonPath| JsonPath::from(files::of_step(path.as_ref()));
-        NodesTask { out: beside(&self.out), reference: self.reference.as_ref().map(beside), ..self.clone() }
+    pub(crate) fn of_step(&self) -> NodesTask {
+        let next_to = |path: &JsonPath| JsonPath::from(files::of_step(path.as_ref()));
+        NodesTask { out: next_to(&self.out), reference: self.reference.as_ref().map(next_to), ..self.clone() }
     }
 }
 
 /// Cases of the operation catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct OpsTask {
+pub(crate) struct OpsTask {
     /// Names of the cases, in the order in which they run.
-    pub(super) cases: Vec<String>,
+    pub(crate) cases: Vec<String>,
     /// File of the reference's results: the reference appends to it, the others read it.
-    pub(super) results: JsonPath,
+    pub(crate) results: JsonPath,
     /// True if this backend is the reference.
-    pub(super) is_reference: bool,
+    pub(crate) is_reference: bool,
 }
 
 /// An event that a child records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// The child has started.
     Began {
         /// Process id.
@@ -254,39 +281,39 @@ pub(super) enum Message {
 
 /// Results of a child.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(crate) struct Done {
     /// Seconds from opening the file until all weights are on the device.
-    pub(super) load_s: f64,
+    pub(crate) load_s: f64,
     /// Seconds of the prompt, including preparation.
-    pub(super) prompt_s: f64,
+    pub(crate) prompt_s: f64,
     /// Seconds of generation, without the preparation of its program.
-    pub(super) eval_s: f64,
+    pub(crate) eval_s: f64,
     /// Generated token ids.
-    pub(super) token_ids: Vec<u32>,
+    pub(crate) token_ids: Vec<u32>,
     /// Difference between the two largest logits at each generated token.
     #[serde(deserialize_with = "null_is_nan")]
-    pub(super) margins: Vec<f32>,
+    pub(crate) margins: Vec<f32>,
     /// Number of values whose bits changed between repetitions.
-    pub(super) unstable: usize,
+    pub(crate) unstable: usize,
     /// Results of the prompt by other methods.
     #[serde(default)]
-    pub(super) variants: Vec<Variant>,
+    pub(crate) variants: Vec<Variant>,
     /// Seconds of a decode step by operation.
     #[serde(default)]
-    pub(super) times: Vec<OpTime>,
+    pub(crate) times: Vec<OpTime>,
     /// Counters of the backend.
-    pub(super) stats: Stats,
+    pub(crate) stats: Stats,
 }
 
 /// Failure of a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failed {
+pub(crate) struct Failed {
     /// Status of the run.
-    pub(super) status: Status,
+    pub(crate) status: Status,
     /// Phase of the error, if it has one.
-    pub(super) phase: Option<String>,
+    pub(crate) phase: Option<String>,
     /// Node of the error, if it has one.
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     /// Text of the error.
-    pub(super) message: String,
+    pub(crate) message: String,
 }

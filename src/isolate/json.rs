@@ -6,12 +6,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Deserialises a value that may be infinite; infinity is written as null.
-pub(super) fn null_is_infinite<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(crate) fn null_is_infinite<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::INFINITY))
 }
 
 /// Deserialises values that may be NaN; NaN is written as null.
-pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
     let values = Vec::<Option<f32>>::deserialize(from)?;
     Ok(values.into_iter().map(|value| value.unwrap_or(f32::NAN)).collect())
 }
@@ -19,7 +19,7 @@ pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>
 /// A path in JSON: text, or the system's own units if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum JsonPath {
+pub(crate) enum JsonPath {
     Text(String),
     Units(OsString),
 }
@@ -46,54 +46,46 @@ impl AsRef<Path> for JsonPath {
 }
 
 /// Serialisation of a path, for `#[serde(with)]`.
-pub(super) mod path {
+pub(crate) mod path {
     use super::JsonPath;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::path::{Path, PathBuf};
 
-    pub(in crate::compare) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         JsonPath::from(path).serialize(to)
     }
 
-    pub(in crate::compare) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         Ok(JsonPath::deserialize(from)?.as_ref().into())
     }
 }
 
 /// Serialisation of an optional path, for `#[serde(with)]`.
-pub(super) mod some_path {
+pub(crate) mod some_path {
     use super::JsonPath;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::path::PathBuf;
 
-    pub(in crate::compare) fn serialize<S: Serializer>(
-        path: &Option<PathBuf>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
         path.as_ref().map(JsonPath::from).serialize(to)
     }
 
-    pub(in crate::compare) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<PathBuf>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
         Ok(Option::<JsonPath>::deserialize(from)?.map(|path| path.as_ref().into()))
     }
 }
 
 /// Serialisation of a type by its text form, for `#[serde(with)]`.
-pub(super) mod text {
+pub(crate) mod text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::fmt::Display;
     use std::str::FromStr;
 
-    pub(in crate::compare) fn serialize<T: Display, S: Serializer>(
-        value: &T,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
     }
 
-    pub(in crate::compare) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
         from: D,
     ) -> Result<T, D::Error> {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
@@ -101,19 +93,16 @@ pub(super) mod text {
 }
 
 /// Serialisation of a list of types with a text form, for `#[serde(with)]`.
-pub(super) mod texts {
+pub(crate) mod texts {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::fmt::Display;
     use std::str::FromStr;
 
-    pub(in crate::compare) fn serialize<T: Display, S: Serializer>(
-        values: &[T],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<T: Display, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(values.iter().map(T::to_string))
     }
 
-    pub(in crate::compare) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Vec<T>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;

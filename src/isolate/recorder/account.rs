@@ -1,18 +1,19 @@
 //! Builds a record from a child's events and its parent's observation of its end.
 
 use super::{End, Timed};
-use crate::compare::protocol::{Done, Failed, Message};
-use crate::compare::report::{BackendReport, NodeReport, Record, Status};
+use crate::isolate::protocol::{Done, Failed, Message};
+use crate::isolate::record::{BackendReport, Record};
+use crate::isolate::results::{NodeReport, Status};
 use std::path::Path;
 
 /// Bytes of the log's end that are quoted in a message.
-const LAST_WORDS: usize = 400;
+const LOG_END: usize = 400;
 
 /// The most warnings in a record; the log has all of them.
 const MAX_WARNINGS: usize = 16;
 
 /// Exit status of a child that could not record a result.
-pub(in crate::compare) const UNHEARD: u8 = 3;
+pub(crate) const UNRECORDED: u8 = 3;
 
 /// Phase of a child whose work is done: it closes its device.
 const CLOSE: &str = "close";
@@ -22,20 +23,20 @@ const EXIT: &str = "exit";
 
 /// Outcome of a child.
 #[derive(Clone, Debug, Default)]
-pub(in crate::compare) struct ChildOutcome {
-    pub(in crate::compare) backend: BackendReport,
-    pub(in crate::compare) record: Record,
+pub(crate) struct ChildOutcome {
+    pub(crate) backend: BackendReport,
+    pub(crate) record: Record,
     /// Results of the finished cases.
-    pub(in crate::compare) cases: Vec<NodeReport>,
+    pub(crate) cases: Vec<NodeReport>,
     /// The case that was running when the child ended.
-    pub(in crate::compare) case: Option<String>,
-    /// True if the parent saw the child end.
-    pub(in crate::compare) ended: bool,
+    pub(crate) case: Option<String>,
+    /// True if the parent observed the end of the child.
+    pub(crate) ended: bool,
 }
 
 /// State of a child, updated event by event.
 #[derive(Debug, Default)]
-pub(in crate::compare) struct Account {
+pub(crate) struct Account {
     outcome: ChildOutcome,
     /// Phases that were entered and not left.
     open: Vec<String>,
@@ -51,7 +52,7 @@ pub(in crate::compare) struct Account {
 
 impl Account {
     /// Creates the account of a child without events, see [`Record`].
-    pub(in crate::compare) fn new(backend: &str, offload: i64, epoch: usize, stem: &str) -> Account {
+    pub(crate) fn new(backend: &str, offload: i64, epoch: usize, stem: &str) -> Account {
         let mut account = Account::default();
         account.outcome.backend.name = backend.into();
         let record = &mut account.outcome.record;
@@ -61,7 +62,7 @@ impl Account {
     }
 
     /// Applies an event.
-    pub(in crate::compare) fn hear(&mut self, event: Timed<Message>) {
+    pub(crate) fn receive(&mut self, event: Timed<Message>) {
         self.at = event.at;
         let ChildOutcome { backend, record, cases, case, .. } = &mut self.outcome;
         match event.event {
@@ -138,12 +139,12 @@ impl Account {
     }
 
     /// True if the child has reported an error; no event of interest follows it.
-    pub(in crate::compare) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
     /// Returns the error in an option or an environment variable.
-    pub(in crate::compare) fn wrong_use(&self) -> Option<&str> {
+    pub(crate) fn wrong_use(&self) -> Option<&str> {
         self.wrong_use.as_deref()
     }
 
@@ -158,7 +159,7 @@ impl Account {
 
     /// Builds the outcome. `end` is `None` if the parent ended before it saw the child end. The end of the
     /// log is quoted in the message.
-    pub(in crate::compare) fn conclude(mut self, end: Option<&End>, log: &Path) -> ChildOutcome {
+    pub(crate) fn conclude(mut self, end: Option<&End>, log: &Path) -> ChildOutcome {
         let phase = self.phase();
         let record = &mut self.outcome.record;
         record.elapsed_s = end.map_or(self.at, |end| end.elapsed_s);
@@ -184,8 +185,7 @@ impl Account {
             return None;
         }
         let Some(end) = end else {
-            let text =
-                "neither it nor its parent said how it ended: were both killed, or did the machine stop?";
+            let text = "no end was recorded: its parent was killed too, or the machine stopped";
             return (!self.finished).then(|| (Status::Crash, text.into()));
         };
         let work = if self.finished { "after its work was done" } else { "before its work was done" };
@@ -197,32 +197,32 @@ impl Account {
         }
         if let Some(silent) = end.silent_s {
             let end = match &end.stuck {
-                None => "was ended".into(),
-                Some(stuck) => format!("could not be ended: {}", stuck.describe()),
+                None => "was killed".into(),
+                Some(stuck) => format!("could not be killed: {}", stuck.describe()),
             };
-            return Some((Status::Hang, format!("said nothing for {silent:.0} s {work} and {end}")));
+            return Some((Status::Hang, format!("recorded no event for {silent:.0} s {work} and {end}")));
         }
-        let how = match (&end.signal, end.status) {
+        let text = match (&end.signal, end.status) {
             (Some(signal), _) => format!("died of {signal}"),
             (None, Some(0)) if self.finished => return None,
-            (None, status) if !self.finished && status == Some(UNHEARD.into()) => {
-                return Some((Status::Error, with_last_words("could not record its results".into(), log)));
+            (None, status) if !self.finished && status == Some(UNRECORDED.into()) => {
+                return Some((Status::Error, with_log_end("could not record its results".into(), log)));
             }
-            (None, status) => format!("left with status {}", status.unwrap_or(-1)),
+            (None, status) => format!("exited with status {}", status.unwrap_or(-1)),
         };
-        let how = match self.leaving {
-            true => format!("{how} in an exit handler, {work}"),
-            false if self.finished => format!("{how} {work}, while its device was given back"),
-            false => format!("{how} {work}"),
+        let text = match self.leaving {
+            true => format!("{text} in an exit handler, {work}"),
+            false if self.finished => format!("{text} {work}, while it closed its device"),
+            false => format!("{text} {work}"),
         };
-        Some((Status::Crash, with_last_words(how, log)))
+        Some((Status::Crash, with_log_end(text, log)))
     }
 }
 
 /// Appends the end of a log, in one line.
-fn with_last_words(how: String, log: &Path) -> String {
+fn with_log_end(text: String, log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
-    let tail = &bytes[bytes.len().saturating_sub(LAST_WORDS)..];
+    let tail = &bytes[bytes.len().saturating_sub(LOG_END)..];
     let words = String::from_utf8_lossy(tail).split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.is_empty() { how } else { format!("{how}: {words}") }
+    if words.is_empty() { text } else { format!("{text}: {words}") }
 }

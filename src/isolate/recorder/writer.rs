@@ -18,7 +18,7 @@ const SYNC_EVERY: Duration = Duration::from_millis(50);
 
 /// When an event has to be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::compare) enum Sync {
+pub(crate) enum Sync {
     /// No sync: it announces nothing that may stop the machine.
     Lazy,
     /// The event announces an act: synced immediately if an act of this name is new, else at most every
@@ -29,7 +29,7 @@ pub(in crate::compare) enum Sync {
 }
 
 /// Creates a file that contains only the reserved space.
-pub(in crate::compare) fn create(path: &Path) -> Result<()> {
+pub(crate) fn create(path: &Path) -> Result<()> {
     let made = File::create(path).and_then(|mut file| {
         file.write_all(&vec![0; ROOM])?;
         file.sync_all()
@@ -39,7 +39,7 @@ pub(in crate::compare) fn create(path: &Path) -> Result<()> {
 
 /// Writer that appends to a file of events.
 #[derive(Debug)]
-pub(in crate::compare) struct Writer {
+pub(crate) struct Writer {
     file: File,
     /// Offset of the next event.
     end: u64,
@@ -50,25 +50,20 @@ pub(in crate::compare) struct Writer {
 
 impl Writer {
     /// Continues a file whose events end at byte `end`.
-    pub(in crate::compare) fn open(path: &Path, end: u64) -> Result<Writer> {
+    pub(crate) fn open(path: &Path, end: u64) -> Result<Writer> {
         let file = OpenOptions::new().write(true).open(path).map_err(|e| Error::io(path, e))?;
         let now = Instant::now();
         Ok(Writer { file, end, start: now, synced: now, known: HashSet::new() })
     }
 
     /// Releases the rest of the reserved space.
-    pub(in crate::compare) fn trim(&self) {
+    pub(crate) fn trim(&self) {
         // If it fails, zeros at the end do no harm.
         let _ = self.file.set_len(self.end);
     }
 
     /// Appends an event; `act` is the act that it announces. An error loses only this event.
-    pub(in crate::compare) fn append<E: Serialize>(
-        &mut self,
-        event: E,
-        sync: Sync,
-        act: &str,
-    ) -> std::io::Result<()> {
+    pub(crate) fn append<E: Serialize>(&mut self, event: E, sync: Sync, act: &str) -> std::io::Result<()> {
         let mut line = serde_json::to_vec(&Timed { at: self.start.elapsed().as_secs_f64(), event })?;
         line.push(b'\n');
         self.file.seek(SeekFrom::Start(self.end))?;

@@ -20,33 +20,33 @@ const GRACE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
 
 /// A child that was abandoned, and the backend whose device it holds.
-struct Left {
+struct Abandoned {
     pid: u32,
     backend: String,
 }
 
 /// The children of a run, in its folder. A child that has run already is rebuilt from its events, any other
 /// is started, unless the run is over.
-pub(super) struct Children {
+pub(crate) struct Children {
     out: PathBuf,
     /// Writer of the parent's events; `None` if the run is over.
     events: Option<Writer>,
     /// Children that were started before, and their ends, if known.
     past: HashMap<String, Option<End>>,
     stop: Option<Arc<AtomicBool>>,
-    left: Vec<Left>,
+    abandoned: Vec<Abandoned>,
 }
 
 impl Children {
     /// Creates the children of a new run.
-    pub(super) fn begin(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
+    pub(crate) fn begin(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
         recorder::create(&files::run_events(out))?;
         Children::resume(out, stop)
     }
 
     /// Opens the children of a run that continues. Children that ran are not started again, including those
     /// without a recorded end, which may have stopped the machine.
-    pub(super) fn resume(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
+    pub(crate) fn resume(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
         let mut children = Children::past(out)?;
         let path = files::run_events(out);
         let mut follower = Follower::open(&path)?;
@@ -57,7 +57,7 @@ impl Children {
     }
 
     /// Opens the children of a run that is over.
-    pub(super) fn past(out: &Path) -> Result<Children> {
+    pub(crate) fn past(out: &Path) -> Result<Children> {
         let mut past = HashMap::new();
         for event in recorder::read::<RunEvent>(&files::run_events(out))? {
             match event.event {
@@ -65,26 +65,26 @@ impl Children {
                 RunEvent::Ended { stem, end } => past.insert(stem, Some(end)),
             };
         }
-        Ok(Children { out: out.into(), events: None, past, stop: None, left: Vec::new() })
+        Ok(Children { out: out.into(), events: None, past, stop: None, abandoned: Vec::new() })
     }
 
     /// Opens the children of another run in its own folder. That run is over if this one is; otherwise it is
-    /// created if `begins`, or else continued.
-    pub(super) fn beside(&self, out: &Path, begins: bool) -> Result<Children> {
+    /// created if `is_new`, or else continued.
+    pub(crate) fn nested(&self, out: &Path, is_new: bool) -> Result<Children> {
         match &self.events {
-            Some(_) if begins => Children::begin(out, self.stop.clone()),
+            Some(_) if is_new => Children::begin(out, self.stop.clone()),
             Some(_) => Children::resume(out, self.stop.clone()),
             None => Children::past(out),
         }
     }
 
     /// True if no more children are started.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.events.is_none() || self.is_stopped()
     }
 
     /// Returns the run's folder.
-    pub(super) fn out(&self) -> &Path {
+    pub(crate) fn out(&self) -> &Path {
         &self.out
     }
 
@@ -94,25 +94,25 @@ impl Children {
     }
 
     /// Returns true if `run` would start a child for this stem.
-    pub(super) fn starts(&self, stem: &str) -> bool {
+    pub(crate) fn starts(&self, stem: &str) -> bool {
         self.events.is_some() && !self.is_stopped() && !self.past.contains_key(stem)
     }
 
     /// Returns the outcome of a child, and runs it to its end if it has not run before; `None` if it has not
     /// run and the run is over. The stem determines its files. A child that cannot be started also has a
     /// record; the only error is wrong use.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         work: &Work,
         stem: &str,
-        hear: &mut dyn FnMut(&Message),
+        receive: &mut dyn FnMut(&Message),
     ) -> Result<Option<ChildOutcome>> {
         let mut account = Account::new(&work.backend, work.offload(), work.epoch, stem);
         let log = files::log(&self.out, stem);
         if let Some(end) = self.past.get(stem) {
             // Unreadable events count as missing; the records of other children are not affected.
             let events = recorder::read(&files::events(&self.out, stem)).unwrap_or_default();
-            events.into_iter().for_each(|event| account.hear(event));
+            events.into_iter().for_each(|event| account.receive(event));
             return Ok(Some(account.conclude(end.as_ref(), &log)));
         }
         if !self.starts(stem) {
@@ -120,22 +120,22 @@ impl Children {
         }
         let start = Instant::now();
         let mut end = self
-            .follow(work, stem, &mut account, hear)
+            .follow(work, stem, &mut account, receive)
             .unwrap_or_else(|error| End { error: Some(error.to_string()), ..End::default() });
         end.elapsed_s = start.elapsed().as_secs_f64();
         // On a full disk the event is missing from a later report, but not from this one.
-        let _ = self.note(RunEvent::Ended { stem: stem.into(), end: end.clone() });
+        let _ = self.record(RunEvent::Ended { stem: stem.into(), end: end.clone() });
         if let Some(what) = account.wrong_use() {
             return Err(Error::argument(&work.backend, what, ""));
         }
         let outcome = account.conclude(Some(&end), &log);
         if end.stuck.is_some() {
-            self.left.push(Left { pid: outcome.record.pid, backend: work.backend.clone() });
+            self.abandoned.push(Abandoned { pid: outcome.record.pid, backend: work.backend.clone() });
         }
         Ok(Some(outcome))
     }
 
-    fn note(&mut self, event: RunEvent) -> Result<()> {
+    fn record(&mut self, event: RunEvent) -> Result<()> {
         let path = files::run_events(&self.out);
         let Some(events) = &mut self.events else { return Ok(()) };
         events.append(event, Sync::Now, "").map_err(|e| Error::io(&path, e))
@@ -147,11 +147,11 @@ impl Children {
         work: &Work,
         stem: &str,
         account: &mut Account,
-        hear: &mut dyn FnMut(&Message),
+        receive: &mut dyn FnMut(&Message),
     ) -> Result<End> {
-        self.note(RunEvent::Started { stem: stem.into() })?;
-        if let Some(left) = self.left.iter().find(|left| left.backend == work.backend) {
-            let why = format!("was not run: process {} could not be ended and holds its device", left.pid);
+        self.record(RunEvent::Started { stem: stem.into() })?;
+        if let Some(held) = self.abandoned.iter().find(|held| held.backend == work.backend) {
+            let why = format!("was not run: process {} could not be killed and holds its device", held.pid);
             return Ok(End { error: Some(why), ..End::default() });
         }
         let (work_path, events) = (files::work(&self.out, stem), files::events(&self.out, stem));
@@ -161,7 +161,7 @@ impl Children {
         let mut child = spawn(&work_path, &events, &files::log(&self.out, stem))?;
         let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
-        let end = self.watch(&mut child, &mut follower, limit, account, hear);
+        let end = self.follow_events(&mut child, &mut follower, limit, account, receive);
         if end.as_ref().is_ok_and(|end| end.stuck.is_none()) {
             // The rest of the reserved space is not needed any more.
             Writer::open(&events, follower.end())?.trim();
@@ -171,41 +171,41 @@ impl Children {
 
     /// Follows the child's events until it has ended, or has recorded none but calls for longer than the
     /// limit.
-    fn watch(
+    fn follow_events(
         &self,
         child: &mut Child,
         follower: &mut Follower,
         limit: Duration,
         account: &mut Account,
-        hear: &mut dyn FnMut(&Message),
+        receive: &mut dyn FnMut(&Message),
     ) -> Result<End> {
-        let mut heard = Instant::now();
-        let mut listen = |account: &mut Account| -> Result<bool> {
+        let mut last_event = Instant::now();
+        let mut receive_events = |account: &mut Account| -> Result<bool> {
             let events = follower.next().map_err(|e| Error::io("the events of a child", e))?;
             // Calls may be repeated forever within a phase that hangs.
             let alive = events.iter().any(|e| !matches!(e.event, Message::Call { .. }));
             for event in events {
-                hear(&event.event);
-                account.hear(event);
+                receive(&event.event);
+                account.receive(event);
             }
             Ok(alive)
         };
         loop {
             let status = child.try_wait().map_err(|e| Error::io("the end of a child", e))?;
             // The status was read first, so no event follows these if the child has ended.
-            if listen(account)? {
-                heard = Instant::now();
+            if receive_events(account)? {
+                last_event = Instant::now();
             }
             let stopped = self.is_stopped();
             if let Some(status) = status {
                 return Ok(end_of(status, stopped));
             }
-            let silent = heard.elapsed();
+            let silent = last_event.elapsed();
             if stopped || silent >= if account.has_failed() { GRACE } else { limit } {
                 // Killing fails if the child has ended in the meantime.
                 let _ = child.kill();
                 let status = ended(&mut || child.try_wait(), GRACE)?;
-                listen(account)?;
+                receive_events(account)?;
                 return Ok(End {
                     silent_s: (!stopped).then_some(silent.as_secs_f64()),
                     stuck: status.is_none().then(|| system::stuck(Path::new("/proc"), child.id())),
@@ -268,21 +268,20 @@ fn ended(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backends::BackendName;
-    use crate::compare::CompareOptions;
-    use crate::compare::protocol::{OpsTask, Task};
-    use crate::compare::report::Status;
+    use crate::backend_name::BackendName;
+    use crate::isolate::protocol::{OpsTask, Task};
+    use crate::isolate::results::Status;
 
     /// Waiting for a process that never ends stops at the limit.
     #[test]
     fn waiting_has_an_end() {
-        let mut asked = 0;
+        let mut calls = 0;
         let mut never = || {
-            asked += 1;
+            calls += 1;
             Ok(None)
         };
         assert_eq!(ended(&mut never, Duration::from_millis(20)).unwrap(), None);
-        assert!(asked > 1);
+        assert!(calls > 1);
     }
 
     /// A device held by a child that could not be ended is not used again; other backends are.
@@ -290,16 +289,16 @@ mod tests {
     fn a_device_that_is_held_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let mut children = Children::begin(dir.path(), None).unwrap();
-        children.left.push(Left { pid: 77, backend: "cpu".into() });
+        children.abandoned.push(Abandoned { pid: 77, backend: "cpu".into() });
         let task = Task::Ops(OpsTask { cases: Vec::new(), results: "".into(), is_reference: false });
-        let work = Work::new(&CompareOptions::default(), &BackendName::Cpu, task);
+        let work = Work::new(&BackendName::Cpu, GRACE, task);
         let outcome = children.run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
         assert_eq!(outcome.record.status, Status::Error);
         let message = outcome.record.message.clone().unwrap();
-        assert_eq!(message, "was not run: process 77 could not be ended and holds its device");
+        assert_eq!(message, "was not run: process 77 could not be killed and holds its device");
         drop(children);
         // A later report gives the same record.
-        let again = Children::past(dir.path()).unwrap().run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
-        assert_eq!(again.record, outcome.record);
+        let rebuilt = Children::past(dir.path()).unwrap().run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
+        assert_eq!(rebuilt.record, outcome.record);
     }
 }

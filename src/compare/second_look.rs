@@ -13,13 +13,13 @@
 //!
 //! Each examination is a run in a separate folder.
 
+use super::graph_runs::{plan_graph, plan_model};
 use super::header::Header;
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
-use super::parent::Children;
-use super::protocol::ModelTask;
 use super::report::{Comparison, Report, SecondLook};
-use super::whole::{plan_graph, plan_model};
-use super::{files, judge, whole};
+use super::{files, graph_runs, judge};
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::ModelTask;
 use crate::model::Offload;
 use ggml_core::Result;
 use ggml_core::precision::Precision;
@@ -29,14 +29,14 @@ use ggml_core::precision::Precision;
 const MOST_ROUNDING: f64 = 1.0;
 
 /// Examines every difference again, unless a node out of its bound is already known.
-pub(super) fn look(
+pub(super) fn examine(
     header: &Header,
     task: &ModelTask,
     children: &Children,
     report: &mut Report,
     progress: Progress<'_>,
 ) -> Result<()> {
-    let mut looks: Vec<(String, i64, SecondLook)> = Vec::new();
+    let mut examined: Vec<(String, i64, SecondLook)> = Vec::new();
     for comparison in &mut report.comparisons {
         let Some(difference) = comparison.disagreement.clone() else { continue };
         if comparison.logits.is_none()
@@ -45,25 +45,26 @@ pub(super) fn look(
             continue;
         }
         // The result of one epoch is valid for all epochs.
-        let known =
-            looks.iter().find(|(lhs, offload, _)| (lhs, *offload) == (&comparison.lhs, comparison.offload));
-        let known = known.map(|(_, _, look)| look.clone());
-        let look = match known {
-            Some(look) => Some(SecondLook { difference, ..look }),
-            None => look_at(header, task, children, comparison, difference, progress)?,
+        let known = examined
+            .iter()
+            .find(|(lhs, offload, _)| (lhs, *offload) == (&comparison.lhs, comparison.offload));
+        let known = known.map(|(_, _, found)| found.clone());
+        let found = match known {
+            Some(found) => Some(SecondLook { difference, ..found }),
+            None => examine_one(header, task, children, comparison, difference, progress)?,
         };
-        let Some(mut look) = look else { continue };
-        look.rounding = is_rounding(&look, comparison);
-        looks.push((comparison.lhs.clone(), comparison.offload, look.clone()));
-        comparison.disagreement = (!look.rounding).then(|| look.words());
-        comparison.second_look = Some(look);
+        let Some(mut found) = found else { continue };
+        found.rounding = is_rounding(&found, comparison);
+        examined.push((comparison.lhs.clone(), comparison.offload, found.clone()));
+        comparison.disagreement = (!found.rounding).then(|| found.words());
+        comparison.second_look = Some(found);
     }
-    judge::give_verdict(report);
+    judge::set_verdict(report);
     Ok(())
 }
 
 /// Runs the examinations of one comparison; `None` if they are missing and the run is over.
-fn look_at(
+fn examine_one(
     header: &Header,
     task: &ModelTask,
     children: &Children,
@@ -75,44 +76,46 @@ fn look_at(
     progress(&Event::new(
         &c.lhs,
         match is_exact {
-            true => "differs: again, node by node",
-            false => "differs: again in exact precision, and node by node",
+            true => "differs: running it node by node",
+            false => "differs: running it in exact precision, and node by node",
         },
     ));
-    let base = alone(&header.options, c)?
+    let base = single_backend(&header.options, c)?
         .with_cache(task.cache)
         .with_work(Subject::Model(Some(task.model.as_ref().into())));
     let folder = |what: &str| {
-        files::again(&header.options.out).join(format!("{}-{what}", files::stem(&c.lhs, c.offload, 0)))
+        files::second_look(&header.options.out).join(format!("{}-{what}", files::stem(&c.lhs, c.offload, 0)))
     };
     let nodes = base.clone().with_per_node(PerNode::Isolated).with_predict(header.options.predict.min(2));
     let base = base.with_precision(Precision::Exact);
-    let mut look = SecondLook { difference, ..SecondLook::default() };
+    let mut found = SecondLook { difference, ..SecondLook::default() };
     if is_exact {
-        (look.exact, look.exact_disagreement) = (c.logits, c.disagreement.clone());
+        (found.exact, found.exact_disagreement) = (c.logits, c.disagreement.clone());
     } else {
-        let Some(exact) = run(&base.with_out(folder("exact")), children, progress)? else { return Ok(None) };
+        let Some(exact) = run_nested(&base.with_out(folder("exact")), children, progress)? else {
+            return Ok(None);
+        };
         let compared = exact.comparisons.first();
-        look.exact = compared.and_then(|c| c.logits);
-        look.exact_disagreement = match compared {
+        found.exact = compared.and_then(|c| c.logits);
+        found.exact_disagreement = match compared {
             Some(comparison) => comparison.disagreement.clone(),
-            None => Some(format!("it cannot be compared: {}", failures(&exact))),
+            None => Some(format!("the results cannot be compared: {}", failures(&exact))),
         };
         if !header.is_isolated() {
             let out = nodes.clone().with_out(folder("nodes"));
-            let Some(nodes) = run(&out, children, progress)? else { return Ok(None) };
-            look.node = differing_node(&nodes);
+            let Some(nodes) = run_nested(&out, children, progress)? else { return Ok(None) };
+            found.node = differing_node(&nodes);
         }
     }
-    let numbers = look.exact.is_some_and(|logits| logits.non_finite == 0);
-    if look.exact_disagreement.is_some() && look.node.is_none() && numbers {
+    let numbers = found.exact.is_some_and(|logits| logits.non_finite == 0);
+    if found.exact_disagreement.is_some() && found.node.is_none() && numbers {
         let nodes = CompareOptions { same_bits: true, ..nodes };
         let nodes = nodes.with_precision(Precision::Exact).with_out(folder("exact-nodes"));
-        let Some(nodes) = run(&nodes, children, progress)? else { return Ok(None) };
-        look.exact_node = differing_node(&nodes).or_else(|| differing_bits(&nodes));
-        look.amplified = look.exact_node.is_none();
+        let Some(nodes) = run_nested(&nodes, children, progress)? else { return Ok(None) };
+        found.exact_node = differing_node(&nodes).or_else(|| differing_bits(&nodes));
+        found.amplified = found.exact_node.is_none();
     }
-    Ok(Some(look))
+    Ok(Some(found))
 }
 
 fn failures(report: &Report) -> String {
@@ -123,7 +126,7 @@ fn failures(report: &Report) -> String {
 fn differing_node(nodes: &Report) -> Option<String> {
     match nodes.comparisons.first() {
         Some(comparison) => judge::differing_node(comparison),
-        None => Some(format!("its nodes cannot be compared: {}", failures(nodes))),
+        None => Some(format!("the nodes cannot be compared: {}", failures(nodes))),
     }
 }
 
@@ -132,14 +135,14 @@ fn differing_bits(nodes: &Report) -> Option<String> {
     nodes.records.iter().flat_map(judge::variance).next()
 }
 
-fn is_rounding(look: &SecondLook, c: &Comparison) -> bool {
+fn is_rounding(found: &SecondLook, c: &Comparison) -> bool {
     let worst = [c.logits, c.steps].into_iter().flatten().map(|l| l.nmse).fold(0.0, f64::max);
-    let exact = look.exact_disagreement.is_none() || look.amplified;
-    exact && look.node.is_none() && worst <= MOST_ROUNDING
+    let exact = found.exact_disagreement.is_none() || found.amplified;
+    exact && found.node.is_none() && worst <= MOST_ROUNDING
 }
 
 /// Returns the options for a comparison's backend only, with its offload.
-pub(super) fn alone(options: &CompareOptions, c: &Comparison) -> Result<CompareOptions> {
+pub(super) fn single_backend(options: &CompareOptions, c: &Comparison) -> Result<CompareOptions> {
     let offload = match usize::try_from(c.offload) {
         Ok(0) => Offload::None,
         Ok(units) => Offload::Layers(units),
@@ -151,7 +154,7 @@ pub(super) fn alone(options: &CompareOptions, c: &Comparison) -> Result<CompareO
 
 /// Runs a comparison in its own folder, or continues the one that is there. Returns `None` if there is none
 /// and the parent run is over.
-pub(super) fn run(
+pub(super) fn run_nested(
     options: &CompareOptions,
     children: &Children,
     progress: Progress<'_>,
@@ -171,5 +174,5 @@ pub(super) fn run(
         header.write()?;
         header
     };
-    whole::play(&header, &mut children.beside(&options.out, !known)?, progress).map(Some)
+    graph_runs::run(&header, &mut children.nested(&options.out, !known)?, progress).map(Some)
 }

@@ -12,7 +12,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Reader of a growing file of events.
 #[derive(Debug)]
-pub(in crate::compare) struct Follower {
+pub(crate) struct Follower {
     file: File,
     /// Offset of the first event that has not been read.
     end: u64,
@@ -20,13 +20,13 @@ pub(in crate::compare) struct Follower {
 
 impl Follower {
     /// Opens a file, starting at its first event.
-    pub(in crate::compare) fn open(path: &Path) -> Result<Follower> {
+    pub(crate) fn open(path: &Path) -> Result<Follower> {
         Ok(Follower { file: File::open(path).map_err(|e| Error::io(path, e))?, end: 0 })
     }
 
     /// Returns the events added since the last call. Invalid lines, such as one torn by a full disk, are
     /// skipped.
-    pub(in crate::compare) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
+    pub(crate) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
         let mut text = Vec::new();
         let mut chunk = vec![0; CHUNK];
         self.file.seek(SeekFrom::Start(self.end))?;
@@ -38,20 +38,20 @@ impl Follower {
             }
         }
         let written = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        let whole = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
-        self.end += whole as u64;
-        let lines = text[..whole].split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        let complete = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        self.end += complete as u64;
+        let lines = text[..complete].split(|&b| b == b'\n').filter(|line| !line.is_empty());
         Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 
     /// Returns the offset of the next event.
-    pub(in crate::compare) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 }
 
 /// Reads all events of a file.
-pub(in crate::compare) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<Timed<E>>> {
+pub(crate) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<Timed<E>>> {
     Follower::open(path)?.next().map_err(|e| Error::io(path, e))
 }
 
@@ -59,7 +59,7 @@ pub(in crate::compare) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<T
 mod tests {
     use super::super::{Sync, Writer, create};
     use super::*;
-    use crate::compare::protocol::Message;
+    use crate::isolate::protocol::Message;
     use std::io::Write;
 
     fn node(name: &str) -> Message {
@@ -76,9 +76,9 @@ mod tests {
         let mut follower = Follower::open(&path).unwrap();
         assert!(follower.next::<Message>().unwrap().is_empty());
         let mut writer = Writer::open(&path, 0).unwrap();
-        for turn in 0..3 {
+        for round in 0..3 {
             let sent: Vec<Message> =
-                (0..2000).map(|i| node(&format!("{turn} {i} {}", "x".repeat(50)))).collect();
+                (0..2000).map(|i| node(&format!("{round} {i} {}", "x".repeat(50)))).collect();
             for message in &sent {
                 writer.append(message, Sync::Lazy, "").unwrap();
             }
@@ -90,7 +90,7 @@ mod tests {
 
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"at\": 1.0, \"event\": \"no").unwrap();
-        assert!(follower.next::<Message>().unwrap().is_empty(), "not a whole line yet");
+        assert!(follower.next::<Message>().unwrap().is_empty(), "not an entire line yet");
         file.write_all(b"de\", \"name\":\xff\n{\"at\":2.0,\"event\":\"leaving\"}\n").unwrap();
         let got: Vec<Message> = follower.next().unwrap().into_iter().map(|e| e.event).collect();
         assert_eq!(got, [Message::Leaving]);

@@ -3,12 +3,12 @@
 use super::header::{Header, Planned};
 use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
-use super::parent::Children;
-use super::protocol::{GraphTask, Message, ModelTask, NodesTask, Task, Work};
-use super::recorder::ChildOutcome;
 use super::report::{EVERYTHING, Report, Status, label};
 use super::{files, nodes};
 use crate::backends::BackendName;
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::{GraphTask, Message, ModelTask, NodesTask, Task, Work};
+use crate::isolate::recorder::ChildOutcome;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
@@ -60,7 +60,7 @@ pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header
 }
 
 /// Runs one child for each planned run, one after the other, then judges the results.
-pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
+pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let options = &header.options;
     let mut report = header.report.clone();
     for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
@@ -73,23 +73,23 @@ pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<
     }
     for run in &header.runs {
         let backend = run.backend.parse()?;
-        let work = Work { epoch: run.epoch, ..Work::new(options, &backend, task(header, run, &report)) };
+        let work = Work { epoch: run.epoch, ..options.child_work(&backend, task(header, run, &report)) };
         let starts = children.starts(&run.stem());
         let name = label(&run.backend, run.offload);
-        let mut tell = |what: &dyn std::fmt::Display| {
+        let mut report_progress = |what: &dyn std::fmt::Display| {
             if starts {
                 progress(&Event::new(&name, what));
             }
         };
-        tell(&match options.epochs {
+        report_progress(&match options.epochs {
             1 => "running".to_string(),
             n => format!("running, epoch {} of {n}", run.epoch + 1),
         });
-        let Some(outcome) = run_child(&work, &run.stem(), children, &mut tell)? else {
+        let Some(outcome) = run_child(&work, &run.stem(), children, &mut report_progress)? else {
             report.missing += 1;
             continue;
         };
-        tell(&outcome.record.status);
+        report_progress(&outcome.record.status);
         report.add_backend(outcome.backend);
         report.records.push(outcome.record);
     }
@@ -106,21 +106,21 @@ fn run_child(
     work: &Work,
     stem: &str,
     children: &mut Children,
-    tell: &mut dyn FnMut(&dyn std::fmt::Display),
+    report_progress: &mut dyn FnMut(&dyn std::fmt::Display),
 ) -> Result<Option<ChildOutcome>> {
-    let mut hear = |message: &Message| {
+    let mut receive = |message: &Message| {
         if let Message::Progress { what } = message {
-            tell(what);
+            report_progress(what);
         }
     };
-    let Some(mut outcome) = children.run(work, stem, &mut hear)? else { return Ok(None) };
+    let Some(mut outcome) = children.run(work, stem, &mut receive)? else { return Ok(None) };
     let record = &mut outcome.record;
     let computing = record.phase.as_deref().is_some_and(|p| p.ends_with("compute"));
     let died = matches!(record.status, Status::Crash | Status::Hang) && outcome.ended;
     if died && computing && record.node.is_none() && record.stuck.is_none() {
         let stem = format!("{stem}.stepwise");
         if children.starts(&stem) {
-            tell(&"looking for the node");
+            report_progress(&"searching for the node");
         }
         let stepwise = Work { stepwise: true, ..work.clone() };
         record.node = children.run(&stepwise, &stem, &mut |_| {})?.and_then(|found| found.record.node);

@@ -1,0 +1,155 @@
+//! Names of backends.
+
+use ggml_core::null::Fault;
+use ggml_core::{Error, Result};
+use std::str::FromStr;
+
+/// Names that [`open`](crate::open) accepts, for messages.
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], auto";
+
+/// Processors that the emulated AMD GPU can emulate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum VirtualTarget {
+    /// Vega 10: RX Vega 56 and 64, MI25.
+    Gfx900,
+    /// Vega 20: Radeon VII, MI50, MI60.
+    #[default]
+    Gfx906,
+}
+
+impl VirtualTarget {
+    const ALL: [VirtualTarget; 2] = [VirtualTarget::Gfx900, VirtualTarget::Gfx906];
+
+    /// Returns LLVM's name of the processor.
+    pub fn name(self) -> &'static str {
+        match self {
+            VirtualTarget::Gfx900 => "gfx900",
+            VirtualTarget::Gfx906 => "gfx906",
+        }
+    }
+
+    /// Returns Mesa's name of the card.
+    pub fn card(self) -> &'static str {
+        match self {
+            VirtualTarget::Gfx900 => "vega10",
+            VirtualTarget::Gfx906 => "vega20",
+        }
+    }
+
+    /// Parses either name of a card; `None` gives the default.
+    fn parse(name: Option<&str>) -> Option<VirtualTarget> {
+        match name {
+            None => Some(VirtualTarget::default()),
+            Some(name) => VirtualTarget::ALL.into_iter().find(|t| t.name() == name || t.card() == name),
+        }
+    }
+}
+
+/// Parsed name of a backend.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BackendName {
+    /// f64 on one thread.
+    Reference,
+    /// SIMD and threads.
+    Cpu,
+    /// A Vulkan device by index; `None` is the preferred one.
+    Vulkan(Option<usize>),
+    /// A HIP device by index; `None` is the first.
+    Hip(Option<usize>),
+    /// HIP kernels on an NVIDIA device by index; `None` is the first.
+    HipNvidia(Option<usize>),
+    /// RADV's machine code on an emulated GPU.
+    VulkanVirtual(VirtualTarget),
+    /// AMD code objects on an emulated GPU.
+    HipVirtual(VirtualTarget),
+    /// The fastest backend that works on this machine, see [`choose`](crate::backends::choose).
+    Auto,
+    /// Computes nothing, for tests; may simulate a fault, see [`Fault::parse`].
+    Null(Option<String>),
+}
+
+impl BackendName {
+    /// True if it computes on the host. A model cannot be divided between it and the host.
+    #[cfg(feature = "compare")]
+    pub(crate) fn is_host(&self) -> bool {
+        matches!(self, BackendName::Reference | BackendName::Cpu)
+    }
+}
+
+impl FromStr for BackendName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<BackendName> {
+        let unknown = || Error::argument("backend", format!("'{text}'"), format!("one of {NAMES}"));
+        let index = |rest: Option<&str>| match rest {
+            None => Ok(None),
+            Some(n) => n.parse::<usize>().map(Some).map_err(|_| unknown()),
+        };
+        if let Some(fault) = text.strip_prefix("null=") {
+            Fault::parse(fault)?;
+            return Ok(BackendName::Null(Some(fault.into())));
+        }
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        match (kind, rest) {
+            ("reference", None) => Ok(BackendName::Reference),
+            ("cpu", None) => Ok(BackendName::Cpu),
+            ("null", None) => Ok(BackendName::Null(None)),
+            ("auto", None) => Ok(BackendName::Auto),
+            ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
+            ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
+            ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
+            ("vulkan-virtual", card) => {
+                VirtualTarget::parse(card).map(BackendName::VulkanVirtual).ok_or_else(unknown)
+            }
+            ("hip-virtual", target) => {
+                VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl std::fmt::Display for BackendName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let indexed = |f: &mut std::fmt::Formatter<'_>, kind: &str, n: &Option<usize>| match n {
+            Some(n) => write!(f, "{kind}:{n}"),
+            None => f.write_str(kind),
+        };
+        match self {
+            BackendName::Reference => f.write_str("reference"),
+            BackendName::Cpu => f.write_str("cpu"),
+            BackendName::Vulkan(n) => indexed(f, "vulkan", n),
+            BackendName::Hip(n) => indexed(f, "hip", n),
+            BackendName::HipNvidia(n) => indexed(f, "hip-nvidia", n),
+            BackendName::VulkanVirtual(target) => write!(f, "vulkan-virtual:{}", target.card()),
+            BackendName::HipVirtual(target) => write!(f, "hip-virtual:{}", target.name()),
+            BackendName::Auto => f.write_str("auto"),
+            BackendName::Null(None) => f.write_str("null"),
+            BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let names = ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "hip-nvidia", "hip-nvidia:1"];
+        let more = ["auto", "hip-virtual:gfx900", "hip-virtual:gfx906", "null", "null=hang@compute:x"];
+        for name in names.into_iter().chain(more) {
+            assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
+        }
+        let default = "hip-virtual".parse::<BackendName>().unwrap();
+        assert_eq!(default.to_string(), "hip-virtual:gfx906");
+        let wrong = ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0", "auto:0"];
+        for name in wrong.into_iter().chain(["hip-virtual:gfx803", "hip-virtual:0", "hip-nvidia:gfx906"]) {
+            let error = name.parse::<BackendName>().unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{name}");
+        }
+    }
+}

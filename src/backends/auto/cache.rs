@@ -1,0 +1,34 @@
+//! File that stores the choice.
+
+use super::Choice;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Contents of the file that stores the choice.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredChoice {
+    /// Everything that the choice depends on, see [`marks`](super::marks::marks).
+    pub(super) marks: Vec<(String, String)>,
+    pub(super) choice: Choice,
+}
+
+impl StoredChoice {
+    /// Reads a file; `None` if it is missing or broken.
+    pub(super) fn read(file: &Path) -> Option<StoredChoice> {
+        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    }
+
+    /// Writes the file, if possible. If the choice cannot be stored, it is measured again next time.
+    pub(super) fn write(&self, file: &Path) {
+        let _ = file.parent().map(std::fs::create_dir_all);
+        let _ = serde_json::to_vec_pretty(self).map(|text| std::fs::write(file, text));
+    }
+}
+
+/// Returns the user's cache folder that the Vulkan driver uses; `None` without that driver.
+pub(super) fn folder() -> Option<PathBuf> {
+    #[cfg(feature = "vulkan")]
+    return crate::backends::drivers::cache_folder();
+    #[cfg(not(feature = "vulkan"))]
+    None
+}

@@ -1,0 +1,129 @@
+//! Derives comparisons and a verdict from results.
+
+mod disagreement;
+mod measure;
+mod results;
+mod verdict;
+
+pub(super) use disagreement::differing_node;
+pub(super) use measure::Measure;
+pub(super) use verdict::{conclude, failure, set_verdict, variance};
+
+use super::options::CompareOptions;
+use super::report::{Comparison, Record, Report, Status};
+
+/// Compares the results of a report's backends and sets the verdict.
+pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
+    let reference = report.reference_record().filter(|r| r.status == Status::Ok);
+    let others = report.records.iter().filter(|r| r.status == Status::Ok && !report.is_reference(r));
+    let comparisons = match reference {
+        Some(reference) => others.map(|record| compare(record, reference, options, measure)).collect(),
+        None => Vec::new(),
+    };
+    report.comparisons = comparisons;
+    set_verdict(report);
+}
+
+fn compare(record: &Record, reference: &Record, options: &CompareOptions, measure: &Measure) -> Comparison {
+    let mut comparison = Comparison {
+        lhs: record.backend.clone(),
+        rhs: reference.backend.clone(),
+        offload: record.offload,
+        epoch: record.epoch,
+        bound: measure.bound(),
+        ..Comparison::default()
+    };
+    comparison.disagreement =
+        match results::compare_results(&mut comparison, record, reference, options, measure) {
+            Ok(rms) => {
+                disagreement::disagreement(&comparison, options.per_node, measure, (record, reference), rms)
+            }
+            Err(error) => Some(format!("the results cannot be judged: {error}")),
+        };
+    comparison
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files;
+    use super::super::report::EVERYTHING;
+    use super::*;
+    use crate::npy;
+    use ggml_core::metrics::Bound;
+    use ggml_core::op::unary::Activation;
+    use ggml_core::precision::Precision;
+    use ggml_core::{DType, Graph, Source};
+    use serde_json::json;
+    use std::path::Path;
+
+    /// Judges a report in which the reference and the CPU have both succeeded.
+    fn judged(out: &Path, measure: &Measure) -> Report {
+        let options = CompareOptions { out: out.into(), ..CompareOptions::default() };
+        let done = |name: &str| Record {
+            backend: name.into(),
+            stem: name.into(),
+            offload: EVERYTHING,
+            status: Status::Ok,
+            ..Record::default()
+        };
+        let mut report = Report::new(&options);
+        report.records = vec![done("reference"), done("cpu")];
+        judge(&mut report, &options, measure);
+        assert_eq!(report.verdict.agree, report.verdict.findings.is_empty());
+        report
+    }
+
+    fn finding(out: &Path, measure: &Measure) -> String {
+        judged(out, measure).verdict.findings.join("; ")
+    }
+
+    #[test]
+    fn logits_that_are_not_there_are_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        let measure = Measure::logits(Precision::Fast, false);
+        let text = finding(dir.path(), &measure);
+        assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
+        for backend in ["reference", "cpu"] {
+            npy::write(&files::logits(dir.path(), backend), 0, 0, &[]).unwrap();
+        }
+        assert!(finding(dir.path(), &measure).contains("expected at least one"));
+        for backend in ["reference", "cpu"] {
+            npy::write(&files::logits(dir.path(), backend), 1, 2, &[1.0, 2.0]).unwrap();
+        }
+        assert_eq!(finding(dir.path(), &measure), "");
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_judged_is_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut graph = Graph::new();
+        let x = graph.leaf("x", DType::F32, [2, 1, 1, 1], Source::Input).unwrap();
+        let y = graph.unary(Activation::Relu, x).unwrap();
+        graph.output(y).unwrap();
+        let measure = Measure::outputs(Precision::Fast, &graph);
+        let entry = |name: &str, dtype: &str, bytes: usize| {
+            json!({"name": name, "op": "RELU", "operand_type": "F32", "dtype": dtype, "ne": [2, 1, 1, 1],
+                "bound": Bound::F32,
+                "offset": 0, "bytes": bytes})
+        };
+        let write = |backend: &str, entries: &[serde_json::Value]| {
+            let text = format!("{}\n12345678", json!(entries));
+            std::fs::write(files::nodes(dir.path(), backend), text).unwrap();
+        };
+        let name = graph.tensor(y).name.as_str();
+        write("reference", &[entry(name, "F32", 8)]);
+        for (entries, expected) in [
+            (vec![entry(name, "F32", 8)], ""),
+            (vec![], "cannot be judged: it has no result"),
+            (vec![entry(name, "F32", 4)], "cannot be judged: "),
+            (vec![entry(name, "Q8_0", 8)], "cannot be judged: "),
+            (vec![entry(name, "I64", 8)], "one that has a decoder"),
+        ] {
+            write("cpu", &entries);
+            let text = finding(dir.path(), &measure);
+            assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{entries:?}: {text}");
+        }
+        write("reference", &[]);
+        assert!(finding(dir.path(), &measure).contains("there is no result to compare"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Results of two runs, read from their files, and the distances between them.
+
+use super::Measure;
+use crate::compare::files;
+use crate::compare::nodes::{Entry, NodeFile};
+use crate::compare::options::{CompareOptions, PerNode};
+use crate::compare::report::{Comparison, Divergence, LogitsReport, NodeReport, Record};
+use crate::npy;
+use ggml_core::metrics::{Bound, Distance, distance, distance_in_rows};
+use ggml_core::{Error, Result};
+use std::path::Path;
+
+/// Compares all results of two runs and returns the root mean square error of a logit.
+pub(super) fn compare_results(
+    comparison: &mut Comparison,
+    record: &Record,
+    reference: &Record,
+    options: &CompareOptions,
+    measure: &Measure,
+) -> Result<f64> {
+    let mut rms = 0.0;
+    if let Measure::Logits(_) = measure {
+        rms = compare_logits(comparison, record, reference, options)?;
+        comparison.greedy_divergence_at = differing_tokens(record, reference).next();
+    }
+    if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
+        let path = |r: &Record| files::nodes(&options.out, &r.stem);
+        let (got, want) = (path(record), path(reference));
+        comparison.nodes = compare_nodes(&got, &want)?;
+        let (got, want) = (files::of_step(&got), files::of_step(&want));
+        if want.exists() {
+            let steps = compare_nodes(&got, &want)?.into_iter();
+            comparison.nodes.extend(steps.map(|node| NodeReport { step: true, ..node }));
+        }
+    }
+    let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
+    comparison.first_divergence = first.map(Divergence::new);
+    Ok(rms)
+}
+
+/// Computes the distances of the logits of the prompt and of the decode steps, and returns the root mean
+/// square error of a logit.
+fn compare_logits(
+    comparison: &mut Comparison,
+    record: &Record,
+    reference: &Record,
+    options: &CompareOptions,
+) -> Result<f64> {
+    let path = |r: &Record| files::logits(&options.out, &r.stem);
+    let (_, n, got) = npy::read(&path(record))?;
+    let (rows, _, want) = npy::read(&path(reference))?;
+    if want.is_empty() {
+        return Err(Error::model("logits", 0, "at least one").with_path(path(reference)));
+    }
+    // The first token is chosen from the prompt's logits.
+    let steps = reference.token_ids.len().saturating_sub(1).min(rows);
+    let prompt = (rows - steps) * n;
+    let split = |values: &'_ [f32]| values.len().min(prompt);
+    let [(got_prompt, got_steps), (want_prompt, want_steps)] =
+        [&got, &want].map(|values| values.split_at(split(values)));
+    comparison.logits = Some(LogitsReport::new(got_prompt, want_prompt, n));
+    comparison.steps = (steps > 0).then(|| LogitsReport::new(got_steps, want_steps, n));
+    Ok(rms_error(&distance(&got, &want), &want))
+}
+
+/// Returns the root mean square error per logit.
+fn rms_error(d: &Distance, want: &[f32]) -> f64 {
+    let norm: f64 = want.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    (d.nmse * norm / want.len().max(1) as f64).sqrt()
+}
+
+/// Returns the positions at which a run's best token differs from the reference's. Both runs continued with
+/// the reference's token.
+pub(super) fn differing_tokens<'a>(
+    record: &'a Record,
+    reference: &'a Record,
+) -> impl Iterator<Item = usize> + 'a {
+    let pairs = record.token_ids.iter().zip(&reference.token_ids).enumerate();
+    pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at)
+}
+
+/// Compares every node of the reference with the same node of a run, then the results of the run's groups. A
+/// result that cannot be compared gets the reason instead. A node without a result of its own is skipped if a
+/// group computed it.
+fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
+    let (got, want) = (NodeFile::open(got)?, NodeFile::open(want)?);
+    let mut nodes = Vec::new();
+    for entry in &want.entries {
+        let own = got.find(&entry.name);
+        if own.is_none() && got.groups_of(&entry.name).next().is_some() {
+            continue;
+        }
+        nodes.push(compare_node((&got, own), (&want, entry), &entry.op, &entry.bound));
+    }
+    for group in got.entries.iter().filter(|entry| !entry.members.is_empty()) {
+        let Some(entry) = want.find(&group.name) else { continue };
+        let mut node = compare_node((&got, Some(group)), (&want, entry), &group.op, &group.bound);
+        node.members = group.members.clone();
+        nodes.push(node);
+    }
+    Ok(nodes)
+}
+
+/// Compares a result with the reference's.
+fn compare_node(
+    (got, own): (&NodeFile, Option<&Entry>),
+    (want, entry): (&NodeFile, &Entry),
+    op: &str,
+    bound: &Bound,
+) -> NodeReport {
+    let mut node = NodeReport {
+        node: entry.name.clone(),
+        op: op.into(),
+        dtype: entry.dtype.name().into(),
+        operand_type: entry.operand_type.name().into(),
+        shape: entry.ne,
+        nmse: f64::INFINITY,
+        row: f64::INFINITY,
+        max_abs: f64::INFINITY,
+        ulp: u64::MAX,
+        ..NodeReport::default()
+    };
+    node.hold_to(bound);
+    let distance_from =
+        |other| Ok::<_, Error>(distance_in_rows(&got.values(other)?, &want.values(entry)?, entry.ne[0]));
+    match own.map(distance_from) {
+        None => node.fail("it has no result"),
+        Some(Ok(distance)) => node.set(&distance),
+        Some(Err(error)) => node.fail(error),
+    }
+    node
+}

@@ -1,0 +1,188 @@
+//! Record of a child: the backend that it opened, and how its work ended.
+
+use super::json::null_is_nan;
+use super::results::{Status, Variant};
+use crate::view::View;
+use ggml_core::backend::DeviceInfo;
+use serde::{Deserialize, Serialize};
+
+/// [`Record::offload`] of a run with everything on the device.
+pub const EVERYTHING: i64 = -1;
+
+/// Description of a backend in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// ID of the run that it belongs to, see [`Run`](crate::compare::report::Run).
+    #[serde(default)]
+    pub run_id: String,
+    /// Name on the command line.
+    pub name: String,
+    /// Device name; empty if none was opened.
+    pub device: String,
+    /// Driver name.
+    pub driver: String,
+    /// Versions and paths by name.
+    pub versions: Vec<(String, String)>,
+    /// Features by name.
+    pub features: Vec<(String, String)>,
+    /// Architecture class or target.
+    pub arch: String,
+    /// Device UUID.
+    pub uuid: Option<String>,
+    /// Overrides that the backend found in effect.
+    pub overrides: Vec<(String, String)>,
+}
+
+impl BackendReport {
+    pub(crate) fn fill(&mut self, device: &DeviceInfo) {
+        self.device = device.name.clone();
+        self.driver = device.driver.clone();
+        self.versions = device.versions.clone();
+        self.features = device.features.clone();
+        self.arch = device.arch.clone();
+        self.uuid = device.uuid.clone();
+        self.overrides = device.overrides.clone();
+    }
+
+    /// Returns the backend's view of its device.
+    pub(crate) fn view(&self) -> View {
+        View::new(&self.name, &self.device, &self.driver, &self.arch, &self.features, self.uuid.as_ref())
+    }
+}
+
+/// A process that did not end when it was killed, as the kernel describes it. It is inside a driver, in a
+/// system call that cannot be interrupted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Process state ("D (disk sleep)").
+    pub state: String,
+    /// Kernel function in which the process waits.
+    pub wchan: String,
+    /// Call stack in the kernel, innermost function first, if it is readable.
+    pub stack: Vec<String>,
+}
+
+impl Stuck {
+    pub(crate) fn describe(&self) -> String {
+        if self.state.is_empty() {
+            return "the system does not describe it".into();
+        }
+        let wchan = if self.wchan.is_empty() { "" } else { &format!(" in the kernel's {}", self.wchan) };
+        let stack = self.stack.join(" < ");
+        let stack = if stack.is_empty() { "" } else { &format!(" ({stack})") };
+        format!("it is in state {}{wchan}{stack}", self.state)
+    }
+}
+
+/// One run of one backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// ID of the run that it belongs to, see [`Run`](crate::compare::report::Run).
+    #[serde(default)]
+    pub run_id: String,
+    /// Stem of its files in the run's folder: `STEM.work.json`, `STEM.events.jsonl`, `STEM.log`.
+    #[serde(default)]
+    pub stem: String,
+    /// Backend name.
+    pub backend: String,
+    /// Number of the model's units on the device, counted from the end, see
+    /// [`Offload`](crate::model::Offload); -1 is all. `cpu` computes the rest.
+    pub offload: i64,
+    /// Index of the repetition.
+    pub epoch: usize,
+    /// Outcome of the run.
+    pub status: Status,
+    /// Operation tests: the case that failed; `None` in the record of the backend as a whole.
+    pub case: Option<String>,
+    /// Phase in which it failed.
+    pub phase: Option<String>,
+    /// Node at which it failed, if known.
+    pub node: Option<String>,
+    /// Part of a model's work that was being computed: "prompt", "decode step 3".
+    #[serde(default)]
+    pub step: Option<String>,
+    /// Library that the backend loaded, or was about to load, if known.
+    #[serde(default)]
+    pub library: Option<String>,
+    /// The last call into a driver that was announced.
+    #[serde(default)]
+    pub last_call: Option<String>,
+    /// Signal that ended the process.
+    pub signal: Option<String>,
+    /// Description of the process if it could not be ended.
+    #[serde(default)]
+    pub stuck: Option<Stuck>,
+    /// The error, or the last output of the process.
+    pub message: Option<String>,
+    /// Warnings of the backend, and its advice for the error.
+    pub warnings: Vec<String>,
+    /// Process id of the child.
+    pub pid: u32,
+    /// Seconds from start to end of the process.
+    pub elapsed_s: f64,
+    /// Seconds of loading.
+    pub load_s: Option<f64>,
+    /// Seconds of the prompt.
+    pub prompt_s: Option<f64>,
+    /// Seconds of generation.
+    pub eval_s: Option<f64>,
+    /// Number of tokens generated.
+    pub tokens: usize,
+    /// Tokens generated per second.
+    pub tokens_per_s: Option<f64>,
+    /// Ids of the generated tokens.
+    pub token_ids: Vec<u32>,
+    /// Difference between the two largest logits at each generated token.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub margins: Vec<f32>,
+    /// The generated text; currently never set.
+    pub text: Option<String>,
+    /// Number of values whose bits changed between repetitions.
+    pub unstable: usize,
+    /// Number of allocations requested from the driver.
+    pub driver_allocations: Option<u64>,
+    /// The largest observed number of resident bytes of the process.
+    #[serde(default)]
+    pub resident_bytes: Option<u64>,
+    /// The largest observed number of bytes allocated on the device.
+    #[serde(default)]
+    pub device_bytes: Option<u64>,
+    /// Results of the prompt by other methods, if requested.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// Times of a decode step by operation, the slowest first; only in the first epoch.
+    #[serde(default)]
+    pub times: Vec<OpTime>,
+}
+
+/// Time of an operation, or of a kind of group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpTime {
+    /// Name of the operation.
+    pub op: String,
+    /// Seconds of all its nodes, each run and waited for separately; more than their share of a whole step.
+    pub seconds: f64,
+}
+
+/// Formats a run's name for texts.
+pub(crate) fn label(backend: &str, offload: i64) -> String {
+    if offload == EVERYTHING { backend.into() } else { format!("{backend} offload {offload}") }
+}
+
+/// The most characters of a message's headline.
+const HEADLINE: usize = 80;
+
+impl Record {
+    /// Returns the first clauses of the message, as many as fit in a line.
+    pub fn headline(&self) -> &str {
+        let Some(message) = &self.message else { return "no reason given" };
+        let ends = message.match_indices([':', ';']).map(|(at, _)| at).chain([message.len()]);
+        let fitting = ends.take_while(|&end| message[..end].chars().count() <= HEADLINE).last();
+        fitting.filter(|&end| end > 0).map_or(message, |end| &message[..end])
+    }
+
+    /// Formats backend and offload for texts.
+    pub fn label(&self) -> String {
+        label(&self.backend, self.offload)
+    }
+}

@@ -1,0 +1,126 @@
+//! Trial of a backend: a child lists a driver's devices, or opens a backend and computes a small graph; its
+//! outcome is reported even if it dies.
+
+use super::json::JsonPath;
+use super::parent::Children;
+use super::protocol::{Message, Task, TrialTask, Work};
+use super::record::Record;
+use super::recorder::ChildOutcome;
+use super::results::Status;
+use crate::backend_name::BackendName;
+use crate::view::View;
+use ggml_core::{Error, Result};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Outcome of a trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    /// Versions and paths that the backend reported, by name.
+    #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "shown by probe"))]
+    pub(crate) versions: Vec<(String, String)>,
+    /// Record of the child, with status and phase.
+    pub(crate) record: Record,
+}
+
+impl Trial {
+    /// Returns the seconds of a decode step, if they were measured.
+    pub(crate) fn step_s(&self) -> Option<f64> {
+        self.record.eval_s.filter(|s| self.works() && *s > 0.0)
+    }
+
+    /// True if the backend opened, computed, and gave correct results.
+    pub(crate) fn works(&self) -> bool {
+        self.record.status == Status::Ok
+    }
+
+    /// Describes the outcome in words.
+    pub(crate) fn describe(&self) -> String {
+        let record = &self.record;
+        if self.works() {
+            return "every phase succeeded and the results agree with the reference".into();
+        }
+        let phase = record.phase.as_ref().map_or(String::new(), |phase| format!(" in phase {phase}"));
+        let status = match record.status {
+            Status::Crash => "crashed",
+            Status::Hang => "hung",
+            _ => "failed",
+        };
+        format!("{status}{phase}: {}", record.message.as_deref().unwrap_or("no message"))
+    }
+}
+
+/// Opens a backend in a child and computes with it. With `measure`, also measures a decode step within that
+/// time.
+pub(crate) fn trial(
+    backend: &BackendName,
+    limit: Duration,
+    library: Option<PathBuf>,
+    measure: Option<Duration>,
+) -> Trial {
+    let outcome = child(backend, limit, library, Task::Trial(TrialTask { measure }), &mut |_| ());
+    match outcome {
+        Ok(ChildOutcome { backend, record, .. }) => Trial { versions: backend.versions, record },
+        Err(error) => {
+            let message = Some(error.to_string());
+            Trial { versions: Vec::new(), record: Record { message, ..Record::default() } }
+        }
+    }
+}
+
+/// Lists the devices of a driver in a child; an error describes the child's outcome.
+pub(crate) fn list(driver: &str, limit: Duration, library: Option<PathBuf>) -> Result<Vec<View>, String> {
+    let name: BackendName = driver.parse().map_err(|e: Error| e.to_string())?;
+    let mut listed = None;
+    let outcome = child(&name, limit, library, Task::List, &mut |message| {
+        if let Message::Listed { views } = message {
+            listed = Some(views.clone());
+        }
+    });
+    let record = outcome.map_err(|error| error.to_string())?.record;
+    match listed.filter(|_| record.status == Status::Ok) {
+        Some(views) => Ok(views),
+        None if record.status == Status::Unsupported => Err(record.message.unwrap_or_default()),
+        None => Err(Trial { versions: Vec::new(), record }.describe()),
+    }
+}
+
+/// Runs one child in a temporary folder.
+fn child(
+    backend: &BackendName,
+    limit: Duration,
+    library: Option<PathBuf>,
+    task: Task,
+    receive: &mut dyn FnMut(&Message),
+) -> Result<ChildOutcome> {
+    let work = Work { hip_library: library.map(JsonPath::from), ..Work::new(backend, limit, task) };
+    let folder = Folder::new()?;
+    let mut children = Children::begin(&folder.0, None)?;
+    let outcome = children.run(&work, "child", receive)?;
+    outcome.ok_or_else(|| Error::argument("a child", "was not started", ""))
+}
+
+/// A temporary folder of this process, removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("diptych-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                // The folder was left by an earlier process with the same id.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {}
+                made => return made.map(|()| Folder(path.clone())).map_err(|e| Error::io(&path, e)),
+            }
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
