@@ -47,20 +47,18 @@ mod append;
 mod cells;
 mod embed;
 mod inputs;
-mod options;
 mod prepared;
 mod profile;
 mod results;
 mod saved;
 
-pub use crate::model::Want;
+#[cfg(feature = "compare")]
+pub(crate) use crate::model::default_cache;
+pub use crate::model::{SessionOptions, Want};
 pub use append::{Item, Watch};
 pub use embed::EmbedOptions;
 #[cfg(feature = "compare")]
 pub(crate) use inputs::inputs_after;
-pub use options::SessionOptions;
-#[cfg(feature = "compare")]
-pub(crate) use options::default_cache;
 #[cfg(feature = "compare")]
 pub(crate) use prepared::{NamedStep, Stepwise, debug_program, named_steps};
 pub use profile::{Profile, ProfiledStep};
@@ -128,8 +126,23 @@ impl std::fmt::Debug for Session {
     }
 }
 
+impl Model {
+    /// Creates a session with its own KV cache.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] if a device reports less free memory than the session needs
+    /// ([`SessionOptions::check_memory`] turns this check off); [`Error::InvalidArgument`] for invalid
+    /// options; errors of the backend.
+    ///
+    /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
+    /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
+    pub fn session(&self, options: &SessionOptions) -> Result<Session> {
+        Session::new(self.clone(), options)
+    }
+}
+
 impl Session {
-    pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
+    fn new(model: Model, options: &SessionOptions) -> Result<Session> {
         options.check(model.hparams())?;
         let (context, sequences) = (options.room(model.hparams()), options.sequences);
         let (cache, batch) =

@@ -2,8 +2,7 @@
 
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
-use super::hparams::rope_factors;
-use super::{Architecture, RopeScaling};
+use super::hparams::{RopeScaling, rope_factors};
 use ggml_core::op::FlashAttnExt;
 use ggml_core::{DType, Error, Result, Source, TensorId};
 
@@ -30,8 +29,8 @@ impl Builder<'_> {
     /// tokens]`. q has only the needed rows, see [`Builder::needed`].
     pub(super) fn projections(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
-        let asking = self.needed(x, layer, "attn_norm.needed")?;
-        let q = self.linear(asking, &layer.name("attn_q"), a.key_length * a.heads)?;
+        let wanted_rows = self.needed(x, layer, "attn_norm.needed")?;
+        let q = self.linear(wanted_rows, &layer.name("attn_q"), a.key_length * a.heads)?;
         let k = self.linear(x, &layer.name("attn_k"), a.key_length * a.heads_kv)?;
         let v = self.linear(x, &layer.name("attn_v"), a.value_length * a.heads_kv)?;
         Ok([q, k, v])
@@ -58,9 +57,9 @@ impl Builder<'_> {
         let a = layer.attention;
         let (q, k, v) = (a.key_length * a.heads, a.key_length * a.heads_kv, a.value_length * a.heads_kv);
         let all = self.linear(x, &layer.name("attn_qkv"), q + k + v)?;
-        let asking = self.needed(all, layer, "attn_qkv.needed")?;
+        let wanted_rows = self.needed(all, layer, "attn_qkv.needed")?;
         Ok([
-            self.heads(asking, 0, a.key_length, a.heads)?,
+            self.heads(wanted_rows, 0, a.key_length, a.heads)?,
             self.heads(all, q, a.key_length, a.heads_kv)?,
             self.heads(all, q + k, a.value_length, a.heads_kv)?,
         ])
@@ -74,7 +73,7 @@ impl Builder<'_> {
     }
 
     /// Applies ROPE to q and k; returns v unchanged.
-    pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
+    pub(super) fn rope_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
         let q = self.rope(q, layer, "q_rope")?;
         let k = self.rope(k, layer, "k_rope")?;
         Ok([q, k, v])
@@ -91,8 +90,8 @@ impl Builder<'_> {
             let picked = self.matching(column, tokens, layer, &format!("{name}.positions"))?;
             positions = self.graph.reshape(picked, [tokens, 1, 1, 1])?;
         }
-        let turned = self.graph.rope(rope, x, positions, factors)?;
-        self.name(turned, &layer.name(name))
+        let rotated = self.graph.rope(rope, x, positions, factors)?;
+        self.name(rotated, &layer.name(name))
     }
 
     /// Returns the divisors of ROPE's frequencies. For LongRoPE the context of the session selects the short
@@ -107,7 +106,7 @@ impl Builder<'_> {
         self.vector(if self.shape.context > original_context { &long } else { &short }, n).map(Some)
     }
 
-    /// Multiplies queries `[d, heads, tokens]` by the factor of their position, see [`super::Temperature`].
+    /// Multiplies queries `[d, heads, tokens]` by the factor of their position, see [`Temperature`](super::hparams::Temperature).
     pub(super) fn tempered(&mut self, q: TensorId, layer: &Layer) -> Result<TensorId> {
         if self.hparams.temperature.is_none() {
             return Ok(q);
@@ -151,18 +150,6 @@ impl Builder<'_> {
         let bytes = |elements: usize| elements / block * dtype.block_bytes();
         let nb = [dtype.block_bytes(), bytes(row), bytes(d), kv * bytes(row)];
         self.graph.view(written, [d, kv, heads, 1], nb, 0)
-    }
-
-    /// Builds attention as the architecture projects it, then its output layer.
-    pub(super) fn attending<A: Architecture + ?Sized>(
-        &mut self,
-        architecture: &A,
-        x: TensorId,
-        layer: &Layer,
-    ) -> Result<TensorId> {
-        let heads = architecture.project(self, x, layer)?;
-        let attended = self.attention(heads, layer)?;
-        self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)
     }
 
     /// Builds attention of a layer: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]` and `v` `[dv,

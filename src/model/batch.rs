@@ -1,7 +1,7 @@
 //! Batch graphs: the shape that a graph is built for, its inputs, and the graph with its weights and state.
 
 use super::best::BestNodes;
-use super::{Temperature, Window};
+use super::hparams::{Hparams, Temperature, Window};
 use ggml_core::{DType, Error, Graph, Result, TensorId};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,15 @@ impl Want {
         match (self, other) {
             (Want::Best(a), Want::Best(b)) => Want::Best(a.max(b)),
             _ => Want::Logits,
+        }
+    }
+
+    /// Returns the number of values in a row of this result.
+    pub(crate) fn width(self, hparams: &Hparams) -> usize {
+        match self {
+            Want::Logits => hparams.vocabulary,
+            Want::Best(k) => k.min(hparams.vocabulary),
+            Want::Hidden(_) => hparams.embedding,
         }
     }
 }

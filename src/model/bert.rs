@@ -2,8 +2,9 @@
 //! and there is no output layer: the results are vectors. Source: Devlin, Chang, Lee and Toutanova, "BERT:
 //! pre-training of deep bidirectional transformers for language understanding" (2018).
 
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::{Architecture, Hparams};
+use super::hparams::Hparams;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
 use ggml_core::{Result, TensorId};
@@ -31,7 +32,7 @@ impl Architecture for Bert {
         for (index, &attention) in b.hparams.attention.iter().enumerate().take(b.depth()) {
             let layer = &Layer { index, attention };
             b.begin_unit();
-            let attended = b.attending(self, x, layer)?;
+            let attended = b.attention_block(self, x, layer)?;
             x = b.needed(x, layer, "needed")?;
             x = summed(b, [x, attended], layer, "attn_output_norm")?;
             let up = b.linear(x, &layer.name("ffn_up"), b.hparams.feed_forward[index])?;

@@ -1,16 +1,12 @@
-//! Graph builder shared by the architectures.
+//! Graph builder shared by the architectures: inputs, weights, state, and the products and norms that all of
+//! them use.
 
 use super::batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
 use super::best::BestNodes;
-use super::layers::Attention;
-use super::{Architecture, Hparams, Window};
+use super::hparams::{Attention, Hparams, Window};
 use ggml_core::gguf::GgufFile;
-use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{HashMap, HashSet};
-
-/// `max(x, 0) x`, the square of ReLU, if both operands are the same tensor.
-pub(super) const SQUARED: Glu = Glu { activation: Activation::Relu, swapped: false, clamped: None };
 
 /// Layer of a model.
 pub(super) struct Layer {
@@ -31,6 +27,7 @@ impl Layer {
 /// and for each token.
 const TOKENS_OF_HOST_MASKS: usize = 8;
 
+/// Graph of a batch under construction.
 pub(super) struct Builder<'a> {
     pub(super) hparams: &'a Hparams,
     pub(super) graph: Graph,
@@ -39,14 +36,14 @@ pub(super) struct Builder<'a> {
     pub(super) inputs: GraphInputs,
     /// Keys and values of the layers so far, for layers that read the cache of an earlier layer.
     pub(super) caches: HashMap<usize, [TensorId; 2]>,
-    /// Tensor that an architecture computes from the embedding for all of its layers.
-    pub(super) beside: Option<TensorId>,
+    /// Inputs of all layers that an architecture computes from the embedding.
+    pub(super) per_layer_embedding: Option<TensorId>,
     weights: Vec<(TensorId, String)>,
     known: HashSet<String>,
     state: Vec<TensorId>,
     state_kinds: Vec<StateKind>,
-    logits: Option<TensorId>,
-    best: Option<BestNodes>,
+    pub(super) logits: Option<TensorId>,
+    pub(super) best: Option<BestNodes>,
     /// True if the best token becomes the token of the next step.
     chained: bool,
     units: Vec<TensorId>,
@@ -106,7 +103,7 @@ impl<'a> Builder<'a> {
             gguf,
             inputs,
             caches: HashMap::new(),
-            beside: None,
+            per_layer_embedding: None,
             weights: Vec::new(),
             known: HashSet::new(),
             state: Vec::new(),
@@ -352,140 +349,5 @@ impl<'a> Builder<'a> {
         let runs = self.graph.leaf("runs", DType::I32, [3, self.shape.sequences, 1, 1], Source::Input)?;
         self.inputs.runs = Some(runs);
         Ok(runs)
-    }
-
-    /// Builds the feed-forward network of a layer: `down(activation(gate x) * up x)`.
-    pub(super) fn gated(&mut self, x: TensorId, activation: Activation, layer: &Layer) -> Result<TensorId> {
-        self.gated_by(x, activation, "", self.hparams.feed_forward[layer.index], layer)
-    }
-
-    /// Builds a gated feed-forward network of width `n` with the weights `ffn_gate`, `ffn_up` and `ffn_down`.
-    /// The names of weights and nodes end with `suffix`.
-    pub(super) fn gated_by(
-        &mut self,
-        x: TensorId,
-        activation: Activation,
-        suffix: &str,
-        n: usize,
-        layer: &Layer,
-    ) -> Result<TensorId> {
-        let name = |part: &str| layer.name(&format!("{part}{suffix}"));
-        let gate = self.linear(x, &name("ffn_gate"), n)?;
-        let up = self.linear(x, &name("ffn_up"), n)?;
-        let glu = self.graph.glu(Glu::new(activation), gate, Some(up))?;
-        self.name(glu, &name("ffn_glu"))?;
-        self.linear(glu, &name("ffn_down"), self.hparams.embedding)
-    }
-
-    /// Builds a feed-forward network without a gate: `down(max(up x, 0)^2)`.
-    pub(super) fn squared(&mut self, x: TensorId, suffix: &str, n: usize, layer: &Layer) -> Result<TensorId> {
-        let name = |part: &str| layer.name(&format!("{part}{suffix}"));
-        let up = self.linear(x, &name("ffn_up"), n)?;
-        let squares = self.graph.glu(SQUARED, up, Some(up))?;
-        self.name(squares, &name("ffn_glu"))?;
-        self.linear(squares, &name("ffn_down"), self.hparams.embedding)
-    }
-
-    /// Builds the feed-forward network of a layer whose gate and up are the two halves of one weight,
-    /// `ffn_up`.
-    pub(super) fn gated_fused(
-        &mut self,
-        x: TensorId,
-        activation: Activation,
-        layer: &Layer,
-    ) -> Result<TensorId> {
-        let both = self.linear(x, &layer.name("ffn_up"), 2 * self.hparams.feed_forward[layer.index])?;
-        let glu = self.graph.glu(Glu::new(activation), both, None)?;
-        self.name(glu, &layer.name("ffn_glu"))?;
-        self.linear(glu, &layer.name("ffn_down"), self.hparams.embedding)
-    }
-
-    /// Returns the number of layers that are computed.
-    pub(super) fn depth(&self) -> usize {
-        match self.shape.want {
-            Want::Hidden(layers) => layers.min(self.hparams.layers),
-            Want::Logits | Want::Best(_) => self.hparams.layers,
-        }
-    }
-
-    /// Sets the wanted rows of the stream as the result in place of logits.
-    pub(super) fn hidden(&mut self, x: TensorId) -> Result<()> {
-        let all = self.graph.tensor(x).ne[1] > self.shape.outputs;
-        self.logits = Some(match self.inputs.output_rows.filter(|_| all) {
-            Some(rows) => {
-                let picked = self.graph.get_rows(x, rows)?;
-                self.name(picked, "hidden")?
-            }
-            None => x,
-        });
-        Ok(())
-    }
-
-    /// Builds the final norm and the output layer.
-    fn output(&mut self, x: TensorId, norm: &str) -> Result<()> {
-        self.begin_unit();
-        if self.depth() < self.hparams.layers {
-            return self.hidden(x);
-        }
-        let x = self.norm(x, norm)?;
-        if let Want::Hidden(_) = self.shape.want {
-            return self.hidden(x);
-        }
-        let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
-        let weight = match self.optional_weight("output.weight", &[width, n])? {
-            Some(weight) => weight,
-            // Tied: the token embedding is also the output layer.
-            None => self.weight("token_embd.weight", &[width, n])?,
-        };
-        let product = self.graph.mul_mat(weight, x)?;
-        let product = self.times_scale(product, "output")?;
-        let (factor, cap) = (self.hparams.scales.logits, self.hparams.soft_caps.logits);
-        let logits = if cap != 0.0 {
-            // cap tanh(factor x / cap)
-            self.name(product, "logits.product")?;
-            let inner = self.scaled(product, factor / cap, "logits.inner")?;
-            let bounded = self.graph.unary(Activation::Tanh, inner)?;
-            self.name(bounded, "logits.tanh")?;
-            self.graph.scale(bounded, cap, 0.0)?
-        } else if factor != 1.0 {
-            self.name(product, "logits.product")?;
-            self.graph.scale(product, factor, 0.0)?
-        } else {
-            product
-        };
-        let logits = self.name(logits, "logits")?;
-        self.logits = Some(logits);
-        if let Want::Best(k) = self.shape.want {
-            self.best = Some(BestNodes::new(&mut self.graph, logits, k)?);
-        }
-        Ok(())
-    }
-
-    /// Builds a decoder: for each layer attention, then feed-forward, each on a normed copy of the residual
-    /// stream. After the last layer that writes state has written it, only the wanted rows are computed.
-    pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
-        let [before_mixer, before_feed_forward] = architecture.norms_before();
-        let [after_mixer, after_feed_forward] = architecture.norms_after();
-        let mut x = architecture.embed(self)?;
-        for (index, &attention) in self.hparams.attention.iter().enumerate().take(self.depth()) {
-            let layer = &Layer { index, attention };
-            self.begin_unit();
-            let normed = self.normed(x, layer, before_mixer)?;
-            let out = architecture.mixer(self, normed, layer)?;
-            x = self.needed(x, layer, "needed")?;
-            x = self.residual(x, out, layer, after_mixer, "attn_residual")?;
-            if architecture.mixes_and_feeds() {
-                let normed = self.normed(x, layer, before_feed_forward)?;
-                let out = architecture.feed_forward(self, normed, layer)?;
-                x = self.residual(x, out, layer, after_feed_forward, "residual")?;
-            }
-            x = architecture.finish_layer(self, x, layer)?;
-        }
-        self.output(x, architecture.output_norm())
-    }
-
-    /// Applies the layer's norm of this name to `x`, or returns `x` if there is none.
-    fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
-        norm.map_or(Ok(x), |norm| self.norm(x, &layer.name(norm)))
     }
 }

@@ -2,12 +2,10 @@
 //! [`super::latent`], and mixtures of experts after the first layers, see [`super::moe`]. Sources:
 //! DeepSeek-AI, "DeepSeek-V2" (2024), "DeepSeek-V3 technical report" (2024).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::{RopeScaling, factor};
-use super::latent::Latent;
-use super::moe::Experts;
-use super::{Architecture, Hparams};
+use super::hparams::{Experts, Hparams, Latent, RopeScaling, factor};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Error, Result, TensorId};

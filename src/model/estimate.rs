@@ -1,68 +1,14 @@
 //! Memory that a model needs, computed before it is loaded.
 
-use super::offload::{DEVICES, Division, HOST, MAIN, Needs, Offload};
-use super::{ModelFile, weights};
-use crate::session::SessionOptions;
+use super::division::{DEVICES, Division, HOST, MAIN, Needs};
+use super::file::ModelFile;
+use super::load_options::LoadOptions;
+use super::memory::check_fits;
+use super::session_options::SessionOptions;
+use super::weights;
 use ggml_core::backend::Backend;
-use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::schedule::Fallback;
-use ggml_core::setters;
-use ggml_core::{Error, MemoryNeed, Result};
-use std::sync::Arc;
-
-/// Options for loading a model.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct LoadOptions {
-    /// Part of the model that goes to the device.
-    pub offload: Offload,
-    /// Backend that computes the rest; `None`: `cpu` with all cores.
-    pub host: Option<Arc<dyn Backend>>,
-    /// Options of the session to reserve memory for.
-    pub session: SessionOptions,
-    /// True if a model is refused when it needs more memory than a device reports as free. Turn this off for
-    /// drivers that report wrong values.
-    pub check_memory: bool,
-}
-
-setters!(LoadOptions {
-    with_offload => offload: Offload,
-    with_host => host: impl Into<Option<Arc<dyn Backend>>>,
-    with_session => session: SessionOptions,
-    with_check_memory => check_memory: bool,
-});
-
-impl Default for LoadOptions {
-    fn default() -> Self {
-        LoadOptions {
-            offload: Offload::default(),
-            host: None,
-            session: SessionOptions::default(),
-            check_memory: true,
-        }
-    }
-}
-
-impl std::fmt::Debug for LoadOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LoadOptions")
-            .field("offload", &self.offload)
-            .field("host", &self.host.as_ref().map(|host| &host.device().backend))
-            .field("session", &self.session)
-            .field("check_memory", &self.check_memory)
-            .finish()
-    }
-}
-
-impl LoadOptions {
-    /// Returns the backend for the host's part.
-    pub(super) fn host_backend(&self) -> Result<Arc<dyn Backend>> {
-        match &self.host {
-            Some(host) => Ok(host.clone()),
-            None => Ok(Arc::new(CpuBackend::open(CpuOptions::default())?)),
-        }
-    }
-}
+use ggml_core::{MemoryNeed, Result};
 
 /// Memory that a model and one session on it need, and the division of the model.
 ///
@@ -93,13 +39,8 @@ impl Estimate {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        check(self.devices.clone())
+        check_fits(self.devices.clone())
     }
-}
-
-/// Checks that there is enough memory, as far as the free memory is known.
-pub(super) fn check(needs: Vec<MemoryNeed>) -> Result<()> {
-    if needs.iter().all(MemoryNeed::fits) { Ok(()) } else { Err(Error::DoesNotFit { needs }) }
 }
 
 impl std::fmt::Display for Estimate {
@@ -114,11 +55,11 @@ impl std::fmt::Display for Estimate {
 
 impl ModelFile {
     /// Estimates the memory that the model needs on a device and on the host, from graphs and plans; nothing
-    /// is allocated or copied. With [`Offload::Auto`] it finds the largest part that fits, or puts nothing on
+    /// is allocated or copied. With [`Offload::Auto`](super::Offload::Auto) it finds the largest part that fits, or puts nothing on
     /// the device if no part fits.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if neither the device nor the host can compute a node; errors of a graph that
+    /// [`Error::Unsupported`](ggml_core::Error::Unsupported) if neither the device nor the host can compute a node; errors of a graph that
     /// cannot be built.
     pub fn estimate(&self, backend: &dyn Backend, options: &LoadOptions) -> Result<Estimate> {
         let host = options.host_backend()?;

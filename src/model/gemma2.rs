@@ -2,10 +2,10 @@
 //! network, scores and logits bounded by a hyperbolic tangent, a scaled embedding, GELU in the gate. Source:
 //! Gemma team, "Gemma 2: improving open language models at a practical size" (2024).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::factor;
-use super::{Architecture, Hparams, SoftCaps, Window};
+use super::hparams::{Hparams, SoftCaps, Window, factor};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
 use ggml_core::{Result, TensorId};

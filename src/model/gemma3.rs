@@ -2,11 +2,10 @@
 //! feed-forward network; normed heads of q and k; a scaled embedding; GELU in the gate. Source: Gemma team,
 //! "Gemma 3 technical report" (2025).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::positive;
-use super::layers::windowed;
-use super::{Architecture, Hparams, Window};
+use super::hparams::{Hparams, Window, positive, window_layers};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Rope, RopeMode};
 use ggml_core::{Result, TensorId};
@@ -41,7 +40,7 @@ impl Architecture for Gemma3 {
             h.scales.attention = 1.0 / (h.embedding as f32 / h.attention[0].heads as f32).sqrt();
         }
         let Some(size) = h.window_size(gguf)? else { return Ok(()) };
-        let covered = windowed(gguf, h, PERIOD)?;
+        let covered = window_layers(gguf, h, PERIOD)?;
         let key = h.key("rope.freq_base_swa");
         let base = positive(&key, m.opt_f32(&key)?.unwrap_or(LOCAL_BASE))?;
         let rope = h.attention[0].rope.map(|rope| Rope::plain(rope.mode, rope.n_dims, base));
@@ -52,7 +51,7 @@ impl Architecture for Gemma3 {
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
         let heads = b.normed_heads(heads, layer)?;
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {

@@ -3,12 +3,10 @@
 //! network. Source: Gemma team, model cards and configurations of "Gemma 4" (2026); embeddings for each layer
 //! and shared keys as in "Gemma 3n" (2025).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::{checked, factor, named, positive};
-use super::layers::windowed;
-use super::moe::Experts;
-use super::{Architecture, Hparams, Window};
+use super::hparams::{Experts, Hparams, Window, checked, factor, named, positive, window_layers};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, Rope, RopeMode};
 use ggml_core::{Error, Result, TensorId};
@@ -49,7 +47,7 @@ impl Architecture for Gemma4 {
     fn embed(&self, b: &mut Builder<'_>) -> Result<TensorId> {
         let x = b.embedding()?;
         if b.hparams.per_layer_embedding > 0 {
-            b.beside = Some(embeddings_of_layers(b, x)?);
+            b.per_layer_embedding = Some(embeddings_of_layers(b, x)?);
         }
         Ok(x)
     }
@@ -65,7 +63,7 @@ impl Architecture for Gemma4 {
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         let a = layer.attention;
         if a.cache == layer.index {
-            return b.attending(self, x, layer).map(Branch::One);
+            return b.attention_block(self, x, layer).map(Branch::One);
         }
         let q = b.linear(x, &layer.name("attn_q"), a.key_length * a.heads)?;
         let q = b.heads(q, 0, a.key_length, a.heads)?;
@@ -81,8 +79,8 @@ impl Architecture for Gemma4 {
     /// before norm and ROPE.
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
-        let asking = b.needed(x, layer, "attn_norm.needed")?;
-        let q = b.linear(asking, &layer.name("attn_q"), a.key_length * a.heads)?;
+        let wanted_rows = b.needed(x, layer, "attn_norm.needed")?;
+        let q = b.linear(wanted_rows, &layer.name("attn_q"), a.key_length * a.heads)?;
         let k = b.linear(x, &layer.name("attn_k"), a.key_length * a.heads_kv)?;
         let v = match b.gguf.tensor(&layer.name("attn_v.weight")) {
             Some(_) => b.linear(x, &layer.name("attn_v"), a.value_length * a.heads_kv)?,
@@ -91,7 +89,7 @@ impl Architecture for Gemma4 {
         let heads = b.in_heads([q, k, v], layer)?;
         let [q, k, v] = b.normed_heads(heads, layer)?;
         let v = b.rms(v, &layer.name("v.rms"))?;
-        b.turned([q, k, v], layer)
+        b.rope_heads([q, k, v], layer)
     }
 
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
@@ -126,7 +124,7 @@ impl Gemma4 {
     /// Reads the settings that only local layers have.
     fn read_local(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         let Some(size) = h.window_size(gguf)? else { return Ok(()) };
-        let (m, covered) = (gguf.metadata(), windowed(gguf, h, PERIOD)?);
+        let (m, covered) = (gguf.metadata(), window_layers(gguf, h, PERIOD)?);
         let global = h.attention[0];
         let optional = |name: &str, default: usize| match m.opt_usize(&h.key(name))? {
             Some(n) => checked(&h.key(name), n),
@@ -186,7 +184,7 @@ fn embeddings_of_layers(b: &mut Builder<'_>, x: TensorId) -> Result<TensorId> {
 
 /// Adds the contribution of the layer's own embedding to `x`.
 fn with_embedding_of_layer(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-    let Some(all) = b.beside else { return Ok(x) };
+    let Some(all) = b.per_layer_embedding else { return Ok(x) };
     let (n, row, tokens) = (b.hparams.per_layer_embedding, b.graph.tensor(all).nb[2], b.shape.tokens);
     let own =
         b.graph.view(all, [n, tokens, 1, 1], [4, row, row * tokens, row * tokens], 4 * n * layer.index)?;

@@ -2,9 +2,9 @@
 //! the first layers. Source: GLM team, "GLM-4.5: agentic, reasoning and coding foundation models" (2025). The
 //! larger models norm the heads of q and k.
 
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::moe::Experts;
-use super::{Architecture, Hparams};
+use super::hparams::{Experts, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
@@ -34,6 +34,6 @@ impl Architecture for Glm4Moe {
         if b.gguf.tensor(&layer.name("attn_q_norm.weight")).is_some() {
             heads = b.normed_heads(heads, layer)?;
         }
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 }

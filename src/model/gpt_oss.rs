@@ -1,10 +1,10 @@
 //! gpt-oss: a mixture of experts with biases and a bounded gate, attention sinks, every other layer with an
 //! attention window, YaRN. Source: OpenAI, "gpt-oss-120b and gpt-oss-20b model card" (2025).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::moe::Experts;
-use super::{Architecture, Hparams, Window};
+use super::hparams::{Experts, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Glu, RopeMode};
 use ggml_core::{Result, TensorId};

@@ -3,12 +3,10 @@
 //! "Granite 3.0 language models" (2024) and "Granite 4.0" (model cards, 2025); the factors are those of Yang
 //! and Hu, "Tensor programs V" (2022).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::{factor, positive};
-use super::moe::Experts;
-use super::recurrent::Recurrent;
-use super::{Architecture, Hparams};
+use super::hparams::{Experts, Hparams, Recurrent, factor, positive};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
@@ -51,7 +49,7 @@ impl Architecture for Granite {
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match &b.hparams.recurrent {
             Some(r) if r.layers[layer.index] => b.mamba(x, r, layer).map(Branch::One),
-            _ => b.attending(self, x, layer).map(Branch::One),
+            _ => b.attention_block(self, x, layer).map(Branch::One),
         }
     }
 }

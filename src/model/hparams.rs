@@ -1,36 +1,30 @@
 //! Hyperparameters from GGUF metadata, checked.
 
-use super::batch::Want;
-use super::latent::Latent;
-use super::layers::{Attention, Temperature, Window, per_layer};
-use super::moe::Experts;
-use super::pooling::Pooling;
-use super::recurrent::Recurrent;
+mod attention;
+mod experts;
+mod latent;
+mod pooling;
+mod recurrent;
+mod rope;
+mod values;
+
+pub(super) use attention::window_layers;
+pub use attention::{Attention, Temperature, Window};
+pub use experts::{Experts, Gating};
+pub use latent::Latent;
+pub use pooling::Pooling;
+pub use recurrent::Recurrent;
+pub(super) use recurrent::{MAX_TAPS, delta_net_layers};
+pub use rope::RopeScaling;
+pub(super) use rope::rope_factors;
+pub(super) use values::{checked, factor, named, positive};
+
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Error, Result};
+use rope::read_scaling;
 use serde::Serialize;
-
-/// Scaling of positions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub enum RopeScaling {
-    /// No scaling (llama-3 scaling comes as a tensor of factors).
-    None,
-    /// Positions are divided by a factor.
-    Linear(f32),
-    /// YaRN with its factor and the context length of the training.
-    Yarn {
-        /// Factor of YaRN.
-        factor: f32,
-        /// Context length of the training.
-        original_context: usize,
-    },
-    /// LongRoPE: one tensor of factors for contexts up to the training's, another for longer ones.
-    LongRope {
-        /// Context length of the training.
-        original_context: usize,
-    },
-}
+use values::per_layer;
 
 /// Factors of activations; 1 if an architecture has none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -106,9 +100,6 @@ pub struct Hparams {
     pub further_layers: usize,
 }
 
-/// Largest value of any extent; a larger one means a broken file.
-pub(super) const MAX_EXTENT: usize = 1 << 28;
-
 impl Hparams {
     /// Reads and checks the hyperparameters that every architecture has.
     pub fn read(gguf: &GgufFile, mode: RopeMode) -> Result<Hparams> {
@@ -178,15 +169,6 @@ impl Hparams {
     /// Returns the key `name` of this architecture.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
-    }
-
-    /// Returns the number of values in a row of the wanted result.
-    pub(crate) fn width(&self, want: Want) -> usize {
-        match want {
-            Want::Logits => self.vocabulary,
-            Want::Best(k) => k.min(self.vocabulary),
-            Want::Hidden(_) => self.embedding,
-        }
     }
 
     /// Returns the last layer that writes state: later layers are computed only for the wanted rows.
@@ -267,99 +249,4 @@ fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
         }
         _ => Ok(vocabulary),
     }
-}
-
-/// Formats a metadata key for error messages.
-pub(super) fn named(key: &str) -> String {
-    format!("metadata key '{key}'")
-}
-
-/// Reads a factor; returns `default` if it is absent or 0.
-pub(super) fn factor(gguf: &GgufFile, key: &str, default: f32) -> Result<f32> {
-    match gguf.metadata().opt_f32(key)? {
-        None | Some(0.0) => Ok(default),
-        Some(value) => positive(key, value),
-    }
-}
-
-pub(super) fn checked(key: &str, value: usize) -> Result<usize> {
-    match value {
-        1..=MAX_EXTENT => Ok(value),
-        _ => Err(Error::model(named(key), value, format!("1 to {MAX_EXTENT}"))),
-    }
-}
-
-pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
-    if value.is_finite() && value > 0.0 {
-        Ok(value)
-    } else {
-        Err(Error::model(named(key), value, "a finite number above 0"))
-    }
-}
-
-/// Returns the name of LongRoPE's tensor of `short` or `long` factors.
-pub(super) fn rope_factors(kind: &str) -> String {
-    format!("rope_factors_{kind}.weight")
-}
-
-fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
-    let m = gguf.metadata();
-    let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
-    let factor = m.opt_f32(&key("factor"))?.map(|f| positive(&key("factor"), f)).transpose()?;
-    let original_context =
-        || checked(&key("original_context_length"), m.usize(&key("original_context_length"))?);
-    // Files of phi3 have LongRoPE's tensors without naming the type.
-    let declared = match m.opt_str(&key("type"))? {
-        None if ["short", "long"].iter().any(|kind| gguf.tensor(&rope_factors(kind)).is_some()) => {
-            Some("longrope")
-        }
-        declared => declared,
-    };
-    match (declared, factor) {
-        (None, None) | (Some("none"), _) => Ok(RopeScaling::None),
-        (None | Some("linear"), Some(factor)) => Ok(RopeScaling::Linear(factor)),
-        (Some("yarn"), Some(factor)) => {
-            Ok(RopeScaling::Yarn { factor, original_context: original_context()? })
-        }
-        (Some("longrope"), _) => Ok(RopeScaling::LongRope { original_context: original_context()? }),
-        (Some(kind @ ("linear" | "yarn")), None) => {
-            Err(Error::model(named(&key("factor")), "", format!("a factor for scaling '{kind}'")))
-        }
-        (Some(other), _) => {
-            let expected = "one of none, linear, yarn, longrope";
-            Err(Error::model(named(&key("type")), format!("'{other}'"), expected))
-        }
-    }
-}
-
-pub(super) fn read_rope(
-    gguf: &GgufFile,
-    architecture: &str,
-    mode: RopeMode,
-    n_dims: usize,
-    s: RopeScaling,
-) -> Result<Rope> {
-    let m = gguf.metadata();
-    let key = |name: &str| format!("{architecture}.rope.{name}");
-    let base = positive(&key("freq_base"), m.opt_f32(&key("freq_base"))?.unwrap_or(10000.0))?;
-    let attn = m.opt_f32(&key("scaling.attn_factor"))?.unwrap_or(1.0);
-    let mut rope =
-        Rope { attn_factor: positive(&key("scaling.attn_factor"), attn)?, ..Rope::plain(mode, n_dims, base) };
-    match s {
-        RopeScaling::None | RopeScaling::LongRope { .. } => {}
-        RopeScaling::Linear(factor) => rope.freq_scale = 1.0 / factor,
-        RopeScaling::Yarn { factor, original_context } => {
-            rope.freq_scale = 1.0 / factor;
-            rope.ext_factor = 1.0;
-            rope.n_ctx_orig = original_context;
-            let bound = |name: &str, default| match m.opt_f32(&key(name))? {
-                Some(value) => positive(&key(name), value),
-                None => Ok(default),
-            };
-            rope.beta_fast = bound("scaling.yarn_beta_fast", rope.beta_fast)?;
-            rope.beta_slow = bound("scaling.yarn_beta_slow", rope.beta_slow)?;
-            rope.truncate = m.opt_bool(&key("scaling.yarn_truncate"))?.unwrap_or(true);
-        }
-    }
-    Ok(rope)
 }

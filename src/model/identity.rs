@@ -1,13 +1,13 @@
 //! Identity of a model: distinguishes models whose saved state has the same layout.
 
-use super::ModelFile;
+use super::file::ModelFile;
 use ggml_core::Result;
 use ggml_core::error::Error;
 use ggml_core::gguf::TensorInfo;
 use ggml_core::hash::Fnv1a;
 
 /// Number of samples of a tensor's data: its beginning, its end, and offsets between them at equal distances.
-const PLACES: usize = 4;
+const SAMPLES: usize = 4;
 
 /// Bytes of each sample.
 const BYTES: usize = 64;
@@ -40,9 +40,9 @@ impl ModelFile {
 /// Returns the sampled bytes.
 fn sample(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let last = data.len().saturating_sub(BYTES);
-    (0..PLACES).map(move |i| {
+    (0..SAMPLES).map(move |i| {
         // The last sample ends at the end, whatever the remainder of the division.
-        let begin = if i + 1 < PLACES { last / (PLACES - 1) * i } else { last };
+        let begin = if i + 1 < SAMPLES { last / (SAMPLES - 1) * i } else { last };
         &data[begin..data.len().min(begin + BYTES)]
     })
 }
@@ -55,9 +55,9 @@ mod tests {
     fn a_sample_has_the_beginning_and_the_end() {
         let data: Vec<u8> = (0..=250).cycle().take(64 * 1024).collect();
         let samples: Vec<&[u8]> = sample(&data).collect();
-        assert_eq!((samples[0], samples[PLACES - 1]), (&data[..BYTES], &data[data.len() - BYTES..]));
-        assert!(samples.len() == PLACES && samples.iter().all(|bytes| bytes.len() == BYTES));
-        assert_eq!(sample(&data[..5]).collect::<Vec<_>>(), [&data[..5]; PLACES]);
+        assert_eq!((samples[0], samples[SAMPLES - 1]), (&data[..BYTES], &data[data.len() - BYTES..]));
+        assert!(samples.len() == SAMPLES && samples.iter().all(|bytes| bytes.len() == BYTES));
+        assert_eq!(sample(&data[..5]).collect::<Vec<_>>(), [&data[..5]; SAMPLES]);
         assert_eq!(sample(&[]).map(<[u8]>::len).sum::<usize>(), 0);
     }
 }

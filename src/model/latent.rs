@@ -5,51 +5,9 @@
 //! multiplied into queries and results here (the paper's absorbed form). So all heads attend to the vectors
 //! themselves, as to one head of keys.
 
-use super::Hparams;
 use super::builder::{Builder, Layer};
-use super::hparams::{checked, named};
-use ggml_core::gguf::GgufFile;
-use ggml_core::{Error, Result, TensorId};
-use serde::Serialize;
-
-/// Extents of latent attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Latent {
-    /// Elements of the cached vector without positions.
-    pub rank: usize,
-    /// Elements of the vector that queries are computed from; 0 if they are computed from the stream.
-    pub query_rank: usize,
-    /// Elements of a head's query without positions.
-    pub plain: usize,
-    /// Elements of a head's query, and of the cached vector, with positions.
-    pub rotated: usize,
-    /// Elements of a head's value.
-    pub value_length: usize,
-}
-
-impl Latent {
-    /// Reads and checks the extents, and makes all layers attend to the cached vectors.
-    pub(super) fn read(gguf: &GgufFile, h: &mut Hparams) -> Result<Latent> {
-        let m = gguf.metadata();
-        let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
-        let rank = extent("attention.kv_lora_rank")?;
-        let (key, value_length) =
-            (extent("attention.key_length_mla")?, extent("attention.value_length_mla")?);
-        let rotated = extent("rope.dimension_count")?;
-        if rotated >= key {
-            let expected = format!("more than the {rotated} elements with positions");
-            return Err(Error::model(named(&h.key("attention.key_length_mla")), key, expected));
-        }
-        let query_rank = m.opt_usize(&h.key("attention.q_lora_rank"))?.unwrap_or(0);
-        for attention in &mut h.attention {
-            attention.heads_kv = 1;
-            attention.key_length = rank + rotated;
-            attention.value_length = rank;
-        }
-        h.scales.attention = 1.0 / (key as f32).sqrt();
-        Ok(Latent { rank, query_rank, plain: key - rotated, rotated, value_length })
-    }
-}
+use super::hparams::Latent;
+use ggml_core::{Result, TensorId};
 
 impl Builder<'_> {
     /// Builds latent attention on the normed input of a layer.
@@ -73,14 +31,14 @@ impl Builder<'_> {
     /// tokens]`. `row` is a tensor whose rows have `rank + rotated` elements.
     fn latent_queries(&mut self, x: TensorId, row: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
         let (heads, d) = (layer.attention.heads, l.plain + l.rotated);
-        let mut asking = self.needed(x, layer, "attn_norm.needed")?;
+        let mut wanted_rows = self.needed(x, layer, "attn_norm.needed")?;
         let mut part = "attn_q";
         if l.query_rank > 0 {
-            let short = self.linear(asking, &layer.name("attn_q_a"), l.query_rank)?;
-            asking = self.norm(short, &layer.name("attn_q_a_norm"))?;
+            let short = self.linear(wanted_rows, &layer.name("attn_q_a"), l.query_rank)?;
+            wanted_rows = self.norm(short, &layer.name("attn_q_a_norm"))?;
             part = "attn_q_b";
         }
-        let q = self.linear(asking, &layer.name(part), d * heads)?;
+        let q = self.linear(wanted_rows, &layer.name(part), d * heads)?;
         let tokens = self.graph.tensor(q).ne[1];
         let strides = [4, 4 * d, 4 * d * heads, 4 * d * heads * tokens];
         let rotated = self.graph.view(q, [l.rotated, heads, tokens, 1], strides, 4 * l.plain)?;

@@ -1,12 +1,10 @@
 //! lfm2 and lfm2moe: most layers have a short convolution between two gates, the others have attention.
 //! Source: Liquid AI, "LFM2 technical report" (2025).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::named;
-use super::moe::Experts;
-use super::recurrent::MAX_TAPS;
-use super::{Architecture, Hparams};
+use super::hparams::{Experts, Hparams, MAX_TAPS, named};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Error, Result, TensorId};
@@ -39,12 +37,12 @@ impl Architecture for Lfm2 {
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
         let heads = b.normed_heads(heads, layer)?;
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         if layer.attention.heads_kv > 0 {
-            b.attending(self, x, layer).map(Branch::One)
+            b.attention_block(self, x, layer).map(Branch::One)
         } else {
             short_convolution(b, x, layer).map(Branch::One)
         }

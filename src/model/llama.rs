@@ -2,8 +2,8 @@
 //! `rope_freqs.weight`); mixtral, whose layers have experts. Sources: Touvron et al., "LLaMA" (2023); Jiang
 //! et al., "Mixtral of experts" (2024).
 
-use super::moe::Experts;
-use super::{Architecture, Hparams};
+use super::architecture::Architecture;
+use super::hparams::{Experts, Hparams};
 use ggml_core::Result;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;

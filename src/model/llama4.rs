@@ -3,10 +3,9 @@
 //! mixture, one chosen expert and a shared one compute each token. Source: Meta AI, model cards and
 //! configurations of "Llama 4" (2025).
 
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::hparams::checked;
-use super::moe::{Experts, Gating};
-use super::{Architecture, Hparams, Temperature, Window};
+use super::hparams::{Experts, Gating, Hparams, Temperature, Window, checked};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
@@ -61,7 +60,7 @@ impl Architecture for Llama4 {
             let [q, k, v] = heads;
             return Ok([b.tempered(q, layer)?, k, v]);
         }
-        let [q, k, v] = b.turned(heads, layer)?;
+        let [q, k, v] = b.rope_heads(heads, layer)?;
         if b.experts()?.count == EXPERTS_OF_MAVERICK {
             return Ok([q, k, v]);
         }

@@ -5,7 +5,7 @@
 
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
-use super::recurrent::Recurrent;
+use super::hparams::Recurrent;
 use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Result, TensorId};
 
@@ -17,8 +17,8 @@ impl Builder<'_> {
         let all = self.linear(x, &layer.name("ssm_in"), inner + r.channels() + heads)?;
         let out = self.scanned(all, r, layer)?;
         let out = self.needed(out, layer, "scan.needed")?;
-        let asking = self.needed(all, layer, "ssm_in.needed")?;
-        let z = self.columns(asking, 0, inner)?;
+        let wanted_rows = self.needed(all, layer, "ssm_in.needed")?;
+        let z = self.columns(wanted_rows, 0, inner)?;
         let gated = self.graph.glu(Glu::new(Activation::Silu), z, Some(out))?;
         self.name(gated, &layer.name("scan.gated"))?;
         // Each group has its own norm.
@@ -58,7 +58,7 @@ impl Builder<'_> {
         let runs = self.runs()?;
         let both = self.graph.ssm_scan([x, dt, a, b, c, state, runs])?;
         self.name(both, &layer.name("scan"))?;
-        self.keep(both, state, tokens, &layer.name("scan.state.kept"))?;
+        self.store_state(both, state, tokens, &layer.name("scan.state.kept"))?;
         let row = 4 * inner;
         let out = self.graph.view(both, [inner, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
         let d = self.plain(&layer.name("ssm_d"), &[1, heads])?;

@@ -2,10 +2,9 @@
 //! that grow with their position. Source: Mistral AI, configurations of "Ministral 3" (2025); the growth of
 //! queries follows Nakanishi, "Scalable-softmax is superior for attention" (2025).
 
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::hparams::{RopeScaling, checked, factor, named, positive};
-use super::moe::Experts;
-use super::{Architecture, Hparams, Temperature};
+use super::hparams::{Experts, Hparams, RopeScaling, Temperature, checked, factor, named, positive};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Error, Result, TensorId};
@@ -46,7 +45,7 @@ impl Architecture for Mistral3 {
 
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
-        let [q, k, v] = b.turned(heads, layer)?;
+        let [q, k, v] = b.rope_heads(heads, layer)?;
         Ok([b.tempered(q, layer)?, k, v])
     }
 }

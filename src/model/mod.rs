@@ -25,16 +25,14 @@
 //! file pages (VK_EXT_external_memory_host). Other Vulkan devices and all HIP devices get copies of the
 //! weights that they use.
 
-use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
-use ggml_core::gguf::GgufFile;
-use ggml_core::op::{Activation, Glu, RopeMode};
 use ggml_core::schedule::{Fallback, Placement};
-use ggml_core::{MemoryNeed, Result, TensorId};
+use ggml_core::{MemoryNeed, Result};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
+mod architecture;
 mod attention;
 mod batch;
 mod bert;
@@ -42,7 +40,10 @@ mod best;
 mod branch;
 mod builder;
 mod deepseek2;
+mod division;
 mod estimate;
+mod feed_forward;
+mod file;
 mod gemma2;
 mod gemma3;
 mod gemma4;
@@ -52,11 +53,12 @@ mod granite;
 mod hparams;
 mod identity;
 mod latent;
-mod layers;
 mod lfm2;
 mod llama;
 mod llama4;
+mod load_options;
 mod mamba;
+mod memory;
 mod mistral3;
 mod moe;
 mod nearest;
@@ -64,204 +66,32 @@ mod nemotron;
 mod offload;
 mod olmo2;
 mod outline;
+mod output;
 mod phi3;
-mod pooling;
 mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
 mod recurrent;
+mod session_options;
 mod weights;
 
 pub use batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
 pub use best::BestNodes;
-pub use estimate::{Estimate, LoadOptions};
-pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps};
-pub use latent::Latent;
-pub use layers::{Attention, Temperature, Window};
-pub use moe::{Experts, Gating};
+pub(crate) use division::{DEVICES, HOST, MAIN, Needs};
+pub use estimate::Estimate;
+pub use file::ModelFile;
+pub use hparams::{
+    Attention, Experts, Gating, Hparams, Latent, Pooling, Recurrent, RopeScaling, Scales, SoftCaps,
+    Temperature, Window,
+};
+pub use load_options::LoadOptions;
 pub use offload::Offload;
-pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
 pub use outline::{Outline, OutlineStep, OutlineUnit};
-pub use pooling::Pooling;
-pub use recurrent::Recurrent;
+pub use session_options::SessionOptions;
+pub(crate) use session_options::default_cache;
 
-use branch::Branch;
-use builder::{Builder, Layer};
-use offload::Division;
-
-/// Architecture: the computation of a family of models.
-trait Architecture: Sync {
-    /// Returns the name in `general.architecture`.
-    fn name(&self) -> &'static str;
-
-    /// Returns the pairing of elements in ROPE.
-    fn rope_mode(&self) -> RopeMode;
-
-    /// Reads the hyperparameters that only some architectures have.
-    fn read(&self, _gguf: &GgufFile, _hparams: &mut Hparams) -> Result<()> {
-        Ok(())
-    }
-
-    /// Builds q, k and v of a layer as `[d, heads, tokens]`, positions included, from its normed input.
-    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
-        let heads = b.qkv(x, layer)?;
-        b.turned(heads, layer)
-    }
-
-    /// Builds the part of a layer before the feed-forward network from its normed input: attention.
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
-        b.attending(self, x, layer).map(Branch::One)
-    }
-
-    /// Returns the names of the norms in front of the mixer and the feed-forward network.
-    fn norms_before(&self) -> [Option<&'static str>; 2] {
-        [Some("attn_norm"), Some("ffn_norm")]
-    }
-
-    /// True if each layer has a mixer and then a feed-forward network; otherwise some layers have a
-    /// feed-forward network as their mixer.
-    fn mixes_and_feeds(&self) -> bool {
-        true
-    }
-
-    /// Builds the feed-forward network of a layer: SwiGLU, or a mixture of SwiGLU experts if the layer has
-    /// experts.
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
-        match b.routed(layer) {
-            Some(experts) => b.mixture(x, experts, Glu::new(Activation::Silu), layer),
-            None => b.gated(x, Activation::Silu, layer).map(Branch::One),
-        }
-    }
-
-    /// Builds the last operations of a layer on the stream.
-    fn finish_layer(&self, _b: &mut Builder<'_>, x: TensorId, _layer: &Layer) -> Result<TensorId> {
-        Ok(x)
-    }
-
-    /// Returns the names of the norms after attention and feed-forward network.
-    fn norms_after(&self) -> [Option<&'static str>; 2] {
-        [None, None]
-    }
-
-    /// Builds the stream that the first layer starts from.
-    fn embed(&self, b: &mut Builder<'_>) -> Result<TensorId> {
-        b.embedding()
-    }
-
-    /// Returns the name of the norm in front of the output layer.
-    fn output_norm(&self) -> &'static str {
-        "output_norm"
-    }
-
-    /// Adds the whole model to a graph.
-    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
-        b.decoder(self)
-    }
-}
-
-static ARCHITECTURES: &[&dyn Architecture] = &[
-    &llama::Llama,
-    &qwen2::Qwen2,
-    &qwen3::Qwen3,
-    &qwen3moe::Qwen3Moe,
-    &qwen35::QWEN35,
-    &qwen35::QWEN35MOE,
-    &qwen35::QWEN3NEXT,
-    &phi3::Phi3,
-    &granite::GRANITE,
-    &granite::GRANITEHYBRID,
-    &gemma2::Gemma2,
-    &gemma3::Gemma3,
-    &gemma4::Gemma4,
-    &gpt_oss::GptOss,
-    &glm4moe::Glm4Moe,
-    &olmo2::Olmo2,
-    &mistral3::Mistral3,
-    &lfm2::LFM2,
-    &lfm2::LFM2MOE,
-    &llama4::Llama4,
-    &deepseek2::Deepseek2,
-    &nemotron::NEMOTRON_H,
-    &nemotron::NEMOTRON_H_MOE,
-    &bert::Bert,
-];
-
-/// Model file that has been read and checked, not yet on a device.
-pub struct ModelFile {
-    gguf: GgufFile,
-    hparams: Hparams,
-    architecture: &'static dyn Architecture,
-    /// Cached result of [`ModelFile::identity`], computed on first use.
-    identity: OnceLock<u64>,
-}
-
-impl std::fmt::Debug for ModelFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelFile").field("hparams", &self.hparams).finish_non_exhaustive()
-    }
-}
-
-impl ModelFile {
-    /// Opens a file and checks its format, architecture and hyperparameters, and the presence, shape and type
-    /// of every tensor that the architecture needs. An unknown tensor is an error.
-    pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
-        let path = path.as_ref();
-        ModelFile::from_gguf(GgufFile::open(path)?).map_err(|e| e.with_path(path))
-    }
-
-    /// Checks a GGUF file that is already open, as [`ModelFile::open`] does.
-    pub fn from_gguf(gguf: GgufFile) -> Result<ModelFile> {
-        let name = gguf.metadata().str("general.architecture")?;
-        let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
-            return Err(nearest::unknown(&gguf, name, ARCHITECTURES));
-        };
-        let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;
-        architecture.read(&gguf, &mut hparams)?;
-        if let Some(experts) = hparams.experts {
-            experts.check_groups(&hparams)?;
-        }
-        let file = ModelFile { gguf, hparams, architecture, identity: OnceLock::new() };
-        // Even the smallest graph uses every tensor.
-        let cache = ggml_core::DType::F32;
-        let want = Want::Logits;
-        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want };
-        file.built(&smallest, false)?.check_all_known()?;
-        Ok(file)
-    }
-
-    /// Returns the hyperparameters.
-    pub fn hparams(&self) -> &Hparams {
-        &self.hparams
-    }
-
-    /// Returns the GGUF file.
-    pub fn gguf(&self) -> &GgufFile {
-        &self.gguf
-    }
-
-    /// Builds the graph of a batch.
-    pub fn graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
-        self.built(shape, false)?.finish()
-    }
-
-    /// Builds the graph of a decode step whose token is state: the previous step stores its best token there,
-    /// as this step does for the next.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] unless the shape has one token and wants only the best logit.
-    ///
-    /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
-    pub(crate) fn chained_graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
-        self.built(shape, true)?.finish()
-    }
-
-    fn built(&self, shape: &BatchShape, chained: bool) -> Result<Builder<'_>> {
-        let mut builder = Builder::new(&self.gguf, &self.hparams, *shape, chained)?;
-        self.architecture.build(&mut builder)?;
-        Ok(builder)
-    }
-}
+use division::Division;
 
 /// Model with its weights on a backend, and on the host as far as the host computes. Clones share the
 /// weights, also between threads.
@@ -419,19 +249,6 @@ impl Model {
         self.inner.weights.iter().find_map(|weights| weights.get(name))
     }
 
-    /// Creates a session with its own KV cache.
-    ///
-    /// # Errors
-    /// [`Error::DoesNotFit`] if a device reports less free memory than the session needs
-    /// ([`SessionOptions::check_memory`] turns this check off); [`Error::InvalidArgument`] for invalid
-    /// options; errors of the backend.
-    ///
-    /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
-    /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
-    pub fn session(&self, options: &SessionOptions) -> Result<Session> {
-        Session::new(self.clone(), options)
-    }
-
     /// Returns the backends by device index: the device, and the host if there is one.
     pub(crate) fn backends(&self) -> &[Arc<dyn Backend>] {
         &self.inner.backends
@@ -456,7 +273,7 @@ impl Model {
             compute: needs.compute[device] as u64,
             free: backend.free_memory(),
         };
-        estimate::check(self.backends().iter().enumerate().map(need).collect())
+        memory::check_fits(self.backends().iter().enumerate().map(need).collect())
     }
 
     /// Logs a warning, once for a model, that a session has more positions than the training context.

@@ -1,6 +1,6 @@
 //! Error for an unknown architecture.
 
-use super::Architecture;
+use super::architecture::Architecture;
 use ggml_core::Error;
 use ggml_core::gguf::GgufFile;
 
@@ -48,7 +48,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ARCHITECTURES;
+    use super::super::file::ARCHITECTURES;
     use super::*;
     use ggml_core::DType;
     use ggml_core::gguf::GgufWriter;

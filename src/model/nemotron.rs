@@ -3,11 +3,11 @@
 //! networks. Sources: NVIDIA, "Nemotron-H: a family of accurate and efficient hybrid Mamba-Transformer
 //! models" (2025), "Nemotron 3 Nano" (2025).
 
+use super::architecture::Architecture;
 use super::branch::Branch;
-use super::builder::{Builder, Layer, SQUARED};
-use super::moe::{Experts, Gating};
-use super::recurrent::Recurrent;
-use super::{Architecture, Hparams};
+use super::builder::{Builder, Layer};
+use super::feed_forward::SQUARED;
+use super::hparams::{Experts, Gating, Hparams, Recurrent};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
@@ -45,7 +45,7 @@ impl Architecture for Nemotron {
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match &b.hparams.recurrent {
             Some(r) if r.layers[layer.index] => b.mamba(x, r, layer).map(Branch::One),
-            _ if layer.attention.heads_kv > 0 => b.attending(self, x, layer).map(Branch::One),
+            _ if layer.attention.heads_kv > 0 => b.attention_block(self, x, layer).map(Branch::One),
             _ => {
                 let x = b.needed(x, layer, "attn_norm.needed")?;
                 self.feed_forward(b, x, layer)

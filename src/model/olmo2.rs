@@ -2,9 +2,9 @@
 //! as a whole, before they are divided into heads. Sources: OLMo team, "2 OLMo 2 furious" (2024); "Olmo 3"
 //! (2025), whose local layers have a window and ordinary positions, without YaRN.
 
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::layers::windowed;
-use super::{Architecture, Hparams, Window};
+use super::hparams::{Hparams, Window, window_layers};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Result, TensorId};
@@ -25,7 +25,7 @@ impl Architecture for Olmo2 {
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         let Some(size) = h.window_size(gguf)? else { return Ok(()) };
-        let covered = windowed(gguf, h, PERIOD)?;
+        let covered = window_layers(gguf, h, PERIOD)?;
         let rope = h.attention[0].rope.map(|rope| Rope::plain(rope.mode, rope.n_dims, rope.freq_base));
         h.set_window(Window::nearest(size), rope, |layer| covered[layer]);
         Ok(())
@@ -43,6 +43,6 @@ impl Architecture for Olmo2 {
         let products = b.projections(x, layer)?;
         let normed = b.normed_heads(products, layer)?;
         let heads = b.in_heads(normed, layer)?;
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 }

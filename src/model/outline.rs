@@ -1,6 +1,7 @@
 //! Outline of a batch graph on a backend, layer by layer: steps, levels, dispatches and barriers.
 
-use super::{BatchShape, ModelFile};
+use super::batch::BatchShape;
+use super::file::ModelFile;
 use ggml_core::backend::{Backend, StepOutline};
 use ggml_core::plan::{Plan, Step};
 use ggml_core::precision::Precision;

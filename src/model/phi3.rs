@@ -5,9 +5,10 @@
 //! The context of a session selects the short or the long factors. The magnitude of rotated elements comes
 //! from the file (`rope.scaling.attn_factor`). If the file gives an attention window, every layer has it.
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::{Architecture, Hparams, Window};
+use super::hparams::{Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
 use ggml_core::{Result, TensorId};
@@ -32,7 +33,7 @@ impl Architecture for Phi3 {
 
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv_fused(x, layer)?;
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {

@@ -1,6 +1,6 @@
 //! qwen2 and qwen2.5: llama with biases on q, k and v. Source: Yang et al., "Qwen2 technical report" (2024).
 
-use super::Architecture;
+use super::architecture::Architecture;
 use ggml_core::op::RopeMode;
 
 pub(super) struct Qwen2;

@@ -1,7 +1,7 @@
 //! qwen3: heads of q and k are normed before they are rotated. Source: Yang et al., "Qwen3 technical report"
 //! (2025).
 
-use super::Architecture;
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
@@ -20,6 +20,6 @@ impl Architecture for Qwen3 {
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
         let heads = b.normed_heads(heads, layer)?;
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 }

@@ -5,11 +5,10 @@
 //! For text, the positions in all three sections of the interleaved multimodal ROPE are equal, so it is an
 //! ordinary ROPE of a part of each head.
 
+use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::moe::Experts;
-use super::recurrent::{Recurrent, delta_net_layers};
-use super::{Architecture, Hparams};
+use super::hparams::{Experts, Hparams, Recurrent, delta_net_layers};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, RopeMode};
 use ggml_core::{Error, Result, TensorId};
@@ -62,9 +61,9 @@ impl Architecture for Qwen35 {
 /// for the result.
 fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
     let (d, heads, kv) = (layer.attention.key_length, layer.attention.heads, layer.attention.heads_kv);
-    let asking = b.needed(x, layer, "attn_norm.needed")?;
-    let tokens = b.graph.tensor(asking).ne[1];
-    let both = b.linear(asking, &layer.name("attn_q"), 2 * d * heads)?;
+    let wanted_rows = b.needed(x, layer, "attn_norm.needed")?;
+    let tokens = b.graph.tensor(wanted_rows).ne[1];
+    let both = b.linear(wanted_rows, &layer.name("attn_q"), 2 * d * heads)?;
     let row = 8 * d * heads;
     let strides = [4, 8 * d, row, row * tokens];
     let q = b.graph.view(both, [d, heads, tokens, 1], strides, 0)?;
@@ -74,7 +73,7 @@ fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Te
     let v = b.linear(x, &layer.name("attn_v"), d * kv)?;
     let v = b.heads(v, 0, d, kv)?;
     let qkv = b.normed_heads([q, k, v], layer)?;
-    let qkv = b.turned(qkv, layer)?;
+    let qkv = b.rope_heads(qkv, layer)?;
     let attended = b.attention(qkv, layer)?;
     let attended = b.graph.reshape(attended, [d, heads, tokens, 1])?;
     let gated = b.graph.glu(Glu::new(Activation::Sigmoid), gate, Some(attended))?;

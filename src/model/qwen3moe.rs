@@ -1,8 +1,8 @@
 //! qwen3moe: qwen3 with a mixture of experts in every layer. Source: Yang et al., "Qwen3 technical report" (2025).
 
+use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::moe::Experts;
-use super::{Architecture, Hparams};
+use super::hparams::{Experts, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
@@ -26,6 +26,6 @@ impl Architecture for Qwen3Moe {
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
         let heads = b.normed_heads(heads, layer)?;
-        b.turned(heads, layer)
+        b.rope_heads(heads, layer)
     }
 }

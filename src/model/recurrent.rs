@@ -3,91 +3,15 @@
 //!
 //! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024).
 
-use super::Hparams;
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
-use super::hparams::checked;
-use super::layers::flags;
-use ggml_core::gguf::GgufFile;
+use super::hparams::Recurrent;
 use ggml_core::op::{Activation, Glu};
-use ggml_core::{DType, Error, Result, TensorId};
-use serde::Serialize;
+use ggml_core::{DType, Result, TensorId};
 
 /// Epsilon added to the sum of squares of a query or key before the square root; a constant of the
 /// architecture.
 const EPS: f32 = 1e-6;
-
-/// Largest number of taps of the convolution: models have four.
-pub(super) const MAX_TAPS: usize = 64;
-
-/// Extents of the recurrent layers of a model. Keys decide where in the state a value is written; Mamba-2
-/// calls them B and their heads groups.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Recurrent {
-    /// Taps of the convolution.
-    pub taps: usize,
-    /// Elements of a key.
-    pub key_length: usize,
-    /// Heads of queries and keys.
-    pub key_heads: usize,
-    /// Elements of a value.
-    pub value_length: usize,
-    /// Heads of values.
-    pub value_heads: usize,
-    /// True if the value heads of one key head are adjacent, and one weight gives both the steps and the
-    /// write factors, grouped by key head. Otherwise value head `h` belongs to key head `h mod key_heads`.
-    pub grouped: bool,
-    /// True for each recurrent layer; the others have attention.
-    pub layers: Vec<bool>,
-}
-
-impl Recurrent {
-    /// Reads and checks the extents; `layers` is true for each layer with a state.
-    pub(super) fn read(gguf: &GgufFile, h: &Hparams, layers: Vec<bool>) -> Result<Recurrent> {
-        let m = gguf.metadata();
-        let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
-        let (key_heads, value_heads) = (extent("ssm.group_count")?, extent("ssm.time_step_rank")?);
-        let (taps, inner) = (extent("ssm.conv_kernel")?, extent("ssm.inner_size")?);
-        let possible = value_heads % key_heads == 0 && inner % value_heads == 0;
-        if !possible || !(2..=MAX_TAPS).contains(&taps) {
-            let found =
-                format!("{key_heads} key heads, {value_heads} value heads, {inner} channels and {taps} taps");
-            let expected = format!(
-                "key heads that divide the value heads, those the channels, and 2 to {MAX_TAPS} taps"
-            );
-            return Err(Error::model("recurrent layers", found, expected));
-        }
-        Ok(Recurrent {
-            taps,
-            key_length: extent("ssm.state_size")?,
-            key_heads,
-            value_length: inner / value_heads,
-            value_heads,
-            grouped: false,
-            layers,
-        })
-    }
-
-    /// Returns the number of elements of the values of all heads.
-    pub(crate) fn inner(&self) -> usize {
-        self.value_length * self.value_heads
-    }
-
-    /// Returns the number of channels of the convolution: queries, keys and values.
-    pub(crate) fn channels(&self) -> usize {
-        2 * self.key_length * self.key_heads + self.inner()
-    }
-}
-
-/// Returns which layers of a delta net are recurrent: a list in the file, or all but every n-th.
-pub(super) fn delta_net_layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
-    if let Some(listed) = flags(gguf, h, &h.key("attention.recurrent_layers"))? {
-        return Ok(listed);
-    }
-    let key = h.key("full_attention_interval");
-    let interval = checked(&key, gguf.metadata().opt_usize(&key)?.unwrap_or(4))?;
-    Ok((1..=h.layers).map(|n| n % interval != 0).collect())
-}
 
 impl Builder<'_> {
     /// Builds a gated delta net on the normed input of a layer.
@@ -95,8 +19,8 @@ impl Builder<'_> {
         let tokens = self.graph.tensor(x).ne[1];
         let inner = r.inner();
         let mixed = self.linear(x, &layer.name("attn_qkv"), r.channels())?;
-        let asking = self.needed(x, layer, "attn_norm.needed")?;
-        let z = self.linear(asking, &layer.name("attn_gate"), inner)?;
+        let wanted_rows = self.needed(x, layer, "attn_norm.needed")?;
+        let z = self.linear(wanted_rows, &layer.name("attn_gate"), inner)?;
         let (decay, beta) = self.decay_and_beta(x, r, layer)?;
         let [q, k, v] = self.convolved_heads(mixed, r, layer)?;
         let ne = [r.key_length, r.value_length, r.value_heads, self.shape.sequences];
@@ -105,7 +29,7 @@ impl Builder<'_> {
         let scale = 1.0 / (r.key_length as f32).sqrt();
         let both = self.graph.gated_delta_net(scale, [q, k, v, decay, beta, state, runs])?;
         self.name(both, &layer.name("delta"))?;
-        self.keep(both, state, tokens, &layer.name("delta.state.kept"))?;
+        self.store_state(both, state, tokens, &layer.name("delta.state.kept"))?;
         let row = 4 * inner;
         let out = self.graph.view(both, [inner, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
         let out = self.needed(out, layer, "delta.needed")?;
@@ -187,7 +111,7 @@ impl Builder<'_> {
         let runs = self.runs()?;
         let both = self.graph.ssm_conv(x, weight, state, runs)?;
         self.name(both, &layer.name("conv"))?;
-        self.keep(both, state, tokens, &layer.name("conv.state.kept"))?;
+        self.store_state(both, state, tokens, &layer.name("conv.state.kept"))?;
         let row = 4 * channels;
         self.graph.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)
     }
@@ -222,7 +146,7 @@ impl Builder<'_> {
     }
 
     /// Copies the rows after those of the tokens into a state tensor.
-    pub(super) fn keep(
+    pub(super) fn store_state(
         &mut self,
         both: TensorId,
         state: TensorId,

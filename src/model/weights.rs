@@ -1,5 +1,6 @@
 //! Loading of weights onto a backend, in few allocations.
 
+use super::memory::check_fits;
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
 use ggml_core::error::Error;
 use ggml_core::gguf::{GgufFile, TensorInfo};
@@ -49,7 +50,7 @@ pub(super) fn allocated(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<
 
 /// Checks that the device has enough memory for the weights, as far as its free memory is known.
 fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
-    super::estimate::check(vec![MemoryNeed {
+    check_fits(vec![MemoryNeed {
         backend: backend.device().backend.clone(),
         weights: allocated(tensors, backend)?,
         state: 0,
@@ -59,7 +60,7 @@ fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
 }
 
 /// Bytes of one upload, so that progress is reported within a large tensor.
-const PIECE: usize = 64 << 20;
+const UPLOAD_BYTES: usize = 64 << 20;
 
 fn in_place(
     gguf: &GgufFile,
@@ -81,12 +82,12 @@ fn imported(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<Vec<Buffer>
 
 /// Block and offset of each tensor, and the length of each block.
 struct Layout {
-    places: Vec<(usize, usize)>,
+    locations: Vec<(usize, usize)>,
     blocks: Vec<usize>,
 }
 
 fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> {
-    let mut layout = Layout { places: Vec::new(), blocks: Vec::new() };
+    let mut layout = Layout { locations: Vec::new(), blocks: Vec::new() };
     for t in tensors {
         let bytes = t.bytes.next_multiple_of(alignment);
         if bytes as u64 > max {
@@ -96,11 +97,11 @@ fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> 
         let current = layout.blocks.len().wrapping_sub(1);
         match layout.blocks.last_mut() {
             Some(end) if (*end + bytes) as u64 <= max => {
-                layout.places.push((current, *end));
+                layout.locations.push((current, *end));
                 *end += bytes;
             }
             _ => {
-                layout.places.push((layout.blocks.len(), 0));
+                layout.locations.push((layout.blocks.len(), 0));
                 layout.blocks.push(bytes);
             }
         }
@@ -122,13 +123,13 @@ fn upload(
         .map(|&bytes| backend.allocate(bytes, Usage::Weights))
         .collect::<Result<Vec<_>>>()?;
     let (mut weights, mut done) = (HashMap::new(), 0);
-    for (t, &(block, offset)) in tensors.iter().zip(&layout.places) {
+    for (t, &(block, offset)) in tensors.iter().zip(&layout.locations) {
         let slice = Slice { buffer: blocks[block].clone(), offset };
-        let mut at = offset;
-        for piece in gguf.data(t)?.chunks(PIECE) {
-            backend.upload(&slice.buffer, at, piece)?;
-            at += piece.len();
-            done += piece.len() as u64;
+        let mut end = offset;
+        for chunk in gguf.data(t)?.chunks(UPLOAD_BYTES) {
+            backend.upload(&slice.buffer, end, chunk)?;
+            end += chunk.len();
+            done += chunk.len() as u64;
             progress(done);
         }
         weights.insert(t.name.clone(), slice);
@@ -152,7 +153,7 @@ mod tests {
         let tensors = gguf.tensors().iter().collect();
         let layout = lay_out(&tensors, 64, 1000).unwrap();
         assert_eq!((layout.blocks.len(), layout.blocks[0]), (15, 896));
-        assert_eq!(layout.places[7], (1, 0));
+        assert_eq!(layout.locations[7], (1, 0));
         assert_eq!(lay_out(&tensors, 64, u64::MAX).unwrap().blocks, vec![12800]);
         assert!(lay_out(&tensors, 64, 100).is_err());
     }

@@ -188,7 +188,7 @@ impl Session {
         let model = self.model.clone();
         let h = model.hparams();
         let want = match want {
-            Want::Best(_) => Want::Best(h.width(want)),
+            Want::Best(_) => Want::Best(want.width(h)),
             Want::Logits | Want::Hidden(_) => want,
         };
         self.results.begin(want, h);

@@ -103,7 +103,7 @@ impl Results {
     pub(super) fn begin(&mut self, want: Want, hparams: &Hparams) {
         self.want = want;
         self.count = 0;
-        self.width = hparams.width(want);
+        self.width = want.width(hparams);
     }
 
     /// Adds the rows of `outputs`, tokens of a batch that has run.

@@ -1,7 +1,8 @@
-//! Settings that differ between the layers of a model: heads, positions, and attention windows.
+//! Attention of each layer: heads, positions, attention windows, and the growth of queries.
 
 use super::Hparams;
-use super::hparams::{MAX_EXTENT, RopeScaling, checked, named, read_rope};
+use super::rope::{RopeScaling, read_rope};
+use super::values::{checked, flags, named, per_layer};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{CacheMask, Rope, RopeMode};
 use ggml_core::{Error, Result};
@@ -138,50 +139,15 @@ impl Attention {
     }
 }
 
-/// Reads an integer for all layers, or an array with one for each layer, which may be 0.
-pub(super) fn per_layer(gguf: &GgufFile, key: &str, layers: usize) -> Result<Option<Vec<usize>>> {
-    let m = gguf.metadata();
-    if m.value(key).is_none_or(|v| v.as_array().is_none()) {
-        return m.opt_usize(key)?.map(|n| Ok(vec![checked(key, n)?; layers])).transpose();
-    }
-    let mut all = m.array_usize(key)?;
-    if all.len() < layers {
-        return Err(too_few(key, all.len(), layers));
-    }
-    all.truncate(layers);
-    match all.iter().find(|&&n| n > MAX_EXTENT) {
-        Some(n) => Err(Error::model(named(key), n, format!("0 to {MAX_EXTENT}"))),
-        None => Ok(Some(all)),
-    }
-}
-
-/// Reads an array of booleans, one for each layer; `None` if the file has none under this key.
-pub(super) fn flags(gguf: &GgufFile, h: &Hparams, key: &str) -> Result<Option<Vec<bool>>> {
-    let m = gguf.metadata();
-    if m.value(key).is_none_or(|v| v.as_array().is_none()) {
-        return Ok(None);
-    }
-    let mut all = m.array_bool(key)?;
-    if all.len() < h.layers {
-        return Err(too_few(key, all.len(), h.layers));
-    }
-    all.truncate(h.layers);
-    Ok(Some(all))
-}
-
 /// Returns which layers have the attention window: a list in the file, or all but every n-th, where the file
 /// may give n.
-pub(super) fn windowed(gguf: &GgufFile, h: &Hparams, period: usize) -> Result<Vec<bool>> {
+pub(in crate::model) fn window_layers(gguf: &GgufFile, h: &Hparams, period: usize) -> Result<Vec<bool>> {
     let key = h.key("attention.sliding_window_pattern");
     if let Some(listed) = flags(gguf, h, &key)? {
         return Ok(listed);
     }
     let period = checked(&key, gguf.metadata().opt_usize(&key)?.unwrap_or(period))?;
     Ok((1..=h.layers).map(|n| n % period != 0).collect())
-}
-
-fn too_few(key: &str, entries: usize, layers: usize) -> Error {
-    Error::model(named(key), format!("{entries} entries"), format!("one for each of {layers} layers"))
 }
 
 #[cfg(test)]

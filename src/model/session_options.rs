@@ -1,7 +1,7 @@
-//! Options of a session.
+//! Options of a session. They determine the memory that a model needs, so they belong to the model.
 
+use super::hparams::Hparams;
 use crate::backends::BackendName;
-use crate::model::Hparams;
 use ggml_core::backend::Backend;
 use ggml_core::op::flash_attn::CACHE_TYPES;
 use ggml_core::precision::Precision;
@@ -24,7 +24,7 @@ pub struct SessionOptions {
     /// Amount of rounding that is allowed.
     pub precision: Precision,
     /// True if the device starts the step of its best token before the application requests it. This applies
-    /// to a session with one sequence and to [`Session::append`](super::Session::append) of one token with
+    /// to a session with one sequence and to [`Session::append`](crate::Session::append) of one token with
     /// `Want::Best(1)` (greedy text). The results are the same.
     pub ahead: bool,
     /// True if a session is refused when it needs more memory than a device reports as free. Turn this off

@@ -1,6 +1,6 @@
 //! Pooling: combining the token vectors of a text into one.
 
-use super::hparams::named;
+use super::values::named;
 use ggml_core::gguf::GgufFile;
 use ggml_core::{Error, Result};
 use serde::Serialize;

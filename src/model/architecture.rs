@@ -1,0 +1,120 @@
+//! Interface of an architecture, and the decoder that most of them are.
+
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
+use super::hparams::Hparams;
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Activation, Glu, RopeMode};
+use ggml_core::{Result, TensorId};
+
+/// Architecture: the computation of a family of models.
+pub(super) trait Architecture: Sync {
+    /// Returns the name in `general.architecture`.
+    fn name(&self) -> &'static str;
+
+    /// Returns the pairing of elements in ROPE.
+    fn rope_mode(&self) -> RopeMode;
+
+    /// Reads the hyperparameters that only some architectures have.
+    fn read(&self, _gguf: &GgufFile, _hparams: &mut Hparams) -> Result<()> {
+        Ok(())
+    }
+
+    /// Builds q, k and v of a layer as `[d, heads, tokens]`, positions included, from its normed input.
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv(x, layer)?;
+        b.rope_heads(heads, layer)
+    }
+
+    /// Builds the part of a layer before the feed-forward network from its normed input: attention.
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        b.attention_block(self, x, layer).map(Branch::One)
+    }
+
+    /// Returns the names of the norms in front of the mixer and the feed-forward network.
+    fn norms_before(&self) -> [Option<&'static str>; 2] {
+        [Some("attn_norm"), Some("ffn_norm")]
+    }
+
+    /// True if each layer has a mixer and then a feed-forward network; otherwise some layers have a
+    /// feed-forward network as their mixer.
+    fn mixes_and_feeds(&self) -> bool {
+        true
+    }
+
+    /// Builds the feed-forward network of a layer: SwiGLU, or a mixture of SwiGLU experts if the layer has
+    /// experts.
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        match b.routed(layer) {
+            Some(experts) => b.mixture(x, experts, Glu::new(Activation::Silu), layer),
+            None => b.gated(x, Activation::Silu, layer).map(Branch::One),
+        }
+    }
+
+    /// Builds the last operations of a layer on the stream.
+    fn finish_layer(&self, _b: &mut Builder<'_>, x: TensorId, _layer: &Layer) -> Result<TensorId> {
+        Ok(x)
+    }
+
+    /// Returns the names of the norms after attention and feed-forward network.
+    fn norms_after(&self) -> [Option<&'static str>; 2] {
+        [None, None]
+    }
+
+    /// Builds the stream that the first layer starts from.
+    fn embed(&self, b: &mut Builder<'_>) -> Result<TensorId> {
+        b.embedding()
+    }
+
+    /// Returns the name of the norm in front of the output layer.
+    fn output_norm(&self) -> &'static str {
+        "output_norm"
+    }
+
+    /// Adds the whole model to a graph.
+    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
+        b.decoder(self)
+    }
+}
+
+impl Builder<'_> {
+    /// Builds attention as the architecture projects it, then its output layer.
+    pub(super) fn attention_block<A: Architecture + ?Sized>(
+        &mut self,
+        architecture: &A,
+        x: TensorId,
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let heads = architecture.project(self, x, layer)?;
+        let attended = self.attention(heads, layer)?;
+        self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)
+    }
+
+    /// Builds a decoder: for each layer attention, then feed-forward, each on a normed copy of the residual
+    /// stream. After the last layer that writes state has written it, only the wanted rows are computed.
+    pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
+        let [before_mixer, before_feed_forward] = architecture.norms_before();
+        let [after_mixer, after_feed_forward] = architecture.norms_after();
+        let mut x = architecture.embed(self)?;
+        for (index, &attention) in self.hparams.attention.iter().enumerate().take(self.depth()) {
+            let layer = &Layer { index, attention };
+            self.begin_unit();
+            let normed = self.normed(x, layer, before_mixer)?;
+            let out = architecture.mixer(self, normed, layer)?;
+            x = self.needed(x, layer, "needed")?;
+            x = self.residual(x, out, layer, after_mixer, "attn_residual")?;
+            if architecture.mixes_and_feeds() {
+                let normed = self.normed(x, layer, before_feed_forward)?;
+                let out = architecture.feed_forward(self, normed, layer)?;
+                x = self.residual(x, out, layer, after_feed_forward, "residual")?;
+            }
+            x = architecture.finish_layer(self, x, layer)?;
+        }
+        self.output(x, architecture.output_norm())
+    }
+
+    /// Applies the layer's norm of this name to `x`, or returns `x` if there is none.
+    fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
+        norm.map_or(Ok(x), |norm| self.norm(x, &layer.name(norm)))
+    }
+}

@@ -1,0 +1,8 @@
+//! Check of the memory that is needed against the memory that is free.
+
+use ggml_core::{Error, MemoryNeed, Result};
+
+/// Checks that there is enough memory, as far as the free memory is known.
+pub(super) fn check_fits(needs: Vec<MemoryNeed>) -> Result<()> {
+    if needs.iter().all(MemoryNeed::fits) { Ok(()) } else { Err(Error::DoesNotFit { needs }) }
+}

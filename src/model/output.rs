@@ -1,0 +1,70 @@
+//! Results of a batch graph: the output layer, or hidden states.
+
+use super::batch::Want;
+use super::best::BestNodes;
+use super::builder::Builder;
+use ggml_core::op::Activation;
+use ggml_core::{Result, TensorId};
+
+impl Builder<'_> {
+    /// Returns the number of layers that are computed.
+    pub(super) fn depth(&self) -> usize {
+        match self.shape.want {
+            Want::Hidden(layers) => layers.min(self.hparams.layers),
+            Want::Logits | Want::Best(_) => self.hparams.layers,
+        }
+    }
+
+    /// Sets the wanted rows of the stream as the result in place of logits.
+    pub(super) fn hidden(&mut self, x: TensorId) -> Result<()> {
+        let all = self.graph.tensor(x).ne[1] > self.shape.outputs;
+        self.logits = Some(match self.inputs.output_rows.filter(|_| all) {
+            Some(rows) => {
+                let picked = self.graph.get_rows(x, rows)?;
+                self.name(picked, "hidden")?
+            }
+            None => x,
+        });
+        Ok(())
+    }
+
+    /// Builds the final norm and the output layer.
+    pub(super) fn output(&mut self, x: TensorId, norm: &str) -> Result<()> {
+        self.begin_unit();
+        if self.depth() < self.hparams.layers {
+            return self.hidden(x);
+        }
+        let x = self.norm(x, norm)?;
+        if let Want::Hidden(_) = self.shape.want {
+            return self.hidden(x);
+        }
+        let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
+        let weight = match self.optional_weight("output.weight", &[width, n])? {
+            Some(weight) => weight,
+            // Tied: the token embedding is also the output layer.
+            None => self.weight("token_embd.weight", &[width, n])?,
+        };
+        let product = self.graph.mul_mat(weight, x)?;
+        let product = self.times_scale(product, "output")?;
+        let (factor, cap) = (self.hparams.scales.logits, self.hparams.soft_caps.logits);
+        let logits = if cap != 0.0 {
+            // cap tanh(factor x / cap)
+            self.name(product, "logits.product")?;
+            let inner = self.scaled(product, factor / cap, "logits.inner")?;
+            let bounded = self.graph.unary(Activation::Tanh, inner)?;
+            self.name(bounded, "logits.tanh")?;
+            self.graph.scale(bounded, cap, 0.0)?
+        } else if factor != 1.0 {
+            self.name(product, "logits.product")?;
+            self.graph.scale(product, factor, 0.0)?
+        } else {
+            product
+        };
+        let logits = self.name(logits, "logits")?;
+        self.logits = Some(logits);
+        if let Want::Best(k) = self.shape.want {
+            self.best = Some(BestNodes::new(&mut self.graph, logits, k)?);
+        }
+        Ok(())
+    }
+}
