@@ -19,7 +19,7 @@ pub struct Distance {
     pub ulp: u64,
     /// Number of elements at which the result or the reference is NaN or infinite and the two differ.
     pub non_finite: usize,
-    /// Index of the largest absolute difference or of a non-finite mismatch.
+    /// Index of the first non-finite mismatch; if there is none, of the largest absolute difference.
     pub worst: usize,
 }
 
@@ -90,15 +90,19 @@ fn difference(d: &mut Distance, at: usize, a: f32, r: f32) -> f64 {
         return 0.0;
     }
     if !a.is_finite() || !r.is_finite() {
+        if d.non_finite == 0 {
+            d.worst = at;
+        }
         d.non_finite += 1;
-        d.worst = at;
         d.ulp = u64::MAX;
         return 0.0;
     }
     let diff = f64::from(a) - f64::from(r);
     if diff.abs() > d.max_abs {
         d.max_abs = diff.abs();
-        d.worst = at;
+        if d.non_finite == 0 {
+            d.worst = at;
+        }
     }
     d.ulp = d.ulp.max(ordinal(a).abs_diff(ordinal(r)));
     diff
@@ -256,6 +260,9 @@ mod tests {
         assert_eq!(distance(&[f32::NAN], &[1.0]).non_finite, 1);
         assert!(distance(&[f32::NAN], &[1.0]).nmse.is_infinite());
         assert_eq!(distance(&[f32::NEG_INFINITY], &[f32::NEG_INFINITY]).nmse, 0.0);
+        // The first non-finite mismatch is the worst element, whatever comes after it.
+        let d = distance(&[0.5, f32::NAN, 9.0, f32::INFINITY], &[0.0; 4]);
+        assert_eq!((d.worst, d.non_finite, d.max_abs), (1, 2, 9.0));
         assert!(distance(&[1.0], &[]).nmse.is_infinite() && distance(&[], &[]).nmse == 0.0);
         // Two-point distributions: KL(p || q) = p ln(p/q) + (1-p) ln((1-p)/(1-q)).
         let (p, q) = (0.8f64, 0.6f64);

@@ -1,5 +1,6 @@
 //! The reference's own decoders: one element of a block, as the format's text says.
 
+use super::float::{e2m1, half_float, ue4m3};
 use super::points;
 use crate::dtype::DType;
 use half::f16;
@@ -137,17 +138,6 @@ fn nonlinear(nibble: u8) -> f64 {
     f64::from(values[usize::from(nibble % 16)])
 }
 
-/// An unsigned E4M3: four bits of exponent with bias 7, three of mantissa. The highest bit is not looked at, and where the
-/// format has its NaN, ggml has zero.
-fn ue4m3(bits: u8) -> f64 {
-    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
-    match (exponent, bits & 127) {
-        (_, 127) => 0.0,
-        (0, _) => mantissa / 512.0,
-        _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
-    }
-}
-
 /// Five base-3 digits in a byte, as the fraction `digits / 243` in 256ths, rounded up; 1 stands for zero. 32 bytes hold
 /// elements 0..160 (the first 32 the highest digits), 16 bytes 160..240, 4 bytes 240..256 with four digits each; then the F16
 /// scale.
@@ -162,17 +152,6 @@ fn tq1_0(block: &[u8], i: usize) -> f64 {
     half_float(&block[52..]) * ((rest * 3 / 256) as f64 - 1.0)
 }
 
-/// An E2M1 from its fields (OCP Microscaling Formats, 5.3.3): sign, two bits of exponent with bias 1, one of mantissa. There
-/// is one zero in ggml's table.
-fn e2m1(bits: u8) -> f64 {
-    if bits & 7 == 0 {
-        return 0.0;
-    }
-    let sign = if bits & 8 == 0 { 1.0 } else { -1.0 };
-    let (exponent, mantissa) = (i32::from(bits >> 1 & 3), f64::from(bits & 1));
-    sign * if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) }
-}
-
 /// 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, one F16 scale of the scales; 32 stands for
 /// zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1 in the low nibbles of 64 bytes,
 /// 2 and 3 in their high nibbles; quarter `n` in bits `2 n` of the half's 32 bytes of pairs; a scale for 16 elements.
@@ -183,19 +162,6 @@ fn q6_k(block: &[u8], i: usize) -> f64 {
     let high = block[128 + half * 32 + lane] >> (2 * quarter) & 3;
     let scale = block[192 + half * 8 + quarter * 2 + lane / 16] as i8;
     half_float(&block[208..]) * f64::from(scale) * (f64::from(high << 4 | low) - 32.0)
-}
-
-/// An IEEE binary16 from its fields.
-pub(super) fn half_float(bytes: &[u8]) -> f64 {
-    let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
-    sign * match exponent {
-        0 => mantissa * 2f64.powi(-24),
-        31 if mantissa == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        _ => (1.0 + mantissa / 1024.0) * 2f64.powi(exponent - 15),
-    }
 }
 
 /// Rounds a value to a plain type and stores it.
@@ -217,14 +183,6 @@ pub(super) fn store(dtype: DType, at: &mut [u8], value: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_half_float() {
-        for bits in 0..=u16::MAX {
-            let (got, want) = (half_float(&bits.to_le_bytes()), f16::from_bits(bits).to_f64());
-            assert!(got == want || got.is_nan() && want.is_nan(), "{bits:#x}");
-        }
-    }
 
     #[test]
     fn blocks_by_hand() {

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::shape::Shape;
 
 mod decode;
+mod float;
 mod points;
 mod store;
 

@@ -1,6 +1,6 @@
 //! The reference's decoders of IQ1, IQ2 and IQ3: one element of a block that names points of a grid.
 
-use super::decode::half_float;
+use super::float::half_float;
 use crate::grids;
 
 fn word16(bytes: &[u8], n: usize) -> u16 {

@@ -4,9 +4,12 @@
 //! element is checked when the file is read; elements are decoded on access.
 
 use super::cursor::{Cursor, as_argument};
-use super::value::{Kind, Value, encode_text};
+use super::kind::Kind;
 use crate::error::Result;
 use crate::mapped::MappedBytes;
+
+/// Maximum nesting depth of arrays. (Files in use have no nested arrays; each level needs stack.)
+const MAX_ARRAY_DEPTH: usize = 8;
 
 /// Array of elements of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,13 +45,8 @@ impl Array {
         let array = Array { kind: Kind::Array, len: arrays.len(), bytes: bytes.into() };
         let mut encoded = Vec::new();
         array.encode(&mut encoded);
-        Cursor::new(&encoded.into()).array(1).map_err(as_argument)?;
+        read(&mut Cursor::new(&encoded.into()), 1).map_err(as_argument)?;
         Ok(array)
-    }
-
-    /// Wraps encoded elements that were already checked.
-    pub(super) fn checked(kind: Kind, len: usize, bytes: MappedBytes) -> Array {
-        Array { kind, len, bytes }
     }
 
     /// Returns the kind of the elements.
@@ -69,12 +67,6 @@ impl Array {
     /// Returns the encoded elements, little-endian as in a file.
     pub fn encoded(&self) -> &MappedBytes {
         &self.bytes
-    }
-
-    /// Iterates over the elements as values.
-    pub fn values(&self) -> impl Iterator<Item = Value> + '_ {
-        let mut cursor = Cursor::new(&self.bytes);
-        (0..self.len).map_while(move |_| cursor.value(self.kind).ok())
     }
 
     /// Iterates over the bytes of the strings; `None` if the elements are no strings.
@@ -99,6 +91,49 @@ impl Array {
     }
 }
 
+/// Reads an array: element kind, count, elements. Each element is checked; none is copied.
+pub(super) fn read(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array> {
+    if depth > MAX_ARRAY_DEPTH {
+        return Err(cursor.error(
+            "array",
+            format!("level {depth}"),
+            format!("at most {MAX_ARRAY_DEPTH} levels"),
+        ));
+    }
+    let kind = cursor.kind("array element kind")?;
+    let len = cursor.count(kind.least_size(), "array length")?;
+    let start = cursor.position();
+    match kind {
+        Kind::Str => {
+            for _ in 0..len {
+                cursor.text("text in array")?;
+            }
+        }
+        Kind::Array => {
+            for _ in 0..len {
+                read(cursor, depth + 1)?;
+            }
+        }
+        Kind::Bool => {
+            let bytes = cursor.take(len as u64, "array of bool")?;
+            if let Some(other) = bytes.iter().find(|b| **b > 1) {
+                return Err(cursor.error("bool in array", other, "0 or 1"));
+            }
+        }
+        fixed => {
+            let size = len as u64 * fixed.least_size() as u64;
+            cursor.take(size, "array")?;
+        }
+    }
+    Ok(Array { kind, len, bytes: cursor.window_from(start)? })
+}
+
+/// Appends an encoded string.
+pub(super) fn encode_text(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
 macro_rules! number_arrays {
     ($($t:ty => $kind:ident),*) => {
         $(impl From<&[$t]> for Array {
@@ -121,9 +156,9 @@ impl From<&[bool]> for Array {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cursor::MAX_ARRAY_DEPTH;
     use super::*;
     use crate::error::Error;
+    use crate::gguf::Value;
 
     #[test]
     fn elements_come_back() {

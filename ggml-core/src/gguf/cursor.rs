@@ -1,12 +1,8 @@
 //! Reader of untrusted bytes. Every read checks the number of bytes left first.
 
-use super::array::Array;
-use super::value::{Kind, Value};
+use super::kind::Kind;
 use crate::error::{Error, Result};
 use crate::mapped::MappedBytes;
-
-/// Maximum nesting depth of arrays. (Files in use have no nested arrays; each level needs stack.)
-pub(super) const MAX_ARRAY_DEPTH: usize = 8;
 
 pub(super) struct Cursor<'a> {
     window: &'a MappedBytes,
@@ -82,72 +78,9 @@ impl<'a> Cursor<'a> {
         Kind::from_gguf(number).ok_or_else(|| self.error(what, number, "0 to 12"))
     }
 
-    /// Reads a value of a kind that was already read.
-    pub(super) fn value(&mut self, kind: Kind) -> Result<Value> {
-        let what = kind.name();
-        Ok(match kind {
-            Kind::U8 => Value::U8(u8::from_le_bytes(self.fixed(what)?)),
-            Kind::I8 => Value::I8(i8::from_le_bytes(self.fixed(what)?)),
-            Kind::U16 => Value::U16(u16::from_le_bytes(self.fixed(what)?)),
-            Kind::I16 => Value::I16(i16::from_le_bytes(self.fixed(what)?)),
-            Kind::U32 => Value::U32(u32::from_le_bytes(self.fixed(what)?)),
-            Kind::I32 => Value::I32(i32::from_le_bytes(self.fixed(what)?)),
-            Kind::F32 => Value::F32(f32::from_le_bytes(self.fixed(what)?)),
-            Kind::Bool => Value::Bool(self.truth()?),
-            Kind::Str => {
-                let length = self.text(what)?.len();
-                Value::Str(self.window.slice(self.position - length..self.position)?)
-            }
-            Kind::Array => Value::Array(self.array(1)?),
-            Kind::U64 => Value::U64(u64::from_le_bytes(self.fixed(what)?)),
-            Kind::I64 => Value::I64(i64::from_le_bytes(self.fixed(what)?)),
-            Kind::F64 => Value::F64(f64::from_le_bytes(self.fixed(what)?)),
-        })
-    }
-
-    fn truth(&mut self) -> Result<bool> {
-        match self.fixed("bool")? {
-            [0u8] => Ok(false),
-            [1] => Ok(true),
-            [other] => Err(self.error("bool", other, "0 or 1")),
-        }
-    }
-
-    /// Reads an array: element kind, count, elements. Each element is checked; none is copied.
-    pub(super) fn array(&mut self, depth: usize) -> Result<Array> {
-        if depth > MAX_ARRAY_DEPTH {
-            return Err(self.error(
-                "array",
-                format!("level {depth}"),
-                format!("at most {MAX_ARRAY_DEPTH} levels"),
-            ));
-        }
-        let kind = self.kind("array element kind")?;
-        let len = self.count(kind.least_size(), "array length")?;
-        let start = self.position;
-        match kind {
-            Kind::Str => {
-                for _ in 0..len {
-                    self.text("text in array")?;
-                }
-            }
-            Kind::Array => {
-                for _ in 0..len {
-                    self.array(depth + 1)?;
-                }
-            }
-            Kind::Bool => {
-                let bytes = self.take(len as u64, "array of bool")?;
-                if let Some(other) = bytes.iter().find(|b| **b > 1) {
-                    return Err(self.error("bool in array", other, "0 or 1"));
-                }
-            }
-            fixed => {
-                let size = len as u64 * fixed.least_size() as u64;
-                self.take(size, "array")?;
-            }
-        }
-        Ok(Array::checked(kind, len, self.window.slice(start..self.position)?))
+    /// Returns a handle on the bytes from `start` to this position.
+    pub(super) fn window_from(&self, start: usize) -> Result<MappedBytes> {
+        self.window.slice(start..self.position)
     }
 
     /// Builds an error for the item at this position.

@@ -30,6 +30,7 @@
 
 mod array;
 mod cursor;
+mod kind;
 mod metadata;
 mod reader;
 mod split;
@@ -38,10 +39,11 @@ mod value;
 mod writer;
 
 pub use array::Array;
+pub use kind::Kind;
 pub use metadata::Metadata;
 pub use reader::Part;
 pub use tensor::{MAX_DIMS, MAX_NAME, TensorInfo};
-pub use value::{Kind, Value};
+pub use value::Value;
 pub use writer::{GgufWriter, TensorData, TensorSink};
 
 use crate::error::{Error, Result};

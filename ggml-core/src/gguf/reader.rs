@@ -6,6 +6,7 @@
 use super::cursor::{Cursor, within};
 use super::metadata::Metadata;
 use super::tensor::{Extents, MAX_DIMS, MAX_NAME, TensorInfo};
+use super::value;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::mapped::MappedBytes;
@@ -141,7 +142,7 @@ fn pair(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<()> {
     }
     let key = std::str::from_utf8(key).map_err(|e| cursor.error("key", e, "UTF-8"))?;
     let kind = cursor.kind("kind").map_err(|e| within(e, || format!("key {key:?}")))?;
-    let value = cursor.value(kind).map_err(|e| within(e, || format!("key {key:?}")))?;
+    let value = value::read(cursor, kind).map_err(|e| within(e, || format!("key {key:?}")))?;
     match metadata.insert(key, value) {
         None => Ok(()),
         Some(_) => Err(cursor.error(&format!("key {key:?}"), "there twice", "")),

@@ -1,109 +1,11 @@
-//! Metadata values: kinds, scalars, strings and arrays.
+//! Metadata values: scalars, strings and arrays.
 
-use super::array::Array;
+use super::array::{self, Array, encode_text};
+use super::cursor::Cursor;
+use super::kind::Kind;
+use crate::error::Result;
 use crate::mapped::MappedBytes;
 use std::sync::Arc;
-
-/// Kind of a metadata value. The discriminants are the GGUF type numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Kind {
-    /// Unsigned, 8 bits.
-    U8 = 0,
-    /// Signed, 8 bits.
-    I8 = 1,
-    /// Unsigned, 16 bits.
-    U16 = 2,
-    /// Signed, 16 bits.
-    I16 = 3,
-    /// Unsigned, 32 bits.
-    U32 = 4,
-    /// Signed, 32 bits.
-    I32 = 5,
-    /// IEEE binary32.
-    F32 = 6,
-    /// One byte, 0 or 1.
-    Bool = 7,
-    /// Bytes with a 64-bit length; UTF-8 by the specification, but not always in practice.
-    Str = 8,
-    /// Elements of one kind with a 64-bit count.
-    Array = 9,
-    /// Unsigned, 64 bits.
-    U64 = 10,
-    /// Signed, 64 bits.
-    I64 = 11,
-    /// IEEE binary64.
-    F64 = 12,
-}
-
-impl Kind {
-    /// All kinds, sorted by GGUF type number.
-    pub const ALL: [Kind; 13] = [
-        Kind::U8,
-        Kind::I8,
-        Kind::U16,
-        Kind::I16,
-        Kind::U32,
-        Kind::I32,
-        Kind::F32,
-        Kind::Bool,
-        Kind::Str,
-        Kind::Array,
-        Kind::U64,
-        Kind::I64,
-        Kind::F64,
-    ];
-
-    /// Returns the kind with a GGUF type number, if there is one.
-    pub fn from_gguf(number: u32) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|k| *k as u32 == number)
-    }
-
-    /// Returns the name as GGUF tools print it ("u32", "str", "arr").
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::U8 => "u8",
-            Kind::I8 => "i8",
-            Kind::U16 => "u16",
-            Kind::I16 => "i16",
-            Kind::U32 => "u32",
-            Kind::I32 => "i32",
-            Kind::F32 => "f32",
-            Kind::Bool => "bool",
-            Kind::Str => "str",
-            Kind::Array => "arr",
-            Kind::U64 => "u64",
-            Kind::I64 => "i64",
-            Kind::F64 => "f64",
-        }
-    }
-
-    /// Returns the bytes of one encoded value; `None` if they depend on the value (strings, arrays).
-    pub fn size(self) -> Option<usize> {
-        match self {
-            Kind::U8 | Kind::I8 | Kind::Bool => Some(1),
-            Kind::U16 | Kind::I16 => Some(2),
-            Kind::U32 | Kind::I32 | Kind::F32 => Some(4),
-            Kind::U64 | Kind::I64 | Kind::F64 => Some(8),
-            Kind::Str | Kind::Array => None,
-        }
-    }
-
-    /// Returns the minimum encoded size of a value in bytes. It bounds a count before the values are read.
-    pub(super) fn least_size(self) -> usize {
-        match self {
-            Kind::Str => 8,
-            Kind::Array => 12,
-            fixed => fixed.size().unwrap_or(1),
-        }
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,10 +143,43 @@ impl Value {
     }
 }
 
-/// Appends an encoded string.
-pub(super) fn encode_text(bytes: &[u8], out: &mut Vec<u8>) {
-    out.extend((bytes.len() as u64).to_le_bytes());
-    out.extend_from_slice(bytes);
+/// Reads a value of a kind that was already read.
+pub(super) fn read(cursor: &mut Cursor<'_>, kind: Kind) -> Result<Value> {
+    let what = kind.name();
+    Ok(match kind {
+        Kind::U8 => Value::U8(u8::from_le_bytes(cursor.fixed(what)?)),
+        Kind::I8 => Value::I8(i8::from_le_bytes(cursor.fixed(what)?)),
+        Kind::U16 => Value::U16(u16::from_le_bytes(cursor.fixed(what)?)),
+        Kind::I16 => Value::I16(i16::from_le_bytes(cursor.fixed(what)?)),
+        Kind::U32 => Value::U32(u32::from_le_bytes(cursor.fixed(what)?)),
+        Kind::I32 => Value::I32(i32::from_le_bytes(cursor.fixed(what)?)),
+        Kind::F32 => Value::F32(f32::from_le_bytes(cursor.fixed(what)?)),
+        Kind::Bool => Value::Bool(truth(cursor)?),
+        Kind::Str => {
+            let length = cursor.text(what)?.len();
+            Value::Str(cursor.window_from(cursor.position() - length)?)
+        }
+        Kind::Array => Value::Array(array::read(cursor, 1)?),
+        Kind::U64 => Value::U64(u64::from_le_bytes(cursor.fixed(what)?)),
+        Kind::I64 => Value::I64(i64::from_le_bytes(cursor.fixed(what)?)),
+        Kind::F64 => Value::F64(f64::from_le_bytes(cursor.fixed(what)?)),
+    })
+}
+
+fn truth(cursor: &mut Cursor<'_>) -> Result<bool> {
+    match cursor.fixed("bool")? {
+        [0u8] => Ok(false),
+        [1] => Ok(true),
+        [other] => Err(cursor.error("bool", other, "0 or 1")),
+    }
+}
+
+impl Array {
+    /// Iterates over the elements as values.
+    pub fn values(&self) -> impl Iterator<Item = Value> + '_ {
+        let mut cursor = Cursor::new(self.encoded());
+        (0..self.len()).map_while(move |_| read(&mut cursor, self.kind()).ok())
+    }
 }
 
 /// Formats scalars as such, strings quoted and escaped, arrays as kind and count ("[str; 32000]").
@@ -302,17 +237,6 @@ impl From<&[u8]> for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kinds_know_their_numbers() {
-        for (number, kind) in Kind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, number);
-            assert_eq!(Kind::from_gguf(number as u32), Some(kind));
-            assert!(kind.least_size() >= 1);
-        }
-        assert_eq!(Kind::from_gguf(13), None);
-        assert_eq!(Kind::from_gguf(u32::MAX), None);
-    }
 
     #[test]
     fn values_are_described_briefly() {

@@ -1,10 +1,11 @@
 //! Writer of GGUF files, version 3, little-endian.
 
+use super::array::encode_text;
 use super::cursor::as_argument;
 use super::metadata::Metadata;
 use super::reader::{ALIGNMENT_KEY, MAGIC, MAX_KEY, alignment};
 use super::tensor::{Extents, MAX_NAME};
-use super::value::{Value, encode_text};
+use super::value::Value;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::mapped::MappedBytes;

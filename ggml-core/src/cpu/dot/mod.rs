@@ -13,11 +13,12 @@
 
 use super::simd::{Job, Simd};
 use crate::dtype::DType;
-use block::{ForQuant, Group, Quant, with_quant};
+use block::{ForQuant, Group, Quant, Unit, with_quant};
 use bytemuck::Pod;
 use std::marker::PhantomData;
 
 pub(super) mod block;
+pub(super) mod column;
 pub(super) mod float;
 pub(super) mod int8;
 pub(super) mod quantize;
@@ -152,7 +153,11 @@ impl<Q: Quant> Weight for Q {
 
     #[inline(always)]
     fn scale<S: Simd>(s: S, unit: &Q) -> S::F {
-        unit.splat_unit(s)
+        match Q::UNIT {
+            Unit::Half if Q::FRACTION != 1.0 => s.mul(s.splat_f16(unit.unit()), s.splat(Q::FRACTION)),
+            Unit::Half => s.splat_f16(unit.unit()),
+            Unit::Power => s.splat(unit.unit_f32()),
+        }
     }
 
     #[inline(always)]

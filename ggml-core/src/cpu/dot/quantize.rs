@@ -5,74 +5,12 @@
 //! hidden. Blocks with magnitudes below [`SMALLEST`] become zeros.
 
 use super::block::Quant;
+use super::column::{Column, Rounded};
 use crate::cpu::run::Line;
 use crate::cpu::simd::Simd;
-use bytemuck::{Pod, Zeroable};
 
 /// Magnitude below which 127 / magnitude could be infinite.
 const SMALLEST: f32 = 1e-36;
-
-/// 32 activations in 8 bits with their scale and sums in one structure, so that a kernel needs one address
-/// for each column.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(in crate::cpu) struct Rounded {
-    /// Quantised values.
-    pub(in crate::cpu) q: [i8; 32],
-    /// Scale of the values.
-    pub(in crate::cpu) scale: f32,
-    /// Bits of the result of [`Rounded::weighed`] or [`Rounded::excess`]: types with minima have no bias.
-    sums: [u32; 2],
-    /// Padding: three blocks fill whole cache lines.
-    unused: u32,
-}
-
-impl Rounded {
-    /// Returns the factors of a group's minima: the scaled sum of the activations, or the sums of its halves.
-    #[inline(always)]
-    pub(in crate::cpu) fn weighed(&self) -> [f32; 2] {
-        self.sums.map(f32::from_bits)
-    }
-
-    /// Returns [`Quant::BIAS`] times the sum of the values, negated; the sums of the halves if these have
-    /// scales.
-    #[inline(always)]
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "unsigned weights are x86-64's"))]
-    pub(in crate::cpu) fn excess(&self) -> [i32; 2] {
-        self.sums.map(u32::cast_signed)
-    }
-
-    /// Quantises 32 activations for products with a type of weights.
-    #[inline(always)]
-    fn fill<S: Simd, Q: Quant>(&mut self, s: S, x: &[f32; 32]) {
-        const { assert!(Q::MINIMA == 0 || Q::BIAS == 0, "sums have one meaning") };
-        self.scale = block(s, x, &mut self.q);
-        let half = |q: &[i8]| q.iter().map(|&q| i32::from(q)).sum::<i32>();
-        let halves = [half(&self.q[..16]), half(&self.q[16..])];
-        let sums = match Q::MINIMA {
-            2 => halves,
-            0 if Q::HALVES => halves,
-            _ => [halves[0] + halves[1], 0],
-        };
-        self.sums = match Q::MINIMA {
-            0 => sums.map(|sum| (-Q::BIAS * sum).cast_unsigned()),
-            _ => sums.map(|sum| (self.scale * sum as f32).to_bits()),
-        };
-    }
-}
-
-/// A row of activations in 8 bits.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(dead_code, reason = "numbers in 16 bits are for kernels of x86-64")
-)]
-pub(in crate::cpu) struct Column<'a> {
-    /// Blocks of the row.
-    pub(in crate::cpu) blocks: &'a [Rounded],
-    /// Values in 16 bits, for kernels that need them.
-    pub(in crate::cpu) wide: &'a [[i16; 32]],
-}
 
 /// Layout of a row in scratch memory, in lines.
 #[derive(Clone, Copy, Debug)]
@@ -116,13 +54,31 @@ impl RowScratch {
         let blocks: &mut [u8] = &mut bytemuck::cast_slice_mut(blocks)[..self.blocks * size_of::<Rounded>()];
         let blocks: &mut [Rounded] = bytemuck::cast_slice_mut(blocks);
         for (x, block) in x.as_chunks().0.iter().zip(&mut *blocks) {
-            block.fill::<S, Q>(s, x);
+            fill::<S, Q>(s, x, block);
         }
         if self.wide {
             let wide: &mut [[i16; 32]] = bytemuck::cast_slice_mut(wide);
             wide.iter_mut().zip(blocks).for_each(|(wide, block)| *wide = block.q.map(i16::from));
         }
     }
+}
+
+/// Quantises 32 activations for products with a type of weights.
+#[inline(always)]
+fn fill<S: Simd, Q: Quant>(s: S, x: &[f32; 32], to: &mut Rounded) {
+    const { assert!(Q::MINIMA == 0 || Q::BIAS == 0, "sums have one meaning") };
+    to.scale = block(s, x, &mut to.q);
+    let half = |q: &[i8]| q.iter().map(|&q| i32::from(q)).sum::<i32>();
+    let halves = [half(&to.q[..16]), half(&to.q[16..])];
+    let sums = match Q::MINIMA {
+        2 => halves,
+        0 if Q::HALVES => halves,
+        _ => [halves[0] + halves[1], 0],
+    };
+    to.sums = match Q::MINIMA {
+        0 => sums.map(|sum| (-Q::BIAS * sum).cast_unsigned()),
+        _ => sums.map(|sum| (to.scale * sum as f32).to_bits()),
+    };
 }
 
 /// Quantises a block and returns its scale.

@@ -1,6 +1,6 @@
 //! ADD and MUL kernels.
 
-use super::{Args, Kernel, row_tiles};
+use super::kernel::{Args, Kernel, row_tiles};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};

@@ -1,6 +1,6 @@
 //! CACHE_MASK kernel.
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::op::CacheMask;

@@ -1,6 +1,6 @@
 //! CPY and CONT kernels.
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};

@@ -1,7 +1,7 @@
 //! GATED_DELTA_NET kernel.
 
+use super::kernel::{Args, Kernel};
 use super::ssm_conv::tokens_of;
-use super::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile, for_each_pair};

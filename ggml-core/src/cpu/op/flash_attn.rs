@@ -1,7 +1,7 @@
 //! FLASH_ATTN_EXT kernel.
 
+use super::kernel::{Args, Kernel};
 use super::soft_max::alibi_slope;
-use super::{Args, Kernel};
 use crate::cpu::dot;
 use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
 use crate::cpu::run::Run;

@@ -1,6 +1,6 @@
 //! Kernels of gated linear units.
 
-use super::{Args, Kernel, row_tiles};
+use super::kernel::{Args, Kernel, row_tiles};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::zip;
 use crate::cpu::simd::math::{activate, gated};

@@ -1,9 +1,9 @@
 //! Kernel of heads between the projections and attention: norm, rotation (ROPE) and storing.
 
+use super::kernel::{Args, Kernel, MAX_OPERANDS, Operands, Planned};
 use super::norm::Normalize;
 use super::rope::RopeKernel;
 use super::rows::{store, valid};
-use super::{Args, Kernel, MAX_OPERANDS, Operands, Planned};
 use crate::cpu::run::Run;
 use crate::cpu::simd::dispatch;
 use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile};

@@ -5,9 +5,6 @@
 //! each run. A single node is a special case of its family's kernel.
 
 use super::isa::Detected;
-use super::run::{Line, Run};
-use super::window::{Input, MAX_RESULTS, Output};
-use crate::dtype::DType;
 use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::op::Op;
@@ -21,6 +18,7 @@ mod delta_net;
 mod flash_attn;
 mod glu;
 mod heads;
+mod kernel;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
@@ -34,66 +32,9 @@ mod ssm_scan;
 mod top_k;
 mod unary;
 
-/// Maximum number of operands of a step.
-pub(super) const MAX_OPERANDS: usize = 9;
+pub(super) use kernel::{Args, Kernel, MAX_OPERANDS, Planned};
 
-/// Operands and results of a step.
-pub(super) struct Args<'a> {
-    /// Operands by index. `None` if the node does not have it, the kernel does not read it, or its elements
-    /// are already in the output (only if the operation's definition allows that).
-    pub(super) src: [Option<Input<'a>>; MAX_OPERANDS],
-    /// First result.
-    pub(super) out: Output<'a>,
-    /// Further results of a group.
-    pub(super) more: [Option<Output<'a>>; MAX_RESULTS - 1],
-    /// Scratch memory, at least [`Kernel::shared_bytes`] long.
-    pub(super) shared: &'a mut [Line],
-}
-
-/// Kernel with the parameters of its operation.
-pub(super) trait Kernel: Send + Sync + std::fmt::Debug {
-    /// Computes the result, on several threads if worthwhile.
-    fn run(&self, run: &Run<'_>, args: Args<'_>);
-
-    /// True if operand `i` is read; false for an operand that the result aliases.
-    fn reads(&self, _i: usize) -> bool {
-        true
-    }
-
-    /// Returns the bytes of scratch memory that all threads share.
-    fn shared_bytes(&self) -> usize {
-        0
-    }
-
-    /// Returns the bytes of scratch memory of each thread.
-    fn local_bytes(&self) -> usize {
-        0
-    }
-}
-
-/// Planned step: the kernel, its operands and its results.
-pub(super) struct Planned {
-    pub(super) kernel: Box<dyn Kernel>,
-    /// Operands by the kernel's indices.
-    pub(super) src: Vec<Option<TensorId>>,
-    /// Results, at least one.
-    pub(super) out: Vec<TensorId>,
-}
-
-/// Tensors as operands of groups.
-#[derive(Clone, Copy)]
-struct Operands<'a>(&'a Graph);
-
-impl Operands<'_> {
-    /// Returns the tensor if its rows are contiguous F32.
-    fn row(self, id: TensorId) -> Result<Option<TensorId>, String> {
-        let tensor = self.0.tensor(id);
-        if tensor.dtype == DType::F32 && tensor.rows_contiguous() {
-            return Ok(Some(id));
-        }
-        Err(format!("{} is not in rows of F32", tensor.describe()))
-    }
-}
+use kernel::Operands;
 
 /// Returns the kernel of a group; `None` for leaves and views, which compute nothing.
 ///
@@ -157,14 +98,4 @@ fn plan_node(
         Op::SsmConv(_) => Box::new(ssm_conv::SsmConvKernel::new(&src)),
         Op::GatedDeltaNet(op) => Box::new(delta_net::DeltaNetKernel::new(*op, &src)),
     }))
-}
-
-/// Returns the tile extents of an element-wise operation: parts of rows, or whole rows, of about 4096
-/// elements.
-///
-/// A tile is small enough to stay in the first-level cache between the copy of an operand into the result and
-/// the computation there, and to occupy all threads.
-fn row_tiles(ne: [usize; 4]) -> [usize; 4] {
-    const ELEMENTS: usize = 4096;
-    [ne[0].min(ELEMENTS), (ELEMENTS / ne[0].max(1)).max(1), 1, 1]
 }

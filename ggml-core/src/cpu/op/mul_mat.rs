@@ -15,7 +15,7 @@
 //!
 //! [`TileProduct`]: columns::TileProduct
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::dot::block::{ForQuant, Quant, with_quant};
 use crate::cpu::dot::float::SEGMENT;
 use crate::cpu::dot::int8::{MAX_PANEL_ROWS, PanelShape, ROWS as INT_ROWS};

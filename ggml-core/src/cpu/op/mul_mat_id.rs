@@ -3,8 +3,8 @@
 //! The pairs of token and index are sorted by the matrix that they select, so that every matrix is read once
 //! and multiplied with all of its columns as in MUL_MAT.
 
+use super::kernel::{Args, Kernel, Operands, Planned};
 use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Routes, Source};
-use super::{Args, Kernel, Operands, Planned};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::{Line, Run};
 use crate::cpu::window::Input;

@@ -2,7 +2,7 @@
 
 use super::binary::apply;
 use super::glu;
-use super::{Args, Kernel, Operands, Planned};
+use super::kernel::{Args, Kernel, Operands, Planned};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};

@@ -1,7 +1,7 @@
 //! Kernel of products with one input and of the operations around them.
 
+use super::kernel::{Args, Kernel, Operands, Planned};
 use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Source};
-use super::{Args, Kernel, Operands, Planned};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::Run;
 use crate::fuse::Products;

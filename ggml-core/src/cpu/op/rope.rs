@@ -1,6 +1,6 @@
 //! ROPE kernel.
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::math::sin_cos_turns;
 use crate::cpu::simd::{Job, Simd, dispatch};

@@ -1,8 +1,8 @@
 //! Expert selection kernel.
 
+use super::kernel::{Args, Kernel, Operands, Planned};
 use super::soft_max::SoftMaxRow;
 use super::top_k::top;
-use super::{Args, Kernel, Operands, Planned};
 use crate::cpu::run::Run;
 use crate::cpu::simd::dispatch;
 use crate::cpu::window::for_each_pair;

@@ -1,7 +1,7 @@
 //! GET_ROWS and SET_ROWS kernels.
 
 use super::copy::narrow_f16;
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight, Widen};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::Run;

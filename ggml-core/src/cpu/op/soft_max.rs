@@ -1,6 +1,6 @@
 //! SOFT_MAX kernel.
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::dot;
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::{fold, map, zip};

@@ -1,6 +1,6 @@
 //! SSM_CONV kernel.
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};

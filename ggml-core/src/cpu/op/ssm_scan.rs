@@ -1,7 +1,7 @@
 //! SSM_SCAN kernel.
 
+use super::kernel::{Args, Kernel};
 use super::ssm_conv::tokens_of;
-use super::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::math::activate;
 use crate::cpu::simd::{Job, Simd, dispatch};

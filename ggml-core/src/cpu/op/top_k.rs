@@ -1,6 +1,6 @@
 //! TOP_K kernel.
 
-use super::{Args, Kernel};
+use super::kernel::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::op::TopK;
 

@@ -2,7 +2,7 @@
 
 use super::binary::Combine;
 use super::glu;
-use super::{Args, Kernel, Operands, Planned, row_tiles};
+use super::kernel::{Args, Kernel, Operands, Planned, row_tiles};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::map;
 use crate::cpu::simd::math::activate;

@@ -11,7 +11,6 @@
 //! A type is a structure with the layout of its blocks and a [`Quant`] implementation that locates the parts.
 //! With an entry in [`with_quant`] it supports every operation.
 
-use crate::cpu::simd::Simd;
 use crate::dtype::DType;
 use bytemuck::Pod;
 use half::f16;
@@ -187,16 +186,6 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
         match Self::UNIT {
             Unit::Half => f16::from_bits(self.unit()).to_f32_const() * Self::FRACTION,
             Unit::Power => power(self.unit() as u8),
-        }
-    }
-
-    /// Returns the unit in every lane.
-    #[inline(always)]
-    fn splat_unit<S: Simd>(&self, s: S) -> S::F {
-        match Self::UNIT {
-            Unit::Half if Self::FRACTION != 1.0 => s.mul(s.splat_f16(self.unit()), s.splat(Self::FRACTION)),
-            Unit::Half => s.splat_f16(self.unit()),
-            Unit::Power => s.splat(self.unit_f32()),
         }
     }
 }

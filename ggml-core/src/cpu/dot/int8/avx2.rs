@@ -6,7 +6,7 @@ use super::lanes::{
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
-use crate::cpu::dot::quantize::{Column, Rounded};
+use crate::cpu::dot::column::{Column, Rounded};
 use crate::cpu::simd::avx2::Avx2;
 use std::arch::x86_64::*;
 

@@ -2,7 +2,7 @@
 
 use super::{PanelShape, ROWS};
 use crate::cpu::dot::block::{Fields, Group, Quant, Unit, power};
-use crate::cpu::dot::quantize::Rounded;
+use crate::cpu::dot::column::Rounded;
 use crate::cpu::simd::avx2::prefetch;
 use std::arch::x86_64::*;
 

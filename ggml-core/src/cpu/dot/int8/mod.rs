@@ -11,7 +11,7 @@
 //! few instructions for all of them, and no final sum over lanes is needed.
 
 use super::block::Quant;
-use super::quantize::Column;
+use super::column::Column;
 use half::f16;
 
 #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,7 @@
 
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
-use crate::cpu::dot::quantize::Column;
+use crate::cpu::dot::column::Column;
 use crate::cpu::simd::neon::{DOT, MATRIX, Neon, PLAIN};
 use half::f16;
 use std::arch::aarch64::*;
