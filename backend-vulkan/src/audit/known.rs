@@ -105,7 +105,7 @@ mod tests {
     fn statistics_come_back_for_the_same_pipeline_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audits");
-        let shader = shaders::Shader::all().next().expect("there are shaders");
+        let shader = shaders::ShaderId::all().next().expect("there are shaders");
         let spec = |constant| PipelineSpec {
             shader: shader.stem(),
             variant: shader.variant(),
