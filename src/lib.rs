@@ -44,6 +44,7 @@ pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 pub mod backends;
 pub mod bench;
+mod cancel;
 #[cfg(feature = "chat")]
 pub mod chat;
 #[cfg(feature = "compare")]
