@@ -10,8 +10,8 @@ use diptych::{Error, Model, OpenOptions, Precision, Result, SessionOptions, Toke
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Computes a vector of each text: an array of numbers on one line each, or all of them in a NumPy array
-/// file.
+/// Computes a vector of each text and prints it as an array of numbers on a line of its own, or writes all of
+/// them to a NumPy array file.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -38,8 +38,8 @@ struct Args {
     /// Backend: reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output, 2 the output and
-    /// the last layer and so on, auto as much as fits. The processor computes the rest.
+    /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output
+    /// layer and the last layer and so on, auto as much as fits. The processor computes the rest.
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.

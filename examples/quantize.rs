@@ -24,7 +24,7 @@ struct Args {
     input: PathBuf,
     /// File to write.
     out: PathBuf,
-    /// Name of a mix such as Q4_K_M or of a type such as Q8_0; any other word prints the list.
+    /// Name of a mix such as Q4_K_M or of a type such as Q8_0; an unknown name prints the list.
     r#type: String,
     /// Use only the mix's main type for all matrices, and no better type.
     #[arg(long)]

@@ -20,7 +20,7 @@ struct Args {
     /// some megabytes, one for each architecture.
     #[arg(long)]
     shape: String,
-    /// Type of all matrices; matrices with rows that are no multiple of its blocks become Q8_0 or F16.
+    /// Type of all matrices; matrices whose rows are not a multiple of its block size become Q8_0 or F16.
     #[arg(long, default_value = "Q8_0")]
     r#type: String,
     /// Seed of the weights.

@@ -28,6 +28,7 @@ mod several;
 mod summary;
 mod writer;
 
+pub use crate::cancel::Cancel;
 pub use several::Generations;
 pub use summary::{Finish, Summary};
 
@@ -39,8 +40,6 @@ use ggml_core::Error;
 use ggml_core::Result;
 use ggml_core::setters;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use writer::Writer;
 
@@ -89,36 +88,6 @@ pub struct Piece {
     pub token: Option<u32>,
     /// Text to show.
     pub text: String,
-}
-
-/// Handle that ends generations from another thread: within one token, or within one batch of a prompt.
-#[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// Ends all generations that have this handle or a clone of it.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl From<Arc<AtomicBool>> for Cancel {
-    /// Returns a handle that ends generations when a flag becomes true, for example the flag of a signal
-    /// handler.
-    fn from(flag: Arc<AtomicBool>) -> Cancel {
-        Cancel(flag)
-    }
-}
-
-impl PartialEq for Cancel {
-    /// True if they end the same generations.
-    fn eq(&self, other: &Cancel) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// Generation: an iterator of pieces of text. The session's sequence 0 holds the prompt and the generated
@@ -184,14 +153,14 @@ impl<'a> Generation<'a> {
         }
         let (start, mut computed) = (Instant::now(), 0);
         let cancel = &self.writer.cancel;
-        let mut watch = |done: usize, all: usize| {
+        let mut on_progress = |done: usize, all: usize| {
             computed = done;
             progress(done, all);
             if cancel.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let items = [Item { sequence: 0, tokens: &self.prompt }];
         let ended =
-            self.session.append_with(&items, self.writer.want(), &mut watch).map(|rows| rows.is_some());
+            self.session.append_with(&items, self.writer.want(), &mut on_progress).map(|rows| rows.is_some());
         self.writer.summary.computed_tokens += computed;
         self.writer.summary.prompt_time += start.elapsed();
         self.prompt.drain(..computed);

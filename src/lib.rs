@@ -45,6 +45,7 @@ pub use ggml_core::{DType, Error, Missing, Phase, Result};
 mod backend_name;
 pub mod backends;
 pub mod bench;
+mod cancel;
 #[cfg(feature = "chat")]
 pub mod chat;
 #[cfg(feature = "compare")]

@@ -6,33 +6,26 @@
 //! gives the importance of the columns of the weights; types of few bits need one. Weights of NVFP4 have
 //! their scales as separate tensors.
 
+mod convert;
 mod importance;
 mod mix;
+mod progress;
 mod scale;
 
+pub use crate::cancel::Cancel;
 pub use importance::Importance;
 pub use mix::Mix;
 
-use crate::generate::Cancel;
-use ggml_core::decode::decode;
-use ggml_core::encode::{Effort, encode_weighted, encode_with};
-use ggml_core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, TensorInfo, TensorSink};
+use convert::Conversion;
+use ggml_core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, TensorInfo};
 use ggml_core::{DType, Error, Result};
-use mix::Model as Rules;
-use rayon::prelude::*;
+use mix::ModelProperties;
+use progress::Progress;
 use scale::Scales;
-use std::cell::Cell;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// Number of values that a thread processes at a time.
 const CHUNK: usize = 1 << 16;
-
-/// Number of chunks that are encoded in parallel before they are written.
-const GROUP: usize = 64;
-
-/// Bytes of an unchanged tensor that are written at a time.
-const PIECE: usize = 16 << 20;
 
 /// Version of the block layouts, which all files record.
 const LAYOUTS: u32 = 2;
@@ -76,30 +69,6 @@ impl Recipe<'_> {
     }
 }
 
-/// Progress of the work, and its cancellation.
-struct Watch<'a> {
-    path: &'a Path,
-    cancel: &'a Cancel,
-    progress: &'a dyn Fn(u64, u64),
-    done: Cell<u64>,
-    total: u64,
-}
-
-impl Watch<'_> {
-    /// Adds `bytes` to the bytes of weights that were read.
-    ///
-    /// # Errors
-    /// [`Error::Io`] of the kind [`ErrorKind::Interrupted`] if the work is cancelled.
-    fn advance(&self, bytes: usize) -> Result<()> {
-        if self.cancel.is_set() {
-            return Err(Error::io(self.path, ErrorKind::Interrupted));
-        }
-        self.done.set(self.done.get() + bytes as u64);
-        (self.progress)(self.done.get(), self.total);
-        Ok(())
-    }
-}
-
 /// Writes a file with the weights of another in other types. `progress` receives the processed bytes of the
 /// weights and the total.
 ///
@@ -115,8 +84,8 @@ pub fn quantize(
     progress: &dyn Fn(u64, u64),
 ) -> Result<Summary> {
     let total = input.tensors().iter().map(|t| t.bytes as u64).sum();
-    let watch = Watch { path: out, cancel, progress, done: Cell::new(0), total };
-    let model = Rules::new(input, recipe.importance.is_some());
+    let progress = Progress::new(out, cancel, progress, total);
+    let model = ModelProperties::new(input, recipe.importance.is_some());
     let dtype = |t| if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
     let scales: Vec<_> = input.tensors().iter().map(|t| Scales::new(input, t, dtype(t))).collect();
     let mut writer = GgufWriter::new();
@@ -125,16 +94,16 @@ pub fn quantize(
     for (t, own) in input.tensors().iter().zip(&scales) {
         let dtype = dtype(t);
         summary.add(dtype, dtype.row_bytes(t.ne[0]).unwrap_or(0) * (t.elements() / t.ne[0]));
-        let watch = &watch;
+        let progress = &progress;
         if let Some(of) = scales.iter().flatten().find(|of| of.name() == t.name) {
             let data =
-                TensorData::stream(|sink| watch.advance(t.bytes).and_then(|()| sink.put(&of.bytes()?)));
+                TensorData::stream(|sink| progress.advance(t.bytes).and_then(|()| sink.put(&of.bytes()?)));
             writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
             continue;
         }
         let importance = if dtype == t.dtype { None } else { columns(t, dtype, recipe.importance)? };
-        let how = How { dtype, importance, scales: own.as_ref() };
-        let data = TensorData::stream(move |sink| contents(input, t, &how, watch, sink));
+        let conversion = Conversion { dtype, importance, scales: own.as_ref() };
+        let data = TensorData::stream(move |sink| conversion.write(input, t, progress, sink));
         writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
         if let Some(own) = own.as_ref().filter(|own| !own.replaces()) {
             summary.add(DType::F32, own.count() * size_of::<f32>());
@@ -154,11 +123,11 @@ fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Resu
     match found.filter(|found| found.len() == count || !mix::is_table(&t.name)) {
         Some(found) if found.len() != count => {
             let expected = format!("{count} for tensor {:?}", t.name);
-            Err(Error::argument("importance matrix", format!("{} numbers", found.len()), expected))
+            Err(Error::argument("importance matrix", format!("{} values", found.len()), expected))
         }
         None if mix::needs_importance(&t.name, dtype) => {
-            let found = if of.is_some() { "it has none" } else { "there is none" };
-            let expected = format!("one with tensor {:?}, which becomes {dtype}", t.name);
+            let found = if of.is_some() { "no entry for the tensor" } else { "none given" };
+            let expected = format!("an entry for tensor {:?}, which becomes {dtype}", t.name);
             Err(Error::argument("importance matrix", found, expected))
         }
         found => Ok(found),
@@ -188,80 +157,18 @@ fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     all
 }
 
-/// New form of a tensor.
-struct How<'a> {
-    dtype: DType,
-    importance: Option<&'a [f32]>,
-    scales: Option<&'a Scales<'a>>,
-}
-
-impl How<'_> {
-    /// Encodes some rows in their new type. `importance` is that of their matrix, and `divisor` divides them
-    /// first.
-    fn encoded(
-        &self,
-        t: &TensorInfo,
-        rows: &[u8],
-        importance: Option<&[f32]>,
-        divisor: f32,
-    ) -> Result<Vec<u8>> {
-        let mut values = decode(t.dtype, rows)?;
-        if divisor != 1.0 {
-            values.iter_mut().for_each(|x| *x /= divisor);
-        }
-        match importance {
-            Some(importance) => encode_weighted(self.dtype, t.ne[0], &values, importance),
-            None => encode_with(self.dtype, t.ne[0], &values, Effort::Search),
-        }
-    }
-}
-
-/// Writes the contents of a tensor in another type.
-fn contents(
-    input: &GgufFile,
-    t: &TensorInfo,
-    how: &How<'_>,
-    watch: &Watch<'_>,
-    sink: &mut TensorSink<'_>,
-) -> Result<()> {
-    let data = input.data(t)?;
-    if how.dtype == t.dtype {
-        return data.chunks(PIECE).try_for_each(|piece| {
-            watch.advance(piece.len())?;
-            sink.put(piece)
-        });
-    }
-    let (columns, row_bytes) = (t.ne[0], data.len() / (t.elements() / t.ne[0]).max(1));
-    let chunk = (CHUNK / columns).max(1) * row_bytes;
-    let mut put = |rows: &[u8], importance: Option<&[f32]>, divisor: f32| {
-        rows.chunks(chunk * GROUP).try_for_each(|group| {
-            watch.advance(group.len())?;
-            let make = |rows: &[u8]| how.encoded(t, rows, importance, divisor);
-            let encoded = group.par_chunks(chunk).map(make).collect::<Result<Vec<_>>>()?;
-            encoded.iter().try_for_each(|bytes| sink.put(bytes))
-        })
-    };
-    let divisors = how.scales.map(Scales::divisors).transpose()?;
-    if how.importance.is_none() && divisors.is_none() {
-        return put(data, None, 1.0);
-    }
-    // One matrix of the stack after the other; rows of importance and divisors repeat for further matrices.
-    for (i, matrix) in data.chunks(t.ne[1] * row_bytes).enumerate() {
-        let of_matrix = |all: &[f32], n: usize| i % (all.len() / n).max(1) * n;
-        let importance = how.importance.map(|all| &all[of_matrix(all, columns)..][..columns]);
-        put(matrix, importance, divisors.map_or(1.0, |all| all[of_matrix(all, 1)]))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::ModelFile;
     use crate::synthesize::{self, Shape};
     use crate::{Model, Precision, SessionOptions};
+    use ggml_core::decode::decode;
+    use ggml_core::encode::{Effort, encode_weighted, encode_with};
     use ggml_core::metrics::distance;
     use ggml_core::rng::Rng;
+    use std::cell::Cell;
+    use std::io::ErrorKind;
 
     pub(super) fn file(shape: &Shape) -> GgufFile {
         GgufFile::from_bytes(synthesize::bytes(shape, 5).unwrap()).unwrap()
@@ -445,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_matrix_of_importance_is_refused() {
+    fn types_that_need_importance_are_refused_without() {
         let input = file(&shape());
         let dir = tempfile::tempdir().unwrap();
         let refused = |name: &str, importance: Option<&Importance>| {
@@ -459,19 +366,20 @@ mod tests {
         for name in ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"] {
             let error = refused(name, None);
             assert!(
-                error.starts_with("importance matrix: there is none; ") && error.contains("blk.0."),
+                error.starts_with("importance matrix: none given; ") && error.contains("blk.0."),
                 "{error}"
             );
         }
         let some = matrix(&input, &["blk.1.attn_q.weight"]);
         let error = refused("IQ2_M", Some(&some));
         assert!(
-            error.contains("it has none") && error.contains("\"blk.1.attn_q.weight\", which becomes IQ2_S"),
+            error.contains("no entry for the tensor")
+                && error.contains("\"blk.1.attn_q.weight\", which becomes IQ2_S"),
             "{error}"
         );
         let narrow = file(&Shape { embedding: 512, ..shape() });
         let error = refused("Q4_K_M", Some(&matrix(&narrow, &[])));
-        assert!(error.contains("512 numbers; expected 256 for tensor"), "{error}");
+        assert!(error.contains("512 values; expected 256 for tensor"), "{error}");
         let error = Mix::named("Q9").unwrap_err().to_string();
         assert!(error.contains("Q4_K_M") && error.contains("IQ2_XXS"), "{error}");
     }

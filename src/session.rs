@@ -47,15 +47,18 @@ mod append;
 mod cells;
 mod embed;
 mod inputs;
+mod layout;
+mod memory;
 mod prepared;
 mod profile;
+mod programs;
 mod results;
 mod saved;
 
 #[cfg(feature = "compare")]
 pub(crate) use crate::model::default_cache;
 pub use crate::model::{SessionOptions, Want};
-pub use append::{Item, Watch};
+pub use append::{Item, PrefillProgress};
 pub use embed::EmbedOptions;
 #[cfg(feature = "compare")]
 pub(crate) use inputs::inputs_after;
@@ -64,31 +67,21 @@ pub(crate) use prepared::{NamedStep, Stepwise, debug_program, named_steps};
 pub use profile::{Profile, ProfiledStep};
 pub use results::{Best, Row, Rows};
 
-use crate::model::{BatchGraph, BatchShape, Model, StateKind};
+use crate::model::{BatchShape, Model, StateKind};
 use ahead::Ahead;
 use cells::{Cells, Token};
-use ggml_core::backend::Timing;
 use ggml_core::metrics::argmax;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Result};
 use inputs::Inputs;
-use prepared::{Compute, Prepared, State};
+use layout::StateLayout;
+use memory::{Compute, State};
+use prepared::Prepared;
 use results::Results;
-use saved::Share;
 use std::time::Duration;
 
 /// Number of cache rows by which programs grow.
 pub const KV_STEP: usize = 256;
-
-/// Maximum number of cached programs, in addition to one for each sequence.
-const MAX_PROGRAMS: usize = 8;
-
-/// Returns the number of tokens that a program for `tokens` tokens is prepared for; `most` is the size of a
-/// batch. Up to 16 it is exact, then it is a multiple of an eighth of the power of two below. So batches of
-/// similar lengths share a program, and less than an eighth of its work is padding.
-fn rounded(tokens: usize, most: usize) -> usize {
-    tokens.next_multiple_of((tokens.next_power_of_two() / 16).max(1)).min(most.max(tokens))
-}
 
 /// Returns the token with the largest logit (the first of equals; 0 if all are NaN).
 pub fn greedy(logits: &[f32]) -> u32 {
@@ -102,7 +95,7 @@ pub struct Session {
     ahead: Ahead,
     compute: Compute,
     state: State,
-    parts: Vec<Share>,
+    layouts: Vec<StateLayout>,
     cells: Cells,
     model: Model,
     context: usize,
@@ -163,7 +156,7 @@ impl Session {
             ahead: Ahead::new(options.ahead),
             compute: Compute::new(&needs),
             state,
-            parts: parts(&graph),
+            layouts: StateLayout::of_graph(&graph),
             cells: Cells::new(context, sequences),
             model,
             context,
@@ -259,7 +252,7 @@ impl Session {
             return Err(Error::argument("position", position, expected));
         }
         if self.recurrent() && position > 0 && position < length {
-            let expected = format!("0 or {length}: recurrent state can be taken back only to the beginning");
+            let expected = format!("0 or {length}: recurrent state can only be reset to the beginning");
             return Err(Error::argument("position", position, expected));
         }
         self.cells.truncate(sequence, position);
@@ -285,7 +278,7 @@ impl Session {
 
     /// True if the model has state that is not divided by positions.
     fn recurrent(&self) -> bool {
-        self.parts.iter().any(|part| part.kind == StateKind::Slots)
+        self.layouts.iter().any(|layout| layout.kind == StateKind::Slots)
     }
 
     fn check_sequence(&self, sequence: usize) -> Result<()> {
@@ -294,111 +287,4 @@ impl Session {
         }
         Err(Error::argument("sequence", sequence, format!("a number below {}", self.sequences())))
     }
-
-    /// Runs the batch whose cells are assigned, and adds the rows of its outputs to the results.
-    fn run(&mut self, want: Want) -> Result<()> {
-        if let Some((which, timing)) = self.run_ahead(want)? {
-            self.compute_time += timing.host;
-            return self.read_ahead(which);
-        }
-        // A graph has at least one output row.
-        let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
-        if self.outputs.is_empty() && self.programs[index].overlaps() {
-            return self.begin_program(index);
-        }
-        self.run_program(index)?;
-        if self.outputs.is_empty() {
-            return Ok(());
-        }
-        let (graph, program) = self.programs[index].parts();
-        self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))
-    }
-
-    /// Runs a prepared program for the batch whose cells are assigned, after the programs in flight.
-    fn run_program(&mut self, index: usize) -> Result<Timing> {
-        if !self.programs[index].overlaps() {
-            self.settle()?;
-        }
-        let timing = if self.programs.iter().any(Prepared::is_under_way) {
-            self.begin_program(index)?;
-            self.programs[index].finish()?
-        } else {
-            self.put_inputs(index)?;
-            self.programs[index].parts().1.run()?
-        };
-        self.compute_time += timing.host;
-        Ok(timing)
-    }
-
-    /// Starts a prepared program for the batch whose cells are assigned, then waits for the program in
-    /// flight. So the device already has the next batch of a prompt while the host prepares the one after it.
-    fn begin_program(&mut self, index: usize) -> Result<()> {
-        // The program may still read its inputs from the memory that is written next.
-        self.wait_for(index)?;
-        self.put_inputs(index)?;
-        self.programs[index].begin()?;
-        (0..self.programs.len()).filter(|&other| other != index).try_for_each(|other| self.wait_for(other))
-    }
-
-    fn wait_for(&mut self, index: usize) -> Result<()> {
-        self.compute_time += self.programs[index].finish()?.host;
-        Ok(())
-    }
-
-    fn put_inputs(&mut self, index: usize) -> Result<()> {
-        let (graph, program) = self.programs[index].parts();
-        let mut write = |id, bytes: &[u8]| program.write(id, bytes);
-        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)
-    }
-
-    /// Waits for all programs in flight, even if one of them returns an error.
-    fn settle(&mut self) -> Result<()> {
-        let mut outcome = Ok(());
-        for index in 0..self.programs.len() {
-            let ended = self.wait_for(index);
-            outcome = outcome.and(ended);
-        }
-        outcome
-    }
-
-    /// Returns the shape of a batch whose cells are assigned.
-    fn shape(&self, tokens: usize, outputs: usize, want: Want) -> BatchShape {
-        let (context, sequences, cache) = (self.context, self.sequences(), self.cache);
-        let cells = context * sequences;
-        let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
-        let tokens = rounded(tokens, self.batch.min(cells));
-        let outputs = rounded(outputs, tokens);
-        // Non-causal models attend to the batch only, so kv = tokens.
-        let kv = if self.model.hparams().causal { kv } else { tokens };
-        BatchShape { tokens, kv, context, sequences, outputs, cache, want }
-    }
-
-    /// Returns the index of the prepared program for a batch whose cells are assigned; the most recently used
-    /// program is last.
-    fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
-        let shape = self.shape(tokens, outputs, want);
-        if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape) {
-            self.programs[i..].rotate_left(1);
-            return Ok(self.programs.len() - 1);
-        }
-        if self.programs.len() == MAX_PROGRAMS + self.sequences() {
-            self.programs.remove(0);
-        }
-        let prepared = Prepared::new(&self.model, &shape, &self.state, &mut self.compute, self.precision)?;
-        self.programs.push(prepared);
-        Ok(self.programs.len() - 1)
-    }
-}
-
-/// Returns the division of the state tensors of a graph: the bytes of a position or a sequence in each.
-fn parts(graph: &BatchGraph) -> Vec<Share> {
-    let shape = &graph.shape;
-    let part = |(&id, &kind): (&ggml_core::TensorId, &StateKind)| {
-        let count = match kind {
-            StateKind::Rows => shape.cells(),
-            StateKind::Slots => shape.sequences,
-        };
-        Share { kind, bytes: graph.graph.tensor(id).span_bytes() / count }
-    };
-    graph.state.iter().zip(&graph.state_kinds).map(part).collect()
 }

@@ -145,7 +145,7 @@ fn what_cannot_be_a_vector_is_said() {
     let mut encoder = session(&bert(), &options());
     assert!(text_of(encoder.prefill(&[1, 2])).contains("no output layer"));
     let mut short = session(&bert(), &options().with_batch(8));
-    assert!(text_of(short.embed(&[[1u32; 9]], &embedding)).contains("at most 8, a batch"));
+    assert!(text_of(short.embed(&[[1u32; 9]], &embedding)).contains("at most 8, the batch size"));
 }
 
 #[test]

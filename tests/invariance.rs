@@ -32,7 +32,7 @@ fn setup(file: &ModelFile) -> Setup {
         let held = |i: i32, value: i32| if i < n { value } else { -1 };
         ints((0..cells).map(|i| held(i, 0)).chain((0..cells).map(|i| held(i, i))).collect())
     };
-    let masks = graph.inputs.places.unwrap();
+    let masks = graph.inputs.mask_inputs.unwrap();
     let inputs = vec![
         (graph.inputs.tokens, ints((0..n).map(|i| i * 17 % 203).collect())),
         (graph.inputs.positions, ints((0..n).collect())),

@@ -179,7 +179,10 @@ fn misuse_is_a_typed_error() {
         Err(error @ Error::InvalidArgument { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(argument(session.prefill(&[203])), "token id: 203; expected one of the vocabulary's 203");
+    assert_eq!(
+        argument(session.prefill(&[203])),
+        "token id: 203; expected below 203, the size of the vocabulary"
+    );
     assert!(argument(session.prefill(&[])).contains("at least one"));
     assert!(argument(session.prefill(&prompt(9))).contains("9 positions in sequence 0"));
     assert_eq!(session.position(), 0, "a refused call changes nothing");
@@ -256,7 +259,7 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     };
     let other = model(&tiny("llama", DType::F16), &backend);
     refused(&mut other.session(&exact(64)).unwrap(), &saved, "another model");
-    refused(&mut model_a.session(&exact(16)).unwrap(), &saved, "room for 16");
+    refused(&mut model_a.session(&exact(16)).unwrap(), &saved, "at most 16, the context");
     let half = exact(64).with_cache(DType::F16);
     refused(&mut model_a.session(&half).unwrap(), &saved, "F32");
     let mut old = saved.clone();
@@ -266,7 +269,7 @@ fn a_saved_session_that_does_not_fit_is_refused() {
         assert!(a.restore(&saved[..end]).is_err(), "{end}");
     }
     let longer = [&saved[..], &[0]].concat();
-    refused(&mut a, &longer, "cut off");
+    refused(&mut a, &longer, "truncated");
     // The tokens precede the state.
     let mut foreign = saved.clone();
     let header = u32::from_le_bytes(saved[12..16].try_into().unwrap()) as usize;
@@ -312,8 +315,8 @@ fn saved_state_is_of_a_model() {
     let mut bytes = diptych::synthesize::bytes(&shape, 11).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     refused(opened(bytes));
-    let turned = diptych::synthesize::Shape { freq_base: 5000.0, ..shape };
-    refused(opened(diptych::synthesize::bytes(&turned, 11).unwrap()));
+    let other_base = diptych::synthesize::Shape { freq_base: 5000.0, ..shape };
+    refused(opened(diptych::synthesize::bytes(&other_base, 11).unwrap()));
 }
 
 /// Counter of the library's warnings about contexts.

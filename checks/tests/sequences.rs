@@ -157,10 +157,10 @@ fn a_refused_batch_changes_nothing() {
     let one = |sequence| Item { sequence, tokens: &[1] };
     refused(session.batch(&[one(1), one(0)]), "17 positions in sequence 0; expected at most 16");
     refused(session.batch(&[one(1), one(2)]), "sequence: 2; expected a number below 2");
-    refused(session.batch(&[one(1), one(1)]), "comes twice");
+    refused(session.batch(&[one(1), one(1)]), "twice in one batch");
     refused(
         session.batch(&[Item { sequence: 1, tokens: &[1, 203] }]),
-        "token id: 203; expected one of the vocabulary's 203",
+        "token id: 203; expected below 203, the size of the vocabulary",
     );
     refused(session.batch(&[one(1), Item { sequence: 0, tokens: &[] }]), "at least one");
     refused(session.position_of(2), "a number below 2");

@@ -358,15 +358,18 @@ fn broken_metadata_is_refused_by_key() {
         Array::from(&[77i32; 260][..]).into(),
         "element 0 is 77; expected a kind of token",
     );
-    for (merge, what) in
-        [("ab", "no space"), ("a zz", "'zz' is no token"), ("b a", "'ba' is no token"), ("", "no space")]
-    {
+    for (merge, what) in [
+        ("ab", "no space"),
+        ("a zz", "'zz' is not a token"),
+        ("b a", "'ba' is not a token"),
+        ("", "no space"),
+    ] {
         set(&bpe, "merges", Array::texts([merge]).into(), what);
     }
     set(&spm, "bos_token_id", 260u32.into(), "260; expected one of the 260 tokens");
     set(&spm, "eos_token_id", (-2i32).into(), "-2; expected one of");
     set(&spm, "eos_token_id", "2".into(), "expected");
-    set(&bpe, "add_bos_token", true.into(), "expected tokenizer.ggml.bos_token_id beside it");
+    set(&bpe, "add_bos_token", true.into(), "expected tokenizer.ggml.bos_token_id as well");
     set(&bpe, "add_eos_token", 1u32.into(), "expected");
     // -1 as an unsigned integer means none.
     let t = Builder::spm(&[]).with("tokenizer.ggml.padding_token_id", u32::MAX).build();

@@ -88,7 +88,7 @@ fn parts(value: &Value) -> Vec<Value> {
 
 /// Returns the bytes of text in a value and its contents, with an [`ITEM`] for each value: a list that
 /// contains another list twice counts it twice. It stops counting beyond the budget.
-pub(super) fn whole(value: &Value) -> usize {
+pub(super) fn deep_size(value: &Value) -> usize {
     let mut todo = vec![value.clone()];
     let mut total = 0usize;
     while let Some(value) = todo.pop() {
@@ -105,12 +105,12 @@ pub(super) fn whole(value: &Value) -> usize {
 
 /// Returns the maximum number of bytes of a value when it is written; a text takes its own length.
 pub(super) fn written(value: &Value) -> usize {
-    value.as_str().map_or_else(|| whole(value).saturating_mul(WRITTEN), str::len)
+    value.as_str().map_or_else(|| deep_size(value).saturating_mul(WRITTEN), str::len)
 }
 
 /// Checks that values can be written, with one or two temporary copies.
 pub(super) fn room_to_write(values: &[Value]) -> Result<(), Error> {
-    room(sum(values.iter().map(whole)).saturating_mul(WRITTEN))
+    room(sum(values.iter().map(deep_size)).saturating_mul(WRITTEN))
 }
 
 /// Returns the saturating sum of sizes.
@@ -121,7 +121,7 @@ pub(super) fn sum(sizes: impl IntoIterator<Item = usize>) -> usize {
 /// Refuses values that others must not contain. A namespace, and the state of a loop, can change: a contained
 /// one could come to contain itself. It would never be freed, and comparing or writing it would not
 /// terminate.
-pub(super) fn unheld(values: &[Value]) -> Result<(), Error> {
+pub(super) fn refuse_mutable(values: &[Value]) -> Result<(), Error> {
     let changes = |v: &Value| {
         v.as_object()
             .is_some_and(|o| ["::Namespace", "::Loop"].iter().any(|name| o.type_name().ends_with(name)))
@@ -136,14 +136,14 @@ pub(super) fn unheld(values: &[Value]) -> Result<(), Error> {
 }
 
 /// Checks the same for the arguments of a call that may store them.
-pub(super) fn unheld_arguments(arguments: &[Value]) -> Result<(), Error> {
+pub(super) fn refuse_mutable_arguments(arguments: &[Value]) -> Result<(), Error> {
     let named = arguments.iter().filter(|v| v.is_kwargs());
-    named.map(parts).try_for_each(|values| unheld(&values)).and_then(|()| unheld(arguments))
+    named.map(parts).try_for_each(|values| refuse_mutable(&values)).and_then(|()| refuse_mutable(arguments))
 }
 
 /// Charges a list or dictionary that an instruction made.
 pub(super) fn made(value: Value) -> Result<Value, Error> {
-    unheld(&parts(&value))?;
+    refuse_mutable(&parts(&value))?;
     charged(value)
 }
 
@@ -182,8 +182,8 @@ pub(super) fn operator(name: &str, operands: &[Value]) -> Result<(), Error> {
             copied(a)
         }
         "in" if b.as_str().is_some() && holds(a) => written(a),
-        "=" => return unheld(&operands[..1]),
-        "changed" => return unheld_arguments(&operands[1..]),
+        "=" => return refuse_mutable(&operands[..1]),
+        "changed" => return refuse_mutable_arguments(&operands[1..]),
         _ => 0,
     })
 }

@@ -114,7 +114,7 @@ fn statement(tree: &Stmt<'_>) -> Result<(), ChatError> {
         }
         Stmt::Block(b) => all(&b.body),
         Stmt::Import(_) | Stmt::FromImport(_) | Stmt::Extends(_) | Stmt::Include(_) => {
-            Err(ChatError::Syntax { line: 0, what: "there are no other templates".to_string() })
+            Err(ChatError::Syntax { line: 0, what: "a template cannot use other templates".to_string() })
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Template engine, configured as transformers configures Jinja2.
 
+use super::args::Args;
 use super::error::{ChatError, Exception};
-use super::methods::{self, Args};
+use super::methods;
 use super::text::{JsonStyle, python_str};
 use super::{budget, compile, guard};
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
@@ -81,14 +82,14 @@ fn length(value: &Value) -> Result<usize, Error> {
 
 /// Converts like `int` and `float`; `zero` selects which one. Values that are not numeric become the default.
 fn convert(value: &Value, args: &Args<'_>, zero: Value) -> Result<Value, Error> {
-    let whole = zero.is_integer();
+    let integral = zero.is_integer();
     let default = args.opt(0, "default").unwrap_or(zero);
     let text = value.as_str().map(|t| t.trim().replace('_', ""));
     let real = match &text {
         Some(t) => t.parse::<f64>().ok(),
         None => f64::try_from(value.clone()).ok().filter(|_| !value.is_none()),
     };
-    if !whole {
+    if !integral {
         return Ok(real.map_or(default, Value::from));
     }
     if value.is_integer() || value.kind() == ValueKind::Bool {
@@ -128,11 +129,11 @@ fn to_json(value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
             let texts: Vec<String> =
                 pair.try_iter()?.filter_map(|v| v.as_str().map(str::to_string)).collect();
             <[String; 2]>::try_from(texts)
-                .map_err(|_| Error::new(ErrorKind::InvalidOperation, "separators are two texts"))?
+                .map_err(|_| Error::new(ErrorKind::InvalidOperation, "separators must be two texts"))?
         }
         None => [if indent.is_some() { "," } else { ", " }, ": "].map(str::to_string),
     };
-    let yes = |place, name| args.opt(place, name).is_some_and(|v| v.is_true());
+    let yes = |position, name| args.opt(position, name).is_some_and(|v| v.is_true());
     JsonStyle { indent, item, key, ascii: yes(0, "ensure_ascii"), sort: yes(3, "sort_keys") }.write(value)
 }
 
@@ -149,7 +150,7 @@ pub(super) fn clock(now: Option<SystemTime>) -> Value {
 
 /// Checks that a template can be compiled.
 pub(super) fn check(source: &str) -> Result<(), ChatError> {
-    apart(MAX_STEPS / ORDINARY, || compile::compile(source).map(drop))
+    on_own_thread(MAX_STEPS / ORDINARY, || compile::compile(source).map(drop))
 }
 
 /// Renders a template.
@@ -168,7 +169,7 @@ fn render_within(
 ) -> Result<String, ChatError> {
     let mut engine = engine.clone();
     engine.set_fuel(Some(steps));
-    apart(steps, || {
+    on_own_thread(steps, || {
         let program = compile::compile(source)?;
         let mut text = String::new();
         let mut out = machinery::make_string_output(&mut text);
@@ -181,13 +182,16 @@ fn render_within(
 /// Runs `work` on a thread with a stack of its own, so that neither recursion nor dropping a deeply nested
 /// value can end the process, and a panic of the engine ends only the thread. Errors of the engine hold
 /// values, so they are dropped there too.
-fn apart<T: Send>(steps: u64, work: impl FnOnce() -> Result<T, ChatError> + Send) -> Result<T, ChatError> {
+fn on_own_thread<T: Send>(
+    steps: u64,
+    work: impl FnOnce() -> Result<T, ChatError> + Send,
+) -> Result<T, ChatError> {
     let stack = (STACK as u64 * steps / MAX_STEPS) as usize;
     let failed = |what: String| ChatError::Render { line: 0, what };
     std::thread::scope(|scope| {
         let thread =
             std::thread::Builder::new().name("chat".into()).stack_size(stack).spawn_scoped(scope, work);
         let thread = thread.map_err(|e| failed(format!("no thread for the template: {e}")))?;
-        thread.join().unwrap_or_else(|_| Err(failed("the engine failed".to_string())))
+        thread.join().unwrap_or_else(|_| Err(failed("the template engine panicked".to_string())))
     })
 }

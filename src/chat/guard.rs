@@ -1,7 +1,7 @@
 //! The engine's own filters and functions, with their results charged to the budget.
 
+use super::args::Args;
 use super::budget::{self, ITEM};
-use super::methods::Args;
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, State, filters, functions};
 
@@ -84,8 +84,8 @@ fn guarded(
 ) -> impl Fn(&mut State<'_, '_>, Rest<ValueOrKwargs>) -> Result<Value, Error> {
     move |state: &mut State<'_, '_>, operands: Rest<ValueOrKwargs>| {
         let operands = operands.into_values();
-        let kept = usize::from(operands.first().is_some_and(|v| !v.is_kwargs()));
-        budget::unheld_arguments(&operands[kept..])?;
+        let receiver = usize::from(operands.first().is_some_and(|v| !v.is_kwargs()));
+        budget::refuse_mutable_arguments(&operands[receiver..])?;
         if makes != Makes::List {
             budget::room_to_write(&operands)?;
         }
@@ -105,8 +105,8 @@ pub(super) fn product(name: &str, operands: &[Value]) -> Result<usize, Error> {
     let Some((value, rest)) = operands.split_first() else { return Ok(0) };
     let args = Args::new(name, rest)?;
     let length = budget::written(value);
-    let number = |place, name| args.opt(place, name).and_then(|v| v.as_usize()).unwrap_or(0);
-    let size = |place, name| args.opt(place, name).map_or(0, |v| budget::written(&v));
+    let number = |position, name| args.opt(position, name).and_then(|v| v.as_usize()).unwrap_or(0);
+    let size = |position, name| args.opt(position, name).map_or(0, |v| budget::written(&v));
     let matches = |name| {
         let wanted = args.opt(0, name);
         match (value.as_str(), wanted.as_ref().and_then(|v| v.as_str())) {

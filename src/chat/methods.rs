@@ -1,65 +1,12 @@
 //! Methods of Python's strings, dictionaries and lists that templates call. Methods that change their object
 //! are omitted: Jinja2's sandbox, in which templates usually run, also refuses them.
 
+use super::args::Args;
 use super::text::python_str;
 use super::{budget, guard};
 use minijinja::formatting::{FormatStyle, format};
-use minijinja::value::{Kwargs, Tuple, Value, ValueKind};
+use minijinja::value::{Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
-
-/// Arguments of a call by position or by name.
-pub(super) struct Args<'a> {
-    method: &'a str,
-    places: &'a [Value],
-    names: Option<Kwargs>,
-}
-
-impl<'a> Args<'a> {
-    pub(super) fn new(method: &'a str, args: &'a [Value]) -> Result<Args<'a>, Error> {
-        let (places, names) = match args.split_last() {
-            Some((last, places)) if last.is_kwargs() => (places, Some(Kwargs::try_from(last.clone())?)),
-            _ => (args, None),
-        };
-        Ok(Args { method, places, names })
-    }
-
-    /// Returns an optional argument; None counts as omitted.
-    pub(super) fn opt(&self, place: usize, name: &str) -> Option<Value> {
-        let named = || self.names.as_ref().and_then(|k| k.get::<Option<Value>>(name).ok().flatten());
-        self.places.get(place).cloned().or_else(named).filter(|v| !v.is_none() && !v.is_undefined())
-    }
-
-    fn text(&self, place: usize, name: &str) -> Result<Option<String>, Error> {
-        let Some(value) = self.opt(place, name) else { return Ok(None) };
-        value.as_str().map(|t| Some(t.to_string())).ok_or_else(|| self.wrong(name, &value))
-    }
-
-    fn need_text(&self, place: usize, name: &str) -> Result<String, Error> {
-        let what = || format!("{}() needs the argument '{name}'", self.method);
-        self.text(place, name)?.ok_or_else(|| Error::new(ErrorKind::MissingArgument, what()))
-    }
-
-    pub(super) fn int(&self, place: usize, name: &str) -> Result<Option<i64>, Error> {
-        let Some(value) = self.opt(place, name) else { return Ok(None) };
-        value.as_i64().map(Some).ok_or_else(|| self.wrong(name, &value))
-    }
-
-    fn wrong(&self, name: &str, value: &Value) -> Error {
-        let what = format!("{}(): '{name}' cannot be of type {}", self.method, value.kind());
-        Error::new(ErrorKind::InvalidOperation, what)
-    }
-
-    /// Returns a list of texts, or a single text: the prefixes of `startswith`.
-    fn texts(&self, place: usize, name: &str) -> Result<Vec<String>, Error> {
-        match self.opt(place, name) {
-            Some(list) if list.as_str().is_none() => {
-                let text = |v: Value| v.as_str().map(str::to_string).ok_or_else(|| self.wrong(name, &v));
-                list.try_iter()?.map(text).collect()
-            }
-            _ => Ok(vec![self.need_text(place, name)?]),
-        }
-    }
-}
 
 /// Implements every method that a value does not have itself.
 pub(super) fn call(
@@ -101,8 +48,8 @@ fn map_method(map: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
         "items" => pairs()?.into_iter().map(|(k, v)| Value::from(Tuple::from([k, v]))).collect(),
         "copy" => Value::from_pairs(pairs()?),
         "get" => {
-            let key = args.places.first().cloned().unwrap_or_default();
-            let default = || args.places.get(1).cloned().unwrap_or(Value::from(()));
+            let key = args.positional.first().cloned().unwrap_or_default();
+            let default = || args.positional.get(1).cloned().unwrap_or(Value::from(()));
             pairs()?.into_iter().find(|(k, _)| *k == key).map_or_else(default, |(_, v)| v)
         }
         _ => return Ok(None),
@@ -110,13 +57,13 @@ fn map_method(map: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
 }
 
 fn list_method(list: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
-    let wanted = args.places.first();
+    let wanted = args.positional.first();
     let mut items = list.try_iter()?;
     Ok(Some(match (args.method, wanted) {
         ("copy", None) => items.collect(),
         ("count", Some(wanted)) => Value::from(items.filter(|item| item == wanted).count()),
         ("index", Some(wanted)) => match items.position(|item| item == *wanted) {
-            Some(place) => Value::from(place),
+            Some(index) => Value::from(index),
             None => {
                 let what = format!("{} is not in the list", python_str(wanted)?);
                 return Err(Error::new(ErrorKind::InvalidOperation, what));
@@ -129,7 +76,7 @@ fn list_method(list: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
 fn text_method(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
     let found = changed(s, args)?.map(Value::from);
     let found = if found.is_none() { parts(s, args)? } else { found };
-    if found.is_none() { asked(s, args) } else { Ok(found) }
+    if found.is_none() { queried(s, args) } else { Ok(found) }
 }
 
 /// Implements the methods that return another text.
@@ -156,9 +103,9 @@ fn changed(s: &str, args: &Args<'_>) -> Result<Option<String>, Error> {
             }
         }
         "center" | "ljust" | "rjust" | "zfill" => padded(s, args)?,
-        "format" => format(FormatStyle::StrFormat, s, &whole(args))?,
+        "format" => format(FormatStyle::StrFormat, s, &all_arguments(args))?,
         "join" => {
-            let list = args.places.first().cloned().unwrap_or_default();
+            let list = args.positional.first().cloned().unwrap_or_default();
             let mut texts = Vec::new();
             for item in list.try_iter()? {
                 texts.push(item.as_str().map(str::to_string).ok_or_else(|| args.wrong("iterable", &item))?);
@@ -170,9 +117,9 @@ fn changed(s: &str, args: &Args<'_>) -> Result<Option<String>, Error> {
 }
 
 /// Returns the arguments as they were given.
-fn whole(args: &Args<'_>) -> Vec<Value> {
+fn all_arguments(args: &Args<'_>) -> Vec<Value> {
     let names = args.names.as_ref().map(|k| Value::from(k.clone()));
-    args.places.iter().cloned().chain(names).collect()
+    args.positional.iter().cloned().chain(names).collect()
 }
 
 fn title(s: &str) -> String {
@@ -246,8 +193,8 @@ fn parts(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
             .collect()
         }
         "splitlines" => {
-            let keep = args.opt(0, "keepends").is_some_and(|v| v.is_true());
-            lines(s, keep).into_iter().map(Value::from).collect()
+            let keep_ends = args.opt(0, "keepends").is_some_and(|v| v.is_true());
+            lines(s, keep_ends).into_iter().map(Value::from).collect()
         }
         "partition" | "rpartition" => {
             let sep = args.need_text(0, "sep")?;
@@ -303,7 +250,7 @@ fn split_blank(s: &str, limit: Option<usize>, from_end: bool) -> Vec<&str> {
     out
 }
 
-fn lines(s: &str, keep: bool) -> Vec<&str> {
+fn lines(s: &str, keep_ends: bool) -> Vec<&str> {
     let end = |c: char| {
         matches!(
             c,
@@ -315,7 +262,7 @@ fn lines(s: &str, keep: bool) -> Vec<&str> {
     while let Some(at) = rest.find(end) {
         let wide = rest[at..].chars().next().map_or(1, char::len_utf8);
         let next = at + if rest[at..].starts_with("\r\n") { 2 } else { wide };
-        out.push(&rest[..if keep { next } else { at }]);
+        out.push(&rest[..if keep_ends { next } else { at }]);
         rest = &rest[next..];
     }
     if !rest.is_empty() {
@@ -325,7 +272,7 @@ fn lines(s: &str, keep: bool) -> Vec<&str> {
 }
 
 /// Implements the methods that test or search the text.
-fn asked(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
+fn queried(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
     let all = |test: fn(char) -> bool| Value::from(!s.is_empty() && s.chars().all(test));
     let cased = |this: fn(char) -> bool, other: fn(char) -> bool| {
         Value::from(s.chars().any(this) && !s.chars().any(other))
@@ -352,11 +299,12 @@ fn asked(s: &str, args: &Args<'_>) -> Result<Option<Value>, Error> {
 fn search(s: &str, args: &Args<'_>) -> Result<Value, Error> {
     let wanted = args.need_text(0, "sub")?;
     let length = s.chars().count() as i64;
-    let place = |at: Option<i64>, default: i64| {
+    let position = |at: Option<i64>, default: i64| {
         let at = at.unwrap_or(default);
         (if at < 0 { at.saturating_add(length) } else { at }).max(0)
     };
-    let (start, end) = (place(args.int(1, "start")?, 0), place(args.int(2, "end")?, length).min(length));
+    let (start, end) =
+        (position(args.int(1, "start")?, 0), position(args.int(2, "end")?, length).min(length));
     let counts = args.method == "count";
     let found = if start > end {
         None

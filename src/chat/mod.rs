@@ -32,6 +32,7 @@
 //! One difference from Jinja2 is intended: a loop over `none` is an empty loop, not an error, so that
 //! templates written for tools can be used without any.
 
+mod args;
 mod budget;
 mod compile;
 mod engine;
@@ -96,8 +97,8 @@ impl ChatTemplate {
         let missing = |what: String| ChatError::Missing { name: name.map(str::to_string), what };
         let Some(source) = metadata.opt_str(&key).map_err(|e| missing(e.to_string()))? else {
             let names = ChatTemplate::names(metadata).join(", ");
-            let there = if names.is_empty() { "no named template either".to_string() } else { names };
-            return Err(missing(format!("the file has no {key}; there is {there}")));
+            let named = if names.is_empty() { "none".to_string() } else { names };
+            return Err(missing(format!("the file has no {key}; its named templates: {named}")));
         };
         Ok(ChatTemplate::new(source)?.with_tokens_of(metadata))
     }

@@ -132,10 +132,10 @@ pub(super) struct JsonStyle {
 impl JsonStyle {
     /// Implements `json.dumps(value)`.
     pub(super) fn write(&self, value: &Value) -> Result<String, Error> {
-        let beside = self.indent.as_ref().map_or(0, String::len).saturating_mul(MAX_DEPTH);
-        let beside = budget::sum([beside, self.item.len(), self.key.len()]);
-        let values = budget::whole(value) / budget::ITEM;
-        budget::room(budget::written(value).saturating_add(values.saturating_mul(beside)))?;
+        let extra = self.indent.as_ref().map_or(0, String::len).saturating_mul(MAX_DEPTH);
+        let extra = budget::sum([extra, self.item.len(), self.key.len()]);
+        let values = budget::deep_size(value) / budget::ITEM;
+        budget::room(budget::written(value).saturating_add(values.saturating_mul(extra)))?;
         let mut out = String::new();
         self.value(&mut out, value, 0)?;
         budget::charge(out.len())?;

@@ -48,7 +48,7 @@ struct Running<'a> {
 impl Running<'_> {
     /// Records that `tokens` tokens of `next` were computed in the time `took`, and returns the pieces that
     /// follow from their row.
-    fn take(
+    fn accept(
         &mut self,
         tokens: usize,
         took: Duration,
@@ -78,15 +78,15 @@ impl Running<'_> {
     }
 }
 
-/// Share of a generation in a batch.
-struct Share<'s, 'a> {
+/// Tokens of one generation in a batch.
+struct BatchEntry<'s, 'a> {
     sequence: usize,
     one: &'s mut Running<'a>,
     /// Number of tokens of its `next`, from the first on.
     tokens: usize,
 }
 
-impl Share<'_, '_> {
+impl BatchEntry<'_, '_> {
     fn item(&self) -> Item<'_> {
         Item { sequence: self.sequence, tokens: &self.one.next[..self.tokens] }
     }
@@ -94,17 +94,17 @@ impl Share<'_, '_> {
 
 /// Divides a batch: one token for each generation that writes text, then the prompts in order of the
 /// sequences. At least one prompt continues in any case.
-fn shares<'s, 'a>(running: Vec<(usize, &'s mut Running<'a>)>, batch: usize) -> Vec<Share<'s, 'a>> {
+fn divide_batch<'s, 'a>(running: Vec<(usize, &'s mut Running<'a>)>, batch: usize) -> Vec<BatchEntry<'s, 'a>> {
     let writing = running.iter().filter(|(_, one)| one.begun).count();
     let mut room = batch.saturating_sub(writing).max(1);
-    let share = |(sequence, one): (usize, &'s mut Running<'a>)| {
+    let entry = |(sequence, one): (usize, &'s mut Running<'a>)| {
         let tokens = if one.begun { one.next.len() } else { one.next.len().min(room) };
         if !one.begun {
             room -= tokens;
         }
-        Share { sequence, one, tokens }
+        BatchEntry { sequence, one, tokens }
     };
-    running.into_iter().map(share).filter(|share| share.tokens > 0).collect()
+    running.into_iter().map(entry).filter(|entry| entry.tokens > 0).collect()
 }
 
 impl<'a> Generations<'a> {
@@ -172,12 +172,12 @@ impl<'a> Generations<'a> {
 
     /// Returns a sequence without a running generation, if there is one.
     pub fn free(&self) -> Option<usize> {
-        (0..self.all.len()).find(|&sequence| !self.runs(sequence))
+        (0..self.all.len()).find(|&sequence| !self.is_running(sequence))
     }
 
     /// Returns the number of running generations.
     pub fn running(&self) -> usize {
-        (0..self.all.len()).filter(|&sequence| self.runs(sequence)).count()
+        (0..self.all.len()).filter(|&sequence| self.is_running(sequence)).count()
     }
 
     /// Returns the summary of the last generation of a sequence. Its times are those of whole steps, which
@@ -205,9 +205,9 @@ impl<'a> Generations<'a> {
                 running.push((sequence, one));
             }
         }
-        let mut work = shares(running, self.session.batch_tokens());
-        let want = work.iter().map(|share| share.one.writer.want()).reduce(Want::or).unwrap_or_default();
-        let items: Vec<Item<'_>> = work.iter().map(Share::item).collect();
+        let mut work = divide_batch(running, self.session.batch_tokens());
+        let want = work.iter().map(|entry| entry.one.writer.want()).reduce(Want::or).unwrap_or_default();
+        let items: Vec<Item<'_>> = work.iter().map(BatchEntry::item).collect();
         if let Err(error) = self.session.append(&items, want) {
             let running = self.all.iter_mut().flatten().filter(|one| !one.writer.done());
             running.for_each(|one| one.writer.fail());
@@ -215,24 +215,24 @@ impl<'a> Generations<'a> {
         }
         let took = start.elapsed();
         let session = &*self.session;
-        for (index, Share { sequence, one, tokens }) in work.iter_mut().enumerate() {
+        for (index, BatchEntry { sequence, one, tokens }) in work.iter_mut().enumerate() {
             let room = session.position_of(*sequence)? < session.context();
             let row = session.rows().get(index);
             let start = Instant::now();
-            pieces.extend(one.take(*tokens, took, row, room).into_iter().map(|piece| (*sequence, piece)));
+            pieces.extend(one.accept(*tokens, took, row, room).into_iter().map(|piece| (*sequence, piece)));
             one.writer.summary.time += start.elapsed();
         }
         Ok(pieces)
     }
 
-    fn runs(&self, sequence: usize) -> bool {
+    fn is_running(&self, sequence: usize) -> bool {
         self.all.get(sequence).and_then(Option::as_ref).is_some_and(|one| !one.writer.done())
     }
 
     fn check_free(&self, sequence: usize) -> Result<()> {
         self.session.position_of(sequence)?;
-        if self.runs(sequence) {
-            return Err(Error::argument("sequence", sequence, "one whose generation does not run"));
+        if self.is_running(sequence) {
+            return Err(Error::argument("sequence", sequence, "a sequence without a running generation"));
         }
         Ok(())
     }

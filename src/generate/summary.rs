@@ -24,7 +24,7 @@ impl fmt::Display for Finish {
     /// Writes the reason as it follows "ended by".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finish::End(token) => write!(f, "token {token}, an end of the text"),
+            Finish::End(token) => write!(f, "token {token}, which ends the text"),
             Finish::Limit => f.write_str("the limit of tokens"),
             Finish::Stop(text) => write!(f, "the stop text {text:?}"),
             Finish::ContextFull => f.write_str("a full context"),
@@ -87,6 +87,6 @@ mod tests {
             "prompt 4 tokens (3 held already), 4.0 t/s; 0 tokens, 0.0 t/s; ended by the limit of tokens"
         );
         assert!(ended(Finish::Stop("\n".into())).ends_with("ended by the stop text \"\\n\""));
-        assert!(ended(Finish::End(2)).ends_with("ended by token 2, an end of the text"));
+        assert!(ended(Finish::End(2)).ends_with("ended by token 2, which ends the text"));
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Writer<'a> {
     tokenizer: &'a Tokenizer,
     detokenizer: Option<Detokenizer<'a>>,
     sampler: Sampler,
-    held: Held,
+    pending: PendingText,
     limit: usize,
     ignore_end: bool,
     done: bool,
@@ -38,7 +38,7 @@ impl<'a> Writer<'a> {
             tokenizer,
             detokenizer: Some(tokenizer.detokenizer()),
             sampler,
-            held: Held { text: String::new(), stop: options.stop.clone() },
+            pending: PendingText { text: String::new(), stop: options.stop.clone() },
             limit: options.predict.unwrap_or(usize::MAX),
             ignore_end: options.ignore_end,
             done: false,
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
         self.done = true;
         let stopped = matches!(self.summary.finish, Some(Finish::Stop(_)));
         let rest = self.detokenizer.take().map(Detokenizer::finish).unwrap_or_default();
-        let text = std::mem::take(&mut self.held.text) + &rest;
+        let text = std::mem::take(&mut self.pending.text) + &rest;
         (!stopped && !text.is_empty()).then_some(Piece { token: None, text })
     }
 
@@ -93,7 +93,7 @@ impl<'a> Writer<'a> {
             return Ok(None);
         }
         let new = self.detokenizer.as_mut().map(|d| d.push(token)).unwrap_or_default();
-        let (text, stop) = self.held.push(&new);
+        let (text, stop) = self.pending.push(&new);
         if let Some(stop) = stop {
             self.summary.finish = Some(Finish::Stop(stop));
         } else if self.summary.tokens >= self.limit {
@@ -106,12 +106,12 @@ impl<'a> Writer<'a> {
 }
 
 /// Text that may be the beginning of a stop text.
-struct Held {
+struct PendingText {
     text: String,
     stop: Vec<String>,
 }
 
-impl Held {
+impl PendingText {
     /// Adds text; returns the text that can be shown, and the stop text that was found.
     fn push(&mut self, new: &str) -> (String, Option<String>) {
         self.text += new;
@@ -124,8 +124,8 @@ impl Held {
         }
         // The longest suffix that is a prefix of a stop text.
         let begins = |at: &usize| self.stop.iter().any(|s| s.starts_with(&self.text[*at..]));
-        let keep = self.text.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.text.len());
-        let rest = self.text.split_off(keep);
+        let begin = self.text.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.text.len());
+        let rest = self.text.split_off(begin);
         (std::mem::replace(&mut self.text, rest), None)
     }
 }
@@ -135,16 +135,17 @@ mod tests {
     use super::*;
 
     fn run(stop: &[&str], pieces: &[&str]) -> (Vec<String>, Option<String>, String) {
-        let mut held = Held { text: String::new(), stop: stop.iter().map(|s| s.to_string()).collect() };
+        let mut pending =
+            PendingText { text: String::new(), stop: stop.iter().map(|s| s.to_string()).collect() };
         let mut shown = Vec::new();
         for piece in pieces {
-            let (text, found) = held.push(piece);
+            let (text, found) = pending.push(piece);
             shown.push(text);
             if found.is_some() {
-                return (shown, found, held.text);
+                return (shown, found, pending.text);
             }
         }
-        (shown, None, held.text)
+        (shown, None, pending.text)
     }
 
     #[test]

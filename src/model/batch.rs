@@ -74,7 +74,7 @@ impl BatchShape {
         Err(Error::argument(
             "batch shape",
             format!("{self:?}"),
-            "extents from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
+            "extents of at least 1, no more outputs than tokens, no more kv than cells, and cells that I32 can number",
         ))
     }
 }
@@ -89,14 +89,14 @@ pub struct GraphInputs {
     /// I32 `[tokens]`: rows of the cache that the batch writes.
     pub cache_rows: TensorId,
     /// F16 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere. A computed node
-    /// instead of an input if there are `places`.
+    /// instead of an input if there are `mask_inputs`.
     pub mask: TensorId,
     /// Mask of the layers with an attention window; absent if the model has no window or the window covers
     /// the context.
     pub window_mask: Option<TensorId>,
     /// Inputs that the device makes the masks from; absent if the masks are inputs, as they are for few
     /// tokens.
-    pub places: Option<Places>,
+    pub mask_inputs: Option<MaskInputs>,
     /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent if all are.
     pub output_rows: Option<TensorId>,
     /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which are consecutive, see
@@ -108,7 +108,7 @@ pub struct GraphInputs {
 
 /// Inputs of a batch graph that its masks are computed from, see [`CacheMask`](ggml_core::op::CacheMask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct MaskInputs {
     /// I32 `[kv, 2]`: the sequence that each row of the cache belongs to, -1 for a free row, then its
     /// position.
     pub cells: TensorId,

@@ -1,7 +1,7 @@
 //! Graph builder shared by the architectures: inputs, weights, state, and the products and norms that all of
 //! them use.
 
-use super::batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
+use super::batch::{BatchGraph, BatchShape, GraphInputs, MaskInputs, StateKind, Want};
 use super::best::BestNodes;
 use super::hparams::{Attention, Hparams, Window};
 use ggml_core::gguf::GgufFile;
@@ -59,7 +59,11 @@ impl<'a> Builder<'a> {
         shape.check()?;
         let shape = if hparams.causal { shape } else { BatchShape { kv: shape.tokens, ..shape } };
         if chained && (shape.tokens, shape.want) != (1, Want::Best(1)) {
-            return Err(Error::argument("batch shape", format!("{shape:?}"), "one token and its best"));
+            return Err(Error::argument(
+                "batch shape",
+                format!("{shape:?}"),
+                "one token, of which only the best logit is wanted",
+            ));
         }
         let mut graph = Graph::new();
         let source = if chained { Source::State } else { Source::Input };
@@ -69,14 +73,14 @@ impl<'a> Builder<'a> {
         let cache_rows = ids("cache_rows", shape.tokens)?;
         let partial = shape.outputs < shape.tokens;
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
-        let mut places = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 2, 1, 1], Source::Input);
-        let places = if shape.tokens > TOKENS_OF_HOST_MASKS {
-            Some(Places { cells: places("cells", shape.kv)?, tokens: places("places", shape.tokens)? })
+        let mut pairs = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 2, 1, 1], Source::Input);
+        let mask_inputs = if shape.tokens > TOKENS_OF_HOST_MASKS {
+            Some(MaskInputs { cells: pairs("cells", shape.kv)?, tokens: pairs("places", shape.tokens)? })
         } else {
             None
         };
-        let mut mask = |name: &str, window| match places {
-            Some(Places { cells, tokens }) => {
+        let mut mask = |name: &str, window| match mask_inputs {
+            Some(MaskInputs { cells, tokens }) => {
                 let mask = graph.cache_mask(Window::mask(window, hparams.causal), cells, tokens)?;
                 graph.name(mask, name).map(|()| mask)
             }
@@ -91,7 +95,7 @@ impl<'a> Builder<'a> {
             cache_rows,
             mask,
             window_mask,
-            places,
+            mask_inputs,
             output_rows,
             runs: None,
             query_factors: None,
@@ -166,7 +170,7 @@ impl<'a> Builder<'a> {
             return Err(Error::model(format!("extents of tensor '{name}'"), found, expected));
         }
         if !info.dtype.info().computable {
-            let expected = "a type that can be computed";
+            let expected = "a type that operations support";
             return Err(Error::model(format!("type of tensor '{name}'"), info.dtype, expected));
         }
         self.known.insert(name.to_string());

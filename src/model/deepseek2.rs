@@ -41,7 +41,7 @@ impl Architecture for Deepseek2 {
     }
 
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
-        let missing = || Error::model("latent attention", "no extents", "some");
+        let missing = || Error::model("latent attention", "no extents", "extents in the metadata");
         let latent = b.hparams.latent.ok_or_else(missing)?;
         b.latent_attention(x, latent, layer).map(Branch::One)
     }

@@ -147,7 +147,7 @@ impl Division<'_> {
                     graph.shape.cells(),
                     bytes / graph.shape.cells()
                 );
-                Error::argument("session", found, "state of no more bytes than there are addresses")
+                Error::argument("session", found, "state that fits into the address space")
             };
             needs.state[device] = end.ok_or_else(absurd)?;
         }
@@ -222,7 +222,7 @@ fn check_bound(
             op: "STATE",
             node: graph.graph.tensor(id).name.clone(),
             reason: format!(
-                "lies on the device, where a batch of this shape cannot be computed: {}",
+                "is on the device, which cannot compute a batch of this shape: {}",
                 reasons.join("; ")
             ),
         });

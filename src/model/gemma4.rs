@@ -70,7 +70,7 @@ impl Architecture for Gemma4 {
         let q = b.norm(q, &layer.name("attn_q_norm"))?;
         let q = b.rope(q, layer, "q_rope")?;
         let cached = b.caches.get(&a.cache).copied();
-        let cached = cached.ok_or_else(|| Error::model("shared keys", "of a layer without", ""))?;
+        let cached = cached.ok_or_else(|| Error::model("shared keys", "a layer without keys", ""))?;
         let attended = b.attend(q, cached, layer)?;
         b.linear(attended, &layer.name("attn_output"), b.hparams.embedding).map(Branch::One)
     }
@@ -155,7 +155,11 @@ fn share_caches(gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         let kind = h.attention[layer].windowed;
         let Some(cache) = (0..own).rev().find(|&i| h.attention[i].windowed == kind) else {
             let found = format!("{shared} of {} layers", h.layers);
-            return Err(Error::model(named(&key), found, "layers of each kind before them"));
+            return Err(Error::model(
+                named(&key),
+                found,
+                "a layer of the same kind with its own cache before them",
+            ));
         };
         let heads_kv = h.attention[cache].heads_kv;
         (h.attention[layer].cache, h.attention[layer].heads_kv) = (cache, heads_kv);

@@ -234,7 +234,7 @@ fn read_eps(gguf: &GgufFile, architecture: &str) -> Result<f32> {
     if eps.is_finite() && eps >= 0.0 {
         Ok(eps)
     } else {
-        Err(Error::model(named(&key), eps, "a finite number from 0 on"))
+        Err(Error::model(named(&key), eps, "a finite number of at least 0"))
     }
 }
 

@@ -25,7 +25,7 @@ impl ModelFile {
         }
         let mut hash = Fnv1a::default();
         serde_json::to_writer(&mut hash, &self.hparams)
-            .map_err(|e| Error::model("hyperparameters", e, "values that can be written"))?;
+            .map_err(|e| Error::model("hyperparameters", e, "values that JSON can represent"))?;
         let mut tensors: Vec<&TensorInfo> = self.gguf.tensors().iter().collect();
         tensors.retain(|t| !self.hparams.is_ignored(&t.name));
         tensors.sort_by(|a, b| a.name.cmp(&b.name));

@@ -18,7 +18,7 @@ impl Builder<'_> {
         let latent = self.heads(latent, 0, l.rank, 1)?;
         let rotated = self.heads(both, l.rank, l.rotated, 1)?;
         let rotated = self.rope(rotated, layer, "k_rope")?;
-        let k = self.joined(both, [latent, rotated], &layer.name("k"))?;
+        let k = self.concatenated(both, [latent, rotated], &layer.name("k"))?;
         let k = self.cached(k, layer, layer.attention.key_length, "latent")?;
         let (kv, nb) = (self.shape.kv, self.graph.tensor(k).nb);
         let v = self.graph.view(k, [l.rank, kv, 1, 1], nb, 0)?;
@@ -44,8 +44,8 @@ impl Builder<'_> {
         let rotated = self.graph.view(q, [l.rotated, heads, tokens, 1], strides, 4 * l.plain)?;
         let rotated = self.rope(rotated, layer, "q_rope")?;
         let plain = self.graph.view(q, [l.plain, heads, tokens, 1], strides, 0)?;
-        let plain = self.of_heads(plain, "attn_k_b", [l.plain, l.rank], layer)?;
-        self.joined(row, [plain, rotated], &layer.name("q"))
+        let plain = self.times_head_matrices(plain, "attn_k_b", [l.plain, l.rank], layer)?;
+        self.concatenated(row, [plain, rotated], &layer.name("q"))
     }
 
     /// Turns the attention results of the heads, `[rank * heads, tokens]`, into their values, and applies the
@@ -53,7 +53,7 @@ impl Builder<'_> {
     fn latent_values(&mut self, attended: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
         let heads = layer.attention.heads;
         let attended = self.heads(attended, 0, l.rank, heads)?;
-        let values = self.of_heads(attended, "attn_v_b", [l.rank, l.value_length], layer)?;
+        let values = self.times_head_matrices(attended, "attn_v_b", [l.rank, l.value_length], layer)?;
         let values = self.graph.cont(values)?;
         self.name(values, &layer.name("attn_values"))?;
         let tokens = self.graph.tensor(values).ne[2];
@@ -62,7 +62,7 @@ impl Builder<'_> {
     }
 
     /// Multiplies each head by its own matrix: `x` `[columns, heads, tokens]` to `[rows, heads, tokens]`.
-    fn of_heads(
+    fn times_head_matrices(
         &mut self,
         x: TensorId,
         part: &str,
@@ -80,17 +80,17 @@ impl Builder<'_> {
 
     /// Concatenates the rows of two tensors `[n, heads, tokens]`. `like` is a tensor whose rows have as many
     /// elements as both together.
-    fn joined(&mut self, like: TensorId, [a, b]: [TensorId; 2], name: &str) -> Result<TensorId> {
+    fn concatenated(&mut self, like: TensorId, [a, b]: [TensorId; 2], name: &str) -> Result<TensorId> {
         let ([first, heads, tokens, _], second) = (self.graph.tensor(a).ne, self.graph.tensor(b).ne[0]);
-        let room = self.graph.view(like, [first + second, heads, tokens, 1], [4, 0, 0, 0], 0)?;
-        let room = self.graph.cont(room)?;
-        self.name(room, name)?;
-        let nb = self.graph.tensor(room).nb;
-        for (part, of, at, n) in [(a, "first", 0, first), (b, "second", first, second)] {
-            let place = self.graph.view(room, [n, heads, tokens, 1], nb, 4 * at)?;
-            let put = self.graph.cpy(part, place)?;
-            self.name(put, &format!("{name}.{of}"))?;
+        let both = self.graph.view(like, [first + second, heads, tokens, 1], [4, 0, 0, 0], 0)?;
+        let both = self.graph.cont(both)?;
+        self.name(both, name)?;
+        let nb = self.graph.tensor(both).nb;
+        for (part, ordinal, first_column, n) in [(a, "first", 0, first), (b, "second", first, second)] {
+            let target = self.graph.view(both, [n, heads, tokens, 1], nb, 4 * first_column)?;
+            let copied = self.graph.cpy(part, target)?;
+            self.name(copied, &format!("{name}.{ordinal}"))?;
         }
-        Ok(room)
+        Ok(both)
     }
 }

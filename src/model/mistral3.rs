@@ -36,7 +36,11 @@ impl Architecture for Mistral3 {
         let scale = positive(&key, scale)?;
         let keys = ["attention.temperature_length", "rope.scaling.original_context_length"].map(|k| h.key(k));
         let Some(key) = keys.iter().find(|key| gguf.metadata().value(key).is_some()) else {
-            return Err(Error::model(named(&keys[1]), "", "a length, for queries that grow with it"));
+            return Err(Error::model(
+                named(&keys[1]),
+                "",
+                "the number of positions after which the factor of queries grows",
+            ));
         };
         let length = checked(key, gguf.metadata().usize(key)?)?;
         h.temperature = Some(Temperature { scale, length, shift: 0 });

@@ -76,7 +76,7 @@ mod recurrent;
 mod session_options;
 mod weights;
 
-pub use batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
+pub use batch::{BatchGraph, BatchShape, GraphInputs, MaskInputs, StateKind, Want};
 pub use best::BestNodes;
 pub(crate) use division::{DEVICES, HOST, MAIN, Needs};
 pub use estimate::Estimate;

@@ -30,7 +30,7 @@ struct Chosen {
 impl Builder<'_> {
     /// Returns the experts of the model.
     pub(super) fn experts(&self) -> Result<Experts> {
-        let missing = || Error::model("experts", "none", "some: the architecture is a mixture");
+        let missing = || Error::model("experts", "none", "experts, which the architecture needs");
         self.hparams.experts.ok_or_else(missing)
     }
 
@@ -148,7 +148,7 @@ impl Builder<'_> {
             self.name(candidates, &layer.name("experts.biased"))?;
         }
         if experts.groups > 1 {
-            candidates = self.of_best_groups(candidates, experts, layer)?;
+            candidates = self.mask_groups(candidates, experts, layer)?;
         }
         let ids = self.graph.top_k(candidates, experts.used)?;
         self.name(ids, &layer.name("experts"))?;
@@ -217,7 +217,7 @@ impl Builder<'_> {
     }
 
     /// Masks candidates `[count, tokens]` to the groups that are used; the others become [`NEVER`].
-    fn of_best_groups(&mut self, candidates: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
+    fn mask_groups(&mut self, candidates: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
         let tokens = self.graph.tensor(candidates).ne[1];
         let (groups, size) = (experts.groups, experts.count / experts.groups);
         let grouped = self.graph.reshape(candidates, [size, groups, tokens, 1])?;

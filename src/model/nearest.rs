@@ -25,17 +25,17 @@ pub(super) fn unknown(gguf: &GgufFile, name: &str, known: &[&dyn Architecture]) 
     if let Some(nearest) = names.iter().min_by_key(|known| distance(name, known)) {
         expected.push_str(&format!("; nearest to '{nearest}'"));
     }
-    let mut missing: Vec<String> = Vec::new();
+    let mut unsupported: Vec<String> = Vec::new();
     for (part, mechanism) in MECHANISMS {
         let tensor = gguf.tensors().iter().find(|t| format!(".{}", t.name).contains(part));
         if let Some(tensor) = tensor
-            && missing.iter().all(|m| !m.starts_with(mechanism))
+            && unsupported.iter().all(|m| !m.starts_with(mechanism))
         {
-            missing.push(format!("{mechanism} (tensor '{}')", tensor.name));
+            unsupported.push(format!("{mechanism} (tensor '{}')", tensor.name));
         }
     }
-    if !missing.is_empty() {
-        expected.push_str(&format!("; what is missing: {}", missing.join(", ")));
+    if !unsupported.is_empty() {
+        expected.push_str(&format!("; not implemented: {}", unsupported.join(", ")));
     }
     Error::model("architecture", format!("'{name}'"), expected)
 }
@@ -54,14 +54,14 @@ mod tests {
     use ggml_core::gguf::GgufWriter;
 
     #[test]
-    fn the_nearest_architecture_and_what_is_missing_are_named() {
+    fn the_nearest_architecture_and_unsupported_mechanisms_are_named() {
         let mut writer = GgufWriter::new();
         writer.tensor("blk.0.ssm_x.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
         writer.tensor("blk.1.ssm_x.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
         let gguf = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
         let text = unknown(&gguf, "granitehybrid2", ARCHITECTURES).to_string();
         assert!(text.contains("nearest to 'granitehybrid'"), "{text}");
-        assert!(text.contains("missing: Mamba-1 layers (tensor 'blk.0.ssm_x.weight')"), "{text}");
+        assert!(text.contains("not implemented: Mamba-1 layers (tensor 'blk.0.ssm_x.weight')"), "{text}");
         assert!(unknown(&gguf, "glm4", ARCHITECTURES).to_string().contains("nearest to 'glm4moe'"));
         assert!(unknown(&gguf, "deepseek3", ARCHITECTURES).to_string().contains("nearest to 'deepseek2'"));
     }

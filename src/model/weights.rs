@@ -91,7 +91,7 @@ fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> 
     for t in tensors {
         let bytes = t.bytes.next_multiple_of(alignment);
         if bytes as u64 > max {
-            let expected = format!("at most {max}, which the device allocates at once");
+            let expected = format!("at most {max} bytes, the largest allocation of the device");
             return Err(Error::argument(format!("tensor '{}'", t.name), format!("{bytes} bytes"), expected));
         }
         let current = layout.blocks.len().wrapping_sub(1);

@@ -105,7 +105,7 @@ impl Importance {
             }
             self.entries.insert(name.to_string(), values);
         }
-        self.some()
+        self.check_not_empty()
     }
 
     /// Reads the older form, little-endian: a count of entries; for each entry its name, the number of calls,
@@ -114,13 +114,13 @@ impl Importance {
     fn older(&mut self, bytes: &[u8]) -> Result<()> {
         let mut bytes = Bytes(bytes);
         let foreign =
-            || Error::model("importance matrix", "neither GGUF nor .dat", "the file of an imatrix tool");
+            || Error::model("importance matrix", "neither GGUF nor .dat", "a file of llama-imatrix");
         for _ in 0..bytes.count(usize::MAX).ok_or_else(foreign)? {
             let name = bytes.text().ok_or_else(foreign)?;
             let (calls, count) = (bytes.number(), bytes.count(usize::MAX));
             let values = count.and_then(|count| bytes.take(count.checked_mul(4)?));
             let (Some(calls), Some(values)) = (calls, values) else {
-                return Err(Error::model(name, "the file ends in it", ""));
+                return Err(Error::model(name, "the file ends within this entry", ""));
             };
             let mut values: Vec<f32> = values.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
             mean(&name, &mut values, calls.max(0) as f32)?;
@@ -128,11 +128,11 @@ impl Importance {
         }
         self.chunks = bytes.number().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
         self.datasets = bytes.text().into_iter().collect();
-        self.some()
+        self.check_not_empty()
     }
 
     /// Returns an error if no entry was found.
-    fn some(&self) -> Result<()> {
+    fn check_not_empty(&self) -> Result<()> {
         match self.entries.is_empty() {
             true => Err(Error::model("importance matrix", "no entries", "")),
             false => Ok(()),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn broken_files_are_refused_with_the_reason() {
         let sums: (&str, &[usize], &[f32]) = ("a.weight.in_sum2", &[2, 1], &[2.0, 4.0]);
         let one: (&str, &[usize], &[f32]) = ("a.weight.counts", &[1, 1], &[1.0]);
         assert!(gguf(Some("imatrix"), &[sums, one]).is_ok());
@@ -287,10 +287,10 @@ mod tests {
         };
         let error = tiny([0.0, 2.0]).unwrap_err();
         assert!(matches!(error, Error::InvalidModel { path: Some(_), .. }), "{error:?}");
-        let said = error.to_string();
+        let text = error.to_string();
         assert!(
-            said.contains("a.weight: a mean of 2e0 / 1e-40") && said.contains("means that are finite"),
-            "{said}"
+            text.contains("a.weight: a mean of 2e0 / 1e-40") && text.contains("means that are finite"),
+            "{text}"
         );
         let means = tiny([0.0, 1e-40]).unwrap();
         assert_eq!(means.of("a.weight"), Some(&[0.0, 1.0][..]), "a small count is no error by itself");

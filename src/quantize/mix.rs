@@ -91,7 +91,7 @@ pub(super) fn is_table(name: &str) -> bool {
 }
 
 /// Substrings of the names of matrices that stay unchanged: small ones with a large influence.
-const KEPT: [&str; 8] = [
+const UNCHANGED: [&str; 8] = [
     "_norm.weight",
     "ffn_gate_inp",
     "ssm_conv1d",
@@ -103,7 +103,7 @@ const KEPT: [&str; 8] = [
 ];
 
 /// Properties of a model that the rules depend on.
-pub(super) struct Model {
+pub(super) struct ModelProperties {
     layers: usize,
     experts: usize,
     /// Number of query heads for each key head.
@@ -128,8 +128,8 @@ fn layer(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
-impl Model {
-    pub(super) fn new(file: &GgufFile, weighed: bool) -> Model {
+impl ModelProperties {
+    pub(super) fn new(file: &GgufFile, weighed: bool) -> ModelProperties {
         let m = file.metadata();
         let architecture = m.str("general.architecture").unwrap_or_default().to_string();
         // The maximum over the layers if they differ.
@@ -142,7 +142,7 @@ impl Model {
         let mut values: Vec<usize> =
             names().filter(|n| VALUES.contains(&part(n))).filter_map(layer).collect();
         values.sort_unstable();
-        Model {
+        ModelProperties {
             layers: number("block_count"),
             experts: number("expert_count"),
             shared_heads: number("attention.head_count") / number("attention.head_count_kv").max(1),
@@ -200,7 +200,7 @@ impl Mix {
     /// Returns the type of a tensor if all matrices get the main type.
     pub(super) fn pure(&self, t: &TensorInfo) -> DType {
         let matrix = t.n_dims > 1 && t.name.ends_with("weight");
-        if matrix && !KEPT.iter().any(|part| t.name.contains(part)) && t.dtype.info().computable {
+        if matrix && !UNCHANGED.iter().any(|part| t.name.contains(part)) && t.dtype.info().computable {
             fitting(self.main, t.ne[0])
         } else {
             t.dtype
@@ -208,7 +208,7 @@ impl Mix {
     }
 
     /// Returns the type of a tensor.
-    pub(super) fn of(&self, t: &TensorInfo, model: &Model) -> DType {
+    pub(super) fn of(&self, t: &TensorInfo, model: &ModelProperties) -> DType {
         let pure = self.pure(t);
         if pure == t.dtype || !self.main.is_quantized() {
             return pure;
@@ -217,7 +217,7 @@ impl Mix {
     }
 
     /// Returns the type of a matrix that does not get the main type.
-    fn special(&self, t: &TensorInfo, model: &Model) -> Option<DType> {
+    fn special(&self, t: &TensorInfo, model: &ModelProperties) -> Option<DType> {
         use DType::{IQ2_S, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS, MXFP4, NVFP4};
         use DType::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
         use Size::{Experts, Large, Medium, Small};
@@ -311,7 +311,7 @@ impl Mix {
     }
 
     /// Returns the type of a part of a layer if the main type has fewer than three bits.
-    fn of_few(&self, part: &str, i: usize, model: &Model) -> Option<DType> {
+    fn of_few(&self, part: &str, i: usize, model: &ModelProperties) -> Option<DType> {
         use DType::{IQ1_M, IQ1_S, IQ2_XXS, IQ3_S, Q2_K, Q4_K, Q5_K};
         let better = if self.size == Size::Medium { IQ3_S } else { Q2_K };
         match part {
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
     use ggml_core::gguf::{GgufWriter, TensorData};
 
-    fn of(mix: &str, name: &str, columns: usize, model: &Model) -> DType {
+    fn of(mix: &str, name: &str, columns: usize, model: &ModelProperties) -> DType {
         let mut writer = GgufWriter::new();
         let data = TensorData::Bytes(vec![0; columns * 16].into());
         writer.tensor(name, DType::F16, &[columns, 8], data).unwrap();
@@ -342,9 +342,9 @@ mod tests {
         Mix::named(mix).unwrap().of(t, model)
     }
 
-    fn plain() -> Model {
+    fn plain() -> ModelProperties {
         let values = (0..16).collect();
-        Model { layers: 16, experts: 0, shared_heads: 2, values, tied: false, weighed: false }
+        ModelProperties { layers: 16, experts: 0, shared_heads: 2, values, tied: false, weighed: false }
     }
 
     #[test]
@@ -377,10 +377,10 @@ mod tests {
         ] {
             assert_eq!(of(mix, name, columns, &model), want, "{mix} {name} {columns}");
         }
-        let tied = Model { tied: true, shared_heads: 8, ..model };
+        let tied = ModelProperties { tied: true, shared_heads: 8, ..model };
         assert_eq!(of("Q4_K_M", "token_embd.weight", 512, &tied), Q6_K);
         assert_eq!(of("Q2_K", "blk.3.attn_v.weight", 512, &tied), Q4_K);
-        let eight = Model { experts: 8, ..tied };
+        let eight = ModelProperties { experts: 8, ..tied };
         assert_eq!(of("Q4_K_M", "blk.3.attn_k.weight", 512, &eight), Q8_0);
         assert_eq!(of("Q4_K_M", "blk.3.attn_output.weight", 512, &eight), Q5_K);
     }
@@ -391,9 +391,9 @@ mod tests {
         use DType::{
             IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_NL, Q2_K, Q4_K, Q5_K, Q6_K, Q8_0,
         };
-        let model = || Model { weighed: true, ..plain() };
+        let model = || ModelProperties { weighed: true, ..plain() };
         let parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
-        let layer = |mix: &str, i: usize, model: &Model| {
+        let layer = |mix: &str, i: usize, model: &ModelProperties| {
             parts.map(|part| of(mix, &format!("blk.{i}.{part}.weight"), 512, model))
         };
         for (mix, [q, k, v, output, gate, up, down], first_down, table, tied) in [
@@ -412,16 +412,20 @@ mod tests {
             assert_eq!(of(mix, "blk.1.ffn_down.weight", 512, &model()), first_down, "{mix}");
             assert_eq!(of(mix, "token_embd.weight", 512, &model()), table, "{mix}");
             assert_eq!(of(mix, "output.weight", 512, &model()), tied, "{mix}");
-            assert_eq!(of(mix, "token_embd.weight", 512, &Model { tied: true, ..model() }), tied, "{mix}");
+            assert_eq!(
+                of(mix, "token_embd.weight", 512, &ModelProperties { tied: true, ..model() }),
+                tied,
+                "{mix}"
+            );
             assert_eq!(of(mix, "output.weight", 96, &model()), Q8_0, "{mix}");
             assert_eq!(of(mix, "blk.5.ffn_up.weight", 96, &model()), IQ4_NL, "{mix}");
             // Many query heads share a key head, so keys and values are small.
-            let shared = Model { shared_heads: 4, ..model() };
+            let shared = ModelProperties { shared_heads: 4, ..model() };
             assert_eq!(of(mix, "blk.5.attn_v.weight", 512, &shared), Q4_K, "{mix}");
         }
         assert_eq!(of("IQ3_XS", "blk.1.ffn_gate.weight", 512, &model()), IQ3_S);
         assert_eq!(of("IQ3_XS", "blk.14.ffn_up_exps.weight", 512, &model()), IQ3_S);
-        let eight = Model { experts: 8, ..model() };
+        let eight = ModelProperties { experts: 8, ..model() };
         for (mix, [k, v, output]) in [("IQ2_XS", [Q4_K, Q4_K, Q5_K]), ("IQ3_XXS", [Q8_0, Q8_0, Q5_K])] {
             let got = ["attn_k", "attn_v", "attn_output"].map(|part| format!("blk.5.{part}.weight"));
             assert_eq!(got.map(|name| of(mix, &name, 512, &eight)), [k, v, output], "{mix}");
@@ -435,9 +439,9 @@ mod tests {
     #[test]
     fn importance_changes_some_types() {
         use DType::{IQ4_XS, Q4_0, Q4_1, Q5_0, Q5_1, Q5_K};
-        let weighed = Model { weighed: true, ..plain() };
+        let weighed = ModelProperties { weighed: true, ..plain() };
         for (mix, without, with) in [("Q4_0", Q4_0, Q4_1), ("Q5_0", Q5_0, Q5_1), ("IQ4_XS", Q5_K, IQ4_XS)] {
-            let first = |model: &Model| of(mix, "blk.1.ffn_down.weight", 512, model);
+            let first = |model: &ModelProperties| of(mix, "blk.1.ffn_down.weight", 512, model);
             assert_eq!((first(&plain()), first(&weighed)), (without, with), "{mix}");
         }
     }

@@ -209,15 +209,15 @@ mod tests {
             let scales: Vec<_> = made.iter().map(|t| t.name.replace(".weight", ".scale")).collect();
             let scales: Vec<_> = scales.iter().map(String::as_str).collect();
             let want = logits(with(&out, &scales, &plain));
-            let apart = distance(&logits(out), &want);
-            assert!(apart.nmse < 1e-9, "{architecture}: {apart:?}");
+            let error = distance(&logits(out), &want);
+            assert!(error.nmse < 1e-9, "{architecture}: {error:?}");
         }
     }
 
     /// Checks that an existing scale of a weight of another type becomes part of the new one, that a tensor
     /// with another shape stays, and that weights outside the list get no scale.
     #[test]
-    fn what_stands_beside_a_weight_counts() {
+    fn existing_scales_of_a_weight_count() {
         let (up, down) = ("blk.0.ffn_up.scale", "blk.0.ffn_down.scale");
         let input = file(&shape("llama"));
         let old = [(up, DType::F32, vec![1], vec![3.0]), (down, DType::F32, vec![2], vec![5.0, 7.0])];
@@ -232,8 +232,8 @@ mod tests {
             distance(&values(&out, "blk.0.ffn_down.weight"), &values(&input, "blk.0.ffn_down.weight")).nmse
                 < 0.02
         );
-        let beside = |name: &str| out.tensor(name).is_some();
-        assert!(beside("blk.0.attn_q.scale") && !beside("token_embd.scale") && !beside("output.scale"));
+        let has = |name: &str| out.tensor(name).is_some();
+        assert!(has("blk.0.attn_q.scale") && !has("token_embd.scale") && !has("output.scale"));
         // Scales stay when a file is converted back or unchanged.
         let twice = quantized(&out, "NVFP4", None);
         assert_eq!(values(&twice, name), values(&out, name));

@@ -104,7 +104,7 @@ impl Candidates {
     }
 
     /// Retains the candidates ranked no lower than `last`.
-    fn keep(&mut self, last: Option<Ranked>, key: impl Fn(&Candidate) -> f64) {
+    fn retain_ranked(&mut self, last: Option<Ranked>, key: impl Fn(&Candidate) -> f64) {
         if let Some(last) = last {
             let rank = |c: &Candidate| Ranked { key: key(c), token: c.token, weight: 0.0 };
             self.list.retain(|c| rank(c).order(&last).is_le());
@@ -115,7 +115,7 @@ impl Candidates {
         if k > 0 && k < self.list.len() {
             self.rank(falling, |_| 0.0);
             let last = *self.ranking.select_nth_unstable_by(k - 1, Ranked::order).1;
-            self.keep(Some(last), falling);
+            self.retain_ranked(Some(last), falling);
         }
     }
 
@@ -125,7 +125,7 @@ impl Candidates {
             self.rank(falling, |c| weight(c, max));
             let sum: f64 = self.ranking.iter().map(|r| r.weight).sum();
             let last = last_of_sum(&mut self.ranking, f64::from(p) * sum);
-            self.keep(last, falling);
+            self.retain_ranked(last, falling);
         }
     }
 
@@ -150,7 +150,7 @@ impl Candidates {
         let distance = |c: &Candidate| (surprise(c) - entropy).abs();
         self.rank(distance, |c| weight(c, max));
         let last = last_of_sum(&mut self.ranking, f64::from(p) * sum);
-        self.keep(last, distance);
+        self.retain_ranked(last, distance);
     }
 
     pub(super) fn temperature(&mut self, temperature: f32) {

@@ -109,7 +109,7 @@ impl SamplerOptions {
 
     fn check(&self) -> Result<()> {
         let rules = [
-            ("temperature", self.temperature, self.temperature >= 0.0, "a number from 0 on"),
+            ("temperature", self.temperature, self.temperature >= 0.0, "a finite number of at least 0"),
             ("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1"),
             ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1"),
             (
@@ -119,8 +119,8 @@ impl SamplerOptions {
                 "above 0 and at most 1",
             ),
             ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0.0, "above 0"),
-            ("frequency_penalty", self.frequency_penalty, true, "a number"),
-            ("presence_penalty", self.presence_penalty, true, "a number"),
+            ("frequency_penalty", self.frequency_penalty, true, "a finite number"),
+            ("presence_penalty", self.presence_penalty, true, "a finite number"),
         ];
         for (name, value, holds, rule) in rules {
             if !holds || !value.is_finite() {
@@ -246,10 +246,10 @@ fn check(logits: &[f32]) -> Result<()> {
     }
     // One pass without branches for valid logits: NaN and plus infinity fail the comparison.
     if !logits.iter().fold(true, |fine, &x| fine & (x < f32::INFINITY)) {
-        let place = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
+        let token = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
         return Err(Error::argument(
-            format!("logit of token {place}"),
-            logits[place],
+            format!("logit of token {token}"),
+            logits[token],
             "a finite number, or minus infinity",
         ));
     }

@@ -9,7 +9,8 @@
 //! Two programs alternate, because each has its own inputs.
 
 use super::cells::Token;
-use super::prepared::{Compute, Prepared};
+use super::memory::Compute;
+use super::prepared::Prepared;
 use super::{Session, Want};
 use crate::model::BatchShape;
 use ggml_core::backend::{Buffer, Timing, Usage};
@@ -48,14 +49,17 @@ impl Ahead {
         Ahead { pair: None, compute, next: None, flight: None, wanted, guess: Vec::new() }
     }
 
+    /// Returns the two programs.
     fn pair(&mut self) -> Result<&mut [Prepared; 2]> {
-        self.pair.as_mut().ok_or_else(|| Error::argument("step", "no programs", "two that take turns"))
+        self.pair
+            .as_mut()
+            .ok_or_else(|| Error::argument("speculative step", "no programs", "two prepared programs"))
     }
 
     /// Waits for a step in flight, before anything else writes to memory that it may write.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn wait_in_flight(&mut self) -> Result<()> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
-        let ended = self.pair()?[flight.which].parts().1.finish();
+        let ended = self.pair()?[flight.which].graph_and_program().1.finish();
         if ended.is_err() {
             self.pair = None;
         }
@@ -66,7 +70,7 @@ impl Ahead {
 impl Session {
     /// True if the batch whose cells are assigned is a greedy decode step that the device can continue from
     /// without the host.
-    fn goes_on(&self, want: Want) -> bool {
+    fn can_chain(&self, want: Want) -> bool {
         let single = self.placed.len() == 1 && self.outputs.len() == 1 && self.sequences() == 1;
         self.ahead.wanted && single && want == Want::Best(1)
     }
@@ -82,7 +86,7 @@ impl Session {
         if self.ahead.pair.as_ref().is_some_and(|pair| pair[0].graph().shape == *shape) {
             return Ok(true);
         }
-        self.ahead.settle()?;
+        self.ahead.wait_in_flight()?;
         self.ahead.pair = None;
         // Recurrent state cannot be rolled back after a wrong speculation.
         if !self.model.backend().begins() || self.recurrent() {
@@ -109,14 +113,14 @@ impl Session {
     /// Runs the step whose cell is assigned, if it can run ahead, and starts the next one. Returns the index
     /// of the program that has the results.
     pub(super) fn run_ahead(&mut self, want: Want) -> Result<Option<(usize, Timing)>> {
-        if !self.goes_on(want) {
+        if !self.can_chain(want) {
             return Ok(None);
         }
         let shape = self.shape(1, 1, want);
         if !self.prepare_ahead(&shape)? {
             return Ok(None);
         }
-        self.settle()?;
+        self.wait_in_flight()?;
         let ran = self.step_and_next(self.placed[0], &shape);
         if ran.is_err() {
             (self.ahead.pair, self.ahead.flight) = (None, None);
@@ -129,14 +133,14 @@ impl Session {
         let which = match self.ahead.flight.filter(as_guessed) {
             Some(flight) => flight.which,
             None => {
-                self.ahead.settle()?;
+                self.ahead.wait_in_flight()?;
                 self.begin(0, token, true)?;
                 0
             }
         };
         self.ahead.flight = None;
         let guessed = self.begin_next(1 - which, token, shape)?;
-        let timing = self.ahead.pair()?[which].parts().1.finish()?;
+        let timing = self.ahead.pair()?[which].graph_and_program().1.finish()?;
         self.ahead.flight = guessed;
         Ok((which, timing))
     }
@@ -163,25 +167,17 @@ impl Session {
 
     /// Starts a step. `known` is true if the host supplies its token, false if the token is on the device.
     fn begin(&mut self, which: usize, token: Token, known: bool) -> Result<()> {
-        let (graph, program) = self
-            .ahead
-            .pair
-            .as_mut()
-            .map(|pair| pair[which].parts())
-            .ok_or_else(|| Error::argument("step", "no programs", "two that take turns"))?;
+        let (graph, program) = self.ahead.pair()?[which].graph_and_program();
         let chained = graph.inputs.tokens;
         let mut write =
             |id, bytes: &[u8]| if known || id != chained { program.write(id, bytes) } else { Ok(()) };
-        self.inputs.put(graph, &[token], &[0], &self.cells, &mut write)?;
+        self.inputs.write(graph, &[token], &[0], &self.cells, &mut write)?;
         program.begin()
     }
 
     /// Reads the results of a finished step; its best token is the token of the step in flight.
     pub(super) fn read_ahead(&mut self, which: usize) -> Result<()> {
-        let pair = self.ahead.pair.as_mut();
-        let (graph, program) = pair
-            .map(|pair| pair[which].parts())
-            .ok_or_else(|| Error::argument("step", "no programs", "two that take turns"))?;
+        let (graph, program) = self.ahead.pair()?[which].graph_and_program();
         self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))?;
         let best = self.rows().get(0).map(|row| row.greedy());
         if let (Some(flight), Some(best)) = (&mut self.ahead.flight, best) {

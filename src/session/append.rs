@@ -18,7 +18,7 @@ pub struct Item<'a> {
 /// Callback before each batch of a prompt and after the last one. It gets the number of tokens that are
 /// computed, or in flight while the next batch is prepared, and the total. It returns whether to continue;
 /// after a break, the call waits for the batch in flight.
-pub type Watch<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
+pub type PrefillProgress<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
 
 impl Session {
     /// Appends tokens to sequence 0 and returns the logits after the last one (`vocabulary` values).
@@ -29,7 +29,7 @@ impl Session {
         Ok(self.append(&[Item { sequence: 0, tokens }], Want::Logits)?.values().to_vec())
     }
 
-    /// Appends tokens like [`Session::prefill`], for an application that shows progress or may stop: `watch`
+    /// Appends tokens like [`Session::prefill`], for an application that shows progress or may stop: `progress`
     /// is called between batches of [`SessionOptions::batch`](super::SessionOptions::batch) tokens. Returns
     /// `None` if it stopped the call. The sequence then holds the tokens computed until then, see
     /// [`Session::tokens`], and can continue with the others ([`Session::advance_to`]) or with different
@@ -37,8 +37,12 @@ impl Session {
     ///
     /// # Errors
     /// Errors of [`Session::batch`].
-    pub fn prefill_with(&mut self, tokens: &[u32], watch: Watch<'_>) -> Result<Option<Vec<f32>>> {
-        let rows = self.append_with(&[Item { sequence: 0, tokens }], Want::Logits, watch)?;
+    pub fn prefill_with(
+        &mut self,
+        tokens: &[u32],
+        progress: PrefillProgress<'_>,
+    ) -> Result<Option<Vec<f32>>> {
+        let rows = self.append_with(&[Item { sequence: 0, tokens }], Want::Logits, progress)?;
         Ok(rows.map(|rows| rows.values().to_vec()))
     }
 
@@ -47,7 +51,7 @@ impl Session {
     /// # Errors
     /// Errors of [`Session::batch`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        self.compute(&[Item { sequence: 0, tokens }], Want::Logits, true, &mut go_on)?;
+        self.compute(&[Item { sequence: 0, tokens }], Want::Logits, true, &mut always_continue)?;
         Ok(self.rows().values().to_vec())
     }
 
@@ -115,11 +119,11 @@ impl Session {
     /// Errors of [`Session::batch`]; [`Error::InvalidArgument`] if 0 best logits are wanted.
     pub fn append(&mut self, items: &[Item<'_>], want: Want) -> Result<Rows<'_>> {
         not_hidden(want)?;
-        self.compute(items, want, false, &mut go_on)?;
+        self.compute(items, want, false, &mut always_continue)?;
         Ok(self.rows())
     }
 
-    /// Appends tokens like [`Session::append`] with a `watch` as in [`Session::prefill_with`]; `None` if it
+    /// Appends tokens like [`Session::append`] with a `progress` as in [`Session::prefill_with`]; `None` if it
     /// stopped the call.
     ///
     /// # Errors
@@ -128,10 +132,10 @@ impl Session {
         &mut self,
         items: &[Item<'_>],
         want: Want,
-        watch: Watch<'_>,
+        progress: PrefillProgress<'_>,
     ) -> Result<Option<Rows<'_>>> {
         not_hidden(want)?;
-        let done = self.compute(items, want, false, watch)?;
+        let done = self.compute(items, want, false, progress)?;
         Ok(done.then(|| self.rows()))
     }
 
@@ -150,8 +154,8 @@ impl Session {
         for (i, &Item { sequence, tokens }) in items.iter().enumerate() {
             let begin = self.position_of(sequence)?;
             if items[..i].iter().any(|other| other.sequence == sequence) {
-                let found = format!("{sequence} comes twice in a batch");
-                return Err(Error::argument("sequence", found, "each once"));
+                let found = format!("{sequence} twice in one batch");
+                return Err(Error::argument("sequence", found, "each sequence at most once"));
             }
             self.check_tokens(sequence, begin, tokens)?;
         }
@@ -166,7 +170,11 @@ impl Session {
         }
         let vocabulary = self.model.hparams().vocabulary;
         if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-            return Err(Error::argument("token id", bad, format!("one of the vocabulary's {vocabulary}")));
+            return Err(Error::argument(
+                "token id",
+                bad,
+                format!("below {vocabulary}, the size of the vocabulary"),
+            ));
         }
         let end = begin.saturating_add(tokens.len());
         if end > self.context {
@@ -177,13 +185,13 @@ impl Session {
     }
 
     /// Appends the tokens of all items. The results are then the rows after the last token of each item, or
-    /// after each token if `all` is set. Returns false if `watch` stopped it.
+    /// after each token if `all` is set. Returns false if `progress` stopped it.
     pub(super) fn compute(
         &mut self,
         items: &[Item<'_>],
         want: Want,
         all: bool,
-        watch: Watch<'_>,
+        progress: PrefillProgress<'_>,
     ) -> Result<bool> {
         let model = self.model.clone();
         let h = model.hparams();
@@ -194,16 +202,20 @@ impl Session {
         self.results.begin(want, h);
         if !(h.output || matches!(want, Want::Hidden(_))) {
             let found = format!("logits of {}", h.architecture);
-            return Err(Error::argument("what is wanted", found, "vectors: there is no output layer"));
+            return Err(Error::argument(
+                "wanted result",
+                found,
+                "hidden states: the model has no output layer",
+            ));
         }
         self.check(items)?;
         let mut before = std::mem::take(&mut self.before);
         before.clear();
         before.extend(items.iter().map(|item| self.cells.length(item.sequence)));
-        let outcome = self.compute_checked(items, want, all, watch);
+        let outcome = self.compute_checked(items, want, all, progress);
         // After a call that ended early, a batch may be in flight.
-        let settled = self.settle();
-        let outcome = outcome.and_then(|done| settled.map(|()| done));
+        let waited = self.wait_in_flight();
+        let outcome = outcome.and_then(|done| waited.map(|()| done));
         if !matches!(outcome, Ok(true)) {
             self.results.begin(want, h);
         }
@@ -221,27 +233,27 @@ impl Session {
         items: &[Item<'_>],
         want: Want,
         all: bool,
-        watch: Watch<'_>,
+        progress: PrefillProgress<'_>,
     ) -> Result<bool> {
         let count: usize = items.iter().map(|item| item.tokens.len()).sum();
         let mut done = 0;
         while done < count {
-            if watch(done, count).is_break() {
+            if progress(done, count).is_break() {
                 return Ok(false);
             }
             let end = count.min(done + self.batch);
-            self.place(items, done, end, all);
+            self.assign_cells(items, done, end, all);
             self.run(want)?;
             done = end;
         }
         // Everything is computed, so the returned value is ignored.
-        let _ = watch(done, count);
+        let _ = progress(done, count);
         Ok(true)
     }
 
     /// Makes a batch of the tokens `begin` to `end`, counted over all items: assigns cells to them, and
     /// records the tokens whose rows are wanted.
-    pub(super) fn place(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
+    pub(super) fn assign_cells(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
         self.placed.clear();
         self.outputs.clear();
         let mut first = 0;
@@ -265,15 +277,15 @@ impl Session {
 fn not_hidden(want: Want) -> Result<()> {
     match want {
         Want::Hidden(_) => Err(Error::argument(
-            "want",
+            "wanted result",
             format!("{want:?}"),
-            "logits or the best; Session::hidden gives these",
+            "all logits or the best ones; Session::hidden gives hidden states",
         )),
         Want::Logits | Want::Best(_) => Ok(()),
     }
 }
 
 /// Always continues.
-pub(super) fn go_on(_: usize, _: usize) -> ControlFlow<()> {
+pub(super) fn always_continue(_: usize, _: usize) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }

@@ -22,7 +22,7 @@ pub(super) struct Cell {
 
 /// Adjacent cells that hold consecutive positions of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct CellSpan {
     /// Index of the first cell.
     pub(super) cell: usize,
     /// Position in the first cell.
@@ -31,9 +31,10 @@ pub(super) struct Run {
     pub(super) count: usize,
 }
 
-impl Run {
-    fn goes_on(&self, cell: usize, at: Cell) -> bool {
-        let Run { cell: first, at: from, count } = *self;
+impl CellSpan {
+    /// True if the next cell is `cell` and holds the next position, `at`.
+    fn is_followed_by(&self, cell: usize, at: Cell) -> bool {
+        let CellSpan { cell: first, at: from, count } = *self;
         at.sequence == from.sequence && cell == first + count && at.position == from.position + count
     }
 }
@@ -99,17 +100,17 @@ impl Cells {
         self.held.get(cell).copied().flatten()
     }
 
-    /// Writes the contents of the first `count` cells to `runs`, in the order of the cells. It reserves
-    /// memory for the maximum number of runs in `count` cells, so that a step with no more cells allocates
+    /// Writes the contents of the first `count` cells to `spans`, in the order of the cells. It reserves
+    /// memory for the maximum number of spans in `count` cells, so that a step with no more cells allocates
     /// nothing.
-    pub(super) fn runs(&self, count: usize, runs: &mut Vec<Run>) {
-        runs.clear();
-        runs.reserve(count.min(self.held.len()));
+    pub(super) fn spans(&self, count: usize, spans: &mut Vec<CellSpan>) {
+        spans.clear();
+        spans.reserve(count.min(self.held.len()));
         for (cell, held) in self.held.iter().enumerate().take(count.min(self.end)) {
             let Some(at) = *held else { continue };
-            match runs.last_mut() {
-                Some(run) if run.goes_on(cell, at) => run.count += 1,
-                _ => runs.push(Run { cell, at, count: 1 }),
+            match spans.last_mut() {
+                Some(span) if span.is_followed_by(cell, at) => span.count += 1,
+                _ => spans.push(CellSpan { cell, at, count: 1 }),
             }
         }
     }
@@ -199,15 +200,16 @@ mod tests {
         cells.truncate(1, 1);
         append(&mut cells, 2, &[7; 2]);
         // 0 0 1 2 2 0: cells 3 and 4 were freed.
-        let mut runs = vec![Run { cell: 9, at: Cell { sequence: 9, position: 9 }, count: 9 }];
-        let run = |cell, sequence, position, count| Run { cell, at: Cell { sequence, position }, count };
-        cells.runs(8, &mut runs);
-        assert_eq!(runs, [run(0, 0, 0, 2), run(2, 1, 0, 1), run(3, 2, 0, 2), run(5, 0, 2, 1)]);
-        cells.runs(4, &mut runs);
-        assert_eq!(runs, [run(0, 0, 0, 2), run(2, 1, 0, 1), run(3, 2, 0, 1)]);
+        let mut spans = vec![CellSpan { cell: 9, at: Cell { sequence: 9, position: 9 }, count: 9 }];
+        let span =
+            |cell, sequence, position, count| CellSpan { cell, at: Cell { sequence, position }, count };
+        cells.spans(8, &mut spans);
+        assert_eq!(spans, [span(0, 0, 0, 2), span(2, 1, 0, 1), span(3, 2, 0, 2), span(5, 0, 2, 1)]);
+        cells.spans(4, &mut spans);
+        assert_eq!(spans, [span(0, 0, 0, 2), span(2, 1, 0, 1), span(3, 2, 0, 1)]);
         cells.truncate(2, 0);
-        cells.runs(8, &mut runs);
-        assert_eq!(runs, [run(0, 0, 0, 2), run(2, 1, 0, 1), run(5, 0, 2, 1)]);
+        cells.spans(8, &mut spans);
+        assert_eq!(spans, [span(0, 0, 0, 2), span(2, 1, 0, 1), span(5, 0, 2, 1)]);
     }
 
     #[test]

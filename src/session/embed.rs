@@ -1,6 +1,6 @@
 //! Vectors of texts: pooled hidden states. Models without an output layer give only these.
 
-use super::append::go_on;
+use super::append::always_continue;
 use super::{Item, Session};
 use crate::model::{Pooling, Want};
 use ggml_core::{Error, Result, setters};
@@ -39,7 +39,7 @@ impl Session {
     /// exist, and for a text without tokens, with a token outside the vocabulary, with more tokens than the
     /// context or, for non-causal models, more tokens than a batch; errors of the backend.
     pub fn embed<T: AsRef<[u32]>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
-        let missing = || Error::argument("pooling", "none in the file", "mean, first or last as an option");
+        let missing = || Error::argument("pooling", "none in the file", "mean, first or last in the options");
         let pooling = options.pooling.or(self.model.hparams().pooling).ok_or_else(missing)?;
         let want = self.hidden_want(options.layer)?;
         texts.iter().try_for_each(|text| self.check_text(text.as_ref()))?;
@@ -86,7 +86,8 @@ impl Session {
         if self.model.hparams().causal || text.len() <= self.batch {
             return Ok(());
         }
-        let expected = format!("at most {}, a batch: its tokens all see each other", self.batch);
+        let expected =
+            format!("at most {}, the batch size: all tokens of a text are computed together", self.batch);
         Err(Error::argument("tokens of a text", text.len(), expected))
     }
 
@@ -102,7 +103,7 @@ impl Session {
 
     fn hidden_rows(&mut self, items: &[Item<'_>], want: Want, all: bool) -> Result<Vec<f32>> {
         self.reset();
-        let outcome = self.compute(items, want, all, &mut go_on);
+        let outcome = self.compute(items, want, all, &mut always_continue);
         let rows = outcome.map(|_| self.rows().values().to_vec());
         // Layers after the wanted one have no state of these tokens.
         self.reset();

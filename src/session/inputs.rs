@@ -1,14 +1,14 @@
 //! Encoding of the inputs of a batch.
 
-use super::cells::{Cell, Cells, Run, Token};
-use crate::model::{BatchGraph, Places, Window};
+use super::cells::{Cell, CellSpan, Cells, Token};
+use crate::model::{BatchGraph, MaskInputs, Window};
 use ggml_core::{Result, TensorId};
 use half::f16;
 #[cfg(any(test, feature = "compare"))]
 use std::collections::HashMap;
 
 /// Callback that receives the contents of an input.
-pub(super) type Put<'a> = &'a mut dyn FnMut(TensorId, &[u8]) -> Result<()>;
+pub(super) type WriteInput<'a> = &'a mut dyn FnMut(TensorId, &[u8]) -> Result<()>;
 
 /// Out-of-range index for padding tokens: GET_ROWS gives zeros for it, SET_ROWS skips it.
 const NOWHERE: i32 = -1;
@@ -19,7 +19,7 @@ pub(super) struct Inputs {
     ints: Vec<i32>,
     floats: Vec<f32>,
     halves: Vec<f16>,
-    runs: Vec<Run>,
+    spans: Vec<CellSpan>,
 }
 
 impl Inputs {
@@ -28,39 +28,39 @@ impl Inputs {
     ///
     /// A graph may have more tokens than the batch. The padding tokens start as zeros, see nothing, belong to
     /// no sequence and write no state; no wanted row depends on them.
-    pub(super) fn put(
+    pub(super) fn write(
         &mut self,
         graph: &BatchGraph,
         tokens: &[Token],
         outputs: &[usize],
         cells: &Cells,
-        put: Put<'_>,
+        write: WriteInput<'_>,
     ) -> Result<()> {
         let (ids, shape) = (&graph.inputs, &graph.shape);
-        self.ints(ids.tokens, tokens.iter().map(|t| t.id as i32), shape.tokens, NOWHERE, put)?;
-        self.ints(ids.positions, tokens.iter().map(|t| t.at.position as i32), shape.tokens, 0, put)?;
-        self.ints(ids.cache_rows, tokens.iter().map(|t| t.cell as i32), shape.tokens, NOWHERE, put)?;
-        match ids.places {
-            Some(places) => self.places(places, [shape.kv, shape.tokens], tokens, cells, put)?,
+        self.ints(ids.tokens, tokens.iter().map(|t| t.id as i32), shape.tokens, NOWHERE, write)?;
+        self.ints(ids.positions, tokens.iter().map(|t| t.at.position as i32), shape.tokens, 0, write)?;
+        self.ints(ids.cache_rows, tokens.iter().map(|t| t.cell as i32), shape.tokens, NOWHERE, write)?;
+        match ids.mask_inputs {
+            Some(inputs) => self.mask_inputs(inputs, [shape.kv, shape.tokens], tokens, cells, write)?,
             None => {
-                self.mask(ids.mask, graph, tokens, cells, None, put)?;
+                self.mask(ids.mask, graph, tokens, cells, None, write)?;
                 if let Some(id) = ids.window_mask {
-                    self.mask(id, graph, tokens, cells, graph.window, put)?;
+                    self.mask(id, graph, tokens, cells, graph.window, write)?;
                 }
             }
         }
         if let Some(id) = ids.output_rows {
-            self.ints(id, outputs.iter().map(|&i| i as i32), shape.outputs, NOWHERE, put)?;
+            self.ints(id, outputs.iter().map(|&i| i as i32), shape.outputs, NOWHERE, write)?;
         }
         if let (Some(id), Some(temperature)) = (ids.query_factors, graph.temperature) {
             self.floats.clear();
             self.floats.extend(tokens.iter().map(|t| temperature.factor(t.at.position)));
             self.floats.resize(shape.tokens, 1.0);
-            put(id, bytemuck::cast_slice(&self.floats))?;
+            write(id, bytemuck::cast_slice(&self.floats))?;
         }
         if let Some(id) = ids.runs {
-            let runs = (0..shape.sequences).flat_map(|sequence| run(tokens, sequence));
-            self.ints(id, runs, 3 * shape.sequences, 0, put)?;
+            let runs = (0..shape.sequences).flat_map(|sequence| tokens_of(tokens, sequence));
+            self.ints(id, runs, 3 * shape.sequences, 0, write)?;
         }
         Ok(())
     }
@@ -72,47 +72,47 @@ impl Inputs {
         values: impl Iterator<Item = i32>,
         count: usize,
         others: i32,
-        put: Put<'_>,
+        write: WriteInput<'_>,
     ) -> Result<()> {
         self.ints.clear();
         self.ints.extend(values);
         self.ints.resize(count, others);
-        put(id, bytemuck::cast_slice(&self.ints))
+        write(id, bytemuck::cast_slice(&self.ints))
     }
 
     /// Writes the inputs of masks for `kv` cells and `count` tokens.
-    fn places(
+    fn mask_inputs(
         &mut self,
-        places: Places,
+        inputs: MaskInputs,
         [kv, count]: [usize; 2],
         tokens: &[Token],
         cells: &Cells,
-        put: Put<'_>,
+        write: WriteInput<'_>,
     ) -> Result<()> {
         let held = tokens.iter().map(|token| Some(token.at)).chain(std::iter::repeat(None));
-        self.places_of(places.cells, cells.held(kv), put)?;
-        self.places_of(places.tokens, held.take(count), put)
+        self.positions(inputs.cells, cells.held(kv), write)?;
+        self.positions(inputs.tokens, held.take(count), write)
     }
 
     /// Writes the sequences of cells or tokens, then their positions; both are [`NOWHERE`] for free cells and
     /// padding.
-    fn places_of(
+    fn positions(
         &mut self,
         id: TensorId,
         held: impl Iterator<Item = Option<Cell>> + Clone,
-        put: Put<'_>,
+        write: WriteInput<'_>,
     ) -> Result<()> {
         self.ints.clear();
         self.ints.extend(held.clone().map(|at| at.map_or(NOWHERE, |at| at.sequence as i32)));
         self.ints.extend(held.map(|at| at.map_or(NOWHERE, |at| at.position as i32)));
-        put(id, bytemuck::cast_slice(&self.ints))
+        write(id, bytemuck::cast_slice(&self.ints))
     }
 
     /// Writes a mask row for each token: 0 in the columns of the graph's cells that hold a position of the
     /// token's sequence that is no later than its own (any position, for non-causal models) and within
     /// `window`; minus infinity elsewhere.
     ///
-    /// The visible cells of a run are contiguous, so rows are filled by ranges. Testing cell by cell took 12
+    /// The visible cells of a span are contiguous, so rows are filled by ranges. Testing cell by cell took 12
     /// ms for a prompt of 512 tokens after 4096 others, as long as an H200 takes for everything else of a
     /// model of 1 billion parameters.
     fn mask(
@@ -122,31 +122,38 @@ impl Inputs {
         tokens: &[Token],
         cells: &Cells,
         window: Option<Window>,
-        put: Put<'_>,
+        write: WriteInput<'_>,
     ) -> Result<()> {
         let kv = graph.shape.kv;
-        cells.runs(kv, &mut self.runs);
+        cells.spans(kv, &mut self.spans);
         self.halves.clear();
         self.halves.reserve(graph.shape.tokens * kv);
         for token in tokens {
-            add_row(&mut self.halves, kv, &self.runs, token.at, graph.causal, window);
+            add_row(&mut self.halves, kv, &self.spans, token.at, graph.causal, window);
         }
         self.halves.resize(graph.shape.tokens * kv, f16::NEG_INFINITY);
-        put(id, bytemuck::cast_slice(&self.halves))
+        write(id, bytemuck::cast_slice(&self.halves))
     }
 }
 
 /// Appends the row of a token to a mask of `kv` columns.
-fn add_row(mask: &mut Vec<f16>, kv: usize, runs: &[Run], at: Cell, causal: bool, window: Option<Window>) {
+fn add_row(
+    mask: &mut Vec<f16>,
+    kv: usize,
+    spans: &[CellSpan],
+    at: Cell,
+    causal: bool,
+    window: Option<Window>,
+) {
     let begin = mask.len();
     let reach = window.map_or(0..usize::MAX, |window| window.reach(at.position));
     let end = if causal { reach.end.min(at.position + 1) } else { reach.end };
-    for run in runs.iter().filter(|run| run.at.sequence == at.sequence) {
-        let first = reach.start.saturating_sub(run.at.position);
-        let count = end.saturating_sub(run.at.position).min(run.count);
+    for span in spans.iter().filter(|span| span.at.sequence == at.sequence) {
+        let first = reach.start.saturating_sub(span.at.position);
+        let count = end.saturating_sub(span.at.position).min(span.count);
         if first < count {
-            mask.resize(begin + run.cell + first, f16::NEG_INFINITY);
-            mask.resize(begin + run.cell + count, f16::ZERO);
+            mask.resize(begin + span.cell + first, f16::NEG_INFINITY);
+            mask.resize(begin + span.cell + count, f16::ZERO);
         }
     }
     mask.resize(begin + kv, f16::NEG_INFINITY);
@@ -164,7 +171,7 @@ pub(crate) fn inputs_after(
     cells.append(0, before, &mut Vec::new());
     let mut placed = Vec::new();
     cells.append(0, tokens, &mut placed);
-    Inputs::default().put(graph, &placed, &[], &cells, &mut |id, bytes| {
+    Inputs::default().write(graph, &placed, &[], &cells, &mut |id, bytes| {
         inputs.insert(id, bytes.to_vec());
         Ok(())
     })?;
@@ -172,7 +179,7 @@ pub(crate) fn inputs_after(
 }
 
 /// Returns the index of the first token of a sequence, its number of tokens, and the position of the first.
-fn run(tokens: &[Token], sequence: usize) -> [i32; 3] {
+fn tokens_of(tokens: &[Token], sequence: usize) -> [i32; 3] {
     let mine = |t: &&Token| t.at.sequence == sequence;
     let first = tokens.iter().position(|t| mine(&t)).unwrap_or(0);
     let position = tokens.get(first).map_or(0, |t| t.at.position);
@@ -211,13 +218,13 @@ mod tests {
     /// Checks that the mask computed on the device has the same bits as the mask that the host fills.
     #[test]
     fn both_masks_are_the_same() {
-        let ((cells, placed), mut runs) = (crowd(), Vec::new());
+        let ((cells, placed), mut spans) = (crowd(), Vec::new());
         // Two padding tokens after the tokens.
         let tokens = placed.len() + 2;
         for (kv, causal, window) in rules() {
             let mut expected = Vec::new();
-            cells.runs(kv, &mut runs);
-            placed.iter().for_each(|token| add_row(&mut expected, kv, &runs, token.at, causal, window));
+            cells.spans(kv, &mut spans);
+            placed.iter().for_each(|token| add_row(&mut expected, kv, &spans, token.at, causal, window));
             expected.resize(tokens * kv, f16::NEG_INFINITY);
 
             let mut graph = Graph::new();
@@ -226,12 +233,12 @@ mod tests {
             let mask = graph.cache_mask(Window::mask(window, causal), of_cells, of_tokens).unwrap();
             graph.output(mask).unwrap();
             let (mut inputs, mut data) = (Inputs::default(), HashMap::new());
-            let mut put = |id, bytes: &[u8]| {
+            let mut write = |id, bytes: &[u8]| {
                 data.insert(id, bytes.to_vec());
                 Ok(())
             };
-            let places = Places { cells: of_cells, tokens: of_tokens };
-            inputs.places(places, [kv, tokens], &placed, &cells, &mut put).unwrap();
+            let ids = MaskInputs { cells: of_cells, tokens: of_tokens };
+            inputs.mask_inputs(ids, [kv, tokens], &placed, &cells, &mut write).unwrap();
             let made = evaluate(&ReferenceBackend::default(), &graph, &data, Precision::Exact).unwrap();
             assert_eq!(made[0].bytes, bytemuck::cast_slice::<_, u8>(&expected), "{kv} {causal} {window:?}");
         }
@@ -240,12 +247,12 @@ mod tests {
     /// Checks against the rule, cell by cell.
     #[test]
     fn a_row_of_a_mask_has_what_its_token_sees() {
-        let ((cells, placed), mut runs) = (crowd(), Vec::new());
+        let ((cells, placed), mut spans) = (crowd(), Vec::new());
         let (mut mask, mut seen) = (Vec::new(), 0);
         for (kv, causal, window) in rules() {
-            cells.runs(kv, &mut runs);
+            cells.spans(kv, &mut spans);
             mask.clear();
-            placed.iter().for_each(|token| add_row(&mut mask, kv, &runs, token.at, causal, window));
+            placed.iter().for_each(|token| add_row(&mut mask, kv, &spans, token.at, causal, window));
             let sees = |at: Cell, c: Cell| {
                 let later = c.position > at.position;
                 let near = match window {

@@ -1,89 +1,13 @@
-//! Prepared programs of a session: state in device memory, and graphs prepared for batches, on one device or
-//! on two.
+//! Prepared programs: graphs planned and prepared for batches, on one device or on two.
 
-use crate::model::{BatchGraph, BatchShape, DEVICES, MAIN, Model, Needs};
-use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
+use super::memory::{Compute, State};
+use crate::model::{BatchGraph, BatchShape, MAIN, Model};
+use ggml_core::backend::{Bindings, Buffer, PrepareOptions, Program, Slice, Timing};
 use ggml_core::cost::{Work, group_work};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
-use ggml_core::{Error, Graph, Result};
-
-/// State tensors of a session: one buffer on each device that has any, zero at first. A tensor is identified
-/// by its index in [`BatchGraph::state`].
-#[derive(Clone, Debug)]
-pub(super) struct State {
-    model: Model,
-    buffers: [Option<Buffer>; DEVICES],
-    device: Vec<usize>,
-    offsets: Vec<usize>,
-}
-
-impl State {
-    /// Allocates the state that a session needs.
-    pub(super) fn new(model: &Model, needs: &Needs) -> Result<State> {
-        let mut buffers = [None, None];
-        for (device, backend) in model.backends().iter().enumerate() {
-            if needs.state[device] > 0 {
-                buffers[device] = Some(backend.allocate(needs.state[device], Usage::State)?);
-            }
-        }
-        let (device, offsets) = (needs.state_device.clone(), needs.state_offsets.clone());
-        Ok(State { model: model.clone(), buffers, device, offsets })
-    }
-
-    /// Reads `out.len()` bytes of a tensor from byte `offset` on.
-    pub(super) fn download(&self, tensor: usize, offset: usize, out: &mut [u8]) -> Result<()> {
-        let (backend, slice) = self.place(tensor)?;
-        backend.download(&slice.buffer, slice.offset + offset, out)
-    }
-
-    /// Writes bytes of a tensor from byte `offset` on.
-    pub(super) fn upload(&self, tensor: usize, offset: usize, data: &[u8]) -> Result<()> {
-        let (backend, slice) = self.place(tensor)?;
-        backend.upload(&slice.buffer, slice.offset + offset, data)
-    }
-
-    fn place(&self, tensor: usize) -> Result<(&dyn Backend, Slice)> {
-        let missing = || {
-            Error::argument(
-                "state tensor",
-                format!("index {tensor}"),
-                format!("one of {}", self.device.len()),
-            )
-        };
-        let (&device, &offset) = self.device.get(tensor).zip(self.offsets.get(tensor)).ok_or_else(missing)?;
-        let backend = self.model.backends().get(device).ok_or_else(missing)?;
-        let buffer = self.buffers.get(device).cloned().flatten().ok_or_else(missing)?;
-        Ok((backend.as_ref(), Slice { buffer, offset }))
-    }
-}
-
-/// Memory for intermediates that the programs of a session share: at least as much as its largest batch
-/// needs, more if a program needs more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Compute {
-    buffers: [Option<Buffer>; DEVICES],
-    least: [usize; DEVICES],
-}
-
-impl Compute {
-    /// Creates the structure without allocating memory.
-    pub(super) fn new(needs: &Needs) -> Compute {
-        Compute { buffers: [None, None], least: needs.compute }
-    }
-
-    fn of(&mut self, backend: &dyn Backend, device: usize, bytes: usize) -> Result<Buffer> {
-        match &self.buffers[device] {
-            Some(buffer) if buffer.bytes() >= bytes => Ok(buffer.clone()),
-            _ => {
-                let buffer = backend.allocate(bytes.max(self.least[device]), Usage::Compute)?;
-                self.buffers[device] = Some(buffer.clone());
-                Ok(buffer)
-            }
-        }
-    }
-}
+use ggml_core::{Graph, Result};
 
 /// Graph with a program that can run repeatedly.
 pub(super) struct Prepared {
@@ -91,7 +15,7 @@ pub(super) struct Prepared {
     program: Box<dyn Program>,
     /// True if it may be in flight together with other programs that use the same memory.
     overlaps: bool,
-    under_way: bool,
+    in_flight: bool,
 }
 
 impl Prepared {
@@ -105,13 +29,13 @@ impl Prepared {
     ) -> Result<Prepared> {
         let graph = model.file().graph(shape)?;
         let preparation = Preparation { model, graph: &graph, state, next: None, precision };
-        let planned = preparation.plan(Kind::Ships)?;
+        let planned = preparation.plan(Kind::Normal)?;
         // A single token is never followed by another of its prompt.
         let overlaps =
-            shape.tokens > 1 && matches!(planned, Planned::Whole(d, _) if model.backends()[d].begins());
+            shape.tokens > 1 && matches!(planned, Planned::OneDevice(d, _) if model.backends()[d].begins());
         let options = PrepareOptions { overlaps, ..PrepareOptions::default() };
         let program = preparation.program(planned, options, Some(compute))?;
-        Ok(Prepared { graph, program, overlaps, under_way: false })
+        Ok(Prepared { graph, program, overlaps, in_flight: false })
     }
 
     /// Prepares a decode step that reads its token from `next` and writes the next step's token there; `None`
@@ -126,12 +50,12 @@ impl Prepared {
     ) -> Result<Option<Prepared>> {
         let graph = model.file().chained_graph(shape)?;
         let preparation = Preparation { model, graph: &graph, state, next: Some(next), precision };
-        let planned = preparation.plan(Kind::Ships)?;
-        if !matches!(planned, Planned::Whole(MAIN, _)) {
+        let planned = preparation.plan(Kind::Normal)?;
+        if !matches!(planned, Planned::OneDevice(MAIN, _)) {
             return Ok(None);
         }
         let program = preparation.program(planned, PrepareOptions::default(), Some(compute))?;
-        Ok(Some(Prepared { graph, program, overlaps: false, under_way: false }))
+        Ok(Some(Prepared { graph, program, overlaps: false, in_flight: false }))
     }
 
     /// Returns true if it may be in flight together with other programs that use the same memory.
@@ -140,20 +64,20 @@ impl Prepared {
     }
 
     /// Returns true if it has started and has not been waited for.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.under_way
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight
     }
 
     /// Starts the program.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.program.begin()?;
-        self.under_way = true;
+        self.in_flight = true;
         Ok(())
     }
 
     /// Waits for the program, if it is in flight.
     pub(super) fn finish(&mut self) -> Result<Timing> {
-        match std::mem::take(&mut self.under_way) {
+        match std::mem::take(&mut self.in_flight) {
             true => self.program.finish(),
             false => Ok(Timing::default()),
         }
@@ -165,7 +89,7 @@ impl Prepared {
     }
 
     /// Returns the graph and its program.
-    pub(super) fn parts(&mut self) -> (&BatchGraph, &mut dyn Program) {
+    pub(super) fn graph_and_program(&mut self) -> (&BatchGraph, &mut dyn Program) {
         (&self.graph, self.program.as_mut())
     }
 }
@@ -210,7 +134,7 @@ pub(super) fn timed_program(
     precision: Precision,
 ) -> Result<Stepwise> {
     let preparation = Preparation { model, graph, state, next: None, precision };
-    let planned = preparation.plan(Kind::Ships)?;
+    let planned = preparation.plan(Kind::Normal)?;
     let steps = planned.steps(&graph.graph);
     Ok((preparation.program(planned, PrepareOptions::STEPWISE, Some(compute))?, steps))
 }
@@ -235,7 +159,7 @@ pub(crate) fn debug_program(
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// Plan of normal operation.
-    Ships,
+    Normal,
     /// Steps of normal operation, with every result retained.
     #[cfg(feature = "compare")]
     FusedDebug,
@@ -244,18 +168,18 @@ enum Kind {
     Debug,
 }
 
-/// Planned graph: whole on one device, or in parts.
+/// Planned graph: on one device, or divided between devices.
 enum Planned {
-    Whole(usize, Plan),
-    Parts(Split, Vec<Plan>),
+    OneDevice(usize, Plan),
+    Divided(Split, Vec<Plan>),
 }
 
 impl Planned {
     /// Returns the steps with the names of their nodes.
     fn steps(&self, graph: &Graph) -> Vec<NamedStep> {
         match self {
-            Planned::Whole(_, plan) => named_steps(graph, plan),
-            Planned::Parts(split, plans) => {
+            Planned::OneDevice(_, plan) => named_steps(graph, plan),
+            Planned::Divided(split, plans) => {
                 let parts = split.segments().iter().zip(plans);
                 parts.flat_map(|(segment, plan)| named_steps(&segment.graph, plan)).collect()
             }
@@ -282,7 +206,7 @@ impl Preparation<'_> {
         let plan = |graph: &Graph, device: usize| {
             let backend = backends[device].as_ref();
             match kind {
-                Kind::Ships => Plan::fused(graph, backend, self.precision),
+                Kind::Normal => Plan::fused(graph, backend, self.precision),
                 #[cfg(feature = "compare")]
                 Kind::FusedDebug => Plan::fused_debug(graph, backend, self.precision),
                 #[cfg(feature = "compare")]
@@ -290,11 +214,11 @@ impl Preparation<'_> {
             }
         };
         if let Some(device) = placement.only_device(graph) {
-            return Ok(Planned::Whole(device, plan(graph, device)?));
+            return Ok(Planned::OneDevice(device, plan(graph, device)?));
         }
         let split = Split::new(graph, &placement.device)?;
         let plans = split.plans(plan)?;
-        Ok(Planned::Parts(split, plans))
+        Ok(Planned::Divided(split, plans))
     }
 
     /// Prepares the program. It allocates its own memory if `compute` is `None`.
@@ -308,16 +232,16 @@ impl Preparation<'_> {
         let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let (Some(compute), Some(arena)) = (&mut compute, arena) {
-                bindings.compute = Some(compute.of(backends[device].as_ref(), device, arena)?);
+                bindings.compute = Some(compute.buffer(backends[device].as_ref(), device, arena)?);
             }
             Ok(bindings)
         };
         let (split, plans) = match planned {
-            Planned::Whole(device, plan) => {
+            Planned::OneDevice(device, plan) => {
                 let bindings = bind(device, Some(plan.arena_bytes))?;
                 return backends[device].prepare(&self.graph.graph, &plan, &bindings, options);
             }
-            Planned::Parts(split, plans) => (split, plans),
+            Planned::Divided(split, plans) => (split, plans),
         };
         let arenas = split.arenas(&plans);
         let mut bindings = Vec::new();
@@ -340,7 +264,7 @@ impl Preparation<'_> {
         }
         for (i, &id) in self.graph.state.iter().enumerate() {
             if self.state.device.get(i) == Some(&device) {
-                bindings.leaves.insert(id, self.state.place(i)?.1);
+                bindings.leaves.insert(id, self.state.location(i)?.1);
             }
         }
         if let Some(next) = self.next {

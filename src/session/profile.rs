@@ -64,12 +64,16 @@ impl Session {
     pub fn profile(&mut self, tokens: &[u32], want: Want, passes: usize) -> Result<Profile> {
         if tokens.len() > self.batch || passes == 0 {
             let found = format!("{passes} passes of {} tokens", tokens.len());
-            return Err(Error::argument("profile", found, format!("at most {} tokens, a pass", self.batch)));
+            return Err(Error::argument(
+                "profile",
+                found,
+                format!("at most {} tokens, and at least one pass", self.batch),
+            ));
         }
         let items = [Item { sequence: 0, tokens }];
         self.check(&items)?;
         let position = self.position();
-        self.place(&items, 0, tokens.len(), false);
+        self.assign_cells(&items, 0, tokens.len(), false);
         let profile = self.profile_placed(want, passes);
         self.cells.truncate(0, if self.recurrent() { 0 } else { position });
         profile
@@ -85,7 +89,7 @@ impl Session {
         let (model, position) = (self.model.clone(), self.position());
         self.results.begin(Want::Logits, model.hparams());
         for begin in (0..tokens.len()).step_by(self.batch) {
-            self.place(&items, begin, tokens.len().min(begin + self.batch), true);
+            self.assign_cells(&items, begin, tokens.len().min(begin + self.batch), true);
             let shape = self.shape(self.placed.len(), self.outputs.len(), Want::Logits);
             let graph = model.file().graph(&shape)?;
             let (mut program, steps) =
@@ -133,7 +137,7 @@ impl Session {
 
     fn write_inputs(&mut self, graph: &BatchGraph, program: &mut dyn Program) -> Result<()> {
         let mut write = |id, bytes: &[u8]| program.write(id, bytes);
-        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)
+        self.inputs.write(graph, &self.placed, &self.outputs, &self.cells, &mut write)
     }
 }
 

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use ggml_core::{Result, TensorId};
 
 /// Callback that reads an output.
-pub(super) type Get<'a> = &'a mut dyn FnMut(TensorId, &mut [u8]) -> Result<()>;
+pub(super) type ReadOutput<'a> = &'a mut dyn FnMut(TensorId, &mut [u8]) -> Result<()>;
 
 /// Result after a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,14 +56,14 @@ impl<'a> Rows<'a> {
     /// Returns a row by its index.
     pub fn get(&self, index: usize) -> Option<Row<'a>> {
         let r = self.0;
-        let place = index * r.width..(index + 1) * r.width;
+        let range = index * r.width..(index + 1) * r.width;
         let found = index < r.count;
         found.then(|| match r.want {
             // Hidden states are read from the values directly.
-            Want::Logits | Want::Hidden(_) => Row::Logits(&r.values[place]),
+            Want::Logits | Want::Hidden(_) => Row::Logits(&r.values[range]),
             Want::Best(_) => Row::Best(Best {
-                tokens: &r.tokens[place.clone()],
-                logits: &r.values[place],
+                tokens: &r.tokens[range.clone()],
+                logits: &r.values[range],
                 finite: r.finite[index],
             }),
         })
@@ -107,13 +107,13 @@ impl Results {
     }
 
     /// Adds the rows of `outputs`, tokens of a batch that has run.
-    pub(super) fn read(&mut self, graph: &BatchGraph, outputs: &[usize], get: Get<'_>) -> Result<()> {
+    pub(super) fn read(&mut self, graph: &BatchGraph, outputs: &[usize], read: ReadOutput<'_>) -> Result<()> {
         let (begin, rows) = (self.count, graph.shape.outputs);
         let (id, width) = (graph.best.as_ref().map_or(graph.logits, |best| best.logits), self.width);
-        fetch(&mut self.values, begin * width, rows * width, id, get)?;
+        fetch(&mut self.values, begin * width, rows * width, id, read)?;
         if let Some(best) = &graph.best {
-            fetch(&mut self.tokens, begin * width, rows * width, best.tokens, get)?;
-            fetch(&mut self.sums, 0, rows * best.parts, best.sums, get)?;
+            fetch(&mut self.tokens, begin * width, rows * width, best.tokens, read)?;
+            fetch(&mut self.sums, 0, rows * best.parts, best.sums, read)?;
             grow(&mut self.finite, begin + rows);
             let sums = self.sums.chunks_exact(best.parts);
             for (finite, sums) in self.finite[begin..].iter_mut().zip(sums).take(rows) {
@@ -131,10 +131,10 @@ impl Results {
     }
 
     fn copy(&mut self, from: usize, to: usize) {
-        let place = from * self.width..(from + 1) * self.width;
-        self.values.copy_within(place.clone(), to * self.width);
+        let range = from * self.width..(from + 1) * self.width;
+        self.values.copy_within(range.clone(), to * self.width);
         if let Want::Best(_) = self.want {
-            self.tokens.copy_within(place, to * self.width);
+            self.tokens.copy_within(range, to * self.width);
             self.finite[to] = self.finite[from];
         }
     }
@@ -153,8 +153,8 @@ fn fetch<T: Pod + Default>(
     begin: usize,
     count: usize,
     id: TensorId,
-    get: Get<'_>,
+    read: ReadOutput<'_>,
 ) -> Result<()> {
     grow(all, begin + count);
-    get(id, bytemuck::cast_slice_mut(&mut all[begin..begin + count]))
+    read(id, bytemuck::cast_slice_mut(&mut all[begin..begin + count]))
 }

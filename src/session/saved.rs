@@ -7,6 +7,7 @@
 //! a hash of its hyperparameters and tensors, see [`ModelFile::identity`](crate::model::ModelFile::identity).
 
 use super::Session;
+use super::layout::StateLayout;
 use crate::model::{RopeScaling, StateKind};
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -20,26 +21,6 @@ const SAVED: &str = "saved session";
 /// Bytes of a token.
 const TOKEN: usize = size_of::<u32>();
 
-/// Share of a sequence in a state tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Share {
-    /// Division of the tensor.
-    pub(super) kind: StateKind,
-    /// Bytes of a position, or of the whole block of a sequence.
-    pub(super) bytes: usize,
-}
-
-impl Share {
-    /// Returns the bytes of a sequence of `position` positions.
-    fn length(&self, position: usize) -> usize {
-        self.bytes
-            * match self.kind {
-                StateKind::Rows => position,
-                StateKind::Slots => position.min(1),
-            }
-    }
-}
-
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
     model: u64,
@@ -48,8 +29,8 @@ struct Header {
     position: usize,
     /// Maximum number of positions of a sequence, if its state depends on it.
     context: Option<usize>,
-    /// Shares of the state tensors.
-    parts: Vec<Share>,
+    /// Layouts of the state tensors.
+    parts: Vec<StateLayout>,
 }
 
 impl Session {
@@ -84,14 +65,14 @@ impl Session {
         bytes.extend(&text);
         bytes.extend(self.cells.tokens(sequence).iter().flat_map(|token| token.to_le_bytes()));
         let cells = self.cells.of(sequence);
-        for (tensor, part) in self.parts.iter().enumerate() {
+        for (tensor, layout) in self.layouts.iter().enumerate() {
             let begin = bytes.len();
-            bytes.resize(begin + part.length(header.position), 0);
+            bytes.resize(begin + layout.length(header.position), 0);
             let out = &mut bytes[begin..];
-            match part.kind {
+            match layout.kind {
                 _ if out.is_empty() => {}
-                StateKind::Rows => self.gather(tensor, part.bytes, &cells, out)?,
-                StateKind::Slots => self.state.download(tensor, sequence * part.bytes, out)?,
+                StateKind::Rows => self.gather(tensor, layout.bytes, &cells, out)?,
+                StateKind::Slots => self.state.download(tensor, sequence * layout.bytes, out)?,
             }
         }
         Ok(bytes)
@@ -108,7 +89,7 @@ impl Session {
     pub fn restore_sequence(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
         self.check_sequence(sequence)?;
         let (tokens, data) = self.checked(bytes)?;
-        self.ahead.settle()?;
+        self.ahead.wait_in_flight()?;
         self.cells.truncate(sequence, 0);
         self.cells.append(sequence, &tokens, &mut Vec::new());
         let written = self.scatter(sequence, &self.cells.of(sequence), data);
@@ -121,43 +102,49 @@ impl Session {
     /// Returns the tokens and the state of a saved sequence, after checking that it fits this session.
     fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(Vec<u32>, &'a [u8])> {
         let wrong = |found: String, expected: String| Err(Error::argument(SAVED, found, expected));
-        let cut_off = || Error::argument(SAVED, "cut off, or something behind its end", "");
-        let other = || Error::argument(SAVED, "no saved session", "");
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(other)?;
-        let (version, rest) = number(rest).ok_or_else(cut_off)?;
+        let truncated = || Error::argument(SAVED, "truncated, or followed by other bytes", "");
+        let foreign = || Error::argument(SAVED, "not a saved session", "");
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(foreign)?;
+        let (version, rest) = number(rest).ok_or_else(truncated)?;
         if version != VERSION {
             return wrong(format!("version {version}"), VERSION.to_string());
         }
-        let (length, rest) = number(rest).ok_or_else(cut_off)?;
-        let (text, rest) = rest.split_at_checked(length as usize).ok_or_else(cut_off)?;
+        let (length, rest) = number(rest).ok_or_else(truncated)?;
+        let (text, rest) = rest.split_at_checked(length as usize).ok_or_else(truncated)?;
         let saved: Header =
             serde_json::from_slice(text).map_err(|e| Error::argument(SAVED, e, "a header"))?;
         let mine = self.header(saved.position)?;
         if saved.model != mine.model {
-            return wrong("state of another model".into(), "of this one".into());
+            return wrong("state of another model".into(), "the state of this model".into());
         }
         if saved.cache != mine.cache {
-            return wrong(format!("a cache of {}", saved.cache), mine.cache);
+            return wrong(format!("a cache of {}", saved.cache), format!("a cache of {}", mine.cache));
         }
         if saved.position > self.context {
-            return wrong(format!("{} positions", saved.position), format!("room for {}", self.context));
-        }
-        if saved != mine {
-            let room = |context: Option<usize>| format!("room for {} positions", context.unwrap_or(0));
             return wrong(
-                room(saved.context),
-                format!("{}, on which this model depends", room(mine.context)),
+                format!("{} positions", saved.position),
+                format!("at most {}, the context", self.context),
             );
         }
-        let (tokens, data) = rest.split_at_checked(saved.position * TOKEN).ok_or_else(cut_off)?;
+        if saved != mine {
+            let context = |header: &Header| format!("a context of {} positions", header.context.unwrap_or(0));
+            return wrong(
+                context(&saved),
+                format!("{}, which affects the state of this model", context(&mine)),
+            );
+        }
+        let (tokens, data) = rest.split_at_checked(saved.position * TOKEN).ok_or_else(truncated)?;
         let tokens: Vec<u32> = tokens.as_chunks().0.iter().map(|&token| u32::from_le_bytes(token)).collect();
         let vocabulary = self.model.hparams().vocabulary;
         if let Some(bad) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
-            return wrong(format!("token id {bad}"), format!("one of the vocabulary's {vocabulary}"));
+            return wrong(
+                format!("token id {bad}"),
+                format!("below {vocabulary}, the size of the vocabulary"),
+            );
         }
-        let length = |part: &Share| part.length(saved.position);
-        if data.len() != self.parts.iter().map(length).sum::<usize>() {
-            return Err(cut_off());
+        let length = |layout: &StateLayout| layout.length(saved.position);
+        if data.len() != self.layouts.iter().map(length).sum::<usize>() {
+            return Err(truncated());
         }
         Ok((tokens, data))
     }
@@ -170,7 +157,7 @@ impl Session {
             cache: self.cache.to_string(),
             position,
             context: depends.then_some(self.context),
-            parts: self.parts.clone(),
+            parts: self.layouts.clone(),
         })
     }
 
@@ -191,19 +178,19 @@ impl Session {
 
     /// Writes the data of a saved sequence whose positions are in `cells`.
     fn scatter(&self, sequence: usize, cells: &[usize], mut data: &[u8]) -> Result<()> {
-        for (tensor, part) in self.parts.iter().enumerate() {
-            let (mut own, rest) = data.split_at(part.length(cells.len()));
+        for (tensor, layout) in self.layouts.iter().enumerate() {
+            let (mut own, rest) = data.split_at(layout.length(cells.len()));
             data = rest;
-            match part.kind {
+            match layout.kind {
                 _ if own.is_empty() => {}
                 StateKind::Rows => {
                     for run in cells.chunk_by(|a, b| a + 1 == *b) {
-                        let (rows, rest) = own.split_at(run.len() * part.bytes);
-                        self.state.upload(tensor, run[0] * part.bytes, rows)?;
+                        let (rows, rest) = own.split_at(run.len() * layout.bytes);
+                        self.state.upload(tensor, run[0] * layout.bytes, rows)?;
                         own = rest;
                     }
                 }
-                StateKind::Slots => self.state.upload(tensor, sequence * part.bytes, own)?,
+                StateKind::Slots => self.state.upload(tensor, sequence * layout.bytes, own)?,
             }
         }
         Ok(())

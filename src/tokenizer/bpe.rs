@@ -65,14 +65,14 @@ impl Bpe {
         let pre = if characters { PreTokenizer::of_lines()? } else { PreTokenizer::read(m)? };
         let mut bytes = Box::new([NONE; 256]);
         let mut text = Vec::new();
-        for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
+        for (byte, slot) in (0..=255u8).zip(bytes.iter_mut()) {
             text.clear();
             if characters {
                 text.extend(byte_name(byte).bytes());
             } else {
                 alphabet::encode(&[byte], &mut text);
             }
-            *place = vocabulary.find(&text).unwrap_or(NONE);
+            *slot = vocabulary.find(&text).unwrap_or(NONE);
         }
         let texts = m.array_bytes(MERGES)?;
         let mut merges = HashMap::with_capacity(texts.len());
@@ -82,7 +82,7 @@ impl Bpe {
                 key_error(
                     MERGES,
                     format!("element {rank}, '{text}': {wrong}"),
-                    "two tokens that make a third",
+                    "two tokens whose concatenation is a token",
                 )
             })?;
             // Of equal merges the first has the rank.
@@ -205,7 +205,8 @@ fn parse_merge(v: &Vocabulary, text: &[u8]) -> Result<((u32, u32), u32), String>
     // The first part may begin with a space in vocabularies that do not use the byte alphabet.
     let space = text.iter().skip(1).position(|&b| b == b' ').ok_or("it has no space")? + 1;
     let (left, right) = (&text[..space], &text[space + 1..]);
-    let token =
-        |text: &[u8]| v.find(text).ok_or_else(|| format!("'{}' is no token", String::from_utf8_lossy(text)));
+    let token = |text: &[u8]| {
+        v.find(text).ok_or_else(|| format!("'{}' is not a token", String::from_utf8_lossy(text)))
+    };
     Ok(((token(left)?, token(right)?), token(&[left, right].concat())?))
 }

@@ -322,7 +322,7 @@ fn adds(m: &Metadata, name: &str, id: Option<u32>, default: bool) -> Result<bool
     let key = format!("tokenizer.ggml.add_{name}_token");
     match m.opt_bool(&key)? {
         Some(true) if id.is_none() => {
-            Err(key_error(&key, "true", format!("tokenizer.ggml.{name}_token_id beside it")))
+            Err(key_error(&key, "true", format!("tokenizer.ggml.{name}_token_id as well")))
         }
         Some(add) => Ok(add),
         None => Ok(default && id.is_some()),

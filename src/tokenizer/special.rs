@@ -238,10 +238,10 @@ impl Finder {
     /// Cuts a text at special tokens. All occurrences of a longer token are found before those of a shorter
     /// one.
     pub(super) fn split(&self, text: &[u8], parse_special: bool) -> Vec<Fragment> {
-        let taken = if parse_special { &self.parsed } else { &self.always }.take(text);
-        let mut fragments = Vec::with_capacity(2 * taken.len() + 1);
+        let accepted = if parse_special { &self.parsed } else { &self.always }.accept(text);
+        let mut fragments = Vec::with_capacity(2 * accepted.len() + 1);
         let mut done = 0;
-        for (start, (end, token)) in taken {
+        for (start, (end, token)) in accepted {
             if start > done {
                 fragments.push(Fragment::Text(done..start));
             }
@@ -256,7 +256,7 @@ impl Finder {
 }
 
 /// Accepted tokens by their start: the end, including white space that belongs to them, and the token.
-type Taken = BTreeMap<usize, (usize, u32)>;
+type Accepted = BTreeMap<usize, (usize, u32)>;
 
 impl Set {
     /// Accepts tokens in the order of their rank (the longest first), equal ones from left to right.
@@ -265,31 +265,31 @@ impl Set {
     /// accepted token, the longest token that does not overlap is queued for the offset. The accepted token
     /// is at least as long and begins before the end of the candidate, so the remaining length more than
     /// halves each time. So an offset is queued a logarithmic number of times.
-    fn take(&self, text: &[u8]) -> Taken {
-        let mut taken = Taken::new();
+    fn accept(&self, text: &[u8]) -> Accepted {
+        let mut accepted = Accepted::new();
         let mut waiting: BinaryHeap<Reverse<(Pattern, usize)>> =
             self.patterns.longest_at(text).map(|(at, pattern)| Reverse((pattern, at))).collect();
         while let Some(Reverse((pattern, at))) = waiting.pop() {
-            let before = taken.range(..=at).next_back();
+            let before = accepted.range(..=at).next_back();
             if before.is_some_and(|(_, (end, _))| *end > at) {
                 continue;
             }
-            let room = taken.range(at..).next().map_or(text.len(), |(next, _)| *next) - at;
+            let room = accepted.range(at..).next().map_or(text.len(), |(next, _)| *next) - at;
             let end = at + self.patterns.bytes(pattern);
             if end - at > room {
                 waiting.extend(self.patterns.within(pattern, room).map(|shorter| Reverse((shorter, at))));
                 continue;
             }
             let (token, strip_after) = self.tokens[pattern as usize];
-            taken.insert(at, (if strip_after { skip_space(text, end, &taken) } else { end }, token));
+            accepted.insert(at, (if strip_after { skip_space(text, end, &accepted) } else { end }, token));
         }
-        taken
+        accepted
     }
 }
 
 /// Returns the end of the white space at `start`, at most the start of the next accepted token.
-fn skip_space(text: &[u8], start: usize, taken: &Taken) -> usize {
-    let limit = taken.range(start..).next().map_or(text.len(), |(next, _)| *next);
+fn skip_space(text: &[u8], start: usize, accepted: &Accepted) -> usize {
+    let limit = accepted.range(start..).next().map_or(text.len(), |(next, _)| *next);
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C);
     start + text.get(start..limit).map_or(0, |t| t.iter().take_while(|b| space(b)).count())
 }

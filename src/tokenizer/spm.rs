@@ -90,10 +90,10 @@ impl Spm {
     /// Creates the encoder from the tokens.
     pub(super) fn new(vocabulary: &Vocabulary) -> Spm {
         let mut bytes = Box::new([None; 256]);
-        for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
+        for (byte, slot) in (0..=255u8).zip(bytes.iter_mut()) {
             // `<0xNN>`, otherwise the token whose text is that byte.
             let named = vocabulary.find(byte_name(byte).as_bytes());
-            *place = named.or_else(|| vocabulary.find(&[byte]));
+            *slot = named.or_else(|| vocabulary.find(&[byte]));
         }
         Spm { neighbours: vocabulary.iter().flat_map(|(_, text, _)| pairs(text)).collect(), bytes }
     }

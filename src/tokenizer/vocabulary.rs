@@ -81,7 +81,7 @@ impl Vocabulary {
             return Err(key_error(
                 TOKENS,
                 format!("{} tokens", texts.len()),
-                "at least one, and as many as have ids",
+                format!("1 to {} tokens", u32::MAX),
             ));
         }
         let count = texts.len();
@@ -148,8 +148,8 @@ impl Vocabulary {
 
     /// Changes the kind of a token.
     pub(super) fn set_kind(&mut self, id: u32, kind: TokenKind) {
-        if let Some(place) = self.kinds.get_mut(id as usize) {
-            *place = kind;
+        if let Some(slot) = self.kinds.get_mut(id as usize) {
+            *slot = kind;
         }
     }
 

@@ -1,0 +1,115 @@
+//! Programs of a session: one for each batch shape, cached, started and waited for.
+
+use super::prepared::Prepared;
+use super::{KV_STEP, Session};
+use crate::model::{BatchShape, Want};
+use ggml_core::Result;
+use ggml_core::backend::Timing;
+
+/// Maximum number of cached programs, in addition to one for each sequence.
+const MAX_PROGRAMS: usize = 8;
+
+/// Returns the number of tokens that a program for `tokens` tokens is prepared for; `most` is the size of a
+/// batch. Up to 16 it is exact, then it is a multiple of an eighth of the power of two below. So batches of
+/// similar lengths share a program, and less than an eighth of its work is padding.
+fn rounded(tokens: usize, most: usize) -> usize {
+    tokens.next_multiple_of((tokens.next_power_of_two() / 16).max(1)).min(most.max(tokens))
+}
+
+impl Session {
+    /// Runs the batch whose cells are assigned, and adds the rows of its outputs to the results.
+    pub(super) fn run(&mut self, want: Want) -> Result<()> {
+        if let Some((which, timing)) = self.run_ahead(want)? {
+            self.compute_time += timing.host;
+            return self.read_ahead(which);
+        }
+        // A graph has at least one output row.
+        let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
+        if self.outputs.is_empty() && self.programs[index].overlaps() {
+            return self.begin_program(index);
+        }
+        self.run_program(index)?;
+        if self.outputs.is_empty() {
+            return Ok(());
+        }
+        let (graph, program) = self.programs[index].graph_and_program();
+        self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))
+    }
+
+    /// Runs a prepared program for the batch whose cells are assigned, after the programs in flight.
+    pub(super) fn run_program(&mut self, index: usize) -> Result<Timing> {
+        if !self.programs[index].overlaps() {
+            self.wait_in_flight()?;
+        }
+        let timing = if self.programs.iter().any(Prepared::is_in_flight) {
+            self.begin_program(index)?;
+            self.programs[index].finish()?
+        } else {
+            self.write_batch_inputs(index)?;
+            self.programs[index].graph_and_program().1.run()?
+        };
+        self.compute_time += timing.host;
+        Ok(timing)
+    }
+
+    /// Starts a prepared program for the batch whose cells are assigned, then waits for the program in
+    /// flight. So the device already has the next batch of a prompt while the host prepares the one after it.
+    fn begin_program(&mut self, index: usize) -> Result<()> {
+        // The program may still read its inputs from the memory that is written next.
+        self.wait_for(index)?;
+        self.write_batch_inputs(index)?;
+        self.programs[index].begin()?;
+        (0..self.programs.len()).filter(|&other| other != index).try_for_each(|other| self.wait_for(other))
+    }
+
+    /// Waits for a program, if it is in flight.
+    fn wait_for(&mut self, index: usize) -> Result<()> {
+        self.compute_time += self.programs[index].finish()?.host;
+        Ok(())
+    }
+
+    /// Writes the inputs of a program for the batch whose cells are assigned.
+    fn write_batch_inputs(&mut self, index: usize) -> Result<()> {
+        let (graph, program) = self.programs[index].graph_and_program();
+        let mut write = |id, bytes: &[u8]| program.write(id, bytes);
+        self.inputs.write(graph, &self.placed, &self.outputs, &self.cells, &mut write)
+    }
+
+    /// Waits for all programs in flight, even if one of them returns an error.
+    pub(super) fn wait_in_flight(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for index in 0..self.programs.len() {
+            let ended = self.wait_for(index);
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+
+    /// Returns the shape of a batch whose cells are assigned.
+    pub(super) fn shape(&self, tokens: usize, outputs: usize, want: Want) -> BatchShape {
+        let (context, sequences, cache) = (self.context, self.sequences(), self.cache);
+        let cells = context * sequences;
+        let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
+        let tokens = rounded(tokens, self.batch.min(cells));
+        let outputs = rounded(outputs, tokens);
+        // Non-causal models attend to the batch only, so kv = tokens.
+        let kv = if self.model.hparams().causal { kv } else { tokens };
+        BatchShape { tokens, kv, context, sequences, outputs, cache, want }
+    }
+
+    /// Returns the index of the prepared program for a batch whose cells are assigned; the most recently used
+    /// program is last.
+    pub(super) fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
+        let shape = self.shape(tokens, outputs, want);
+        if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape) {
+            self.programs[i..].rotate_left(1);
+            return Ok(self.programs.len() - 1);
+        }
+        if self.programs.len() == MAX_PROGRAMS + self.sequences() {
+            self.programs.remove(0);
+        }
+        let prepared = Prepared::new(&self.model, &shape, &self.state, &mut self.compute, self.precision)?;
+        self.programs.push(prepared);
+        Ok(self.programs.len() - 1)
+    }
+}
