@@ -121,7 +121,7 @@ pub(crate) mod tests {
         assert_eq!(of(64).suits(&target), Ok(()));
         let why = of(32).suits(&target).unwrap_err();
         assert!(
-            why.contains("kernel norm for wavefronts of 32 threads") && why.ends_with("have 64"),
+            why.contains("kernel norm for wavefronts of 32 threads") && why.ends_with("wavefronts of 64"),
             "{why}"
         );
         assert_eq!(of(64).suits(&Target::parse("gfx900").unwrap()).unwrap_err(), "is for gfx906:xnack-");

@@ -283,8 +283,8 @@ mod tests {
             let Refusal(text) = kernel.accepts(&launch, &profile).unwrap_err();
             assert!(text.contains(part), "{part}: {text}");
         };
-        bad(|l| l.params.truncate(48), "takes arguments");
-        bad(|l| l.operands.truncate(1), "takes arguments");
+        bad(|l| l.params.truncate(48), "declares arguments");
+        bad(|l| l.operands.truncate(1), "declares arguments");
         bad(|l| l.block = [32, 32, 1], "1024 threads; the maximum is 256");
         bad(|l| l.block = [u32::MAX; 3], "the maximum is");
         bad(|l| l.grid[1] = 0, "empty grid");

@@ -260,10 +260,10 @@ fn what_cannot_be_used() {
     fs::remove_file(system.code().join(format!("{stem}.co"))).unwrap();
     fails(&format!("{stem}.hip:7:1: error: no code for this one"));
     system.put(stem, b"no code object");
-    fails("what was compiled is no 64-bit little-endian ELF file");
+    fails("the compiled code object is no 64-bit little-endian ELF file");
     if let Some(image) = hip_kernels::code_object("gfx900", stem) {
         system.put(stem, image);
-        fails("what was compiled is for gfx900");
+        fails("the compiled code object is for gfx900");
     }
 }
 
