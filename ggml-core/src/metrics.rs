@@ -162,26 +162,27 @@ pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
     (total / rows as f64).max(0.0)
 }
 
-/// The largest errors that count as agreement ([`crate::metrics`]).
+/// Largest errors that count as agreement ([`crate::metrics`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
-    /// Of [`Distance::nmse`].
+    /// Bound of [`Distance::nmse`].
     pub nmse: f64,
-    /// Of [`Distance::row`].
+    /// Bound of [`Distance::row`].
     pub row: f64,
 }
 
 impl Bound {
-    /// What F32 rounding in any order of summation gives, and three orders of magnitude more. An error of a thousandth
-    /// of the scale in a single element, 1e-6, is beyond that of several nodes.
+    /// Three orders of magnitude more than F32 rounding in any order of summation. An error of a thousandth of
+    /// the scale in a single element, 1e-6, exceeds even the sum of the bounds of several nodes.
     pub const F32: Bound = Bound { nmse: 1e-7, row: 1e-7 };
 
-    /// Whether a result is near enough; a NaN is not.
+    /// True if a result is within the bound; a NaN is not.
     pub fn holds(&self, d: &Distance) -> bool {
         d.nmse <= self.nmse && d.row <= self.row
     }
 
-    /// What is too large about a result, in words: its NMSE, or if that is within the bound its worst row.
+    /// Describes the error of a result that exceeds the bound: its NMSE, or if that is within the bound its worst
+    /// row.
     pub fn excess(&self, d: &Distance) -> String {
         match d.nmse <= self.nmse {
             false => format!("NMSE {:.1e}, the bound {:.0e}", d.nmse, self.nmse),
@@ -190,7 +191,7 @@ impl Bound {
     }
 }
 
-/// Of nodes that are computed together.
+/// Adds up the bounds of nodes that are computed together.
 impl std::iter::Sum for Bound {
     fn sum<I: Iterator<Item = Bound>>(bounds: I) -> Bound {
         bounds.fold(Bound::default(), |a, b| Bound { nmse: a.nmse + b.nmse, row: a.row + b.row })

@@ -1,4 +1,4 @@
-//! Which experts compute a token, from the residual stream on.
+//! Finds the nodes from the residual stream to the choice of experts: [`Gate`].
 
 use super::group::{Choice, Gate};
 use super::norm::norm_part;
@@ -7,7 +7,8 @@ use super::search::Search;
 use crate::dtype::DType;
 use crate::op::{Binary, Op};
 
-/// What gives a choice its scores, if it is a product with a norm and nobody else reads what is in between.
+/// Extends a choice by the product and the norm that give its scores, if no other node reads the intermediate
+/// results.
 pub(super) fn gate(search: &Search<'_>, choice: Choice) -> Option<Gate> {
     let graph = search.graph;
     let result = choice.scores;
