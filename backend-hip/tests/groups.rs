@@ -30,7 +30,7 @@ fn agree(cases: &[Case]) {
         };
         for backend in &backends {
             for precision in [Precision::Exact, Precision::Fast] {
-                assert_eq!(catalogue::apart(case, backend, precision), None);
+                assert_eq!(catalogue::ungrouped(case, backend, precision), None);
                 assert_eq!(catalogue::fault(case, backend, precision, &wanted), None);
             }
         }
@@ -144,6 +144,6 @@ fn other_functions_stay_behind() {
         assert!(
             plan.steps.iter().any(|step| step.group.last() == case.node && step.group.nodes().len() == 1)
         );
-        assert!(catalogue::apart(&case, &backend, Precision::Fast).is_some());
+        assert!(catalogue::ungrouped(&case, &backend, Precision::Fast).is_some());
     }
 }

@@ -69,7 +69,7 @@ fn groups_are_one_step() {
         cases.iter().filter(|case| case.group.is_some_and(|group| group != "products")).collect();
     assert!(joined.len() > 40);
     for backend in devices().into_iter().flat_map(backends) {
-        let apart = |case: &&Case| catalogue::apart(case, &backend, Precision::Exact);
+        let apart = |case: &&Case| catalogue::ungrouped(case, &backend, Precision::Exact);
         let apart: Vec<String> = joined.iter().filter_map(apart).collect();
         assert!(apart.is_empty(), "{}:\n{}", backend.device().arch, apart.join("\n"));
     }

@@ -1,12 +1,13 @@
 //! The contract between a graph and a device.
 //!
-//! A backend is opened once, gives out memory, and turns a planned graph into a [`Program`] that can be run again and
-//! again. The caller validates nothing: a backend checks what it is given and answers with a typed error. No call
-//! blocks longer than the deadline of its phase ([`Deadlines`]), and none panics, aborts or exits.
+//! A backend is opened once, allocates memory, and prepares a [`Program`] from a planned graph, which can be
+//! run repeatedly. Callers need not validate anything: a backend checks its arguments and returns typed
+//! errors. No call blocks longer than the deadline of its phase ([`Deadlines`]), and none panics, aborts or
+//! exits.
 //!
-//! Life of a model: `open` (elsewhere), [`Backend::allocate`] for weights and state or [`Backend::import`] for a
-//! memory map that the device can read in place, [`Backend::upload`], then [`Backend::prepare`] for each graph, then
-//! [`Program::write`] of inputs, [`Program::run`], [`Program::read`] of outputs.
+//! Life of a model: `open` (elsewhere), [`Backend::allocate`] for weights and state or [`Backend::import`]
+//! for a memory map that the device can read in place, [`Backend::upload`], then [`Backend::prepare`] for
+//! each graph, then [`Program::write`] of inputs, [`Program::run`], [`Program::read`] of outputs.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -23,26 +24,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Purpose of an allocation of device memory.
+/// Purpose of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Usage {
     /// Written once, then only read.
     Weights,
     /// Inputs, intermediates and outputs of programs.
     Compute,
-    /// Kept from run to run. Zero after allocation.
+    /// Retained from run to run. Zero after allocation.
     State,
     /// Host-visible memory for transfers.
     Staging,
 }
 
-/// Memory of a backend; opaque to everybody else.
+/// Memory of a backend; opaque to all other code.
 pub trait DeviceMemory: Any + Send + Sync + std::fmt::Debug {
-    /// For the backend, to find its own type again.
+    /// Returns the value for a downcast to the backend's own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A handle on device memory. Clones share it; the last one frees it.
+/// Handle on device memory. Clones share it; dropping the last one frees it.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     memory: Arc<dyn DeviceMemory>,
@@ -56,28 +57,31 @@ impl Buffer {
         Buffer { memory, bytes, usage }
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the purpose that it was allocated for.
+    /// Returns the purpose of the allocation.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// The backend's own memory type, if it is `T`.
+    /// Returns the backend's own memory type, if it is `T`.
     pub fn downcast<T: 'static>(&self) -> Option<&T> {
         self.memory.as_any().downcast_ref::<T>()
     }
 
-    /// An error unless `offset .. offset + len` lies in the buffer.
+    /// Checks that `offset .. offset + len` is within the buffer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is not.
     pub fn check_range(&self, offset: usize, len: usize) -> Result<()> {
         check_range(offset, len, self.bytes)
     }
 }
 
-/// An error unless `offset .. offset + len` lies within so many bytes.
+/// Checks that `offset .. offset + len` is within `bytes`.
 pub(crate) fn check_range(offset: usize, len: usize, bytes: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= bytes => Ok(()),
@@ -88,10 +92,10 @@ pub(crate) fn check_range(offset: usize, len: usize, bytes: usize) -> Result<()>
     }
 }
 
-/// Zeroed memory of the host, for contents on their way to or from a backend.
+/// Allocates zeroed host memory, for contents on their way to or from a backend.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if the allocator has none.
+/// [`Error::OutOfMemory`] if the allocation fails.
 pub(crate) fn host_memory<T: bytemuck::Zeroable>(count: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(count).map_err(|()| Error::OutOfMemory {
         backend: "host".into(),
@@ -102,7 +106,7 @@ pub(crate) fn host_memory<T: bytemuck::Zeroable>(count: usize) -> Result<Vec<T>>
     })
 }
 
-/// A place in a buffer.
+/// Offset in a buffer.
 #[derive(Clone, Debug)]
 pub struct Slice {
     /// The buffer.
@@ -111,36 +115,38 @@ pub struct Slice {
     pub offset: usize,
 }
 
-/// Where the leaves of a graph live.
+/// Storage of the leaves of a graph, and of the arena.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    /// Storage of weights and state, by tensor. Every weight and state tensor of the graph must be here.
+    /// Storage of weights and state, by tensor. Every weight and state tensor of the graph must have an
+    /// entry.
     pub leaves: HashMap<TensorId, Slice>,
-    /// Memory for the plan's arena, at least `plan.arena_bytes` long. Programs that share it must not run at the same
-    /// time and keep nothing in it from run to run. `None`: the backend allocates it for this program.
+    /// Memory for the plan's arena, at least `plan.arena_bytes` long. Programs that share it must not run at
+    /// the same time, and its contents are not retained from run to run. `None`: the backend allocates it for
+    /// this program.
     pub compute: Option<Buffer>,
 }
 
-/// Support of a backend for a node: how it is computed, or why not.
+/// Answer of a backend: it can compute a node or a group, or the reason why it cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     /// There is a kernel.
     Native,
-    /// There is none.
+    /// There is no kernel.
     Unsupported {
-        /// Why, in words that a user can act on.
+        /// Reason, in words that a user can act on.
         reason: String,
     },
 }
 
 impl Support {
-    /// A refusal.
+    /// Creates an `Unsupported` answer.
     pub fn no(reason: impl Into<String>) -> Support {
         Support::Unsupported { reason: reason.into() }
     }
 }
 
-/// Limits that decide how memory is laid out.
+/// Limits on the layout of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Largest single allocation in bytes.
@@ -151,10 +157,10 @@ pub struct Limits {
     pub alignment: usize,
 }
 
-/// Properties of a device.
+/// Description of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// Backend name that opens it again ("vulkan:0").
+    /// Backend name that opens the device again ("vulkan:0").
     pub backend: String,
     /// Device name as the driver gives it.
     pub name: String,
@@ -164,9 +170,9 @@ pub struct DeviceInfo {
     pub versions: Vec<(String, String)>,
     /// Architecture class ("AMD_GCN", "CPU", "gfx906").
     pub arch: String,
-    /// UUID or an equivalent, where there is one.
+    /// UUID or an equivalent, if there is one.
     pub uuid: Option<String>,
-    /// Bytes of device memory, where known.
+    /// Bytes of device memory, if known.
     pub memory: Option<u64>,
     /// Features that matter for kernels, with their values.
     pub features: Vec<(String, String)>,
@@ -179,9 +185,9 @@ pub struct DeviceInfo {
 /// Counters of a backend since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Allocations asked of the driver.
+    /// Allocations requested from the driver.
     pub driver_allocations: u64,
-    /// Bytes of them that are held now.
+    /// Bytes of these allocations that are held now.
     pub allocated_bytes: u64,
     /// Pipelines or kernels created.
     pub pipelines: u64,
@@ -200,7 +206,7 @@ pub struct Stats {
 /// Counters of one kernel on an emulated device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelCounts {
-    /// The kernel, or the pipeline.
+    /// Name of the kernel or the pipeline.
     pub kernel: String,
     /// Instructions by class and bytes moved, by name, summed over wavefronts and launches.
     pub counts: Vec<(&'static str, u64)>,
@@ -211,22 +217,22 @@ pub struct KernelCounts {
 pub struct Timing {
     /// Host time from submission to completion.
     pub host: Duration,
-    /// Device time, where it was measured.
+    /// Device time, if it was measured.
     pub device: Option<Duration>,
 }
 
-/// Commands of a step of a plan on a device.
+/// Device commands of a step of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepOutline {
-    /// Dispatches, launches, or whatever the device's commands are.
+    /// Number of dispatches, launches or equivalent commands.
     pub dispatches: usize,
-    /// Number of them that wait until everything before them is complete.
+    /// Number of these commands that wait until everything before them is complete.
     pub barriers: usize,
 }
 
 impl StepOutline {
-    /// Steps as they are where steps of one level run at the same time and the commands of a step one after the other.
-    /// `dispatches`: of each step.
+    /// Returns the outline for a device that runs steps of one level at the same time and the commands of a
+    /// step one after the other. `dispatches` has one entry for each step.
     pub fn by_level(plan: &Plan, dispatches: impl IntoIterator<Item = usize>) -> Vec<StepOutline> {
         let mut level = 0;
         let outline = |(step, dispatches): (&Step, usize)| {
@@ -240,56 +246,58 @@ impl StepOutline {
 /// Options for preparing a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrepareOptions {
-    /// Prepare every step so that it can be run alone with [`Program::run_step`].
+    /// Prepares every step so that it can be run by itself with [`Program::run_step`].
     pub stepwise: bool,
-    /// Let inputs be written while another program that has the same arena ([`Bindings::compute`]) is under way: until
-    /// the program begins they wait in memory of its own.
+    /// Allows inputs to be written while another program with the same arena ([`Bindings::compute`]) is in
+    /// flight. Until the program begins, the inputs wait in its own memory.
     pub overlaps: bool,
 }
 
 impl PrepareOptions {
-    /// For a program that is run step by step.
+    /// Options for a program that is run step by step.
     pub const STEPWISE: PrepareOptions = PrepareOptions { stepwise: true, overlaps: false };
 }
 
 /// A device that runs graphs.
 pub trait Backend: Send + Sync {
-    /// The device.
+    /// Returns the description of the device.
     fn device(&self) -> &DeviceInfo;
 
-    /// The deadlines in effect.
+    /// Returns the deadlines in effect.
     fn deadlines(&self) -> &Deadlines;
 
-    /// Bytes of device memory that can be had now, where they are known.
+    /// Returns the bytes of device memory that can be allocated now, if known.
     fn free_memory(&self) -> Option<u64> {
         self.device().memory.map(|all| all.saturating_sub(self.stats().allocated_bytes))
     }
 
-    /// Returns whether a node of a graph can be computed, with a reason if not. Leaves and views always can.
+    /// Returns `Native` if a node of a graph can be computed, otherwise the reason. Leaves and views are
+    /// always supported.
     fn supports(&self, graph: &Graph, node: TensorId) -> Support;
 
-    /// Returns whether several nodes are computed as one step, with a reason if not. After a refusal each
-    /// node of the group is computed by itself.
+    /// Returns `Native` if several nodes are computed together, otherwise the reason. Nodes of other groups
+    /// are computed one by one.
     fn joins(&self, _graph: &Graph, _group: &Group, _precision: Precision) -> Support {
-        Support::no("every node is computed alone")
+        Support::no("nodes are computed one by one")
     }
 
-    /// Returns true if weights of a type can be an operand of MUL_MAT and GET_ROWS.
+    /// True if weights of a type can be an operand of MUL_MAT and GET_ROWS.
     fn supports_weights(&self, dtype: DType) -> bool;
 
-    /// Memory of `bytes` bytes. `State` memory is zeroed. One driver allocation at the most.
+    /// Allocates `bytes` bytes, in at most one driver allocation. `State` memory is zeroed.
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer>;
 
-    /// Host memory as a buffer without a copy, where the device can read it in place; `Ok(None)` where it cannot.
+    /// Wraps host memory as a buffer without a copy, if the device can read it in place; otherwise
+    /// `Ok(None)`.
     fn import(&self, bytes: MappedBytes) -> Result<Option<Buffer>>;
 
-    /// Host to device. Ordered before every later call; the data may be reused on return.
+    /// Copies from host to device. Ordered before every later call; the data may be reused on return.
     fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()>;
 
-    /// Device to host, after everything submitted before.
+    /// Copies from device to host, after everything submitted before.
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
 
-    /// Device to device, ordered like uploads. The ranges must not overlap.
+    /// Copies from device to device, ordered like uploads. The ranges must not overlap.
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()>;
 
     /// Compiles every kernel and records every command of a planned graph.
@@ -301,13 +309,13 @@ pub trait Backend: Send + Sync {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>>;
 
-    /// Returns true if programs have [`Program::begin`]: the device does not need the caller's thread while
-    /// it runs.
+    /// True if programs support [`Program::begin`]: the device does not need the caller's thread while it
+    /// runs.
     fn begins(&self) -> bool {
         false
     }
 
-    /// Returns the commands of each step of a plan. Allocates no memory on the device.
+    /// Returns the device commands of each step of a plan. This needs no memory.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a step without kernels.
@@ -315,14 +323,14 @@ pub trait Backend: Send + Sync {
         Ok(StepOutline::by_level(plan, plan.steps.iter().map(|_| 1)))
     }
 
-    /// Counters since the backend was opened.
+    /// Returns the counters since the backend was opened.
     fn stats(&self) -> Stats;
 
-    /// Returns the counters of each kernel since the backend was opened. Only emulated devices count; other
-    /// backends return an empty list.
+    /// Returns the counters of each kernel since the backend was opened. Only emulated devices count; others
+    /// return an empty list.
     ///
     /// # Errors
-    /// [`Error::Timeout`] where the device is asked and does not answer.
+    /// [`Error::Timeout`] if the device must be queried and does not answer.
     fn counts(&self) -> Result<Vec<KernelCounts>> {
         Ok(Vec::new())
     }
@@ -340,37 +348,39 @@ impl<B: Backend + ?Sized> Target for B {
 
 /// A prepared graph. Nothing is allocated, compiled or recorded when it runs.
 pub trait Program: Send {
-    /// Writes a whole tensor that the program owns (an input; under a debug plan any node) or a state tensor.
-    /// `data` is dense: `dense_bytes()` of the tensor, whose storage must be contiguous.
+    /// Writes an entire tensor that the program owns (an input; with a debug plan any node) or a state
+    /// tensor. `data` is dense: `dense_bytes()` of the tensor, whose storage must be contiguous.
     fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()>;
 
-    /// Reads a whole contiguous tensor: an output, a state, under a debug plan any node.
+    /// Reads an entire contiguous tensor: an output, a state, or with a debug plan any node.
     fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()>;
 
     /// Runs all steps and waits.
     fn run(&mut self) -> Result<Timing>;
 
-    /// Begins to run all steps and does not wait, so that the device has more to do when it is done with what runs before.
-    /// Runs are executed in the order in which they began, also those of several programs of a backend; each is ended
-    /// with [`Program::finish`] before its program begins another. Of programs that are under way at the same time each has
-    /// an arena of its own ([`Bindings::compute`]), because inputs are written there, unless they were prepared for that
-    /// ([`PrepareOptions::overlaps`]); what is read from an arena that others have is read before they begin.
+    /// Begins to run all steps and does not wait, so that the device has further work when earlier runs are
+    /// complete. Runs are executed in the order in which they began, across all programs of a backend. Each
+    /// run must be ended with [`Program::finish`] before its program begins another.
+    ///
+    /// Programs in flight at the same time need separate arenas ([`Bindings::compute`]), because inputs are
+    /// written there, unless they were prepared for sharing one ([`PrepareOptions::overlaps`]). Read outputs
+    /// from a shared arena before another program that uses it begins.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where [`Backend::begins`] says no; what the device reports.
+    /// [`Error::InvalidArgument`] if [`Backend::begins`] is false; errors of the device.
     fn begin(&mut self) -> Result<()> {
         Err(Error::argument("begin", "a program that runs only as a whole", "one that says that it can"))
     }
 
-    /// Waits for the run that began last; the host's time is what was spent in waiting.
+    /// Waits for the last run that began. The host time is the time spent waiting.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where none did; what the device reports.
+    /// [`Error::InvalidArgument`] if none began; errors of the device.
     fn finish(&mut self) -> Result<Timing> {
         Err(Error::argument("finish", "a program that runs only as a whole", "one that has begun"))
     }
 
-    /// Runs one step and waits; only for programs prepared with [`PrepareOptions::stepwise`]. `step` is an index into
-    /// the plan's steps. An error names the node.
+    /// Runs one step and waits; only for programs prepared with [`PrepareOptions::stepwise`]. `step` is an
+    /// index into the plan's steps. An error names the node.
     fn run_step(&mut self, step: usize) -> Result<Timing>;
 }

@@ -1,25 +1,26 @@
-//! Bounds of the distance between a result and the reference.
+//! Largest allowed errors against the reference.
 //!
-//! The bound of an operation stands beside its definition ([`Operation::bound`](crate::op::Operation::bound)); here are those of what is made of
-//! operations. The operation tests, [`crate::evaluate`] and `compare` hold results to these and to no others.
+//! The bound of an operation is part of its definition ([`Operation::bound`](crate::op::Operation::bound));
+//! this module has those of nodes, graphs and outputs. The operation tests, [`crate::evaluate`] and `compare`
+//! use these bounds and no others.
 
 use crate::graph::Graph;
 use crate::metrics::Bound;
 use crate::precision::Precision;
 use crate::tensor::TensorId;
 
-/// The bound of a node that gets the reference's operands.
+/// Returns the bound of a node that is computed from the reference's operands.
 pub fn of_node(graph: &Graph, node: TensorId, precision: Precision) -> Bound {
     let tensor = graph.tensor(node);
     let operand = graph.operands(node).first().map_or(tensor.dtype, |o| o.dtype);
     tensor.op().map_or(Bound::F32, |op| op.definition().bound(operand, precision))
 }
 
-/// The bound of the results of a whole graph, such as the logits of a model. Exact: what F32 rounding makes of some
-/// tens of layers. Fast: activations rounded to F16 for float weights; to 8 bits where weights are `quantised`, where
-/// published native paths show up to 1e-3 for llama-like models. A router that chooses another expert where two are
-/// nearly equal, or the norm of a head's small result, may make more of rounding than that: then the results of
-/// [`Precision::Exact`] tell it from an error.
+/// Returns the bound of the results of an entire graph, such as the logits of a model. Exact: F32 rounding in
+/// some tens of layers. Fast: activations rounded to F16 for float weights, or to 8 bits if weights are
+/// `quantised`, for which published native code shows up to 1e-3 for llama-like models. A router that chooses
+/// another of two nearly equal experts, or the norm of a head's small result, may amplify rounding beyond the
+/// bound; the results of [`Precision::Exact`] then distinguish rounding from an error.
 pub fn of_graph(precision: Precision, quantised: bool) -> Bound {
     match (precision, quantised) {
         (Precision::Exact, _) => Bound { nmse: 1e-7, row: 5e-7 },
@@ -28,8 +29,9 @@ pub fn of_graph(precision: Precision, quantised: bool) -> Bound {
     }
 }
 
-/// The bound of an output of a graph whose leaves alone are given: that of its operation where nothing else is computed,
-/// else that of a graph, or of the operation where that is wider (rows written in blocks).
+/// Returns the bound of an output of a graph that is computed from given leaves only: that of its operation
+/// if it is the only one, otherwise that of a graph, or that of the operation if it is wider (rows written in
+/// blocks).
 pub fn of_output(graph: &Graph, output: TensorId, precision: Precision) -> Bound {
     let operation = of_node(graph, graph.producer(output), precision);
     if graph.computed().nth(1).is_none() {
@@ -46,8 +48,8 @@ mod tests {
     use crate::DType;
     use Precision::{Exact, Fast};
 
-    /// Every case is held to what its operations say, and only where rounding belongs to an operation is it more than
-    /// that of F32. Indices are right or wrong.
+    /// The bound of every case is that of its operations. It exceeds the bound of F32 only if rounding is
+    /// part of an operation. Indices have the bound 0.
     #[test]
     fn a_case_has_the_bound_of_its_nodes() {
         for case in crate::catalogue::cases() {

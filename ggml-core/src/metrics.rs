@@ -162,7 +162,7 @@ pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
     (total / rows as f64).max(0.0)
 }
 
-/// The largest errors that count as agreement ([`crate::metrics`]).
+/// Largest errors that count as agreement ([`crate::metrics`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
     /// Bound of [`Distance::nmse`].
@@ -172,17 +172,17 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Error of F32 rounding in any order of summation, times a thousand. An error of a thousandth of the
-    /// scale in a single element, 1e-6, exceeds the bound of several nodes.
+    /// Three orders of magnitude more than F32 rounding in any order of summation. An error of a thousandth of
+    /// the scale in a single element, 1e-6, exceeds even the sum of the bounds of several nodes.
     pub const F32: Bound = Bound { nmse: 1e-7, row: 1e-7 };
 
-    /// Returns true if a distance is within the bound. A NaN is not.
+    /// True if a result is within the bound; a NaN is not.
     pub fn holds(&self, d: &Distance) -> bool {
         d.nmse <= self.nmse && d.row <= self.row
     }
 
-    /// Describes the excess of a distance over the bound: its NMSE, or its worst row if the NMSE is within
-    /// the bound.
+    /// Describes the error of a result that exceeds the bound: its NMSE, or if that is within the bound its worst
+    /// row.
     pub fn excess(&self, d: &Distance) -> String {
         match d.nmse <= self.nmse {
             false => format!("NMSE {:.1e}, the bound {:.0e}", d.nmse, self.nmse),
@@ -191,7 +191,7 @@ impl Bound {
     }
 }
 
-/// Bound of nodes that are computed as a group.
+/// Adds up the bounds of nodes that are computed together.
 impl std::iter::Sum for Bound {
     fn sum<I: Iterator<Item = Bound>>(bounds: I) -> Bound {
         bounds.fold(Bound::default(), |a, b| Bound { nmse: a.nmse + b.nmse, row: a.row + b.row })

@@ -1,9 +1,9 @@
-//! Precision of a program: the rounding that it may do.
+//! Allowed rounding of a program.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Precision of a program: the rounding that it may do.
+/// Allowed rounding of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
@@ -15,7 +15,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Name as on command lines.
+    /// Returns the name as on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Precision::Exact => "exact",
@@ -23,7 +23,7 @@ impl Precision {
         }
     }
 
-    /// The precision of a name.
+    /// Returns the precision with a name.
     pub fn from_name(name: &str) -> Option<Precision> {
         [Precision::Exact, Precision::Fast].into_iter().find(|p| p.name() == name)
     }
@@ -32,7 +32,7 @@ impl Precision {
 impl std::str::FromStr for Precision {
     type Err = Error;
 
-    /// The precision of a name, as [`Precision::from_name`].
+    /// Parses a name as [`Precision::from_name`] does.
     fn from_str(text: &str) -> Result<Precision> {
         Precision::from_name(text)
             .ok_or_else(|| Error::argument("precision", format!("'{text}'"), "exact or fast"))

@@ -3,10 +3,10 @@
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 
-/// The part of a tensor that an operation's rule looks at: how the elements lie, not where they come from.
+/// Properties of a tensor that the rules of operations depend on: name, type and layout, but not the storage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Name: unique in its graph.
+    /// Name, unique in the graph.
     pub name: String,
     /// Element type.
     pub dtype: DType,
@@ -16,7 +16,8 @@ pub struct Shape {
     pub nb: [usize; 4],
 }
 
-/// Strides of a contiguous tensor; `None` on overflow or if `ne[0]` is no multiple of the type's block.
+/// Returns the strides of a contiguous tensor; `None` on overflow or if `ne[0]` is no multiple of the type's
+/// block.
 pub fn contiguous_strides(dtype: DType, ne: [usize; 4]) -> Option<[usize; 4]> {
     let row = dtype.row_bytes(ne[0])?;
     let plane = row.checked_mul(ne[1])?;
@@ -26,17 +27,17 @@ pub fn contiguous_strides(dtype: DType, ne: [usize; 4]) -> Option<[usize; 4]> {
 }
 
 impl Shape {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.ne.iter().product()
     }
 
-    /// Number of rows (of `ne[0]` elements).
+    /// Returns the number of rows (of `ne[0]` elements).
     pub fn rows(&self) -> usize {
         self.ne[1] * self.ne[2] * self.ne[3]
     }
 
-    /// Bytes from the first to one past the last byte used, which for a contiguous tensor is its size.
+    /// Returns the bytes from the first to one past the last byte used; for a contiguous tensor its size.
     pub fn span_bytes(&self) -> usize {
         if self.elements() == 0 {
             return 0;
@@ -47,12 +48,12 @@ impl Shape {
             + self.dtype.block_bytes()
     }
 
-    /// Bytes of the elements without gaps.
+    /// Returns the bytes of the elements without gaps.
     pub fn dense_bytes(&self) -> usize {
         self.dtype.row_bytes(self.ne[0]).unwrap_or(0) * self.rows()
     }
 
-    /// Returns true if the elements are stored without gaps in the order of their indices.
+    /// True if the elements are stored without gaps in the order of their indices.
     pub fn is_contiguous(&self) -> bool {
         self.rows_contiguous()
             && self.nb[1] * self.ne[1] == self.nb_or(2, self.nb[1] * self.ne[1])
@@ -61,7 +62,7 @@ impl Shape {
                 || Some(self.nb[1]) == self.dtype.row_bytes(self.ne[0]))
     }
 
-    /// Returns true if the elements of one row are stored without gaps.
+    /// True if the elements of a row are stored without gaps.
     pub fn rows_contiguous(&self) -> bool {
         self.nb[0] == self.dtype.block_bytes()
     }
@@ -70,7 +71,7 @@ impl Shape {
         if self.ne[d..].iter().all(|&n| n == 1) { expected } else { self.nb[d] }
     }
 
-    /// `name TYPE [extents]`, trailing ones left out.
+    /// Formats as `name TYPE [extents]`, without trailing extents of 1.
     pub fn describe(&self) -> String {
         let last = (1..4).rev().find(|&d| self.ne[d] != 1).unwrap_or(0);
         let ne: Vec<String> = self.ne[..=last].iter().map(|n| n.to_string()).collect();

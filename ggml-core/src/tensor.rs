@@ -1,4 +1,4 @@
-//! Tensor descriptions: a shape, whose storage it uses, and where the contents come from.
+//! Tensor descriptions: a shape, the root of the storage, and the source of the contents.
 
 use crate::op::Op;
 use crate::shape::Shape;
@@ -11,20 +11,20 @@ use std::ops::{Deref, DerefMut};
 pub struct TensorId(pub u32);
 
 impl TensorId {
-    /// As an index.
+    /// Returns the id as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where the contents of a tensor come from.
+/// Source of the contents of a tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Source {
     /// Bound once and never written.
     Weight,
     /// Written by the caller before each run.
     Input,
-    /// Kept from run to run (a KV cache); zero at the beginning.
+    /// Retained from run to run (a KV cache); zero at the beginning.
     State,
     /// Computed.
     Node {
@@ -38,14 +38,14 @@ pub enum Source {
 /// A tensor of up to four dimensions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// Name, element type, extents and strides, which the tensor also has as its own fields.
+    /// Name, element type, extents and strides; accessible as fields of the tensor through `Deref`.
     #[serde(flatten)]
     pub shape: Shape,
-    /// The tensor that owns the storage: this one, or for a view the one that it looks into.
+    /// Tensor that owns the storage: this one, or for a view the viewed one.
     pub root: TensorId,
     /// Bytes from the beginning of the root's storage.
     pub offset: usize,
-    /// Where the contents come from.
+    /// Source of the contents.
     pub source: Source,
 }
 
@@ -64,12 +64,12 @@ impl DerefMut for Tensor {
 }
 
 impl Tensor {
-    /// Returns true if this tensor is a view of another tensor's storage.
+    /// True if this tensor is a view of the storage of another.
     pub fn is_view(&self) -> bool {
         matches!(&self.source, Source::Node { op, .. } if op.is_view())
     }
 
-    /// The operation, for computed tensors.
+    /// Returns the operation of a computed tensor.
     pub fn op(&self) -> Option<&Op> {
         match &self.source {
             Source::Node { op, .. } => Some(op),
@@ -77,7 +77,7 @@ impl Tensor {
         }
     }
 
-    /// The operands, empty for leaves.
+    /// Returns the operands; empty for leaves.
     pub fn src(&self) -> &[TensorId] {
         match &self.source {
             Source::Node { src, .. } => src,

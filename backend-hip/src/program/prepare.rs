@@ -200,7 +200,7 @@ impl<'a> Draft<'a> {
                     check_alignment(tensor, slice.offset)?;
                     slice.clone()
                 }
-                Source::Input | Source::Node { .. } => match (plan.place(graph, id), arena) {
+                Source::Input | Source::Node { .. } => match (plan.region(graph, id), arena) {
                     (Some(place), Some(arena)) => Slice { buffer: arena.clone(), offset: place.offset },
                     // Another tensor reuses its memory.
                     _ => continue,

@@ -88,7 +88,7 @@ fn arena_offset(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
         let expected = format!("{} bytes in an arena of {}", tensor.span_bytes(), plan.arena_bytes);
         Error::argument(format!("planned offset of '{}'", tensor.name), found, expected)
     };
-    let place = plan.place(graph, id).ok_or_else(|| wrong("none"))?;
+    let place = plan.region(graph, id).ok_or_else(|| wrong("none"))?;
     let fits = place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
     if !fits {
         return Err(wrong(&format!("byte {}", place.offset)));

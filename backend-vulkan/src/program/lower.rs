@@ -306,7 +306,7 @@ mod tests {
             let plan = Plan::new(graph, 256, Precision::Exact)?;
             let room = shift + plan.arena_bytes as u64;
             let storage = graph.ids().filter(|&id| graph.tensor(id).root == id).map(|id| {
-                let offset = shift + plan.place(graph, id).expect("a place").offset as u64;
+                let offset = shift + plan.region(graph, id).expect("a place").offset as u64;
                 let bytes = graph.tensor(id).span_bytes() as u64;
                 (id, Storage { buffer: BufferRef::Bound(0), room, offset, bytes, writable: true })
             });

@@ -30,7 +30,7 @@ fn imagined(graph: &Graph, plan: &Plan) -> HashMap<TensorId, Storage> {
         let tensor = graph.tensor(id);
         let bytes = tensor.span_bytes() as u64;
         let bound = matches!(tensor.source, Source::Weight | Source::State);
-        let (number, offset, room) = match plan.place(graph, id) {
+        let (number, offset, room) = match plan.region(graph, id) {
             _ if bound => (i + 1, 0, bytes.next_multiple_of(4)),
             Some(place) => (0, place.offset as u64, plan.arena_bytes as u64),
             None => return None,

@@ -4,7 +4,7 @@ use super::case::{Case, Fill};
 use crate::dtype::DType;
 use crate::op::CacheMask;
 
-/// Sequences, then positions: `n` cells of some sequences that lie between each other, with free ones.
+/// Contents of `n` cells, some of them free: sequences (interleaved in groups of five), then positions.
 fn cells(n: usize, sequences: usize) -> Fill {
     let mut lengths = vec![0; sequences];
     let (mut of, mut at) = (Vec::new(), Vec::new());
@@ -18,16 +18,16 @@ fn cells(n: usize, sequences: usize) -> Fill {
     Fill::Values([of, at].concat())
 }
 
-/// Sequences, then positions: `n` tokens of some sequences, from the beginnings of these to behind their ends, and such
-/// that see nothing.
+/// Contents of `n` tokens: sequences, then positions. Tokens lie from the beginning of their sequence to
+/// beyond its end; some belong to none and see nothing.
 fn tokens(n: usize, sequences: usize, positions: usize) -> Fill {
     let of = (0..n).map(|i| if i % 6 == 4 { -1.0 } else { (i % sequences) as f32 });
     let at = (0..n).map(|i| (i * positions / n + i % 3) as f32);
     Fill::Values(of.chain(at).collect())
 }
 
-/// Test cases: one cell, rows of whole words and others, one sequence and several, all kinds of windows, positions at the
-/// ends of their range and below it, operands within others.
+/// Test cases: one cell, rows of whole words and others, one sequence and several, all kinds of windows,
+/// positions at the ends of their range and below it, operands inside larger tensors.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: String, op: CacheMask, [kv, n]: [usize; 2], fills: [Fill; 2]| {
@@ -49,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
             }
         }
     }
-    // Those that F32 has of the largest I32, and nothing.
+    // The positions nearest to the largest I32 that F32 can represent, and a token that sees nothing.
     let largest = 2_147_483_520.0;
     let places = vec![
         0.0,

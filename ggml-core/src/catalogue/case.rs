@@ -15,16 +15,16 @@ pub enum Fill {
     Uniform(f32, f32),
     /// Integers in `0..n`.
     Ids(usize),
-    /// Integers in `0..n`, none twice in a row of the tensor.
+    /// Distinct integers in `0..n` in each row of the tensor.
     Distinct(usize),
-    /// A causal mask whose last row sees everything: 0 where `column + rows <= row + columns`, else minus infinity,
-    /// with some values in between so that the sign and size of a bias matter.
+    /// A causal mask whose last row sees everything: 0 where `column + rows <= row + columns`, otherwise
+    /// minus infinity, with some values in between so that the sign and size of a bias matter.
     Causal,
     /// Zeros of both signs, subnormal, tiny and huge values.
     Edges,
     /// Given values.
     Values(Vec<f32>),
-    /// Values of another rule, except for ranges of elements that have one value each; see [`Fill::but`].
+    /// Another fill with some ranges of elements replaced, each by one value; see [`Fill::but`].
     Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
 }
 
@@ -37,7 +37,7 @@ pub struct Case {
     pub graph: std::result::Result<Graph, Error>,
     /// The tested node.
     pub node: TensorId,
-    /// The kind of group that the node should be computed in, where the case is one of several nodes.
+    /// Kind of group in which the node should be computed, if the case has several nodes.
     pub group: Option<&'static str>,
     fills: Vec<(TensorId, Fill)>,
 }
@@ -92,7 +92,7 @@ impl Case {
         Case { name: name.into(), graph, node, group: None, fills: builder.fills }
     }
 
-    /// Contents of every leaf, encoded in its type.
+    /// Returns the contents of every leaf, encoded in its type.
     pub fn leaves(&self) -> Result<Vec<(TensorId, Vec<u8>)>> {
         let graph = self.graph.clone()?;
         self.fills
@@ -107,7 +107,7 @@ impl Case {
 }
 
 impl Fill {
-    /// These contents but for some elements, counted in the order of their indices.
+    /// Returns this fill with some ranges of elements replaced, counted in the order of their indices.
     pub fn but(self, patches: impl IntoIterator<Item = (Range<usize>, f32)>) -> Fill {
         Fill::Patched(Box::new(self), patches.into_iter().collect())
     }

@@ -4,7 +4,7 @@ use super::case::{Case, Fill};
 use crate::dtype::DType;
 use std::ops::Range;
 
-/// A case: extents of keys and values, and the runs.
+/// Parameters of a case: extents of keys and values, runs, fills.
 struct Recurrence {
     name: &'static str,
     key: [usize; 2],
@@ -13,12 +13,12 @@ struct Recurrence {
     runs: Vec<[usize; 3]>,
     gate: Fill,
     beta: Fill,
-    /// Elements of q, k and v with values of their own.
+    /// Elements of q, k and v with other values.
     patches: Vec<(Range<usize>, f32)>,
 }
 
 impl Recurrence {
-    /// With usual gates and betas.
+    /// Creates a case with usual gates and betas.
     fn new(
         name: &'static str,
         key: [usize; 2],
@@ -38,7 +38,8 @@ fn case(s: Recurrence) -> Case {
         s.name
     );
     Case::new(name, |g, c| {
-        // q, k and v are windows of one tensor, as a convolution gives them; keys have about the length of one.
+        // q, k and v are windows of one tensor, like the output of a convolution; keys have about unit
+        // length.
         let row = 2 * d_k * heads_k + d_v * heads_v;
         let bound = 1.7 / (d_k as f32).sqrt();
         let all =
@@ -58,7 +59,8 @@ fn case(s: Recurrence) -> Case {
     })
 }
 
-/// Test cases: one token and prompts, heads in groups, keys and values of different and odd lengths, several slots.
+/// Test cases: one token and prompts, heads in groups, keys and values of different and odd lengths, several
+/// slots.
 pub(super) fn cases() -> Vec<Case> {
     let one = |tokens, position| vec![[0, tokens, position]];
     let shape = |name, key, value, tokens, runs| case(Recurrence::new(name, key, value, tokens, runs));
@@ -75,8 +77,8 @@ pub(super) fn cases() -> Vec<Case> {
     [few, chunk_cases()].concat()
 }
 
-/// Cases about chunks of 32 tokens: runs that end before, with and behind one, gates that are closed or open, tokens that
-/// write nothing.
+/// Cases about chunks of 32 tokens: runs that end before, at and after a chunk's end, gates that are closed
+/// or open, tokens that write nothing.
 fn chunk_cases() -> Vec<Case> {
     let runs = |tokens, position| vec![[0, tokens, position]];
     let usual = |name, key, value, tokens, runs| Recurrence::new(name, key, value, tokens, runs);
@@ -84,11 +86,11 @@ fn chunk_cases() -> Vec<Case> {
         |name, gate, beta| case(Recurrence { gate, beta, ..usual(name, [64, 1], [32, 2], 70, runs(70, 3)) });
     let beta = || Fill::Uniform(0.0, 1.0);
     let open = Fill::Uniform(-1.5, 0.0);
-    // No numbers in a value of token 40, the query of 45 and the key of 50: seen by these tokens, the first one and the last
-    // one also by later ones, the first one in one column alone.
+    // NaNs in a value of token 40, the query of 45 and the key of 50. They affect these tokens; the first and
+    // the last also affect later tokens, the first in one column only.
     let nan = [40 * 192 + 128 + 37, 45 * 192 + 3, 50 * 192 + 64 + 3].map(|at| (at..at + 1, f32::NAN));
     let no_numbers = usual("no numbers", [64, 1], [32, 2], 70, runs(70, 3));
-    // Of two heads: some tokens forget everything, some of them nothing.
+    // Two heads: some tokens forget everything, others nothing.
     let closed =
         [(10..12, f32::NEG_INFINITY), (62..68, f32::NEG_INFINITY), (100..101, -1e30), (101..110, 0.0)];
     vec![
@@ -123,12 +125,13 @@ mod tests {
     use super::*;
     use crate::precision::Precision;
 
-    /// With beta 1, no decay and orthonormal keys the state is a dictionary: a query returns the last value of its key.
+    /// With beta 1, no decay and orthonormal keys, the state is a dictionary: a query returns the last value
+    /// of its key.
     #[test]
     fn a_state_is_a_dictionary() {
         let case = Case::new("dictionary", |g, c| {
             let values = |v: &[f32]| Fill::Values(v.to_vec());
-            // Tokens: key 0 = 5, key 1 = 7, key 0 = 9; queries ask for key 0, 0, 1.
+            // Tokens: key 0 = 5, key 1 = 7, key 0 = 9; the queries are keys 0, 0, 1.
             let q = c.leaf(g, "q", DType::F32, [2, 1, 3, 1], values(&[1.0, 0.0, 1.0, 0.0, 0.0, 1.0]))?;
             let k = c.leaf(g, "k", DType::F32, [2, 1, 3, 1], values(&[1.0, 0.0, 0.0, 1.0, 1.0, 0.0]))?;
             let v = c.leaf(g, "v", DType::F32, [1, 1, 3, 1], values(&[5.0, 7.0, 9.0]))?;

@@ -38,7 +38,7 @@ fn case(s: Extents, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_so
     })
 }
 
-/// The same with sinks: among the scores, far below them, and above them.
+/// Creates a case with sinks: among the scores, far below them, and above them.
 fn case_with_sinks(s: Extents, kv_type: DType) -> Case {
     let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
@@ -59,15 +59,15 @@ fn case_with_sinks(s: Extents, kv_type: DType) -> Case {
     })
 }
 
-/// A case with cells that the mask hides: cells that no token sees, and cells of other sequences, which one
-/// token sees. Their keys and values are infinities and NaNs. A token in the middle sees nothing.
+/// Creates a case with hidden cells: some that no token sees, and some that one token sees, like those of
+/// other sequences. Their keys and values are infinities and NaNs. Token 3 sees nothing.
 fn case_with_hidden_cells(s: Extents, kv_type: DType, sinks: bool) -> Case {
     let Extents { d, dv, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
         "FLASH_ATTN_EXT(hidden cells, sinks={sinks}: d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, \
          kv={kv_type})"
     );
-    // A cell, what its key and its value hold (nothing special for 0), and the token that sees it.
+    // A cell, the contents of its key and its value (0: nothing special), and the token that sees it.
     let (inf, nan) = (f32::INFINITY, f32::NAN);
     let cells = [
         (3, inf, nan, None),
@@ -108,7 +108,8 @@ fn case_with_hidden_cells(s: Extents, kv_type: DType, sinks: bool) -> Case {
     })
 }
 
-/// Latent attention: one head of keys, whose first 512 elements are the values, for 16 of queries. Sinks need a mask.
+/// Creates a case of latent attention: one head of keys, whose first 512 elements are the values, for 16
+/// heads of queries. Sinks need a mask.
 fn case_latent([tokens, kv]: [usize; 2], kv_type: DType, mask: bool, sinks: bool) -> Case {
     let name = format!(
         "FLASH_ATTN_EXT(latent: d=576, dv=512, tokens={tokens}, kv={kv}, heads=16/1, kv={kv_type}, mask={mask}, \
@@ -132,8 +133,9 @@ fn case_latent([tokens, kv]: [usize; 2], kv_type: DType, mask: bool, sinks: bool
     })
 }
 
-/// A NaN in the query of head 1, in a key of head 2 and in an element of a value of head 3; with more tokens than one also in
-/// the mask, and as all that a token sees. Head 0 of the other tokens is clean.
+/// Creates a case with a NaN in the query of head 1, in a key of head 2 and in an element of a value of head
+/// 3. With more than five tokens, also in the mask, and as the only position that a token sees. Head 0 of the
+/// other tokens is clean.
 fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
     let name = format!("FLASH_ATTN_EXT(NaN: d=64, tokens={tokens}, kv={kv}, heads=4/4, kv={kv_type})");
     let last = tokens - 1;
@@ -161,7 +163,7 @@ fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
     })
 }
 
-/// Tokens at the end of the cache that see so many positions up to their own.
+/// Creates a case with tokens at the end of the cache, each seeing `window` positions up to its own.
 fn case_with_window(s: Extents, kv_type: DType, mask_type: DType, window: usize) -> Case {
     let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
@@ -170,7 +172,7 @@ fn case_with_window(s: Extents, kv_type: DType, mask_type: DType, window: usize)
     );
     Case::new(name, |g, c| {
         let q = c.leaf(g, "q", DType::F32, [d, tokens, heads, 1], Fill::Uniform(-1.0, 1.0))?;
-        // What no token sees is no number.
+        // Cells that no token sees are NaN.
         let first = kv - tokens + 1 - window;
         let cells = Fill::Uniform(-1.0, 1.0).but([(0..first * d, f32::NAN)]);
         let k = c.leaf(g, "k", kv_type, [d, kv, heads_kv, 1], cells.clone())?;
@@ -191,8 +193,8 @@ fn case_with_window(s: Extents, kv_type: DType, mask_type: DType, window: usize)
     })
 }
 
-/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps, sinks, NaN,
-/// and anything in cells that the mask hides.
+/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi,
+/// soft-caps, sinks, NaN, and any contents of cells that the mask hides.
 pub(super) fn cases() -> Vec<Case> {
     let extents =
         |d, dv, tokens, kv, heads, heads_kv, batch| Extents { d, dv, tokens, kv, heads, heads_kv, batch };
@@ -219,7 +221,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(extents(64, 64, 1, 1100, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(128, 64, 3, 600, 6, 2, 2), f16, Some(f32), 8.0, 5.0),
         case(extents(64, 64, 2, 700, 3, 1, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
-        // Latent attention: one head of keys for all, rows longer than elsewhere.
+        // Latent attention: one head of keys for all, with longer rows.
         case(extents(576, 512, 1, 300, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(576, 512, 3, 40, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
         case_with_sinks(extents(64, 64, 2, 1030, 4, 1, 1), DType::Q8_0),
@@ -246,7 +248,8 @@ pub(super) fn cases() -> Vec<Case> {
         case_latent([1, 257], DType::Q8_0, true, false),
         case_latent([1, 70], DType::Q4_0, true, false),
         case_latent([3, 300], DType::Q4_0, true, true),
-        // The same of many tokens, which may go to matrix units: rows of several work-groups, several pieces of the positions.
+        // Latent attention of many tokens, which may use matrix units: rows of several work-groups, positions
+        // in several chunks.
         case_latent([21, 90], f16, true, true),
         case_latent([9, 1100], f16, false, false),
         case(extents(576, 512, 7, 1090, 5, 1, 1), f16, Some(f32), 8.0, 5.0),
@@ -261,14 +264,15 @@ pub(super) fn cases() -> Vec<Case> {
         case(extents(584, 512, 1, 257, 16, 1, 1), f16, Some(f16), 0.0, 0.0),
         case_with_hidden_cells(extents(576, 512, 5, 300, 3, 1, 1), f16, true),
         case_with_hidden_cells(extents(512, 512, 5, 40, 4, 2, 1), f32, false),
-        // The same of blocks.
+        // The same with a cache of blocks.
         case(extents(512, 512, 1, 257, 8, 2, 1), DType::Q8_0, Some(f16), 0.0, 0.0),
         case(extents(512, 512, 3, 300, 4, 2, 1), DType::Q4_0, Some(f32), 8.0, 5.0),
         case(extents(544, 480, 5, 40, 3, 1, 2), DType::Q8_0, None, 0.0, 0.0),
         case(extents(352, 96, 2, 300, 6, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
         case_with_hidden_cells(extents(576, 512, 5, 300, 3, 1, 1), DType::Q8_0, true),
         case_with_hidden_cells(extents(512, 512, 5, 40, 4, 2, 1), DType::Q4_0, false),
-        // Many tokens and keys in F16, which may go to matrix units: rows of all lengths, what is added to scores, no mask.
+        // Many tokens and keys in F16, which may use matrix units: rows of all lengths, summands of the
+        // scores, no mask.
         case(extents(128, 128, 70, 200, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(96, 64, 40, 130, 2, 1, 2), f16, None, 0.0, 0.0),
         case(extents(40, 24, 9, 44, 2, 1, 1), f16, Some(f16), 0.0, 0.0),
@@ -283,16 +287,16 @@ pub(super) fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(256, 256, 35, 75, 4, 1, 1), DType::Q8_0, false),
         case_with_nan(19, 96, f16),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, f32, 150),
-        // Rows of the mask at multiples of 16 bytes: steps of which nothing is hidden, all, something, and one position from one
-        // token.
+        // Rows of the mask at multiples of 16 bytes: steps with nothing hidden, everything hidden, some
+        // positions hidden, and one position hidden from one token.
         case_with_window(extents(128, 128, 70, 704, 8, 2, 1), f16, f16, 449),
         case_with_window(extents(64, 64, 70, 704, 4, 1, 1), f16, f16, 149),
         case_with_hidden_cells(extents(128, 128, 35, 136, 8, 2, 1), f16, true),
-        // Positions that are divided, of which some work-groups see nothing.
+        // Positions divided between work-groups, some of which see nothing.
         case_with_window(extents(64, 40, 21, 1500, 2, 1, 1), f16, f32, 150),
         case_with_window(extents(160, 160, 21, 1500, 2, 1, 1), DType::Q8_0, f32, 400),
         case_with_sinks(extents(64, 64, 21, 1100, 2, 1, 1), f16),
-        // The same of blocks: rows that begin with odd ones and even ones.
+        // The same with a cache of blocks: rows that begin with odd blocks and even ones.
         case(extents(128, 128, 70, 200, 4, 2, 1), DType::Q8_0, Some(f32), 8.0, 5.0),
         case(extents(32, 96, 33, 133, 6, 3, 1), DType::Q8_0, None, 0.0, 0.0),
         case(extents(96, 64, 40, 130, 2, 1, 2), DType::Q4_0, None, 0.0, 0.0),
@@ -322,7 +326,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("FLASH_ATTN_EXT(heads with masks of their own)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-            // Cell 5 holds NaN; only head 2 sees it.
+            // Cell 5 contains NaN; only head 2 sees it.
             let v = Fill::Uniform(-1.0, 1.0).but([(5 * 64..6 * 64, f32::NAN)]);
             let v = c.leaf(g, "v", DType::F32, [64, 40, 1, 1], v)?;
             let hidden = [0..6, 45..60, 81..85, 120..140].map(|cells| (cells, f32::NEG_INFINITY));
@@ -350,7 +354,7 @@ mod tests {
     use crate::catalogue::{self, Outcome};
     use crate::precision::Precision;
 
-    /// A token that sees a NaN is all NaN, one that sees nothing is all zeros, and all others are finite.
+    /// A token that sees a NaN is all NaN, a token that sees nothing is all zeros, and all others are finite.
     #[test]
     fn hidden_cells_are_not_looked_at() {
         let reference = crate::reference::ReferenceBackend::default();

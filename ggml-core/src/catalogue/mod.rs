@@ -1,7 +1,8 @@
-//! The operation catalogue: every operation's test cases, to be run on every backend.
+//! The operation catalogue: the test cases of every operation, run on every backend.
 //!
-//! A [`Case`] is a graph of one operation (with the views that make its operands strided), or of several that a backend may
-//! compute together ([`crate::fuse`]), and a rule for the contents of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
+//! A [`Case`] is a graph of one operation (with the views that make its operands strided), or of several
+//! operations that a backend may compute together ([`crate::fuse`]), and a fill for each leaf. The contents
+//! depend only on the names of the case and the leaf, so the name of a case reproduces it.
 
 use crate::backend::Backend;
 use crate::bound;
@@ -35,7 +36,7 @@ mod view;
 
 pub use case::{Case, CaseBuilder, Fill};
 
-/// All cases of all operations.
+/// Returns all cases of all operations.
 pub fn cases() -> Vec<Case> {
     [
         binary::cases(),
@@ -65,7 +66,7 @@ pub fn cases() -> Vec<Case> {
 pub enum Outcome {
     /// The result, as F32 (integers converted), and the driver's time.
     Values(Vec<f32>),
-    /// The backend refused, with its reason.
+    /// The backend does not support the case, for this reason.
     Unsupported(String),
 }
 
@@ -77,7 +78,8 @@ pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<O
     }
     let data = case.leaves()?.into_iter().collect();
     let mut program = evaluate::run(backend, &graph, &data, precision)?;
-    // An operation that writes into an operand is judged by the whole operand: what it must not touch counts too.
+    // For an operation that writes into an operand, the entire operand is compared: the other elements must
+    // not change.
     let root = graph.tensor(case.node).root;
     let shown = graph.tensor(root);
     let mut bytes = vec![0u8; shown.dense_bytes()];
@@ -86,7 +88,8 @@ pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<O
     Ok(Outcome::Values(indices(shown.ne).map(|i| values.at(i) as f32).collect()))
 }
 
-/// Runs a case on two backends; the distance of the first from the second. `Err` of the inner result is a refusal.
+/// Runs a case on two backends and returns the distance of the first from the second. An inner `Err` means
+/// unsupported.
 pub fn compare(
     case: &Case,
     backend: &dyn Backend,
@@ -103,8 +106,8 @@ pub fn compare(
     }
 }
 
-/// Returns the fault of a case on a backend, measured against the wanted values: it is refused, fails, or is
-/// farther from them than its [`bound`](bound()). `None` if there is no fault.
+/// Describes a failure of a case on a backend: unsupported, an error, or a distance from `wanted` beyond the
+/// case's [`bound`](bound()). `None` if the case passes.
 pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &[f32]) -> Option<String> {
     let what = match run(case, backend, precision) {
         Ok(Outcome::Unsupported(reason)) => format!("unsupported: {reason}"),
@@ -121,14 +124,15 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
     Some(format!("{} {} {}: {}: {what}", device.backend, device.arch, precision.name(), case.name))
 }
 
-/// Returns the distance of values of a case's result from the wanted ones.
+/// Returns the distance of a case's values from those that are wanted.
 pub fn distance(case: &Case, values: &[f32], wanted: &[f32]) -> Distance {
     let shown = case.graph.as_ref().map(|graph| graph.tensor(graph.tensor(case.node).root));
     distance_in_rows(values, wanted, shown.map_or(values.len(), |root| root.ne[0]))
 }
 
-/// The bound of a case on every backend: that of its node, the sum of those of all nodes of a case of several, 0 for
-/// indices, of which a neighbour is as wrong as any other, and for a case that could not be built.
+/// Returns the bound of a case on every backend: that of its node, or the sum over all nodes of a case with
+/// several. It is 0 for indices, because a wrong index is wrong by any distance, and for a case that could
+/// not be built.
 pub fn bound(case: &Case, precision: Precision) -> Bound {
     let Ok(graph) = &case.graph else { return Bound::default() };
     match case.group {
@@ -138,9 +142,9 @@ pub fn bound(case: &Case, precision: Precision) -> Bound {
     }
 }
 
-/// Checks that a backend computes a case of several nodes in a group of the case's kind, with the tested node
-/// as a result. Returns the steps that it executes instead, if not.
-pub fn apart(case: &Case, backend: &dyn Backend, precision: Precision) -> Option<String> {
+/// Returns `None` if a backend computes a case of several nodes as expected: the tested node in a group of
+/// the case's kind. Otherwise describes the steps.
+pub fn ungrouped(case: &Case, backend: &dyn Backend, precision: Precision) -> Option<String> {
     let (Ok(graph), Some(kind)) = (&case.graph, case.group) else { return None };
     let plan = match Plan::fused(graph, backend, precision) {
         Ok(plan) => plan,
@@ -148,7 +152,7 @@ pub fn apart(case: &Case, backend: &dyn Backend, precision: Precision) -> Option
     };
     let joined = |step: &Step| step.group.name(graph) == kind && step.group.results().contains(&case.node);
     let steps: Vec<&str> = plan.steps.iter().map(|step| step.group.name(graph)).collect();
-    // Attention, which the heads are made for, stands behind them.
+    // Attention, the reason for a group of heads, is a step after it.
     let others = steps.iter().filter(|name| **name != kind && **name != "FLASH_ATTN_EXT").count();
     let whole = plan.steps.iter().filter(|step| joined(step)).count() == 1 && others == 0;
     (!whole).then(|| format!("{} on {}: {}", case.name, backend.device().backend, steps.join(", ")))
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// A NaN that is wanted has to be there, and no other may be.
+    /// A wanted NaN must occur, and no other NaN may.
     #[test]
     fn a_nan_is_judged() {
         let reference = crate::reference::ReferenceBackend::default();

@@ -4,19 +4,19 @@ use super::case::{Case, Fill};
 use crate::dtype::DType;
 use crate::op::mul_mat::WEIGHT_TYPES;
 
-/// Returns true if a type has all cases. The kernels of the other types are those of such a type with another
-/// decoder of blocks.
+/// True if a type has all cases. The kernels of other types are those of such a type with another block
+/// decoder.
 pub(super) fn thorough(dtype: DType) -> bool {
     WEIGHT_TYPES[..6].contains(&dtype)
 }
 
-/// Returns true if a type has few bits. These types have the fewest cases.
+/// True if a type has few bits; these types have the fewest cases.
 fn few_bits(dtype: DType) -> bool {
     WEIGHT_TYPES[16..].contains(&dtype)
 }
 
-/// Test cases: mat-vec and mat-mul for each type, extents around tile borders, broadcasting, strides. Types that are not
-/// `thorough` have some of them.
+/// Test cases: matrix-vector and matrix-matrix products for each type, extents around tile borders,
+/// broadcasting, strides. Types that are not `thorough` have a subset.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &dtype in WEIGHT_TYPES {
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         // (k in blocks of 32 or elements, m, n): one column, few columns, tiles and their borders.
         let k = |blocks: usize, odd: usize| match block {
             1 => odd,
-            // Blocks of 256: an eighth of them makes rows as long.
+            // Blocks of 256: an eighth of the blocks gives rows of the same length.
             256 => blocks.div_ceil(8) * block + if blocks > 2 { block } else { 0 },
             _ => blocks * block,
         };
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
             (k(5, 161), 65, 67),
             (k(8, 256), 130, 33),
         ];
-        // One column, some, tiles; for types of more bits two columns too.
+        // One column, some columns, tiles; for types of more bits also two columns.
         let some = [shapes[2], shapes[4], shapes[7], shapes[3]];
         let some = if few_bits(dtype) { &some[..3] } else { &some[..] };
         for &(k, m, n) in if thorough(dtype) { &shapes[..] } else { some } {
@@ -63,8 +63,8 @@ pub(super) fn cases() -> Vec<Case> {
             ));
         }
     }
-    // Enough rows to fill a device, where backends have other kernels than for few; the rows of b are no multiple of
-    // what a wavefront takes.
+    // Enough rows to occupy a device, for which backends have other kernels; the rows of b are no multiple of
+    // the elements that a wavefront processes.
     for (dtype, k) in [(DType::F16, 1288), (DType::Q8_0, 1312), (DType::Q4_0, 1312), (DType::Q6_K, 1280)] {
         for n in [1, 2, 7, 12] {
             cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m=2050, n={n})"), |g, c| {
@@ -79,7 +79,7 @@ pub(super) fn cases() -> Vec<Case> {
         let b = c.leaf(g, "b", DType::F32, [1280, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
         g.mul_mat(a, b)
     }));
-    // One column of rows that are long enough for kernels of their own.
+    // One column of rows long enough for special kernels.
     for (dtype, k) in [(DType::Q4_1, 1312), (DType::Q5_0, 1312), (DType::Q5_1, 1312), (DType::Q5_K, 1280)] {
         cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m=258, n=1)"), |g, c| {
             let a = c.leaf(g, "a", dtype, [k, 258, 1, 1], Fill::Uniform(-1.0, 1.0))?;
@@ -104,7 +104,7 @@ pub(super) fn cases() -> Vec<Case> {
             g.mul_mat(a, b)
         }));
     }
-    // Beyond what F16 holds, and before that sums that are: models have such activations.
+    // Activations beyond the range of F16, and smaller ones whose sums are: models have such activations.
     for (dtype, n) in [(DType::Q4_0, 40), (DType::Q6_K, 33)] {
         cases.push(Case::new(format!("MUL_MAT({dtype}, large activations, n={n})"), |g, c| {
             let a = c.leaf(g, "a", dtype, [512, 67, 1, 1], Fill::Uniform(-1.0, 1.0))?;

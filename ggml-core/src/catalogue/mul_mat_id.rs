@@ -4,8 +4,8 @@ use super::case::{Case, Fill};
 use crate::dtype::DType;
 use crate::op::mul_mat::WEIGHT_TYPES;
 
-/// Test cases: each weight type for one token and several, one row of `b` for all experts and one for each, experts that
-/// nobody chose, indices outside.
+/// Test cases: each weight type for one token and several, one row of `b` for all experts and one for each,
+/// unused experts, indices out of range.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &dtype in WEIGHT_TYPES {
@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
             }));
         }
     }
-    // As many tokens as a prompt has: backends may gather those of an expert.
+    // The number of tokens of a prompt: backends may gather the tokens of an expert.
     for (dtype, used) in [(DType::F16, 2), (DType::Q8_0, 4)] {
         cases.push(Case::new(
             format!("MUL_MAT_ID({dtype}, k=160, m=130, experts=8, used={used}, tokens=150)"),
@@ -34,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ));
     }
-    // Some tokens have an activation beyond what F16 holds.
+    // Some tokens have an activation beyond the range of F16.
     cases.push(Case::new("MUL_MAT_ID(Q4_0, large activations)", |g, c| {
         let a = c.leaf(g, "a", DType::Q4_0, [160, 66, 3, 1], Fill::Uniform(-1.0, 1.0))?;
         let large = |i: usize| if i % 4000 == 3999 { 3e5 } else { (i % 159) as f32 / 80.0 - 1.0 };

@@ -4,7 +4,8 @@ use super::case::{Case, Fill};
 use crate::dtype::DType;
 use crate::op::SoftMax;
 
-/// Test cases: rows around the work-group, masks of both types, broadcasting, ALiBi, large scores, empty rows.
+/// Test cases: rows around the work-group, masks of both types, broadcasting, ALiBi, large scores, empty
+/// rows.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for ne in [[1, 1, 1, 1], [32, 4, 2, 1], [65, 3, 1, 2], [257, 2, 3, 1], [1024, 1, 1, 1], [3001, 2, 1, 1]] {
@@ -33,15 +34,15 @@ pub(super) fn cases() -> Vec<Case> {
         g.soft_max(SoftMax { scale: 1.0, max_bias: 0.0 }, x, Some(mask))
     }));
     cases.push(Case::new("SOFT_MAX(rows with NaN)", |g, c| {
-        // In the middle of a row, at its end, and nothing else.
+        // NaN in the middle of a row, at its end, and in all of its elements.
         let nan = [70 + 5..70 + 6, 3 * 70 - 1..3 * 70, 4 * 70..5 * 70].map(|at| (at, f32::NAN));
         let x = c.leaf(g, "x", DType::F32, [70, 6, 1, 1], Fill::Uniform(-8.0, 8.0).but(nan))?;
         g.soft_max(SoftMax { scale: 0.5, max_bias: 0.0 }, x, None)
     }));
     for (n, mask, max_bias) in [(70, DType::F32, 0.0), (1100, DType::F16, 8.0)] {
         cases.push(Case::new(format!("SOFT_MAX(NaN and hidden elements, n={n}, mask={mask})"), |g, c| {
-            // Row 1 has a NaN in its mask, row 2 sees a single element, a NaN, and row 3 sees nothing. All rows are
-            // hidden what `x` holds in the last elements and, in row 3, anywhere.
+            // Row 1 has a NaN in its mask, row 2 sees a single element, a NaN, and row 3 sees nothing. The
+            // last elements of `x` are hidden from all rows.
             let odd =
                 [(n - 3..n - 2, f32::INFINITY), (n - 2..n - 1, f32::NEG_INFINITY), (n - 1..n, f32::NAN)];
             let odd = (0..5)

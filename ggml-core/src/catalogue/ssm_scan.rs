@@ -3,20 +3,20 @@
 use super::case::{Case, Fill};
 use crate::dtype::DType;
 
-/// A case: `[n, groups]`, `[d, heads]`, tokens and runs.
+/// Creates a case: `[n, groups]`, `[d, heads]`, tokens and runs.
 type Scan = (&'static str, [usize; 2], [usize; 2], usize, Vec<[usize; 3]>);
 
 fn case(scan: Scan) -> Case {
     with(scan, Fill::Uniform(-4.0, 2.0), &[])
 }
 
-/// A case with these contents of `dt`, and NaN as these elements of x, b and c.
+/// Creates a case with a fill of `dt`, and NaN in some elements of x, b and c.
 fn with((name, [n, groups], [d, heads], tokens, runs): Scan, steps: Fill, nan: &[usize]) -> Case {
     let slots = runs.len();
     let name =
         format!("SSM_SCAN({name}: b=[{n}, {groups}], x=[{d}, {heads}], tokens={tokens}, slots={slots})");
     Case::new(name, |g, c| {
-        // x, b and c are windows of one tensor, as a convolution gives them.
+        // x, b and c are windows of one tensor, like the output of a convolution.
         let row = d * heads + 2 * n * groups;
         let fill = Fill::Uniform(-1.0, 1.0).but(nan.iter().map(|&at| (at..at + 1, f32::NAN)));
         let all = c.leaf(g, "xbc", DType::F32, [row, tokens, 1, 1], fill)?;
@@ -35,7 +35,8 @@ fn with((name, [n, groups], [d, heads], tokens, runs): Scan, steps: Fill, nan: &
     })
 }
 
-/// Test cases: one token and prompts, heads in groups, states and heads of usual and odd lengths, several slots.
+/// Test cases: one token and prompts, heads in groups, states and heads of usual and odd lengths, several
+/// slots.
 pub(super) fn cases() -> Vec<Case> {
     let one = |tokens, position| vec![[0, tokens, position]];
     let cases: Vec<Scan> = vec![
@@ -52,7 +53,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(case).chain(chunk_cases()).collect()
 }
 
-/// Cases about chunks of 32 tokens: runs that end before, with and behind one, steps that forget everything or do nothing.
+/// Cases about chunks of 32 tokens: runs that end before, at and after a chunk's end, steps that forget
+/// everything or do nothing.
 fn chunk_cases() -> Vec<Case> {
     let one = |tokens, position| vec![[0, tokens, position]];
     let cases: Vec<Scan> = vec![
@@ -67,7 +69,8 @@ fn chunk_cases() -> Vec<Case> {
         ("one run of many", [16, 1], [16, 1], 80, vec![[0, 0, 3], [2, 1, 5], [4, 76, 1], [80, 0, 0]]),
     ];
     let steps = |name, steps| with((name, [64, 1], [32, 2], 70, one(70, 3)), steps, &[]);
-    // In x of token 40, seen by it and later ones in one channel, c of 45, seen by it alone, and b of 50.
+    // NaN in x of token 40 (affects it and later tokens in one channel), c of 45 (affects only it), and b of
+    // 50.
     let nan = [40 * 192 + 37, 45 * 192 + 128 + 3, 50 * 192 + 64 + 3];
     let no_numbers = with(("no numbers", [64, 1], [32, 2], 70, one(70, 3)), Fill::Uniform(-4.0, 2.0), &nan);
     let some = [(10..12, 1e30), (62..68, 200.0), (100..101, f32::NEG_INFINITY), (101..110, -1e30)];
@@ -84,7 +87,8 @@ mod tests {
     use super::*;
     use crate::precision::Precision;
 
-    /// Steps of ln 2, a decay of a half: what is left of old inputs halves, each group reads its own heads.
+    /// Steps of ln 2, a decay of one half: the remainder of old inputs halves, and each group reads its own
+    /// heads.
     #[test]
     fn a_state_halves_and_adds() {
         let case = Case::new("halves", |g, c| {

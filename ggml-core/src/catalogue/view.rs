@@ -3,7 +3,7 @@
 use super::case::{Case, Fill};
 use crate::dtype::DType;
 
-/// Test cases: a chain of views, made visible by a copy.
+/// Test cases: a chain of views, with a copy that makes it visible.
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("RESHAPE, PERMUTE, VIEW, TRANSPOSE, CONT", |g, c| {

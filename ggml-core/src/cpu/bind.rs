@@ -89,7 +89,7 @@ impl<'a> Storage<'a> {
                 self.leaves.leaves.get(&tensor.root).cloned().ok_or_else(none)?
             }
             Source::Input | Source::Node { .. } => {
-                let place = self.plan.place(self.graph, id).ok_or_else(none)?;
+                let place = self.plan.region(self.graph, id).ok_or_else(none)?;
                 Slice { buffer: self.arena.clone(), offset: place.offset }
             }
         };

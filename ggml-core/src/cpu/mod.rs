@@ -25,13 +25,13 @@ mod bind;
 mod crew;
 mod decode;
 mod dot;
+mod execution;
 mod gate;
 mod host;
 mod isa;
 mod memory;
 mod op;
 mod program;
-mod run;
 mod simd;
 mod window;
 

@@ -2,11 +2,11 @@
 
 use super::bind::{Span, Storage};
 use super::crew::Crew;
+use super::execution::{Execution, Line, lines};
 use super::gate::Access;
 use super::isa::Detected;
 use super::memory::{HostMemory, MemorySet};
 use super::op::{self, Args, Kernel, MAX_OPERANDS, Planned};
-use super::run::{Line, Run, lines};
 use super::window::{MAX_RESULTS, Window};
 use super::{NAME, SharedStats};
 use crate::backend::{Bindings, Buffer, PrepareOptions, Program, Timing, Usage};
@@ -36,7 +36,7 @@ pub(super) struct Engine {
 
 /// A step: a kernel and its operands' addresses.
 #[derive(Debug)]
-struct Step {
+struct PreparedStep {
     node: String,
     kernel: Box<dyn Kernel>,
     /// Operands that the kernel reads. `None`: missing, or already stored in the output before the step.
@@ -62,7 +62,7 @@ struct Port {
 #[derive(Debug)]
 pub(super) struct CpuProgram {
     engine: Arc<Engine>,
-    steps: Vec<Step>,
+    steps: Vec<PreparedStep>,
     /// Memories that contain the windows of `steps`; they live as long as the program.
     memories: MemorySet,
     ports: Vec<Port>,
@@ -140,7 +140,8 @@ impl CpuProgram {
         let deadline = Deadline::new(phase, self.engine.deadlines.of(phase));
         let held = self.memories.hold(&deadline)?;
         let engine = &*self.engine;
-        let run = Run::new(engine.detected, engine.threads, engine.crew.as_ref(), &self.locals, deadline);
+        let run =
+            Execution::new(engine.detected, engine.threads, engine.crew.as_ref(), &self.locals, deadline);
         let last = all(&self.steps[which], &run, &mut self.shared);
         drop(held);
         if let Some(step) = last {
@@ -152,15 +153,15 @@ impl CpuProgram {
 }
 
 /// Runs steps in order. Returns the step after which the deadline had passed, if any.
-fn all<'a>(steps: &'a [Step], run: &Run<'_>, shared: &mut [Line]) -> Option<&'a Step> {
+fn all<'a>(steps: &'a [PreparedStep], run: &Execution<'_>, shared: &mut [Line]) -> Option<&'a PreparedStep> {
     steps.iter().find(|step| {
         step.run(run, shared);
         run.check_deadline()
     })
 }
 
-impl Step {
-    fn run(&self, run: &Run<'_>, shared: &mut [Line]) {
+impl PreparedStep {
+    fn run(&self, run: &Execution<'_>, shared: &mut [Line]) {
         for (from, to) in &self.copies {
             // SAFETY: the program holds the gates of all its memories, so no other thread accesses them; `to`
             // is in memory that the program owns for this purpose.
@@ -188,7 +189,7 @@ fn step(
     storage: &mut Storage<'_>,
     copies: &mut Copies,
     group: &Group,
-) -> Result<Option<Step>> {
+) -> Result<Option<PreparedStep>> {
     let name = || graph.tensor(group.last()).name.clone();
     let planned = op::plan(graph, group, plan.precision, engine.detected).map_err(|reason| {
         Error::Unsupported { backend: NAME.into(), op: group.name(graph), node: name(), reason }
@@ -225,7 +226,7 @@ fn step(
     let mut out = out.into_iter();
     let Some(first) = out.next() else { return Ok(None) };
     let more = std::array::from_fn(|_| out.next());
-    Ok(Some(Step { node: name(), kernel, src, out: first, more, copies: Vec::new() }))
+    Ok(Some(PreparedStep { node: name(), kernel, src, out: first, more, copies: Vec::new() }))
 }
 
 /// Operands that overlap a result of their step in a way that the kernel does not support. Each is read from
@@ -252,7 +253,7 @@ impl Copies {
         engine: &Engine,
         graph: &Graph,
         memories: &mut MemorySet,
-        steps: &mut [Step],
+        steps: &mut [PreparedStep],
     ) -> Result<()> {
         let bytes = |s: &Vec<(usize, TensorId, Window)>| {
             s.iter().fold(0, |offset, (_, _, w)| Copies::after(offset, w))

@@ -14,7 +14,7 @@
 //!   tile. Two outputs that are tiled together share no address.
 //! * Scratch memory is an input or a tile only while it is borrowed.
 
-use super::run::Run;
+use super::execution::Execution;
 use crate::dtype::DType;
 use crate::tensor::Tensor;
 use bytemuck::Pod;
@@ -279,7 +279,7 @@ impl Output<'_> {
     /// their indices.
     pub(super) fn for_each_tile(
         &mut self,
-        run: &Run<'_>,
+        run: &Execution<'_>,
         tile: [usize; 4],
         ns: usize,
         f: impl Fn(&mut Tile<'_>) + Sync,
@@ -319,7 +319,7 @@ impl Output<'_> {
 /// does. Both grids must have the same number of tiles.
 pub(super) fn for_each_pair(
     [a, b]: [&mut Output<'_>; 2],
-    run: &Run<'_>,
+    run: &Execution<'_>,
     tiles: [[usize; 4]; 2],
     ns: usize,
     f: impl Fn(&mut Tile<'_>, &mut Tile<'_>) + Sync,
@@ -333,7 +333,7 @@ pub(super) fn for_each_pair(
 /// [`Output::for_each_tile`] does.
 pub(super) fn for_each_of(
     outs: &mut [Option<Output<'_>>; MAX_RESULTS],
-    run: &Run<'_>,
+    run: &Execution<'_>,
     tiles: [[usize; 4]; MAX_RESULTS],
     ns: usize,
     f: impl Fn(usize, &mut Tile<'_>) + Sync,

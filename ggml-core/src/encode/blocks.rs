@@ -1,7 +1,7 @@
 //! Encoders of the evenly spaced types with blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is
 //! ggml's reference rounding. With the importance of columns, a [`search`] finds the scales.
 
-use super::{How, extreme, inverse, put_half, search, weights};
+use super::{BlockMethod, extreme, inverse, put_half, search, weights};
 use half::f16;
 
 /// Writes 32 codes below 16 as 16 bytes, the first 16 codes in the low nibbles.
@@ -17,7 +17,7 @@ fn put_five_bits(q: &[u8; 32], out: &mut Vec<u8>) {
 }
 
 /// Encodes with scale = largest magnitude / 127; codes are rounded half away from zero.
-pub(super) fn q8_0(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn q8_0(block: &[f32; 32], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     let scale = extreme(block).abs() / 127.0;
     let inverse = inverse(scale);
     put_half(scale, out);
@@ -26,10 +26,10 @@ pub(super) fn q8_0(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
 
 /// Writes the scale and returns the codes. Scale = the value of largest magnitude / -2^(bits - 1), so that
 /// this value gets the lowest code; codes are `x / scale + 2^(bits - 1) + 0.5` truncated.
-fn centred(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
+fn centred(block: &[f32; 32], method: BlockMethod<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let zero = (1 << (bits - 1)) as f32;
-    let scale = match how {
-        How::Weighted(importance, square) => {
+    let scale = match method {
+        BlockMethod::Weighted(importance, square) => {
             // Rounded as it is stored, so that the codes are the nearest ones for the stored scale.
             let fit = search::signed(block, &weights(block, importance, Some(square)), zero);
             f16::from_f32(fit).to_f32()
@@ -41,12 +41,12 @@ fn centred(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8
     block.map(|v| ((v * inverse + zero + 0.5) as u8).min((1 << bits) - 1))
 }
 
-/// Writes the scale and the minimum and returns the codes. Scale = range / (2^bits - 1); codes are `(x -
-/// minimum) / scale + 0.5` truncated.
-fn ranged(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
+/// Writes the scale and the minimum and returns the codes. Scale = range / (2^bits - 1); codes are
+/// `(x - minimum) / scale + 0.5` truncated.
+fn ranged(block: &[f32; 32], method: BlockMethod<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let top = (1u8 << bits) - 1;
-    let (scale, low) = match how {
-        How::Weighted(importance, square) => {
+    let (scale, low) = match method {
+        BlockMethod::Weighted(importance, square) => {
             let weights = weights(block, importance, Some(square));
             let [scale, minimum] = search::affine(block, &weights, f32::from(top), search::WEIGHTED);
             (f16::from_f32(scale).to_f32(), f16::from_f32(-minimum).to_f32())
@@ -64,25 +64,25 @@ fn ranged(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8;
 }
 
 /// Encodes as scale, nibbles with offset 8.
-pub(super) fn q4_0(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
-    let q = centred(block, how, 4, out);
+pub(super) fn q4_0(block: &[f32; 32], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let q = centred(block, method, 4, out);
     put_nibbles(&q, out);
 }
 
 /// Encodes as scale, minimum, nibbles.
-pub(super) fn q4_1(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
-    let q = ranged(block, how, 4, out);
+pub(super) fn q4_1(block: &[f32; 32], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let q = ranged(block, method, 4, out);
     put_nibbles(&q, out);
 }
 
 /// Encodes as scale, fifth bits, nibbles with offset 16.
-pub(super) fn q5_0(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
-    let q = centred(block, how, 5, out);
+pub(super) fn q5_0(block: &[f32; 32], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let q = centred(block, method, 5, out);
     put_five_bits(&q, out);
 }
 
 /// Encodes as scale, minimum, fifth bits, nibbles.
-pub(super) fn q5_1(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
-    let q = ranged(block, how, 5, out);
+pub(super) fn q5_1(block: &[f32; 32], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let q = ranged(block, method, 5, out);
     put_five_bits(&q, out);
 }

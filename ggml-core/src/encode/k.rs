@@ -5,7 +5,7 @@
 //! common F16 scale, and the codes are chosen again. ggml rounds in another order, so its files differ in
 //! some bits.
 
-use super::{How, extreme, inverse, mean_square, search, signed_multiples, signed_scales, weights};
+use super::{BlockMethod, extreme, inverse, mean_square, search, signed_multiples, signed_scales, weights};
 use half::f16;
 
 /// A block as `scale * q - minimum`, with a scale and a minimum for each part.
@@ -27,14 +27,14 @@ struct Shape {
 }
 
 /// Returns codes `0..=top` for `PARTS` equal parts, with scales and minima in `0..=steps`. Except for
-/// `How::Quick`, the scales come from a search.
-fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) -> Affine<PARTS> {
+/// `BlockMethod::Quick`, the scales come from a search.
+fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, method: BlockMethod<'_>) -> Affine<PARTS> {
     let Shape { top, steps, search, squares } = shape;
     let size = 256 / PARTS;
     let range = f32::from(top);
     let parts = block.chunks_exact(size);
     let mut fits = [[0.0f32; 2]; PARTS];
-    let (units, [scales, minima]) = if let How::Weighted(importance, _) = how {
+    let (units, [scales, minima]) = if let BlockMethod::Weighted(importance, _) = method {
         let weights = weights(block, importance, Some(squares * mean_square(block)));
         let mut sums = [0.0f32; PARTS];
         for (i, (part, weights)) in parts.zip(weights.chunks_exact(size)).enumerate() {
@@ -47,8 +47,8 @@ fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) ->
         (units, polished(block, &weights, [top, steps], units, [scales, minima]))
     } else {
         for (fit, part) in fits.iter_mut().zip(parts) {
-            *fit = match how {
-                How::Quick => fit_affine(part, range),
+            *fit = match method {
+                BlockMethod::Quick => fit_affine(part, range),
                 _ => searched(part, range, search),
             };
         }
@@ -149,18 +149,18 @@ fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
 }
 
 /// Encodes 16 parts: scale and minimum in the nibbles of a byte, codes of 2 bits.
-pub(super) fn q2_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn q2_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
     let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: true, follow: false };
     let shape = Shape { top: 3, steps: 15, search, squares: 1.0 };
-    let Affine { units, scales, minima, q } = affine::<16>(block, shape, how);
+    let Affine { units, scales, minima, q } = affine::<16>(block, shape, method);
     out.extend(scales.iter().zip(minima).map(|(s, m)| s | m << 4));
     out.extend_from_slice(&bit_pairs(&q, 0));
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
 }
 
 /// Encodes 16 signed scales in 6 bits with offset 32, and codes of 3 bits with offset 4.
-pub(super) fn q3_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let (unit, scales, q) = centred(block, 4.0, 32.0, how);
+pub(super) fn q3_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 4.0, 32.0, method);
     let mut high = [0u8; 32];
     for (i, q) in q.iter().enumerate() {
         let (half, quarter, lane) = split_index(i);
@@ -193,20 +193,20 @@ fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
 }
 
 /// Encodes eight parts of 4 bits.
-pub(super) fn q4_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn q4_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
     let search = search::Affine { first: -1.0, step: 0.1, tries: 20, magnitudes: false, follow: false };
     let shape = Shape { top: 15, steps: 63, search, squares: 2.0 };
-    let Affine { units, scales, minima, q } = affine(block, shape, how);
+    let Affine { units, scales, minima, q } = affine(block, shape, method);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
     out.extend(paired_nibbles(&q));
 }
 
 /// Encodes eight parts of 5 bits; the fifth bits of part `n` are bit `n` of 32 bytes.
-pub(super) fn q5_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn q5_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
     let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: false, follow: false };
     let shape = Shape { top: 31, steps: 63, search, squares: 2.0 };
-    let Affine { units, scales, minima, q } = affine(block, shape, how);
+    let Affine { units, scales, minima, q } = affine(block, shape, method);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
     let mut high = [0u8; 32];
@@ -218,8 +218,8 @@ pub(super) fn q5_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 }
 
 /// Encodes 16 signed scales of 8 bits, and codes of 6 bits with offset 32.
-pub(super) fn q6_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let (unit, scales, q) = centred(block, 32.0, 128.0, how);
+pub(super) fn q6_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 32.0, 128.0, method);
     let mut low = [0u8; 128];
     for (i, q) in q.iter().enumerate() {
         let (half, quarter, lane) = split_index(i);
@@ -231,22 +231,24 @@ pub(super) fn q6_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&unit.to_le_bytes());
 }
 
-/// Returns the F16 unit, the scales `-steps .. steps` of 16 parts in this unit, and the codes: `-zero ..
-/// zero` with `zero` added.
-fn centred(block: &[f32; 256], zero: f32, steps: f32, how: How<'_>) -> (f16, [i8; 16], [u8; 256]) {
+/// Returns the F16 unit, the scales `-steps .. steps` of 16 parts in this unit, and the codes:
+/// `-zero .. zero` with `zero` added.
+fn centred(block: &[f32; 256], zero: f32, steps: f32, method: BlockMethod<'_>) -> (f16, [i8; 16], [u8; 256]) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-zero, zero - 1.0);
     // Scales of 8 bits need no further search, and ggml weights the errors of Q6_K by importance only.
     let coarse = steps < 128.0;
-    let weights = match how {
-        How::Quick => [1.0; 256],
-        How::Search => block.map(|x| x * x),
-        How::Weighted(importance, _) => weights(block, importance, coarse.then(|| 2.0 * mean_square(block))),
+    let weights = match method {
+        BlockMethod::Quick => [1.0; 256],
+        BlockMethod::Search => block.map(|x| x * x),
+        BlockMethod::Weighted(importance, _) => {
+            weights(block, importance, coarse.then(|| 2.0 * mean_square(block)))
+        }
     };
     let mut fits = [0.0f32; 16];
     let mut sums = [0.0f32; 16];
     for (i, (part, weights)) in block.chunks_exact(16).zip(weights.chunks_exact(16)).enumerate() {
-        fits[i] = match how {
-            How::Quick => {
+        fits[i] = match method {
+            BlockMethod::Quick => {
                 let scale = extreme(part) / -zero;
                 let fit = search::centred(part, weights, [inverse(scale)].into_iter(), |x| number(x, 1.0));
                 if fit == 0.0 { scale } else { fit }
@@ -255,8 +257,8 @@ fn centred(block: &[f32; 256], zero: f32, steps: f32, how: How<'_>) -> (f16, [i8
         };
         sums[i] = weights.iter().sum();
     }
-    let (unit, scales) = match how {
-        How::Weighted(..) if coarse => {
+    let (unit, scales) = match method {
+        BlockMethod::Weighted(..) if coarse => {
             signed_multiples(f16::from_f32(search::signed(&fits, &sums, steps)), &fits, steps)
         }
         _ => signed_scales(&fits, steps),

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Grid points of a type.
-pub(super) struct Points {
+pub(super) struct Lattice {
     dtype: DType,
     /// Magnitude of each code of an element.
     pub(super) levels: &'static [f32],
@@ -32,9 +32,9 @@ struct Halves {
 /// Largest number of halves of a type: four elements of three levels (81), or two of eight (64).
 const MOST_HALVES: usize = 81;
 
-impl Points {
-    pub(super) const fn new(dtype: DType, levels: &'static [f32], size: usize) -> Points {
-        Points { dtype, levels, size, nearest: OnceLock::new(), halves: OnceLock::new() }
+impl Lattice {
+    pub(super) const fn new(dtype: DType, levels: &'static [f32], size: usize) -> Lattice {
+        Lattice { dtype, levels, size, nearest: OnceLock::new(), halves: OnceLock::new() }
     }
 
     pub(super) fn grid(&self) -> &'static [u16] {
@@ -108,7 +108,7 @@ impl Points {
 
     /// Returns the index of a point for `size` elements and writes its levels to `out`: the point nearest to
     /// their nearest codes, or with weights the one with the least weighted sum of squared errors.
-    pub(super) fn name(&self, x: &[f32], weights: Option<&[f32]>, out: &mut [f32]) -> u16 {
+    pub(super) fn nearest_to(&self, x: &[f32], weights: Option<&[f32]>, out: &mut [f32]) -> u16 {
         let key = self.key(x);
         let mut index = self.nearest()[usize::from(key)];
         if let Some(weights) = weights {
@@ -194,12 +194,12 @@ mod tests {
                     (0..size).map(of).sum()
                 };
                 let mut out = vec![0.0; size];
-                let index = points.name(&x, Some(&weights), &mut out);
-                let named = points.grid()[usize::from(index)];
+                let index = points.nearest_to(&x, Some(&weights), &mut out);
+                let found = points.grid()[usize::from(index)];
                 let best = points.grid().iter().map(|point| cost(*point)).fold(f64::INFINITY, f64::min);
-                assert!(cost(named) <= best * (1.0 + 1e-5), "{}: {} not {best}", points.dtype, cost(named));
-                assert!((0..size).all(|i| out[i] == levels[points.code(named, i)]));
-                off_the_grid += usize::from(points.key(&x) != named);
+                assert!(cost(found) <= best * (1.0 + 1e-5), "{}: {} not {best}", points.dtype, cost(found));
+                assert!((0..size).all(|i| out[i] == levels[points.code(found, i)]));
+                off_the_grid += usize::from(points.key(&x) != found);
             }
             assert!(off_the_grid > 500, "{}", points.dtype);
         }

@@ -40,11 +40,11 @@ pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
 /// [`Error::InvalidArgument`] if the length of `values` is no multiple of `n`, `n` is no multiple of the
 /// type's block, or the type has no encoder.
 pub fn encode_with(dtype: DType, n: usize, values: &[f32], effort: Effort) -> Result<Vec<u8>> {
-    let way = match effort {
-        Effort::Quick => Way::Quick,
-        Effort::Search => Way::Search,
+    let method = match effort {
+        Effort::Quick => Method::Quick,
+        Effort::Search => Method::Search,
     };
-    rows(dtype, n, values, way)
+    rows(dtype, n, values, method)
 }
 
 /// Encodes rows of `n` values by a search that weights the error of column `i` by `importance[i]`. It applies
@@ -63,12 +63,12 @@ pub fn encode_weighted(dtype: DType, n: usize, values: &[f32], importance: &[f32
     if let Some(wrong) = importance.iter().find(|v| !(**v >= 0.0 && v.is_finite())) {
         return Err(Error::argument("importance", wrong, "numbers that are finite and not negative"));
     }
-    rows(dtype, n, values, Way::Weighted(importance))
+    rows(dtype, n, values, Method::Weighted(importance))
 }
 
 /// Method to encode rows; importance is given per column.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum Method<'a> {
     Quick,
     Search,
     Weighted(&'a [f32]),
@@ -76,22 +76,24 @@ enum Way<'a> {
 
 /// Method to encode a block.
 #[derive(Clone, Copy)]
-enum How<'a> {
+enum BlockMethod<'a> {
     Quick,
     Search,
     /// Importance of each element, and the mean square of the row.
     Weighted(&'a [f32], f32),
 }
 
-fn rows(dtype: DType, n: usize, values: &[f32], way: Way<'_>) -> Result<Vec<u8>> {
+fn rows(dtype: DType, n: usize, values: &[f32], method: Method<'_>) -> Result<Vec<u8>> {
     let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len().is_multiple_of(n)) else {
         let expected = format!("rows of {n}, each whole blocks of {dtype}");
         return Err(Error::argument("values", values.len(), expected));
     };
     let mut out = Vec::with_capacity(values.len() / n * row_bytes);
-    let rows = Rows { n, values, way };
-    let small = |put: fn(&[f32; 32], How<'_>, &mut Vec<u8>), out: &mut Vec<u8>| rows.each(put, out);
-    let large = |put: fn(&[f32; 256], How<'_>, &mut Vec<u8>), out: &mut Vec<u8>| rows.each(put, out);
+    let rows = Rows { n, values, method };
+    let small =
+        |encode: fn(&[f32; 32], BlockMethod<'_>, &mut Vec<u8>), out: &mut Vec<u8>| rows.each(encode, out);
+    let large =
+        |encode: fn(&[f32; 256], BlockMethod<'_>, &mut Vec<u8>), out: &mut Vec<u8>| rows.each(encode, out);
     match dtype {
         DType::F32 => values.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
         DType::F16 => values.iter().for_each(|v| put_half(*v, &mut out)),
@@ -131,21 +133,27 @@ fn rows(dtype: DType, n: usize, values: &[f32], way: Way<'_>) -> Result<Vec<u8>>
 struct Rows<'a> {
     n: usize,
     values: &'a [f32],
-    way: Way<'a>,
+    method: Method<'a>,
 }
 
 impl Rows<'_> {
     /// Encodes all blocks.
-    fn each<const N: usize>(&self, put: impl Fn(&[f32; N], How<'_>, &mut Vec<u8>), out: &mut Vec<u8>) {
+    fn each<const N: usize>(
+        &self,
+        encode: impl Fn(&[f32; N], BlockMethod<'_>, &mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
         for row in self.values.chunks_exact(self.n) {
             let blocks = row.as_chunks().0.iter();
-            match self.way {
-                Way::Quick => blocks.for_each(|block| put(block, How::Quick, out)),
-                Way::Search => blocks.for_each(|block| put(block, How::Search, out)),
-                Way::Weighted(importance) => {
+            match self.method {
+                Method::Quick => blocks.for_each(|block| encode(block, BlockMethod::Quick, out)),
+                Method::Search => blocks.for_each(|block| encode(block, BlockMethod::Search, out)),
+                Method::Weighted(importance) => {
                     let mean = mean_square(row);
                     let of_blocks = importance.chunks_exact(N);
-                    blocks.zip(of_blocks).for_each(|(block, of)| put(block, How::Weighted(of, mean), out));
+                    blocks
+                        .zip(of_blocks)
+                        .for_each(|(block, of)| encode(block, BlockMethod::Weighted(of, mean), out));
                 }
             }
         }

@@ -5,23 +5,23 @@
 //! scales, weights errors as ggml does, and uses the points nearest by these weights. It then fits the F16 to
 //! all elements and chooses multiples and points again.
 
-use super::lattice::Points;
-use super::{How, extreme, inverse, mean_square, weights};
+use super::lattice::Lattice;
+use super::{BlockMethod, extreme, inverse, mean_square, weights};
 use crate::dtype::DType;
 use half::f16;
 use std::ops::Range;
 
 const IQ2: &[f32] = &[8.0, 25.0, 43.0];
-static IQ2_XXS: Points = Points::new(DType::IQ2_XXS, IQ2, 8);
-static IQ2_XS: Points = Points::new(DType::IQ2_XS, IQ2, 8);
-static IQ2_S: Points = Points::new(DType::IQ2_S, IQ2, 8);
-static IQ3_XXS: Points = Points::new(DType::IQ3_XXS, &[4.0, 12.0, 20.0, 28.0, 36.0, 44.0, 52.0, 62.0], 4);
-static IQ3_S: Points = Points::new(DType::IQ3_S, &[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0], 4);
-static IQ1: Points = Points::new(DType::IQ1_S, &[-1.0, 0.0, 1.0], 8);
+static IQ2_XXS: Lattice = Lattice::new(DType::IQ2_XXS, IQ2, 8);
+static IQ2_XS: Lattice = Lattice::new(DType::IQ2_XS, IQ2, 8);
+static IQ2_S: Lattice = Lattice::new(DType::IQ2_S, IQ2, 8);
+static IQ3_XXS: Lattice = Lattice::new(DType::IQ3_XXS, &[4.0, 12.0, 20.0, 28.0, 36.0, 44.0, 52.0, 62.0], 4);
+static IQ3_S: Lattice = Lattice::new(DType::IQ3_S, &[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0], 4);
+static IQ1: Lattice = Lattice::new(DType::IQ1_S, &[-1.0, 0.0, 1.0], 8);
 
 /// All point sets.
 #[cfg(test)]
-pub(super) static ALL: [&Points; 6] = [&IQ2_XXS, &IQ2_XS, &IQ2_S, &IQ3_XXS, &IQ3_S, &IQ1];
+pub(super) static ALL: [&Lattice; 6] = [&IQ2_XXS, &IQ2_XS, &IQ2_S, &IQ3_XXS, &IQ3_S, &IQ1];
 
 /// Meaning of the extra bits of eight elements: signs or a shift.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ enum Extra {
 
 /// Encoded elements of a scale: 16 or 32.
 #[derive(Clone, Copy, Default)]
-struct Named {
+struct Encoded {
     /// Indices of the points.
     indices: [u16; 8],
     /// Signs of eight elements, the first in the lowest bit, or the shift: all bits set if 1/8 is subtracted,
@@ -48,9 +48,9 @@ struct Named {
     values: [f32; 32],
 }
 
-impl Named {
+impl Encoded {
     /// Replaces each group of eight whose bit is set by that of `other`. For types with points of eight.
-    fn or(&self, other: &Named, bits: u8) -> Named {
+    fn or(&self, other: &Encoded, bits: u8) -> Encoded {
         let mut mixed = *self;
         for n in (0..4).filter(|n| bits >> n & 1 == 1) {
             (mixed.indices[n], mixed.extra[n]) = (other.indices[n], other.extra[n]);
@@ -63,7 +63,7 @@ impl Named {
 /// A type: points, meaning of the extra bits, elements of a scale, the largest `s` of a scale `2 s + 1`, and
 /// the unit of the scales as a fraction of the F16.
 struct Format {
-    points: &'static Points,
+    points: &'static Lattice,
     extra: Extra,
     group: usize,
     top: u8,
@@ -76,7 +76,7 @@ struct Format {
 struct Block {
     unit: f16,
     scales: Vec<u8>,
-    groups: Vec<Named>,
+    groups: Vec<Encoded>,
 }
 
 /// Elements, the weights of their errors, and whether the point search uses the weights. With equal weights
@@ -148,9 +148,9 @@ impl Format {
         Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0, squares: 2.0 };
 
     /// Encodes eight elements that are already divided by the scale.
-    fn eight(&self, numbers: Numbers<'_>, shift: u8, n: usize, named: &mut Named) {
+    fn eight(&self, numbers: Numbers<'_>, shift: u8, n: usize, encoded: &mut Encoded) {
         let x = numbers.x;
-        let values = &mut named.values[8 * n..8 * n + 8];
+        let values = &mut encoded.values[8 * n..8 * n + 8];
         let mut extra = shift;
         if matches!(self.extra, Extra::Signs | Extra::EvenSigns) {
             extra = x.iter().enumerate().fold(0, |bits, (i, x)| bits | u8::from(*x < 0.0) << i);
@@ -172,10 +172,10 @@ impl Format {
         let size = self.points.size;
         for (i, (x, out)) in bare.chunks(size).zip(values.chunks_mut(size)).enumerate() {
             let weights = numbers.exact.then(|| &numbers.weights[i * size..(i + 1) * size]);
-            named.indices[8 / size * n + i] = self.points.name(x, weights, out);
+            encoded.indices[8 / size * n + i] = self.points.nearest_to(x, weights, out);
         }
         values.iter_mut().enumerate().for_each(|(i, value)| *value = (*value + added) * sign(i));
-        named.extra[n] = extra;
+        encoded.extra[n] = extra;
     }
 
     fn is_shifted(&self) -> bool {
@@ -183,16 +183,16 @@ impl Format {
     }
 
     /// Encodes the elements of a scale; for types with shifts, with the combination of shifts of least error.
-    fn named(&self, numbers: Numbers<'_>, inverse: f32) -> Named {
+    fn encode(&self, numbers: Numbers<'_>, inverse: f32) -> Encoded {
         let mut scaled = [0.0; 32];
         scaled.iter_mut().zip(numbers.x).for_each(|(to, x)| *to = x * inverse);
         let scaled = Numbers { x: &scaled[..numbers.x.len()], ..numbers };
         let with = |shift: u8| {
-            let mut named = Named::default();
+            let mut encoded = Encoded::default();
             for n in 0..scaled.x.len() / 8 {
-                self.eight(scaled.part(8 * n..8 * n + 8), shift, n, &mut named);
+                self.eight(scaled.part(8 * n..8 * n + 8), shift, n, &mut encoded);
             }
-            named
+            encoded
         };
         let shifts: &[u8] = match self.extra {
             Extra::Signs | Extra::EvenSigns => return with(0),
@@ -201,8 +201,8 @@ impl Format {
         };
         let (more, less) = (with(0), with(u8::MAX));
         let all = shifts.iter().map(|shifts| more.or(&less, *shifts));
-        let best = all.map(|named| (scaled.lost(1.0, &named.values), named));
-        best.reduce(|a, b| if b.0 < a.0 { b } else { a }).map_or(more, |(_, named)| named)
+        let best = all.map(|encoded| (scaled.lost(1.0, &encoded.values), encoded));
+        best.reduce(|a, b| if b.0 < a.0 { b } else { a }).map_or(more, |(_, encoded)| encoded)
     }
 
     /// Returns the scale of least error among several.
@@ -211,7 +211,7 @@ impl Format {
         let (most, top) = (extreme(numbers.x).abs(), levels.last().copied().unwrap_or(1.0));
         let mut best = (0.0, most / top);
         let attempt = |best: &mut (f32, f32), scale: f32, exact: bool| {
-            let (q2, qx) = numbers.sums(&self.named(Numbers { exact, ..numbers }, inverse(scale)).values);
+            let (q2, qx) = numbers.sums(&self.encode(Numbers { exact, ..numbers }, inverse(scale)).values);
             // Reduction of the sum of squares by the fit.
             if qx > 0.0 && qx * qx / q2 > best.0 {
                 *best = (qx * qx / q2, qx / q2);
@@ -232,13 +232,13 @@ impl Format {
         best.1
     }
 
-    fn block(&self, block: &[f32; 256], how: How<'_>) -> Block {
-        let searched = !matches!(how, How::Quick);
+    fn block(&self, block: &[f32; 256], method: BlockMethod<'_>) -> Block {
+        let searched = !matches!(method, BlockMethod::Quick);
         let square = Some(self.squares * mean_square(block));
-        let weights = match how {
-            How::Quick => [1.0; 256],
-            How::Search => weights(block, &[1.0; 256], square),
-            How::Weighted(importance, _) => weights(block, importance, square),
+        let weights = match method {
+            BlockMethod::Quick => [1.0; 256],
+            BlockMethod::Search => weights(block, &[1.0; 256], square),
+            BlockMethod::Weighted(importance, _) => weights(block, importance, square),
         };
         let all = Numbers { x: block, weights: &weights, exact: searched };
         let groups = || (0..256 / self.group).map(|i| all.part(i * self.group..(i + 1) * self.group));
@@ -261,21 +261,21 @@ impl Format {
         let step = unit.to_f32() * self.fraction;
         let multiple = |fit: &f32| (((fit * inverse(step) - 1.0) / 2.0).round() as u8).min(self.top);
         let scales: Vec<u8> = fits.iter().map(multiple).collect();
-        let named =
-            groups.zip(&scales).map(|(numbers, s)| self.named(numbers, inverse(self.scale(unit, *s))));
-        Block { unit, groups: named.collect(), scales }
+        let encoded =
+            groups.zip(&scales).map(|(numbers, s)| self.encode(numbers, inverse(self.scale(unit, *s))));
+        Block { unit, groups: encoded.collect(), scales }
     }
 
     /// Refits the F16 to all elements and chooses multiples and points again; returns the block unchanged
     /// unless that reduces the error.
     fn refitted<'a>(&self, block: Block, groups: impl Iterator<Item = Numbers<'a>> + Clone) -> Block {
         let (mut q2, mut qx, mut before) = (0.0, 0.0, 0.0);
-        for ((numbers, named), s) in groups.clone().zip(&block.groups).zip(&block.scales) {
+        for ((numbers, encoded), s) in groups.clone().zip(&block.groups).zip(&block.scales) {
             let multiple = self.fraction * (2.0 * f32::from(*s) + 1.0);
-            let sums = numbers.sums(&named.values);
+            let sums = numbers.sums(&encoded.values);
             q2 += multiple * multiple * sums.0;
             qx += multiple * sums.1;
-            before += numbers.lost(self.scale(block.unit, *s), &named.values);
+            before += numbers.lost(self.scale(block.unit, *s), &encoded.values);
         }
         let unit = f16::from_f32(qx * inverse(q2));
         let mut new = Block { unit, scales: Vec::new(), groups: Vec::new() };
@@ -283,13 +283,13 @@ impl Format {
         for (numbers, &s) in groups.zip(&block.scales) {
             let near = (s.saturating_sub(1)..=(s + 1).min(self.top)).map(|s| {
                 let scale = self.scale(unit, s);
-                let named = self.named(numbers, inverse(scale));
-                (numbers.lost(scale, &named.values), s, named)
+                let encoded = self.encode(numbers, inverse(scale));
+                (numbers.lost(scale, &encoded.values), s, encoded)
             });
-            if let Some((lost, s, named)) = near.reduce(|a, b| if b.0 < a.0 { b } else { a }) {
+            if let Some((lost, s, encoded)) = near.reduce(|a, b| if b.0 < a.0 { b } else { a }) {
                 after += lost;
                 new.scales.push(s);
-                new.groups.push(named);
+                new.groups.push(encoded);
             }
         }
         if after < before { new } else { block }
@@ -327,8 +327,8 @@ fn high(indices: &[u16], shift: u32, bits: usize) -> u8 {
 }
 
 /// Encodes four indices and a word for each 32 elements.
-pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ2_XXS.block(block, how);
+pub(super) fn iq2_xxs(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ2_XXS.block(block, method);
     out.extend(block.unit.to_le_bytes());
     for (group, word) in block.groups.iter().zip(block.words()) {
         out.extend(group.indices[..4].iter().map(|&index| index as u8));
@@ -337,8 +337,8 @@ pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 }
 
 /// Encodes nine index bits and seven signs for each 8 elements, then the scales.
-pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ2_XS.block(block, how);
+pub(super) fn iq2_xs(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ2_XS.block(block, method);
     out.extend(block.unit.to_le_bytes());
     let words =
         block.indices(2).zip(block.signs(2)).map(|(index, signs)| index | u16::from(signs & 127) << 9);
@@ -347,8 +347,8 @@ pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 }
 
 /// Encodes low bytes of indices, signs, high bits of indices, scales.
-pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ2_S.block(block, how);
+pub(super) fn iq2_s(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ2_S.block(block, method);
     let indices: Vec<u16> = block.indices(2).collect();
     out.extend(block.unit.to_le_bytes());
     out.extend(indices.iter().map(|&index| index as u8));
@@ -358,16 +358,16 @@ pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 }
 
 /// Encodes indices, then words.
-pub(super) fn iq3_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ3_XXS.block(block, how);
+pub(super) fn iq3_xxs(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ3_XXS.block(block, method);
     out.extend(block.unit.to_le_bytes());
     out.extend(block.indices(8).map(|index| index as u8));
     out.extend(block.words().flat_map(u32::to_le_bytes));
 }
 
 /// Encodes low bytes of indices, their ninth bits, signs, scales.
-pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ3_S.block(block, how);
+pub(super) fn iq3_s(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ3_S.block(block, method);
     let indices: Vec<u16> = block.indices(8).collect();
     out.extend(block.unit.to_le_bytes());
     out.extend(indices.iter().map(|&index| index as u8));
@@ -378,8 +378,8 @@ pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Encodes low bytes of indices, then for each 32 elements a word with their high bits, the scale and the
 /// shift.
-pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ1_S.block(block, how);
+pub(super) fn iq1_s(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ1_S.block(block, method);
     out.extend(block.unit.to_le_bytes());
     out.extend(block.indices(4).map(|index| index as u8));
     for (group, scale) in block.groups.iter().zip(&block.scales) {
@@ -392,8 +392,8 @@ pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Encodes low bytes of indices; nibbles with their high bits and the shift; words with scales and a nibble
 /// of the F16 on top.
-pub(super) fn iq1_m(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let block = Format::IQ1_M.block(block, how);
+pub(super) fn iq1_m(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ1_M.block(block, method);
     out.extend(block.indices(2).map(|index| index as u8));
     for group in &block.groups {
         let nibble = |n: usize| (group.indices[n] >> 8) as u8 | group.extra[n] & 8;
@@ -417,7 +417,7 @@ mod tests {
     /// stored at the right offsets.
     #[test]
     fn blocks_hold_what_was_meant() {
-        type Put = fn(&[f32; 256], How<'_>, &mut Vec<u8>);
+        type Put = fn(&[f32; 256], BlockMethod<'_>, &mut Vec<u8>);
         let all: [(DType, Format, Put); 7] = [
             (DType::IQ2_XXS, Format::IQ2_XXS, iq2_xxs),
             (DType::IQ2_XS, Format::IQ2_XS, iq2_xs),
@@ -431,16 +431,17 @@ mod tests {
         for round in 0..20 {
             let x: [f32; 256] = std::array::from_fn(|i| rng.normal() * (1 + i / 16 % 5) as f32);
             let importance: [f32; 256] = std::array::from_fn(|_| rng.normal().exp());
-            let how = [How::Quick, How::Search, How::Weighted(&importance, 1.0)][round % 3];
+            let method =
+                [BlockMethod::Quick, BlockMethod::Search, BlockMethod::Weighted(&importance, 1.0)][round % 3];
             for (dtype, format, put) in &all {
-                let block = format.block(&x, how);
+                let block = format.block(&x, method);
                 let step = block.unit.to_f64() * f64::from(format.fraction);
-                let meant = block.groups.iter().zip(&block.scales).flat_map(|(named, s)| {
+                let meant = block.groups.iter().zip(&block.scales).flat_map(|(encoded, s)| {
                     let scale = step * (2.0 * f64::from(*s) + 1.0);
-                    named.values[..format.group].iter().map(move |value| scale * f64::from(*value))
+                    encoded.values[..format.group].iter().map(move |value| scale * f64::from(*value))
                 });
                 let mut bytes = Vec::new();
-                put(&x, how, &mut bytes);
+                put(&x, method, &mut bytes);
                 let decoded = decode(*dtype, &bytes);
                 assert!(decoded.iter().copied().eq(meant), "{dtype} {round}");
                 // More than one point, sign, shift and scale must occur.

@@ -1,7 +1,7 @@
 //! Encoders of the types whose 4-bit codes are indices of a value table: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 
 use super::blocks::put_nibbles;
-use super::{How, extreme, inverse, mean_square, put_half, search, signed_scales, weights};
+use super::{BlockMethod, extreme, inverse, mean_square, put_half, search, signed_scales, weights};
 
 /// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`), denser around zero.
 const NONLINEAR: [f32; 16] = [
@@ -24,12 +24,12 @@ fn nearest(table: &[f32; 16], x: f32) -> u8 {
     best.0 as u8
 }
 
-/// Returns the scale of a block. With `How::Quick`, the value of largest magnitude maps to -127 and a
+/// Returns the scale of a block. With `BlockMethod::Quick`, the value of largest magnitude maps to -127 and a
 /// least-squares fit to the resulting entries follows. Otherwise it is the best of several targets around
 /// -127 and of 127.
-fn fit(block: &[f32; 32], weights: &[f32; 32], how: How<'_>) -> f32 {
+fn fit(block: &[f32; 32], weights: &[f32; 32], method: BlockMethod<'_>) -> f32 {
     let number = |x| NONLINEAR[usize::from(nearest(&NONLINEAR, x))];
-    if matches!(how, How::Quick) {
+    if matches!(method, BlockMethod::Quick) {
         let inverse = inverse(extreme(block) / NONLINEAR[0]);
         let numbers = block.iter().map(|&x| (x, number(x * inverse)));
         let (q2, qx) = numbers.fold((0.0, 0.0), |(q2, qx), (x, q)| (q2 + q * q, qx + q * x));
@@ -41,11 +41,11 @@ fn fit(block: &[f32; 32], weights: &[f32; 32], how: How<'_>) -> f32 {
 }
 
 /// Returns the weights of errors: with importance as in ggml, else the squares of the values.
-fn weigh<const N: usize>(block: &[f32; N], how: How<'_>) -> [f32; N] {
-    match how {
-        How::Quick => [1.0; N],
-        How::Search => block.map(|x| x * x),
-        How::Weighted(importance, _) => weights(block, importance, Some(2.0 * mean_square(block))),
+fn weigh<const N: usize>(block: &[f32; N], method: BlockMethod<'_>) -> [f32; N] {
+    match method {
+        BlockMethod::Quick => [1.0; N],
+        BlockMethod::Search => block.map(|x| x * x),
+        BlockMethod::Weighted(importance, _) => weights(block, importance, Some(2.0 * mean_square(block))),
     }
 }
 
@@ -54,21 +54,21 @@ fn put_numbers(table: &[f32; 16], block: &[f32; 32], inverse: f32, out: &mut Vec
 }
 
 /// Encodes as F16 scale, nibbles.
-pub(super) fn iq4_nl(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
-    let scale = fit(block, &weigh(block, how), how);
+pub(super) fn iq4_nl(block: &[f32; 32], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let scale = fit(block, &weigh(block, method), method);
     put_half(scale, out);
     put_numbers(&NONLINEAR, block, inverse(scale), out);
 }
 
 /// Encodes as an F16 unit and eight scales of 6 bits with offset 32: the two high bits of each in 16 bits,
 /// the nibbles in 4 bytes.
-pub(super) fn iq4_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let weights = weigh(block, how);
+pub(super) fn iq4_xs(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
+    let weights = weigh(block, method);
     let (parts, weights) = (block.as_chunks::<32>().0, weights.as_chunks::<32>().0);
     let mut fits = [0.0; 8];
     fits.iter_mut()
         .zip(parts.iter().zip(weights))
-        .for_each(|(f, (part, weights))| *f = fit(part, weights, how));
+        .for_each(|(f, (part, weights))| *f = fit(part, weights, method));
     let (unit, scales) = signed_scales(&fits, 32.0);
     let (mut high, mut low) = (0u16, [0u8; 4]);
     for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
@@ -85,7 +85,7 @@ pub(super) fn iq4_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Encodes with a power of two as scale, so that the largest magnitude is in `4 .. 8`; values above 6 become
 /// 6. The scale byte is the exponent plus 127.
-pub(super) fn mxfp4(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn mxfp4(block: &[f32; 32], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     let exponent = (extreme(block).abs().to_bits() >> 23).saturating_sub(2);
     // In F64, because the reciprocal of the smallest scale is not representable in F32.
     let inverse = 2f64.powi(127 - exponent as i32);
@@ -118,7 +118,7 @@ fn fit_nvfp4(part: &[f32; 16]) -> u8 {
 }
 
 /// Encodes as four scales, then the 16 nibbles of each.
-pub(super) fn nvfp4(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn nvfp4(block: &[f32; 64], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     let parts = block.as_chunks::<16>().0;
     let scales = [0, 1, 2, 3].map(|i| fit_nvfp4(&parts[i]));
     out.extend_from_slice(&scales);

@@ -1,10 +1,10 @@
 //! Encoders of the types with few bits and one scale for a block: Q1_0, Q2_0, TQ1_0, TQ2_0. The rounding of
 //! TQ1_0 and TQ2_0 is ggml's.
 
-use super::{How, extreme, inverse, put_half};
+use super::{BlockMethod, extreme, inverse, put_half};
 
 /// Encodes as scale = mean magnitude, which has the least error, then signs.
-pub(super) fn q1_0(block: &[f32; 128], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn q1_0(block: &[f32; 128], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     put_half(block.iter().map(|x| x.abs()).sum::<f32>() / 128.0, out);
     for eight in block.as_chunks::<8>().0 {
         out.push(eight.iter().enumerate().fold(0, |bits, (i, x)| bits | u8::from(*x >= 0.0) << i));
@@ -13,7 +13,7 @@ pub(super) fn q1_0(block: &[f32; 128], _: How<'_>, out: &mut Vec<u8>) {
 
 /// Encodes codes -1 to 2 with the best of several scales, of either sign, between a third of the largest
 /// magnitude and all of it.
-pub(super) fn q2_0(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn q2_0(block: &[f32; 64], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-1.0, 2.0);
     let most = extreme(block);
     let mut best = (0.0, 0.0);
@@ -51,7 +51,7 @@ fn digits(numbers: impl Iterator<Item = u8>) -> u8 {
 }
 
 /// Encodes as bytes of digits of codes that are 32 apart, then 16 apart, then 4 apart; then the scale.
-pub(super) fn tq1_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn tq1_0(block: &[f32; 256], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     let (scale, q) = ternary(block);
     for (part, step) in [(&q[..160], 32), (&q[160..240], 16), (&q[240..], 4)] {
         out.extend((0..step).map(|i| digits(part[i..].iter().copied().step_by(step))));
@@ -60,7 +60,7 @@ pub(super) fn tq1_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
 }
 
 /// Encodes as bit pairs, where codes 32 apart in each 128 share a byte; then the scale.
-pub(super) fn tq2_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
+pub(super) fn tq2_0(block: &[f32; 256], _: BlockMethod<'_>, out: &mut Vec<u8>) {
     let (scale, q) = ternary(block);
     for half in q.as_chunks::<128>().0 {
         out.extend((0..32).map(|i| (0..4).fold(0, |bits, n| bits | half[32 * n + i] << (2 * n))));

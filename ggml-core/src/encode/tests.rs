@@ -87,12 +87,12 @@ fn little_is_lost() {
     }
 }
 
-impl Way<'_> {
+impl Method<'_> {
     fn name(self) -> &'static str {
         match self {
-            Way::Quick => "quick",
-            Way::Search => "search",
-            Way::Weighted(_) => "weighted",
+            Method::Quick => "quick",
+            Method::Search => "search",
+            Method::Weighted(_) => "weighted",
         }
     }
 }
@@ -102,13 +102,15 @@ impl Way<'_> {
 fn edges() {
     let types = crate::dtype::DTYPES.iter().filter(|i| i.computable && i.block > 1);
     let importance: Vec<f32> = (0..768).map(|i| (i % 3) as f32).collect();
-    let ways = || [Way::Quick, Way::Search, Way::Weighted(&importance)];
-    for (info, way) in types.flat_map(|info| ways().map(|way| (info, way))) {
-        let (dtype, effort) = (info.dtype, way.name());
-        let coded = |x: &[f32]| match way {
-            Way::Quick => encode(dtype, x.len(), x).unwrap(),
-            Way::Search => encode_with(dtype, x.len(), x, Effort::Search).unwrap(),
-            Way::Weighted(importance) => encode_weighted(dtype, x.len(), x, &importance[..x.len()]).unwrap(),
+    let methods = || [Method::Quick, Method::Search, Method::Weighted(&importance)];
+    for (info, method) in types.flat_map(|info| methods().map(|method| (info, method))) {
+        let (dtype, effort) = (info.dtype, method.name());
+        let coded = |x: &[f32]| match method {
+            Method::Quick => encode(dtype, x.len(), x).unwrap(),
+            Method::Search => encode_with(dtype, x.len(), x, Effort::Search).unwrap(),
+            Method::Weighted(importance) => {
+                encode_weighted(dtype, x.len(), x, &importance[..x.len()]).unwrap()
+            }
         };
         let zeros = decode(dtype, &coded(&[0.0; 256]));
         assert!(zeros.iter().all(|x| *x == 0.0), "{dtype} {effort}");

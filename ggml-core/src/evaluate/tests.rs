@@ -33,9 +33,9 @@ fn small() -> Small {
     let cache = g.leaf("cache", DType::Q8_0, [32, 3, 1, 1], Source::State).unwrap();
     let y = g.mul_mat(w, x).unwrap();
     g.name(y, "y").unwrap();
-    let turned = g.transpose(y).unwrap();
+    let transposed = g.transpose(y).unwrap();
     let set = g.set_rows(cache, y, rows).unwrap();
-    [y, turned, set].into_iter().for_each(|id| g.output(id).unwrap());
+    [y, transposed, set].into_iter().for_each(|id| g.output(id).unwrap());
     // Row i of w has 127 at column i, so y is 127 x. Blocks with a largest element of 127 have scale 1.
     let diagonal: Vec<f32> = (0..32 * 32).map(|i| if i % 33 == 0 { 127.0 } else { 0.0 }).collect();
     let mut xs = [0.0f32; 64];
@@ -53,12 +53,12 @@ fn outputs_are_dense_whatever_they_look_into() {
     let s = small();
     for backend in [&ReferenceBackend::default() as &dyn Backend, &cpu()] {
         let outputs = evaluate(backend, &s.graph, &s.data, Precision::Exact).unwrap();
-        let [y, turned, set] = &outputs[..] else { panic!("{outputs:?}") };
+        let [y, transposed, set] = &outputs[..] else { panic!("{outputs:?}") };
         assert_eq!((y.name.as_str(), y.dtype, y.ne), ("y", DType::F32, [32, 2, 1, 1]));
         let values = y.values().unwrap();
         assert_eq!((values[0], values[1], values[32]), (127.0, 2.0, -127.0));
-        assert_eq!(turned.ne, [2, 32, 1, 1]);
-        assert_eq!(turned.values().unwrap()[..4], [127.0, -127.0, 2.0, 0.0]);
+        assert_eq!(transposed.ne, [2, 32, 1, 1]);
+        assert_eq!(transposed.values().unwrap()[..4], [127.0, -127.0, 2.0, 0.0]);
         assert_eq!((set.dtype, set.ne, set.bytes.len()), (DType::Q8_0, [32, 3, 1, 1], 3 * 34));
         let rows = set.values().unwrap();
         assert_eq!((rows[0], rows[64], rows[65]), (-127.0, 127.0, 2.0));

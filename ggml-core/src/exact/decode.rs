@@ -1,11 +1,11 @@
-//! The reference's own decoders: one element of a block, as the format's text says.
+//! The reference's own decoders: one element of a block, as defined by the format.
 
 use super::float::{e2m1, half_float, ue4m3};
 use super::points;
 use crate::dtype::DType;
 use half::f16;
 
-/// Element `i` of the block that begins at `block[0]`.
+/// Decodes element `i` of the block that begins at `block[0]`.
 pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
     match dtype {
         DType::F32 => f64::from(f32::from_le_bytes([block[0], block[1], block[2], block[3]])),
@@ -14,11 +14,12 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
         DType::I32 => f64::from(i32::from_le_bytes([block[0], block[1], block[2], block[3]])),
         // F16 scale, then 32 signed bytes.
         DType::Q8_0 => half_float(block) * f64::from(block[2 + i] as i8),
-        // F16 scale, then 16 bytes: elements 0..16 in the low nibbles, 16..32 in the high ones; 8 stands for zero.
+        // F16 scale, then 16 bytes: elements 0..16 in the low nibbles, 16..32 in the high ones; code 8 is
+        // zero.
         DType::Q4_0 => half_float(block) * (f64::from(nibble(&block[2..], i)) - 8.0),
         // F16 scale, F16 minimum, nibbles as in Q4_0.
         DType::Q4_1 => half_float(block) * f64::from(nibble(&block[4..], i)) + half_float(&block[2..]),
-        // F16 scale, fifth bits, nibbles; 16 stands for zero.
+        // F16 scale, fifth bits, nibbles; code 16 is zero.
         DType::Q5_0 => half_float(block) * (f64::from(five_bits(&block[2..], i)) - 16.0),
         // F16 scale, F16 minimum, fifth bits, nibbles.
         DType::Q5_1 => half_float(block) * f64::from(five_bits(&block[4..], i)) + half_float(&block[2..]),
@@ -30,7 +31,7 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
         // F16 scale, nibbles as in Q4_0.
         DType::IQ4_NL => half_float(block) * nonlinear(nibble(&block[2..], i)),
         DType::IQ4_XS => iq4_xs(block, i),
-        // Exponent, nibbles as in Q4_0. ggml knows no NaN here: 255 is an exponent like the others.
+        // Exponent, nibbles as in Q4_0. ggml has no NaN here: 255 is an ordinary exponent.
         DType::MXFP4 => 2f64.powi(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)),
         // Four scales, then 8 bytes for each 16 elements: the first eight in the low nibbles.
         DType::NVFP4 => {
@@ -39,10 +40,10 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
         }
         // F16 scale, then a bit for each element, the first in the lowest.
         DType::Q1_0 => half_float(block) * if block[2 + i / 8] >> (i % 8) & 1 == 1 { 1.0 } else { -1.0 },
-        // F16 scale, then two bits for each element, the first in the lowest; 1 stands for zero.
+        // F16 scale, then two bits for each element, the first in the lowest; code 1 is zero.
         DType::Q2_0 => half_float(block) * (f64::from(block[2 + i / 4] >> (2 * (i % 4)) & 3) - 1.0),
         DType::TQ1_0 => tq1_0(block, i),
-        // Bit pairs in the order of Q6_K, F16 scale; 1 stands for zero.
+        // Bit pairs in the order of Q6_K, F16 scale; code 1 is zero.
         DType::TQ2_0 => {
             let pair = block[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3;
             half_float(&block[64..]) * (f64::from(pair) - 1.0)
@@ -58,18 +59,19 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
     }
 }
 
-/// Nibble `i` of 16 bytes: elements 0..16 are the low ones.
+/// Returns nibble `i` of 16 bytes: elements 0..16 are the low ones.
 fn nibble(bytes: &[u8], i: usize) -> u8 {
     if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 }
 }
 
-/// Number `i` of 4 bytes with a bit for each element, the first in the lowest, and 16 bytes of nibbles.
+/// Returns code `i` of 4 bytes with a fifth bit for each element, the first in the lowest, and 16 bytes of
+/// nibbles.
 fn five_bits(bytes: &[u8], i: usize) -> u8 {
     (bytes[i / 8] >> (i % 8) & 1) << 4 | nibble(&bytes[4..], i)
 }
 
-/// 16 bytes with a scale in the low nibble and a minimum in the high one, 64 bytes of bit pairs, F16 scale of the scales,
-/// F16 scale of the minima. Order of elements as in Q6_K.
+/// Decodes Q2_K: 16 bytes with a scale in the low nibble and a minimum in the high one, 64 bytes of bit
+/// pairs, F16 scale of the scales, F16 scale of the minima. The order of elements is that of Q6_K.
 fn q2_k(block: &[u8], i: usize) -> f64 {
     let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);
     let part = block[i / 16];
@@ -78,10 +80,10 @@ fn q2_k(block: &[u8], i: usize) -> f64 {
         - half_float(&block[82..]) * f64::from(part >> 4)
 }
 
-/// 32 bytes of third bits, 64 bytes of bit pairs, 16 scales of 6 bits in 12 bytes, F16 scale of the scales. Order of
-/// elements as in Q6_K; the third bit of quarter `n` of half `m` is bit `4 m + n`. 4 stands for zero, in scales 32.
-/// Scales 0..8 have their low four bits in the low nibbles of 8 bytes, 8..16 in the high ones; scale `n` its other bits in
-/// bits `2 (n / 4)` of byte `8 + n % 4`.
+/// Decodes Q3_K: 32 bytes of third bits, 64 bytes of bit pairs, 16 scales of 6 bits in 12 bytes, F16 scale of
+/// the scales. The order of elements is that of Q6_K; the third bit of quarter `n` of half `m` is bit
+/// `4 m + n`. Code 4 is zero; for scales code 32. Scales 0..8 have their low four bits in the low nibbles of
+/// 8 bytes, 8..16 in the high ones; the other bits of scale `n` are bits `2 (n / 4)` of byte `8 + n % 4`.
 fn q3_k(block: &[u8], i: usize) -> f64 {
     let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);
     let q = block[32 + half * 32 + lane] >> (2 * quarter) & 3;
@@ -92,8 +94,9 @@ fn q3_k(block: &[u8], i: usize) -> f64 {
     half_float(&block[108..]) * (f64::from(scale) - 32.0) * (f64::from(third << 2 | q) - 4.0)
 }
 
-/// Scale and minimum `n` of eight, 6 bits each, in 12 bytes: 0..4 in the low bits of bytes 0..4 and 4..8. Of 4..8 the low
-/// four bits are in the nibbles of bytes 8..12 and the high two are those of the bytes of `n - 4`.
+/// Returns scale and minimum `n` of eight, 6 bits each, in 12 bytes. Scales and minima 0..4 are the low bits
+/// of bytes 0..4 and 4..8. For 4..8, the low four bits are the nibbles of bytes 8..12, and the high two bits
+/// are those of the bytes of `n - 4`.
 fn six_bit_scale(bytes: &[u8], n: usize) -> (u8, u8) {
     if n < 4 {
         return (bytes[n] & 63, bytes[n + 4] & 63);
@@ -102,28 +105,30 @@ fn six_bit_scale(bytes: &[u8], n: usize) -> (u8, u8) {
     (low & 15 | bytes[n - 4] >> 6 << 4, low >> 4 | bytes[n] >> 6 << 4)
 }
 
-/// F16 scale of the scales, F16 scale of the minima, 12 bytes of scales and minima of 32 elements, 128 bytes of nibbles:
-/// 64 elements share 32 bytes, the first 32 of them the low nibbles.
+/// Decodes Q4_K: F16 scale of the scales, F16 scale of the minima, 12 bytes of scales and minima of 32
+/// elements, 128 bytes of nibbles. 64 elements share 32 bytes: the first 32 elements are the low nibbles.
 fn q4_k(block: &[u8], i: usize) -> f64 {
     let byte = block[16 + i / 64 * 32 + i % 32];
     scaled_4_or_5(block, i, if i % 64 < 32 { byte & 15 } else { byte >> 4 })
 }
 
-/// As Q4_K, with 32 bytes of fifth bits before the nibbles: bit `n` belongs to elements `32 n ..`.
+/// Decodes Q5_K: as Q4_K, with 32 bytes of fifth bits before the nibbles: bit `n` belongs to elements
+/// `32 n ..`.
 fn q5_k(block: &[u8], i: usize) -> f64 {
     let byte = block[48 + i / 64 * 32 + i % 32];
     let fifth = block[16 + i % 32] >> (i / 32) & 1;
     scaled_4_or_5(block, i, fifth << 4 | if i % 64 < 32 { byte & 15 } else { byte >> 4 })
 }
 
-/// A number of Q4_K or Q5_K with its scale and minimum.
+/// Scales a code of Q4_K or Q5_K and subtracts its minimum.
 fn scaled_4_or_5(block: &[u8], i: usize, q: u8) -> f64 {
     let (scale, minimum) = six_bit_scale(&block[4..16], i / 32);
     half_float(block) * f64::from(scale) * f64::from(q) - half_float(&block[2..]) * f64::from(minimum)
 }
 
-/// F16 scale of the scales, 16 bits with the high two bits of eight scales, 4 bytes with their low nibbles (the first the
-/// lower), 16 bytes of nibbles for 32 elements as in Q4_0. In scales 32 stands for zero.
+/// Decodes IQ4_XS: F16 scale of the scales, 16 bits with the high two bits of eight scales, 4 bytes with
+/// their low nibbles (the first the lower), 16 bytes of nibbles for 32 elements as in Q4_0. For scales code
+/// 32 is zero.
 fn iq4_xs(block: &[u8], i: usize) -> f64 {
     let n = i / 32;
     let low = block[4 + n / 2] >> (4 * (n % 2)) & 15;
@@ -138,23 +143,24 @@ fn nonlinear(nibble: u8) -> f64 {
     f64::from(values[usize::from(nibble % 16)])
 }
 
-/// Five base-3 digits in a byte, as the fraction `digits / 243` in 256ths, rounded up; 1 stands for zero. 32 bytes hold
-/// elements 0..160 (the first 32 the highest digits), 16 bytes 160..240, 4 bytes 240..256 with four digits each; then the F16
-/// scale.
+/// Decodes TQ1_0: five base-3 digits in a byte, as the fraction `digits / 243` in 256ths, rounded up; digit 1
+/// is zero. 32 bytes hold elements 0..160 (the first 32 the highest digits), 16 bytes 160..240, 4 bytes
+/// 240..256 with four digits each; then the F16 scale.
 fn tq1_0(block: &[u8], i: usize) -> f64 {
     let (byte, digit) = match i {
         0..160 => (i % 32, i / 32),
         160..240 => (32 + i % 16, (i - 160) / 16),
         _ => (48 + i % 4, (i - 240) / 4),
     };
-    // What the higher digits leave of the fraction, times 3.
+    // Remainder of the fraction after the higher digits.
     let rest = usize::from(block[byte]) * 3usize.pow(digit as u32) % 256;
     half_float(&block[52..]) * ((rest * 3 / 256) as f64 - 1.0)
 }
 
-/// 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, one F16 scale of the scales; 32 stands for
-/// zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1 in the low nibbles of 64 bytes,
-/// 2 and 3 in their high nibbles; quarter `n` in bits `2 n` of the half's 32 bytes of pairs; a scale for 16 elements.
+/// Decodes Q6_K: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, one F16 scale of
+/// the scales; code 32 is zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1
+/// in the low nibbles of 64 bytes, 2 and 3 in their high nibbles; quarter `n` in bits `2 n` of the half's 32
+/// bytes of pairs; a scale for 16 elements.
 fn q6_k(block: &[u8], i: usize) -> f64 {
     let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);
     let byte = block[half * 64 + quarter % 2 * 32 + lane];
@@ -171,7 +177,8 @@ pub(super) fn store(dtype: DType, at: &mut [u8], value: f64) {
         DType::I32 => at[..4].copy_from_slice(&(value as i32).to_le_bytes()),
         DType::F16 => at[..2].copy_from_slice(&f16::from_f64(value).to_le_bytes()),
         DType::BF16 => {
-            // An F32 in between would round twice where the value has more bits than an F32; sources never have.
+            // Conversion through F32 would round twice if the value had more bits than an F32; sources never
+            // have.
             let bits = (value as f32).to_bits();
             let rounded = if value.is_nan() { 0x7fc0 } else { (bits + 0x7fff + (bits >> 16 & 1)) >> 16 };
             at[..2].copy_from_slice(&(rounded as u16).to_le_bytes());
@@ -202,14 +209,14 @@ mod tests {
         assert_eq!(u16::from_le_bytes(out), 0x3f80);
     }
 
-    /// A block of zeros but for some bytes.
+    /// Returns a block of zeros except for some bytes.
     fn block(dtype: DType, bytes: &[(usize, u8)]) -> Vec<u8> {
         let mut block = vec![0; dtype.block_bytes()];
         bytes.iter().for_each(|&(at, byte)| block[at] = byte);
         block
     }
 
-    /// High bytes of binary16 numbers.
+    /// High bytes of binary16 values.
     const ONE: u8 = 0x3c;
     const TWO: u8 = 0x40;
 
@@ -240,8 +247,8 @@ mod tests {
         let q3 = block(DType::Q3_K, &q3);
         assert_eq!([213, 208].map(|i| element(DType::Q3_K, &q3, i)), [2.0 * 25.0 * 2.0, 2.0 * 25.0 * -4.0]);
         assert_eq!(element(DType::Q3_K, &q3, 80), 2.0 * -32.0 * -4.0 + 2.0 * 0.0);
-        // Element 213 is 21 of part 6: the low nibble of byte 3 * 32 + 21. Part 6: nibbles of byte 10, high bits of
-        // bytes 2 and 6.
+        // Element 213 is 21 of part 6: the low nibble of byte 3 * 32 + 21. Part 6: nibbles of byte 10, high
+        // bits of bytes 2 and 6.
         let scales = [(1, TWO), (3, ONE), (4 + 2, 0x81), (4 + 6, 0xc2), (4 + 10, 0x53)];
         let (q4_6, q4_2) = (2.0 * f64::from(0x23 * 11) - f64::from(0x35), -2.0);
         let q4 = block(DType::Q4_K, &[&scales[..], &[(16 + 117, 0x7b)]].concat());

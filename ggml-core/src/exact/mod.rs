@@ -1,7 +1,7 @@
 //! Operands and results of the definitions: elements by index, as f64.
 //!
-//! The decoders and the rounding here belong to the definitions and to the reference backend alone; other backends have
-//! their own, so that agreement with the reference proves something.
+//! The decoders and the rounding here belong to the definitions and the reference backend only. Other
+//! backends have their own, so that agreement with the reference is evidence of correctness.
 
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -11,14 +11,14 @@ mod float;
 mod points;
 mod store;
 
-/// There is no memory for what a definition keeps on the way.
+/// Error: there is no memory for intermediate values of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub asked: usize,
 }
 
-/// An operand of a definition: elements by index, as f64.
+/// Operand of a definition: elements by index, as f64.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<'a> {
     /// Element type.
@@ -31,7 +31,7 @@ pub struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// An operand of this shape that begins `offset` bytes after the beginning of `bytes`.
+    /// Creates an operand of this shape that begins `offset` bytes after the start of `bytes`.
     pub fn new(shape: &Shape, offset: usize, bytes: &'a [u8]) -> Operand<'a> {
         Operand { dtype: shape.dtype, ne: shape.ne, nb: shape.nb, offset, bytes }
     }
@@ -44,21 +44,21 @@ impl<'a> Operand<'a> {
             + i3 * self.nb[3]
     }
 
-    /// The element at an index.
+    /// Returns the element at an index.
     pub fn at(&self, index: [usize; 4]) -> f64 {
         decode::element(self.dtype, &self.bytes[self.place(index)..], index[0] % self.dtype.block())
     }
 
-    /// The row at the three outer indices.
+    /// Returns the row at the three outer indices.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// [`NoMemory`] if the allocation fails.
     pub fn row(&self, [i1, i2, i3]: [usize; 3]) -> Result<Vec<f64>, NoMemory> {
         list((0..self.ne[0]).map(|i0| self.at([i0, i1, i2, i3])))
     }
 }
 
-/// The result of a definition.
+/// Result of a definition.
 #[derive(Debug)]
 pub struct OperandMut<'a> {
     /// Element type.
@@ -71,7 +71,7 @@ pub struct OperandMut<'a> {
 }
 
 impl<'a> OperandMut<'a> {
-    /// A result of this shape that begins `offset` bytes after the beginning of `bytes`.
+    /// Creates a result of this shape that begins `offset` bytes after the start of `bytes`.
     pub fn new(shape: &Shape, offset: usize, bytes: &'a mut [u8]) -> OperandMut<'a> {
         OperandMut { dtype: shape.dtype, ne: shape.ne, nb: shape.nb, offset, bytes }
     }
@@ -82,7 +82,7 @@ impl<'a> OperandMut<'a> {
         decode::store(self.dtype, &mut self.bytes[at..], value);
     }
 
-    /// Sets a whole row, rounded to the type; blocks as SET_ROWS says.
+    /// Sets an entire row, rounded to the type; blocks are rounded as defined by SET_ROWS.
     pub fn set_row(&mut self, [i1, i2, i3]: [usize; 3], row: &[f64]) {
         let at = self.offset + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3];
         for (i, block) in row.chunks_exact(self.dtype.block()).enumerate() {
@@ -91,10 +91,10 @@ impl<'a> OperandMut<'a> {
     }
 }
 
-/// Collects the items of an iterator as `collect` does, without an abort.
+/// Collects the items of an iterator; unlike `collect`, it does not abort if there is no memory.
 ///
 /// # Errors
-/// There is no memory for it.
+/// [`NoMemory`] if an allocation fails.
 pub(crate) fn list<T>(items: impl Iterator<Item = T>) -> Result<Vec<T>, NoMemory> {
     let asked = |count: usize| NoMemory { asked: count.saturating_mul(size_of::<T>()) };
     let (mut list, least) = (Vec::new(), items.size_hint().0);
@@ -108,7 +108,7 @@ pub(crate) fn list<T>(items: impl Iterator<Item = T>) -> Result<Vec<T>, NoMemory
     Ok(list)
 }
 
-/// Every index of a tensor, the first fastest.
+/// Iterates over every index of a tensor, the first dimension fastest.
 pub fn indices(ne: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {
     let count: usize = ne.iter().product();
     (0..count).map(move |n| {

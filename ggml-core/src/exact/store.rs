@@ -16,8 +16,8 @@ pub(super) fn block(dtype: DType, at: &mut [u8], values: &[f64]) {
                 *byte = if scale == 0.0 { 0 } else { (x / scale).round() as i8 as u8 };
             }
         }
-        // F16 scale, then 16 bytes: elements 0..16 in the low nibbles, 16..32 in the high ones; 8 stands for zero. The
-        // first element of the largest magnitude becomes -8 steps.
+        // F16 scale, then 16 bytes: elements 0..16 in the low nibbles, 16..32 in the high ones; code 8 is
+        // zero. The first element of the largest magnitude becomes -8 steps.
         DType::Q4_0 => {
             let largest = values.iter().copied().find(|x| x.abs() == magnitude).unwrap_or(0.0);
             let scale = largest / -8.0;
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!((&bytes[..2], bytes[2], bytes[3] as i8, bytes[33]), (&[0x00, 0x3c][..], 127, -126, 1));
         (values[0], values[1], values[16]) = (-16.0, 3.1, 16.0);
         block(DType::Q4_0, &mut bytes, &values);
-        // Scale 2.0: -16 is 0, 3.1 is 8 + 1.55, 16 is cut off at 15; 0.6 and 0 are 8.
+        // Scale 2.0: -16 is 0, 3.1 is 8 + 1.55, 16 is clamped to 15; 0.6 and 0 are 8.
         assert_eq!((&bytes[..4], bytes[17]), (&[0x00, 0x40, 0xf0, 0x8a][..], 0x88));
         block(DType::Q8_0, &mut bytes, &[0.0; 32]);
         assert_eq!(bytes, [0u8; 34]);

@@ -1,13 +1,13 @@
-//! The best of the logits.
+//! Finds the best logit of each row, with the nodes that check the row: [`Best`].
 
-use super::choice::whole;
+use super::choice::entire_result;
 use super::group::{Best, Group};
 use super::search::Search;
 use crate::dtype::DType;
 use crate::op::{Op, TopK};
 use crate::tensor::TensorId;
 
-/// The best of rows, with the copy of it, if the backend takes that.
+/// Adds the best of rows, with its copy if the backend accepts that.
 pub(super) fn find(search: &mut Search<'_>) {
     for token in search.graph.computed().collect::<Vec<_>>() {
         let Some(best) = best(search, token) else { continue };
@@ -22,11 +22,11 @@ fn best(search: &Search<'_>, token: TensorId) -> Option<Best> {
     let graph = search.graph;
     let t = graph.tensor(token);
     let (Some(Op::TopK(TopK { k: 1, flat: false })), &[x]) = (t.op(), t.src()) else { return None };
-    let of = whole(graph, x)?;
+    let of = entire_result(graph, x)?;
     let [n, rows, 1, 1] = graph.tensor(x).ne else { return None };
-    // A tensor that is all of another, seen in these extents.
+    // True if a tensor is the entire result of another one, viewed with these extents.
     let all = |id: TensorId, of: TensorId, ne: [usize; 4]| {
-        whole(graph, id) == Some(of) && graph.tensor(id).ne == ne
+        entire_result(graph, id) == Some(of) && graph.tensor(id).ne == ne
     };
     let picks = |id: &TensorId| match (graph.tensor(*id).op(), graph.tensor(*id).src()) {
         (Some(Op::GetRows(_)), &[a, by]) => all(a, of, [1, n, rows, 1]) && all(by, token, [1, rows, 1, 1]),
@@ -39,7 +39,7 @@ fn best(search: &Search<'_>, token: TensorId) -> Option<Best> {
     let copies = |id: &TensorId| {
         let t = graph.tensor(*id);
         matches!(t.op(), Some(Op::Cpy(_)))
-            && whole(graph, t.src()[0]) == Some(token)
+            && entire_result(graph, t.src()[0]) == Some(token)
             && t.dtype == DType::I32
             && t.is_contiguous()
             && t.root != graph.tensor(of).root

@@ -1,4 +1,4 @@
-//! Element-wise functions, one after the other.
+//! Finds consecutive element-wise functions: [`Chain`].
 
 use super::group::chain::other;
 use super::group::{Chain, Group};
@@ -6,7 +6,7 @@ use super::search::Search;
 use crate::graph::Graph;
 use crate::tensor::TensorId;
 
-/// Chains of two functions or more.
+/// Adds chains of two functions or more.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for first in graph.computed().collect::<Vec<_>>() {
@@ -26,7 +26,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     }
 }
 
-/// A chain of one function, of that operand which has the extents of the result.
+/// Returns a chain of one function, applied to its first operand, if that has the extents of the result.
 fn begin(graph: &Graph, node: TensorId) -> Option<Chain> {
     let &x = graph.tensor(node).src().first()?;
     let others = other(graph, node, x)?.into_iter().collect();

@@ -1,6 +1,6 @@
-//! Finds the choice of the experts that compute a token, and their weights, in the forms that models have.
+//! Finds the choice of experts and of their weights, in the forms that models have: [`Choice`].
 //!
-//! Sources: as of the mixtures themselves: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
+//! Sources of the mixtures: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
 //! mixture-of-experts layer" (2017); DeepSeek-AI, "DeepSeek-V3 technical report" (2024).
 
 use super::group::{Biased, Choice, ExpertGroups, Normalised, Probabilities, ProbabilityOf};
@@ -10,10 +10,10 @@ use crate::graph::Graph;
 use crate::op::{Activation, Binary, Op, Scale, SoftMax, TopK, Unary};
 use crate::tensor::TensorId;
 
-/// Elements of a group whose sum the groups are compared by.
+/// Number of candidates of a group whose sum ranks the group.
 const BEST_OF_GROUP: usize = 2;
 
-/// The choice that a TOP_K is the middle of, whoever else reads what is in it.
+/// Returns the choice around a TOP_K. Other readers of its nodes are not checked.
 pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
     let graph = search.graph;
     let (Some(Op::TopK(TopK { flat: false, .. })), &[from]) =
@@ -21,7 +21,7 @@ pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
     else {
         return None;
     };
-    let from = whole(graph, from)?;
+    let from = entire_result(graph, from)?;
     let (groups, candidates) = match groups(graph, from) {
         Some((groups, of)) => (Some(groups), of),
         None => (None, from),
@@ -34,8 +34,9 @@ pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
     };
     let [experts, tokens, ..] = graph.tensor(scores).ne;
     let [used, rows, ..] = graph.tensor(ids).ne;
-    let column =
-        |id: TensorId| (graph.tensor(id).ne == [1, experts, tokens, 1]).then(|| whole(graph, id)).flatten();
+    let column = |id: TensorId| {
+        (graph.tensor(id).ne == [1, experts, tokens, 1]).then(|| entire_result(graph, id)).flatten()
+    };
     let picked = |&reader: &TensorId| {
         let t = graph.tensor(reader);
         let (Some(Op::GetRows(_)), &[of, by]) = (t.op(), t.src()) else { return None };
@@ -53,29 +54,29 @@ pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
     fits.then_some(Choice { scores, probabilities, bias, groups, ids, chosen, normalised, scaled })
 }
 
-/// The node that computes a tensor, if the tensor is all of its result as it lies there.
-pub(super) fn whole(graph: &Graph, id: TensorId) -> Option<TensorId> {
+/// Returns the node that computes a tensor, if the tensor is a contiguous view of its entire result.
+pub(super) fn entire_result(graph: &Graph, id: TensorId) -> Option<TensorId> {
     let producer = graph.producer(id);
     let [t, of] = [id, producer].map(|id| graph.tensor(id));
     let same = t.offset == of.offset && t.elements() == of.elements();
     (same && t.is_contiguous() && of.is_contiguous()).then_some(producer)
 }
 
-/// A sum of probabilities with a row, and these.
+/// Matches the sum of probabilities and a row; also returns the probabilities.
 fn biased(graph: &Graph, node: TensorId) -> Option<(Biased, TensorId)> {
     let t = graph.tensor(node);
     let (Some(Op::Binary(Binary::Add)), &[of, bias]) = (t.op(), t.src()) else { return None };
-    let (row, of) = (graph.tensor(bias), whole(graph, of)?);
+    let (row, of) = (graph.tensor(bias), entire_result(graph, of)?);
     let fits = row.dtype == DType::F32
         && row.ne == [t.ne[0], 1, 1, 1]
         && row.rows_contiguous()
         && row.op().is_none()
         && graph.tensor(of).ne == t.ne;
-    // Without probabilities it would be the bias of what gives the scores.
+    // Without probabilities, it would be the bias of the product that gives the scores.
     (fits && probabilities(graph, of).is_some()).then_some((Biased { bias, node }, of))
 }
 
-/// A function of scores, and these.
+/// Matches a function of scores; also returns the scores.
 fn probabilities(graph: &Graph, node: TensorId) -> Option<(Probabilities, TensorId)> {
     let t = graph.tensor(node);
     let of = match (t.op(), t.src()) {
@@ -83,28 +84,28 @@ fn probabilities(graph: &Graph, node: TensorId) -> Option<(Probabilities, Tensor
         (Some(Op::SoftMax(SoftMax { scale: 1.0, .. })), [_]) => ProbabilityOf::SoftMax,
         _ => return None,
     };
-    let scores = whole(graph, t.src()[0]).filter(|&scores| graph.tensor(scores).ne == t.ne)?;
+    let scores = entire_result(graph, t.src()[0]).filter(|&scores| graph.tensor(scores).ne == t.ne)?;
     Some((Probabilities { of, node }, scores))
 }
 
-/// Candidates of which those of some groups count, and all of them.
+/// Matches candidates masked by groups; also returns the unmasked candidates.
 fn groups(graph: &Graph, masked: TensorId) -> Option<(ExpertGroups, TensorId)> {
     let node = |id: TensorId| Some((graph.tensor(id).op()?, graph.tensor(id).src()));
     let (Op::SetRows(_), &[none, kept, used]) = node(masked)? else { return None };
     let (Op::Scale(Scale { scale: 0.0, bias: never }), &[grouped]) = node(none)? else { return None };
-    let candidates = whole(graph, grouped)?;
+    let candidates = entire_result(graph, grouped)?;
     let [size, count, tokens, 1] = graph.tensor(grouped).ne else { return None };
     let is_grouped = |id: TensorId| {
-        whole(graph, id) == Some(candidates) && graph.tensor(id).ne == [size, count, tokens, 1]
+        entire_result(graph, id) == Some(candidates) && graph.tensor(id).ne == [size, count, tokens, 1]
     };
     let (Op::GetRows(_), &[of_kept, by]) = node(kept)? else { return None };
     let (Op::TopK(TopK { flat: false, k }), &[sums]) = node(used)? else { return None };
     let (Op::Binary(Binary::Add), &[first, second]) = node(sums)? else { return None };
     let scores = graph.producer(first);
     let (Op::GetRows(_), &[column, best_rows]) = node(scores)? else { return None };
-    let best = whole(graph, best_rows)?;
+    let best = entire_result(graph, best_rows)?;
     let (Op::TopK(TopK { flat: true, k: BEST_OF_GROUP }), &[of_best]) = node(best)? else { return None };
-    // Every second element of what was picked, from the first and from the second on.
+    // The even elements of the picked ones (`first`), then the odd ones (`second`).
     let every_second = |(i, id): (usize, TensorId)| {
         let t = graph.tensor(id);
         graph.producer(id) == scores
@@ -115,7 +116,7 @@ fn groups(graph: &Graph, masked: TensorId) -> Option<(ExpertGroups, TensorId)> {
     let fits = is_grouped(of_kept)
         && is_grouped(of_best)
         && by == used
-        && whole(graph, column) == Some(candidates)
+        && entire_result(graph, column) == Some(candidates)
         && graph.tensor(column).ne == [1, size * count, tokens, 1]
         && graph.tensor(best_rows).ne == [BEST_OF_GROUP * count, tokens, 1, 1]
         && (0..).zip([first, second]).all(every_second)
@@ -124,22 +125,22 @@ fn groups(graph: &Graph, masked: TensorId) -> Option<(ExpertGroups, TensorId)> {
     fits.then_some((ExpertGroups { count, used: *k, never: *never, nodes }, candidates))
 }
 
-/// The SCALE that is the only reader of a node's result.
+/// Returns the SCALE that is the only reader of a node's result.
 fn scaled(search: &Search<'_>, of: TensorId) -> Option<(TensorId, Scale)> {
     let node = search.only_reader(of)?;
     let t = search.graph.tensor(node);
     let (Some(Op::Scale(by)), &[x]) = (t.op(), t.src()) else { return None };
-    (whole(search.graph, x) == Some(of)).then_some((node, *by))
+    (entire_result(search.graph, x) == Some(of)).then_some((node, *by))
 }
 
-/// The soft-max of chosen scores, in rows of these extents.
+/// Returns the soft-max of chosen scores, with rows of these extents.
 fn normalised(search: &Search<'_>, chosen: TensorId, ne: [usize; 4]) -> Option<Normalised> {
     let graph = search.graph;
     let soft_max = |of: TensorId, logarithms: Option<[TensorId; 2]>| {
         let node = search.only_reader(of)?;
         let t = graph.tensor(node);
         let (Some(Op::SoftMax(op)), &[x]) = (t.op(), t.src()) else { return None };
-        let fits = t.ne == ne && whole(graph, x) == Some(of);
+        let fits = t.ne == ne && entire_result(graph, x) == Some(of);
         fits.then_some(Normalised { logarithms, op: *op, node })
     };
     let Some((negative, Scale { scale: -1.0, bias: 0.0 })) = scaled(search, chosen) else {
@@ -150,5 +151,7 @@ fn normalised(search: &Search<'_>, chosen: TensorId, ne: [usize; 4]) -> Option<N
     let (Some(Op::Unary(Unary { activation: Activation::Softplus })), &[x]) = (t.op(), t.src()) else {
         return None;
     };
-    (whole(graph, x) == Some(negative)).then(|| soft_max(softplus, Some([negative, softplus]))).flatten()
+    (entire_result(graph, x) == Some(negative))
+        .then(|| soft_max(softplus, Some([negative, softplus])))
+        .flatten()
 }

@@ -1,11 +1,11 @@
-//! Products with the experts of each token.
+//! Finds products with the experts of each token: [`Experts`].
 
 use super::group::{ExpertProduct, Experts, GluPart, Group, Weighted};
 use super::search::{Search, op_of, sum_with};
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 
-/// Gate and up with their GLU, and down with the weighted sum.
+/// Adds gate and up with their GLU, and down with the weighted sum.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     let of_experts = |&id: &TensorId| matches!(graph.tensor(id).op(), Some(Op::MulMatId(_)));
@@ -21,7 +21,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     }
 }
 
-/// The groups that a product may begin, the largest first.
+/// Returns the groups that begin with a product, the largest first.
 fn forms(search: &Search<'_>, node: TensorId) -> Vec<Experts> {
     let graph = search.graph;
     let (Some(first), &[_, input, ids]) = (product(search, node), graph.tensor(node).src()) else {
@@ -42,7 +42,7 @@ fn forms(search: &Search<'_>, node: TensorId) -> Vec<Experts> {
     forms
 }
 
-/// A product with its bias.
+/// Returns a product with its bias.
 fn product(search: &Search<'_>, node: TensorId) -> Option<ExpertProduct> {
     let graph = search.graph;
     let &[weight, _, ids] = graph.tensor(node).src() else { return None };
@@ -73,14 +73,14 @@ fn product(search: &Search<'_>, node: TensorId) -> Option<ExpertProduct> {
     Some(with_bias().unwrap_or(plain))
 }
 
-/// The product whose GLU another one makes as the gate, and the GLU.
+/// Returns the `up` product and the GLU of which a product is the gate.
 fn gated(search: &Search<'_>, gate: &ExpertProduct) -> Option<(ExpertProduct, GluPart)> {
     let graph = search.graph;
     let node = search.only_reader(gate.result)?;
     let (Some(Op::Glu(op)), &[of, up]) = (graph.tensor(node).op(), graph.tensor(node).src()) else {
         return None;
     };
-    // A product times itself: one product, not two.
+    // A product that is gated by itself is one product, not two.
     if up == of {
         return None;
     }
@@ -99,7 +99,7 @@ fn gated(search: &Search<'_>, gate: &ExpertProduct) -> Option<(ExpertProduct, Gl
     fits.then_some((other, GluPart { op: *op, node }))
 }
 
-/// The weighted sum of a product's results, one view for each expert.
+/// Returns the weighted sum of a product's results, one view for each expert.
 fn weighted(search: &Search<'_>, down: &ExpertProduct) -> Option<Weighted> {
     let graph = search.graph;
     let mul = search.only_reader(down.result)?;
@@ -116,7 +116,7 @@ fn weighted(search: &Search<'_>, down: &ExpertProduct) -> Option<Weighted> {
         return None;
     }
     let nb = graph.tensor(mul).nb;
-    // The part of an expert.
+    // True if a tensor is the weighted result of an expert.
     let part = |id: TensorId, expert: usize| {
         let t = graph.tensor(id);
         graph.producer(id) == mul

@@ -1,11 +1,12 @@
-//! The order in which kinds of groups are looked for: the longest patterns first.
+//! Runs the finders of all kinds of groups, the longest patterns first.
 
 use super::group::Group;
 use super::search::Search;
 use super::{best, chain, experts, heads, norm, products, recurrent, router};
 use crate::graph::Graph;
 
-/// All computing nodes of a graph in groups. `joins` says whether a backend computes a group together.
+/// Divides the computing nodes of a graph into groups. `joins` returns true if a backend computes a group as
+/// one step.
 pub(crate) fn groups(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Vec<Group> {
     let mut search = Search::new(graph, joins);
     heads::find(&mut search);

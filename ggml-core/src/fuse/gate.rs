@@ -1,4 +1,4 @@
-//! Finds the choice of the experts that compute a token, from the residual stream on.
+//! Finds the nodes from the residual stream to the choice of experts: [`Gate`].
 
 use super::group::{Choice, Gate};
 use super::norm::norm_part;
@@ -7,8 +7,8 @@ use super::search::Search;
 use crate::dtype::DType;
 use crate::op::{Binary, Op};
 
-/// Finds the gate of a choice: the product with a norm that computes its scores, if only the group reads the
-/// intermediate results.
+/// Extends a choice by the product and the norm that give its scores, if no other node reads the intermediate
+/// results.
 pub(super) fn gate(search: &Search<'_>, choice: Choice) -> Option<Gate> {
     let graph = search.graph;
     let result = choice.scores;

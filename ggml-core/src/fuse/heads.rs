@@ -1,19 +1,19 @@
-//! Finds the operations between the projections and attention: heads are normed, rotated (RoPE) and stored.
+//! Finds the nodes between the projections and attention: norm, ROPE and storing of heads: [`Heads`].
 
-use super::group::{Group, Head, Heads, Stored, Turned};
+use super::group::{Group, Head, Heads, Rotated, Stored};
 use super::norm::norm_part;
 use super::search::Search;
 use crate::op::Op;
 use crate::tensor::TensorId;
 
-/// Heads before each attention.
+/// Adds the heads before each attention.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for attention in graph.computed().collect::<Vec<_>>() {
         let Some(Op::FlashAttnExt(_)) = graph.tensor(attention).op() else { continue };
         let src = graph.tensor(attention).src();
         let mut all: Vec<Head> = src[..3].iter().filter_map(|&operand| head(search, operand)).collect();
-        // There may be fewer queries than keys: those after which something is wanted.
+        // There may be fewer queries than keys: only the queries of wanted outputs.
         let tokens = |head: &Head| head.tokens().map_or(0, |ids| graph.tensor(ids).ne[0]);
         let stored = all.last().map_or(0, tokens);
         all.retain(|head| tokens(head) == stored);
@@ -28,7 +28,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     }
 }
 
-/// Finds the operations that produce an operand of attention: norm, RoPE, store to the cache.
+/// Matches the nodes that compute an operand of attention from a projection.
 fn head(search: &Search<'_>, operand: TensorId) -> Option<Head> {
     let graph = search.graph;
     let (mut stored, mut rope) = (None, None);
@@ -37,7 +37,7 @@ fn head(search: &Search<'_>, operand: TensorId) -> Option<Head> {
         stored = Some(Stored { cache, cells, node: x });
         x = rows;
     }
-    // Beyond a cache the rows of all heads are looked at as one: nothing but a new shape of the same elements.
+    // SET_ROWS may read the rows of all heads as one row: the same elements with other extents.
     let inner = |node: TensorId, reader: Option<TensorId>| match reader {
         Some(reader) => {
             let (node, view) = (graph.tensor(node), graph.tensor(x));
@@ -52,7 +52,7 @@ fn head(search: &Search<'_>, operand: TensorId) -> Option<Head> {
         && inner(producer, stored.map(|s| s.node))
     {
         let src = graph.tensor(producer).src();
-        rope = Some(Turned { op: *op, positions: src[1], factors: src.get(2).copied(), node: producer });
+        rope = Some(Rotated { op: *op, positions: src[1], factors: src.get(2).copied(), node: producer });
         x = src[0];
     }
     let norm = norm_part(search, x).filter(|norm| {

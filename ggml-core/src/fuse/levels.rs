@@ -1,4 +1,4 @@
-//! Levels of groups that may run at the same time.
+//! Levels of groups: groups of one level may run at the same time.
 
 use super::group::Group;
 use super::search::dependencies;
@@ -6,10 +6,10 @@ use crate::graph::Graph;
 use crate::tensor::TensorId;
 use std::collections::HashMap;
 
-/// The groups of a whole graph, each with its level: a group's level is one above the highest of those that it depends
-/// on, so groups of one level do not depend on each other. Sorted by level, within one by their last members.
+/// Returns the groups of a graph, each with its level: one above the highest level of its dependencies, so
+/// groups of one level do not depend on each other. The groups are sorted by level, then by last member.
 ///
-/// `None` if they depend on each other in a circle.
+/// `None` if the groups depend on each other in a circle.
 pub(crate) fn levels(graph: &Graph, groups: Vec<Group>) -> Option<Vec<(Group, usize)>> {
     let depends = dependencies(graph);
     let mut home: HashMap<TensorId, usize> = HashMap::new();

@@ -1,22 +1,23 @@
 //! Groups: nodes that a backend may compute together.
 //!
-//! A group means its members in their order, nothing else; only its results leave it and have places in memory. What
-//! can be a group does not depend on a driver and is decided here, by a few patterns, one file for each; a backend says
-//! which of them it computes as one ([`Backend::joins`](crate::backend::Backend::joins)). Where it refuses, a smaller
-//! group is offered, at last single nodes.
+//! A group is computed as if its members were computed in order. Only its results leave it and have regions
+//! in the arena. Candidates for groups do not depend on a driver; they are found here by patterns, one file
+//! for each. A backend accepts or refuses each candidate
+//! ([`Backend::joins`](crate::backend::Backend::joins)). If it refuses, smaller groups are offered, at last
+//! single nodes.
 //!
 //! | group | members |
 //! | --- | --- |
 //! | [`Products`] | RMS_NORM and its weight inside; one to three MUL_MAT of one input; their biases; GLU; a residual sum |
 //! | [`Heads`] | norms and ROPE of the heads of q and k, SET_ROWS of k and v into the cache |
 //! | [`Experts`] | MUL_MAT_ID of one input and their biases; GLU, or the weighted sum over a token's experts |
-//! | [`Router`] | TOP_K, GET_ROWS, SOFT_MAX: which experts, and their weights |
+//! | [`Router`] | TOP_K, GET_ROWS, SOFT_MAX: the chosen experts, and their weights |
 //! | [`Gate`] | RMS_NORM and its weight, MUL_MAT, a bias, and the [`Choice`] by these scores |
 //! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
 //! | [`Scaled`] | RMS_NORM, its factor |
-//! | [`Chain`] | element-wise functions, one after the other; sums, products and gated units with other operands |
-//! | [`Conv`] | a short convolution with bias and activation, and its new state where the old one was |
-//! | [`Delta`] | of few tokens, a delta net with the norms of its queries and keys |
+//! | [`Chain`] | consecutive element-wise functions; sums, products and gated units with other operands |
+//! | [`Conv`] | a short convolution with bias and activation, and its new state stored over the old one |
+//! | [`Delta`] | for few tokens, a delta net with the norms of its queries and keys |
 //! | [`Best`] | TOP_K of one element, GET_ROWS, MUL_MAT of the row with itself, CPY: the best token, and whether all are finite |
 
 mod best;
@@ -36,8 +37,8 @@ mod search;
 
 pub use group::{
     Best, Biased, Chain, Choice, Conv, Delta, ExpertGroups, ExpertProduct, Experts, Gate, Gated, GluPart,
-    Group, Head, Heads, Norm, NormPart, Normalised, Probabilities, ProbabilityOf, Product, Products, Router,
-    Scaled, Stored, Sum, Turned, Weighted,
+    Group, Head, Heads, Norm, NormPart, Normalised, Probabilities, ProbabilityOf, Product, Products, Rotated,
+    Router, Scaled, Stored, Sum, Weighted,
 };
 pub use products::FEW_ROWS;
 

@@ -1,4 +1,4 @@
-//! A sum, RMS_NORM with its weight, a residual sum; a gate; RMS_NORM times a number.
+//! Finds norms with the sums or the gate around them: [`Norm`], and RMS_NORM times a constant: [`Scaled`].
 
 use super::group::{Gated, Group, Norm, NormPart, Scaled, Sum};
 use super::search::{Search, equal_sum, sum_with};
@@ -7,7 +7,7 @@ use crate::graph::Graph;
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 
-/// RMS_NORM times a weight, if a tensor is just that and the norm without its weight is not needed.
+/// Matches RMS_NORM times a weight, if the norm without its weight is not needed.
 pub(super) fn norm_part(search: &Search<'_>, mul: TensorId) -> Option<NormPart> {
     let graph = search.graph;
     let t = graph.tensor(mul);
@@ -24,7 +24,7 @@ pub(super) fn norm_part(search: &Search<'_>, mul: TensorId) -> Option<NormPart> 
     })
 }
 
-/// Norms with the sums around them, as many as the backend takes together.
+/// Adds norms with the sums around them, in the largest form that the backend accepts.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph: &Graph = search.graph;
     for mul in graph.computed().collect::<Vec<_>>() {
@@ -32,15 +32,15 @@ pub(super) fn find(search: &mut Search<'_>) {
         let sum = equal_sum(search, norm.x);
         let residual = search.only_reader(mul).and_then(|add| sum_with(search, add, mul));
         let gated = gated(search, mul);
-        // A group does not read what it writes.
-        let apart = |sum: &Sum| {
+        // A group does not read its own results.
+        let is_independent = |sum: &Sum| {
             let added = residual.iter().flat_map(|residual| residual.of);
             added.into_iter().all(|id| graph.producer(id) != sum.node)
         };
         let plain = Norm { sum: None, norm, residual: None, gated: None };
         let forms = [
             Norm { gated, ..plain },
-            Norm { sum: sum.filter(apart), residual, ..plain },
+            Norm { sum: sum.filter(is_independent), residual, ..plain },
             Norm { residual, ..plain },
             Norm { sum, ..plain },
             plain,
@@ -58,7 +58,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     }
 }
 
-/// The gate that a norm goes behind.
+/// Returns the gated unit that multiplies a norm by a gate.
 fn gated(search: &Search<'_>, normed: TensorId) -> Option<Gated> {
     let node = search.only_reader(normed)?;
     let t = search.graph.tensor(node);
@@ -67,7 +67,7 @@ fn gated(search: &Search<'_>, normed: TensorId) -> Option<Gated> {
     fits.then_some(Gated { gate, activation: op.activation, node })
 }
 
-/// RMS_NORM times a number, if a tensor is one whose only reader is that.
+/// Matches RMS_NORM times a constant, if the norm has no other reader.
 pub(super) fn scaled(search: &Search<'_>, normed: TensorId) -> Option<Scaled> {
     let graph = search.graph;
     let Some(Op::RmsNorm(op)) = graph.tensor(normed).op() else { return None };

@@ -1,4 +1,4 @@
-//! Products of one input, and what stands before and after them.
+//! Finds products of one input, with the nodes before and after them: [`Products`].
 
 use super::group::{GluPart, Group, Product, Products};
 use super::norm::norm_part;
@@ -8,13 +8,13 @@ use crate::graph::Graph;
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 
-/// Most rows of a product whose columns are not split into tiles.
+/// Maximum rows of a product whose columns are not split into tiles.
 pub const FEW_ROWS: usize = 32;
 
-/// Matrices of a group.
+/// Maximum number of matrices of a group.
 const MOST: usize = 3;
 
-/// Products, the inputs in the order of the graph.
+/// Adds products, with the inputs in the order of the graph.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     let mut inputs: Vec<(TensorId, Vec<TensorId>)> = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn find(search: &mut Search<'_>) {
         if !of_rows(node) {
             continue;
         }
-        // Those of one input are near each other.
+        // Products of one input are near each other in the graph.
         match inputs.iter_mut().rev().take(8).find(|(known, _)| *known == input) {
             Some((_, nodes)) => nodes.push(node),
             None => inputs.push((input, vec![node])),
@@ -38,7 +38,7 @@ pub(super) fn find(search: &mut Search<'_>) {
         });
         let parts = divide(search, input, &nodes);
         let with_norm = norm.is_some() && {
-            // Each part in the longest form that is taken together with the norm; all parts or none.
+            // Each part in the longest form that is accepted with the norm; all parts or none.
             let choices = parts.iter().map(|part| {
                 let forms = forms(part).into_iter().map(|form| Products { norm, ..form });
                 forms.map(Group::Products).collect::<Vec<_>>()
@@ -49,14 +49,14 @@ pub(super) fn find(search: &mut Search<'_>) {
             continue;
         }
         for part in parts {
-            let _ = forms(&part).into_iter().filter(Products::joins).any(|form| take(search, form));
+            let _ = forms(&part).into_iter().filter(Products::joins).any(|form| add_form(search, form));
         }
         few_rows(search, input, &nodes);
     }
 }
 
-/// Products of few rows, where they were not taken together with others: of many columns they are no tiles, and together they
-/// go through the columns once.
+/// Adds groups of products with few rows that are in no group yet. With many columns they are not divided
+/// into tiles, and together they read the columns once.
 fn few_rows(search: &mut Search<'_>, input: TensorId, nodes: &[TensorId]) {
     let graph = search.graph;
     let weight = |node: TensorId| graph.tensor(graph.tensor(node).src()[0]);
@@ -73,7 +73,7 @@ fn few_rows(search: &mut Search<'_>, input: TensorId, nodes: &[TensorId]) {
     }
 }
 
-/// The first form of each part, all of them together; else the second, and so on.
+/// Adds the first form of each part if all are accepted together; otherwise the second forms, and so on.
 fn all_with(search: &mut Search<'_>, choices: Vec<Vec<Group>>) -> bool {
     let longest = choices.iter().map(Vec::len).max().unwrap_or(0);
     (0..longest).any(|i| {
@@ -82,8 +82,8 @@ fn all_with(search: &mut Search<'_>, choices: Vec<Vec<Group>>) -> bool {
     })
 }
 
-/// Takes a form, or where several matrices are not taken together each of them with what belongs to it.
-fn take(search: &mut Search<'_>, form: Products) -> bool {
+/// Adds a form. If its matrices are not accepted together, adds each of them with its own bias and norm.
+fn add_form(search: &mut Search<'_>, form: Products) -> bool {
     if search.add(Group::Products(form.clone())) {
         return true;
     }
@@ -99,7 +99,7 @@ fn take(search: &mut Search<'_>, form: Products) -> bool {
     true
 }
 
-/// The products of an input as groups as large as can be.
+/// Divides the products of an input into groups that are as large as possible.
 fn divide(search: &Search<'_>, input: TensorId, nodes: &[TensorId]) -> Vec<Products> {
     let graph = search.graph;
     let plain = |products| Products { norm: None, input, products, glu: None, residual: None };
@@ -110,7 +110,7 @@ fn divide(search: &Search<'_>, input: TensorId, nodes: &[TensorId]) -> Vec<Produ
         rest.retain(|product| !pair.contains(product));
         parts.push(Products { glu: Some(glu), ..plain(pair) });
     }
-    // Then those with something of their own behind them.
+    // Then products that are followed by their own GLU or sum.
     rest.retain(|product| {
         let reader = search.only_reader(product.result);
         let glu = reader.and_then(|reader| glu(graph, reader, &[product.result]));
@@ -130,7 +130,7 @@ fn divide(search: &Search<'_>, input: TensorId, nodes: &[TensorId]) -> Vec<Produ
     parts
 }
 
-/// A part in the forms in which it may be taken, the largest first.
+/// Returns the forms in which a part may be added, the largest first.
 fn forms(part: &Products) -> Vec<Products> {
     let mut forms = vec![part.clone()];
     if part.glu.is_some() || part.residual.is_some() {
@@ -143,7 +143,7 @@ fn forms(part: &Products) -> Vec<Products> {
     forms
 }
 
-/// A product with its bias.
+/// Returns a product with its bias.
 pub(super) fn product(search: &Search<'_>, node: TensorId) -> Product {
     let graph = search.graph;
     let weight = graph.tensor(node).src()[0];
@@ -165,7 +165,7 @@ pub(super) fn product(search: &Search<'_>, node: TensorId) -> Product {
     }
 }
 
-/// A product with the one whose GLU it makes as the gate.
+/// Returns the pair of gate and up products with their GLU, for the gate.
 fn pair(search: &Search<'_>, all: &[Product], gate: &Product) -> Option<(Vec<Product>, GluPart)> {
     let graph = search.graph;
     let reader = search.only_reader(gate.result)?;
@@ -175,7 +175,7 @@ fn pair(search: &Search<'_>, all: &[Product], gate: &Product) -> Option<(Vec<Pro
     Some((vec![*gate, *up], glu))
 }
 
-/// A GLU of just these operands.
+/// Matches a GLU of exactly these operands.
 fn glu(graph: &Graph, node: TensorId, of: &[TensorId]) -> Option<GluPart> {
     match graph.tensor(node).op() {
         Some(Op::Glu(op)) if graph.tensor(node).src() == of => Some(GluPart { op: *op, node }),

@@ -1,4 +1,4 @@
-//! Finds the groups around the operations with a state.
+//! Finds the nodes around operations with a state: [`Conv`] and [`Delta`].
 
 use super::group::{Conv, Delta, Group};
 use super::search::Search;
@@ -7,7 +7,7 @@ use crate::graph::Graph;
 use crate::op::{Binary, Op};
 use crate::tensor::{Tensor, TensorId};
 
-/// Convolutions and delta nets.
+/// Adds convolutions and delta nets.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for node in graph.computed().collect::<Vec<_>>() {
@@ -38,7 +38,7 @@ fn conv(search: &Search<'_>, node: TensorId) -> Option<Conv> {
     let Some(Op::Unary(op)) = graph.tensor(activated).op() else { return None };
     let last = bias.map_or(of_rows, |(_, sum)| sum);
     let &[tail, place] = graph.tensor(kept).src() else { return None };
-    // The rows of the tokens, and all that is behind them.
+    // The rows of the tokens, and all elements after them.
     let row = 4 * channels;
     let part = |id: TensorId, elements: usize, offset: usize| {
         let t = graph.tensor(id);
@@ -56,7 +56,7 @@ fn conv(search: &Search<'_>, node: TensorId) -> Option<Conv> {
     fits.then_some(Conv { node, bias, activation: op.activation, rows: activated, kept })
 }
 
-/// The vector that a sum adds to all rows of its first operand.
+/// Returns the vector that a sum adds to all rows of its first operand.
 fn bias(graph: &Graph, node: TensorId) -> Option<TensorId> {
     let t = graph.tensor(node);
     let (Some(Op::Binary(Binary::Add)), &[_, b]) = (t.op(), t.src()) else { return None };
@@ -71,25 +71,25 @@ fn delta(search: &Search<'_>, node: TensorId) -> Option<Delta> {
     let scale = graph.producer(q);
     let normed = *graph.tensor(scale).src().first()?;
     let unit = super::norm::scaled(search, graph.producer(normed))?;
-    let (whole, x) = (graph.tensor(scale), graph.tensor(unit.x));
+    let (all, x) = (graph.tensor(scale), graph.tensor(unit.x));
     let first = |id: TensorId| {
         let t = graph.tensor(id);
         let head = t.offset / (4 * t.ne[0]);
-        let inside = t.offset == 4 * t.ne[0] * head && head + t.ne[1] <= whole.ne[1];
-        (inside && graph.producer(id) == scale && is_of_heads(t, whole)).then_some(head)
+        let inside = t.offset == 4 * t.ne[0] * head && head + t.ne[1] <= all.ne[1];
+        (inside && graph.producer(id) == scale && is_of_heads(t, all)).then_some(head)
     };
     let first = [first(q)?, first(k)?];
     let inside = search.readers(scale) == [node] && search.is_inner(scale) && unit.nodes[1] == scale;
-    let fits = inside && x.dtype == DType::F32 && x.rows_contiguous() && x.ne == whole.ne;
+    let fits = inside && x.dtype == DType::F32 && x.rows_contiguous() && x.ne == all.ne;
     fits.then_some(Delta { unit, first, node })
 }
 
-/// Returns true if a tensor consists of some heads of all tokens of another tensor, which is contiguous.
-fn is_of_heads(t: &Tensor, whole: &Tensor) -> bool {
-    let [d, _, tokens, _] = whole.ne;
-    whole.is_contiguous()
-        && (t.ne[0], t.ne[2], t.ne[3]) == (d, tokens, whole.ne[3])
+/// True if `t` consists of some heads, for all tokens, of the contiguous tensor `all`.
+fn is_of_heads(t: &Tensor, all: &Tensor) -> bool {
+    let [d, _, tokens, _] = all.ne;
+    all.is_contiguous()
+        && (t.ne[0], t.ne[2], t.ne[3]) == (d, tokens, all.ne[3])
         && t.nb[0] == 4
-        && (t.nb[1] == whole.nb[1] || t.ne[1] == 1)
-        && (t.nb[2] == whole.nb[2] || tokens == 1)
+        && (t.nb[1] == all.nb[1] || t.ne[1] == 1)
+        && (t.nb[2] == all.nb[2] || tokens == 1)
 }

@@ -1,4 +1,4 @@
-//! Finds the choice of the experts that compute a token, and their weights.
+//! Finds the choice of experts: [`Gate`](super::Gate) or [`Router`].
 
 use super::choice::choice;
 use super::gate::gate;
@@ -7,12 +7,13 @@ use super::search::{Search, op_of};
 use crate::op::{Op, TopK};
 use crate::tensor::TensorId;
 
-/// Choices of experts with what gives them their scores, if the backend takes it together; else routers.
+/// Adds each choice of experts with the nodes that compute its scores, if the backend accepts that; otherwise
+/// routers.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for ids in graph.computed().collect::<Vec<_>>() {
-        let whole = choice(search, ids).and_then(|choice| gate(search, choice));
-        if whole.is_some_and(|gate| search.add(Group::Gate(gate))) {
+        let gate = choice(search, ids).and_then(|choice| gate(search, choice));
+        if gate.is_some_and(|gate| search.add(Group::Gate(gate))) {
             continue;
         }
         if let Some(router) = router(search, ids) {
@@ -35,7 +36,7 @@ fn router(search: &Search<'_>, ids: TensorId) -> Option<Router> {
     let Some(Op::SoftMax(soft_max)) = op_of(graph, weights) else { return None };
     let [used, tokens, ..] = graph.tensor(ids).ne;
     let experts = graph.tensor(scores);
-    // One number of each expert, and nothing but the chosen ones in a row of the soft-max.
+    // One score for each expert, and exactly the chosen ones in a row of the soft-max.
     let rows = graph.tensor(graph.tensor(chosen).src()[0]);
     let fits = rows.ne == [1, experts.ne[0], tokens, 1]
         && experts.ne == [experts.ne[0], tokens, 1, 1]

@@ -17,11 +17,11 @@ mod gates;
 
 const EPS: f32 = 1e-5;
 
-/// Kinds of groups of several nodes.
+/// Kinds of groups with several nodes.
 const KINDS: [&str; 11] =
     ["products", "heads", "experts", "router", "gate", "norm", "scaled", "chain", "conv", "delta", "best"];
 
-/// A graph with leaves by name.
+/// Graph with leaves by name.
 struct Builder {
     g: Graph,
 }
@@ -60,7 +60,7 @@ impl Builder {
         self.g.add(product, bias).unwrap()
     }
 
-    /// A cache with the rows of `x` `[d, heads, tokens]`, as attention sees it.
+    /// Stores the rows of `x` `[d, heads, tokens]` in a cache and returns the view that attention reads.
     fn cached(&mut self, x: TensorId, name: &str, cells: TensorId) -> TensorId {
         let [d, heads, tokens, _] = self.g.tensor(x).ne;
         let (row, nb) = (d * heads, self.g.tensor(x).nb);
@@ -71,8 +71,8 @@ impl Builder {
         self.g.view(written, [d, 16, heads, 1], [4, 4 * row, 4 * d, 64 * row], 0).unwrap()
     }
 
-    /// A layer of a decoder on `x` `[32, tokens]`: heads of 8, four of queries, two of keys. `normed`: heads of q and k
-    /// are; `after`: so are the results of attention and feed-forward network.
+    /// Builds a decoder layer on `x` `[32, tokens]`: heads of 8, four of queries, two of keys. `normed`:
+    /// norms of the heads of q and k; `after`: norms of the results of attention and feed-forward network.
     fn layer(&mut self, x: TensorId, bias: bool, normed: bool, after: bool) -> TensorId {
         let tokens = self.g.tensor(x).ne[1];
         let at = self.leaf("at", &[tokens], Source::Input);
@@ -107,7 +107,7 @@ impl Builder {
         self.g.add(x, down).unwrap()
     }
 
-    /// Seeded contents of every leaf that is no state.
+    /// Returns seeded contents of every leaf that is no state.
     fn contents(&self) -> Contents {
         let leaves =
             self.g.ids().filter(|&id| matches!(self.g.tensor(id).source, Source::Weight | Source::Input));
@@ -124,7 +124,7 @@ impl Builder {
     }
 }
 
-/// A reference that joins what it is told to: it computes the members in their order.
+/// Reference backend that joins given kinds of groups: it computes the members in order.
 struct Joining<F>(ReferenceBackend, F);
 
 impl<F: Fn(&Group) -> bool + Send + Sync> Backend for Joining<F> {
@@ -172,13 +172,14 @@ impl<F: Fn(&Group) -> bool + Send + Sync> Backend for Joining<F> {
     }
 }
 
-/// Names and levels of the steps, of groups in short.
+/// Returns names and levels of the steps, abbreviated.
 fn steps(g: &Graph, joins: impl Fn(&Group) -> bool + Send + Sync) -> Vec<(&'static str, usize)> {
     let plan = Plan::fused(g, &Joining(ReferenceBackend::default(), joins), Precision::Exact).unwrap();
     plan.steps.iter().map(|step| (step.group.name(g), step.level)).collect()
 }
 
-/// The steps of a graph, after seeing that groups change nothing: neither all of them nor those of any one kind.
+/// Returns the steps of a graph, after checking that groups change no result: neither all groups nor those of
+/// any one kind.
 fn sound_steps(b: &Builder) -> Vec<(&'static str, usize)> {
     let data = b.contents();
     let outputs = |joins: &(dyn Fn(&Group) -> bool + Sync)| {
@@ -206,7 +207,7 @@ fn a_layer_is_six_steps() {
     }
 }
 
-/// A result that stays in a group costs no bytes, and an operand of several members is counted once.
+/// Results that stay in a group cost no bytes, and operands of several members cost their bytes once.
 #[test]
 fn groups_cost_what_enters_and_leaves() {
     let mut b = Builder::new();
@@ -234,7 +235,7 @@ fn norms_after_take_the_residual_sum() {
     assert_eq!(names, wanted);
 }
 
-/// Where fewer queries are needed than there are keys, keys and values are a group without them.
+/// If fewer queries are needed than there are keys, keys and values are a group without the queries.
 #[test]
 fn heads_of_a_group_have_as_many_tokens() {
     let mut b = Builder::new();
@@ -258,7 +259,7 @@ fn heads_of_a_group_have_as_many_tokens() {
     assert_eq!(names.iter().filter(|name| ["heads", "ROPE"].contains(name)).count(), 2, "{names:?}");
 }
 
-/// After a refusal, smaller groups are tried.
+/// Refused groups are offered as smaller groups.
 #[test]
 fn a_refusal_leaves_smaller_groups() {
     let mut b = Builder::new();
@@ -291,7 +292,7 @@ fn a_refusal_leaves_smaller_groups() {
     assert_eq!(steps(&b.g, |_| false).len(), b.g.computed().count());
 }
 
-/// A node that is read outside the group is a result of the group.
+/// A node with a reader outside of the group remains a result.
 #[test]
 fn results_that_are_needed_elsewhere_leave() {
     let mut b = Builder::new();
@@ -310,7 +311,8 @@ fn results_that_are_needed_elsewhere_leave() {
     );
 }
 
-/// A sum, its norm, and to that something that is made of the sum: all of it together would be a circle.
+/// A sum, its norm, and a sum of the norm with a function of the first sum: all of it together would be a
+/// circle.
 #[test]
 fn no_group_waits_for_itself() {
     let mut b = Builder::new();
@@ -324,8 +326,7 @@ fn no_group_waits_for_itself() {
     assert_eq!(sound_steps(&b), [("ADD", 0), ("SCALE", 1), ("norm", 2)]);
 }
 
-/// A sum is in no group if one of its operands is a view of a product or of a norm, with or without the
-/// result itself.
+/// A sum with a view of a product or of a norm, or of it and a view of it, is not part of its group.
 #[test]
 fn sums_with_views_stand_alone() {
     type Make = fn(&mut Builder, TensorId) -> TensorId;
@@ -344,8 +345,8 @@ fn sums_with_views_stand_alone() {
     }
 }
 
-/// The operand added to a norm is neither the sum before it nor a view of that sum: a group does not read its
-/// own results.
+/// The summand after a norm is not the sum before it, nor a view of that: a group does not read its own
+/// results.
 #[test]
 fn a_norm_and_the_sum_before_it() {
     for view in [false, true] {
@@ -360,7 +361,8 @@ fn a_norm_and_the_sum_before_it() {
     }
 }
 
-/// Weights that are a view of the experts' product, and sums with views of what a group computes, are no part of it.
+/// Weights that are a view of the experts' product, and sums with views of the group's results, are not part
+/// of it.
 #[test]
 fn experts_with_views() {
     #[derive(PartialEq)]
@@ -399,7 +401,7 @@ fn experts_with_views() {
     }
 }
 
-/// A product that is gate and up at once is one product: no group has it twice.
+/// A product that is both gate and up is one product: no group contains it twice.
 #[test]
 fn a_product_times_itself() {
     let mut b = Builder::new();
@@ -412,7 +414,7 @@ fn a_product_times_itself() {
     assert_eq!(sound_steps(&b), [("MUL_MAT_ID", 0), ("REGLU", 1)]);
 }
 
-/// Backends are judged by cases of every kind.
+/// The catalogue has cases of every kind of group.
 #[test]
 fn every_kind_has_cases() {
     let cases = cases();
@@ -480,7 +482,7 @@ fn a_mixture_is_three_steps() {
     assert_eq!(sound_steps(&b), [("gate", 0), ("experts", 1), ("experts", 2)]);
 }
 
-/// The small operations of a delta net's layer: behind its projections, its convolution and its recurrence.
+/// The small operations of a delta net's layer: after its projections, its convolution and its recurrence.
 #[test]
 fn small_operations_are_few_steps() {
     let mut b = Builder::new();
@@ -496,7 +498,7 @@ fn small_operations_are_few_steps() {
     let gated = b.g.glu(Glu::new(Activation::Silu), z, Some(normed)).unwrap();
     [decay, unit, gated].into_iter().for_each(|id| b.g.output(id).unwrap());
     assert_eq!(sound_steps(&b), [("chain", 0), ("scaled", 0), ("norm", 0)]);
-    // A summand is no factor; what a norm gives is its own operand no more than once.
+    // A summand is not also a factor; the result of a norm is an operand at most once.
     let mut b = Builder::new();
     let x = b.leaf("x", &[16, 3], Source::Input);
     let normed = b.g.rms_norm(x, EPS).unwrap();

@@ -41,7 +41,7 @@ mod writer;
 pub use array::Array;
 pub use kind::Kind;
 pub use metadata::Metadata;
-pub use reader::Part;
+pub use reader::SplitFile;
 pub use tensor::{MAX_DIMS, MAX_NAME, TensorInfo};
 pub use value::Value;
 pub use writer::{GgufWriter, TensorData, TensorSink};
@@ -56,7 +56,7 @@ use std::path::Path;
 /// An open model: one file, or all files of a split one.
 #[derive(Clone, Debug)]
 pub struct GgufFile {
-    parts: Vec<Part>,
+    parts: Vec<SplitFile>,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     positions: HashMap<String, usize>,
@@ -114,7 +114,7 @@ impl GgufFile {
     pub fn require(&self, name: &str) -> Result<&TensorInfo> {
         self.tensor(name).ok_or_else(|| {
             let error = Error::model(format!("tensor {name:?}"), "missing", "");
-            match self.parts.first().and_then(Part::path) {
+            match self.parts.first().and_then(SplitFile::path) {
                 Some(path) => error.with_path(path),
                 None => error,
             }
@@ -126,7 +126,7 @@ impl GgufFile {
     /// # Errors
     /// [`Error::InvalidArgument`] if the tensor does not belong to this model.
     pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8]> {
-        let part = self.parts.get(tensor.part).map(Part::bytes);
+        let part = self.parts.get(tensor.part).map(SplitFile::bytes);
         let range = tensor.offset..tensor.offset.saturating_add(tensor.bytes);
         part.and_then(|p| p.get(range)).ok_or_else(|| foreign(tensor))
     }
@@ -141,7 +141,7 @@ impl GgufFile {
     }
 
     /// Returns the files of the model, at least one.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[SplitFile] {
         &self.parts
     }
 

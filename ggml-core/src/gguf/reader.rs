@@ -22,9 +22,9 @@ pub(super) const MAX_KEY: usize = 65_535;
 const MAX_PAIRS: usize = 1 << 16;
 const MAX_TENSORS: usize = 1 << 20;
 
-/// One file of a model.
+/// One file of a model, which may be split into several.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct SplitFile {
     pub(super) path: Option<PathBuf>,
     pub(super) bytes: MappedBytes,
     pub(super) version: u32,
@@ -32,7 +32,7 @@ pub struct Part {
     pub(super) data_start: usize,
 }
 
-impl Part {
+impl SplitFile {
     /// Returns the file; `None` for a model in memory.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
@@ -62,7 +62,7 @@ impl Part {
 
 /// Contents of one file.
 pub(super) struct Contents {
-    pub(super) part: Part,
+    pub(super) part: SplitFile,
     pub(super) metadata: Metadata,
     pub(super) tensors: Vec<TensorInfo>,
 }
@@ -105,7 +105,8 @@ fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Content
     let data_start = cursor.position().checked_next_multiple_of(alignment);
     let no_room = || cursor.error("tensor data", "", format!("an address that is a multiple of {alignment}"));
     let data_start = data_start.ok_or_else(no_room)?;
-    let part_info = Part { path: path.map(Into::into), bytes: bytes.clone(), version, alignment, data_start };
+    let part_info =
+        SplitFile { path: path.map(Into::into), bytes: bytes.clone(), version, alignment, data_start };
     let tensors = entries.into_iter().map(|e| locate(e, &part_info, part)).collect::<Result<Vec<_>>>()?;
     no_overlap(&tensors)?;
     Ok(Contents { part: part_info, metadata, tensors })
@@ -185,7 +186,7 @@ fn shape_and_offset(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
 }
 
 /// Computes and checks the range of a tensor's data in the file.
-fn locate(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
+fn locate(entry: Entry, part: &SplitFile, number: usize) -> Result<TensorInfo> {
     let Entry { name, dtype, extents, offset } = entry;
     let Extents { ne, n_dims, bytes } = extents;
     let file = part.bytes.len();

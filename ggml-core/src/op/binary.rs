@@ -1,4 +1,4 @@
-//! ADD and MUL: element by element, the second operand repeated to the extents of the first.
+//! ADD and MUL: element by element; the second operand is repeated to the extents of the first.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Element-wise operation of two operands.
 ///
-/// `a`: F32 `[n0, n1, n2, n3]`; `b`: F32, every extent divides that of `a`. Result: F32 with the extents of `a`,
-/// `a[i] op b[i mod ne(b)]`.
+/// `a`: F32 `[n0, n1, n2, n3]`; `b`: F32, every extent divides that of `a`. Result: F32 with the extents of
+/// `a`, `a[i] op b[i mod ne(b)]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Binary {
     /// Sum.

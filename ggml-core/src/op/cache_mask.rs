@@ -1,4 +1,4 @@
-//! CACHE_MASK: which rows of a cache the tokens of a batch see.
+//! CACHE_MASK: the mask of the cache rows that each token of a batch sees.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
@@ -7,31 +7,31 @@ use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// A mask for [`FlashAttnExt`](super::FlashAttnExt), made from what the rows of a cache hold: its cells.
+/// Mask for [`FlashAttnExt`](super::FlashAttnExt), computed from the contents of the cells (rows) of a cache.
 ///
-/// * `cells`: I32 `[kv, 2]`, contiguous: the sequence that each cell belongs to, then its position there
-/// * `tokens`: I32 `[tokens, 2]`, contiguous: the same of the tokens
+/// * `cells`: I32 `[kv, 2]`, contiguous: the sequence of each cell, then its position in the sequence
+/// * `tokens`: I32 `[tokens, 2]`, contiguous: the same for the tokens
 ///
-/// A sequence or a position below 0 is none: such a cell is free, and such a token sees nothing.
+/// A negative sequence or position means none: the cell is free, or the token sees nothing.
 ///
-/// Result: F16 `[kv, tokens]`: 0 where the cell's sequence is the token's and its position is one that the token sees,
-/// minus infinity elsewhere. ggml has no such operation: the mask is made by the host there.
+/// Result: F16 `[kv, tokens]`: 0 if the cell and the token have the same sequence and the token sees the
+/// cell's position, minus infinity otherwise. ggml has no such operation; there the host computes the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheMask {
-    /// True if later positions than the token's own are hidden from it.
+    /// True if positions after the token's own are hidden.
     pub causal: bool,
-    /// Positions that a token sees at the most: its own and those before it, or those of its chunk; all where there is no
-    /// such number.
+    /// Maximum number of positions that a token sees: its own and those before it, or those of its chunk.
+    /// `None`: no limit.
     #[serde(default)]
     pub window: Option<usize>,
-    /// True if the window is the token's chunk: positions are divided into chunks of the window's size,
-    /// starting at 0. Otherwise a window hides no later position.
+    /// True if the window is the token's chunk: positions are divided into chunks of the window's size, the
+    /// first from 0 on. Otherwise a window hides no later position.
     #[serde(default)]
     pub chunked: bool,
 }
 
 impl CacheMask {
-    /// The positions that a token at `position` sees.
+    /// Returns the positions that a token at `position` sees.
     fn seen(&self, position: usize) -> Range<usize> {
         let end = if self.causal { position + 1 } else { usize::MAX };
         match self.window {

@@ -1,4 +1,4 @@
-//! CPY and CONT: elements copied in order of their indices, with conversion of type.
+//! CPY and CONT: copies of elements in the order of their indices, with type conversion.
 
 use super::{Alias, Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
@@ -10,8 +10,8 @@ const COPIED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::I32];
 
 /// Copies operand 0 into operand 1, which the result aliases.
 ///
-/// Both have the same number of elements; element `n` in index order goes to element `n`. Types F32, F16 and BF16
-/// convert into each other (round to nearest, ties to even); I32 goes to I32 only.
+/// Both have the same number of elements; element `n` in index order goes to element `n`. Types F32, F16 and
+/// BF16 convert into each other (round to nearest, ties to even); I32 goes to I32 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpy {}
 

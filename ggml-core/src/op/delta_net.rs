@@ -1,8 +1,8 @@
-//! GATED_DELTA_NET: linear attention whose state forgets and corrects itself.
+//! GATED_DELTA_NET: linear attention with a gated state that is updated by the delta rule.
 //!
-//! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024). Like in ggml the new
-//! state comes behind the result; other than there sequences of a batch may have different lengths, and the state of a
-//! head is `[key, value]` with the key's elements next to each other.
+//! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024). As
+//! in ggml, the new state follows the result. Unlike in ggml, sequences of a batch may have different
+//! lengths, and the state of a head is `[key, value]` with the key's elements next to each other.
 
 use super::ssm_conv::Tokens;
 use super::{Computed, Operation, Output, operands, rule, typed};
@@ -11,15 +11,14 @@ use crate::exact::{Operand, OperandMut};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// The largest length of a key.
+/// Maximum length of a key.
 pub const MAX_KEY: usize = 256;
 
-/// The recurrence. For each value head `h`, with the key head `h mod heads_k`, and each token of a sequence in turn:
+/// Gated delta rule. For each value head `h`, with the key head `h mod heads_k`, and each token of a sequence
+/// in order:
 ///
 /// ```text
-/// S     = exp(g) S
-/// S    += k (beta (v - S^T k))^T
-/// out   = scale S^T q
+/// S     = exp(g) S S    += k (beta (v - S^T k))^T out   = scale S^T q
 /// ```
 ///
 /// * `q`, `k`: F32 `[d_k, heads_k, tokens]`, rows contiguous, `d_k` at most [`MAX_KEY`]
@@ -28,8 +27,9 @@ pub const MAX_KEY: usize = 256;
 /// * `state`: F32 `[d_k, d_v, heads_v, slots]`, contiguous
 /// * `runs`: I32 `[3, slots]`: see [`Tokens`]
 ///
-/// Result: F32 `[d_v * heads_v, tokens + d_k * slots]`: a row for each token (zeros for tokens of no run), then the new state,
-/// slot after slot, each laid out as in `state`. A run that begins at position 0 begins with a state of zeros.
+/// Result: F32 `[d_v * heads_v, tokens + d_k * slots]`: a row for each token (zeros for tokens of no run),
+/// then the new state, slot by slot, each with the layout of `state`. A run that begins at position 0 starts
+/// with a state of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GatedDeltaNet {
     /// Factor of the result, usually `1 / sqrt(d_k)`.

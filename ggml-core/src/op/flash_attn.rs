@@ -1,7 +1,7 @@
 //! FLASH_ATTN_EXT: attention without the matrix of scores in memory.
 //!
-//! Source of the method: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
-//! "FlashAttention" (2022).
+//! Source of the method: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et
+//! al., "FlashAttention" (2022).
 
 use super::soft_max::{alibi_slope, soft_max};
 use super::{Computed, Operation, Output, operands, rule, typed};
@@ -10,7 +10,7 @@ use crate::exact::{Operand, OperandMut, list};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// Types that a cache of keys and values may have.
+/// Types of a cache of keys and values.
 pub const CACHE_TYPES: &[DType] = &[DType::F32, DType::F16, DType::Q8_0, DType::Q4_0];
 
 /// Attention.
@@ -18,28 +18,30 @@ pub const CACHE_TYPES: &[DType] = &[DType::F32, DType::F16, DType::Q8_0, DType::
 /// * `q`: F32 `[d, n_tokens, n_head, batch]`
 /// * `k`: F32, F16, Q8_0 or Q4_0 `[d, n_kv, n_head_kv, batch]`, `n_head_kv` divides `n_head`
 /// * `v`: type of `k`, `[dv, n_kv, n_head_kv, batch]`
-/// * `mask` (may be absent): F16 or F32 `[n_kv, >= n_tokens, m2, m3]`, `m2` divides `n_head`, `m3` divides `batch`
-/// * `sinks` (may be absent, needs a mask): F32 `[n_head]`, contiguous: a score that every row of a head has besides those of
-///   its positions, and whose weight goes nowhere (Xiao et al., "Efficient streaming language models with attention
-///   sinks", 2023)
+/// * `mask` (may be absent): F16 or F32 `[n_kv, >= n_tokens, m2, m3]`, `m2` divides `n_head`, `m3` divides
+///   `batch`
+/// * `sinks` (may be absent, needs a mask): F32 `[n_head]`, contiguous: an additional score in every row of a
+///   head. Its weight is part of the soft-max but multiplies no value (Xiao et al., "Efficient streaming
+///   language models with attention sinks", 2023)
 ///
-/// Result: F32 `[dv, n_head, n_tokens, batch]`, for each head `soft_max(cap(scale * q k^T) + slope * mask) v`, where
-/// `cap(x) = logit_softcap * tanh(x / logit_softcap)` if `logit_softcap` is not 0. Sinks are neither scaled nor capped. A row
-/// whose scores are all minus infinity gives zeros.
+/// Result: F32 `[dv, n_head, n_tokens, batch]`, for each head
+/// `soft_max(cap(scale * q k^T) + slope * mask) v`, where `cap(x) = logit_softcap * tanh(x / logit_softcap)`
+/// if `logit_softcap` is not 0. Sinks are neither scaled nor capped. A row whose scores are all minus
+/// infinity gives zeros.
 ///
-/// A position whose mask is minus infinity is hidden from a row: what `k` and `v` hold there is not looked at, whatever it
-/// is. Cells of other sequences are hidden in this way, and one that overflowed its type to infinity harms no other
-/// sequence. A NaN in the mask, in a sink, in `q` or in `k` of a position that a row sees makes the whole row NaN, one in `v` its
-/// element.
+/// A position whose mask is minus infinity is hidden from a row: its elements of `k` and `v` are not read,
+/// whatever they are. Cells of other sequences are hidden in this manner, so a cell that overflowed its type
+/// to infinity does not affect other sequences. A NaN in the mask, in a sink, in `q`, or in `k` of a position
+/// that a row sees makes the whole row NaN; a NaN in `v` makes its element NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlashAttnExt {
     /// Factor of the scores, usually `1 / sqrt(d)`.
     #[serde(with = "super::lossless")]
     pub scale: f32,
-    /// ALiBi: 0 for none.
+    /// Maximum bias of ALiBi; 0 disables it.
     #[serde(with = "super::lossless")]
     pub max_bias: f32,
-    /// Bound of the scores: 0 for none.
+    /// Soft cap of the scores; 0 disables it.
     #[serde(with = "super::lossless")]
     pub logit_softcap: f32,
 }
@@ -113,7 +115,7 @@ impl Operation for FlashAttnExt {
                         s + slope * bias(j)
                     });
                     let sink = src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
-                    // The sink's weight comes last and meets no value.
+                    // The sink's weight is added last and multiplies no value.
                     let weights = soft_max(list(scores.chain(sink))?);
                     let nan = weights.iter().any(|w| w.is_nan());
                     for i in 0..dv {

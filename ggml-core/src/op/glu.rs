@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 
 /// `activation(gate) * up`.
 ///
-/// Two operands: `gate` and `up`, F32 of the same extents. One operand F32 `[2 n, ...]`: its first half is the gate,
-/// its second half `up` (exchanged if `swapped`); the result has `n` columns.
+/// Two operands: `gate` and `up`, F32 of the same extents. One operand F32 `[2 n, ...]`: its first half is
+/// the gate, its second half `up` (exchanged if `swapped`); the result has `n` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Glu {
     /// Function of the gate: SILU for SWIGLU, GELU for GEGLU, RELU for REGLU.
     pub activation: Activation,
-    /// With one operand: the second half is the gate.
+    /// True if the second half of the one operand is the gate.
     pub swapped: bool,
-    /// SWIGLU_OAI: the form of gpt-oss, whatever `activation` says.
+    /// Parameters of SWIGLU_OAI, the form of gpt-oss; `activation` is then ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clamped: Option<Clamped>,
 }
 
-/// SWIGLU_OAI: `x / (1 + exp(-alpha x)) * (1 + y)` with the gate `x = min(gate, limit)` and `y = up` between `-limit` and
-/// `limit`. Source: OpenAI, "gpt-oss model card" (2025).
+/// SWIGLU_OAI: `x / (1 + exp(-alpha x)) * (1 + y)` with the gate `x = min(gate, limit)` and `y = up` between
+/// `-limit` and `limit`. Source: OpenAI, "gpt-oss model card" (2025).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clamped {
     /// Slope of the gate's sigmoid.
@@ -102,7 +102,7 @@ impl Operation for Glu {
     }
 
     fn in_place(&self) -> &'static [usize] {
-        // With one operand the extents differ, and the planner does not reuse the storage.
+        // With one operand the extents differ, so the planner does not reuse the storage.
         &[0, 1]
     }
 }

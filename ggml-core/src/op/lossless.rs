@@ -1,5 +1,6 @@
-//! F32 parameters in graph files. JSON has no infinities and no NaN, and a graph that failed because of one has to travel
-//! too: they are written as text, other numbers as numbers. For `#[serde(with = "super::lossless")]`.
+//! Serialisation of F32 parameters in graph files, for `#[serde(with = "super::lossless")]`. JSON has neither
+//! infinities nor NaN, but a graph that failed because of one must be written too: non-finite values are
+//! written as text, others as numbers.
 
 use serde::{Deserialize, Deserializer, Serializer};
 

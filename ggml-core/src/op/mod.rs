@@ -1,8 +1,9 @@
 //! Operations, each defined once.
 //!
-//! A family of operations is one file. It holds the parameters, the shape rule and the reference implementation: the
-//! plain text of the definition, in f64. The test cases that every backend has to pass lie in a file of the same name in
-//! [`crate::catalogue`]. A new operation is these two files, its kernels, and one dispatch entry for each backend.
+//! A family of operations is one file. It holds the parameters, the shape rule and the reference
+//! implementation, which computes the definition in f64. The test cases that every backend must pass are in a
+//! file of the same name in [`crate::catalogue`]. A new operation needs these two files, its kernels, and one
+//! dispatch entry for each backend.
 
 use serde::{Deserialize, Serialize};
 
@@ -82,13 +83,13 @@ pub enum Op {
     Cont(Cont),
     /// Attention with online soft-max.
     FlashAttnExt(FlashAttnExt),
-    /// Mask of the cells of a cache that tokens see.
+    /// Mask of the cache cells that tokens see.
     CacheMask(CacheMask),
     /// Short convolution with state.
     SsmConv(SsmConv),
     /// Linear attention with state.
     GatedDeltaNet(GatedDeltaNet),
-    /// See [`SsmScan`].
+    /// Selective state space of Mamba-2.
     SsmScan(SsmScan),
     /// Window with given strides.
     View(View),
@@ -101,7 +102,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The definition.
+    /// Returns the definition.
     pub fn definition(&self) -> &dyn Operation {
         match self {
             Op::GetRows(o) => o,
@@ -130,12 +131,12 @@ impl Op {
         }
     }
 
-    /// Name as ggml prints it.
+    /// Returns the name as ggml prints it.
     pub fn name(&self) -> &'static str {
         self.definition().name()
     }
 
-    /// Returns true if the operation only reinterprets its operand's layout and costs nothing.
+    /// True if the operation is only another view of its operand and computes nothing.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::View(_) | Op::Reshape(_) | Op::Permute(_) | Op::Transpose(_))
     }

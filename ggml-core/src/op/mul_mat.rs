@@ -8,7 +8,7 @@ use crate::precision::Precision;
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// Types that `a` may have.
+/// Types of `a`.
 pub const WEIGHT_TYPES: &[DType] = &[
     DType::F32,
     DType::F16,
@@ -40,10 +40,10 @@ pub const WEIGHT_TYPES: &[DType] = &[
     DType::Q2_0,
 ];
 
-/// The bound of a product, of [`MulMat`] and [`MulMatId`](super::MulMatId) alike. Under [`Precision::Fast`] activations may be rounded to the
-/// type that the weights are multiplied in: F16 (to 2^-12 of an element at the most: an NMSE of 4e-8), BF16 (2e-6), 8
-/// bits for blocks (1e-5 to 1e-4, the largest of 32 being 2 to 6 times the mean). Of the results of one column the one
-/// that is farthest off has some ten times the mean.
+/// Returns the bound of a product, for [`MulMat`] and [`MulMatId`](super::MulMatId). With [`Precision::Fast`]
+/// activations may be rounded to the type in which the weights are multiplied: F16 (by at most 2^-12 of an
+/// element: an NMSE of 4e-8), BF16 (2e-6), or 8 bits for blocks (1e-5 to 1e-4, because the largest of 32 is 2
+/// to 6 times the mean). Among the results of one column, the largest error is about ten times the mean.
 pub(super) fn bound_of_product(weights: DType, precision: Precision) -> Bound {
     match (precision, weights) {
         (Precision::Exact, _) | (Precision::Fast, DType::F32) => Bound::F32,
@@ -58,7 +58,8 @@ pub(super) fn bound_of_product(weights: DType, precision: Precision) -> Bound {
 /// * `a`: `[k, m, a2, a3]`, one of [`WEIGHT_TYPES`], rows contiguous
 /// * `b`: F32 `[k, n, b2, b3]`, `a2` divides `b2` and `a3` divides `b3`, rows contiguous
 ///
-/// Result: F32 `[m, n, b2, b3]`, `out[i, j, s, t] = sum over l of a[l, i, s / (b2 / a2), t / (b3 / a3)] * b[l, j, s, t]`.
+/// Result: F32 `[m, n, b2, b3]`,
+/// `out[i, j, s, t] = sum over l of a[l, i, s / (b2 / a2), t / (b3 / a3)] * b[l, j, s, t]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulMat {}
 

@@ -1,7 +1,7 @@
-//! MUL_MAT_ID: matrix products with matrices that are chosen for each token, the experts of a mixture.
+//! MUL_MAT_ID: products with matrices that are chosen for each token, the experts of a mixture.
 //!
-//! Source of the method: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts
-//! layer" (2017).
+//! Source of the method: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
+//! mixture-of-experts layer" (2017).
 
 use super::mul_mat::{WEIGHT_TYPES, bound_of_product};
 use super::{Computed, Operation, Output, operands, rule, typed};
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 /// * `b`: F32 `[k, used or 1, tokens]`, rows contiguous
 /// * `ids`: I32 `[used, tokens]`, each in `0..experts`, rows contiguous
 ///
-/// Result: F32 `[m, used, tokens]`, `out[i, u, t] = sum over l of a[l, i, ids[u, t]] * b[l, u or 0, t]`. An index outside
-/// `0..experts` gives zeros.
+/// Result: F32 `[m, used, tokens]`, `out[i, u, t] = sum over l of a[l, i, ids[u, t]] * b[l, u or 0, t]`. An
+/// index outside `0..experts` gives zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulMatId {}
 

@@ -1,4 +1,4 @@
-//! Definition of an operation.
+//! The definition of an operation: [`Operation`].
 
 use crate::dtype::DType;
 use crate::exact::{NoMemory, Operand, OperandMut};
@@ -6,60 +6,63 @@ use crate::metrics::Bound;
 use crate::precision::Precision;
 use crate::shape::Shape;
 
-/// Type and extents of an operation's result.
+/// Type and extents of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// Element type.
     pub dtype: DType,
     /// Extents.
     pub ne: [usize; 4],
-    /// Storage of an operand that the result uses, for views and for operations that write into an operand.
+    /// Storage of an operand that the result uses: for views and operations that write into an operand.
     pub alias: Option<Alias>,
 }
 
 impl Output {
-    /// A result with storage of its own, contiguous.
+    /// Creates a contiguous result with its own storage.
     pub fn new(dtype: DType, ne: [usize; 4]) -> Output {
         Output { dtype, ne, alias: None }
     }
 }
 
-/// A result that lies in the storage of an operand.
+/// Location of a result in the storage of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alias {
     /// Index of the operand.
     pub src: usize,
     /// Strides in bytes.
     pub nb: [usize; 4],
-    /// Bytes after the beginning of the operand.
+    /// Offset in bytes from the beginning of the operand.
     pub offset: usize,
 }
 
-/// Outcome of a reference implementation: an error if there is not enough memory for its intermediate
-/// results.
+/// Status of a reference implementation: an error if there is no memory for intermediate values.
 pub type Computed = Result<(), NoMemory>;
 
 /// The definition of an operation.
 pub trait Operation {
-    /// Name as ggml prints it.
+    /// Returns the name as ggml prints it.
     fn name(&self) -> &'static str;
 
-    /// Checks the operands and says what comes out; the error is the rule that is broken.
+    /// Checks the operands and returns the type and extents of the result.
+    ///
+    /// # Errors
+    /// The rule that the operands violate.
     fn output(&self, src: &[&Shape]) -> Result<Output, String>;
 
-    /// Computes the result from the definition. For an alias `out` holds what the storage held before.
+    /// Computes the result from the definition. For an alias, `out` holds the previous contents of the
+    /// storage.
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed;
 
-    /// Returns the largest allowed distance from the reference of a result that is computed from the
-    /// reference's operands, the first of which has the type `operand`: the weights of a product, the rows
-    /// that are written into.
+    /// Returns the largest allowed error of a result that is computed from the reference's operands.
+    /// `operand` is the type of the first one: the weights of a product, or the destination of written rows.
     fn bound(&self, operand: DType, precision: Precision) -> Bound {
         let _ = (operand, precision);
         Bound::F32
     }
 
-    /// Operands whose storage the result may take over when nothing else needs them: every kernel reads the elements
-    /// that an output element depends on before, or in the same thread as, it writes that element.
+    /// Returns the operands whose storage the result may take over if nothing else needs them. Every kernel
+    /// must read the elements that an output element depends on before it writes that element, or in the same
+    /// thread.
     fn in_place(&self) -> &'static [usize] {
         &[]
     }

@@ -1,7 +1,7 @@
 //! ROPE: rotary position embedding.
 //!
-//! Sources: Su et al., "RoFormer" (2021); Peng et al., "YaRN" (2023) for the extrapolation ramp, in the form in which
-//! ggml applies it; the per-frequency factors are those that GGUF files carry for llama-3 and longrope scaling.
+//! Sources: Su et al., "RoFormer" (2021); Peng et al., "YaRN" (2023) for the extrapolation ramp, in ggml's
+//! form. GGUF files contain the per-frequency factors for llama-3 and longrope scaling.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
@@ -10,7 +10,7 @@ use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 
-/// Pairs of elements of a row.
+/// Pairing of the elements of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RopeMode {
     /// Neighbours: `2 i` and `2 i + 1`.
@@ -25,17 +25,18 @@ pub enum RopeMode {
 /// * `positions`: I32 `[n_tokens]`
 /// * `factors` (may be absent): F32 `[>= n_dims / 2]`, contiguous, divisors of the frequencies
 ///
-/// Result: F32 with the extents of `x`. The first `n_dims` elements of a row are rotated, the others copied. The angle
-/// of pair `i` is `p * f`, `f = freq_base ^ (-2 i / n_dims) / factor`, or with YaRN (`ext_factor` not 0) the mixture
-/// `f * freq_scale * (1 - r) + f * r` with the ramp `r` of the pair; without it `f * freq_scale`. Sine and cosine are
-/// multiplied by `attn_factor` (with YaRN also by `1 + 0.1 ln(1 / freq_scale)`).
+/// Result: F32 with the extents of `x`. The first `n_dims` elements of a row are rotated, the others copied.
+/// The angle of pair `i` is `p * f`, `f = freq_base ^ (-2 i / n_dims) / factor`, or with YaRN (`ext_factor`
+/// not 0) the mixture `f * freq_scale * (1 - r) + f * r` with the ramp `r` of the pair; without it
+/// `f * freq_scale`. Sine and cosine are multiplied by `attn_factor` (with YaRN also by
+/// `1 + 0.1 ln(1 / freq_scale)`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
     /// Pairing.
     pub mode: RopeMode,
-    /// Elements that are rotated; even.
+    /// Number of rotated elements; even.
     pub n_dims: usize,
-    /// Context length of the training, for YaRN.
+    /// Context length of the training, used by YaRN.
     pub n_ctx_orig: usize,
     /// Base of the frequencies.
     #[serde(with = "super::lossless")]
@@ -43,30 +44,30 @@ pub struct Rope {
     /// Factor of the positions (linear scaling); 1 for none.
     #[serde(with = "super::lossless")]
     pub freq_scale: f32,
-    /// YaRN's mixture; 0 for none.
+    /// Mixture factor of YaRN; 0 disables it.
     #[serde(with = "super::lossless")]
     pub ext_factor: f32,
-    /// Factor of the magnitude.
+    /// Factor of sine and cosine.
     #[serde(with = "super::lossless")]
     pub attn_factor: f32,
-    /// YaRN: rotations above which nothing is interpolated.
+    /// YaRN: number of rotations above which pairs are not interpolated.
     #[serde(with = "super::lossless")]
     pub beta_fast: f32,
-    /// YaRN: rotations below which everything is interpolated.
+    /// YaRN: number of rotations below which pairs are fully interpolated.
     #[serde(with = "super::lossless")]
     pub beta_slow: f32,
-    /// YaRN: whether the bounds of the ramp are whole pairs.
+    /// YaRN: true if the bounds of the ramp are rounded to whole pairs.
     #[serde(default = "yes")]
     pub truncate: bool,
 }
 
-/// Graphs that were written without the field.
+/// Default of graphs written before the field existed.
 fn yes() -> bool {
     true
 }
 
 impl Rope {
-    /// Without scaling.
+    /// Creates a rotation without scaling.
     pub fn plain(mode: RopeMode, n_dims: usize, freq_base: f32) -> Rope {
         Rope {
             mode,
@@ -82,11 +83,11 @@ impl Rope {
         }
     }
 
-    /// YaRN's ramp: 1 for pairs that turn so often in the training's context that they are left as they are, 0 for those
-    /// that turn so rarely that their positions are interpolated.
+    /// Returns YaRN's ramp: 1 for pairs that rotate often enough within the training context to remain
+    /// unchanged, 0 for pairs that rotate so rarely that their positions are interpolated.
     fn ramp(&self, i: usize) -> f64 {
         let (base, half) = (f64::from(self.freq_base), self.n_dims as f64 / 2.0);
-        // Pair `i` turns n_ctx_orig * base^(-i / half) / 2 pi times; solved for the pair.
+        // Pair `i` rotates n_ctx_orig * base^(-i / half) / 2 pi times; solved for the pair.
         let pair = |turns: f32| half * (self.n_ctx_orig as f64 / (f64::from(turns) * TAU)).log(base);
         let (mut first, mut last) = (pair(self.beta_fast), pair(self.beta_slow));
         if self.truncate {
@@ -96,7 +97,7 @@ impl Rope {
         1.0 - ((i as f64 - first) / (last - first).max(0.001)).clamp(0.0, 1.0)
     }
 
-    /// Angle per position of pair `i`, before the per-frequency factor.
+    /// Returns the angle per position of pair `i`, before the per-frequency factor.
     fn frequency(&self, i: usize) -> f64 {
         let kept = f64::from(self.freq_base).powf(-2.0 * i as f64 / self.n_dims as f64);
         let interpolated = kept * f64::from(self.freq_scale);
@@ -107,14 +108,15 @@ impl Rope {
         interpolated * (1.0 - r) + kept * r
     }
 
-    /// Factor of sine and cosine; with YaRN its attention temperature, `0.1 ln(s) + 1` for a context `s` times as long.
+    /// Returns the factor of sine and cosine; with YaRN its attention temperature, `0.1 ln(s) + 1` for a
+    /// context `s` times as long.
     fn magnitude(&self) -> f64 {
         let longer = 1.0 / f64::from(self.freq_scale);
         let temperature = if self.ext_factor == 0.0 { 1.0 } else { 0.1 * longer.ln() + 1.0 };
         f64::from(self.attn_factor) * temperature
     }
 
-    /// The two elements of pair `i`.
+    /// Returns the two elements of pair `i`.
     fn pair(&self, i: usize) -> (usize, usize) {
         match self.mode {
             RopeMode::Normal => (2 * i, 2 * i + 1),
@@ -215,7 +217,8 @@ mod tests {
         rope(62, [31, 1, 1, 1]).unwrap();
     }
 
-    /// Peng et al.: with base 10000, 64 dimensions and a context of 4096, pair 10.47 turns 32 times and pair 22.52 once.
+    /// Peng et al.: with base 10000, 64 dimensions and a context of 4096, pair 10.47 rotates 32 times and
+    /// pair 22.52 once.
     #[test]
     fn the_ramp_of_yarn() {
         let plain = Rope::plain(RopeMode::Neox, 64, 1e4);

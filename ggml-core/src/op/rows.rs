@@ -10,29 +10,29 @@ use crate::precision::Precision;
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// Picks rows.
+/// Reads rows by index.
 ///
 /// * `a`: `[n, rows, b2, b3]` of a weight type or I32
 /// * `ids`: I32 `[n_ids, b2, b3]`, each in `0..rows`
 ///
-/// Result: F32 (I32 for I32) `[n, n_ids, b2, b3]`. An index outside `0..rows` gives a row of zeros on every backend:
-/// it is never read from outside the operand.
+/// Result: F32 (I32 for I32) `[n, n_ids, b2, b3]`. An index outside `0..rows` gives a row of zeros on every
+/// backend; nothing outside the operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetRows {}
 
-/// Writes rows. The result aliases the destination.
+/// Writes rows by index. The result aliases the destination.
 ///
 /// * `dst`: F32, F16, Q8_0 or Q4_0 `[n, rows, b2, b3]`
 /// * `values`: F32 `[n, n_ids, b2, b3]`
 /// * `ids`: I32 `[n_ids, i2, i3]`, `i2` divides `b2`, `i3` divides `b3`; each in `0..rows`, none twice
 ///
-/// An index outside `0..rows` writes nothing. Blocks are rounded as ggml does: the scale is the largest magnitude over 127
-/// (Q8_0), or the element of the largest magnitude over -8 (Q4_0), rounded to F16; elements are divided by the scale
-/// before that rounding, and rounded to nearest.
+/// An index outside `0..rows` writes nothing. Blocks are rounded as in ggml: the scale is the largest
+/// magnitude divided by 127 (Q8_0), or the element of largest magnitude divided by -8 (Q4_0), rounded to F16.
+/// Elements are divided by the unrounded scale and rounded to nearest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRows {}
 
-/// An index that lies in `0..rows`.
+/// Returns the index if it is in `0..rows`.
 fn valid(index: f64, rows: usize) -> Option<usize> {
     (index >= 0.0 && index < rows as f64).then_some(index as usize)
 }
@@ -112,9 +112,10 @@ impl Operation for SetRows {
         Ok(())
     }
 
-    /// An element that lies between two steps may be rounded to either, where the values are computed in the same
-    /// launch: one in a thousand such elements has an NMSE of 1e-7 (Q8_0) or 3e-5 (Q4_0). In its row it is one step: of
-    /// a cache of one row 2^-10 of an element (F16), or 1/127 or 1/8 of the largest of its block.
+    /// If the values are computed in the same launch, an element halfway between two codes may be rounded to
+    /// either: one in a thousand such elements has an NMSE of 1e-7 (Q8_0) or 3e-5 (Q4_0). The error in its
+    /// row is one step: for a cache of one row 2^-10 of an element (F16), or 1/127 or 1/8 of the largest of
+    /// its block.
     fn bound(&self, operand: DType, _precision: Precision) -> Bound {
         match operand {
             DType::Q4_0 => Bound { nmse: 1e-4, row: 0.25 },

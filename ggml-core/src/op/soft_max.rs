@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 /// * `x`: F32 `[n, rows, heads, batch]`, rows contiguous
 /// * `mask` (may be absent): F16 or F32 `[n, >= rows, m2, m3]`, `m2` divides `heads`, `m3` divides `batch`
 ///
-/// Result: F32 with the extents of `x`. An element whose mask is minus infinity is hidden: its `x` is not looked at, whatever
-/// it is, and its result is 0. A row whose scores are all minus infinity gives zeros. A row with a NaN, in an `x` that is
-/// not hidden or in the mask, is all NaN.
+/// Result: F32 with the extents of `x`. An element whose mask is minus infinity is hidden: its `x` is not
+/// read, whatever it is, and its result is 0. A row whose scores are all minus infinity gives zeros. A row
+/// with a NaN in the mask, or in an `x` that is not hidden, is all NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftMax {
     /// Factor of `x`.
     #[serde(with = "super::lossless")]
     pub scale: f32,
-    /// ALiBi's largest bias: 0 for none (slope 1).
+    /// Maximum bias of ALiBi; 0 disables it (slope 1).
     #[serde(with = "super::lossless")]
     pub max_bias: f32,
 }
@@ -80,7 +80,7 @@ impl Operation for SoftMax {
     }
 }
 
-/// Soft-max of a row of scores; zeros where all are minus infinity, NaN in all places where there is one.
+/// Computes the soft-max of a row of scores: zeros if all are minus infinity, all NaN if one is NaN.
 pub(super) fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
     if row.iter().all(|score| *score == f64::NEG_INFINITY) {
         row.fill(0.0);
@@ -93,8 +93,9 @@ pub(super) fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
     row
 }
 
-/// ALiBi's slope of head `h` of `n`; 1 if `max_bias` is 0. For a power of two the slopes are a geometric sequence that ends at
-/// `2^-max_bias`. For other numbers they are those of the power below, then every other one of the power above.
+/// Returns ALiBi's slope of head `h` of `n`; 1 if `max_bias` is 0. For a power of two, the slopes are a
+/// geometric sequence that ends at `2^-max_bias`. For other numbers of heads, they are the slopes of the next
+/// lower power of two, then every other slope of the next higher one.
 pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f64 {
     let geometric = |h: usize, n: usize| (-f64::from(max_bias) * (h + 1) as f64 / n as f64).exp2();
     let below = (0..).map(|i| 1usize << i).take_while(|power| *power <= n).last().unwrap_or(1);
@@ -111,7 +112,7 @@ mod tests {
         for h in 0..8 {
             assert!((alibi_slope(8.0, h, 8) - 0.5f64.powi(h as i32 + 1)).abs() < 1e-15);
         }
-        // 12 heads: those of 8, then every other one of 16.
+        // 12 heads: the slopes of 8, then every other one of 16.
         assert!((alibi_slope(8.0, 7, 12) - 0.5f64.powi(8)).abs() < 1e-15);
         assert!((alibi_slope(8.0, 8, 12) - 0.5f64.powf(0.5)).abs() < 1e-15);
         assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);

@@ -1,8 +1,9 @@
 //! SSM_CONV: the short causal convolution in front of a recurrent layer, with its state.
 //!
-//! Source of the method: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces" (2023). Other than
-//! in ggml the operation looks up its taps in the state itself, and gives the new state behind the result: no
-//! concatenation and no transposed copy are needed, and sequences of a batch may have different lengths.
+//! Source of the method: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces"
+//! (2023). Unlike in ggml, the operation reads earlier inputs from the state itself and appends the new state
+//! to the result. This needs no concatenation and no transposed copy, and sequences of a batch may have
+//! different lengths.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
@@ -13,36 +14,37 @@ use serde::{Deserialize, Serialize};
 /// Convolution along the tokens of each sequence, channel by channel.
 ///
 /// * `x`: F32 `[channels, tokens]`, rows contiguous
-/// * `w`: F32 `[taps, channels]`, contiguous, at least two taps; the last tap is that of the token itself
-/// * `state`: F32 `[channels, taps - 1, slots]`, contiguous: the last inputs of each sequence, the newest last
+/// * `w`: F32 `[taps, channels]`, contiguous, at least two taps; the last tap applies to the token itself
+/// * `state`: F32 `[channels, taps - 1, slots]`, contiguous: the last inputs of each sequence, the newest
+///   last
 /// * `runs`: I32 `[3, slots]`, contiguous: see [`Tokens`]
 ///
-/// Result: F32 `[channels, tokens + (taps - 1) * slots]`: a row for each token (zeros for tokens of no run), then the new
-/// state, slot after slot. Inputs before the first position of a sequence are zeros.
+/// Result: F32 `[channels, tokens + (taps - 1) * slots]`: a row for each token (zeros for tokens of no run),
+/// then the new state, slot by slot. Inputs before the first position of a sequence are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SsmConv {}
 
-/// The tokens of a slot (a sequence) in a batch: a column of the operand `runs`. They lie one behind the other; a token
-/// belongs to one run at the most.
+/// Tokens of a slot (a sequence) in a batch: a column of the operand `runs`. They are consecutive, and a
+/// token belongs to at most one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// The first token's place in the batch.
+    /// Index of the first token in the batch.
     pub first: usize,
-    /// Number of tokens; 0: the batch has none of this slot, and its state stays.
+    /// Number of tokens; 0 if the batch has none of this slot: its state is then unchanged.
     pub count: usize,
-    /// The first token's position in its sequence; at 0 the state counts as zeros.
+    /// Position of the first token in its sequence; at 0 the state is treated as zeros.
     pub position: usize,
 }
 
 impl Tokens {
-    /// The run of a slot, cut to the tokens that there are.
+    /// Returns the run of a slot, limited to the tokens of the batch.
     pub(super) fn read(runs: &Operand<'_>, slot: usize, tokens: usize) -> Tokens {
         let field = |i| runs.at([i, slot, 0, 0]).max(0.0) as usize;
         let first = field(0).min(tokens);
         Tokens { first, count: field(1).min(tokens - first), position: field(2) }
     }
 
-    /// Checks the operand's extents; the number of slots.
+    /// Checks the operand's extents and returns the number of slots.
     pub(super) fn slots(runs: &Shape) -> Result<usize, String> {
         typed(runs, &[DType::I32], "runs")?;
         let right = runs.ne[0] == 3 && runs.ne[2] == 1 && runs.ne[3] == 1 && runs.is_contiguous();
@@ -82,7 +84,7 @@ impl Operation for SsmConv {
         }
         for slot in 0..slots {
             let run = Tokens::read(&src[3], slot, tokens);
-            // Input of channel `c` at token `j` of the run; negative ones are in the state.
+            // Input of channel `c` at token `j` of the run; negative tokens are in the state.
             let input = |c: usize, j: isize| {
                 if j >= 0 {
                     x.at([c, run.first + j as usize, 0, 0])

@@ -1,9 +1,9 @@
 //! SSM_SCAN: the selective state space of Mamba-2.
 //!
-//! Source: Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state space
-//! duality" (2024). As in ggml the softplus of the steps is part of the operation, and the new state comes behind the
-//! result; other than there sequences of a batch may have different lengths, and a head's decay is one number, not one for
-//! each element of the state (Mamba-1).
+//! Source: Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured
+//! state space duality" (2024). As in ggml, the softplus of the steps is part of the operation, and the new
+//! state follows the result. Unlike in ggml, sequences of a batch may have different lengths, and the decay
+//! of a head is one value, not one for each element of the state (Mamba-1).
 
 use super::ssm_conv::Tokens;
 use super::unary::Activation;
@@ -13,26 +13,27 @@ use crate::exact::{Operand, OperandMut};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// The largest state of a channel.
+/// Maximum number of state elements of a channel.
 pub const MAX_STATE: usize = 256;
 
-/// The recurrence. For each head `h`, with the group `h / (heads / groups)`, and each token of a sequence in turn:
+/// State space recurrence. For each head `h`, with the group `h / (heads / groups)`, and each token of a
+/// sequence in order:
 ///
 /// ```text
-/// step  = ln(1 + exp(dt))
-/// S     = exp(step a) S + b (step x)^T
-/// out   = S^T c
+/// step  = ln(1 + exp(dt)) S     = exp(step a) S + b (step x)^T out   = S^T c
 /// ```
 ///
 /// * `x`: F32 `[d, heads, tokens]`, rows contiguous
 /// * `dt`: F32 `[heads, tokens]`, contiguous
 /// * `a`: F32 `[1, heads]`, contiguous, at most 0
-/// * `b`, `c`: F32 `[n, groups, tokens]`, rows contiguous, `n` at most [`MAX_STATE`], `groups` divides `heads`
+/// * `b`, `c`: F32 `[n, groups, tokens]`, rows contiguous, `n` at most [`MAX_STATE`], `groups` divides
+///   `heads`
 /// * `state`: F32 `[n, d, heads, slots]`, contiguous
 /// * `runs`: I32 `[3, slots]`: see [`Tokens`]
 ///
-/// Result: F32 `[d * heads, tokens + n * slots]`: a row for each token (zeros for tokens of no run), then the new state, slot
-/// after slot, each laid out as in `state`. A run that begins at position 0 begins with a state of zeros.
+/// Result: F32 `[d * heads, tokens + n * slots]`: a row for each token (zeros for tokens of no run), then the
+/// new state, slot by slot, each with the layout of `state`. A run that begins at position 0 starts with a
+/// state of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SsmScan {}
 

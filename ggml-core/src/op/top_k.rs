@@ -7,18 +7,18 @@ use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// Indices of the `k` largest elements of each row, the largest first; of equals the lower index first. Elements that
-/// are no number come last.
+/// Indices of the `k` largest elements of each row, the largest first; the lower index first for equal
+/// elements. NaN sorts last.
 ///
 /// * `x`: F32 `[n, n1, n2, n3]`, rows contiguous, `k <= n`
 ///
 /// Result: I32 `[k, n1, n2, n3]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopK {
-    /// Number of indices per row.
+    /// Number of indices for each row.
     pub k: usize,
-    /// True if indices count from the beginning of the matrix `[n, n1]` that contains the row, not from that
-    /// of the row: those of row `i1` start at `i1 * n`.
+    /// True if indices count from the beginning of the matrix `[n, n1]` that contains the row, instead of the
+    /// beginning of the row: the indices of row `i1` then start at `i1 * n`.
     #[serde(default)]
     pub flat: bool,
 }
@@ -46,7 +46,7 @@ impl Operation for TopK {
                 for i1 in 0..n1 {
                     let row = src[0].row([i1, i2, i3])?;
                     let mut order = list(0..row.len())?;
-                    // In place: a stable sort would take memory of its own.
+                    // In place: a stable sort would allocate memory.
                     order.sort_unstable_by(|&a, &b| {
                         let numbers_first = row[a].is_nan().cmp(&row[b].is_nan());
                         let larger_first = row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal);

@@ -6,7 +6,7 @@ use crate::exact::{Operand, OperandMut, indices};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// An activation function. The numbers are those that kernels use.
+/// Activation function. The discriminants are those that kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Activation {
@@ -29,7 +29,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Every function.
+    /// All functions.
     pub const ALL: [Activation; 8] = [
         Activation::Silu,
         Activation::Gelu,
@@ -41,7 +41,7 @@ impl Activation {
         Activation::Tanh,
     ];
 
-    /// The definition.
+    /// Computes the function from its definition.
     pub(super) fn apply(self, x: f64) -> f64 {
         match self {
             Activation::Silu => x / (1.0 + (-x).exp()),
@@ -50,20 +50,21 @@ impl Activation {
                 let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
                 x / (1.0 + (-2.0 * u).exp())
             }
-            // 1 + erf(y) is erfc(-y), likewise.
+            // 1 + erf(y) is erfc(-y), which avoids the same cancellation.
             Activation::GeluErf => 0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
             Activation::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
             Activation::Relu => x.max(0.0),
             Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-            // Without overflow where x is large.
+            // Avoids overflow for large x.
             Activation::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
             Activation::Tanh => x.tanh(),
         }
     }
 }
 
-/// The complementary error function in f64, with a small relative error also where it is tiny: from the Maclaurin series
-/// of erf below 2, the continued fraction of erfc above (Abramowitz and Stegun 7.1.5 and 7.1.14).
+/// Computes the complementary error function in f64, with a small relative error even for tiny results: from
+/// the Maclaurin series of erf below 2, the continued fraction of erfc above (Abramowitz and Stegun 7.1.5 and
+/// 7.1.14).
 fn erfc(x: f64) -> f64 {
     let a = x.abs();
     let tail = if a < 2.0 {
@@ -84,7 +85,7 @@ fn erfc(x: f64) -> f64 {
     if x < 0.0 { 2.0 - tail } else { tail }
 }
 
-/// An activation applied to every element of an F32 tensor.
+/// Activation applied to every element of an F32 tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unary {
     /// The function.

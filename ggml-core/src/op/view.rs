@@ -1,11 +1,11 @@
-//! VIEW, RESHAPE, PERMUTE, TRANSPOSE: the same storage seen in another way. They cost nothing on any backend.
+//! VIEW, RESHAPE, PERMUTE, TRANSPOSE: other views of the same storage. They compute nothing on any backend.
 
 use super::{Alias, Computed, Operation, Output, operands, rule};
 use crate::exact::{Operand, OperandMut};
 use crate::shape::{Shape, contiguous_strides};
 use serde::{Deserialize, Serialize};
 
-/// A window with given extents, strides (bytes) and offset (bytes) inside the storage that the operand spans.
+/// Window with given extents, strides (bytes) and offset (bytes) inside the span of the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// Extents.
@@ -16,17 +16,17 @@ pub struct View {
     pub offset: usize,
 }
 
-/// Other extents for a contiguous operand with as many elements.
+/// Other extents of a contiguous operand with the same number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reshape {
     /// Extents.
     pub ne: [usize; 4],
 }
 
-/// Dimension `i` of the operand becomes dimension `axes[i]` of the result.
+/// Permuted dimensions: dimension `i` of the operand becomes dimension `axes[i]` of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permute {
-    /// A permutation of 0, 1, 2, 3.
+    /// Permutation of 0, 1, 2, 3.
     pub axes: [usize; 4],
 }
 

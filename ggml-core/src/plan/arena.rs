@@ -1,32 +1,32 @@
-//! Layout of the one arena in which inputs and results of a plan lie.
+//! Layout of the compute arena, which holds inputs and results of a plan.
 
-/// A place in the arena.
+/// Region of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Byte offset.
+pub struct Region {
+    /// Offset in bytes.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
-/// The free parts of an arena while it is laid out, sorted by offset.
+/// Free regions of an arena while it is laid out, sorted by offset.
 pub(super) struct Arena {
-    free: Vec<Place>,
+    free: Vec<Region>,
     pub(super) end: usize,
     alignment: usize,
 }
 
 impl Arena {
-    /// Creates an empty arena whose places begin at multiples of `alignment`.
+    /// Creates an empty arena whose regions begin at multiples of `alignment`.
     pub(super) fn new(alignment: usize) -> Arena {
         Arena { free: Vec::new(), end: 0, alignment }
     }
 
-    /// The lowest free part that is large enough, else the end.
-    pub(super) fn allocate(&mut self, bytes: usize) -> Option<Place> {
+    /// Allocates the lowest free region that is large enough, or extends the arena. `None` on overflow.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<Region> {
         let bytes = bytes.checked_next_multiple_of(self.alignment)?.max(self.alignment);
         if let Some(i) = self.free.iter().position(|f| f.bytes >= bytes) {
-            let place = Place { offset: self.free[i].offset, bytes };
+            let place = Region { offset: self.free[i].offset, bytes };
             self.free[i].offset += bytes;
             self.free[i].bytes -= bytes;
             if self.free[i].bytes == 0 {
@@ -34,7 +34,7 @@ impl Arena {
             }
             return Some(place);
         }
-        // A free part at the end grows.
+        // A free region at the end is extended.
         let offset = match self.free.last() {
             Some(last) if last.offset + last.bytes == self.end => {
                 let offset = last.offset;
@@ -44,11 +44,11 @@ impl Arena {
             _ => self.end,
         };
         self.end = offset.checked_add(bytes)?;
-        Some(Place { offset, bytes })
+        Some(Region { offset, bytes })
     }
 
-    /// Frees a place.
-    pub(super) fn free(&mut self, place: Place) {
+    /// Frees a region.
+    pub(super) fn free(&mut self, place: Region) {
         let at = self.free.partition_point(|f| f.offset < place.offset);
         self.free.insert(at, place);
         if at + 1 < self.free.len() && self.free[at].offset + self.free[at].bytes == self.free[at + 1].offset

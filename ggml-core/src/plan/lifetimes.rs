@@ -4,9 +4,9 @@ use super::step::Step;
 use crate::graph::Graph;
 use crate::tensor::TensorId;
 
-/// When the storage of tensors is used for the last time.
+/// Last use of the storage of each tensor.
 pub(super) struct Uses {
-    /// For each root the last level that reads or writes its storage; `usize::MAX` for outputs.
+    /// For each root, the last level that reads or writes its storage; `usize::MAX` for outputs.
     pub(super) last: Vec<usize>,
     /// Number of steps of that level that use the storage.
     steps: Vec<usize>,
@@ -33,7 +33,7 @@ impl Uses {
         uses
     }
 
-    /// Returns true if a storage is used by one step of a level and by none after it.
+    /// True if a storage is used by one step of a level and by none after it.
     pub(super) fn is_last(&self, root: TensorId, level: usize) -> bool {
         self.last[root.index()] == level && self.steps[root.index()] == 1
     }

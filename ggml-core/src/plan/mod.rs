@@ -1,18 +1,19 @@
-//! Plans: which steps compute a graph, and where in one arena every tensor lies.
+//! Plans: the steps that compute a graph, and the layout of its tensors in one arena.
 //!
-//! A step is a group of nodes ([`crate::fuse`]) that a backend computes together, often one node. Steps have levels: those of
-//! one level do not depend on each other and share no memory that one of them writes, so that they may run at the same
-//! time, in any order.
+//! A step is a group of nodes ([`crate::fuse`]) that a backend computes together, often one node. Steps have
+//! levels. Steps of one level do not depend on each other and share no memory that one of them writes, so
+//! they may run at the same time or in any order.
 //!
-//! A plan gives every input and every result of a step a place in one compute arena; what does not leave its step has none. A
-//! place is given again when nothing needs its contents any more, and an operation whose definition allows it takes over
-//! the place of an operand that it is the last to read. Inputs keep their places, so that a program can be run again without writing inputs
-//! that did not change; outputs keep theirs until the next run. Constants of kernels are the backends' own
-//! ([`Constants`](crate::kernel::Constants)): an arena may be shared with other programs.
+//! A plan assigns a region of one compute arena to every input and every result of a step; intermediate
+//! results of a step have none. A region is reused when its contents are not needed any more. An operation
+//! whose definition allows it takes over the region of an operand of which it is the last reader. Inputs
+//! retain their regions, so that a program can be run again without writing unchanged inputs; outputs retain
+//! theirs until the next run. The constants of kernels belong to the backends
+//! ([`Constants`](crate::kernel::Constants)), because an arena may be shared with other programs.
 //!
-//! A debug plan ([`Plan::debug`]) has a step for each node, in the order of the graph, and gives every tensor a place of its
-//! own, so that each can be looked at after a run. [`Plan::fused_debug`] has the steps of the plan that ships and keeps their
-//! results.
+//! A debug plan ([`Plan::debug`]) has a step for each node, in the order of the graph, and gives every tensor
+//! its own region, so that each can be read after a run. [`Plan::fused_debug`] has the steps of
+//! [`Plan::fused`] and retains their results.
 //!
 //! Weights and state are not in the arena: they are bound by the caller.
 
@@ -27,48 +28,51 @@ mod arena;
 mod lifetimes;
 mod step;
 
-pub use arena::Place;
+pub use arena::Region;
 pub use step::Step;
 
 use arena::Arena;
 use lifetimes::Uses;
 
-/// The properties of a device that decide how a graph is planned for it. Every [`Backend`](crate::backend::Backend) has them.
+/// Properties of a device that planning depends on. Every [`Backend`](crate::backend::Backend) implements
+/// this trait.
 pub trait Target {
-    /// Alignment of places in the arena: a power of two.
+    /// Returns the alignment of regions in the arena: a power of two.
     fn alignment(&self) -> usize;
 
     /// True if the device computes the nodes of `group` as one step.
     fn fuses(&self, graph: &Graph, group: &Group, precision: Precision) -> bool;
 }
 
-/// Steps and places for one graph.
+/// Steps and arena layout for one graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// All computing nodes, in groups, sorted by level.
     pub steps: Vec<Step>,
     /// Length of the arena in bytes.
     pub arena_bytes: usize,
-    /// Alignment of places in bytes.
+    /// Alignment of regions in bytes.
     pub alignment: usize,
-    /// Precision: the allowed rounding.
+    /// Allowed rounding.
     pub precision: Precision,
-    /// True if every tensor has an offset of its own.
+    /// True if every tensor has its own region.
     pub debug: bool,
-    places: Vec<Option<Place>>,
+    regions: Vec<Option<Region>>,
 }
 
 impl Plan {
-    /// A plan that reuses memory and computes node by node. `alignment` is that of the device (a power of two).
+    /// Creates a plan that reuses memory and computes node by node. `alignment` is that of the device (a
+    /// power of two).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another alignment, or a graph that needs more memory than can be addressed; so for
-    /// the other plans.
+    /// [`Error::InvalidArgument`] if `alignment` is no power of two, or if the graph needs more memory than
+    /// can be addressed. The same applies to the other constructors.
     pub fn new(graph: &Graph, alignment: usize, precision: Precision) -> Result<Plan> {
         Plan::build(graph, alignment, precision, false, by_level(graph, &|_| false)?)
     }
 
-    /// The plan that ships: it reuses memory and computes together what the backend joins.
+    /// Creates the plan for normal use: it reuses memory and computes together the groups that the backend
+    /// joins.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -76,7 +80,7 @@ impl Plan {
         Plan::for_target(graph, target, precision, false)
     }
 
-    /// A plan with the steps of [`Plan::fused`] that keeps all their results.
+    /// Creates a plan with the steps of [`Plan::fused`] that retains all their results.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -84,7 +88,7 @@ impl Plan {
         Plan::for_target(graph, target, precision, true)
     }
 
-    /// A plan that computes node by node, in the order of the graph, and keeps every tensor.
+    /// Creates a plan that computes node by node, in the order of the graph, and retains every tensor.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -114,8 +118,8 @@ impl Plan {
         if !alignment.is_power_of_two() {
             return Err(Error::argument("alignment", alignment, "a power of two"));
         }
-        let places = vec![None; graph.tensors().len()];
-        let mut plan = Plan { steps, arena_bytes: 0, alignment, precision, debug, places };
+        let regions = vec![None; graph.tensors().len()];
+        let mut plan = Plan { steps, arena_bytes: 0, alignment, precision, debug, regions };
         let mut arena = Arena::new(alignment);
         plan.place_inputs(graph, &mut arena)?;
         plan.place_results(graph, &mut arena)?;
@@ -127,13 +131,13 @@ impl Plan {
         for id in graph.ids() {
             let tensor = graph.tensor(id);
             if tensor.source == Source::Input {
-                self.places[id.index()] = Some(arena.allocate(tensor.span_bytes()).ok_or_else(too_large)?);
+                self.regions[id.index()] = Some(arena.allocate(tensor.span_bytes()).ok_or_else(too_large)?);
             }
         }
         Ok(())
     }
 
-    /// Level by level: what a level needs is free again after it.
+    /// Assigns regions level by level: regions of tensors whose last use is in a level are free after it.
     fn place_results(&mut self, graph: &Graph, arena: &mut Arena) -> Result<()> {
         let uses = Uses::new(graph, &self.steps);
         let steps = std::mem::take(&mut self.steps);
@@ -151,11 +155,11 @@ impl Plan {
                     let place = match taken_over {
                         Some(root) => {
                             kept.push(root);
-                            self.places[root.index()]
+                            self.regions[root.index()]
                         }
                         None => arena.allocate(tensor.span_bytes()),
                     };
-                    self.places[id.index()] = Some(place.ok_or_else(too_large)?);
+                    self.regions[id.index()] = Some(place.ok_or_else(too_large)?);
                 }
                 dead.extend(step.group.operands(graph).into_iter().map(|id| graph.tensor(id).root));
             }
@@ -168,7 +172,7 @@ impl Plan {
                 if is_node(graph, root)
                     && uses.last[root.index()] <= level[0].level
                     && !kept.contains(&root)
-                    && let Some(place) = self.places[root.index()]
+                    && let Some(place) = self.regions[root.index()]
                 {
                     arena.free(place);
                 }
@@ -178,7 +182,7 @@ impl Plan {
         Ok(())
     }
 
-    /// An operand whose place the result of a single node may take over.
+    /// Returns the root of an operand whose region the result of a single node may take over.
     fn reusable(&self, graph: &Graph, step: &Step, uses: &Uses) -> Option<TensorId> {
         let Group::Node(id) = step.group else { return None };
         if self.debug {
@@ -195,18 +199,18 @@ impl Plan {
             let whole = operand.offset == 0 && operand.nb == tensor.nb && operand.ne == tensor.ne;
             let fits = whole && operand.dtype == tensor.dtype && root.span_bytes() == tensor.span_bytes();
             let free = is_node(graph, operand.root) && uses.is_last(operand.root, step.level);
-            (fits && free && !others_read(operand.root, i) && self.places[operand.root.index()].is_some())
+            (fits && free && !others_read(operand.root, i) && self.regions[operand.root.index()].is_some())
                 .then_some(operand.root)
         })
     }
 
-    /// The place of a tensor's storage (that of its root), if it is in the arena. Under a plan that reuses memory the
-    /// contents are there from the step that computes the tensor to its last use.
-    pub fn place(&self, graph: &Graph, id: TensorId) -> Option<Place> {
-        self.places.get(graph.tensor(id).root.index()).copied().flatten()
+    /// Returns the region of a tensor's storage (that of its root), if it is in the arena. With a plan that
+    /// reuses memory, the region holds the contents from the step that computes the tensor to its last use.
+    pub fn region(&self, graph: &Graph, id: TensorId) -> Option<Region> {
+        self.regions.get(graph.tensor(id).root.index()).copied().flatten()
     }
 
-    /// The plan as text: a line a step.
+    /// Formats the plan, one line for each step.
     pub fn describe(&self, graph: &Graph) -> String {
         let levels = self.steps.last().map_or(0, |step| step.level + 1);
         let mut text = format!(
@@ -230,14 +234,14 @@ impl Plan {
 
     fn describe_result(&self, graph: &Graph, id: TensorId) -> String {
         let tensor = graph.tensor(id);
-        match self.place(graph, id) {
+        match self.region(graph, id) {
             Some(p) => format!("{} @ {}+{}", tensor.describe(), p.offset, p.bytes),
             None => format!("{} in {}", tensor.describe(), graph.tensor(tensor.root).name),
         }
     }
 }
 
-/// The steps of a graph whose groups a backend joins.
+/// Returns the steps of a graph, for the groups that `joins` accepts.
 fn by_level(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Result<Vec<Step>> {
     let groups = fuse::groups(graph, joins);
     let circle = || Error::argument("graph", "groups that wait for each other", "");
@@ -272,18 +276,18 @@ mod tests {
 
     /// Replays a plan and checks that no step overwrites what a later step or the caller reads.
     fn check(graph: &Graph, plan: &Plan) {
-        let mut owner: Vec<(Place, TensorId)> = Vec::new();
-        let claim = |owner: &mut Vec<(Place, TensorId)>, place: Place, id: TensorId| {
+        let mut owner: Vec<(Region, TensorId)> = Vec::new();
+        let claim = |owner: &mut Vec<(Region, TensorId)>, place: Region, id: TensorId| {
             owner.retain(|(p, _)| {
                 p.offset + p.bytes <= place.offset || place.offset + place.bytes <= p.offset
             });
             owner.push((place, id));
         };
         for id in graph.ids().filter(|&id| graph.tensor(id).source == Source::Input) {
-            claim(&mut owner, plan.places[id.index()].unwrap(), id);
+            claim(&mut owner, plan.regions[id.index()].unwrap(), id);
         }
         for level in plan.steps.chunk_by(|a, b| a.level == b.level) {
-            // In any order: what is read is there before the level, and nobody writes where another one reads.
+            // In any order: operands exist before the level, and no step writes what another one reads.
             for step in level {
                 for s in step.group.operands(graph).into_iter().map(|id| graph.tensor(id)) {
                     if matches!(graph.tensor(s.root).source, Source::Weight | Source::State) {
@@ -295,11 +299,11 @@ mod tests {
             }
             for (i, step) in level.iter().enumerate() {
                 for id in step.group.results() {
-                    let Some(place) = plan.places[graph.tensor(id).root.index()] else { continue };
+                    let Some(place) = plan.regions[graph.tensor(id).root.index()] else { continue };
                     assert!(place.offset + place.bytes <= plan.arena_bytes);
                     for (_, other) in level.iter().enumerate().filter(|(j, _)| *j != i) {
                         let of = other.group.operands(graph).into_iter().chain(other.group.results());
-                        for used in of.filter_map(|id| plan.places[graph.tensor(id).root.index()]) {
+                        for used in of.filter_map(|id| plan.regions[graph.tensor(id).root.index()]) {
                             let apart = place.offset + place.bytes <= used.offset
                                 || used.offset + used.bytes <= place.offset;
                             assert!(apart, "{step:?} and {other:?}");
@@ -340,7 +344,7 @@ mod tests {
         g.output(d).unwrap();
         let plan = Plan::new(&g, 64, Precision::Exact).unwrap();
         check(&g, &plan);
-        assert_ne!(plan.place(&g, a), plan.place(&g, b));
+        assert_ne!(plan.region(&g, a), plan.region(&g, b));
         assert!(Plan::new(&g, 48, Precision::Exact).is_err());
     }
 }

@@ -6,14 +6,14 @@ use crate::tensor::TensorId;
 /// Nodes that a backend computes together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The nodes.
+    /// Group of nodes.
     pub group: Group,
-    /// Steps of one level do not depend on each other.
+    /// Level; steps of one level do not depend on each other.
     pub level: usize,
 }
 
 impl Step {
-    /// The node that names the step: the last of its group.
+    /// Returns the node that names the step: the last of its group.
     pub fn node(&self) -> TensorId {
         self.group.last()
     }

@@ -1,4 +1,4 @@
-//! The backend around the definitions.
+//! The reference backend: memory and programs around the definitions.
 
 use crate::backend::{
     Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats,
@@ -27,7 +27,7 @@ pub struct ReferenceBackend {
     stats: Arc<Mutex<Stats>>,
 }
 
-/// Memory: bytes of our own, or a memory map.
+/// Memory: owned bytes, or a memory map.
 #[derive(Debug)]
 enum Memory {
     Own(Mutex<Vec<u8>>),
@@ -40,12 +40,12 @@ impl DeviceMemory for Memory {
     }
 }
 
-/// A lock whose holder cannot leave broken data behind.
+/// Locks a mutex. Poisoning is ignored, because a holder cannot leave inconsistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The caller's mistake, or that of a plan for another graph.
+/// Returns the error for a tensor of another graph (given by the caller, or in a plan).
 fn foreign_tensor(id: TensorId) -> Error {
     Error::argument("tensor", format!("number {}", id.0), "one of the program's graph")
 }
@@ -66,7 +66,7 @@ impl From<NoMemory> for Error {
     }
 }
 
-/// Bytes, all zero.
+/// Allocates zeroed bytes.
 fn zeros(count: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(count).map_err(|_| NoMemory { asked: count })?;
@@ -74,7 +74,7 @@ fn zeros(count: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A copy of bytes.
+/// Copies bytes.
 fn copied(from: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(from.len()).map_err(|_| NoMemory { asked: from.len() })?;
@@ -254,7 +254,7 @@ enum Storage {
 
 struct ReferenceProgram {
     graph: Graph,
-    /// The nodes of each step.
+    /// Nodes of each step.
     steps: Vec<Vec<TensorId>>,
     storage: HashMap<TensorId, Storage>,
     deadlines: Deadlines,
@@ -263,7 +263,7 @@ struct ReferenceProgram {
 }
 
 impl ReferenceProgram {
-    /// The storage of a tensor as bytes; a copy, so that a result can lie in the storage of an operand.
+    /// Copies the storage of a tensor; a copy, because a result may use the storage of an operand.
     fn bytes(&self, id: TensorId) -> Result<Vec<u8>> {
         let root = self.graph.tensor(id).root;
         match self.storage.get(&root) {
@@ -286,7 +286,7 @@ impl ReferenceProgram {
         }
     }
 
-    /// A group means its members in order.
+    /// Computes the members of a step's group in order.
     fn compute_step(&mut self, step: usize) -> Result<()> {
         for i in 0..self.steps[step].len() {
             self.compute(self.steps[step][i])?;
@@ -305,7 +305,7 @@ impl ReferenceProgram {
         self.put(id, result)
     }
 
-    /// Where a contiguous tensor of `len` bytes lies in its root.
+    /// Returns the byte range of a contiguous tensor of `len` bytes in its root.
     fn range(&self, id: TensorId, len: usize) -> Result<(usize, usize)> {
         let t = self.graph.tensor(id);
         if !t.is_contiguous() || t.dense_bytes() != len {
@@ -363,7 +363,7 @@ impl Program for ReferenceProgram {
     }
 }
 
-/// A tensor over the storage of its root.
+/// Wraps a tensor and the storage of its root.
 fn operand<'a>(tensor: &Tensor, bytes: &'a [u8]) -> Operand<'a> {
     Operand::new(tensor, tensor.offset, bytes)
 }
@@ -376,7 +376,7 @@ mod tests {
     use crate::plan::Step;
     use crate::precision::Precision;
 
-    /// A product small enough to do by hand, through the whole interface.
+    /// Computes a small product through the complete interface; the expected values are computed by hand.
     #[test]
     fn product_by_hand() {
         let mut g = Graph::new();
@@ -402,7 +402,7 @@ mod tests {
         program.read(d, bytemuck::cast_slice_mut(&mut out)).unwrap();
         assert_eq!(out, [21.0, 43.0, 65.0, -1.5, -2.5, -3.5]);
         assert!(program.run_step(1).is_err());
-        // Tensors of another graph, one of them with as many bytes as the stand-in of unknown ones.
+        // Tensors of another graph, one of them with as many bytes as the placeholder for unknown tensors.
         for (id, bytes) in [(TensorId(99), 4), (TensorId(3), 24)] {
             assert!(matches!(program.write(id, &[0; 24][..bytes]), Err(Error::InvalidArgument { .. })));
             assert!(matches!(program.read(id, &mut [0; 24][..bytes]), Err(Error::InvalidArgument { .. })));
@@ -413,7 +413,7 @@ mod tests {
         assert!(matches!(prepared.err(), Some(Error::InvalidArgument { .. })), "a plan of another graph");
     }
 
-    /// More than any address space has: rows that are seen again and again become a result of their own.
+    /// A result larger than any address space, from a view that repeats a row.
     #[test]
     fn memory_that_there_is_not_is_an_error() {
         let mut g = Graph::new();

@@ -1,8 +1,8 @@
 //! The reference backend: every operation exactly as its definition says, in f64, on one thread.
 //!
-//! It exists to be right and to be read. It shares no code with any other backend, not even a dequantiser, and keeps
-//! a vector of bytes for each tensor instead of an arena, so that an error of the planner shows too. Results are
-//! rounded to the type of their tensor once, when a node is finished.
+//! It is written to be correct and readable, not fast. It shares no code with any other backend, not even a
+//! dequantiser, and stores a vector of bytes for each tensor instead of an arena, so that errors of the
+//! planner are detected too. Results are rounded to the type of their tensor once, when a node is finished.
 
 mod backend;
 
@@ -12,7 +12,7 @@ pub use backend::ReferenceBackend;
 mod tests {
     use std::path::Path;
 
-    /// Sources of a folder of the crate, without their tests.
+    /// Returns the sources of a folder of the crate, without their tests and comments.
     fn sources(folder: &str) -> Vec<(String, String)> {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
         let mut all = Vec::new();
@@ -31,7 +31,7 @@ mod tests {
         all
     }
 
-    /// The paths that begin with `prefix`, without it; those of a group one by one.
+    /// Returns the paths that begin with `prefix`, without it; the paths of a braced group one by one.
     fn paths(code: &str, prefix: &str) -> Vec<String> {
         let mut all = Vec::new();
         for rest in code.split(prefix).skip(1) {
@@ -49,8 +49,9 @@ mod tests {
         all
     }
 
-    /// Agreement of two that share code proves nothing: the reference and the definitions use what describes tensors and
-    /// graphs or says how far off a result may be, the numbers that a format lists, and no code that computes.
+    /// Agreement of two backends that share code proves nothing. The reference and the definitions therefore
+    /// use only modules that describe tensors and graphs or define errors and bounds, and the tables of
+    /// formats; no code that computes.
     #[test]
     fn the_reference_shares_nothing() {
         let of_reference =
@@ -69,7 +70,8 @@ mod tests {
         }
     }
 
-    /// The other way round: other backends know an operation's parameters, types with capitals, and none of its functions.
+    /// Conversely, other backends use the parameters of an operation (types, capitalised) but none of its
+    /// functions.
     #[test]
     fn nobody_else_uses_a_definition() {
         for (name, code) in sources("cpu").into_iter().chain(sources("kernel")) {

@@ -12,8 +12,8 @@ use ggml_core::{DType, Source};
 /// Returns all cases with groups, except groups that the CPU computes in parts: scores of experts and squares
 /// of logits are ordinary nodes there.
 fn cases() -> Vec<Case> {
-    let apart = ["gate", "conv", "delta", "best"];
-    catalogue::cases().into_iter().filter(|case| case.group.is_some_and(|g| !apart.contains(&g))).collect()
+    let single = ["gate", "conv", "delta", "best"];
+    catalogue::cases().into_iter().filter(|case| case.group.is_some_and(|g| !single.contains(&g))).collect()
 }
 
 #[test]
@@ -23,9 +23,9 @@ fn groups_are_one_step() {
     for threads in [1, 2] {
         let backend = open(Isa::best(), threads);
         for precision in [Precision::Exact, Precision::Fast] {
-            let apart = cases.iter().filter_map(|case| catalogue::apart(case, &backend, precision));
-            let apart: Vec<String> = apart.collect();
-            assert!(apart.is_empty(), "{}:\n{}", precision.name(), apart.join("\n"));
+            let ungrouped = cases.iter().filter_map(|case| catalogue::ungrouped(case, &backend, precision));
+            let ungrouped: Vec<String> = ungrouped.collect();
+            assert!(ungrouped.is_empty(), "{}:\n{}", precision.name(), ungrouped.join("\n"));
         }
     }
 }

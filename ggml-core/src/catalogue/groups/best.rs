@@ -1,4 +1,4 @@
-//! Cases of the best of logits.
+//! Cases of the best logit.
 
 use super::{Parts, UNIT, case};
 use crate::catalogue::{Case, Fill};
@@ -6,11 +6,11 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::TensorId;
 
-/// All of them.
+/// All cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // One quad and less; odd rows beside even ones; a prime; what several quads of each invocation are for; parts that end
-    // within a quad of work-groups.
+    // At most one quad of elements; odd rows next to even ones; a prime; several quads for each invocation;
+    // parts that end within the quad of a work-group.
     for (n, rows) in [
         (1, 1),
         (3, 2),
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         [701, 1],
         Fill::Values(vec![f32::NAN, f32::NEG_INFINITY, f32::NAN]),
     );
-    // The first of equals is not the first element, and the parts after its own have equals, too.
+    // The first of equal elements is not the first element, and later parts contain equal elements too.
     let mut equal = vec![-3.0; 611];
     equal[600..605].copy_from_slice(&[2.5; 5]);
     all(&mut cases, "equal elements", [5000, 2], Fill::Values(equal));
@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The index, the element, the sum; and with the index's copy.
+/// Adds cases that compare the index, the element and the sum; also with a copy of the index.
 fn all(cases: &mut Vec<Case>, what: &str, ne: [usize; 2], fill: Fill) {
     for (which, name) in ["index", "element", "sum", "copy", "copied"].into_iter().enumerate() {
         let copied = which > 2;
@@ -64,7 +64,7 @@ fn all(cases: &mut Vec<Case>, what: &str, ne: [usize; 2], fill: Fill) {
     }
 }
 
-/// As models build it.
+/// Builds the nodes as models do.
 fn best(p: &mut Parts<'_>, logits: TensorId) -> Result<[TensorId; 3]> {
     let [n, rows, ..] = p.g.tensor(logits).ne;
     let index = p.g.top_k(logits, 1)?;

@@ -8,25 +8,25 @@ use crate::fuse::ProbabilityOf::{self, Sigmoid};
 use crate::op::{Activation, SoftMax};
 use crate::tensor::TensorId;
 
-/// All of them.
+/// All cases.
 pub(super) fn cases() -> Vec<Case> {
     [routers(), gates(), forms(), special()].concat()
 }
 
-/// The router's results, and the scores as TOP_K's and GET_ROWS' operand.
+/// Builds a router; the scores are the operand of TOP_K and of GET_ROWS.
 fn route(p: &mut Parts<'_>, experts: usize, used: usize, tokens: usize) -> Result<[TensorId; 2]> {
-    // Where all are used: one that is no number, one that has no weight.
+    // If all experts are used: one score is NaN, one has no weight.
     let lost = [(2..3, f32::NAN), (experts + 1..experts + 2, f32::NEG_INFINITY)];
     let lost = lost.into_iter().filter(|_| used == experts);
     let scores = p.leaf("scores", DType::F32, &[experts, tokens], Fill::Uniform(-4.0, 4.0).but(lost))?;
     PLAIN.choose(p, scores, None, used)
 }
 
-/// Form of the choice of experts by their scores, as models build it.
+/// Form of the choice of experts by their scores, and of their weights, as in models.
 #[derive(Clone, Copy)]
 struct Form {
     probabilities: Option<ProbabilityOf>,
-    /// Groups of experts, and how many of them count.
+    /// Groups of experts, and the number of groups that are used.
     groups: Option<[usize; 2]>,
     normalised: bool,
     scale: f32,
@@ -35,7 +35,7 @@ struct Form {
 const PLAIN: Form = Form { probabilities: None, groups: None, normalised: true, scale: 1.0 };
 
 impl Form {
-    /// The indices and the weights. `bias`: F32 `[experts]`, added for the choice only.
+    /// Builds the indices and the weights. `bias`: F32 `[experts]`, added for the choice only.
     fn choose(
         self,
         p: &mut Parts<'_>,
@@ -77,7 +77,7 @@ impl Form {
     }
 }
 
-/// Candidates of the groups whose two best have the largest sums.
+/// Builds the candidates of the groups whose two best have the largest sums.
 fn of_best_groups(p: &mut Parts<'_>, candidates: TensorId, [count, used]: [usize; 2]) -> Result<TensorId> {
     let [experts, tokens, ..] = p.g.tensor(candidates).ne;
     let grouped = p.g.reshape(candidates, [experts / count, count, tokens, 1])?;
@@ -106,7 +106,7 @@ fn routers() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases of gates. The tested node is the norm, the indices or the weights.
+/// Cases that compare the norm, the indices and the weights.
 fn gates() -> Vec<Case> {
     let mut cases = Vec::new();
     for (k, experts, used, tokens, bias) in
@@ -127,14 +127,14 @@ fn gates() -> Vec<Case> {
     cases
 }
 
-/// Gates of all forms. The indices, the weights.
+/// Cases of gates of all forms: the indices, the weights.
 fn forms() -> Vec<Case> {
     let mut cases = Vec::new();
     let sigmoid = Form { probabilities: Some(Sigmoid), ..PLAIN };
     let soft_max = Form { probabilities: Some(ProbabilityOf::SoftMax), ..PLAIN };
     let own = |form: Form| Form { normalised: false, ..form };
     let of = |form: Form, groups: [usize; 2], scale: f32| Form { groups: Some(groups), scale, ..form };
-    // Words; the form; a bias for the choice; elements of a row, experts, those used, tokens.
+    // Description; form; true for a bias of the choice; elements of a row, experts, used experts, tokens.
     for (words, form, bias, [k, experts, used, tokens]) in [
         ("sigmoid", own(sigmoid), false, [64, 16, 1, 3]),
         ("sigmoid, normalised, bias", sigmoid, true, [96, 300, 8, 2]),
@@ -149,7 +149,7 @@ fn forms() -> Vec<Case> {
         for (which, name) in ["ids", "weights"].into_iter().enumerate() {
             let what = format!("{name}, {words}, k={k}, experts={experts}, used={used}, tokens={tokens}");
             cases.push(case("gate", what, |p| {
-                // Scores between which a sigmoid and a soft-max tell.
+                // Scores in a range in which a sigmoid and a soft-max distinguish them.
                 let x = p.plain("x", &[k, tokens])?;
                 let n = p.norm(x, "norm")?;
                 let most = 5.0 / (k as f32).sqrt();
@@ -163,8 +163,8 @@ fn forms() -> Vec<Case> {
     cases
 }
 
-/// Scores and candidates that are no numbers, or as large as can be: alone in their groups, with others, and all of one;
-/// all are chosen. The indices, the weights.
+/// Cases with scores and candidates that are NaN or infinite: by themselves in their groups, with others, and
+/// all of one group. All experts are chosen. The indices, the weights.
 fn special() -> Vec<Case> {
     let mut cases = Vec::new();
     let (k, experts) = (64, 24);

@@ -1,4 +1,5 @@
-//! Cases of several nodes, which a backend may compute together: each names the group that its node should belong to.
+//! Cases of several nodes that a backend may compute together. Each names the group that its node should
+//! belong to.
 
 use crate::catalogue::{Case, CaseBuilder, Fill};
 use crate::dtype::DType;
@@ -14,7 +15,7 @@ mod recurrent;
 const EPS: f32 = 1e-5;
 const UNIT: Fill = Fill::Uniform(-1.0, 1.0);
 
-/// All of them.
+/// All cases.
 pub(crate) fn cases() -> Vec<Case> {
     let all = [
         products(),
@@ -29,7 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.into_iter().flatten().collect()
 }
 
-/// A graph that is being built.
+/// Graph under construction.
 struct Parts<'a> {
     g: &'a mut Graph,
     c: &'a mut CaseBuilder,
@@ -82,7 +83,8 @@ fn case(group: &'static str, what: String, build: impl FnOnce(&mut Parts<'_>) ->
 /// Nodes around a product.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// A norm, three matrices of which the second and third are smaller, biases. The number says which is looked at.
+    /// A norm, three matrices of which the second and third are smaller, biases. The number is the index of
+    /// the compared product.
     Three(usize),
     /// A norm, gate and up.
     Gated,
@@ -145,13 +147,13 @@ fn products() -> Vec<Case> {
     for dtype in [DType::F32, DType::BF16, DType::Q4_0, DType::Q5_0, DType::Q6_K, DType::MXFP4] {
         add(dtype, One, short(dtype), 1);
     }
-    // Long rows, which some devices have another kernel for, and not a power of two.
+    // Long rows, for which some devices have another kernel, and not a power of two.
     for dtype in [DType::Q8_0, DType::Q4_K, DType::Q6_K] {
         for form in [Three(2), Gated, Residual] {
             add(dtype, form, 2304, 1);
         }
     }
-    // Few rows, which are no tiles at any number of columns.
+    // Few rows, which are not divided into tiles at any number of columns.
     for (dtype, n) in [(DType::F32, 20), (DType::Q8_0, 37), (DType::Q4_K, 20)] {
         cases.push(case("products", format!("{dtype}, two of few rows, k=1024, n={n}"), |p| {
             let x = p.plain("x", &[1024, n])?;
@@ -164,7 +166,8 @@ fn products() -> Vec<Case> {
 
 fn heads() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Which of q, k and v is looked at; elements of a head and how many of them turn; tokens; type of the cache.
+    // Index of the compared operand (q, k or v); elements of a head and how many of them are rotated; tokens;
+    // type of the cache; true for a norm.
     let shapes = [
         (0, 64, 64, 1, DType::F16, false),
         (1, 64, 64, 1, DType::F16, false),
@@ -184,12 +187,12 @@ fn heads() -> Vec<Case> {
         (1, 80, 80, 3, DType::F16, false),
         (2, 80, 80, 3, DType::F16, false),
     ];
-    for (which, d, turned, tokens, dtype, normed) in shapes {
+    for (which, d, rotated, tokens, dtype, normed) in shapes {
         let words = ["q", "k", "v"][which];
         let norm = if normed { ", normed" } else { "" };
-        let what = format!("{words}, d={d}, {turned} turned, tokens={tokens}, {dtype} cache{norm}");
+        let what = format!("{words}, d={d}, {rotated} turned, tokens={tokens}, {dtype} cache{norm}");
         let mode = if normed { RopeMode::Neox } else { RopeMode::Normal };
-        // With factors, cells outside the cache, and elements that are none.
+        // With factors, cells outside the cache, and NaN elements.
         let special = d == 80;
         cases.push(case("heads", what, |p| {
             let at = Fill::Values((0..tokens).map(|i| (i * 7 + 3) as f32).collect());
@@ -216,20 +219,20 @@ fn heads() -> Vec<Case> {
                 g.view(joint, [d, heads, tokens, 1], nb, 4 * first * d)
             };
             let parts = [part(p.g, 0, 4)?, part(p.g, 4, 2)?, part(p.g, 6, 2)?];
-            let rope = Rope::plain(mode, turned, 1e4);
-            let mut turned = Vec::new();
+            let rope = Rope::plain(mode, rotated, 1e4);
+            let mut rotated = Vec::new();
             for (name, x) in [("q_norm", parts[0]), ("k_norm", parts[1])] {
                 let x = if normed { p.norm(x, name)? } else { x };
-                turned.push(p.g.rope(rope, x, at, factors)?);
+                rotated.push(p.g.rope(rope, x, at, factors)?);
             }
-            let [k, v] = [("k", turned[1]), ("v", parts[2])].map(|(name, x)| {
+            let [k, v] = [("k", rotated[1]), ("v", parts[2])].map(|(name, x)| {
                 let cache = p.c.state(p.g, name, dtype, [2 * d, 40, 1, 1], UNIT)?;
                 let nb = p.g.tensor(x).nb;
                 let strides = [4, nb[2], nb[2] * tokens, nb[2] * tokens];
                 let rows = p.g.view(x, [2 * d, tokens, 1, 1], strides, 0)?;
                 p.g.set_rows(cache, rows, cells)
             });
-            let results = [turned[0], k?, v?];
+            let results = [rotated[0], k?, v?];
             let seen = |g: &mut Graph, written: TensorId| {
                 let bytes = |n: usize| n / dtype.block() * dtype.block_bytes();
                 let nb = [dtype.block_bytes(), bytes(2 * d), bytes(d), bytes(2 * d) * 40];
@@ -270,7 +273,7 @@ fn norms() -> Vec<Case> {
             }));
         }
     }
-    // Rows of a wider tensor, beside each other; elements that are none; a row too long for registers.
+    // Adjacent rows of a wider tensor; non-finite elements; a row too long for registers.
     for n in [100, 101, 8193] {
         cases.push(case("norm", format!("sums before and after, strided, n={n}, rows=3"), |p| {
             let lost = [(n + 2..n + 3, f32::NAN), (3 * n + 6..3 * n + 7, f32::INFINITY)];
@@ -300,7 +303,7 @@ fn norms() -> Vec<Case> {
             p.g.scale(normed, 0.3, 0.0)
         }));
     }
-    // The sum itself.
+    // The result of the sum.
     cases.push(case("norm", "sum before, which is kept, n=320, rows=2".into(), |p| {
         let (x, y) = (p.plain("x", &[320, 2])?, p.plain("y", &[320, 2])?);
         let sum = p.g.add(x, y)?;
@@ -313,7 +316,8 @@ fn norms() -> Vec<Case> {
 fn experts() -> Vec<Case> {
     let mut cases = Vec::new();
     let (count, used) = (6, 3);
-    // The last ones: two indices of no expert, and rows that are long when those of all experts are one.
+    // The last case: two indices out of range, and rows that are long when those of all experts are
+    // concatenated.
     let missing = vec![5.0, -1.0, 0.0, 6.0, 2.0, 1.0];
     for (dtype, bias, tokens, k, m, chosen) in [
         (DType::Q8_0, false, 1, 256, 70, Fill::Distinct(count)),
@@ -366,8 +370,8 @@ fn experts() -> Vec<Case> {
     cases
 }
 
-/// Two experts for each of three tokens, weighted and summed, nothing added. The input, the choice and the weights are
-/// parts of longer rows, one for each token.
+/// Builds two experts for each of three tokens, weighted and summed, without a residual. The input, the
+/// choice and the weights are parts of longer rows, one for each token.
 fn of_views(p: &mut Parts<'_>, dtype: DType) -> Result<TensorId> {
     let (count, k, m) = (5, 256, 34);
     let row = 2 * k + 32;
@@ -413,7 +417,8 @@ fn chains() -> Vec<Case> {
         })
     };
     let rows = [with_row(false, &[32, 3]), with_row(true, &[37, 2, 2]), with_row(false, &[1, 5])];
-    // What a shared expert's gate and the residual stream do: a number for each row, and all of another tensor.
+    // Like a shared expert's gate and the residual stream: a value for each row, and two tensors of full
+    // extents.
     let gated = |ne: &'static [usize]| {
         case("chain", format!("product with a column and two sums, {ne:?}"), |p| {
             let (x, column) = (p.plain("x", ne)?, p.plain("column", &[1, ne[1]])?);
@@ -423,7 +428,7 @@ fn chains() -> Vec<Case> {
             p.g.add(x, b)
         })
     };
-    // What stands behind a scan: a part of a strided tensor, a number for each head, a gate.
+    // Like the nodes after a scan: a part of a strided tensor, a value for each head, a gate.
     let behind = |gate_first: bool| {
         let words = if gate_first { "gate" } else { "gated" };
         case("chain", format!("of heads, {words}"), |p| {

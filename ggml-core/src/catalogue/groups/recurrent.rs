@@ -1,4 +1,4 @@
-//! Cases of operations with a state and what stands around them.
+//! Cases of operations with a state and the nodes around them.
 
 use super::{UNIT, case};
 use crate::catalogue::{Case, Fill};
@@ -6,13 +6,13 @@ use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::op::Activation;
 
-/// All of them.
+/// All cases.
 pub(super) fn cases() -> Vec<Case> {
     [convolutions(), deltas()].concat()
 }
 
-/// One to three slots: which result is looked at, the rows or the state; tokens, taps, whether there is a
-/// bias, and the runs.
+/// Cases with one to three slots. Each shape: true to compare the state instead of the rows; channels,
+/// tokens, taps, true for a bias, and the runs.
 fn convolutions() -> Vec<Case> {
     let shapes = [
         (false, 66, 1, 4, false, vec![0.0, 1.0, 7.0]),
@@ -21,7 +21,7 @@ fn convolutions() -> Vec<Case> {
         (true, 300, 5, 4, true, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
         (true, 33, 8, 8, true, vec![0.0, 0.0, 4.0, 1.0, 7.0, 3.0]),
         (true, 33, 3, 2, false, vec![2.0, 1.0, 0.0, 0.0, 2.0, 1.0]),
-        // Prompts: runs that begin at the end of what a thread computes, and tokens of none.
+        // Prompts: runs that begin at the end of a thread's tokens, and tokens of no run.
         (false, 70, 45, 4, true, vec![0.0, 45.0, 2.0]),
         (true, 70, 45, 4, true, vec![0.0, 45.0, 2.0]),
         (false, 40, 39, 8, false, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
@@ -35,7 +35,7 @@ fn convolutions() -> Vec<Case> {
                 "{words}, {channels} channels, {tokens} tokens, {taps} taps, bias={biased}, {slots} slots"
             );
             case("conv", what, move |p| {
-                // A part of wider rows.
+                // Part of wider rows.
                 let wide = p.plain("x", &[channels + 7, tokens])?;
                 let row = 4 * (channels + 7);
                 let x = p.g.view(wide, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 8)?;
@@ -67,7 +67,7 @@ fn convolutions() -> Vec<Case> {
     shapes.into_iter().map(build).collect()
 }
 
-/// Queries and keys from one tensor, as they come out of a convolution.
+/// Cases with queries and keys from one tensor, like the output of a convolution.
 fn deltas() -> Vec<Case> {
     let shapes = [(128, 2, 4, 96, 1), (64, 1, 3, 40, 5), (100, 2, 2, 33, 3)];
     let build = |(d, heads_k, heads, d_v, tokens): (usize, usize, usize, usize, usize)| {

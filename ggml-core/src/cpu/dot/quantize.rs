@@ -6,7 +6,7 @@
 
 use super::block::Quant;
 use super::column::{Column, Rounded};
-use crate::cpu::run::Line;
+use crate::cpu::execution::Line;
 use crate::cpu::simd::Simd;
 
 /// Magnitude below which 127 / magnitude could be infinite.

@@ -1,7 +1,7 @@
 //! ADD and MUL kernels.
 
 use super::kernel::{Args, Kernel, row_tiles};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
@@ -22,7 +22,7 @@ impl BinaryKernel {
 }
 
 impl Kernel for BinaryKernel {
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [a, Some(b), ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let ns = ne.iter().product::<usize>() / 4;

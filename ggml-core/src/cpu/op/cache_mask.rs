@@ -1,7 +1,7 @@
 //! CACHE_MASK kernel.
 
 use super::kernel::{Args, Kernel};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::op::CacheMask;
 
@@ -37,7 +37,7 @@ impl CacheMaskKernel {
 
 impl Kernel for CacheMaskKernel {
     /// Each thread computes the rows of some tokens.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(cells), Some(tokens), ..], mut out, .. } = args else { return };
         let [kv, n, ..] = out.ne();
         let [sequences, positions] = [0, 1].map(|i| cells.row::<i32>([i, 0, 0]));

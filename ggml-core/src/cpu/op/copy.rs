@@ -1,7 +1,7 @@
 //! CPY and CONT kernels.
 
 use super::kernel::{Args, Kernel};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
@@ -36,7 +36,7 @@ impl Kernel for CopyKernel {
         i == 0 || !self.aliased
     }
 
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(x), ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let ns = ne.iter().product::<usize>();
@@ -59,7 +59,7 @@ impl Kernel for CopyKernel {
 
 /// Copies the elements of a tile, in chunks within one row of the source.
 #[inline(always)]
-fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
+fn copy<P: ChunkConversion>(x: &Input<'_>, tile: &mut Tile<'_>, conversion: P) {
     let [s0, s1, s2, _] = x.ne();
     let [n0, n1, n2, _] = tile.extents();
     let (mut from, mut to) = ([P::From::zeroed(); CHUNK], [P::To::zeroed(); CHUNK]);
@@ -73,7 +73,7 @@ fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
             let len = (columns.len() - done).min(s0 - at).min(CHUNK);
             let row = n / s0;
             x.gather([row % s1, row / s1 % s2, row / (s1 * s2)], at, &mut from[..len]);
-            piece.convert(&from[..len], &mut to[..len]);
+            conversion.convert(&from[..len], &mut to[..len]);
             tile.scatter([i1, i2, i3], done, &to[..len]);
             done += len;
             n += len;
@@ -82,7 +82,7 @@ fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
 }
 
 /// Conversion of a chunk.
-trait Piece {
+trait ChunkConversion {
     /// Element type of the source.
     type From: Pod;
     /// Element type of the destination.
@@ -94,7 +94,7 @@ trait Piece {
 /// Copy without conversion.
 struct Same<T>(PhantomData<T>);
 
-impl<T: Pod> Piece for Same<T> {
+impl<T: Pod> ChunkConversion for Same<T> {
     type From = T;
     type To = T;
 
@@ -107,7 +107,7 @@ impl<T: Pod> Piece for Same<T> {
 /// Conversion through F32.
 struct Through<S, A, B>(S, PhantomData<(A, B)>);
 
-impl<S: Simd, A: Stored, B: Stored> Piece for Through<S, A, B> {
+impl<S: Simd, A: FloatFormat, B: FloatFormat> ChunkConversion for Through<S, A, B> {
     type From = A::Bits;
     type To = B::Bits;
 
@@ -119,7 +119,7 @@ impl<S: Simd, A: Stored, B: Stored> Piece for Through<S, A, B> {
     }
 }
 
-fn convert<A: Stored, B: Stored>(run: &Run<'_>, x: &Input<'_>, tile: &mut Tile<'_>) {
+fn convert<A: FloatFormat, B: FloatFormat>(run: &Execution<'_>, x: &Input<'_>, tile: &mut Tile<'_>) {
     dispatch(run.detected(), Convert::<A, B> { x, tile, types: PhantomData });
 }
 
@@ -130,7 +130,7 @@ struct Convert<'a, 'b, A, B> {
     types: PhantomData<(A, B)>,
 }
 
-impl<A: Stored, B: Stored> Job for Convert<'_, '_, A, B> {
+impl<A: FloatFormat, B: FloatFormat> Job for Convert<'_, '_, A, B> {
     type Out = ();
 
     #[inline(always)]
@@ -140,7 +140,7 @@ impl<A: Stored, B: Stored> Job for Convert<'_, '_, A, B> {
 }
 
 /// Float type as stored.
-trait Stored: Send + Sync {
+trait FloatFormat: Send + Sync {
     /// Bits of a stored value.
     type Bits: Pod;
     /// Converts to F32, exactly.
@@ -153,7 +153,7 @@ struct AsF32;
 struct AsF16;
 struct AsBF16;
 
-impl Stored for AsF32 {
+impl FloatFormat for AsF32 {
     type Bits = f32;
 
     #[inline(always)]
@@ -167,7 +167,7 @@ impl Stored for AsF32 {
     }
 }
 
-impl Stored for AsF16 {
+impl FloatFormat for AsF16 {
     type Bits = u16;
 
     #[inline(always)]
@@ -185,7 +185,7 @@ impl Stored for AsF16 {
     }
 }
 
-impl Stored for AsBF16 {
+impl FloatFormat for AsBF16 {
     type Bits = u16;
 
     #[inline(always)]

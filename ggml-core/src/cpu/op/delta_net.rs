@@ -2,7 +2,7 @@
 
 use super::kernel::{Args, Kernel};
 use super::ssm_conv::tokens_of;
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile, for_each_pair};
 use crate::op::GatedDeltaNet;
@@ -37,7 +37,7 @@ impl Kernel for DeltaNetKernel {
 
     /// Each task processes some columns of a head in all slots. Their state stays in scratch memory for all
     /// tokens of a run.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args {
             src: [Some(q), Some(k), Some(v), Some(g), Some(beta), Some(state), Some(runs), ..],
             out,

@@ -4,7 +4,7 @@ use super::kernel::{Args, Kernel};
 use super::soft_max::alibi_slope;
 use crate::cpu::dot;
 use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::map::{fold, map, zip};
 use crate::cpu::simd::math::{exp, tanh};
 use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
@@ -45,7 +45,7 @@ impl FlashAttnKernel {
 
     /// Returns the number of heads that a task computes: as many heads with a common head of k as the queries
     /// allow, but fewer if threads would be idle. It divides `shared`, so that no task has two heads of k.
-    fn heads(&self, run: &Run<'_>, shared: usize, others: usize) -> usize {
+    fn heads(&self, run: &Execution<'_>, shared: usize, others: usize) -> usize {
         let fits = |n: &usize| shared.is_multiple_of(*n) && *n <= QUERIES;
         let busy = |n: &usize| *n == 1 || others * (shared / n) >= run.threads();
         (1..=shared).rev().filter(fits).find(busy).unwrap_or(1)
@@ -58,7 +58,7 @@ impl Kernel for FlashAttnKernel {
     }
 
     /// Each task computes some heads and tokens, all with one head of k and v.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(q), Some(k), Some(v), mask, sinks, ..], mut out, .. } = args else { return };
         let [dv, heads, tokens, batch] = out.ne();
         let shared = heads / k.ne()[2];

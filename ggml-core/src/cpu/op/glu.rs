@@ -1,7 +1,7 @@
 //! Kernels of gated linear units.
 
 use super::kernel::{Args, Kernel, row_tiles};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::map::zip;
 use crate::cpu::simd::math::{activate, gated};
 use crate::cpu::simd::{Job, Simd, dispatch};
@@ -19,7 +19,7 @@ impl GluKernel {
 }
 
 impl Kernel for GluKernel {
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [first, second, ..], mut out, .. } = args;
         let ne = out.ne();
         let n = ne[0];

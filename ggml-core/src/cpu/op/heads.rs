@@ -1,10 +1,10 @@
-//! Kernel of heads between the projections and attention: norm, rotation (ROPE) and storing.
+//! Kernel of heads between the projections and attention: norm, rotation (ROPE) and storing in the cache.
 
 use super::kernel::{Args, Kernel, MAX_OPERANDS, Operands, Planned};
 use super::norm::Normalize;
 use super::rope::RopeKernel;
 use super::rows::{store, valid};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::dispatch;
 use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile};
 use crate::dtype::DType;
@@ -17,11 +17,11 @@ const MANY: usize = 64;
 
 /// Kernel of q, k and v.
 #[derive(Debug)]
-pub(super) struct HeadsKernel(Vec<Part>);
+pub(super) struct HeadsKernel(Vec<HeadKernel>);
 
-/// One of the results. Operands are given by index.
+/// Kernel of the heads of one result. Operands are given by index.
 #[derive(Debug)]
-struct Part {
+struct HeadKernel {
     x: usize,
     /// Weight and epsilon.
     norm: Option<(usize, f32)>,
@@ -37,7 +37,7 @@ impl HeadsKernel {
     /// Plans a group.
     pub(super) fn group(group: &Heads, operands: Operands<'_>) -> Result<Planned, String> {
         let mut src: Vec<TensorId> = Vec::new();
-        let parts = group.heads.iter().map(|head| Part::new(head, operands, &mut src));
+        let parts = group.heads.iter().map(|head| HeadKernel::new(head, operands, &mut src));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let out: Vec<TensorId> = group.heads.iter().map(Head::result).collect();
         let root = |id: &TensorId| operands.0.tensor(*id).root;
@@ -50,8 +50,8 @@ impl HeadsKernel {
     }
 }
 
-impl Part {
-    fn new(head: &Head, operands: Operands<'_>, src: &mut Vec<TensorId>) -> Result<Part, String> {
+impl HeadKernel {
+    fn new(head: &Head, operands: Operands<'_>, src: &mut Vec<TensorId>) -> Result<HeadKernel, String> {
         let graph: &Graph = operands.0;
         let mut number = |id: TensorId| {
             let known = src.iter().position(|&other| other == id);
@@ -77,9 +77,9 @@ impl Part {
             }
         };
         if batches != 1 || head.rope.is_none() && (head.norm.is_some() || stored.is_none()) {
-            return Err("heads that are not turned".into());
+            return Err("heads without ROPE".into());
         }
-        Ok(Part {
+        Ok(HeadKernel {
             x: number(head.x),
             norm: head.norm.map(|norm| (number(norm.weight), norm.eps)),
             rope: head.rope.map(|rope| {
@@ -90,20 +90,20 @@ impl Part {
         })
     }
 
-    fn run(&self, run: &Run<'_>, src: &[Option<Input<'_>>], mut out: Output<'_>) {
+    fn run(&self, run: &Execution<'_>, src: &[Option<Input<'_>>], mut out: Output<'_>) {
         let Some(x) = src[self.x] else { return };
         let (ne, elements) = (out.ne(), x.ne().iter().product::<usize>());
         let Some((dtype, cells)) = self.stored else {
             let tokens = (4096 / (ne[0] * ne[1])).max(1);
             return out.for_each_tile(run, [ne[0], ne[1], tokens, 1], 2 * elements, |tile| {
-                self.turn(run, src, &x, tile);
+                self.norm_and_rotate(run, src, &x, tile);
             });
         };
         let Some(cells) = src[cells] else { return };
         let (d, tokens) = (x.ne()[0], cells.ne()[0]);
         // Each tile processes all tokens in order, because two of them may have the same cell.
-        let apart = self.rope.is_some() && d % dtype.block() == 0 && tokens >= MANY;
-        let tile = [if apart { d } else { ne[0] }, ne[1], 1, 1];
+        let by_head = self.rope.is_some() && d % dtype.block() == 0 && tokens >= MANY;
+        let tile = [if by_head { d } else { ne[0] }, ne[1], 1, 1];
         out.for_each_tile(run, tile, 2 * elements, |tile| {
             for token in 0..tokens {
                 let Some(cell) = valid(cells.at([token, 0, 0, 0]), ne[1]) else { continue };
@@ -115,7 +115,7 @@ impl Part {
                 run.local(|local| {
                     let values = &mut bytemuck::cast_slice_mut(local)[..part.len()];
                     let ranges = [0..d, part.start / d..part.end / d, token..token + 1, 0..1];
-                    self.turn(run, src, &x, &mut Tile::in_scratch(values, ranges));
+                    self.norm_and_rotate(run, src, &x, &mut Tile::in_scratch(values, ranges));
                     store(run.detected(), dtype, values, tile, to);
                 });
             }
@@ -123,7 +123,13 @@ impl Part {
     }
 
     /// Normalises and rotates the heads of a tile.
-    fn turn(&self, run: &Run<'_>, src: &[Option<Input<'_>>], x: &Input<'_>, tile: &mut Tile<'_>) {
+    fn norm_and_rotate(
+        &self,
+        run: &Execution<'_>,
+        src: &[Option<Input<'_>>],
+        x: &Input<'_>,
+        tile: &mut Tile<'_>,
+    ) {
         let norm = self.norm.and_then(|(weight, eps)| Some((src[weight].as_ref()?.row([0; 3]), eps)));
         for i in tile.rows() {
             let row = tile.row(i);
@@ -136,7 +142,7 @@ impl Part {
             && let Some(positions) = &src[*positions]
         {
             let factors = factors.and_then(|factors| src[factors].as_ref());
-            rope.turn(run, positions, factors, tile);
+            rope.rotate(run, positions, factors, tile);
         }
     }
 }
@@ -146,7 +152,7 @@ impl Kernel for HeadsKernel {
         self.0.iter().map(|part| part.bytes).max().unwrap_or(0)
     }
 
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src, out, more: [second, third], .. } = args;
         for (part, out) in self.0.iter().zip([Some(out), second, third]) {
             if let Some(out) = out {

@@ -1,6 +1,6 @@
 //! Interface of a kernel: its operands, its results and the functions of [`Kernel`].
 
-use crate::cpu::run::{Line, Run};
+use crate::cpu::execution::{Execution, Line};
 use crate::cpu::window::{Input, MAX_RESULTS, Output};
 use crate::dtype::DType;
 use crate::graph::Graph;
@@ -25,7 +25,7 @@ pub(in crate::cpu) struct Args<'a> {
 /// Kernel with the parameters of its operation.
 pub(in crate::cpu) trait Kernel: Send + Sync + std::fmt::Debug {
     /// Computes the result, on several threads if worthwhile.
-    fn run(&self, run: &Run<'_>, args: Args<'_>);
+    fn run(&self, run: &Execution<'_>, args: Args<'_>);
 
     /// True if operand `i` is read; false for an operand that the result aliases.
     fn reads(&self, _i: usize) -> bool {

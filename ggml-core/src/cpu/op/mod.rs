@@ -58,9 +58,11 @@ pub(super) fn plan(
         Group::Heads(group) => heads::HeadsKernel::group(group, operands)?,
         Group::Experts(group) => mul_mat_id::MulMatIdKernel::group(group, operands, precision, detected)?,
         Group::Router(group) => router::RouterKernel::group(group, operands)?,
-        Group::Gate(_) => return Err("the scores of experts are products of their own".into()),
-        Group::Conv(_) | Group::Delta(_) => return Err("operations with a state stand alone".into()),
-        Group::Best(_) => return Err("the best of rows are nodes of their own".into()),
+        Group::Gate(_) => return Err("the scores of experts are computed as a separate product".into()),
+        Group::Conv(_) | Group::Delta(_) => {
+            return Err("operations with a state are computed by themselves".into());
+        }
+        Group::Best(_) => return Err("the nodes of the best element are computed one by one".into()),
         Group::Norm(group) => norm::NormKernel::group(group, operands)?,
         Group::Scaled(group) => norm::NormKernel::scaled(group, operands)?,
         Group::Chain(group) => unary::UnaryKernel::group(group, operands)?,

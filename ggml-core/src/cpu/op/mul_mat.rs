@@ -21,8 +21,8 @@ use crate::cpu::dot::float::SEGMENT;
 use crate::cpu::dot::int8::{MAX_PANEL_ROWS, PanelShape, ROWS as INT_ROWS};
 use crate::cpu::dot::quantize::RowScratch;
 use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
+use crate::cpu::execution::{Execution, Line};
 use crate::cpu::isa::Detected;
-use crate::cpu::run::{Line, Run};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile, for_each_of};
 use crate::dtype::DType;
@@ -42,13 +42,13 @@ pub(super) use columns::Routes;
 pub(super) use recipe::{Bias, Matrix, Recipe, Source};
 
 /// Bytes of weights that a thread processes at a time for one column.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// The same if there are few weights.
-const SMALL_PIECE: usize = 8 << 10;
+const SMALL_CHUNK: usize = 8 << 10;
 
 /// Bytes of products that a thread stores in scratch memory in addition to its tile.
-const BESIDE: usize = 128 << 10;
+const PRODUCT_BYTES: usize = 128 << 10;
 
 /// Matrix product.
 #[derive(Debug)]
@@ -61,16 +61,16 @@ pub(super) struct MulMatKernel {
     products: usize,
     /// Number of matrices that are read for them.
     matrices: usize,
-    way: Way,
+    method: Method,
     /// True if activations are normalised first.
     normed: bool,
     /// True if some products stay in a thread's scratch memory.
-    beside: bool,
+    scratch_products: bool,
 }
 
 /// Method of the module's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Method {
     DotRows,
     Panel,
     DotBlocks,
@@ -117,11 +117,11 @@ impl MulMatKernel {
             Precision::Fast => with_quant(a.dtype, ShapeOf(detected)),
             Precision::Exact => None,
         };
-        let way = match shape {
-            None if most == 1 => Way::DotRows,
-            None => Way::Panel,
-            Some(Some(shape)) if most >= shape.from => Way::BlockPanel(shape),
-            Some(_) => Way::DotBlocks,
+        let method = match shape {
+            None if most == 1 => Method::DotRows,
+            None => Method::Panel,
+            Some(Some(shape)) if most >= shape.from => Method::BlockPanel(shape),
+            Some(_) => Method::DotBlocks,
         };
         Ok(MulMatKernel {
             dtype: a.dtype,
@@ -129,9 +129,9 @@ impl MulMatKernel {
             columns: b.rows(),
             products,
             matrices,
-            way,
+            method,
             normed: false,
-            beside: false,
+            scratch_products: false,
         })
     }
 
@@ -145,18 +145,18 @@ impl MulMatKernel {
     ///
     /// # Errors
     /// If there are too many columns.
-    pub(super) fn with_products_beside(self, columns: usize) -> Result<MulMatKernel, String> {
-        if columns > BESIDE / 4 / MAX_PANEL_ROWS {
-            return Err(format!("{columns} columns of products are too many to be kept beside"));
+    pub(super) fn with_scratch_products(self, columns: usize) -> Result<MulMatKernel, String> {
+        if columns > PRODUCT_BYTES / 4 / MAX_PANEL_ROWS {
+            return Err(format!("{columns} columns of products do not fit in scratch memory"));
         }
-        Ok(MulMatKernel { beside: true, ..self })
+        Ok(MulMatKernel { scratch_products: true, ..self })
     }
 
     /// Computes results, each by its recipe; with `routes`, the products of MUL_MAT_ID. `shared` has at least
     /// [`Kernel::shared_bytes`].
     pub(super) fn multiply<'a>(
         &self,
-        run: &Run<'_>,
+        run: &Execution<'_>,
         b: Source<'a>,
         recipes: &[Option<Recipe<'a>>; MAX_RESULTS],
         outs: [Option<Output<'a>>; MAX_RESULTS],
@@ -164,9 +164,9 @@ impl MulMatKernel {
         routes: Option<Routes<'a>>,
     ) {
         let product = Product { kernel: self, run, b, recipes, outs, shared, routes };
-        match self.way {
-            Way::DotRows | Way::Panel => with_weight(self.dtype, product),
-            Way::DotBlocks | Way::BlockPanel(_) => with_quant(self.dtype, product),
+        match self.method {
+            Method::DotRows | Method::Panel => with_weight(self.dtype, product),
+            Method::DotBlocks | Method::BlockPanel(_) => with_quant(self.dtype, product),
         };
     }
 
@@ -177,17 +177,17 @@ impl MulMatKernel {
 
     /// Returns the lines of a thread's panel.
     fn panel_lines(&self) -> usize {
-        let bytes = match self.way {
-            Way::DotRows | Way::DotBlocks => 0,
-            Way::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
-            Way::BlockPanel(shape) => self.panel_bytes(shape).iter().sum(),
+        let bytes = match self.method {
+            Method::DotRows | Method::DotBlocks => 0,
+            Method::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
+            Method::BlockPanel(shape) => self.panel_bytes(shape).iter().sum(),
         };
         bytes.div_ceil(size_of::<Line>())
     }
 
     /// Returns the layout of rows of 8-bit activations in scratch memory.
     fn row_scratch(&self) -> RowScratch {
-        RowScratch::new(self.k, matches!(self.way, Way::BlockPanel(shape) if shape.wide))
+        RowScratch::new(self.k, matches!(self.method, Method::BlockPanel(shape) if shape.wide))
     }
 
     /// Returns the bytes of a panel's values and of its scales.
@@ -204,8 +204,8 @@ impl ForQuant for ShapeOf {
     type Out = Option<PanelShape>;
 
     fn call<Q: Quant>(self) -> Self::Out {
-        struct Ask<Q>(PhantomData<Q>);
-        impl<Q: Quant> Job for Ask<Q> {
+        struct PanelShapeJob<Q>(PhantomData<Q>);
+        impl<Q: Quant> Job for PanelShapeJob<Q> {
             type Out = Option<PanelShape>;
 
             #[inline(always)]
@@ -213,27 +213,27 @@ impl ForQuant for ShapeOf {
                 s.panel_shape::<Q>()
             }
         }
-        dispatch(self.0, Ask::<Q>(PhantomData))
+        dispatch(self.0, PanelShapeJob::<Q>(PhantomData))
     }
 }
 
 impl Kernel for MulMatKernel {
     fn shared_bytes(&self) -> usize {
-        let lines = match self.way {
-            Way::DotRows | Way::Panel if self.normed => self.row_lines(),
-            Way::DotRows | Way::Panel => 0,
-            Way::DotBlocks | Way::BlockPanel(_) => self.row_scratch().lines(),
+        let lines = match self.method {
+            Method::DotRows | Method::Panel if self.normed => self.row_lines(),
+            Method::DotRows | Method::Panel => 0,
+            Method::DotBlocks | Method::BlockPanel(_) => self.row_scratch().lines(),
         };
         lines * size_of::<Line>() * self.columns
     }
 
     fn local_bytes(&self) -> usize {
         let normed = if self.normed { self.row_lines() } else { 0 };
-        let beside = if self.beside { BESIDE } else { 0 };
-        (self.panel_lines() * size_of::<Line>() + beside).max(normed * size_of::<Line>())
+        let products = if self.scratch_products { PRODUCT_BYTES } else { 0 };
+        (self.panel_lines() * size_of::<Line>() + products).max(normed * size_of::<Line>())
     }
 
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(a), Some(x), ..], out, shared, .. } = args else { return };
         let recipes = [Some(Recipe::plain(a)), None, None];
         self.multiply(run, Source { x, norm: None }, &recipes, [Some(out), None, None], shared, None);
@@ -243,7 +243,7 @@ impl Kernel for MulMatKernel {
 /// Job for results with one input, once the type of the weights is known.
 struct Product<'a, 'b> {
     kernel: &'a MulMatKernel,
-    run: &'a Run<'b>,
+    run: &'a Execution<'b>,
     b: Source<'a>,
     recipes: &'a [Option<Recipe<'a>>; MAX_RESULTS],
     outs: [Option<Output<'a>>; MAX_RESULTS],
@@ -270,9 +270,9 @@ impl<'a> Product<'a, '_> {
         for_each_of(&mut outs, run, tiles, kernel.ns(all), |i, tile| {
             let Some(recipe) = &recipes[i] else { return };
             run.local(|local| {
-                let (panel, beside) = local.split_at_mut(panel.min(local.len()));
-                let beside = bytemuck::cast_slice_mut(beside);
-                recipe.compute(run.detected(), tile, beside, &mut |a, tile| product(a, tile, panel));
+                let (panel, products) = local.split_at_mut(panel.min(local.len()));
+                let products = bytemuck::cast_slice_mut(products);
+                recipe.compute(run.detected(), tile, products, &mut |a, tile| product(a, tile, panel));
             });
         });
     }
@@ -295,7 +295,7 @@ impl ForWeight for Product<'_, '_> {
             let rows = bytemuck::cast_slice::<Line, f32>(shared);
             b = Input::of_scratch(rows, kernel.k, rows.len() / kernel.columns);
         }
-        let narrow = kernel.way == Way::DotRows;
+        let narrow = kernel.method == Method::DotRows;
         let rows = (!narrow).then_some(PANEL_ROWS);
         self.for_each_tile(rows, |a, tile, panel| {
             for of in tile_products(a, tile, routes) {
@@ -330,7 +330,7 @@ impl ForQuant for Product<'_, '_> {
             });
         });
         let x = Rows { b, row, lines: shared };
-        let shape = if let Way::BlockPanel(shape) = kernel.way { Some(shape) } else { None };
+        let shape = if let Method::BlockPanel(shape) = kernel.method { Some(shape) } else { None };
         self.for_each_tile(shape.map(|shape| shape.rows), |a, tile, panel| {
             for of in tile_products(a, tile, routes) {
                 let x = &x;
@@ -362,7 +362,7 @@ impl MulMatKernel {
     /// `panel` that of a panel if panels are used.
     fn tile(
         &self,
-        run: &Run<'_>,
+        run: &Execution<'_>,
         recipe: &Recipe<'_>,
         out: &Output<'_>,
         all: usize,
@@ -373,8 +373,8 @@ impl MulMatKernel {
         let mut rows = panel.unwrap_or_else(|| self.narrow(run, recipe, all, routed));
         if routed {
             // A tile has all columns, and these rows of every matrix.
-            let columns = recipe.beside(n * p2).max(1);
-            return [rows.min(BESIDE / 4 / columns / INT_ROWS * INT_ROWS).max(INT_ROWS), n, p2, 1];
+            let columns = recipe.scratch_columns(n * p2).max(1);
+            return [rows.min(PRODUCT_BYTES / 4 / columns / INT_ROWS * INT_ROWS).max(INT_ROWS), n, p2, 1];
         }
         let mut columns = n;
         if panel.is_some() && run.threads() > 1 {
@@ -383,19 +383,19 @@ impl MulMatKernel {
             let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
             columns = n.div_ceil(cuts).next_multiple_of(6);
         }
-        if recipe.beside(columns) > 0 {
-            rows = rows.min(BESIDE / 4 / INT_ROWS);
-            columns = columns.min(BESIDE / 4 / rows);
+        if recipe.scratch_columns(columns) > 0 {
+            rows = rows.min(PRODUCT_BYTES / 4 / INT_ROWS);
+            columns = columns.min(PRODUCT_BYTES / 4 / rows);
         }
         [rows, columns, 1, 1]
     }
 
     /// Returns the rows of a tile without panels: a fixed number of bytes of weights, but several tiles for
     /// each thread.
-    fn narrow(&self, run: &Run<'_>, recipe: &Recipe<'_>, all: usize, routed: bool) -> usize {
+    fn narrow(&self, run: &Execution<'_>, recipe: &Recipe<'_>, all: usize, routed: bool) -> usize {
         let bytes = self.dtype.row_bytes(self.k).unwrap_or(1).max(1) * if routed { self.matrices } else { 1 };
         let parts = if run.is_shared(self.ns(all)) { 4 * run.threads() } else { 1 };
-        let piece = (bytes * all / parts).clamp(SMALL_PIECE, PIECE);
-        (piece / (bytes * recipe.matrices())).max(1).next_multiple_of(INT_ROWS)
+        let chunk = (bytes * all / parts).clamp(SMALL_CHUNK, CHUNK);
+        (chunk / (bytes * recipe.matrices())).max(1).next_multiple_of(INT_ROWS)
     }
 }

@@ -5,8 +5,8 @@
 
 use super::kernel::{Args, Kernel, Operands, Planned};
 use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Routes, Source};
+use crate::cpu::execution::{Execution, Line};
 use crate::cpu::isa::Detected;
-use crate::cpu::run::{Line, Run};
 use crate::cpu::window::Input;
 use crate::fuse::{ExpertProduct, Experts};
 use crate::op::Glu;
@@ -59,7 +59,7 @@ impl MulMatIdKernel {
         let mut kernel = MulMatIdKernel::new(&graph.operands(first.node), precision, detected)?;
         kernel.glu = group.glu.map(|glu| glu.op);
         if group.glu.is_some() || sum.is_some() {
-            kernel.product = kernel.product.with_products_beside(kernel.pairs)?;
+            kernel.product = kernel.product.with_scratch_products(kernel.pairs)?;
         }
         let bias = |of: Option<&ExpertProduct>| of.and_then(|of| of.bias).map(|(rows, _)| rows);
         let mut src =
@@ -111,7 +111,7 @@ impl Kernel for MulMatIdKernel {
         self.product.local_bytes()
     }
 
-    fn run<'a>(&self, run: &Run<'_>, args: Args<'a>) {
+    fn run<'a>(&self, run: &Execution<'_>, args: Args<'a>) {
         let Args {
             src: [Some(a), Some(x), Some(ids), other, bias, other_bias, weights, added, ..],
             out,

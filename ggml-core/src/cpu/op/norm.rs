@@ -3,7 +3,7 @@
 use super::binary::apply;
 use super::glu;
 use super::kernel::{Args, Kernel, Operands, Planned};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile, for_each_pair};
@@ -56,7 +56,7 @@ impl NormKernel {
     /// Computes one tile, and that of the sum.
     fn tile(
         &self,
-        run: &Run<'_>,
+        run: &Execution<'_>,
         src: &[Option<Input<'_>>],
         tile: &mut Tile<'_>,
         mut sum: Option<&mut Tile<'_>>,
@@ -81,7 +81,7 @@ impl NormKernel {
 
 impl Kernel for NormKernel {
     /// Each thread computes whole rows of some tokens.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src, mut out, more: [sum, _], .. } = args;
         let ne = out.ne();
         let read = src.iter().flatten().count();

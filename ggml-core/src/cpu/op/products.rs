@@ -2,8 +2,8 @@
 
 use super::kernel::{Args, Kernel, Operands, Planned};
 use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Source};
+use crate::cpu::execution::Execution;
 use crate::cpu::isa::Detected;
-use crate::cpu::run::Run;
 use crate::fuse::Products;
 use crate::op::Glu;
 use crate::precision::Precision;
@@ -53,7 +53,7 @@ impl ProductsKernel {
         }
         let glu = group.glu.map(|glu| glu.op);
         if glu.is_some() || group.added().is_some() {
-            product = product.with_products_beside(1)?;
+            product = product.with_scratch_products(1)?;
         }
         let kernel = ProductsKernel { product, eps: group.norm.map_or(0.0, |norm| norm.eps), glu };
         let joint = group.glu.map(|glu| glu.node).or(group.residual.map(|sum| sum.node));
@@ -74,7 +74,7 @@ impl Kernel for ProductsKernel {
         self.product.local_bytes()
     }
 
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src, out, more, shared } = args;
         let (Some(x), norm, added) = (src[0], src[1], src[2 + 2 * MOST]) else { return };
         let matrix = |i: usize| {

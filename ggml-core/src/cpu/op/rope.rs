@@ -1,8 +1,8 @@
 //! ROPE kernel.
 
 use super::kernel::{Args, Kernel};
-use crate::cpu::run::Run;
-use crate::cpu::simd::math::sin_cos_turns;
+use crate::cpu::execution::Execution;
+use crate::cpu::simd::math::sin_cos_revolutions;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::kernel::rope::{frequency_table, magnitude};
@@ -32,7 +32,7 @@ impl RopeKernel {
 impl Kernel for RopeKernel {
     /// Each thread processes all heads of some tokens, so that sines and cosines are computed once for each
     /// token.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [x, Some(positions), factors, ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let ns = ne.iter().product::<usize>();
@@ -41,7 +41,7 @@ impl Kernel for RopeKernel {
             if let Some(x) = &x {
                 tile.rows().for_each(|i| tile.row::<f32>(i).copy_from_slice(x.row(i)));
             }
-            self.turn(run, &positions, factors.as_ref(), tile);
+            self.rotate(run, &positions, factors.as_ref(), tile);
         });
     }
 }
@@ -67,11 +67,18 @@ impl Job for Rotate<'_, '_, '_> {
         for t in tokens {
             for first in (0..pairs).step_by(PAIRS) {
                 let n = PAIRS.min(pairs - first);
-                kernel.turns(s, self.positions[t], self.factors, first, &mut sines[..n], &mut cosines[..n]);
+                kernel.sines_and_cosines(
+                    s,
+                    self.positions[t],
+                    self.factors,
+                    first,
+                    &mut sines[..n],
+                    &mut cosines[..n],
+                );
                 for b in batches.clone() {
                     for h in heads.clone() {
                         let row = self.tile.row([h, t, b]);
-                        kernel.rotate(row, first, &sines[..n], &cosines[..n]);
+                        kernel.rotate_row(row, first, &sines[..n], &cosines[..n]);
                     }
                 }
             }
@@ -81,9 +88,9 @@ impl Job for Rotate<'_, '_, '_> {
 
 impl RopeKernel {
     /// Rotates the rows of a tile in place.
-    pub(super) fn turn(
+    pub(super) fn rotate(
         &self,
-        run: &Run<'_>,
+        run: &Execution<'_>,
         positions: &Input<'_>,
         factors: Option<&Input<'_>>,
         tile: &mut Tile<'_>,
@@ -97,7 +104,7 @@ impl RopeKernel {
     /// The fraction of a revolution is computed as described in [`crate::kernel::rope`], so that it is
     /// accurate to F32 even at positions where the angle itself is not.
     #[inline(always)]
-    fn turns<S: Simd>(
+    fn sines_and_cosines<S: Simd>(
         &self,
         s: S,
         position: i32,
@@ -107,8 +114,8 @@ impl RopeKernel {
         cosines: &mut [f32],
     ) {
         let position = position as f32;
-        let mut turns = [0.0; PAIRS];
-        for (i, turn) in turns[..sines.len()].iter_mut().enumerate() {
+        let mut revolutions = [0.0; PAIRS];
+        for (i, revolution) in revolutions[..sines.len()].iter_mut().enumerate() {
             let (mut high, mut low) = (self.table[2 * (first + i)], self.table[2 * (first + i) + 1]);
             if let Some(factors) = factors {
                 let factor = factors[first + i];
@@ -118,12 +125,12 @@ impl RopeKernel {
             }
             let product = position * high;
             let low = -remainder(position, high, product) + position * low;
-            *turn = (product - product.round_ties_even()) + low;
+            *revolution = (product - product.round_ties_even()) + low;
         }
         let magnitude = s.splat(self.magnitude);
         let chunks = sines.chunks_mut(S::LANES).zip(cosines.chunks_mut(S::LANES));
-        for ((sines, cosines), turn) in chunks.zip(turns.chunks(S::LANES)) {
-            let (sin, cos) = sin_cos_turns(s, s.load(turn));
+        for ((sines, cosines), revolution) in chunks.zip(revolutions.chunks(S::LANES)) {
+            let (sin, cos) = sin_cos_revolutions(s, s.load(revolution));
             s.store_partial(sines, s.mul(sin, magnitude));
             s.store_partial(cosines, s.mul(cos, magnitude));
         }
@@ -131,20 +138,20 @@ impl RopeKernel {
 
     /// Rotates pairs `first ..` of a row.
     #[inline(always)]
-    fn rotate(&self, row: &mut [f32], first: usize, sines: &[f32], cosines: &[f32]) {
-        let turned = |a: f32, b: f32, sin: f32, cos: f32| (a * cos - b * sin, a * sin + b * cos);
+    fn rotate_row(&self, row: &mut [f32], first: usize, sines: &[f32], cosines: &[f32]) {
+        let rotated = |a: f32, b: f32, sin: f32, cos: f32| (a * cos - b * sin, a * sin + b * cos);
         match self.mode {
             RopeMode::Normal => {
                 let pairs = row[2 * first..].as_chunks_mut::<2>().0;
                 for ((pair, &sin), &cos) in pairs.iter_mut().zip(sines).zip(cosines) {
-                    (pair[0], pair[1]) = turned(pair[0], pair[1], sin, cos);
+                    (pair[0], pair[1]) = rotated(pair[0], pair[1], sin, cos);
                 }
             }
             RopeMode::Neox => {
                 let (low, high) = row.split_at_mut(self.n_dims / 2);
                 let pairs = low[first..].iter_mut().zip(&mut high[first..]);
                 for (((a, b), &sin), &cos) in pairs.zip(sines).zip(cosines) {
-                    (*a, *b) = turned(*a, *b, sin, cos);
+                    (*a, *b) = rotated(*a, *b, sin, cos);
                 }
             }
         }

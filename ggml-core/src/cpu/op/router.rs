@@ -3,7 +3,7 @@
 use super::kernel::{Args, Kernel, Operands, Planned};
 use super::soft_max::SoftMaxRow;
 use super::top_k::top;
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::dispatch;
 use crate::cpu::window::for_each_pair;
 use crate::fuse::Router;
@@ -27,7 +27,7 @@ impl RouterKernel {
 
 impl Kernel for RouterKernel {
     /// Each thread processes some tokens.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(scores), ..], out: mut ids, more: [Some(mut weights), _], .. } = args else {
             return;
         };

@@ -3,8 +3,8 @@
 use super::copy::narrow_f16;
 use super::kernel::{Args, Kernel};
 use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight, Widen};
+use crate::cpu::execution::Execution;
 use crate::cpu::isa::Detected;
-use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Output, Tile};
 use crate::dtype::DType;
@@ -31,7 +31,7 @@ pub(super) fn valid(index: i32, rows: usize) -> Option<usize> {
 }
 
 impl Kernel for GetRowsKernel {
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(a), Some(ids), ..], out, .. } = args else { return };
         if self.0 == DType::I32 {
             pick(run, &a, &ids, out, |row: &[u32], out| out.copy_from_slice(row));
@@ -43,7 +43,7 @@ impl Kernel for GetRowsKernel {
 
 /// GET_ROWS for a type of weights.
 struct Pick<'a, 'b> {
-    run: &'a Run<'b>,
+    run: &'a Execution<'b>,
     a: Input<'a>,
     ids: Input<'a>,
     out: Output<'a>,
@@ -63,7 +63,7 @@ impl ForWeight for Pick<'_, '_> {
 /// Writes each row of the result, as 32-bit values, by applying `f` to the selected row of `a`; each thread
 /// processes some rows.
 fn pick<T: Pod>(
-    run: &Run<'_>,
+    run: &Execution<'_>,
     a: &Input<'_>,
     ids: &Input<'_>,
     mut out: Output<'_>,
@@ -104,7 +104,7 @@ impl Kernel for SetRowsKernel {
     }
 
     /// Runs on one thread, because two indices might select the same row although the definition forbids it.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [_, Some(values), Some(ids), ..], mut out, .. } = args else { return };
         let rows = out.ne()[1];
         let [_, n_ids, b2, b3] = values.ne();
@@ -154,7 +154,7 @@ impl Job for Narrow<'_> {
 }
 
 /// Block type of a cache, rounded as defined by SET_ROWS. Plain loops, which the compiler vectorises.
-trait Stored: Pod {
+trait CacheBlock: Pod {
     /// Quantises 32 values to a block.
     fn round(x: &[f32; 32]) -> Self;
 }
@@ -165,7 +165,7 @@ fn magnitude(x: &[f32; 32]) -> f32 {
     x.iter().fold(0.0f32, |most, x| most.max(x.abs()))
 }
 
-impl Stored for BlockQ8 {
+impl CacheBlock for BlockQ8 {
     #[inline(always)]
     fn round(x: &[f32; 32]) -> BlockQ8 {
         let scale = magnitude(x) / 127.0;
@@ -174,7 +174,7 @@ impl Stored for BlockQ8 {
     }
 }
 
-impl Stored for BlockQ4 {
+impl CacheBlock for BlockQ4 {
     #[inline(always)]
     fn round(x: &[f32; 32]) -> BlockQ4 {
         let most = magnitude(x);
@@ -191,7 +191,7 @@ struct Blocks<'a, B> {
     out: &'a mut [B],
 }
 
-impl<B: Stored> Job for Blocks<'_, B> {
+impl<B: CacheBlock> Job for Blocks<'_, B> {
     type Out = ();
 
     #[inline(always)]

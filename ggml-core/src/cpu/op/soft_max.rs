@@ -2,7 +2,7 @@
 
 use super::kernel::{Args, Kernel};
 use crate::cpu::dot;
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::map::{fold, map, zip};
 use crate::cpu::simd::math::exp;
 use crate::cpu::simd::{Job, Simd, dispatch};
@@ -23,7 +23,7 @@ impl SoftMaxKernel {
 
 impl Kernel for SoftMaxKernel {
     /// Each thread computes whole rows.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [x, mask, ..], mut out, .. } = args;
         let ne = out.ne();
         let ns = 2 * ne.iter().product::<usize>();

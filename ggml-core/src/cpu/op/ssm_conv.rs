@@ -1,7 +1,7 @@
 //! SSM_CONV kernel.
 
 use super::kernel::{Args, Kernel};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::op::ssm_conv::Tokens;
@@ -41,7 +41,7 @@ impl Kernel for SsmConvKernel {
     }
 
     /// Each task computes some channels of all tokens and slots.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(x), Some(w), Some(state), Some(runs), ..], mut out, .. } = args else { return };
         let [channels, rows, ..] = out.ne();
         let ns = channels * rows * (1 + self.taps / 8) + channels * self.taps;

@@ -2,7 +2,7 @@
 
 use super::kernel::{Args, Kernel};
 use super::ssm_conv::tokens_of;
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::math::activate;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile, for_each_pair};
@@ -19,7 +19,7 @@ pub(super) struct SsmScanKernel;
 impl Kernel for SsmScanKernel {
     /// Each task computes some channels of a head in all slots. The state is updated in the memory of the new
     /// state.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args {
             src: [Some(x), Some(dt), Some(a), Some(b), Some(c), Some(state), Some(runs), ..],
             out,

@@ -1,7 +1,7 @@
 //! TOP_K kernel.
 
 use super::kernel::{Args, Kernel};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::op::TopK;
 
 /// Indices of the largest elements of rows.
@@ -18,7 +18,7 @@ impl TopKKernel {
 impl Kernel for TopKKernel {
     /// Each thread processes some rows. The result itself holds the best elements so far in order: most
     /// elements are compared with the last of them only.
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(x), ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let n = x.ne()[0];

@@ -3,7 +3,7 @@
 use super::binary::Combine;
 use super::glu;
 use super::kernel::{Args, Kernel, Operands, Planned, row_tiles};
-use crate::cpu::run::Run;
+use crate::cpu::execution::Execution;
 use crate::cpu::simd::map::map;
 use crate::cpu::simd::math::activate;
 use crate::cpu::simd::{Job, Simd, dispatch};
@@ -67,7 +67,7 @@ impl UnaryKernel {
 }
 
 impl Kernel for UnaryKernel {
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+    fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [x, others @ ..], mut out, .. } = args;
         let ne = out.ne();
         let ns = ne.iter().product::<usize>() * self.quarters() / 4;

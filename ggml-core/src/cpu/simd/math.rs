@@ -64,9 +64,9 @@ fn erfc<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.mul(polynomial(s, &terms, t), t), gauss)
 }
 
-/// Returns `ln(1 + x)` for `x` in 0 ..= 1: twice the series of the inverse hyperbolic tangent of `x / (2 +
-/// x)`. The argument is at most 1/3, so the truncation error is below 2e-10 of the sum (Abramowitz and Stegun
-/// 4.1.29 and 4.6.22).
+/// Returns `ln(1 + x)` for `x` in 0 ..= 1: twice the series of the inverse hyperbolic tangent of
+/// `x / (2 + x)`. The argument is at most 1/3, so the truncation error is below 2e-10 of the sum (Abramowitz
+/// and Stegun 4.1.29 and 4.6.22).
 #[inline(always)]
 fn ln_1p<S: Simd>(s: S, x: S::F) -> S::F {
     let t = s.div(x, s.add(x, s.splat(2.0)));
@@ -111,10 +111,11 @@ pub(in crate::cpu) fn activate<S: Simd>(s: S, activation: Activation, x: S::F) -
 
 /// Returns sine and cosine of an angle in revolutions, in -0.5 ..= 0.5.
 ///
-/// Both are computed as the sine of at most a quarter revolution: `sin x = sin(pi - x)`, `cos x = sin(pi / 2
-/// - |x|)`. The polynomial is a minimax fit made for this library (error 2e-11 before rounding).
+/// Both are computed as the sine of at most a quarter revolution: `sin x = sin(pi - x)`,
+/// `cos x = sin(pi / 2 - |x|)`. The polynomial is a minimax fit made for this library (error 2e-11 before
+/// rounding).
 #[inline(always)]
-pub(in crate::cpu) fn sin_cos_turns<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+pub(in crate::cpu) fn sin_cos_revolutions<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let quarter = s.splat(0.25);
     let a = s.abs(x);
     let folded = s.sub(quarter, s.abs(s.sub(a, quarter)));
@@ -151,8 +152,8 @@ mod tests {
                     0 => exp(s, v),
                     1 => tanh(s, v),
                     2 => erfc(s, v),
-                    3 => sin_cos_turns(s, v).0,
-                    4 => sin_cos_turns(s, v).1,
+                    3 => sin_cos_revolutions(s, v).0,
+                    4 => sin_cos_revolutions(s, v).1,
                     _ => ln_1p(s, v),
                 };
                 let mut got = vec![0.0; x.len()];

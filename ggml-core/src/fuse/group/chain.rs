@@ -1,33 +1,33 @@
-//! Element-wise functions, one after the other.
+//! Consecutive element-wise functions.
 
 use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::op::{Op, Scale};
 use crate::tensor::TensorId;
 
-/// UNARY and SCALE, ADD and MUL, and gated units of two operands, each of the one before.
+/// UNARY, SCALE, ADD, MUL and gated units of two operands, each applied to the result of the one before.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     /// Operand of the first function.
     pub x: TensorId,
     /// The nodes in order; the last leaves the group. All have the extents of `x`.
     pub nodes: Vec<TensorId>,
-    /// Other operand of each ADD, MUL and gated unit, in order: F32 with the extents of `x`, or with some of
-    /// them 1, along which it is repeated.
+    /// Second operand of each ADD, MUL and gated unit, in order: F32 with the extents of `x`, or with some
+    /// extents 1, along which it is repeated.
     pub others: Vec<TensorId>,
 }
 
 impl Chain {
-    /// The most functions of a chain: as many as kernels have parameters for.
+    /// Maximum number of functions: kernels have parameters for this many.
     pub const LONGEST: usize = 4;
 
-    /// The most operands beside the first.
+    /// Maximum number of operands in addition to `x`.
     pub const OTHERS: usize = 3;
 
-    /// The most SCALEs.
+    /// Maximum number of SCALEs.
     pub const SCALES: usize = 2;
 
-    /// A chain of one function, of its first operand.
+    /// Creates a chain of one function, applied to its first operand.
     pub fn of_one(graph: &Graph, node: TensorId) -> Chain {
         let src = graph.tensor(node).src();
         let x = src.first().copied().unwrap_or(node);
@@ -39,17 +39,17 @@ impl Chain {
         self.nodes.last().copied().unwrap_or(self.x)
     }
 
-    /// Returns true if the result before a node, `of`, is the gate of the node, a gated unit.
+    /// True if the previous result `of` is the gate of `node`, a gated unit.
     pub fn is_gate(graph: &Graph, node: TensorId, of: TensorId) -> bool {
         graph.tensor(node).src().first() == Some(&of)
     }
 
-    /// The results before each node, in order.
+    /// Iterates over the results before each node, in order.
     pub fn inputs(&self) -> impl Iterator<Item = TensorId> {
         [self.x].into_iter().chain(self.nodes.iter().copied())
     }
 
-    /// The chain with one function more, if that is one of the result so far.
+    /// Returns the chain with one more function, if that is a function of the result so far.
     pub(in crate::fuse) fn and(&self, graph: &Graph, next: TensorId) -> Option<Chain> {
         let other = other(graph, next, self.result())?;
         let mut longer = self.clone();
@@ -58,7 +58,7 @@ impl Chain {
         longer.is_short(graph).then_some(longer)
     }
 
-    /// The chain without its last function.
+    /// Returns the chain without its last function.
     pub(in crate::fuse) fn but_last(mut self, graph: &Graph) -> Chain {
         let last = self.nodes.pop();
         if last.is_some_and(|last| graph.tensor(last).src().len() == 2) {
@@ -75,8 +75,8 @@ impl Chain {
     }
 }
 
-/// Returns the other operand of a function of `x`; `None` if the node is no element-wise function of `x`
-/// with its extents.
+/// Returns the second operand of an element-wise function of `x`, if it has one; the outer `None` if the node
+/// is no element-wise function of `x` with its extents.
 pub(in crate::fuse) fn other(graph: &Graph, node: TensorId, x: TensorId) -> Option<Option<TensorId>> {
     let (t, src) = (graph.tensor(node), graph.tensor(node).src());
     let same = |id: TensorId| graph.tensor(id).ne == t.ne && graph.tensor(id).dtype == DType::F32;

@@ -4,7 +4,7 @@ use super::GluPart;
 use super::norm::Sum;
 use crate::tensor::TensorId;
 
-/// The matrices of all experts, their products, and perhaps biases.
+/// Product with the matrices of the chosen experts, with an optional bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertProduct {
     /// `[k, m, experts]`.
@@ -17,7 +17,7 @@ pub struct ExpertProduct {
     pub result: TensorId,
 }
 
-/// The sum over a token's experts, each with its weight.
+/// Sum over a token's experts, each with its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighted {
     /// F32 `[1, used, tokens]`.
@@ -33,13 +33,13 @@ pub struct Experts {
     pub input: TensorId,
     /// I32 `[used, tokens]`.
     pub ids: TensorId,
-    /// One, or two of the same type and extents.
+    /// One product, or two with matrices of the same type and extents.
     pub products: Vec<ExpertProduct>,
-    /// Gated unit of two products, gate and up.
+    /// GLU of two products, gate and up.
     pub glu: Option<GluPart>,
     /// Weighted sum of one product: F32 `[m, tokens]`.
     pub weighted: Option<Weighted>,
-    /// Added to the weighted sum.
+    /// Sum of the weighted sum and another tensor.
     pub residual: Option<Sum>,
 }
 
@@ -64,7 +64,7 @@ impl Experts {
         }
     }
 
-    /// Returns the operand that is added to the weighted sum.
+    /// Returns the tensor that is added to the weighted sum.
     pub fn added(&self) -> Option<TensorId> {
         let sum = *self.weighted.as_ref()?.nodes.last()?;
         self.residual.and_then(|residual| residual.of.into_iter().find(|&id| id != sum))

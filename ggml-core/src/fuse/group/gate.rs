@@ -1,18 +1,18 @@
-//! Choice of the experts that compute a token, from the residual stream on.
+//! Nodes from the residual stream to the choice of experts.
 
 use super::choice::Choice;
 use super::norm::NormPart;
 use super::products::Product;
 use crate::tensor::TensorId;
 
-/// RMS_NORM with its weight, the product of that with a matrix, and the choice among the scores that this gives.
+/// RMS_NORM with its weight, the product of the norm with a matrix, and the choice by the resulting scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gate {
-    /// The norm of F32 `[k, tokens]`. Its result leaves the group: the experts read it, too.
+    /// Norm of F32 `[k, tokens]`. It is a result of the group, because the experts read it too.
     pub norm: NormPart,
-    /// The scores, F32 `[experts, tokens]`, which do not leave the group. The matrix is F32.
+    /// Scores, F32 `[experts, tokens]`, which stay in the group. The matrix is F32.
     pub scores: Product,
-    /// The choice among them.
+    /// Choice by the scores.
     pub choice: Choice,
 }
 

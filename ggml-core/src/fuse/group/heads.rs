@@ -1,4 +1,4 @@
-//! Operations between the projections and attention: heads are normed, rotated (RoPE) and stored.
+//! Nodes between the projections and attention: norm, ROPE and storing of heads.
 
 use super::norm::NormPart;
 use crate::op::Rope;
@@ -6,7 +6,7 @@ use crate::tensor::TensorId;
 
 /// ROPE of heads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turned {
+pub struct Rotated {
     /// The operation.
     pub op: Rope,
     /// I32 `[tokens]`.
@@ -17,35 +17,35 @@ pub struct Turned {
     pub node: TensorId,
 }
 
-/// Rows that are written into a cache.
+/// Storing of rows in a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stored {
     /// The cache `[d * heads, cells]`.
     pub cache: TensorId,
-    /// I32 `[tokens]`: the cells.
+    /// Cells: I32 `[tokens]`.
     pub cells: TensorId,
     /// SET_ROWS.
     pub node: TensorId,
 }
 
-/// q, k or v: what is done to it, one thing after the other.
+/// Processing of q, k or v, in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
-    /// F32 `[d, heads, tokens]`, or whole rows `[d * heads, tokens]` if they are only stored. Strided, with contiguous
-    /// heads.
+    /// Heads: F32 `[d, heads, tokens]`, or rows of all heads `[d * heads, tokens]` if they are only stored.
+    /// May be strided, but heads are contiguous.
     pub x: TensorId,
     /// Norm of each head.
     pub norm: Option<NormPart>,
-    /// Positions.
-    pub rope: Option<Turned>,
-    /// Storing, as whole rows.
+    /// ROPE of each head.
+    pub rope: Option<Rotated>,
+    /// Storing in a cache, as rows of all heads.
     pub stored: Option<Stored>,
 }
 
-/// q, k and v of a layer, those of them to which anything is done. All have as many tokens.
+/// Processed operands of an attention: some of q, k and v. All have the same number of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heads {
-    /// In this order.
+    /// Heads, in the order q, k, v.
     pub heads: Vec<Head>,
 }
 
@@ -55,17 +55,17 @@ impl Head {
         norm.chain(self.rope.map(|rope| rope.node)).chain(self.stored.map(|stored| stored.node))
     }
 
-    /// An operand with an element for each token.
+    /// Returns an operand with an element for each token.
     pub(in crate::fuse) fn tokens(&self) -> Option<TensorId> {
         self.stored.map(|stored| stored.cells).or(self.rope.map(|rope| rope.positions))
     }
 
-    /// Returns the result of the group.
+    /// Returns the result of the group for this head.
     pub fn result(&self) -> TensorId {
         self.nodes().last().unwrap_or(self.x)
     }
 
-    /// Without its norm, which then stands before.
+    /// Returns the head without its norm, which is then computed before the group.
     pub(in crate::fuse) fn without_norm(self) -> Head {
         Head { x: self.norm.map_or(self.x, |norm| norm.nodes[1]), norm: None, ..self }
     }

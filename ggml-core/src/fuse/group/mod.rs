@@ -1,4 +1,4 @@
-//! Groups by kind, with their members.
+//! The kinds of groups and their members.
 
 use crate::graph::Graph;
 use crate::op::{Glu, Op};
@@ -20,7 +20,7 @@ pub use chain::Chain;
 pub use choice::{Biased, Choice, ExpertGroups, Normalised, Probabilities, ProbabilityOf};
 pub use experts::{ExpertProduct, Experts, Weighted};
 pub use gate::Gate;
-pub use heads::{Head, Heads, Stored, Turned};
+pub use heads::{Head, Heads, Rotated, Stored};
 pub use norm::{Gated, Norm, NormPart, Scaled, Sum};
 pub use products::{Product, Products};
 pub use recurrent::{Conv, Delta};
@@ -34,29 +34,29 @@ pub enum Group {
     Node(TensorId),
     /// Products of one input.
     Products(Products),
-    /// Operations between the projections and attention.
+    /// Nodes between the projections and attention.
     Heads(Heads),
     /// Products with the experts of each token.
     Experts(Experts),
-    /// The choice of experts.
+    /// Choice of experts.
     Router(Router),
-    /// The choice of experts with what gives the scores.
+    /// Choice of experts, with the norm and the product that give the scores.
     Gate(Gate),
-    /// A norm with its sums.
+    /// Norm with its sums.
     Norm(Norm),
-    /// A norm times a number.
+    /// Norm times a constant.
     Scaled(Scaled),
-    /// Element-wise functions.
+    /// Consecutive element-wise functions.
     Chain(Chain),
-    /// A short convolution.
+    /// Short convolution.
     Conv(Conv),
-    /// A delta net.
+    /// Delta net.
     Delta(Delta),
-    /// The best of rows.
+    /// Best element of each row.
     Best(Best),
 }
 
-/// A GLU of two results of a group, or of the halves of one.
+/// GLU of two results of a group, or of the halves of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GluPart {
     /// The operation.
@@ -66,7 +66,7 @@ pub struct GluPart {
 }
 
 impl Group {
-    /// Returns the name of the group's kind; for a single node that of its operation.
+    /// Returns the name of the kind; for a single node the name of its operation.
     pub fn name(&self, graph: &Graph) -> &'static str {
         match self {
             Group::Node(id) => graph.tensor(*id).op().map_or("LEAF", Op::name),
@@ -84,7 +84,7 @@ impl Group {
         }
     }
 
-    /// The members, in the order of the graph.
+    /// Returns the members, in the order of the graph.
     pub fn nodes(&self) -> Vec<TensorId> {
         let mut nodes = match self {
             Group::Node(id) => vec![*id],
@@ -104,7 +104,7 @@ impl Group {
         nodes
     }
 
-    /// The members whose results leave the group, in the order of the graph.
+    /// Returns the members whose results leave the group, in the order of the graph.
     pub fn results(&self) -> Vec<TensorId> {
         let mut results = match self {
             Group::Node(id) => vec![*id],
@@ -124,12 +124,13 @@ impl Group {
         results
     }
 
-    /// The member that names the group: the last.
+    /// Returns the last member, which names the group.
     pub fn last(&self) -> TensorId {
         self.nodes().last().copied().unwrap_or(TensorId(u32::MAX))
     }
 
-    /// Returns the operands that no member computes, each tensor once. Views are returned as they are.
+    /// Returns the tensors that members read and no member computes, each once; views are not replaced by
+    /// their roots.
     pub fn operands(&self, graph: &Graph) -> Vec<TensorId> {
         let nodes = self.nodes();
         let mut operands: Vec<TensorId> = Vec::new();

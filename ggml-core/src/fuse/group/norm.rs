@@ -1,4 +1,5 @@
-//! A sum, RMS_NORM with its weight, a residual sum; a gate; RMS_NORM times a number.
+//! RMS_NORM with its weight, optionally with a sum before it and a residual sum or a gate after it; RMS_NORM
+//! times a constant.
 
 use crate::op::Activation;
 use crate::tensor::TensorId;
@@ -28,9 +29,9 @@ pub struct Sum {
 /// `activation(gate) * n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gated {
-    /// The gate, of the extents of what it gates.
+    /// Gate, with the extents of the norm.
     pub gate: TensorId,
-    /// Its function.
+    /// Function of the gate.
     pub activation: Activation,
     /// GLU.
     pub node: TensorId,
@@ -49,16 +50,16 @@ pub struct Scaled {
     pub nodes: [TensorId; 2],
 }
 
-/// `r = a + b` or a tensor `r`; `n = rms_norm(r) * weight`; perhaps `n + c`, or `n` with a gate.
+/// `r = a + b` or a tensor `r`; `n = rms_norm(r) * weight`; optionally `n + c`, or `n` with a gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
-    /// The sum that is normed. It leaves the group.
+    /// Sum before the norm. It is a result of the group.
     pub sum: Option<Sum>,
-    /// The norm. It leaves the group unless it goes into `residual` or `gated`.
+    /// Norm. It is a result of the group unless `residual` or `gated` reads it.
     pub norm: NormPart,
-    /// The norm plus something of its extents: which of the operands is not the norm.
+    /// Sum of the norm and a tensor of its extents; the norm may be either operand.
     pub residual: Option<Sum>,
-    /// The norm behind a gate.
+    /// Product of the norm and a gate.
     pub gated: Option<Gated>,
 }
 
@@ -72,13 +73,13 @@ impl Norm {
         self.sum.map(|sum| sum.node).into_iter().chain([self.result()]).collect()
     }
 
-    /// Returns the result of the group.
+    /// Returns the last result: the norm, or its sum or product.
     pub fn result(&self) -> TensorId {
         let behind = self.residual.map(|sum| sum.node).or(self.gated.map(|gated| gated.node));
         behind.unwrap_or(self.norm.nodes[1])
     }
 
-    /// Returns the operand that is added to the norm.
+    /// Returns the tensor that is added to the norm.
     pub fn added(&self) -> Option<TensorId> {
         let norm = self.norm.nodes[1];
         self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != norm))

@@ -1,10 +1,10 @@
-//! Products of one input, and what stands before and after them.
+//! Products of one input, with the nodes before and after them.
 
 use super::GluPart;
 use super::norm::{NormPart, Sum};
 use crate::tensor::TensorId;
 
-/// A matrix, its product with the input, and perhaps a bias.
+/// Matrix, its product with the input, and an optional bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
     /// `[k, m]`.
@@ -20,17 +20,16 @@ pub struct Product {
 /// Products of one input with up to three matrices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Products {
-    /// Where the input is RMS_NORM times a weight that is computed on the way and does not leave: `input` is in no
-    /// memory then, and `norm.x` is read. Several groups may compute the same norm.
+    /// Norm before the products, if the input is RMS_NORM times a weight that stays in the group: `input` is
+    /// then not stored, and `norm.x` is read. Several groups may compute the same norm.
     pub norm: Option<NormPart>,
     /// F32 `[k, n]`.
     pub input: TensorId,
-    /// One to three of one type of weights, with the same `k`.
+    /// One to three products. Their matrices have one type and the same `k`.
     pub products: Vec<Product>,
-    /// Gated unit of two products, gate and up with the same `m`, or of one that has both as the halves of
-    /// its rows.
+    /// GLU of two products, gate and up with the same `m`, or of one that has both as the halves of its rows.
     pub glu: Option<GluPart>,
-    /// Added to the one product.
+    /// Sum of the only product and another tensor.
     pub residual: Option<Sum>,
 }
 
@@ -51,13 +50,13 @@ impl Products {
         }
     }
 
-    /// Returns the operand that is added to the one product.
+    /// Returns the tensor that is added to the only product.
     pub fn added(&self) -> Option<TensorId> {
         let product = self.products.first()?.result;
         self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != product))
     }
 
-    /// Returns true if the group has more than one member.
+    /// True if the group has several nodes.
     pub(in crate::fuse) fn joins(&self) -> bool {
         self.nodes().len() > 1
     }

@@ -1,26 +1,26 @@
-//! Groups around the operations with a state.
+//! Operations with a state and the nodes around them.
 
 use super::norm::Scaled;
 use crate::op::Activation;
 use crate::tensor::TensorId;
 
-/// SSM_CONV, what becomes of its rows of tokens, and the new state in the place of the old one.
+/// SSM_CONV, the bias and activation of its rows, and the copy of the new state over the old one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
-    /// SSM_CONV; its result does not leave the group.
+    /// SSM_CONV; its result stays in the group.
     pub node: TensorId,
-    /// F32 `[channels]`, and its sum with the rows.
+    /// Bias, F32 `[channels]`, and its sum with the rows.
     pub bias: Option<(TensorId, TensorId)>,
     /// Activation of the rows.
     pub activation: Activation,
-    /// The node that does it: F32 `[channels, tokens]`.
+    /// Node of the activation: F32 `[channels, tokens]`.
     pub rows: TensorId,
-    /// CPY of the new state to the operand that is the old one.
+    /// CPY of the new state into the operand that holds the old one.
     pub kept: TensorId,
 }
 
 impl Conv {
-    /// The most taps: the new state of a channel is in registers before it is written.
+    /// Maximum number of taps: the new state of a channel is held in registers before it is written.
     pub const TAPS: usize = 8;
 
     pub(in crate::fuse) fn nodes(&self) -> Vec<TensorId> {
@@ -38,7 +38,7 @@ impl Conv {
 pub struct Delta {
     /// Norm and scale of queries and keys.
     pub unit: Scaled,
-    /// The heads of what is normed with which queries and keys begin.
+    /// Index of the first head of queries and of keys, in the normed tensor.
     pub first: [usize; 2],
     /// GATED_DELTA_NET.
     pub node: TensorId,

@@ -1,20 +1,20 @@
-//! Choice of the experts that compute a token, and their weights.
+//! Choice of experts by TOP_K, with the soft-max of the chosen scores.
 
 use crate::op::SoftMax;
 use crate::tensor::TensorId;
 
-/// TOP_K of the scores, the scores of these, and their soft-max.
+/// TOP_K of the scores, GET_ROWS of the chosen scores, and their soft-max.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
     /// F32 `[experts, tokens]`.
     pub scores: TensorId,
     /// TOP_K: I32 `[used, tokens]`.
     pub ids: TensorId,
-    /// GET_ROWS of the scores, which does not leave the group.
+    /// GET_ROWS of the scores, which stays in the group.
     pub chosen: TensorId,
-    /// SOFT_MAX of them: F32 `[used, tokens]`.
+    /// SOFT_MAX of the chosen scores: F32 `[used, tokens]`.
     pub weights: TensorId,
-    /// Its parameters.
+    /// Parameters of SOFT_MAX.
     pub soft_max: SoftMax,
 }
 

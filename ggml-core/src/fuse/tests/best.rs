@@ -1,9 +1,9 @@
-//! The best of logits.
+//! Tests of the best logit.
 
 use super::{Builder, Source, TensorId, sound_steps, steps};
 use crate::catalogue::groups::cases;
 
-/// TOP_K of `x`, its element, and the squares of the row.
+/// Returns TOP_K of `x`, its element, and the squares of the row.
 fn best(b: &mut Builder, x: TensorId) -> [TensorId; 3] {
     let [n, rows, ..] = b.g.tensor(x).ne;
     let token = b.g.top_k(x, 1).unwrap();
@@ -22,7 +22,7 @@ fn the_best_is_one_step() {
     }
 }
 
-/// A chain of steps: the token is where the next step reads it.
+/// A chain of decode steps: the token is in the tensor from which the next step reads it.
 #[test]
 fn the_copy_waits_for_readers() {
     let mut b = Builder::new();
@@ -37,7 +37,7 @@ fn the_copy_waits_for_readers() {
     assert_eq!(sound_steps(&b), [("GET_ROWS", 0), ("products", 1), ("best", 2)]);
 }
 
-/// Where the old token is read after the new one is known, the copy stands alone.
+/// If the old token is read after the new one is known, the copy is a step of its own.
 #[test]
 fn a_copy_that_has_to_wait_is_apart() {
     let mut b = Builder::new();

@@ -1,4 +1,4 @@
-//! Choices of experts with what gives their scores.
+//! Tests of the choice of experts with the nodes that compute the scores.
 
 use super::{Activation, Builder, Graph, Group, Source, TensorId, sound_steps, steps};
 use crate::catalogue::groups::cases;
@@ -19,8 +19,8 @@ fn choices_are_one_step() {
     }
 }
 
-/// A node between the scores and the weights that is read outside the group is computed by itself, as are the
-/// nodes before it; of the nodes of the weights, only the factor is.
+/// Intermediate results with other readers are computed by separate steps, and so are the nodes before them;
+/// for the weights only the factor.
 #[test]
 fn choices_that_are_looked_into_are_apart() {
     let (_, graph) = gates().into_iter().find(|(name, _)| name.contains("4 of 8 groups")).unwrap();
@@ -43,7 +43,7 @@ fn choices_that_are_looked_into_are_apart() {
     }
 }
 
-/// Graphs of groups that are almost what models have: with other elements of the best ones, other rows, other numbers.
+/// Graphs that almost match: with other elements of the best ones, other rows, other constants.
 #[test]
 fn near_misses_are_apart() {
     #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Parameters of element-wise kernels.
 
-use super::{Offsets, last, offset, wrong};
+use super::{Offsets, clamp, last, offset, wrong};
 use crate::error::{Error, Result};
 use crate::fuse::Chain;
 use crate::graph::Graph;
@@ -195,6 +195,7 @@ impl GluParams {
         let up = s.get(1).unwrap_or(&s[0]);
         let (mut nb0, mut nb1) = (strides(s[0])?, strides(up)?);
         (nb0[0], nb1[0]) = (1, 1);
+        let (alpha, limit) = clamp(glu);
         Ok(GluParams {
             ne,
             nb0,
@@ -204,8 +205,8 @@ impl GluParams {
             off1,
             offd: last(off),
             op: glu.activation as u32,
-            alpha: glu.clamped.map_or(0.0, |c| c.alpha),
-            limit: glu.clamped.map_or(0.0, |c| c.limit),
+            alpha,
+            limit,
         })
     }
 }

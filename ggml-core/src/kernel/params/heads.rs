@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::fuse::{Head, Heads, NormPart, Stored, Turned};
+use crate::fuse::{Head, Heads, NormPart, Rotated, Stored};
 use crate::graph::Graph;
 use crate::kernel::{narrow, rope, strides};
 use crate::op::RopeMode;
@@ -25,7 +25,7 @@ pub struct HeadsParams {
     pub nbt: [u32; 3],
     /// Strides of rows of the results, in blocks.
     pub nbd: [u32; 3],
-    /// Eight bits for each part: the sum of [`HeadsParams::NORMED`], [`HeadsParams::TURNED`] and
+    /// Eight bits for each part: the sum of [`HeadsParams::NORMED`], [`HeadsParams::ROTATED`] and
     /// [`HeadsParams::STORED`], and 16 times the type code of the result: 0 F32, 1 F16, 2 Q8_0, 3 Q4_0.
     pub parts: u32,
     /// Number of cells in the cache.
@@ -93,7 +93,7 @@ impl HeadsParams {
     /// In `parts`: heads are normalised.
     pub const NORMED: u32 = 1;
     /// In `parts`: heads are rotated by ROPE.
-    pub const TURNED: u32 = 2;
+    pub const ROTATED: u32 = 2;
     /// In `parts`: the result is stored in rows of the cache.
     pub const STORED: u32 = 4;
 
@@ -117,12 +117,12 @@ impl HeadsParams {
             return Err(refused("parts", parts.len(), "up to three, the third without a norm"));
         }
         let same =
-            common(ropes().map(|Turned { op, positions, factors, .. }| (op, positions, factors)), "ROPE")?;
+            common(ropes().map(|Rotated { op, positions, factors, .. }| (op, positions, factors)), "ROPE")?;
         let eps = common(norms().map(|NormPart { eps, .. }| eps), "eps")?.unwrap_or_default();
         let cells = common(stores().map(|Stored { cells, .. }| cells), "cells")?;
         let rows = common(stores().map(|stored| graph.tensor(stored.node).ne[1]), "numbers of cells")?;
         let (Some((op, positions, factors)), Some(table)) = (same, ropes().next()) else {
-            return Err(refused("heads", "none is turned", "ROPE of at least one part"));
+            return Err(refused("heads", "none has ROPE", "ROPE of at least one part"));
         };
         let [d, _, tokens, _] = graph.tensor(table.node).ne;
         if d > Self::LONGEST {
@@ -202,8 +202,8 @@ impl HeadsParams {
             None => narrow(d * heads, "row", result)?,
         };
         let norm = part.norm.map_or(0, |_| Self::NORMED);
-        let turned = part.rope.map_or(0, |_| Self::TURNED);
-        self.parts |= (norm | turned | stored | kind << 4) << (8 * i);
+        let rotated = part.rope.map_or(0, |_| Self::ROTATED);
+        self.parts |= (norm | rotated | stored | kind << 4) << (8 * i);
         Ok(())
     }
 }

@@ -3,8 +3,9 @@
 //! Field order is part of the interface: shaders and HIP kernels declare the same structures. All fields have
 //! four bytes, so there is no padding.
 
-use super::strides;
+use super::{extents, strides};
 use crate::error::{Error, Result};
+use crate::op::Glu;
 use crate::tensor::Tensor;
 
 mod cache_mask;
@@ -48,9 +49,33 @@ fn last(off: Offsets<'_>) -> u32 {
     off.last().copied().unwrap_or(0)
 }
 
-/// Returns 0 for no mask, 1 for F32, 2 for F16.
-fn mask_type(mask: Option<&&Tensor>) -> u32 {
-    mask.map_or(0, |m| if m.dtype == crate::DType::F16 { 2 } else { 1 })
+/// Returns the offset of operand `i`, or 0 if the node does not have it.
+fn optional(off: Offsets<'_>, operands: &[&Tensor], i: usize) -> u32 {
+    if operands.len() > i { offset(off, i) } else { 0 }
+}
+
+/// Layout of a mask.
+struct Mask {
+    /// Strides: rows and outer dimensions; zeros if the mask is missing.
+    nb: [u32; 3],
+    /// Outer extents; 1 if the mask is missing.
+    ne: [u32; 2],
+    /// 0 for no mask, 1 for F32, 2 for F16.
+    code: u32,
+}
+
+impl Mask {
+    fn new(mask: Option<&&Tensor>) -> Result<Mask> {
+        let Some(mask) = mask else { return Ok(Mask { nb: [0; 3], ne: [1; 2], code: 0 }) };
+        let [_, _, ne2, ne3] = extents(mask)?;
+        let code = if mask.dtype == crate::DType::F16 { 2 } else { 1 };
+        Ok(Mask { nb: outer(mask)?, ne: [ne2, ne3], code })
+    }
+}
+
+/// Returns the slope and the bound of a SWIGLU_OAI; zeros for all other functions.
+fn clamp(glu: &Glu) -> (f32, f32) {
+    glu.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit))
 }
 
 fn floor_power_of_two(n: u32) -> u32 {
@@ -68,7 +93,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::fuse::{GluPart, Product, Products};
     use crate::graph::Graph;
-    use crate::op::{Activation, Glu};
+    use crate::op::Activation;
     use crate::tensor::Source;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Parameters of products and attention.
 
-use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
+use super::{Mask, Offsets, clamp, floor_power_of_two, last, offset, optional, outer, wrong};
 use crate::error::{Error, Result};
 use crate::fuse::{Experts, FEW_ROWS, Products};
 use crate::graph::Graph;
@@ -236,7 +236,7 @@ impl ProductsParams {
         self.offd[0] = offd;
         self.parts |= Self::GLU;
         self.op = glu.activation as u32;
-        (self.alpha, self.limit) = glu.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
+        (self.alpha, self.limit) = clamp(glu);
     }
 
     /// First bit of `parts`, shifted by `i`: matrix `i` has a bias.
@@ -403,7 +403,7 @@ impl ExpertsParams {
         }
         if let Some(glu) = group.glu {
             p.op = glu.op.activation as u32;
-            (p.alpha, p.limit) = glu.op.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
+            (p.alpha, p.limit) = clamp(&glu.op);
         }
         if let Some(weighted) = &group.weighted {
             let of = outer(graph.tensor(weighted.weights))?;
@@ -460,9 +460,9 @@ impl FlashAttnParams {
         let d = graph.tensor(node);
         let Some(Op::FlashAttnExt(op)) = d.op() else { return Err(wrong(d)) };
         let s = graph.operands(node);
-        let (q, k, v, mask) = (extents(s[0])?, extents(s[1])?, extents(s[2])?, s.get(3));
-        let mask_ne = mask.map(|m| extents(m)).transpose()?.unwrap_or([1; 4]);
-        let optional = |i: usize| if s.len() > i { offset(off, i) } else { 0 };
+        let (q, k, v) = (extents(s[0])?, extents(s[1])?, extents(s[2])?);
+        let mask = Mask::new(s.get(3))?;
+        let [off3, off4] = [3, 4].map(|i| optional(off, &s, i));
         Ok(FlashAttnParams {
             d: [k[0], v[0]],
             ne: [q[1], q[2], q[3]],
@@ -470,10 +470,10 @@ impl FlashAttnParams {
             nbq: outer(s[0])?,
             nbk: outer(s[1])?,
             nbv: outer(s[2])?,
-            nbm: mask.map(|m| outer(m)).transpose()?.unwrap_or_default(),
-            mask_ne: [mask_ne[2], mask_ne[3]],
-            off: [offset(off, 0), offset(off, 1), offset(off, 2), optional(3), optional(4), last(off)],
-            mask_type: mask_type(mask) | if s.len() > 4 { Self::SINKS } else { 0 },
+            nbm: mask.nb,
+            mask_ne: mask.ne,
+            off: [offset(off, 0), offset(off, 1), offset(off, 2), off3, off4, last(off)],
+            mask_type: mask.code | if s.len() > 4 { Self::SINKS } else { 0 },
             heads_log2: floor_power_of_two(q[2]),
             scale: op.scale,
             max_bias: op.max_bias,

@@ -1,6 +1,6 @@
 //! Parameters of kernels that work row by row.
 
-use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
+use super::{Mask, Offsets, floor_power_of_two, last, offset, optional, outer, wrong};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::kernel::{extents, narrow, strides};
@@ -50,7 +50,7 @@ impl RopeParams {
             nbd: strides(d)?,
             off0: offset(off, 0),
             off1: offset(off, 1),
-            off2: if s.len() > 2 { offset(off, 2) } else { 0 },
+            off2: optional(off, &s, 2),
             offd: last(off),
             n_dims: narrow(rope.n_dims, "n_dims", d)?,
             neox: (rope.mode == RopeMode::Neox) as u32,
@@ -97,19 +97,18 @@ impl SoftMaxParams {
         let d = graph.tensor(node);
         let Some(Op::SoftMax(op)) = d.op() else { return Err(wrong(d)) };
         let s = graph.operands(node);
-        let mask = s.get(1);
+        let mask = Mask::new(s.get(1))?;
         let ne = extents(d)?;
-        let mask_ne = mask.map(|m| extents(m)).transpose()?.unwrap_or([1; 4]);
         Ok(SoftMaxParams {
             ne,
             nb0: outer(s[0])?,
-            nb1: mask.map(|m| outer(m)).transpose()?.unwrap_or_default(),
+            nb1: mask.nb,
             nbd: outer(d)?,
-            mask_ne: [mask_ne[2], mask_ne[3]],
+            mask_ne: mask.ne,
             off0: offset(off, 0),
-            off1: if mask.is_some() { offset(off, 1) } else { 0 },
+            off1: optional(off, &s, 1),
             offd: last(off),
-            mask_type: mask_type(mask),
+            mask_type: mask.code,
             scale: op.scale,
             max_bias: op.max_bias,
             heads_log2: floor_power_of_two(ne[2]),

@@ -37,10 +37,7 @@ impl Quant for BlockQ2K {
     const HALVES: bool = true;
     const MINIMA: usize = 2;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn negative_unit(&self) -> u16 {
@@ -60,15 +57,7 @@ impl Quant for BlockQ2K {
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         let (low, low_shift) = pairs(&self.q, g);
-        Group::Fields(Fields {
-            low,
-            low_shift,
-            low_bits: 2,
-            high: low,
-            high_shift: 0,
-            high_bits: 0,
-            excess: 0,
-        })
+        Group::Fields(Fields::without_high(low, low_shift, 2))
     }
 }
 
@@ -87,10 +76,7 @@ impl Quant for BlockQ3K {
     const GROUPS: usize = 8;
     const HALVES: bool = true;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     /// Unpacks the scales: four low bits in the nibbles of the first eight bytes, all low nibbles first; two
     /// high bits of each in the last four bytes.
@@ -129,6 +115,26 @@ impl Sixes {
     }
 }
 
+/// Implements the scales and minima of Q4_K and Q5_K.
+macro_rules! six_bit_scales {
+    () => {
+        #[inline(always)]
+        fn negative_unit(&self) -> u16 {
+            u16::from_le_bytes(self.minimum) ^ SIGN
+        }
+
+        #[inline(always)]
+        fn scales(&self) -> [i8; 8] {
+            Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(0)
+        }
+
+        #[inline(always)]
+        fn minima(&self, _: usize) -> [i8; 8] {
+            Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(1)
+        }
+    };
+}
+
 /// Returns the bytes and the shift of group `g` in the nibble order of Q4_K and Q5_K: two groups share 32
 /// bytes.
 #[inline(always)]
@@ -151,25 +157,9 @@ impl Quant for BlockQ4K {
     const OFFSET: Option<i32> = Some(0);
     const MINIMA: usize = 1;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
-    #[inline(always)]
-    fn negative_unit(&self) -> u16 {
-        u16::from_le_bytes(self.minimum) ^ SIGN
-    }
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 8] {
-        Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(0)
-    }
-
-    #[inline(always)]
-    fn minima(&self, _: usize) -> [i8; 8] {
-        Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(1)
-    }
+    six_bit_scales!();
 
     #[inline(always)]
     fn pairs(&self) -> Option<Pairs<'_>> {
@@ -179,15 +169,7 @@ impl Quant for BlockQ4K {
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         let (low, low_shift) = nibbles(&self.q, g);
-        Group::Fields(Fields {
-            low,
-            low_shift,
-            low_bits: 4,
-            high: low,
-            high_shift: 0,
-            high_bits: 0,
-            excess: 0,
-        })
+        Group::Fields(Fields::without_high(low, low_shift, 4))
     }
 }
 
@@ -207,25 +189,9 @@ impl Quant for BlockQ5K {
     const OFFSET: Option<i32> = Some(0);
     const MINIMA: usize = 1;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
-    #[inline(always)]
-    fn negative_unit(&self) -> u16 {
-        u16::from_le_bytes(self.minimum) ^ SIGN
-    }
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 8] {
-        Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(0)
-    }
-
-    #[inline(always)]
-    fn minima(&self, _: usize) -> [i8; 8] {
-        Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(1)
-    }
+    six_bit_scales!();
 
     #[inline(always)]
     fn pairs(&self) -> Option<Pairs<'_>> {
@@ -255,10 +221,7 @@ impl Quant for BlockQ6K {
     const GROUPS: usize = 8;
     const HALVES: bool = true;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn half_scales(&self) -> [[i8; 2]; 8] {
@@ -287,10 +250,7 @@ pub(in crate::cpu) struct BlockIQ4XS {
 impl Quant for BlockIQ4XS {
     const GROUPS: usize = 8;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {

@@ -15,6 +15,16 @@ use crate::dtype::DType;
 use bytemuck::Pod;
 use half::f16;
 
+/// Implements [`Quant::unit`] for a unit that is stored as the bytes of a binary16 in a field.
+macro_rules! half_unit {
+    ($field:ident) => {
+        #[inline(always)]
+        fn unit(&self) -> u16 {
+            u16::from_le_bytes(self.$field)
+        }
+    };
+}
+
 mod large;
 mod points;
 mod small;
@@ -63,9 +73,17 @@ pub(in crate::cpu) struct Fields<'a> {
     pub(in crate::cpu) excess: i8,
 }
 
+impl<'a> Fields<'a> {
+    /// Creates fields without high bits and excess.
+    #[inline(always)]
+    fn without_high(low: &'a [u8; 32], low_shift: u32, low_bits: u32) -> Fields<'a> {
+        Fields { low, low_shift, low_bits, high: low, high_shift: 0, high_bits: 0, excess: 0 }
+    }
+}
+
 /// Unsigned quantised values of eight groups.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only panels of AVX-512 use it"))]
 pub(in crate::cpu) struct Pairs<'a> {
     /// Two groups in each 32 bytes, the first one in the low nibbles.
     pub(in crate::cpu) nibbles: &'a [[u8; 32]; 4],
@@ -132,7 +150,7 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     const HALVES: bool = false;
     /// True if the scales of halves are floats of at most eight bits instead of integers:
     /// [`Quant::half_floats`].
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the AVX2 path alone asks"))]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX2 code uses it"))]
     const FLOATS: bool = false;
     /// Number of minima of a group: none, one, or one for each half.
     const MINIMA: usize = 0;
@@ -145,7 +163,7 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
 
     /// Returns the values of all groups, for types with this layout.
     #[inline(always)]
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only panels of AVX-512 use it"))]
     fn pairs(&self) -> Option<Pairs<'_>> {
         None
     }

@@ -92,10 +92,7 @@ impl Quant for BlockIQ2XXS {
     const GROUPS: usize = 8;
     const FRACTION: f32 = 0.125;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {
@@ -126,10 +123,7 @@ impl Quant for BlockIQ2XS {
     const FRACTION: f32 = 0.125;
     const HALVES: bool = true;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn half_scales(&self) -> [[i8; 2]; 8] {
@@ -161,10 +155,7 @@ impl Quant for BlockIQ2S {
     const FRACTION: f32 = 0.125;
     const HALVES: bool = true;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn half_scales(&self) -> [[i8; 2]; 8] {
@@ -194,10 +185,7 @@ impl Quant for BlockIQ3XXS {
     const GROUPS: usize = 8;
     const FRACTION: f32 = 0.25;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {
@@ -228,10 +216,7 @@ pub(in crate::cpu) struct BlockIQ3S {
 impl Quant for BlockIQ3S {
     const GROUPS: usize = 8;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {
@@ -266,10 +251,7 @@ impl Quant for BlockIQ1S {
     const GROUPS: usize = 8;
     const FRACTION: f32 = 0.125;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {

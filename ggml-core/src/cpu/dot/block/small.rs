@@ -21,10 +21,7 @@ pub(in crate::cpu) struct BlockQ8 {
 }
 
 impl Quant for BlockQ8 {
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.scale)
-    }
+    half_unit!(scale);
 
     #[inline(always)]
     fn group(&self, _: usize) -> Group<'_> {
@@ -45,10 +42,7 @@ pub(in crate::cpu) struct BlockQ4 {
 impl Quant for BlockQ4 {
     const OFFSET: Option<i32> = Some(8);
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.scale)
-    }
+    half_unit!(scale);
 
     #[inline(always)]
     fn group(&self, _: usize) -> Group<'_> {
@@ -69,10 +63,7 @@ impl Quant for BlockQ4x1 {
     const OFFSET: Option<i32> = Some(0);
     const MINIMA: usize = 1;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.scale)
-    }
+    half_unit!(scale);
 
     #[inline(always)]
     fn negative_unit(&self) -> u16 {
@@ -97,10 +88,7 @@ pub(in crate::cpu) struct BlockQ5x0 {
 impl Quant for BlockQ5x0 {
     const OFFSET: Option<i32> = Some(16);
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.scale)
-    }
+    half_unit!(scale);
 
     #[inline(always)]
     fn group(&self, _: usize) -> Group<'_> {
@@ -122,10 +110,7 @@ impl Quant for BlockQ5x1 {
     const OFFSET: Option<i32> = Some(0);
     const MINIMA: usize = 1;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.scale)
-    }
+    half_unit!(scale);
 
     #[inline(always)]
     fn negative_unit(&self) -> u16 {
@@ -147,10 +132,7 @@ pub(in crate::cpu) struct BlockIQ4NL {
 }
 
 impl Quant for BlockIQ4NL {
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.scale)
-    }
+    half_unit!(scale);
 
     #[inline(always)]
     fn group(&self, _: usize) -> Group<'_> {

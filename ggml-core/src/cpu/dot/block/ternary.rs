@@ -33,10 +33,7 @@ impl Quant for BlockTQ1 {
     const GROUPS: usize = 8;
     const OFFSET: Option<i32> = Some(1);
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     /// Extracts digits: the fraction that remains after the higher digits, times 3, has the digit as its
     /// integer part.
@@ -64,23 +61,12 @@ impl Quant for BlockTQ2 {
     const GROUPS: usize = 8;
     const OFFSET: Option<i32> = Some(1);
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         let (low, low_shift) = pairs(&self.q, g);
-        Group::Fields(Fields {
-            low,
-            low_shift,
-            low_bits: 2,
-            high: low,
-            high_shift: 0,
-            high_bits: 0,
-            excess: 0,
-        })
+        Group::Fields(Fields::without_high(low, low_shift, 2))
     }
 }
 
@@ -95,10 +81,7 @@ pub(in crate::cpu) struct BlockQ1x0 {
 impl Quant for BlockQ1x0 {
     const GROUPS: usize = 4;
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
@@ -119,10 +102,7 @@ impl Quant for BlockQ2x0 {
     const GROUPS: usize = 2;
     const OFFSET: Option<i32> = Some(1);
 
-    #[inline(always)]
-    fn unit(&self) -> u16 {
-        u16::from_le_bytes(self.unit)
-    }
+    half_unit!(unit);
 
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {

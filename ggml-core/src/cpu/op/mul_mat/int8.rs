@@ -5,7 +5,7 @@ use crate::cpu::dot::block::Quant;
 use crate::cpu::dot::column::Column;
 use crate::cpu::dot::int8::{MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::quantize::RowScratch;
-use crate::cpu::run::Line;
+use crate::cpu::execution::Line;
 use crate::cpu::simd::{Job, Simd};
 use crate::cpu::window::{Input, Tile};
 use std::marker::PhantomData;

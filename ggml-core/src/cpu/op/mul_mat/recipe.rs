@@ -112,7 +112,7 @@ impl<'a> Recipe<'a> {
     }
 
     /// Returns the number of columns of products in scratch memory for a tile with `columns` columns.
-    pub(super) fn beside(&self, columns: usize) -> usize {
+    pub(super) fn scratch_columns(&self, columns: usize) -> usize {
         let used = self.weights.map(|weights| weights.ne()[1]);
         used.map_or(columns * (self.matrices() - 1), |used| columns * used)
     }

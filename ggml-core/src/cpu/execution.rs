@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// Estimated nanoseconds on one thread below which a step is not shared: several times the cost of sharing
 /// with awake helpers. Helpers are usually awake between the steps of a run.
-const WORTH_NS: usize = 4_000;
+const SHARED_NS: usize = 4_000;
 
 /// Estimated nanoseconds between checks of the clock by a thread.
-const LOOK_NS: usize = 100_000;
+const CHECK_NS: usize = 100_000;
 
 /// Cache line of scratch memory.
 #[repr(C, align(64))]
@@ -31,7 +31,7 @@ pub(super) fn lines(bytes: usize) -> Result<Vec<Line>> {
 
 /// Context shared by all steps of a run.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
+pub(super) struct Execution<'a> {
     detected: Detected,
     threads: usize,
     crew: Option<&'a Crew>,
@@ -40,7 +40,7 @@ pub(super) struct Run<'a> {
     expired: AtomicBool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Execution<'a> {
     /// Creates a run on `threads` threads, the caller's and those of `crew`; `locals` is scratch memory for
     /// each of them.
     pub(super) fn new(
@@ -49,8 +49,8 @@ impl<'a> Run<'a> {
         crew: Option<&'a Crew>,
         locals: &'a [Mutex<Vec<Line>>],
         deadline: Deadline,
-    ) -> Run<'a> {
-        Run { detected, threads, crew, locals, deadline, expired: AtomicBool::new(false) }
+    ) -> Execution<'a> {
+        Execution { detected, threads, crew, locals, deadline, expired: AtomicBool::new(false) }
     }
 
     /// Returns the instruction set for dispatching kernels.
@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
 
     /// True if work is worth sharing between threads; `ns` is the estimated time on one thread.
     pub(super) fn is_shared(&self, ns: usize) -> bool {
-        self.threads > 1 && ns >= WORTH_NS
+        self.threads > 1 && ns >= SHARED_NS
     }
 
     /// Checks the clock, and returns true if the deadline has passed.
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
     /// Calls `f` for every index below `count`, on several threads if `ns`, the estimated time on one thread,
     /// is worth it. After the deadline there are no further calls.
     pub(super) fn for_each(&self, count: usize, ns: usize, f: impl Fn(usize) + Sync) {
-        let between = (count.saturating_mul(LOOK_NS) / ns.max(1)).max(1);
+        let between = (count.saturating_mul(CHECK_NS) / ns.max(1)).max(1);
         let task = |n: usize| {
             if !self.expired() {
                 f(n);
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Calls `f` for every chunk of `chunk` lines, as [`Run::for_each`] does.
+    /// Calls `f` for every chunk of `chunk` lines, as [`Execution::for_each`] does.
     pub(super) fn for_each_chunk(
         &self,
         lines: &mut [Line],
