@@ -143,13 +143,13 @@ fn the_last_layer_computes_what_is_needed() {
                 assert_eq!(somewhere, shape.experts.is_some(), "{architecture}");
             }
             // Queries and gates too.
-            let asking = match rows("blk.1.attn") {
+            let wanted_rows = match rows("blk.1.attn") {
                 Some(attended) => Some(attended / shape.heads),
                 None => ["attn_gate", "ssm_in.needed", "attn_norm.needed"]
                     .iter()
                     .find_map(|part| rows(&format!("blk.1.{part}"))),
             };
-            assert_eq!(asking, Some(1), "{architecture}");
+            assert_eq!(wanted_rows, Some(1), "{architecture}");
         }
     }
 }

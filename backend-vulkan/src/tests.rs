@@ -131,18 +131,18 @@ fn every_call_fails_once() {
     let mut failed = 0;
     for &call in &calls {
         let outcome = life(cache.path(), LONG, Some((call, Fault::Fail))).recv().unwrap();
-        let (Call { part, function, .. }, told) = (call, format!("{call:?}: {outcome:?}"));
+        let (Call { part, function, .. }, context) = (call, format!("{call:?}: {outcome:?}"));
         // Everything created is freed, regardless of the outcome.
-        assert!(settled(), "{told}: {:?}", faults::live());
+        assert!(settled(), "{context}: {:?}", faults::live());
         match outcome {
             Ok(sum) => {
                 let may = DISPENSABLE.contains(&function) || part == "close" || !faults::met();
-                assert!(sum == RIGHT && may, "{told}");
+                assert!(sum == RIGHT && may, "{context}");
             }
             Err(error) => {
                 failed += 1;
-                let phase = error.phase().unwrap_or_else(|| panic!("{told}: no phase"));
-                assert!(phases(part).contains(&phase), "{told}: {phase}");
+                let phase = error.phase().unwrap_or_else(|| panic!("{context}: no phase"));
+                assert!(phases(part).contains(&phase), "{context}: {phase}");
                 let typed = match &error {
                     Error::Driver { call, code, .. } => {
                         *call == function && *code == i64::from(faults::code_of(function).as_raw())
@@ -151,7 +151,7 @@ fn every_call_fails_once() {
                     Error::OutOfMemory { .. } | Error::DeviceLost { .. } | Error::Unavailable { .. } => true,
                     _ => false,
                 };
-                assert!(typed, "{told}");
+                assert!(typed, "{context}");
             }
         }
     }
@@ -177,15 +177,17 @@ fn every_call_hangs_once() {
             continue;
         }
         let outcome = life(cache.path(), limit, Some((call, Fault::Hang))).recv_timeout(LONG);
-        let (met, told) = (faults::met(), format!("{call:?}: {outcome:?}"));
+        let (met, context) = (faults::met(), format!("{call:?}: {outcome:?}"));
         faults::release();
         // A busy machine may miss a deadline before it reaches the call.
         match outcome {
-            Ok(Err(Error::Timeout { phase, .. })) => assert!(!met || phases(part).contains(&phase), "{told}"),
-            Ok(Ok(sum)) => assert!(!met && sum == RIGHT, "{told}"),
-            _ => panic!("{told}"),
+            Ok(Err(Error::Timeout { phase, .. })) => {
+                assert!(!met || phases(part).contains(&phase), "{context}")
+            }
+            Ok(Ok(sum)) => assert!(!met && sum == RIGHT, "{context}"),
+            _ => panic!("{context}"),
         }
-        assert!(settled(), "{told}: {:?}", faults::live());
+        assert!(settled(), "{context}: {:?}", faults::live());
     }
     assert_eq!(life(cache.path(), LONG, None).recv().unwrap().unwrap(), RIGHT, "the next one works");
     assert!(settled(), "{:?}", faults::live());

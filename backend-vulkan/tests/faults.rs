@@ -183,8 +183,11 @@ fn memory_beyond_the_budget_is_refused_before_the_driver_is_asked() {
     let (before, free) = (backend.stats(), backend.free_memory());
     assert!(free.is_some_and(|free| free + before.allocated_bytes == 64 << 20), "{free:?}");
     match backend.allocate(40 * MIB, Usage::Weights) {
-        Err(Error::OutOfMemory { asked, free: told, heap, .. }) => {
-            assert!(asked >= 40 << 20 && told == free && heap.contains("heap"), "{asked} {told:?} {heap}");
+        Err(Error::OutOfMemory { asked, free: reported, heap, .. }) => {
+            assert!(
+                asked >= 40 << 20 && reported == free && heap.contains("heap"),
+                "{asked} {reported:?} {heap}"
+            );
         }
         other => panic!("{other:?}"),
     }

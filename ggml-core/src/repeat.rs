@@ -14,11 +14,11 @@ pub trait Range {
 /// Commands whose results in scratch are still valid.
 #[derive(Debug)]
 pub struct Repeats<C, R> {
-    left: Vec<Left<C, R>>,
+    valid: Vec<ValidCommand<C, R>>,
 }
 
 #[derive(Debug)]
-struct Left<C, R> {
+struct ValidCommand<C, R> {
     command: C,
     reads: Vec<R>,
     writes: Vec<R>,
@@ -26,7 +26,7 @@ struct Left<C, R> {
 
 impl<C, R> Default for Repeats<C, R> {
     fn default() -> Self {
-        Repeats { left: Vec::new() }
+        Repeats { valid: Vec::new() }
     }
 }
 
@@ -34,13 +34,13 @@ impl<C: PartialEq, R: Range + Clone> Repeats<C, R> {
     /// Registers the next command and returns true if it can be left out. `scratch`: it writes scratch only.
     pub fn repeats(&mut self, command: C, reads: &[R], writes: &[R], scratch: bool) -> bool {
         let meet = |a: &[R], b: &[R]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
-        if self.left.iter().any(|left| left.command == command) {
+        if self.valid.iter().any(|known| known.command == command) {
             return true;
         }
-        self.left.retain(|left| !meet(writes, &left.reads) && !meet(writes, &left.writes));
+        self.valid.retain(|known| !meet(writes, &known.reads) && !meet(writes, &known.writes));
         // A command that overwrites its own operands gives another result when run again.
         if scratch && !meet(reads, writes) {
-            self.left.push(Left { command, reads: reads.to_vec(), writes: writes.to_vec() });
+            self.valid.push(ValidCommand { command, reads: reads.to_vec(), writes: writes.to_vec() });
         }
         false
     }

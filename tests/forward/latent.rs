@@ -25,17 +25,17 @@ impl Layer<'_> {
         for (position, x) in inputs.iter().enumerate() {
             let both = compress.times(x);
             let latent = rms(&both[..rank], &norm, f.eps);
-            let mut turned = both[rank..].to_vec();
-            f.rotate(&mut turned, position, self.index);
+            let mut rotated = both[rank..].to_vec();
+            f.rotate(&mut rotated, position, self.index);
             let queries = self.latent_query(x);
-            let d = plain + turned.len();
+            let d = plain + rotated.len();
             for (h, [q, k, v]) in heads.iter_mut().enumerate() {
                 let mut query = queries[h * d..(h + 1) * d].to_vec();
                 f.rotate(&mut query[plain..], position, self.index);
                 q.push(query);
                 let mut own = vec![0.0; plain];
                 (0..rank).for_each(|i| add(&mut own, key.row(h * rank + i), latent[i]));
-                k.push([own, turned.clone()].concat());
+                k.push([own, rotated.clone()].concat());
                 let rows = value.values[h * rank * length..(h + 1) * rank * length].to_vec();
                 v.push(Matrix { columns: rank, values: rows }.times(&latent));
             }

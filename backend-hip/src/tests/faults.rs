@@ -146,9 +146,9 @@ fn advice_comes_with_a_hang() {
     std::fs::create_dir_all(&node).unwrap();
     std::fs::write(node.join("properties"), "gfx_target_version 90012\nlocation_id 768\n").unwrap();
     let (fake, backend) = pair(HipOptions { system_root: root.path().into(), ..short() });
-    let told =
+    let reported =
         |(name, text): &(String, String)| name == "advice" && text.contains("HSA_OVERRIDE_GFX_VERSION");
-    assert!(backend.device().features.iter().any(told), "{:?}", backend.device().features);
+    assert!(backend.device().features.iter().any(reported), "{:?}", backend.device().features);
     let mut program = chain(&backend);
     fake.fault(Call::Launch, 1, Fault::Stall);
     let error = program.run().unwrap_err();

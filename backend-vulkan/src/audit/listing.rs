@@ -36,7 +36,7 @@ pub(super) fn blocks(text: &str) -> Vec<Block<'_>> {
             blocks.push(Block::default());
             continue;
         }
-        let parts = line.split(" :: ").map(|part| part.rsplit_once(" = ").map_or(part, |(_, told)| told));
+        let parts = line.split(" :: ").map(|part| part.rsplit_once(" = ").map_or(part, |(_, value)| value));
         let mut words = line.split_whitespace();
         blocks[last].code.extend(parts.enumerate().filter_map(|(i, part)| {
             let part = part.trim();

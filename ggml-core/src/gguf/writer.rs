@@ -316,20 +316,20 @@ struct Temporary {
 }
 
 impl Temporary {
-    /// Creates a new file in the folder of `beside`.
-    fn create(beside: &Path) -> Result<(Temporary, File)> {
+    /// Creates a new file in the folder of `target`.
+    fn create(target: &Path) -> Result<(Temporary, File)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
-        if beside.file_name().is_none() {
-            return Err(Error::argument("path", beside.display(), "the name of a file"));
+        if target.file_name().is_none() {
+            return Err(Error::argument("path", target.display(), "the name of a file"));
         }
         loop {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let path = beside.with_file_name(format!(".{}-{number}.gguf.tmp", std::process::id()));
+            let path = target.with_file_name(format!(".{}-{number}.gguf.tmp", std::process::id()));
             match File::create_new(&path) {
                 Ok(file) => return Ok((Temporary { path }, file)),
                 // Left behind by a killed process with the same process ID.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(Error::io(beside, e)),
+                Err(e) => return Err(Error::io(target, e)),
             }
         }
     }

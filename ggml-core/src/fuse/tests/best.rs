@@ -61,10 +61,10 @@ fn near_misses_are_apart() {
         ElementOfOthers,
         SquaresOfOthers,
         HalfOfOthers,
-        Part,
+        PartOfRow,
     }
     use Miss::*;
-    for miss in [Nothing, Two, Flat, ElementOfOthers, SquaresOfOthers, HalfOfOthers, Part] {
+    for miss in [Nothing, Two, Flat, ElementOfOthers, SquaresOfOthers, HalfOfOthers, PartOfRow] {
         let mut b = Builder::new();
         let x = b.leaf("x", &[12, 2], Source::Input);
         let other = b.leaf("other", &[12, 2], Source::Input);
@@ -81,7 +81,8 @@ fn near_misses_are_apart() {
         let row = b.g.reshape(of(miss == SquaresOfOthers), [12, 1, 2, 1]).unwrap();
         let half = b.g.reshape(of(matches!(miss, SquaresOfOthers | HalfOfOthers)), [12, 1, 2, 1]).unwrap();
         let part = |b: &mut Builder, id| b.g.view(id, [6, 1, 2, 1], [4, 48, 48, 96], 0).unwrap();
-        let [row, half] = if miss == Part { [row, half].map(|id| part(&mut b, id)) } else { [row, half] };
+        let [row, half] =
+            if miss == PartOfRow { [row, half].map(|id| part(&mut b, id)) } else { [row, half] };
         let squares = b.g.mul_mat(row, half).unwrap();
         [token, value, squares].into_iter().for_each(|id| b.g.output(id).unwrap());
         let found = sound_steps(&b);
