@@ -526,7 +526,7 @@ fn a_planted_import_is_found() {
     }
     assert_eq!(
         faults_with("middle.rs", "fn f() { crate::side::g() }"),
-        ["a circle: side.rs -> middle.rs -> side.rs"]
+        ["a circle: middle.rs -> side.rs -> middle.rs"]
     );
     assert_eq!(
         faults_with("low/deep.rs", "use super::flat::g;"),
