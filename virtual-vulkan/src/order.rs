@@ -46,8 +46,12 @@ pub(crate) struct Segment {
 pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
     let mut all = Vec::new();
     let mut now = Segment::default();
-    // For each item of the segment: its stages, and the stages of later work that waits for it.
+    // For each item of the segment: its stages, none for a mark, and the stages of later work that waits for it.
     let mut open: Vec<(Stages, Stages)> = Vec::new();
+    let cuts = |open: &[(Stages, Stages)]| {
+        let mut work = open.iter().filter(|(stages, _)| *stages != 0).peekable();
+        work.peek().is_some() && work.all(|(_, waiting)| *waiting == ALL)
+    };
     for (index, &item) in items.iter().enumerate() {
         match item {
             Item::Work(stages) => {
@@ -57,7 +61,7 @@ pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
             }
             Item::Mark => {
                 now.items.push((index, (0..open.len()).collect()));
-                open.push((0, ALL));
+                open.push((0, 0));
             }
             Item::Barrier(from, to) => {
                 for (stages, waiting) in &mut open {
@@ -69,7 +73,7 @@ pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
                 }
             }
         }
-        if !open.is_empty() && open.iter().all(|(_, waiting)| *waiting == ALL) && item != Item::Mark {
+        if cuts(&open) && item != Item::Mark {
             all.push(std::mem::take(&mut now));
             open.clear();
         }
@@ -148,7 +152,11 @@ mod tests {
 
     #[test]
     fn a_mark_waits_for_all_and_holds_nothing_up() {
-        assert_eq!(waits(&[D, Item::Mark, D])[0], [(0, vec![]), (1, vec![0]), (2, vec![1])]);
+        assert_eq!(waits(&[D, Item::Mark, D]), [[(0, vec![]), (1, vec![0]), (2, vec![])]]);
+        // A full barrier cuts behind a mark, too.
+        let full = Item::Barrier(ALL, ALL);
+        let cut = [vec![(0, vec![]), (1, vec![0])], vec![(3, vec![])]];
+        assert_eq!(waits(&[D, Item::Mark, full, D]), cut);
     }
 
     #[test]
