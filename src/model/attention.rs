@@ -106,7 +106,8 @@ impl Builder<'_> {
         self.vector(if self.shape.context > original_context { &long } else { &short }, n).map(Some)
     }
 
-    /// Multiplies queries `[d, heads, tokens]` by the factor of their position, see [`Temperature`](super::hparams::Temperature).
+    /// Multiplies queries `[d, heads, tokens]` by the factor of their position, see
+    /// [`Temperature`](super::hparams::Temperature).
     pub(super) fn tempered(&mut self, q: TensorId, layer: &Layer) -> Result<TensorId> {
         if self.hparams.temperature.is_none() {
             return Ok(q);

@@ -74,7 +74,7 @@ impl BatchShape {
         Err(Error::argument(
             "batch shape",
             format!("{self:?}"),
-            "extents of at least 1, no more outputs than tokens, no more kv than cells, and cells that I32 can number",
+            "extents of at least 1, outputs <= tokens, kv <= cells, and cells that I32 can number",
         ))
     }
 }

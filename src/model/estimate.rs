@@ -55,12 +55,15 @@ impl std::fmt::Display for Estimate {
 
 impl ModelFile {
     /// Estimates the memory that the model needs on a device and on the host, from graphs and plans; nothing
-    /// is allocated or copied. With [`Offload::Auto`](super::Offload::Auto) it finds the largest part that fits, or puts nothing on
+    /// is allocated or copied. With [`Offload::Auto`] it finds the largest part that fits, or puts nothing on
     /// the device if no part fits.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](ggml_core::Error::Unsupported) if neither the device nor the host can compute a node; errors of a graph that
+    /// [`Error::Unsupported`] if neither the device nor the host can compute a node; errors of a graph that
     /// cannot be built.
+    ///
+    /// [`Offload::Auto`]: super::Offload::Auto
+    /// [`Error::Unsupported`]: ggml_core::Error::Unsupported
     pub fn estimate(&self, backend: &dyn Backend, options: &LoadOptions) -> Result<Estimate> {
         let host = options.host_backend()?;
         Ok(estimate(self, backend, host.as_ref(), options)?.0)

@@ -73,7 +73,7 @@ impl Conversion<'_> {
         if self.importance.is_none() && divisors.is_none() {
             return convert(data, None, 1.0);
         }
-        // One matrix of the stack after the other; rows of importance and divisors repeat for further matrices.
+        // One matrix of the stack after the other; rows of importance and divisors repeat for further ones.
         for (i, matrix) in data.chunks(t.ne[1] * row_bytes).enumerate() {
             let of_matrix = |all: &[f32], n: usize| i % (all.len() / n).max(1) * n;
             let importance = self.importance.map(|all| &all[of_matrix(all, columns)..][..columns]);

@@ -29,9 +29,9 @@ impl Session {
         Ok(self.append(&[Item { sequence: 0, tokens }], Want::Logits)?.values().to_vec())
     }
 
-    /// Appends tokens like [`Session::prefill`], for an application that shows progress or may stop: `progress`
-    /// is called between batches of [`SessionOptions::batch`](super::SessionOptions::batch) tokens. Returns
-    /// `None` if it stopped the call. The sequence then holds the tokens computed until then, see
+    /// Appends tokens like [`Session::prefill`], for an application that shows progress or may stop.
+    /// `progress` is called between batches of [`SessionOptions::batch`](super::SessionOptions::batch) tokens.
+    /// Returns `None` if it stopped the call. The sequence then holds the tokens computed until then, see
     /// [`Session::tokens`], and can continue with the others ([`Session::advance_to`]) or with different
     /// ones.
     ///
@@ -123,7 +123,7 @@ impl Session {
         Ok(self.rows())
     }
 
-    /// Appends tokens like [`Session::append`] with a `progress` as in [`Session::prefill_with`]; `None` if it
+    /// Appends tokens like [`Session::append`], with `progress` as in [`Session::prefill_with`]; `None` if it
     /// stopped the call.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ impl Recurrent {
             let found =
                 format!("{key_heads} key heads, {value_heads} value heads, {inner} channels and {taps} taps");
             let expected = format!(
-                "key heads that divide the value heads, value heads that divide the channels, and 2 to {MAX_TAPS} taps"
+                "value heads divisible by key heads, channels divisible by value heads, 2 to {MAX_TAPS} taps"
             );
             return Err(Error::model("recurrent layers", found, expected));
         }
