@@ -91,7 +91,7 @@ impl HipBackend {
             mut kernels,
             job,
             situation,
-            by_kernel,
+            copy_by_kernel,
             host_weights,
             staging,
             events,
@@ -102,8 +102,8 @@ impl HipBackend {
             kernels = Kernels::new(Arc::new(compiled), &profile.target);
             info.versions.push(("code objects kept".into(), stored));
         }
-        let by_kernel = by_kernel && copies::use_kernel(&thread, &options, &kernels)?;
-        info.features.push(("copies".into(), if by_kernel { "kernel" } else { "runtime" }.into()));
+        let copy_by_kernel = copy_by_kernel && copies::use_kernel(&thread, &options, &kernels)?;
+        info.features.push(("copies".into(), if copy_by_kernel { "kernel" } else { "runtime" }.into()));
         let weights = if host_weights { "pinned host memory" } else { "device memory" };
         info.features.push(("weights".into(), weights.into()));
         let advisor = Arc::new(Advisor::new(&info.backend, situation));

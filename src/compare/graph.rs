@@ -1,4 +1,5 @@
-//! A child's work on a graph file: bind its leaves, run it, store its outputs or every node.
+//! Work of a child process on a graph file: binding of its leaves, runs, and storage of the results of its
+//! outputs or of every node.
 
 use super::nodes::{self, NodeResults, Nodes};
 use super::options::PerNode;
@@ -13,7 +14,9 @@ use ggml_core::{Graph, Result};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Runs the work. A stepwise run returns no results: it only announces the nodes.
+/// Runs the graph file `repeat` times, stores the outputs of the first run, and counts the bytes of later
+/// runs that differ. With results per node, it runs the examination once and stores these instead. A stepwise
+/// run stores nothing: it only reports each node to the parent before the node runs.
 pub(super) fn run(
     work: &Work,
     task: &GraphTask,
@@ -45,8 +48,8 @@ pub(super) fn run(
     Ok(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() })
 }
 
-/// Prepares a program that runs step by step and retains every result, with its steps: fused groups as they
-/// ship, or node by node.
+/// Prepares a program that runs step by step and retains every result: fused as in a normal run, or node by
+/// node. Also returns its steps.
 fn debug_program(
     g: &Graph,
     backend: &dyn Backend,

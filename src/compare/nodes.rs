@@ -216,9 +216,9 @@ pub(super) fn state_after(earlier: &Graph, results: &NodeFile, graph: &Graph) ->
 
 /// Examines a graph as a task requests, and writes the file of results.
 ///
-/// Chained, without a reference: runs the steps as they ship, one after the other; for the reference itself,
-/// node by node. Isolated, with a reference: runs each group with the reference's operands, then each node by
-/// itself, so that a wrong group can be distinguished from a wrong node.
+/// Chained, without a reference: runs the steps, fused as in a normal run, one after the other; for the
+/// reference itself, node by node. Isolated, with a reference: runs each group with the reference's operands,
+/// then each node by itself, so that a wrong group can be distinguished from a wrong node.
 pub(super) fn examine(
     graph: &Graph,
     task: &NodesTask,

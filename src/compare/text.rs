@@ -1,4 +1,5 @@
-//! Parts of the table: columns, colours, remarks, wrapped and shortened texts.
+//! Layout of the terminal output: tables with their columns and colours, remarks, and the wrapping
+//! and shortening of texts.
 
 use super::cards;
 use super::report::{Report, Status};
@@ -6,17 +7,19 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The most warnings of one backend that are printed.
+/// Maximum number of warnings of one backend that are printed.
 const MAX_WARNINGS: usize = 2;
 
-/// The most columns of a line.
+/// Maximum width of a line in characters.
 pub(super) const WIDTH: usize = 100;
 
-/// Minimum width of a column, and of the last column as long as others can be shortened.
+/// Minimum width to which columns are shortened.
 const MIN_COLUMN: usize = 6;
+
+/// Minimum width to which the last column is shortened before the others are.
 const MIN_LAST: usize = 12;
 
-/// Approximate limit for the lines of one message; the report has the entire message.
+/// Approximate maximum number of lines of one message; the report has the entire message.
 const MAX_LINES: usize = 4;
 
 /// Replacement for the middle of a text that is too long.
@@ -69,8 +72,10 @@ impl<const N: usize> Rows<N> {
         self.rows.push((emphasis, row));
     }
 
-    /// Formats the rows. Columns are padded to their widest entry; the last column, then the widest, is
-    /// shortened until a line fits. Rows with a problem are marked.
+    /// Formats the rows. Columns are padded to their widest entry. If a line is then too long, the last
+    /// column is shortened, but not below 12 characters, then always the widest one, but not below 6. With
+    /// many columns a line may still be too long. If there is a row with a problem, such rows begin with `!
+    /// `.
     pub(super) fn text(&self, style: Style) -> String {
         let marked = self.rows.iter().any(|(emphasis, _)| *emphasis == Emphasis::Bad);
         let room = WIDTH.saturating_sub(2 * (N - 1) + if marked { 2 } else { 0 });
@@ -91,7 +96,7 @@ impl<const N: usize> Rows<N> {
     }
 }
 
-/// Returns the widths of columns that fit into `room` together.
+/// Returns the widths of columns, shortened to fit into `room` together as far as the minimum widths allow.
 fn widths<const N: usize>(rows: &[&[String; N]], room: usize) -> [usize; N] {
     let mut widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0));
@@ -119,8 +124,9 @@ pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(|row| format!("{}\n", joined(row, &widths).trim_end())).collect()
 }
 
-/// Formats the remarks: backends that drive the same card, reasons why backends cannot run here, and the
-/// first warnings. Findings are not repeated.
+/// Formats the remarks: backends that drive the same card or different ones, reasons why backends cannot run
+/// here, and the first two warnings of each backend in alphabetical order. Warnings that are part of a
+/// finding are left out.
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
     for line in cards::remarks(report) {
@@ -154,8 +160,8 @@ pub(super) fn remarks(report: &Report) -> String {
     text
 }
 
-/// Wraps a text to the table's width and indents its continuation lines; the middle of a text that is too
-/// long is left out.
+/// Wraps a text to the table's width. Each line begins with `indent`, continuation lines with two more
+/// spaces. A text or a word that is too long is shortened by [`fit`].
 pub(super) fn wrapped(text: &str, indent: &str) -> String {
     let further = format!("{indent}  ");
     let text = fit(text, MAX_LINES * (WIDTH - further.len() - 10));
@@ -177,7 +183,8 @@ pub(super) fn wrapped(text: &str, indent: &str) -> String {
     out + &line + "\n"
 }
 
-/// Shortens a text to at most `max` characters by leaving out its middle.
+/// Shortens a text to at most `max` characters by leaving out its middle; below 10 characters it cuts the
+/// end.
 pub(super) fn fit(text: &str, max: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= max {

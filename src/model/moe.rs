@@ -2,9 +2,9 @@
 //!
 //! Sources: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer"
 //! (2017). The weights of the chosen experts are the soft-max of their scores only, which is the soft-max
-//! over all experts, normalised over the chosen ones. DeepSeek-AI, "DeepSeek-V3 technical report" (2024) has
-//! in its place: sigmoids, a bias that affects only the choice, groups of experts, and an expert that is
-//! shared by all tokens.
+//! over all experts, normalised over the chosen ones. DeepSeek-AI, "DeepSeek-V3 technical report" (2024) uses
+//! sigmoids instead of the soft-max, a bias that affects only the choice, groups of experts, and an expert
+//! that is shared by all tokens.
 
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
@@ -13,10 +13,10 @@ use super::hparams::{Experts, Gating};
 use ggml_core::op::{Activation, Glu, SoftMax};
 use ggml_core::{Error, Result, TensorId};
 
-/// Name of the last of an expert's matrices.
+/// Name of the matrices `down`, the last ones of the experts.
 const LAST: &str = "ffn_down_exps";
 
-/// Router score of an expert that must not be chosen.
+/// Value that replaces the scores of experts that must not be chosen.
 const NEVER: f32 = -1e30;
 
 /// Experts chosen for each token.
@@ -40,7 +40,7 @@ impl Builder<'_> {
     }
 
     /// Builds the feed-forward network of a layer: the weighted sum of `down(glu(gate x, up x))` of the
-    /// chosen experts, and the result of the shared network, if there is one.
+    /// chosen experts plus the result of the shared network, if there is one.
     pub(super) fn mixture(
         &mut self,
         x: TensorId,
@@ -54,15 +54,15 @@ impl Builder<'_> {
             return Ok(sum.into());
         }
         let shared = self.shared_expert(x, experts, layer)?;
-        // Add the branch that finishes first as the first operand: a shared network needs no router, but may
-        // have a gate after it.
+        // The branch that finishes first is the first operand. The shared network needs no router, so it
+        // finishes first, unless a gate follows it.
         let gate = layer.name("ffn_gate_inp_shexp.weight");
         let both = if self.gguf.tensor(&gate).is_some() { [sum, shared] } else { [shared, sum] };
         Ok(Branch::Two(both))
     }
 
-    /// Builds the network that computes every token. If the file has a gate for it, the result is multiplied
-    /// by the gate's sigmoid.
+    /// Builds the shared network, which every token passes through. If the file has a gate for it, the result
+    /// is multiplied by the gate's sigmoid.
     fn shared_expert(&mut self, x: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
         let out = if experts.gated {
             self.gated_by(x, Activation::Silu, "_shexp", experts.shared, layer)?
@@ -80,7 +80,7 @@ impl Builder<'_> {
         self.name(weighted, &layer.name("shared.weighted"))
     }
 
-    /// Builds the weighted sum of the results for `x` of the experts that the router's scores choose.
+    /// Builds the weighted sum of the results of the experts for `x`. The router's scores choose the experts.
     pub(super) fn chosen_experts(
         &mut self,
         [x, scores]: [TensorId; 2],
@@ -102,8 +102,8 @@ impl Builder<'_> {
         self.sum_of_experts(weighted, layer)
     }
 
-    /// Builds `glu(gate x, up x)` of the chosen experts, or the squares of experts without a gate. Gate and
-    /// up may be the halves of one weight, `ffn_gate_up_exps`.
+    /// Builds `glu(gate x, up x)` of the chosen experts, or `max(up x, 0)^2` of experts without a gate. Gate
+    /// and up may be the halves of one weight, `ffn_gate_up_exps`.
     fn inner(
         &mut self,
         x: TensorId,
@@ -152,9 +152,9 @@ impl Builder<'_> {
         }
         let ids = self.graph.top_k(candidates, experts.used)?;
         self.name(ids, &layer.name("experts"))?;
-        let of = if experts.normalised { scores } else { probabilities };
-        let of = self.graph.reshape(of, [1, experts.count, tokens, 1])?;
-        let best = self.graph.get_rows(of, ids)?;
+        let values = if experts.normalised { scores } else { probabilities };
+        let values = self.graph.reshape(values, [1, experts.count, tokens, 1])?;
+        let best = self.graph.get_rows(values, ids)?;
         self.name(best, &layer.name("experts.scores"))?;
         let mut weights = self.graph.reshape(best, [experts.used, tokens, 1, 1])?;
         if experts.normalised {
@@ -173,8 +173,8 @@ impl Builder<'_> {
         Ok(Chosen { ids, weights })
     }
 
-    /// True if the weights of the results include the scales of the last products, because no operation
-    /// separates the two.
+    /// Returns true if the weights of the experts include the scales of `down`: if the weights multiply its
+    /// results and no bias is added in between.
     fn weights_have_scales(&self, experts: Experts, layer: &Layer) -> bool {
         !experts.weighs_input && self.gguf.tensor(&layer.name(&format!("{LAST}.bias"))).is_none()
     }
@@ -200,9 +200,9 @@ impl Builder<'_> {
         self.name(probabilities, &layer.name("experts.probabilities"))
     }
 
-    /// Divides the probabilities of the chosen experts by their sum, from their scores `x`: the soft-max of
-    /// the logarithms. For a sigmoid the logarithms are `-softplus(-x)`; for a soft-max they are `x` plus a
-    /// constant common to all.
+    /// Divides the probabilities of the chosen experts by their sum, given their scores `x` (`best`). The
+    /// result is the soft-max of the probabilities' logarithms. For a sigmoid the logarithms are
+    /// `-softplus(-x)`; for a soft-max they are `x` plus a constant common to all.
     fn normalised(&mut self, best: TensorId, soft_max: bool, layer: &Layer) -> Result<TensorId> {
         let (logarithms, scale) = if soft_max {
             (best, 1.0)
@@ -216,7 +216,8 @@ impl Builder<'_> {
         self.name(weights, &layer.name("experts.weights"))
     }
 
-    /// Masks candidates `[count, tokens]` to the groups that are used; the others become [`NEVER`].
+    /// Masks the candidates `[count, tokens]`: those outside the chosen groups become [`NEVER`]. The groups
+    /// with the largest sums of their best candidates are chosen.
     fn mask_groups(&mut self, candidates: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
         let tokens = self.graph.tensor(candidates).ne[1];
         let (groups, size) = (experts.groups, experts.count / experts.groups);
@@ -253,8 +254,9 @@ impl Builder<'_> {
         Ok(sums)
     }
 
-    /// Multiplies by the matrices of the chosen experts, times their scales and plus their biases if the file
-    /// has them.
+    /// Multiplies `x` by the matrices `part` of the chosen experts. Then it multiplies by their scales,
+    /// unless the weights of the experts include them, and adds their biases, if the file has scales and
+    /// biases.
     fn expert(
         &mut self,
         x: TensorId,

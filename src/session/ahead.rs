@@ -3,10 +3,11 @@
 //! Greedy text is a chain: the best token of a step is the token of the next. If the device selects the best
 //! token, it can continue without the host: the graph of a step reads its token from memory in which the
 //! previous step wrote it. So the next step is already started while the current one runs, and the device
-//! never waits for the host. The next step is speculative: the application may do something else. The
-//! speculative step has then written a cell that is written again before it is read; only its time is lost.
+//! never waits for the host. The next step is speculative: the application may continue with another token or
+//! stop. The speculative step has then written a cell that is written again before it is read; only its time
+//! is lost.
 //!
-//! Two programs alternate, because each has its own inputs.
+//! Two programs alternate: while one runs, the inputs of the other are written.
 
 use super::cells::Token;
 use super::memory::Compute;
@@ -21,21 +22,23 @@ use ggml_core::{Error, Result};
 struct Flight {
     /// Index of its program.
     which: usize,
-    /// Token that it computes.
+    /// Its input. The id is 0 until the result of the previous step has been read.
     token: Token,
-    /// Number of changes of the cells when it started.
+    /// [`Cells::changes`](super::cells::Cells::changes) after it was started. It is useful only if the next
+    /// change appends its token.
     changes: u64,
 }
 
 /// Programs of decode steps that alternate.
 pub(super) struct Ahead {
-    // Programs refer to buffers, so they go first.
+    // Dropped first, because programs refer to the buffers.
     pair: Option<[Prepared; 2]>,
+    /// Memory for intermediates of each program.
     compute: [Compute; 2],
     /// Device memory of the next step's token.
     next: Option<Buffer>,
     flight: Option<Flight>,
-    /// True if the session may run steps ahead.
+    /// True if the options allow speculative steps and nothing found so far prevents them.
     wanted: bool,
     /// Reusable memory for the speculative token.
     guess: Vec<Token>,
@@ -49,14 +52,15 @@ impl Ahead {
         Ahead { pair: None, compute, next: None, flight: None, wanted, guess: Vec::new() }
     }
 
-    /// Returns the two programs.
+    /// Returns the two programs; an error if they are not prepared.
     fn pair(&mut self) -> Result<&mut [Prepared; 2]> {
         self.pair
             .as_mut()
             .ok_or_else(|| Error::argument("speculative step", "no programs", "two prepared programs"))
     }
 
-    /// Waits for a step in flight, before anything else writes to memory that it may write.
+    /// Waits for the step in flight, if there is one. Its result is dropped. Needed before its programs are
+    /// replaced or restarted, and before the host writes the cache.
     pub(super) fn wait_in_flight(&mut self) -> Result<()> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
         let ended = self.pair()?[flight.which].graph_and_program().1.finish();
@@ -68,15 +72,15 @@ impl Ahead {
 }
 
 impl Session {
-    /// True if the batch whose cells are assigned is a greedy decode step that the device can continue from
-    /// without the host.
+    /// Returns true if the batch whose cells are assigned is a greedy decode step of a session with one
+    /// sequence: the device can continue from it without the host.
     fn can_chain(&self, want: Want) -> bool {
         let single = self.placed.len() == 1 && self.outputs.len() == 1 && self.sequences() == 1;
         self.ahead.wanted && single && want == Want::Best(1)
     }
 
-    /// Prepares both programs of chained steps of a shape. Returns false if the session cannot run steps
-    /// ahead.
+    /// Prepares both programs for decode steps of a shape. Returns false if it is not the shape of a greedy
+    /// decode step of one sequence, or if the session cannot run speculative steps.
     pub(super) fn prepare_ahead(&mut self, shape: &BatchShape) -> Result<bool> {
         if !self.ahead.wanted
             || *shape != (BatchShape { tokens: 1, sequences: 1, want: Want::Best(1), ..*shape })
@@ -110,8 +114,8 @@ impl Session {
         Ok(self.ahead.wanted)
     }
 
-    /// Runs the step whose cell is assigned, if it can run ahead, and starts the next one. Returns the index
-    /// of the program that has the results.
+    /// Runs the step whose cell is assigned and starts the next one. Returns the index of the program that
+    /// has the results, and its time; `None` if the batch has to run without speculation.
     pub(super) fn run_ahead(&mut self, want: Want) -> Result<Option<(usize, Timing)>> {
         if !self.can_chain(want) {
             return Ok(None);
@@ -128,6 +132,7 @@ impl Session {
         ran.map(Some)
     }
 
+    /// Finishes the step of `token`, which may be in flight already, after starting the step that follows.
     fn step_and_next(&mut self, token: Token, shape: &BatchShape) -> Result<(usize, Timing)> {
         let as_guessed = |f: &Flight| f.token == token && f.changes + 1 == self.cells.changes();
         let which = match self.ahead.flight.filter(as_guessed) {
@@ -145,7 +150,8 @@ impl Session {
         Ok((which, timing))
     }
 
-    /// Starts the step after that of `token`, before its token is known, if it has the same shape.
+    /// Starts the step after that of `token`, before its own token is known. Starts nothing at the end of the
+    /// context, or if that step has another shape.
     fn begin_next(&mut self, which: usize, token: Token, shape: &BatchShape) -> Result<Option<Flight>> {
         let length = token.at.position + 1;
         if length == self.context {

@@ -147,7 +147,7 @@ impl Tokenizer {
         };
         let ends = special::classify(&mut vocabulary, &mut special);
         let of_pieces = sentence_piece || characters || words;
-        vocabulary.spell(if of_pieces { Spelling::LowerOneEighth } else { Spelling::ByteAlphabet });
+        vocabulary.decode_pieces(if of_pieces { Spelling::SentencePiece } else { Spelling::ByteAlphabet });
         let default_bos = match &algorithm {
             Algorithm::Spm(_) => true,
             Algorithm::Bpe(bpe) => bpe.pre.add_bos,

@@ -14,7 +14,7 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 /// Kind of a token (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// No kind given.
+    /// Number 0: no kind. Represents no bytes.
     Undefined,
     /// Part of ordinary text.
     Normal,
@@ -24,7 +24,7 @@ pub enum TokenKind {
     Control,
     /// Found as a whole in every text, before anything else.
     UserDefined,
-    /// Reserved.
+    /// Reserved. Represents no bytes.
     Unused,
     /// One byte, written `<0xNN>`.
     Byte,
@@ -51,11 +51,11 @@ pub(super) enum Spelling {
     /// Every byte is a printable character: GPT-2's alphabet.
     ByteAlphabet,
     /// Plain text, with U+2581 for a space.
-    LowerOneEighth,
+    SentencePiece,
 }
 
 /// U+2581, which represents a space in SentencePiece vocabularies.
-pub(super) const SPACE: &str = "\u{2581}";
+pub(super) const SPACE_MARK: &str = "\u{2581}";
 
 /// Texts, kinds and scores of all tokens, and an index from text to token.
 #[derive(Debug)]
@@ -74,7 +74,8 @@ pub(super) fn key_error(key: &str, found: impl ToString, expected: impl Into<Str
 }
 
 impl Vocabulary {
-    /// Reads tokens, kinds and scores. [`Vocabulary::spell`] makes the pieces once all kinds are known.
+    /// Reads tokens, kinds and scores. Call [`Vocabulary::decode_pieces`] after the last
+    /// [`Vocabulary::set_kind`]; until then there are no pieces.
     pub(super) fn read(m: &Metadata) -> Result<Vocabulary> {
         let texts = m.array_bytes(TOKENS)?;
         if texts.is_empty() || u32::try_from(texts.len()).is_err() {
@@ -110,8 +111,8 @@ impl Vocabulary {
         Ok(Vocabulary { texts, kinds, scores, pieces: Vec::new(), ids, longest })
     }
 
-    /// Computes the bytes that every token represents.
-    pub(super) fn spell(&mut self, spelling: Spelling) {
+    /// Computes the piece of every token: the bytes that it represents.
+    pub(super) fn decode_pieces(&mut self, spelling: Spelling) {
         let pieces = self.texts.iter().zip(&self.kinds).map(|(text, kind)| piece(text, *kind, spelling));
         self.pieces = pieces.collect();
     }
@@ -131,7 +132,7 @@ impl Vocabulary {
         if text.len() > self.longest { None } else { self.ids.get(text).copied() }
     }
 
-    /// Returns the text of a token as the file spells it.
+    /// Returns the text of a token as in the file; `[EMPTY_n]` for an empty one of token n.
     pub(super) fn text(&self, id: u32) -> Option<&[u8]> {
         self.texts.get(id as usize).map(|t| &**t)
     }
@@ -146,7 +147,7 @@ impl Vocabulary {
         self.kinds.get(id as usize).copied()
     }
 
-    /// Changes the kind of a token.
+    /// Changes the kind of a token. Its piece stays as it is. An unknown id is ignored.
     pub(super) fn set_kind(&mut self, id: u32, kind: TokenKind) {
         if let Some(slot) = self.kinds.get_mut(id as usize) {
             *slot = kind;
@@ -158,7 +159,7 @@ impl Vocabulary {
         self.scores.get(id as usize).copied().unwrap_or(0.0)
     }
 
-    /// Returns ids with texts and kinds, in order.
+    /// Iterates over the tokens by id, with their texts and kinds.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8], TokenKind)> {
         self.texts.iter().zip(&self.kinds).zip(0u32..).map(|((text, kind), id)| (id, &**text, *kind))
     }
@@ -169,7 +170,7 @@ fn kind(index: usize, number: i32) -> Result<TokenKind> {
     TokenKind::from_gguf(number).ok_or_else(wrong)
 }
 
-/// Replaces an empty text by one that is unlikely to occur, as llama.cpp does.
+/// Returns the text, or `[EMPTY_index]` for an empty one, as llama.cpp does.
 fn named(index: usize, text: &[u8]) -> Box<[u8]> {
     if text.is_empty() { format!("[EMPTY_{index}]").into_bytes().into() } else { text.into() }
 }
@@ -180,7 +181,7 @@ fn piece(text: &[u8], kind: TokenKind, spelling: Spelling) -> Box<[u8]> {
         (TokenKind::Undefined | TokenKind::Unused, _) => Box::default(),
         (TokenKind::Byte, _) => parse_byte(text).map_or_else(|| text.into(), |byte| [byte].into()),
         (TokenKind::Normal, Spelling::ByteAlphabet) => alphabet::decode(text).into(),
-        (TokenKind::Normal, Spelling::LowerOneEighth) => unescape(text).into(),
+        (TokenKind::Normal, Spelling::SentencePiece) => unescape(text).into(),
     }
 }
 
@@ -196,7 +197,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {
-        rest = match rest.strip_prefix(SPACE.as_bytes()) {
+        rest = match rest.strip_prefix(SPACE_MARK.as_bytes()) {
             Some(after) => {
                 out.push(b' ');
                 after
@@ -215,11 +216,11 @@ pub(super) fn byte_name(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }
 
-/// Replaces spaces by U+2581.
+/// Appends `text` to `out`, with U+2581 for each space.
 pub(super) fn escape(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         match byte {
-            b' ' => out.extend_from_slice(SPACE.as_bytes()),
+            b' ' => out.extend_from_slice(SPACE_MARK.as_bytes()),
             _ => out.push(byte),
         }
     }

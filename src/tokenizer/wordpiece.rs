@@ -5,7 +5,7 @@
 //! no mark. A character with a canonical decomposition is replaced by its first character, and marks are
 //! removed, so letters lose their accents.
 
-use super::vocabulary::{SPACE, Vocabulary, key_error};
+use super::vocabulary::{SPACE_MARK, Vocabulary, key_error};
 use ggml_core::Result;
 use ggml_core::gguf::Metadata;
 use regex_automata::PatternID;
@@ -48,7 +48,7 @@ impl WordPiece {
     pub(super) fn encode(&self, v: &Vocabulary, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
         let text = String::from_utf8_lossy(text);
         let text: String = text.chars().map(|c| self.plain(c)).collect();
-        let mut word = String::from(SPACE);
+        let mut word = String::from(SPACE_MARK);
         let mut last = 0;
         for found in self.classes.find_iter(&text) {
             word.push_str(&text[last..found.start()]);
@@ -80,7 +80,7 @@ impl WordPiece {
 /// Appends the tokens of a word, which begins with U+2581, or one unknown token if tokens do not cover the
 /// word. Clears the word.
 fn encode_word(v: &Vocabulary, word: &mut String, unknown: Option<u32>, out: &mut Vec<u32>) {
-    let (before, mut rest) = (out.len(), if word.len() > SPACE.len() { word.as_bytes() } else { b"" });
+    let (before, mut rest) = (out.len(), if word.len() > SPACE_MARK.len() { word.as_bytes() } else { b"" });
     while !rest.is_empty() {
         let longest = (1..=rest.len().min(v.longest())).rev();
         match longest.filter_map(|n| Some((n, v.find(&rest[..n])?))).next() {
@@ -95,7 +95,7 @@ fn encode_word(v: &Vocabulary, word: &mut String, unknown: Option<u32>, out: &mu
             }
         }
     }
-    word.truncate(SPACE.len());
+    word.truncate(SPACE_MARK.len());
 }
 
 #[cfg(test)]

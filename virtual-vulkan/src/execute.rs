@@ -39,8 +39,8 @@ fn run_list(device: &Device, list: &List) -> Result<(), String> {
         return list.commands.iter().try_for_each(|command| run(device, command, None));
     }
     let mut seed = options.order.map(|seed| seed ^ device.lists.fetch_add(1, Ordering::Relaxed));
-    let items: Vec<_> = list.commands.iter().map(Command::item).collect();
-    for segment in segments(&items) {
+    let roles: Vec<_> = list.commands.iter().map(Command::role).collect();
+    for segment in segments(&roles) {
         let order = match &mut seed {
             Some(seed) => segment.shuffled(seed),
             None => (0..segment.items.len()).collect(),

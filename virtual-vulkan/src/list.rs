@@ -1,7 +1,7 @@
 //! Recorded commands of a command buffer.
 
 use crate::memory::{Buffer, HighBlock, HighMemory};
-use crate::order::{COMPUTE, Item, Stages, TRANSFER};
+use crate::order::{COMPUTE, Role, Stages, TRANSFER};
 use crate::pipeline::Pipeline;
 use crate::queries::QueryPool;
 use crate::reply::{Reply, unknown};
@@ -91,12 +91,12 @@ pub(crate) enum Grid {
 
 impl Command {
     /// Returns the command's role in the ordering.
-    pub(crate) fn item(&self) -> Item {
+    pub(crate) fn role(&self) -> Role {
         match self {
-            Command::Dispatch(_) => Item::Work(COMPUTE),
-            Command::Copy { .. } | Command::Fill { .. } | Command::Update { .. } => Item::Work(TRANSFER),
-            Command::Barrier(from, to) => Item::Barrier(*from, *to),
-            Command::ResetQueries { .. } | Command::Timestamp { .. } | Command::Marker { .. } => Item::Mark,
+            Command::Dispatch(_) => Role::Work(COMPUTE),
+            Command::Copy { .. } | Command::Fill { .. } | Command::Update { .. } => Role::Work(TRANSFER),
+            Command::Barrier(from, to) => Role::Barrier(*from, *to),
+            Command::ResetQueries { .. } | Command::Timestamp { .. } | Command::Marker { .. } => Role::Mark,
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) const ALL: Stages = COMPUTE | TRANSFER;
 
 /// Role of a command in the ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+pub(crate) enum Role {
     /// Work of these stages.
     Work(Stages),
     /// Makes later work of the second stages wait for earlier work of the first.
@@ -23,7 +23,7 @@ pub(crate) enum Item {
     Mark,
 }
 
-/// Returns the stages in the first or second half of a barrier.
+/// Returns the kinds of work named by a barrier's source (`first`) or destination flags.
 pub(crate) fn stages(flags: vk::PipelineStageFlags2, first: bool) -> Stages {
     use vk::PipelineStageFlags2 as F;
     let end = if first { F::BOTTOM_OF_PIPE } else { F::TOP_OF_PIPE };
@@ -35,36 +35,39 @@ pub(crate) fn stages(flags: vk::PipelineStageFlags2, first: bool) -> Stages {
     (if compute { COMPUTE } else { 0 }) | if transfer { TRANSFER } else { 0 }
 }
 
-/// Items between two full barriers, and the dependencies among them.
+/// Work and marks between two points where everything later waits for all earlier work; also the beginning
+/// and the end of the command buffer are such points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index of an item, and the positions in this list of the earlier items that it waits for.
+    /// For each item: its index in the command buffer, and the positions in this list of the earlier items
+    /// that it waits for, directly or through others.
     pub(crate) items: Vec<(usize, Vec<usize>)>,
 }
 
-/// Splits a command buffer at points where everything waits for everything before.
-pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
+/// Splits a command buffer at the points where everything later waits for all earlier work.
+pub(crate) fn segments(roles: &[Role]) -> Vec<Segment> {
     let mut all = Vec::new();
-    let mut now = Segment::default();
-    // For each item of the segment: its stages, none for a mark, and the stages of later work that waits for it.
-    let mut open: Vec<(Stages, Stages)> = Vec::new();
-    let cuts = |open: &[(Stages, Stages)]| {
-        let mut work = open.iter().filter(|(stages, _)| *stages != 0).peekable();
+    let mut segment = Segment::default();
+    // For each item of the segment: its stages (none for a mark), and the stages of later work that waits for
+    // it.
+    let mut pending: Vec<(Stages, Stages)> = Vec::new();
+    let cuts = |pending: &[(Stages, Stages)]| {
+        let mut work = pending.iter().filter(|(stages, _)| *stages != 0).peekable();
         work.peek().is_some() && work.all(|(_, waiting)| *waiting == ALL)
     };
-    for (index, &item) in items.iter().enumerate() {
-        match item {
-            Item::Work(stages) => {
-                let before = (0..open.len()).filter(|&i| open[i].1 & stages == stages).collect();
-                now.items.push((index, before));
-                open.push((stages, 0));
+    for (index, &role) in roles.iter().enumerate() {
+        match role {
+            Role::Work(stages) => {
+                let before = (0..pending.len()).filter(|&i| pending[i].1 & stages == stages).collect();
+                segment.items.push((index, before));
+                pending.push((stages, 0));
             }
-            Item::Mark => {
-                now.items.push((index, (0..open.len()).collect()));
-                open.push((0, 0));
+            Role::Mark => {
+                segment.items.push((index, (0..pending.len()).collect()));
+                pending.push((0, 0));
             }
-            Item::Barrier(from, to) => {
-                for (stages, waiting) in &mut open {
+            Role::Barrier(from, to) => {
+                for (stages, waiting) in &mut pending {
                     // Directly, or transitively: work that waits for the item is part of what the barrier
                     // waits for.
                     if *stages & from != 0 || *waiting & from != 0 {
@@ -73,19 +76,20 @@ pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
                 }
             }
         }
-        if cuts(&open) && item != Item::Mark {
-            all.push(std::mem::take(&mut now));
-            open.clear();
+        if cuts(&pending) && role != Role::Mark {
+            all.push(std::mem::take(&mut segment));
+            pending.clear();
         }
     }
-    if !now.items.is_empty() {
-        all.push(now);
+    if !segment.items.is_empty() {
+        all.push(segment);
     }
     all
 }
 
 impl Segment {
-    /// Returns true if one of two items waits directly for the other.
+    /// Returns true if one of the items at these two positions waits for the other: barriers order them, or
+    /// the later one is a mark.
     pub(crate) fn waits(&self, a: usize, b: usize) -> bool {
         self.items[a.max(b)].1.contains(&a.min(b))
     }
@@ -101,7 +105,7 @@ impl Segment {
                 .filter(|&i| self.items[remaining[i]].1.iter().all(|&b| done[b]))
                 .collect();
             // An item's dependencies precede it, so the first remaining item is always ready.
-            let chosen = remaining.remove(ready[next(seed) as usize % ready.len()]);
+            let chosen = remaining.remove(ready[next_random(seed) as usize % ready.len()]);
             done[chosen] = true;
             order.push(chosen);
         }
@@ -110,7 +114,7 @@ impl Segment {
 }
 
 /// Returns the next value of a small generator (S. Vigna's SplitMix64).
-pub(crate) fn next(state: &mut u64) -> u64 {
+pub(crate) fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -122,16 +126,16 @@ pub(crate) fn next(state: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    const D: Item = Item::Work(COMPUTE);
-    const T: Item = Item::Work(TRANSFER);
+    const D: Role = Role::Work(COMPUTE);
+    const T: Role = Role::Work(TRANSFER);
 
-    fn waits(items: &[Item]) -> Vec<Vec<(usize, Vec<usize>)>> {
-        segments(items).into_iter().map(|s| s.items).collect()
+    fn waits(roles: &[Role]) -> Vec<Vec<(usize, Vec<usize>)>> {
+        segments(roles).into_iter().map(|s| s.items).collect()
     }
 
     #[test]
     fn a_full_barrier_cuts() {
-        let full = Item::Barrier(ALL, ALL);
+        let full = Role::Barrier(ALL, ALL);
         let cut = vec![vec![(0, vec![]), (1, vec![])], vec![(3, vec![])]];
         assert_eq!(waits(&[D, T, full, D]), cut);
     }
@@ -144,7 +148,7 @@ mod tests {
     /// A barrier for dispatches does not order a copy, unless another barrier passes the dependency on.
     #[test]
     fn barriers_order_what_they_name() {
-        let (compute, on) = (Item::Barrier(COMPUTE, COMPUTE), Item::Barrier(COMPUTE, TRANSFER));
+        let (compute, on) = (Role::Barrier(COMPUTE, COMPUTE), Role::Barrier(COMPUTE, TRANSFER));
         assert_eq!(waits(&[D, compute, T, D]), vec![vec![(0, vec![]), (2, vec![]), (3, vec![0])]]);
         let found = waits(&[D, compute, D, on, T]);
         assert_eq!(found, vec![vec![(0, vec![]), (2, vec![0]), (4, vec![0, 1])]]);
@@ -152,16 +156,16 @@ mod tests {
 
     #[test]
     fn a_mark_waits_for_all_and_holds_nothing_up() {
-        assert_eq!(waits(&[D, Item::Mark, D]), [[(0, vec![]), (1, vec![0]), (2, vec![])]]);
+        assert_eq!(waits(&[D, Role::Mark, D]), [[(0, vec![]), (1, vec![0]), (2, vec![])]]);
         // A full barrier cuts behind a mark, too.
-        let full = Item::Barrier(ALL, ALL);
+        let full = Role::Barrier(ALL, ALL);
         let cut = [vec![(0, vec![]), (1, vec![0])], vec![(3, vec![])]];
-        assert_eq!(waits(&[D, Item::Mark, full, D]), cut);
+        assert_eq!(waits(&[D, Role::Mark, full, D]), cut);
     }
 
     #[test]
     fn shuffles_keep_what_is_ordered() {
-        let segment = &segments(&[D, D, Item::Barrier(COMPUTE, COMPUTE), T, D])[0];
+        let segment = &segments(&[D, D, Role::Barrier(COMPUTE, COMPUTE), T, D])[0];
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let order = segment.shuffled(&mut seed.clone());

@@ -25,23 +25,30 @@ pub(crate) type Provider = Box<dyn FnOnce(&HipOptions) -> Result<Arc<dyn Driver>
 
 /// Results of opening in addition to the session.
 pub(crate) struct Opened {
+    /// Description of the device for reports.
     pub(crate) info: DeviceInfo,
+    /// Device properties that kernels rely on.
     pub(crate) profile: Profile,
+    /// Built-in kernels.
     pub(crate) kernels: Kernels,
-    /// Kernels to compile, which then replace `kernels`.
+    /// Compilation at run time, if it is needed. Its kernels replace `kernels`.
     pub(crate) job: Option<Job>,
+    /// Facts about the system that advice depends on.
     pub(crate) situation: Situation,
-    /// True if a kernel is to copy between host and device.
-    pub(crate) by_kernel: bool,
+    /// True if a kernel is to copy between host and device, instead of the runtime.
+    pub(crate) copy_by_kernel: bool,
     /// True if weights are stored in pinned host memory.
     pub(crate) host_weights: bool,
+    /// Pinned host memory for transfers.
     pub(crate) staging: Staging,
+    /// Events of runs that are waited for immediately.
     pub(crate) events: RunEvents,
-    /// Events of runs that begin ahead.
+    /// Sets of events for runs that begin before earlier ones have ended, one for each of them.
     pub(crate) ahead: Vec<Arc<RunEvents>>,
 }
 
-/// Runs the phases load_runtime, enumerate and open_device.
+/// Loads the runtime, selects the device and opens a session on it: the phases load_runtime, enumerate and
+/// open_device. It runs on the driver thread.
 pub(crate) fn open(
     monitor: &Arc<Monitor>,
     options: &HipOptions,
@@ -65,7 +72,7 @@ pub(crate) fn open(
     let mut profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
     profile.matrix = matrix_units(options, &profile, kernels.target());
-    profile.copies = of_code(kernels.target()).unwrap_or(profile.clone()).copies;
+    profile.copies = profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
     let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
@@ -79,32 +86,44 @@ pub(crate) fn open(
     info.versions.push(("code objects".into(), code));
     let compiler = hip_kernels::compiler().filter(|_| job.is_none());
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
-    let by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
+    let copy_by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
     let host_weights = copies::host_weights(options, &properties);
-    let opened =
-        Opened { info, profile, kernels, job, situation, by_kernel, host_weights, staging, events, ahead };
+    let opened = Opened {
+        info,
+        profile,
+        kernels,
+        job,
+        situation,
+        copy_by_kernel,
+        host_weights,
+        staging,
+        events,
+        ahead,
+    };
     Ok((session, opened))
 }
 
-/// Returns the matrix units that products use: those of the device, if the options allow it and the chosen
-/// code is for a processor that has them (PTX for an earlier one has no instructions for them).
+/// Returns the matrix units that products use; none if the options disable them (`Auto` enables NVIDIA's
+/// only). Built-in code uses those of the processor that it was compiled for: PTX for an earlier one has no
+/// instructions for them. Code that is compiled at run time uses those of the device.
 fn matrix_units(options: &HipOptions, device: &Profile, code: Option<&str>) -> Matrix {
     let wanted = match options.matrix_units {
         MatrixUnits::Auto => device.family == Family::Nvidia,
         MatrixUnits::On => true,
         MatrixUnits::Off => false,
     };
-    let in_code = of_code(code).map(|code| code.matrix);
+    let in_code = profile_of_code(code).map(|code| code.matrix);
     if wanted { in_code.unwrap_or(device.matrix) } else { Matrix::None }
 }
 
 /// Returns the profile of the target of the chosen code.
-fn of_code(code: Option<&str>) -> Option<Profile> {
+fn profile_of_code(code: Option<&str>) -> Option<Profile> {
     code.and_then(Target::parse).and_then(|code| Profile::of(&code))
 }
 
-/// Returns the compilation for a device without built-in code, or if the user requests one. An error lists
-/// the built-in targets and the paths that were searched for a compiler.
+/// Returns the compilation at run time, if the device has no built-in code or the options request it; `None`
+/// if the built-in code is used. An error lists the built-in targets and the paths that were searched for a
+/// compiler.
 fn compile_job(
     monitor: &Monitor,
     options: &HipOptions,
@@ -126,7 +145,9 @@ fn compile_job(
     })
 }
 
-/// Returns all devices that the runtime lists, with or without kernels for them.
+/// Returns all devices that the runtime lists, with or without kernels for them. The calls run on a thread of
+/// their own, with the deadline `deadlines.open`. An empty list is an error, and so is a device whose
+/// properties cannot be read.
 pub(crate) fn enumerate(backend: &str, options: &HipOptions, provider: Provider) -> Result<Vec<DeviceInfo>> {
     let (prefix, limit, options) = (backend.to_string(), options.deadlines.open, options.clone());
     bounded(backend, limit, move |monitor| {
@@ -226,7 +247,7 @@ fn properties(monitor: &Monitor, driver: &dyn Driver, index: u32) -> Result<Prop
 
 /// Returns the profile of a device, or an error if its properties are implausible.
 fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
-    let strange = |what: String| {
+    let implausible = |what: String| {
         let reason = format!(
             "{what}, read through {}: the library is no HIP runtime, or one with an unknown layout",
             p.layout
@@ -234,22 +255,22 @@ fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
         unavailable(monitor, Missing::Feature, reason)
     };
     let target =
-        Target::parse(&p.arch).ok_or_else(|| strange(format!("the target's name is '{}'", p.arch)))?;
+        Target::parse(&p.arch).ok_or_else(|| implausible(format!("the target's name is '{}'", p.arch)))?;
     if p.wave != 32 && p.wave != 64 {
-        return Err(strange(format!("wavefronts of {} threads", p.wave)));
+        return Err(implausible(format!("wavefronts of {} threads", p.wave)));
     }
     if p.memory < 1 << 20 || p.lds_bytes == 0 || p.max_threads == 0 || p.compute_units == 0 {
         let what = format!(
             "{} bytes of memory, {} of LDS, {} threads in a work-group, {} compute units",
             p.memory, p.lds_bytes, p.max_threads, p.compute_units
         );
-        return Err(strange(what));
+        return Err(implausible(what));
     }
     let known = Profile::of(&target).ok_or_else(|| {
         unavailable(monitor, Missing::Feature, format!("{target} belongs to no known family of processors"))
     })?;
     if known.wave != p.wave {
-        return Err(strange(format!(
+        return Err(implausible(format!(
             "wavefronts of {} threads on {target}, which has {}",
             p.wave, known.wave
         )));
@@ -277,7 +298,7 @@ fn info(
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
     let mut overrides = options.environment.variables().to_vec();
     overrides.extend(options.forced());
-    // Before 7.0 the runtime refuses single allocations beyond a part of the memory.
+    // Before 7.0 the runtime refuses single allocations beyond 85 % of the memory.
     let largest = match driver.major() {
         Some(..=6) => p.memory / 100 * 85,
         _ => p.memory,
@@ -371,7 +392,7 @@ mod tests {
         assert_eq!(units(MatrixUnits::Auto, "sm_90", Some("sm_80")), Matrix::Tensor);
         assert_eq!(units(MatrixUnits::On, "sm_90", Some("sm_70")), Matrix::None);
         assert_eq!(units(MatrixUnits::Off, "sm_90", Some("sm_80")), Matrix::None);
-        // No card has executed AMD's kernels.
+        // `Auto` leaves AMD's matrix units unused, because no card has executed the kernels for them.
         assert_eq!(units(MatrixUnits::Auto, "gfx1100", Some("gfx1100")), Matrix::None);
         assert_eq!(units(MatrixUnits::On, "gfx1100", Some("gfx1100")), Matrix::Wmma);
         // Compiled at run time, for the device itself.

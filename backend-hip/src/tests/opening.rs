@@ -130,7 +130,7 @@ fn no_kernels_for_the_target() {
 
 #[test]
 fn properties_that_make_no_sense() {
-    let strange = |change: fn(&mut crate::driver::Properties), part: &str| {
+    let implausible = |change: fn(&mut crate::driver::Properties), part: &str| {
         let fake = Arc::new(Fake::default());
         change(&mut lock(&fake.properties));
         let error = open(&fake, options()).unwrap_err();
@@ -138,11 +138,11 @@ fn properties_that_make_no_sense() {
         assert_eq!(what, Missing::Feature);
         assert!(reason.contains(part), "{part}: {reason}");
     };
-    strange(|p| p.wave = 7, "wavefronts of 7 threads");
-    strange(|p| p.wave = 32, "on gfx906");
-    strange(|p| p.arch = "\u{1}\u{2}".into(), "target's name");
-    strange(|p| p.arch = "gfx1399".into(), "no known family");
-    strange(|p| p.memory = 12, "12 bytes of memory");
+    implausible(|p| p.wave = 7, "wavefronts of 7 threads");
+    implausible(|p| p.wave = 32, "on gfx906");
+    implausible(|p| p.arch = "\u{1}\u{2}".into(), "target's name");
+    implausible(|p| p.arch = "gfx1399".into(), "no known family");
+    implausible(|p| p.memory = 12, "12 bytes of memory");
 }
 
 #[test]

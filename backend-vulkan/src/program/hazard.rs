@@ -1,4 +1,4 @@
-//! Placement of barriers.
+//! Hazards between dispatches, which decide where barriers are recorded.
 //!
 //! Dispatches may overlap on the device until one accesses memory that another wrote, or writes memory that
 //! another read. The tracker records the reads and writes since the last barrier and reports when the next
@@ -12,6 +12,7 @@ use ggml_core::repeat::Range;
 pub(crate) struct ByteRange {
     buffer: BufferRef,
     begin: u64,
+    /// Offset of the byte after the last.
     end: u64,
 }
 
@@ -41,8 +42,8 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Returns true if a command with these reads and writes must wait for earlier ones. If so, the caller
-    /// records a barrier, and all earlier commands count as complete.
+    /// Adds a command with these reads and writes, and returns true if it must wait for earlier ones. The
+    /// caller then records a barrier before it, and all earlier commands count as complete.
     pub(crate) fn must_wait(&mut self, reads: &[ByteRange], writes: &[ByteRange]) -> bool {
         let meet = |a: &[ByteRange], b: &[ByteRange]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
         let wait = meet(&self.writes, reads) || meet(&self.writes, writes) || meet(&self.reads, writes);

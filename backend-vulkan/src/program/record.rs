@@ -19,31 +19,31 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Commands that are recorded together. A submission has one or several consecutive segments.
+/// A command buffer. A submission has one or more consecutive ones.
 pub(crate) struct Segment {
     /// The recorded commands.
     pub(crate) commands: Commands,
     /// Steps that are at least partly in this segment.
     pub(crate) steps: Range<usize>,
-    /// Estimated seconds, before correction.
+    /// Estimated device time in seconds, before the correction that is learnt from timestamps.
     pub(crate) seconds: f64,
 }
 
 /// Sizes of a prepared program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramStats {
-    /// Steps of the plan.
+    /// Number of steps of the plan.
     pub steps: usize,
-    /// Dispatches.
+    /// Number of dispatches. Each portion of a divided one counts.
     pub dispatches: usize,
-    /// Barriers, including those at the beginning and end of segments.
+    /// Number of barriers, including those at the beginning and end of segments.
     pub barriers: u64,
-    /// Units of commands: the maximum number of submissions of a run; fewer once the device was measured to
-    /// be fast.
+    /// Number of segments: the maximum number of submissions of a run. A run has fewer once the device was
+    /// measured to be fast.
     pub segments: usize,
-    /// Distinct pipelines.
+    /// Number of distinct pipelines.
     pub pipelines: usize,
-    /// Descriptor sets.
+    /// Number of distinct descriptor sets.
     pub descriptor_sets: usize,
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct Staging {
 
 /// The result of recording.
 pub(crate) struct Recorded {
-    /// Units in order.
+    /// Segments in order.
     pub(crate) segments: Vec<Segment>,
-    /// Timestamps, two for each segment.
+    /// Timestamps, two for each segment; `None` without segments, or if the queue has no timestamps.
     pub(crate) timestamps: Option<Arc<Timestamps>>,
     /// Sizes of the program.
     pub(crate) stats: ProgramStats,
@@ -69,7 +69,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Recording<'a> {
     /// The dispatches.
     pub(crate) lowering: &'a Lowering,
-    /// Pipelines of the dispatches.
+    /// Distinct pipelines. [`Lowered::pipeline`] is an index into them.
     pub(crate) pipelines: &'a [Arc<Pipeline>],
     /// Buffers of the windows.
     pub(crate) bound: &'a Bound,
@@ -77,7 +77,7 @@ pub(crate) struct Recording<'a> {
     pub(crate) staging: &'a Staging,
     /// Counter of completed steps, if breadcrumbs are on.
     pub(crate) breadcrumb: Option<&'a Breadcrumb>,
-    /// True if every step is a separate segment.
+    /// True if every step begins a segment.
     pub(crate) stepwise: bool,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
         });
     }
     let stats = ProgramStats {
-        steps: 0,
+        steps: 0, // the caller sets it
         dispatches: scheduled.iter().map(Vec::len).sum(),
         barriers: segments.iter().map(|segment| segment.commands.barriers().len() as u64).sum(),
         segments: segments.len(),

@@ -32,8 +32,8 @@ pub(super) struct Crew {
 /// Shared state that publishes a job to the helpers.
 #[derive(Debug, Default)]
 struct Desk {
-    /// Upper half: number of times that a job was published or closed, odd while a job is open. Lower half:
-    /// number of helpers working on it.
+    /// Upper half, the turn: number of times that a job was published or closed, odd while a job is open.
+    /// Lower half: number of helpers working on it.
     state: AtomicU64,
     /// The current job. It stays valid while helpers work on it.
     work: AtomicPtr<Work<'static>>,
@@ -43,6 +43,7 @@ struct Desk {
     awake: AtomicUsize,
 }
 
+/// A job.
 struct Work<'a> {
     f: &'a (dyn Fn() + Sync),
     /// Payload of a helper's panic.
@@ -65,7 +66,8 @@ impl Crew {
         self.pool.current_thread_index().map_or(0, |i| i + 1)
     }
 
-    /// Calls `f` on this thread and on the available helpers; returns when all these calls have returned.
+    /// Calls `f` on this thread and on the available helpers; returns when all these calls have returned. `f`
+    /// must divide the work among its calls, so that any number of calls, even one, completes it.
     ///
     /// # Panics
     /// If any call of `f` panics.
@@ -84,7 +86,8 @@ impl Crew {
         }
     }
 
-    /// Wakes sleeping helpers.
+    /// Wakes sleeping helpers. A helper sleeps when its task, [`Desk::help`], has ended; this starts it
+    /// again.
     fn wake(&self) {
         for _ in self.desk.awake.load(Ordering::SeqCst)..self.helpers {
             self.desk.awake.fetch_add(1, Ordering::SeqCst);
@@ -102,16 +105,16 @@ impl Desk {
         Open(self)
     }
 
-    /// True if `state` has an open job other than that of turn `done`.
+    /// Returns true if `state` has an open job other than that of turn `done`.
     fn is_open(state: u64, done: u64) -> bool {
         let turn = state / TURN;
         turn % 2 == 1 && turn != done
     }
 
-    /// Runs jobs until there has been none for [`AWAKE`].
+    /// Runs jobs, each once, until there has been none for [`AWAKE`].
     fn help(&self) {
         let mut done = 0;
-        let (mut turns, mut since) = (0, None);
+        let (mut polls, mut since) = (0, None);
         loop {
             let state = self.state.load(Ordering::Acquire);
             if Desk::is_open(state, done) {
@@ -120,9 +123,9 @@ impl Desk {
                     done = state / TURN;
                     self.take_part();
                 }
-                (turns, since) = (0, None);
-            } else if turns < SPINS || since.get_or_insert_with(Instant::now).elapsed() < AWAKE {
-                pause(&mut turns);
+                (polls, since) = (0, None);
+            } else if polls < SPINS || since.get_or_insert_with(Instant::now).elapsed() < AWAKE {
+                pause(&mut polls);
             } else {
                 self.awake.fetch_sub(1, Ordering::SeqCst);
                 // A job published before this decrement did not see that a helper is missing, so check again.
@@ -146,25 +149,25 @@ impl Desk {
     }
 }
 
-/// Guard of a published job. Dropping it closes the job and waits for the helpers that have joined, until
-/// each has finished its current part.
+/// Guard of a published job. Dropping it closes the job, waits until the helpers that have joined have
+/// returned from it, and lets other callers use the helpers.
 struct Open<'a>(&'a Desk);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.0.state.fetch_add(TURN, Ordering::Relaxed);
-        let mut turns = 0;
+        let mut polls = 0;
         while !self.0.state.load(Ordering::Acquire).is_multiple_of(TURN) {
-            pause(&mut turns);
+            pause(&mut polls);
         }
         self.0.taken.store(false, Ordering::Release);
     }
 }
 
-/// Spins briefly, then yields the processor.
-fn pause(turns: &mut usize) {
-    *turns += 1;
-    if *turns <= SPINS {
+/// Waits between two polls: spins for the first [`SPINS`], then yields the processor.
+fn pause(polls: &mut usize) {
+    *polls += 1;
+    if *polls <= SPINS {
         std::hint::spin_loop();
     } else {
         std::thread::yield_now();
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_come() {
+    fn helpers_join() {
         let crew = Crew::new(2).unwrap();
         let here = [const { AtomicBool::new(false) }; 3];
         crew.together(&|| {
@@ -216,7 +219,7 @@ mod tests {
 
     /// Several concurrent callers, and nested calls.
     #[test]
-    fn who_finds_no_helper_works_alone() {
+    fn callers_without_helpers_work_alone() {
         let crew = Crew::new(2).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {

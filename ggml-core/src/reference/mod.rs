@@ -1,8 +1,9 @@
 //! The reference backend: every operation exactly as its definition says, in f64, on one thread.
 //!
-//! It is written to be correct and readable, not fast. It shares no code with any other backend, not even a
-//! dequantiser, and stores a vector of bytes for each tensor instead of an arena, so that errors of the
-//! planner are detected too. Results are rounded to the type of their tensor once, when a node is finished.
+//! It is written to be correct and readable, not fast. It shares no code that computes with any other
+//! backend, not even a dequantiser. Each tensor has its own memory (views use that of their root), so a plan
+//! that reuses memory too early gives different results on other backends. Results are rounded to the type of
+//! their tensor once, when a node is finished.
 
 mod backend;
 
@@ -53,7 +54,7 @@ mod tests {
     /// use only modules that describe tensors and graphs or define errors and bounds, and the tables of
     /// formats; no code that computes.
     #[test]
-    fn the_reference_shares_nothing() {
+    fn the_reference_shares_no_computation() {
         let of_reference =
             ["backend", "dtype", "error", "exact", "graph", "mapped", "op", "phase", "plan", "tensor"];
         let of_definitions = ["dtype", "exact", "metrics", "precision", "shape"];

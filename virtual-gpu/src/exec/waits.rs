@@ -1,5 +1,6 @@
-//! Checks `s_waitcnt`. Loads complete immediately here but later on hardware. So a register that a load fills
-//! must not be used before a wait that covers the load, and no LDS store may be in flight at a barrier.
+//! Checks that a program has the `s_waitcnt` instructions that it needs. Loads complete immediately here but
+//! later on hardware. So a register that a load fills must not be used before a wait that covers the load,
+//! and no LDS store may be in flight at a barrier.
 //!
 //! A load fills a register in the active lanes only, so another instruction may use the register in other
 //! lanes before the wait: compilers fill a register in two halves of EXEC.
@@ -16,10 +17,11 @@ use crate::isa::registers::Registers;
 /// A memory operation in flight.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    /// Registers that it fills; none for a store.
     fills: Registers,
     /// Lanes of the vector registers that it fills.
     lanes: u64,
-    /// True if it returns in order with the others of its kind.
+    /// True if it completes in order with the other ordered operations of its counter.
     ordered: bool,
     stores_lds: bool,
 }
@@ -27,7 +29,9 @@ struct Pending {
 /// Operations in flight in the two counters of a wavefront.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
+    /// Counted in `vmcnt`, oldest first.
     vm: Vec<Pending>,
+    /// Counted in `lgkmcnt`, oldest first.
     lgkm: Vec<Pending>,
     /// All registers that operations in flight fill.
     pending: Registers,
@@ -52,12 +56,12 @@ impl Waits {
 
     /// Returns true if an instruction uses a register that a load in flight fills, in any lanes.
     #[inline(always)]
-    pub(crate) fn fills(&self, inst: &Inst) -> bool {
+    pub(crate) fn uses_pending(&self, inst: &Inst) -> bool {
         inst.used.meets(&self.pending)
     }
 
-    /// Returns an error if an instruction that uses vector registers in `lanes` uses a register that a load in
-    /// flight fills.
+    /// Returns an error if an instruction uses a register that a load in flight fills: a scalar register, or
+    /// a vector register in one of the instruction's `lanes`.
     pub(crate) fn check_registers(&self, inst: &Inst, lanes: u64) -> Result<(), FaultKind> {
         let used = &inst.used;
         let early = |p: &Pending| {
@@ -81,7 +85,8 @@ impl Waits {
         Ok(())
     }
 
-    /// Updates the counters after an instruction: adds its memory operation, or applies its wait.
+    /// Updates the counters after an instruction: adds its memory operation, or applies its wait. `lanes` are
+    /// the active ones.
     #[inline(always)]
     pub(crate) fn after(&mut self, inst: &Inst, lanes: u64) {
         match inst.body {
@@ -95,6 +100,7 @@ impl Waits {
         }
     }
 
+    /// Adds the memory operation of an instruction.
     #[inline(never)]
     fn begin(&mut self, inst: &Inst, lanes: u64) {
         let pending = Pending { fills: inst.fills, lanes, ordered: true, stores_lds: false };
@@ -106,20 +112,23 @@ impl Waits {
                 self.push(false, Pending { stores_lds: !exchange && !load, ..pending });
             }
             Body::Memory(Segment::Flat, _) => {
+                // It may access LDS or global memory, so it counts in both and completes in no known order.
                 self.push(true, Pending { ordered: false, ..pending });
                 let stores_lds = inst.fills == Registers::default();
                 self.push(false, Pending { ordered: false, stores_lds, ..pending });
             }
             Body::Memory(..) => self.push(true, pending),
+            // Scalar memory.
             _ => self.push(false, Pending { ordered: false, ..pending }),
         }
     }
 
+    /// Adds an operation to `vmcnt` (`vm`) or `lgkmcnt`.
     fn push(&mut self, vm: bool, pending: Pending) {
         let (queue, most) = if vm { (&mut self.vm, 63) } else { (&mut self.lgkm, 15) };
         queue.push(pending);
         self.pending.add(pending.fills);
-        // A full counter stalls the wavefront.
+        // On hardware a full counter stalls the wavefront until an operation is complete.
         if queue.len() > most {
             retire(queue, most);
             merge(queue, most);
@@ -127,7 +136,8 @@ impl Waits {
         }
     }
 
-    /// Applies an `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11.
+    /// Applies an `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11. The
+    /// largest value of a counter is no wait.
     fn wait(&mut self, field: u32) {
         let (vm, lgkm) = ((field & 15 | field >> 10 & 48) as usize, (field >> 8 & 15) as usize);
         if vm < 63 {
@@ -139,6 +149,7 @@ impl Waits {
         self.update();
     }
 
+    /// Recomputes the registers that operations in flight fill.
     fn update(&mut self) {
         let mut pending = Registers::default();
         self.all().for_each(|p| pending.add(p.fills));
@@ -160,7 +171,8 @@ fn retire(queue: &mut Vec<Pending>, left: usize) {
     });
 }
 
-/// Merges two unordered operations into one if there are more than the counter can hold.
+/// Merges two unordered operations into one if there are more than the counter can hold. None of them can be
+/// removed, because it is unknown which one is complete.
 fn merge(queue: &mut Vec<Pending>, most: usize) {
     let mut unordered = (0..queue.len()).filter(|&i| !queue[i].ordered);
     let (Some(first), Some(second)) = (unordered.next(), unordered.next()) else { return };

@@ -25,7 +25,9 @@ pub(crate) struct Wave {
     pub(crate) pc: usize,
     /// Word index of the current instruction.
     pub(crate) at: usize,
+    /// The MODE register.
     pub(crate) mode: u32,
+    /// Number of executed instructions.
     pub(crate) executed: u64,
     /// Scratch of all lanes: word w of lane l is at offset 256 w + 4 l.
     pub(crate) scratch: Vec<u8>,
@@ -164,7 +166,7 @@ impl Wave {
     /// in flight fills, or it is a barrier and a store to LDS is in flight.
     #[inline(never)]
     pub(crate) fn check_waits(&self, inst: &Inst) -> Result<(), FaultKind> {
-        if self.waits.fills(inst) {
+        if self.waits.uses_pending(inst) {
             self.waits.check_registers(inst, self.lanes_used(inst))?;
         }
         self.waits.check_barrier(inst)

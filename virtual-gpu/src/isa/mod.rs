@@ -113,7 +113,8 @@ pub(crate) mod flag {
     pub(crate) const LITERAL2: u16 = 8;
     /// The result is also written to EXEC (`v_cmpx`).
     pub(crate) const EXEC: u16 = 16;
-    /// Executed separately: the result is a scalar register (`v_readlane`), or lanes are exchanged.
+    /// Executed separately, without its formula: it writes a scalar register (`v_readlane`), a single lane or
+    /// several registers.
     pub(crate) const SPECIAL: u16 = 32;
     /// F32 denormals are flushed in every mode (`v_mad_f32`, `v_mac_f32`).
     pub(crate) const FLUSH: u16 = 128;

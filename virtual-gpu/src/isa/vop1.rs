@@ -1,4 +1,8 @@
-//! VOP1: one source.
+//! VOP1: instructions with one source; opcode, name and result of each on GFX9 (gfx900 and gfx906, "Vega").
+//!
+//! A row is `opcode name (source) -> result { formula }`. Rows marked SPECIAL are executed separately, and
+//! their formulas are not used: `v_readfirstlane_b32` writes a scalar register, `v_swap_b32` writes both
+//! registers, and `v_screen_partition_4se_b32` is not implemented.
 
 use super::half;
 use super::lanes::{F16, valu};
@@ -95,8 +99,8 @@ valu! {
     0x51 v_swap_b32 (a: u32) -> u32 { a } [SPECIAL]
 }
 
-/// Rounds to a half toward zero, for the instruction that converts two values.
+/// Rounds to a half toward zero and returns its bits: one of the two values of `v_cvt_pkrtz_f16_f32`.
 #[inline(always)]
-pub(super) fn toward_zero(a: f32) -> u32 {
+pub(super) fn half_toward_zero(a: f32) -> u32 {
     u32::from(half::from_f32_toward_zero(a))
 }

@@ -4,7 +4,7 @@
 use super::half;
 use super::lanes::{F16, Quad, Vcc, valu};
 use super::math::*;
-use super::vop1::toward_zero;
+use super::vop1::half_toward_zero;
 use super::vop2::mad16;
 
 valu! {
@@ -148,7 +148,7 @@ valu! {
     0x293 v_bfm_b32 (a: u32, b: u32) -> u32 { ((1u32 << (a & 31)) - 1) << (b & 31) }
     0x294 v_cvt_pknorm_i16_f32 (a: f32, b: f32) -> u32 { norm_signed(a) | norm_signed(b) << 16 }
     0x295 v_cvt_pknorm_u16_f32 (a: f32, b: f32) -> u32 { norm_unsigned(a) | norm_unsigned(b) << 16 }
-    0x296 v_cvt_pkrtz_f16_f32 (a: f32, b: f32) -> u32 { toward_zero(a) | toward_zero(b) << 16 }
+    0x296 v_cvt_pkrtz_f16_f32 (a: f32, b: f32) -> u32 { half_toward_zero(a) | half_toward_zero(b) << 16 }
     0x297 v_cvt_pk_u16_u32 (a: u32, b: u32) -> u32 { a.min(0xffff) | b.min(0xffff) << 16 }
     0x298 v_cvt_pk_i16_i32 (a: i32, b: i32) -> u32 {
         let limited = |x: i32| x.clamp(-0x8000, 0x7fff) as u32 & 0xffff;

@@ -120,7 +120,7 @@ impl MulMatKernel {
         let method = match shape {
             None if most == 1 => Method::DotRows,
             None => Method::Panel,
-            Some(Some(shape)) if most >= shape.from => Method::BlockPanel(shape),
+            Some(Some(shape)) if most >= shape.min_columns => Method::BlockPanel(shape),
             Some(_) => Method::DotBlocks,
         };
         Ok(MulMatKernel {
@@ -335,7 +335,8 @@ impl ForQuant for Product<'_, '_> {
             for of in tile_products(a, tile, routes) {
                 let x = &x;
                 // In a tile with many columns, a matrix that few tokens selected has few.
-                let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.from) else {
+                let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.min_columns)
+                else {
                     dispatch(run.detected(), DotBlocks::<Q> { a, of, tile, x, q: PhantomData });
                     continue;
                 };

@@ -10,7 +10,8 @@ use crate::cpu::window::Input;
 use crate::dtype::DType;
 use crate::op::SoftMax;
 
-/// `soft_max(scale * x + slope * mask)` of each row.
+/// `soft_max(scale * x + slope * mask)` of each row. An element whose mask is minus infinity counts as minus
+/// infinity, whatever its `x`. A row of only minus infinity gives zeros.
 #[derive(Debug)]
 pub(super) struct SoftMaxKernel(SoftMax);
 
@@ -42,15 +43,16 @@ impl Kernel for SoftMaxKernel {
     }
 }
 
-/// Returns ALiBi's slope of head `h` of `n`, computed as by the kernels of other devices: a power of one of
-/// two factors.
+/// Returns ALiBi's slope of head `h` of `n`. With the largest power of two `p <= n` and the factor
+/// `f = 2^(-max_bias / p)`, it is `f^(h + 1)` for the first `p` heads; the others have the odd powers of
+/// `sqrt(f)`, from the first on. The kernels of other devices compute the same powers.
 pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f32 {
     let power = 1usize << n.max(1).ilog2();
     let factor = (-max_bias / power as f32).exp2();
     if h < power { factor.powi(h as i32 + 1) } else { factor.sqrt().powi(2 * (h - power) as i32 + 1) }
 }
 
-/// Job for one row in place.
+/// Job that replaces `row` by its soft-max. `mask`: the mask, and the indices of the row of it.
 pub(super) struct SoftMaxRow<'a> {
     pub(super) row: &'a mut [f32],
     pub(super) mask: Option<(&'a Input<'a>, [usize; 3])>,
@@ -85,7 +87,7 @@ impl Job for SoftMaxRow<'_> {
     }
 }
 
-/// Elements of a mask that are converted at a time.
+/// Number of elements of a mask that are converted at a time.
 const CHUNK: usize = 256;
 
 /// Computes `scale * x + slope * mask`; minus infinity, for any `x`, where the mask is minus infinity.

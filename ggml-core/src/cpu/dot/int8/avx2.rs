@@ -45,8 +45,8 @@ impl IntDot for Avx2 {
 /// Returns the shape: two vectors of rows and four columns need eight accumulators of 16 registers. Eight
 /// totals are needed only once for 16 multiplications.
 const fn shape<Q: Quant>() -> PanelShape {
-    let from = if Q::GROUPS > 1 { 4 } else { 10 };
-    PanelShape { rows: 16, columns: 4, wide: true, factors: factors_of::<Q>(), from }
+    let min_columns = if Q::GROUPS > 1 { 4 } else { 10 };
+    PanelShape { rows: 16, columns: 4, wide: true, factors: factors_of::<Q>(), min_columns }
 }
 
 /// Returns the scales of the halves of a group, for 16 pairs of values.

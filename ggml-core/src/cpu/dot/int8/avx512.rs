@@ -59,7 +59,7 @@ impl IntDot for Avx512 {
 /// half scales use four columns, because each half needs its own sums.
 const fn shape<Q: Quant>() -> PanelShape {
     let (columns, halves) = if Q::HALVES { (4, 2) } else { (6, 0) };
-    PanelShape { rows: 32, columns, wide: false, factors: factors_of::<Q>() + halves, from: 4 }
+    PanelShape { rows: 32, columns, wide: false, factors: factors_of::<Q>() + halves, min_columns: 4 }
 }
 
 /// Returns the values of a group as unsigned bytes.

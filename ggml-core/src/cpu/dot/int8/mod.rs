@@ -1,11 +1,13 @@
 //! Dot products of quantised weights with 8-bit activations.
 //!
-//! An element of a result is always computed as the same sum, on every instruction set. For each group of 32
-//! in order, an F32 total gets the F32 product of the scales of weights and activations times the exact
-//! integer sum of the 32 products. Each minimum times the scaled sum of its activations is then added (not
-//! fused). So results are equal bit for bit on all instruction sets. (Half scales are part of the integer
-//! sum, which stays below 2^24 and is exact in F32. If they are floats, their products with the sums of the
-//! halves are exact, and the sum of both is rounded.)
+//! Every instruction set adds the same terms in the same order, so results are equal bit for bit. The groups
+//! of 32 are added to an F32 total in order. A group first adds the product of the scales of weights and
+//! activations times the exact integer sum of the 32 products. Then it adds each minimum times the scaled sum
+//! of its activations (not fused).
+//!
+//! A group of two halves of 16 may have a scale for each half. Integer ones are inside the exact sum, which
+//! stays below 2^24 and so is exact in F32. With float ones, each half's product is exact and their sum is
+//! rounded.
 //!
 //! Lanes are rows: the integer sums of eight rows (or of a panel's rows) fill a vector. Scaling then takes a
 //! few instructions for all of them, and no final sum over lanes is needed.
@@ -23,7 +25,7 @@ mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-/// Rows of weights that are multiplied together.
+/// Number of rows that [`IntDot::dot8`] multiplies with one column.
 pub(in crate::cpu) const ROWS: usize = 8;
 
 /// Shape of a panel: weights rearranged so that lanes are rows, for products of many columns.
@@ -31,26 +33,28 @@ pub(in crate::cpu) const ROWS: usize = 8;
 pub(in crate::cpu) struct PanelShape {
     /// Number of rows; a multiple of 8.
     pub(in crate::cpu) rows: usize,
-    /// Number of columns that are multiplied with a panel together.
+    /// Maximum number of columns of one call of [`IntDot::panel`].
     pub(in crate::cpu) columns: usize,
     /// True if values, also those of the activations, have 16 bits instead of 8.
     pub(in crate::cpu) wide: bool,
-    /// Number of F32 values for each row and group: its scale, its minima and further factors.
+    /// Number of F32 values for each row and group: its scale, its minima and any scales of its halves,
+    /// unless [`IntDot::pack`] multiplies the values by these.
     pub(in crate::cpu) factors: usize,
-    /// Number of columns from which rearranging is worthwhile (measured).
-    pub(in crate::cpu) from: usize,
+    /// Minimum number of columns for which packing a panel is worthwhile (measured).
+    pub(in crate::cpu) min_columns: usize,
 }
 
 /// Maximum number of rows of a panel on any instruction set.
 pub(in crate::cpu) const MAX_PANEL_ROWS: usize = 32;
 
-/// Maximum number of columns that are multiplied with a panel together.
+/// Maximum number of columns of one call of [`IntDot::panel`] on any instruction set.
 pub(in crate::cpu) const MAX_PANEL_COLUMNS: usize = 6;
 
-/// Maximum number of products of a panel with these columns.
+/// Maximum number of results of one call of [`IntDot::panel`].
 pub(in crate::cpu) const MAX_TILE: usize = MAX_PANEL_ROWS * MAX_PANEL_COLUMNS;
 
-/// Integer kernels of an instruction set. The default implementations are portable.
+/// Integer kernels of an instruction set. The default `dot8` and `numbers` are portable. By default `pack`
+/// and `panel` do nothing; they are never called for a type without a [`IntDot::panel_shape`].
 pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
     /// Returns the shape of panels for a type; `None` if panels are not used.
     #[inline(always)]
@@ -58,8 +62,8 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         None
     }
 
-    /// Returns the products of eight rows of the same length with a column. It may prefetch `ahead` bytes
-    /// after each row.
+    /// Returns the products of eight rows of the same length with a column. It may prefetch the blocks that
+    /// are at a distance of `ahead` bytes after those that it reads.
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         let _ = ahead;
@@ -85,7 +89,7 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         })
     }
 
-    /// Returns the values of a group without the offset.
+    /// Returns the quantised values of a group with the type's offset ([`Quant::OFFSET`]) subtracted.
     #[inline(always)]
     fn numbers<Q: Quant>(self, block: &Q, g: usize) -> [i8; 32] {
         let numbers = block.group(g).numbers();

@@ -70,7 +70,7 @@ kernels!(MATRIX, "neon,dotprod,i8mm");
 /// registers.
 const fn shape<Q: Quant>() -> PanelShape {
     let factors = 1 + Q::MINIMA + if Q::HALVES { 2 } else { 0 };
-    PanelShape { rows: 8, columns: 4, wide: false, factors, from: 4 }
+    PanelShape { rows: 8, columns: 4, wide: false, factors, min_columns: 4 }
 }
 
 /// Adds four byte products to each of four sums.
