@@ -90,7 +90,7 @@ const FLOORS: &[Floors] = &[
             &["backends"],
             &["isolate"],
             &["view"],
-            &["backend_name", "chat", "exit_status", "leave", "npy", "statistics", "tokenizer"],
+            &["backend_name", "cancel", "chat", "exit_status", "leave", "npy", "statistics", "tokenizer"],
         ],
     },
     Floors {

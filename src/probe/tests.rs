@@ -246,7 +246,7 @@ fn vega_56_with_an_override() {
         &text,
         &[
             "HSA_OVERRIDE_GFX_VERSION_1=9.0.6 makes the runtime report gfx906",
-            "take this processor for another",
+            "treat this processor as another one",
         ],
     );
     write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=9.0\0");
@@ -270,7 +270,7 @@ fn rx_7900_xt_with_rocm_7_1() {
         &[
             "gfx1100 (navi31)",
             "MES 0x6e",
-            "many small allocations, some thousand bytes each, were seen to hang",
+            "many small allocations of a few thousand bytes are reported to hang",
             "amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
             "ROCm 7.1.0 lists gfx1100",
             "hip officially supported yes:",
@@ -407,7 +407,7 @@ fn libraries_of_two_releases_and_a_bent_link() {
     write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
     let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
-    says(&text, &["but 7.1.0 by .info/version next to it: files of two releases lie mixed"]);
+    says(&text, &["but 7.1.0 by .info/version next to it: files of two releases are mixed"]);
     let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
     says(&probe_with(&gone).1, &["/opt/gone/libamdhip64.so is configured but does not exist"]);
 }
