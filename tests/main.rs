@@ -9,7 +9,7 @@ mod common;
 mod compare;
 mod counts;
 mod embed;
-#[cfg(feature = "virtual")]
+#[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;
 mod forward;
 mod generate;
@@ -20,17 +20,20 @@ mod offload;
 #[cfg(feature = "compare")]
 mod ops;
 mod overlap;
+#[cfg(feature = "compare")]
 mod page;
 mod plans;
-#[cfg(feature = "virtual")]
+#[cfg(all(feature = "compare", feature = "virtual"))]
 mod planted;
-#[cfg(feature = "probe")]
+#[cfg(all(feature = "chat", feature = "probe"))]
 mod probe;
 #[cfg(feature = "chat")]
 mod programs;
 mod prompts;
+#[cfg(feature = "compare")]
 mod recorder;
 mod session;
+#[cfg(feature = "compare")]
 mod statistics;
 mod steps;
 mod synthesized;
