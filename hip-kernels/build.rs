@@ -160,7 +160,9 @@ fn compile_all<'a>(
     // Longest jobs first, so that the last thread does not run alone for long.
     let mut stems: Vec<&str> = sources.stems().collect();
     stems.sort_by_key(|stem| !(stem.starts_with("mul_mat") || *stem == "flash_attn"));
-    let is_twin = |target: &str| twins::original(target).is_some_and(|o| targets.iter().any(|t| t == o));
+    let known = twins::are_known(&compiler.version);
+    let is_twin =
+        |target: &str| known && twins::original(target).is_some_and(|o| targets.iter().any(|t| t == o));
     let jobs = |twins: bool| -> Vec<(&'a str, &'a str)> {
         let of = |stem| targets.iter().map(move |target| (target.as_str(), stem));
         stems.iter().flat_map(|&stem| of(stem)).filter(|(target, _)| is_twin(target) == twins).collect()
@@ -169,7 +171,13 @@ fn compile_all<'a>(
     let compiled = AtomicUsize::new(0);
     let object = |target: &str, stem: &str, made: &dyn Fn() -> Option<Vec<u8>>| {
         let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
-        let name = Store::name(&format!("{target}-{stem}"), &all);
+        let entry = format!("{target}-{stem}");
+        // What is made from another target's object has a name of its own.
+        let original = twins::original(target).filter(|_| is_twin(target));
+        let name = match original {
+            Some(original) => Store::name(&entry, &(all, original)),
+            None => Store::name(&entry, &all),
+        };
         let image = store.get_or_make(&name, || {
             made().map(Ok).unwrap_or_else(|| {
                 compiled.fetch_add(1, Ordering::Relaxed);

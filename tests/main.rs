@@ -1,13 +1,11 @@
-//! Tests of the library and its programs, a module for each subject. One program, which is linked once.
+//! Tests of the library and its programs, a module for each subject. One program, which is linked once; tests that need a process
+//! of their own have a program in a file beside this one.
 
 mod ahead;
 mod bench;
 #[cfg(feature = "chat")]
 mod chat;
 mod common;
-#[cfg(feature = "compare")]
-mod compare;
-mod counts;
 mod embed;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;
@@ -22,7 +20,6 @@ mod ops;
 mod overlap;
 #[cfg(feature = "compare")]
 mod page;
-mod plans;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod planted;
 #[cfg(all(feature = "chat", feature = "probe"))]

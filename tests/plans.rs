@@ -1,7 +1,7 @@
 //! Upper limits on the dispatches and barriers of a layer in a decode step, for every driver. An increase
 //! costs time for every token.
 
-use crate::common;
+mod common;
 
 use common::{backend, file};
 use diptych::ggml::backend::Backend;

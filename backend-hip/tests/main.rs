@@ -1,4 +1,5 @@
-//! Tests of the HIP backend, a module for each subject. One program, which is linked once.
+//! Tests of the HIP backend, a module for each subject. One program, which is linked once; tests that need a process
+//! of their own have a program in a file beside this one.
 
 #[cfg(feature = "virtual")]
 mod attention;
@@ -8,11 +9,9 @@ mod attention_units;
 mod conformance;
 #[cfg(feature = "virtual")]
 mod copies;
-mod events;
 #[cfg(feature = "virtual")]
 mod fragments;
 mod groups;
-mod library;
 mod missing;
 #[cfg(feature = "virtual")]
 mod products;

@@ -1,4 +1,5 @@
-//! Tests of the Vulkan backend, a module for each subject. One program, which is linked once.
+//! Tests of the Vulkan backend, a module for each subject. One program, which is linked once; tests that need a process
+//! of their own have a program in a file beside this one.
 
 #[path = "common/catalogue.rs"]
 mod agreement;
@@ -13,7 +14,4 @@ mod program;
 mod radv;
 mod radv_audit;
 mod radv_counts;
-mod tiles;
 mod validation;
-#[cfg(feature = "virtual")]
-mod virtual_card;

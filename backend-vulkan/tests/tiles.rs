@@ -2,9 +2,10 @@
 //! machine's device, and emulated on a virtual Vega, which also detects races in workgroup-shared memory. The
 //! virtual Vega also runs products by dot products of bytes.
 
+#[path = "common/catalogue.rs"]
 #[allow(dead_code)]
-use crate::agreement;
-use crate::common;
+mod agreement;
+mod common;
 
 use agreement::wanted;
 use backend_vulkan::{Matrices, SharedTiles, VulkanBackend, VulkanOptions};

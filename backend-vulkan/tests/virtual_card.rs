@@ -3,8 +3,9 @@
 //! Without RADV, or with a version other than 25.0, these tests are skipped with a message; where Mesa 25.0
 //! is installed, skipping is a failure.
 
-use crate::agreement;
-use crate::common;
+#[path = "common/catalogue.rs"]
+mod agreement;
+mod common;
 
 use agreement::{failures, wanted};
 use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};

@@ -350,9 +350,13 @@ const FLOORS: &[Floors] = &[
 #[test]
 fn every_family_has_its_files() {
     for family in FAMILIES {
-        for folder in
-            ["ggml-core/src/op", "ggml-core/src/cpu/op", "backend-vulkan/src/op", "backend-hip/src/op"]
-        {
+        for folder in [
+            "ggml-core/src/op",
+            "ggml-core/src/catalogue",
+            "ggml-core/src/cpu/op",
+            "backend-vulkan/src/op",
+            "backend-hip/src/op",
+        ] {
             let path = root().join(folder).join(format!("{family}.rs"));
             assert!(path.exists() || path.with_extension("").is_dir(), "{folder}/{family}.rs is missing");
         }

@@ -36,9 +36,10 @@ impl Store {
 
     fn writable(folder: PathBuf) -> io::Result<Store> {
         fs::create_dir_all(&folder)?;
-        let probe = folder.join(format!("writable.{}", process::id()));
+        let probe = folder.join(format!("writable.{}.lock", process::id()));
         File::create(&probe)?;
-        fs::remove_file(probe)?;
+        // Another thread of this process may have removed it.
+        let _ = fs::remove_file(probe);
         Ok(Store { folder })
     }
 
@@ -109,7 +110,6 @@ impl Store {
             .into_iter()
             .flatten()
             .flatten()
-            .filter(|entry| entry.path().extension().is_none_or(|end| end != "lock"))
             .filter_map(|entry| {
                 let data = entry.metadata().ok()?;
                 Some((data.modified().ok()?, data.len(), entry.path()))

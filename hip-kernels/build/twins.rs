@@ -16,6 +16,13 @@ pub(crate) const TWINS: &[(&str, &[&str])] = &[
 /// Bytes of the flags in the header of a 64-bit ELF file.
 const FLAGS: std::ops::Range<usize> = 48..52;
 
+/// Returns true if [`TWINS`] holds for a compiler, given its version as it prints it: LLVM's release 19. Others compile
+/// every target.
+pub(crate) fn are_known(version: &str) -> bool {
+    let release = version.split("clang version ").nth(1).unwrap_or_default();
+    release.split('.').next().is_some_and(|major| major.trim() == "19") && !version.contains("AMD")
+}
+
 /// Returns the target whose code objects those of `target` are made from.
 pub(crate) fn original(target: &str) -> Option<&'static str> {
     TWINS.iter().find(|(_, twins)| twins.contains(&target)).map(|(original, _)| *original)

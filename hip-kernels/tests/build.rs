@@ -10,7 +10,7 @@ use script::compiler::Compiler;
 use script::sources::Sources;
 use script::store::Store;
 use script::targets::{Targets, generation};
-use script::twins::{TWINS, renamed};
+use script::twins::{TWINS, are_known, renamed};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -273,4 +273,11 @@ fn twins_are_what_the_compiler_makes() {
         }
     }
     assert_eq!(renamed(b"text", "gfx900", "gfx902", b"text"), None);
+    let known = [
+        "Debian clang version 19.1.7 (3+b1)",
+        "clang version 19",
+        "clang version 20.1.0",
+        "AMD clang version 19.0.0git",
+    ];
+    assert_eq!(known.map(are_known), [true, true, false, false]);
 }

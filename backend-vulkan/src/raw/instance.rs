@@ -8,7 +8,7 @@ use ggml_core::sync::lock;
 use ggml_core::{Missing, Phase, Result, phase};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
@@ -61,8 +61,12 @@ impl Instance {
         let loader_version = loader_version(&entry)?;
         let layers = if validation { vec![validation_layer(&entry)?] } else { Vec::new() };
         let messages = validation.then(|| Arc::new(Messages::default()));
-        let raw = create(&entry, &layers, validation, provider.names_objects())
-            .map_err(|error| provider.refusal().unwrap_or(error))?;
+        let raw = {
+            let _alone = provider.enumerates_with_environment().then(|| exclusively(&ENUMERATION));
+            let _others = (!provider.enumerates_with_environment()).then(|| shared(&ENUMERATION));
+            create(&entry, &layers, validation, provider.names_objects())
+                .map_err(|error| provider.refusal().unwrap_or(error))?
+        };
         let mut instance = Instance {
             messenger: None,
             messages,
@@ -94,6 +98,7 @@ impl Instance {
     /// Returns the physical devices in the loader's order.
     pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>> {
         phase::call("vkEnumeratePhysicalDevices", "");
+        let _others = shared(&ENUMERATION);
         // SAFETY: the instance is alive.
         let devices = unsafe { self.raw.enumerate_physical_devices() };
         devices.map_err(|code| match code {
@@ -137,6 +142,18 @@ impl Drop for Instance {
         // SAFETY: everything created from the instance holds an `Arc` of it, so nothing is left.
         unsafe { self.raw.destroy_instance(None) };
     }
+}
+
+/// Held while instances are created and devices enumerated. A virtual card enumerates when its instance is created, and
+/// configures RADV for that through the environment of the whole process: other drivers must not read it meanwhile.
+static ENUMERATION: RwLock<()> = RwLock::new(());
+
+fn shared(lock: &RwLock<()>) -> RwLockReadGuard<'_, ()> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn exclusively(lock: &RwLock<()>) -> RwLockWriteGuard<'_, ()> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn loader_version(entry: &ash::Entry) -> Result<u32> {

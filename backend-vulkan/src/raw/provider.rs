@@ -54,6 +54,15 @@ impl Provider {
         }
     }
 
+    /// True if creating an instance changes the environment of the process for a moment.
+    pub(super) fn enumerates_with_environment(&self) -> bool {
+        match self {
+            #[cfg(feature = "virtual")]
+            Provider::Card(_) => true,
+            _ => false,
+        }
+    }
+
     /// Loads the functions that need no instance.
     pub(super) fn entry(&self) -> Result<ash::Entry> {
         phase::call("dlopen", &self.describe());
