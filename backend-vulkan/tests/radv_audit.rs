@@ -5,6 +5,8 @@
 use crate::radv;
 
 use backend_vulkan::audit;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// GPU families of each class: GCN without and with 4x8-bit dot products, RDNA1 to RDNA4, the APU, CDNA.
 const FAMILIES: [&str; 9] =
@@ -31,9 +33,22 @@ fn child() {
 #[test]
 fn no_pipeline_spills_on_any_family() {
     let Some(manifest) = radv::manifest() else { return };
+    // Families in parallel: each child compiles on one thread.
+    let (next, outputs) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(family) = FAMILIES.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let output = radv::child(&manifest, family, "radv_audit::child", (CHILD, "1"));
+            outputs.lock().expect("no thread panics").push((*family, output));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (0..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
     let mut failed = Vec::new();
-    for family in FAMILIES {
-        let output = radv::child(&manifest, family, "radv_audit::child", (CHILD, "1"));
+    for (family, output) in outputs.into_inner().expect("no thread panics") {
         let text = String::from_utf8_lossy(&output.stdout);
         println!("== {family}\n{text}");
         if !output.status.success() {

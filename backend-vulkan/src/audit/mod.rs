@@ -125,7 +125,13 @@ pub fn compile_all(options: VulkanOptions, known: Option<PathBuf>) -> Result<Aud
             rows: Vec::new(),
             failures: Vec::new(),
         };
-        let by = format!("{} {} {}", audit.device, audit.driver, audit.arch);
+        let mut by = format!("{} {} {}", audit.device, audit.driver, audit.arch);
+        // Variables that change RADV's code.
+        for name in ["RADV_DEBUG", "RADV_PERFTEST", "ACO_DEBUG"] {
+            if let Some(value) = std::env::var_os(name) {
+                let _ = write!(by, " {name}={}", value.to_string_lossy());
+            }
+        }
         let mut known = known.map(|folder| Known::open(&folder, &by));
         for pipeline in op::all_pipelines(&profile) {
             if let Some(row) = known.as_ref().and_then(|known| known.get(&pipeline)) {
