@@ -75,7 +75,7 @@ impl Recipe<'_> {
 /// # Errors
 /// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none
 /// for it, or if the matrix has another length; [`Error::InvalidModel`] for weights of a type without a
-/// decoder; [`Error::Io`], with the kind [`ErrorKind::Interrupted`] if `cancel` is set.
+/// decoder; [`Error::Io`], with the kind [`std::io::ErrorKind::Interrupted`] if `cancel` is set.
 pub fn quantize(
     input: &GgufFile,
     out: &Path,

@@ -270,8 +270,8 @@ const FLOORS: &[Floors] = &[
             &["inst", "vop3"],
             &["vop1", "vop2", "vop3p", "vopc"],
             &["math"],
-            &["lanes", "registers"],
-            &["half", "memory", "operand", "sop"],
+            &["lanes", "registers", "sop"],
+            &["half", "memory", "operand"],
         ],
     },
     Floors {

@@ -1,4 +1,4 @@
-//! Whether this program can start child processes: its `main` has to begin with
+//! Ability of this program to start child processes: its `main` has to begin with
 //! [`child_entry`](crate::compare::child_entry).
 
 use std::sync::atomic::{AtomicBool, Ordering};
