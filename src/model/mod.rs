@@ -89,6 +89,7 @@ pub use load_options::LoadOptions;
 pub use offload::Offload;
 pub use outline::{Outline, OutlineStep, OutlineUnit};
 pub use session_options::SessionOptions;
+#[cfg(feature = "compare")]
 pub(crate) use session_options::default_cache;
 
 use division::Division;
