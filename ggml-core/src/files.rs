@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// one. Several threads and processes may write the same file; the last one that finishes wins.
 ///
 /// # Errors
-/// Those of the file system; then the file is unchanged and no temporary file is left.
+/// Errors of the file system; then the file is unchanged and no temporary file is left.
 pub fn write_atomically(path: &Path, data: &[u8]) -> io::Result<()> {
     static WRITES: AtomicU64 = AtomicU64::new(0);
     if let Some(folder) = path.parent() {
