@@ -146,6 +146,7 @@ impl Drop for Instance {
 
 /// Held while instances are created and devices enumerated. A virtual card enumerates when its instance is created, and
 /// configures RADV for that through the environment of the whole process: other drivers must not read it meanwhile.
+/// The callers wait with a deadline: both run under [`guarded`](crate::deadline::guarded).
 static ENUMERATION: RwLock<()> = RwLock::new(());
 
 fn shared(lock: &RwLock<()>) -> RwLockReadGuard<'_, ()> {
