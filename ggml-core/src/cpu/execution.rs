@@ -84,6 +84,11 @@ impl<'a> Execution<'a> {
     /// Calls `f` for every index below `count`, on several threads if `ns`, the estimated time on one thread,
     /// is worth it. After the deadline there are no further calls.
     pub(super) fn for_each(&self, count: usize, ns: usize, f: impl Fn(usize) + Sync) {
+        self.for_each_index(count, ns, &f);
+    }
+
+    /// Implements [`Execution::for_each`] once for all functions.
+    fn for_each_index(&self, count: usize, ns: usize, f: &(dyn Fn(usize) + Sync)) {
         let between = (count.saturating_mul(CHECK_NS) / ns.max(1)).max(1);
         let task = |n: usize| {
             if !self.expired() {

@@ -162,31 +162,39 @@ impl<'a> Input<'a> {
 
     /// Returns a row of contiguous elements (blocks of block types).
     #[inline(always)]
-    pub(super) fn row<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> &'a [T] {
+    pub(super) fn row<T: Pod>(&self, row: [usize; 3]) -> &'a [T] {
         self.window.assert_type::<T>();
-        assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
-        let at = self.window.byte_offset([0, i1, i2, i3]);
-        let blocks = self.window.ne[0] / self.window.dtype.block();
-        // SAFETY: the row is within the window (`byte_offset`, and contiguous elements) and aligned for `T`,
-        // for which any bytes are a valid value; no code writes there during `'a` (guaranteed to
-        // `Window::input`).
-        unsafe { std::slice::from_raw_parts(self.window.at.add(at).cast().as_ptr(), blocks) }
+        let bytes = self.bytes(row);
+        // SAFETY: as many bytes as `bytes.len() / size_of::<T>()` elements, aligned for `T` (both asserted),
+        // for which any bytes are a valid value.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>().max(1)) }
     }
 
-    /// Returns `N` rows of a matrix from `first` on; beyond row `last`, row `last` is repeated.
+    /// Returns the bytes of a row of contiguous elements.
     #[inline(always)]
-    pub(super) fn group<T: Pod, const N: usize>(
+    fn bytes(&self, [i1, i2, i3]: [usize; 3]) -> &'a [u8] {
+        assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
+        let at = self.window.byte_offset([0, i1, i2, i3]);
+        let len = self.window.ne[0] / self.window.dtype.block() * self.window.dtype.block_bytes();
+        // SAFETY: the row is within the window (`byte_offset`, and contiguous elements); no code writes there
+        // during `'a` (guaranteed to `Window::input`).
+        unsafe { std::slice::from_raw_parts(self.window.at.add(at).as_ptr(), len) }
+    }
+
+    /// Returns the bytes of `N` rows of a matrix from `first` on; beyond row `last`, row `last` is repeated.
+    #[inline(always)]
+    pub(super) fn group<const N: usize>(
         &self,
         first: usize,
         last: usize,
         [i2, i3]: [usize; 2],
-    ) -> [&'a [T]; N] {
+    ) -> [&'a [u8]; N] {
         assert!(first <= last && last < self.window.ne[1], "a kernel's index is outside of its operand");
-        let mut rows = [self.row::<T>([first, i2, i3]); N];
+        let mut rows = [self.bytes([first, i2, i3]); N];
         for (i, row) in rows.iter_mut().enumerate().skip(1) {
             let skipped = i.min(last - first) * self.window.nb[1];
             // SAFETY: row `first + i` or `last`, both rows of the window by the assertion; otherwise as in
-            // `row`.
+            // `bytes`.
             *row = unsafe { std::slice::from_raw_parts(row.as_ptr().byte_add(skipped), row.len()) };
         }
         rows
@@ -336,7 +344,7 @@ pub(super) fn for_each_of(
     run: &Execution<'_>,
     tiles: [[usize; 4]; MAX_RESULTS],
     ns: usize,
-    f: impl Fn(usize, &mut Tile<'_>) + Sync,
+    f: &(dyn Fn(usize, &mut Tile<'_>) + Sync),
 ) {
     let mut tiles = tiles.into_iter();
     let grids = outs.each_mut().map(|out| out.as_mut().zip(tiles.next()).map(|(out, tile)| out.grid(tile)));

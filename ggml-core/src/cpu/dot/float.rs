@@ -5,7 +5,7 @@
 //! order. The lanes are added as by [`Simd::sum4`], and then the sums of the segments in order. So a product
 //! of many columns equals the products of its single columns bit for bit, and tiles can have any shape.
 
-use super::{MAX_PARTS, Weight, widen_units};
+use super::{MAX_PARTS, Weight};
 use crate::cpu::simd::Simd;
 
 /// Elements of a row that are accumulated in registers. Four rows of weights and six of activations take 40
@@ -69,20 +69,8 @@ pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(
 }
 
 /// Returns the number of units in a segment.
-const fn units<W: Weight>() -> usize {
+pub(super) const fn units<W: Weight>() -> usize {
     SEGMENT / 32 / W::GROUPS
-}
-
-/// Converts segment `segment` of a row to F32; `out` has the segment's length.
-#[inline(always)]
-pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(
-    s: S,
-    row: &[W::Block],
-    segment: usize,
-    out: &mut [f32],
-) {
-    let (all, rest) = W::split(row);
-    widen_units::<S, W>(s, all.get(segment * units::<W>()..).unwrap_or_default(), rest, out);
 }
 
 /// Returns the products of four rows with `C` columns, all at most one segment long: `[column][row]`.

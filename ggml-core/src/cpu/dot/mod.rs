@@ -2,6 +2,7 @@
 //!
 //! * [`float`]: weights are converted to F32 in registers, or once for many columns; F32 accumulation.
 //! * [`int8`]: activations are rounded to 8-bit blocks ([`quantize`]); products of blocks are exact integers.
+//!   A product finds the kernels of its type in a table ([`kernels`]).
 //!
 //! Quantised types implement [`block::Quant`]. Plain types implement [`Weight`] here and have an entry in
 //! [`with_weight`]. This is sufficient for every operation.
@@ -21,6 +22,7 @@ pub(super) mod block;
 pub(super) mod column;
 pub(super) mod float;
 pub(super) mod int8;
+pub(super) mod kernels;
 pub(super) mod quantize;
 
 pub(super) use block::{BlockQ4, BlockQ8};
@@ -60,11 +62,21 @@ pub(super) trait ForWeight {
 
 /// Calls `f` for the type; `None` if it has no [`Weight`].
 pub(super) fn with_weight<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
+    if is_plain(dtype) { with_plain(dtype, f) } else { with_quant(dtype, Blocks(f)) }
+}
+
+/// True for types that are not stored in blocks and have a [`Weight`].
+pub(super) fn is_plain(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Calls `f` for a plain type; `None` for others.
+pub(super) fn with_plain<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
     Some(match dtype {
         DType::F32 => f.call::<F32>(),
         DType::F16 => f.call::<F16>(),
         DType::BF16 => f.call::<BF16>(),
-        _ => return with_quant(dtype, Blocks(f)),
+        _ => return None,
     })
 }
 
@@ -205,9 +217,10 @@ pub(super) fn widen<S: Simd, W: Weight>(s: S, row: &[W::Block], out: &mut [f32])
     widen_units::<S, W>(s, units, rest, out);
 }
 
-/// [`widen`] as a [`Job`].
+/// [`widen`] as a [`Job`], from a segment of the row on.
 pub(super) struct Widen<'a, W: Weight> {
     row: &'a [W::Block],
+    segment: usize,
     out: &'a mut [f32],
     weight: PhantomData<W>,
 }
@@ -215,7 +228,12 @@ pub(super) struct Widen<'a, W: Weight> {
 impl<'a, W: Weight> Widen<'a, W> {
     /// Creates the job for a row and an output of the same number of elements.
     pub(super) fn new(row: &'a [W::Block], out: &'a mut [f32]) -> Widen<'a, W> {
-        Widen { row, out, weight: PhantomData }
+        Widen::segment(row, 0, out)
+    }
+
+    /// Creates the job for as many elements as `out` has from segment `segment` of a row on.
+    pub(super) fn segment(row: &'a [W::Block], segment: usize, out: &'a mut [f32]) -> Widen<'a, W> {
+        Widen { row, segment, out, weight: PhantomData }
     }
 }
 
@@ -224,7 +242,9 @@ impl<W: Weight> Job for Widen<'_, W> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        widen::<S, W>(s, self.row, self.out);
+        let (units, rest) = W::split(self.row);
+        let units = units.get(self.segment * float::units::<W>()..).unwrap_or_default();
+        widen_units::<S, W>(s, units, rest, self.out);
     }
 }
 

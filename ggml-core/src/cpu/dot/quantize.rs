@@ -47,14 +47,14 @@ impl RowScratch {
         }
     }
 
-    /// Quantises a row into its scratch memory, for products with a type of weights.
+    /// Quantises a row into its scratch memory.
     #[inline(always)]
-    pub(in crate::cpu) fn fill<S: Simd, Q: Quant>(&self, s: S, x: &[f32], lines: &mut [Line]) {
+    pub(in crate::cpu) fn fill<S: Simd>(&self, s: S, sums: Sums, x: &[f32], lines: &mut [Line]) {
         let (blocks, wide) = lines.split_at_mut(self.parts()[0]);
         let blocks: &mut [u8] = &mut bytemuck::cast_slice_mut(blocks)[..self.blocks * size_of::<Rounded>()];
         let blocks: &mut [Rounded] = bytemuck::cast_slice_mut(blocks);
         for (x, block) in x.as_chunks().0.iter().zip(&mut *blocks) {
-            fill::<S, Q>(s, x, block);
+            fill(s, sums, x, block);
         }
         if self.wide {
             let wide: &mut [[i16; 32]] = bytemuck::cast_slice_mut(wide);
@@ -63,21 +63,35 @@ impl RowScratch {
     }
 }
 
-/// Quantises 32 activations for products with a type of weights.
+/// Sums of a block's values that products with a type of weights need.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cpu) struct Sums {
+    /// True for the sums of both halves.
+    halves: bool,
+    /// Factor of the sums if they are integers ([`Rounded::excess`]); without it they are scaled
+    /// ([`Rounded::weighed`]).
+    bias: Option<i32>,
+}
+
+impl Sums {
+    /// Returns the sums for a type of weights.
+    pub(super) fn of<Q: Quant>() -> Sums {
+        const { assert!(Q::MINIMA == 0 || Q::BIAS == 0, "sums have one meaning") };
+        let bias = (Q::MINIMA == 0).then_some(-Q::BIAS);
+        Sums { halves: if Q::MINIMA == 0 { Q::HALVES } else { Q::MINIMA == 2 }, bias }
+    }
+}
+
+/// Quantises 32 activations.
 #[inline(always)]
-fn fill<S: Simd, Q: Quant>(s: S, x: &[f32; 32], to: &mut Rounded) {
-    const { assert!(Q::MINIMA == 0 || Q::BIAS == 0, "sums have one meaning") };
+fn fill<S: Simd>(s: S, sums: Sums, x: &[f32; 32], to: &mut Rounded) {
     to.scale = block(s, x, &mut to.q);
     let half = |q: &[i8]| q.iter().map(|&q| i32::from(q)).sum::<i32>();
-    let halves = [half(&to.q[..16]), half(&to.q[16..])];
-    let sums = match Q::MINIMA {
-        2 => halves,
-        0 if Q::HALVES => halves,
-        _ => [halves[0] + halves[1], 0],
-    };
-    to.sums = match Q::MINIMA {
-        0 => sums.map(|sum| (-Q::BIAS * sum).cast_unsigned()),
-        _ => sums.map(|sum| (to.scale * sum as f32).to_bits()),
+    let [first, last] = [half(&to.q[..16]), half(&to.q[16..])];
+    let halves = if sums.halves { [first, last] } else { [first + last, 0] };
+    to.sums = match sums.bias {
+        Some(bias) => halves.map(|sum| (bias * sum).cast_unsigned()),
+        None => halves.map(|sum| (to.scale * sum as f32).to_bits()),
     };
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | | one column (few with 8 bits) | more |
 //! | --- | --- | --- |
-//! | F32 activations | [`DotRows`]: weights converted in registers | [`Panel`]: once for all columns |
+//! | F32 activations | `DotRows`: converted in registers (blocks: four rows at a time) | `Panel`: once for all columns |
 //! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged for all columns |
 //!
 //! The methods on the left read every weight once and are memory-bound; those on the right are compute-bound.
@@ -16,22 +16,21 @@
 //! [`TileProduct`]: columns::TileProduct
 
 use super::kernel::{Args, Kernel};
-use crate::cpu::dot::block::{ForQuant, Quant, with_quant};
 use crate::cpu::dot::float::SEGMENT;
+use crate::cpu::dot::has_weight;
 use crate::cpu::dot::int8::{MAX_PANEL_ROWS, PanelShape, ROWS as INT_ROWS};
+use crate::cpu::dot::kernels::BlockKernels;
 use crate::cpu::dot::quantize::RowScratch;
-use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
 use crate::cpu::execution::{Execution, Line};
 use crate::cpu::isa::Detected;
-use crate::cpu::simd::{Job, Simd, dispatch};
+use crate::cpu::simd::dispatch;
 use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile, for_each_of};
 use crate::dtype::DType;
 use crate::precision::Precision;
 use crate::tensor::Tensor;
 use columns::tile_products;
-use float::{DotRows, PANEL_ROWS, Panel};
+use float::{Floats, PANEL_ROWS, rows_for_one_column};
 use int8::{BlockPanel, DotBlocks, Quantize, Rows};
-use std::marker::PhantomData;
 
 mod columns;
 mod float;
@@ -69,12 +68,12 @@ pub(super) struct MulMatKernel {
 }
 
 /// Method of the module's table.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 enum Method {
     DotRows,
     Panel,
-    DotBlocks,
-    BlockPanel(PanelShape),
+    DotBlocks(BlockKernels),
+    BlockPanel(BlockKernels, PanelShape),
 }
 
 impl MulMatKernel {
@@ -113,15 +112,15 @@ impl MulMatKernel {
         if !has_weight(a.dtype) {
             return Err(format!("no product of {} weights", a.dtype));
         }
-        let shape = match precision {
-            Precision::Fast => with_quant(a.dtype, ShapeOf(detected)),
+        let kernels = match precision {
+            Precision::Fast => BlockKernels::of(a.dtype, detected),
             Precision::Exact => None,
         };
-        let method = match shape {
+        let method = match kernels.map(|kernels| (kernels, kernels.shape)) {
             None if most == 1 => Method::DotRows,
             None => Method::Panel,
-            Some(Some(shape)) if most >= shape.min_columns => Method::BlockPanel(shape),
-            Some(_) => Method::DotBlocks,
+            Some((kernels, Some(shape))) if most >= shape.min_columns => Method::BlockPanel(kernels, shape),
+            Some((kernels, _)) => Method::DotBlocks(kernels),
         };
         Ok(MulMatKernel {
             dtype: a.dtype,
@@ -164,10 +163,12 @@ impl MulMatKernel {
         routes: Option<Routes<'a>>,
     ) {
         let product = Product { kernel: self, run, b, recipes, outs, shared, routes };
-        match self.method {
-            Method::DotRows | Method::Panel => with_weight(self.dtype, product),
-            Method::DotBlocks | Method::BlockPanel(_) => with_quant(self.dtype, product),
-        };
+        match &self.method {
+            Method::DotRows => product.with_floats(true),
+            Method::Panel => product.with_floats(false),
+            Method::DotBlocks(kernels) => product.with_blocks(kernels, None),
+            Method::BlockPanel(kernels, shape) => product.with_blocks(kernels, Some(*shape)),
+        }
     }
 
     /// Returns the lines of a row of F32 activations.
@@ -178,16 +179,17 @@ impl MulMatKernel {
     /// Returns the lines of a thread's panel.
     fn panel_lines(&self) -> usize {
         let bytes = match self.method {
-            Method::DotRows | Method::DotBlocks => 0,
+            Method::DotBlocks(_) => 0,
+            Method::DotRows => rows_for_one_column(self.dtype) * SEGMENT.min(self.k) * 4,
             Method::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
-            Method::BlockPanel(shape) => self.panel_bytes(shape).iter().sum(),
+            Method::BlockPanel(_, shape) => self.panel_bytes(shape).iter().sum(),
         };
         bytes.div_ceil(size_of::<Line>())
     }
 
     /// Returns the layout of rows of 8-bit activations in scratch memory.
     fn row_scratch(&self) -> RowScratch {
-        RowScratch::new(self.k, matches!(self.method, Method::BlockPanel(shape) if shape.wide))
+        RowScratch::new(self.k, matches!(self.method, Method::BlockPanel(_, shape) if shape.wide))
     }
 
     /// Returns the bytes of a panel's values and of its scales.
@@ -197,32 +199,12 @@ impl MulMatKernel {
     }
 }
 
-/// Determines the shape of panels.
-struct ShapeOf(Detected);
-
-impl ForQuant for ShapeOf {
-    type Out = Option<PanelShape>;
-
-    fn call<Q: Quant>(self) -> Self::Out {
-        struct PanelShapeJob<Q>(PhantomData<Q>);
-        impl<Q: Quant> Job for PanelShapeJob<Q> {
-            type Out = Option<PanelShape>;
-
-            #[inline(always)]
-            fn run<S: Simd>(self, s: S) -> Self::Out {
-                s.panel_shape::<Q>()
-            }
-        }
-        dispatch(self.0, PanelShapeJob::<Q>(PhantomData))
-    }
-}
-
 impl Kernel for MulMatKernel {
     fn shared_bytes(&self) -> usize {
         let lines = match self.method {
             Method::DotRows | Method::Panel if self.normed => self.row_lines(),
             Method::DotRows | Method::Panel => 0,
-            Method::DotBlocks | Method::BlockPanel(_) => self.row_scratch().lines(),
+            Method::DotBlocks(_) | Method::BlockPanel(..) => self.row_scratch().lines(),
         };
         lines * size_of::<Line>() * self.columns
     }
@@ -240,7 +222,7 @@ impl Kernel for MulMatKernel {
     }
 }
 
-/// Job for results with one input, once the type of the weights is known.
+/// Results with one input.
 struct Product<'a, 'b> {
     kernel: &'a MulMatKernel,
     run: &'a Execution<'b>,
@@ -267,7 +249,7 @@ impl<'a> Product<'a, '_> {
             _ => [0; 4],
         });
         let panel = kernel.panel_lines();
-        for_each_of(&mut outs, run, tiles, kernel.ns(all), |i, tile| {
+        for_each_of(&mut outs, run, tiles, kernel.ns(all), &|i, tile| {
             let Some(recipe) = &recipes[i] else { return };
             run.local(|local| {
                 let (panel, products) = local.split_at_mut(panel.min(local.len()));
@@ -278,11 +260,10 @@ impl<'a> Product<'a, '_> {
     }
 }
 
-impl ForWeight for Product<'_, '_> {
-    type Out = ();
-
-    /// A norm is computed first, once for each column.
-    fn call<W: Weight>(mut self) {
+impl Product<'_, '_> {
+    /// Multiplies with F32 activations; `narrow` if no matrix has more than one column. A norm is computed
+    /// first, once for each column.
+    fn with_floats(mut self, narrow: bool) {
         let Product { kernel, run, b: source, routes, .. } = self;
         let shared = std::mem::take(&mut self.shared);
         let mut b = source.x;
@@ -295,27 +276,19 @@ impl ForWeight for Product<'_, '_> {
             let rows = bytemuck::cast_slice::<Line, f32>(shared);
             b = Input::of_scratch(rows, kernel.k, rows.len() / kernel.columns);
         }
-        let narrow = kernel.method == Method::DotRows;
         let rows = (!narrow).then_some(PANEL_ROWS);
         self.for_each_tile(rows, |a, tile, panel| {
             for of in tile_products(a, tile, routes) {
-                let b = &b;
-                if narrow || routes.is_some() && of.columns.len() == 1 {
-                    dispatch(run.detected(), DotRows::<W> { a, b, of, tile, weight: PhantomData });
-                } else {
-                    let panel = bytemuck::cast_slice_mut(panel);
-                    dispatch(run.detected(), Panel::<W> { a, b, of, tile, panel, weight: PhantomData });
-                }
+                let one = narrow || routes.is_some() && of.columns.len() == 1;
+                let (b, panel) = (&b, bytemuck::cast_slice_mut(panel));
+                Floats { detected: run.detected(), a, b, of, tile, panel }.compute(one);
             }
         });
     }
-}
 
-impl ForQuant for Product<'_, '_> {
-    type Out = ();
-
-    /// The activations are quantised first, each column once.
-    fn call<Q: Quant>(mut self) {
+    /// Multiplies with 8-bit activations, in panels of `shape`. The activations are quantised first, each
+    /// column once.
+    fn with_blocks(mut self, kernels: &BlockKernels, shape: Option<PanelShape>) {
         let Product { kernel, run, b: source, routes, .. } = self;
         let row = kernel.row_scratch();
         let lines = row.lines();
@@ -326,25 +299,23 @@ impl ForQuant for Product<'_, '_> {
             run.local(|local| {
                 let at = [i % n, i / n % b2, i / (n * b2)];
                 let x = source.row(run.detected(), at, bytemuck::cast_slice_mut(local));
-                dispatch(run.detected(), Quantize::<Q> { row, x, lines, q: PhantomData });
+                dispatch(run.detected(), Quantize { row, sums: kernels.sums, x, lines });
             });
         });
         let x = Rows { b, row, lines: shared };
-        let shape = if let Method::BlockPanel(shape) = kernel.method { Some(shape) } else { None };
         self.for_each_tile(shape.map(|shape| shape.rows), |a, tile, panel| {
             for of in tile_products(a, tile, routes) {
                 let x = &x;
                 // In a tile with many columns, a matrix that few tokens selected has few.
                 let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.min_columns)
                 else {
-                    dispatch(run.detected(), DotBlocks::<Q> { a, of, tile, x, q: PhantomData });
+                    DotBlocks { kernels, a, of, tile, x }.compute();
                     continue;
                 };
                 let [numbers, scales] = kernel.panel_bytes(shape);
                 let (numbers, panel) = bytemuck::cast_slice_mut::<Line, u8>(panel).split_at_mut(numbers);
                 let scales = bytemuck::cast_slice_mut(&mut panel[..scales]);
-                let q = PhantomData;
-                let panel = BlockPanel::<Q> { a, of, tile, shape, numbers, scales, x, q };
+                let panel = BlockPanel { kernels, a, of, tile, shape, numbers, scales, x };
                 dispatch(run.detected(), panel);
             }
         });

@@ -6,7 +6,7 @@ use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight, Widen};
 use crate::cpu::execution::Execution;
 use crate::cpu::isa::Detected;
 use crate::cpu::simd::{Job, Simd, dispatch};
-use crate::cpu::window::{Input, Output, Tile};
+use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
 use bytemuck::Pod;
 use half::f16;
@@ -33,55 +33,47 @@ pub(super) fn valid(index: i32, rows: usize) -> Option<usize> {
 impl Kernel for GetRowsKernel {
     fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(a), Some(ids), ..], out, .. } = args else { return };
-        if self.0 == DType::I32 {
-            pick(run, &a, &ids, out, |row: &[u32], out| out.copy_from_slice(row));
-        } else {
-            dot::with_weight(self.0, Pick { run, a, ids, out });
-        }
-    }
-}
-
-/// GET_ROWS for a type of weights.
-struct Pick<'a, 'b> {
-    run: &'a Execution<'b>,
-    a: Input<'a>,
-    ids: Input<'a>,
-    out: Output<'a>,
-}
-
-impl ForWeight for Pick<'_, '_> {
-    type Out = ();
-
-    fn call<W: Weight>(self) {
-        let detected = self.run.detected();
-        pick(self.run, &self.a, &self.ids, self.out, |row: &[W::Block], out| {
-            dispatch(detected, Widen::<W>::new(row, bytemuck::cast_slice_mut(out)));
+        let mut out = out;
+        let ne = out.ne();
+        let ns = ne.iter().product::<usize>() / 2;
+        let rows = (4096 / ne[0]).max(1);
+        out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
+            for [j, i2, i3] in tile.rows() {
+                let to: &mut [u32] = tile.row([j, i2, i3]);
+                match valid(ids.at([j, i2, i3, 0]), a.ne()[1]) {
+                    Some(index) if self.0 == DType::I32 => to.copy_from_slice(a.row([index, i2, i3])),
+                    Some(index) => {
+                        widen(run.detected(), &a, [index, i2, i3], 0, bytemuck::cast_slice_mut(to));
+                    }
+                    // All bits zero: 0 in F32 and in I32.
+                    None => to.fill(0),
+                }
+            }
         });
     }
 }
 
-/// Writes each row of the result, as 32-bit values, by applying `f` to the selected row of `a`; each thread
-/// processes some rows.
-fn pick<T: Pod>(
-    run: &Execution<'_>,
-    a: &Input<'_>,
-    ids: &Input<'_>,
-    mut out: Output<'_>,
-    f: impl Fn(&[T], &mut [u32]) + Sync,
-) {
-    let ne = out.ne();
-    let ns = ne.iter().product::<usize>() / 2;
-    let rows = (4096 / ne[0]).max(1);
-    out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
-        for [j, i2, i3] in tile.rows() {
-            let to = tile.row([j, i2, i3]);
-            match valid(ids.at([j, i2, i3, 0]), a.ne()[1]) {
-                Some(index) => f(a.row([index, i2, i3]), to),
-                // All bits zero: 0 in F32 and in I32.
-                None => to.fill(0),
-            }
-        }
-    });
+/// Converts as many elements as `out` has to F32, from segment `segment` of row `at` of `x` on. Does nothing
+/// for types without [`Weight`].
+pub(super) fn widen(detected: Detected, x: &Input<'_>, at: [usize; 3], segment: usize, out: &mut [f32]) {
+    dot::with_weight(x.dtype(), WidenRow { detected, x, at, segment, out });
+}
+
+/// Operands of [`widen`].
+struct WidenRow<'a> {
+    detected: Detected,
+    x: &'a Input<'a>,
+    at: [usize; 3],
+    segment: usize,
+    out: &'a mut [f32],
+}
+
+impl ForWeight for WidenRow<'_> {
+    type Out = ();
+
+    fn call<W: Weight>(self) {
+        dispatch(self.detected, Widen::<W>::segment(self.x.row(self.at), self.segment, self.out));
+    }
 }
 
 /// SET_ROWS: writes rows by index.

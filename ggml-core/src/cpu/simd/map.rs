@@ -1,4 +1,5 @@
-//! Loops over rows: whole vectors, then the rest of the row in a padded vector.
+//! Loops over rows: whole vectors, and the rest of the row in a padded vector. The function is compiled once
+//! for both.
 //!
 //! They are macros instead of functions with closures, because a closure is a separate function: it would be
 //! compiled without the instruction set's features, and each of its intrinsics would become a call.
@@ -7,15 +8,12 @@
 macro_rules! map {
     ($s:expr, $x:expr, |$v:ident| $f:expr) => {{
         let (s, x): (_, &mut [f32]) = ($s, $x);
-        let mut chunks = x.chunks_exact_mut($crate::cpu::simd::lanes(s));
-        for chunk in &mut chunks {
-            let $v = s.load(chunk);
-            s.store(chunk, $f);
-        }
-        let rest = chunks.into_remainder();
-        if !rest.is_empty() {
-            let $v = s.load_partial(rest);
-            s.store_partial(rest, $f);
+        let lanes = $crate::cpu::simd::lanes(s);
+        for chunk in x.chunks_mut(lanes) {
+            let is_whole = chunk.len() == lanes;
+            let $v = if is_whole { s.load(chunk) } else { s.load_partial(chunk) };
+            let result = $f;
+            if is_whole { s.store(chunk, result) } else { s.store_partial(chunk, result) }
         }
     }};
 }
@@ -24,16 +22,15 @@ macro_rules! map {
 macro_rules! zip {
     ($s:expr, $x:expr, $y:expr, |$v:ident, $w:ident| $f:expr) => {{
         let (s, x, y): (_, &mut [f32], &[f32]) = ($s, $x, $y);
-        let mut chunks = x.chunks_exact_mut($crate::cpu::simd::lanes(s));
-        let mut others = y.chunks_exact($crate::cpu::simd::lanes(s));
-        for (chunk, other) in (&mut chunks).zip(&mut others) {
-            let ($v, $w) = (s.load(chunk), s.load(other));
-            s.store(chunk, $f);
-        }
-        let rest = chunks.into_remainder();
-        if !rest.is_empty() {
-            let ($v, $w) = (s.load_partial(rest), s.load_partial(others.remainder()));
-            s.store_partial(rest, $f);
+        let lanes = $crate::cpu::simd::lanes(s);
+        for (chunk, other) in x.chunks_mut(lanes).zip(y.chunks(lanes)) {
+            let is_whole = chunk.len() == lanes && other.len() == lanes;
+            let ($v, $w) = match is_whole {
+                true => (s.load(chunk), s.load(other)),
+                false => (s.load_partial(chunk), s.load_partial(other)),
+            };
+            let result = $f;
+            if is_whole { s.store(chunk, result) } else { s.store_partial(chunk, result) }
         }
     }};
 }
@@ -42,17 +39,19 @@ macro_rules! zip {
 macro_rules! fold {
     ($s:expr, $x:expr, $pad:expr, $init:expr, |$acc:ident, $v:ident| $f:expr) => {{
         let (s, x): (_, &[f32]) = ($s, $x);
-        let chunks = x.chunks_exact($crate::cpu::simd::lanes(s));
-        let rest = chunks.remainder();
+        let lanes = $crate::cpu::simd::lanes(s);
         let mut $acc = $init;
-        for chunk in chunks {
-            let $v = s.load(chunk);
-            $acc = $f;
-        }
-        if !rest.is_empty() {
-            let mut full = [$pad; $crate::cpu::simd::MAX_LANES];
-            full.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            let $v = s.load(&full);
+        for chunk in x.chunks(lanes) {
+            let mut full;
+            let vector = match chunk.len() == lanes {
+                true => chunk,
+                false => {
+                    full = [$pad; $crate::cpu::simd::MAX_LANES];
+                    full.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+                    &full[..]
+                }
+            };
+            let $v = s.load(vector);
             $acc = $f;
         }
         $acc

@@ -9,7 +9,7 @@ use crate::op::Activation;
 /// the polynomial of Cephes (Moshier, `expf`). `2^n` is applied in two steps, so that results underflow and
 /// overflow correctly.
 #[inline(always)]
-pub(in crate::cpu) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+pub(super) fn exp_lanes<S: Simd>(s: S, x: S::F) -> S::F {
     // This order of operands propagates NaN.
     let x = s.min(s.splat(100.0), s.max(s.splat(-110.0), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
@@ -20,6 +20,12 @@ pub(in crate::cpu) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let p = s.add(s.fma(s.mul(p, r), r, r), s.splat(1.0));
     let half = s.round(s.mul(n, s.splat(0.5)));
     s.mul(s.mul(p, s.exp2i(half)), s.exp2i(s.sub(n, half)))
+}
+
+/// Returns `e^x` as [`exp_lanes`] does.
+#[inline(always)]
+pub(in crate::cpu) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    s.exp(x)
 }
 
 /// Evaluates a polynomial, highest power first.

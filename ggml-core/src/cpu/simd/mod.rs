@@ -83,6 +83,11 @@ pub(super) trait Simd: IntDot {
     fn flip(self, a: Self::F, sign: Self::F) -> Self::F;
     /// Rounds to the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
+    /// Returns `e^x` ([`math::exp`]).
+    #[inline(always)]
+    fn exp(self, x: Self::F) -> Self::F {
+        math::exp_lanes(self, x)
+    }
     /// Returns two to the power of an integer in -126 ..= 127.
     fn exp2i(self, n: Self::F) -> Self::F;
     /// Returns `x` where `a < b`, else `y`.

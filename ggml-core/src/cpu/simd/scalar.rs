@@ -1,7 +1,9 @@
 //! Portable vectors: arrays of eight floats. The compiler vectorises them with SSE2 or the target's default
 //! features.
+//!
+//! What takes many instructions is not inlined: lanes are unrolled, and this code is in every program.
 
-use super::Simd;
+use super::{Simd, math};
 use half::f16;
 
 const LANES: usize = 8;
@@ -25,6 +27,31 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
 fn convert<T: Copy>(x: &[T], f: impl Fn(T) -> f32) -> [f32; LANES] {
     debug_assert!(x.len() >= LANES);
     x.first_chunk::<LANES>().map_or([0.0; LANES], |x| x.map(f))
+}
+
+/// Converts a binary16 value without branches, so that the compiler vectorises it. The exponent moves by a
+/// multiplication, which is exact and normalises subnormal values.
+#[inline(always)]
+fn widen_f16(bits: u16) -> f32 {
+    const INFINITE: u32 = 0x0f80_0000;
+    const QUIET: u32 = 0x0040_0000;
+    let shifted = u32::from(bits & 0x7fff) << 13;
+    let finite = (f32::from_bits(shifted) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let special = shifted | 0x7f80_0000 | if shifted > INFINITE { QUIET } else { 0 };
+    let magnitude = if shifted >= INFINITE { special } else { finite };
+    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
+}
+
+/// Converts to binary16, rounded to nearest, ties to even.
+#[inline(never)]
+fn narrow_f16(x: f32) -> u16 {
+    f16::from_f32_const(x).to_bits()
+}
+
+/// [`math::exp_lanes`].
+#[inline(never)]
+fn exp(x: &[f32; LANES]) -> [f32; LANES] {
+    math::exp_lanes(Scalar, *x)
 }
 
 impl Simd for Scalar {
@@ -56,13 +83,13 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn load_f16(self, x: &[u16]) -> Self::F {
-        convert(x, |v| f16::from_bits(v).to_f32_const())
+        convert(x, widen_f16)
     }
 
     #[inline(always)]
     fn store_f16(self, x: &mut [u16], v: Self::F) {
         if let Some(to) = x.first_chunk_mut::<LANES>() {
-            *to = v.map(|v| f16::from_f32_const(v).to_bits());
+            *to = v.map(narrow_f16);
         }
     }
 
@@ -85,7 +112,7 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn splat_f16(self, x: u16) -> Self::F {
-        [f16::from_bits(x).to_f32_const(); LANES]
+        [widen_f16(x); LANES]
     }
 
     #[inline(always)]
@@ -141,6 +168,11 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn exp(self, x: Self::F) -> Self::F {
+        exp(&x)
+    }
+
+    #[inline(always)]
     fn exp2i(self, n: Self::F) -> Self::F {
         // The lowest bits of the sum are the exponent. (A conversion would check the range in each lane.)
         each(|i| f32::from_bits((n[i] + (PUSH + 127.0)).to_bits() << 23))
@@ -154,5 +186,19 @@ impl Simd for Scalar {
     #[inline(always)]
     fn sum4(self, v: [Self::F; 4]) -> [f32; 4] {
         v.map(|v| ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::widen_f16;
+    use half::f16;
+
+    #[test]
+    fn every_binary16_value_is_widened_as_the_standard_says() {
+        for bits in 0..=u16::MAX {
+            let expected = f16::from_bits(bits).to_f32_const().to_bits();
+            assert_eq!(widen_f16(bits).to_bits(), expected, "{bits:#06x}");
+        }
     }
 }

@@ -36,9 +36,16 @@ impl IntDot for Avx2 {
     }
 
     #[inline(always)]
-    fn panel<Q: Quant>(self, values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
+    fn panel<const HALVES: bool, const MINIMA: usize>(
+        self,
+        values: &[u8],
+        factors: &[f32],
+        x: &[Column<'_>],
+        out: &mut [f32; MAX_TILE],
+    ) {
+        // Scales of halves are in the values.
         // SAFETY: as above.
-        unsafe { panels::<Q>(values, factors, x, out) }
+        unsafe { panels::<MINIMA>(values, factors, x, out) }
     }
 }
 
@@ -88,7 +95,7 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
                 }
                 _mm256_cvtepi32_ps(sums)
             };
-            total = add_group::<Q>(total, sums, factors.of(g), x);
+            total = add_group(Q::MINIMA, total, sums, factors.of(g), x);
         }
     }
     to_array(total)
@@ -148,12 +155,12 @@ fn widen<Q: Quant>(x: __m128i, scale: i8) -> __m256i {
 
 /// Multiplies a panel with up to four columns.
 #[target_feature(enable = "avx2,fma")]
-fn panels<Q: Quant>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
+fn panels<const MINIMA: usize>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
     match *x {
-        [a, b, c, d] => panel::<Q, 4>(values, factors, [a, b, c, d], out),
-        [a, b, c] => panel::<Q, 3>(values, factors, [a, b, c], out),
-        [a, b] => panel::<Q, 2>(values, factors, [a, b], out),
-        [a] => panel::<Q, 1>(values, factors, [a], out),
+        [a, b, c, d] => panel::<MINIMA, 4>(values, factors, [a, b, c, d], out),
+        [a, b, c] => panel::<MINIMA, 3>(values, factors, [a, b, c], out),
+        [a, b] => panel::<MINIMA, 2>(values, factors, [a, b], out),
+        [a] => panel::<MINIMA, 1>(values, factors, [a], out),
         _ => {}
     }
 }
@@ -161,7 +168,7 @@ fn panels<Q: Quant>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut 
 /// Multiplies a panel with `C` columns: a pair of activations, repeated in all lanes, times the pairs of 16
 /// rows.
 #[target_feature(enable = "avx2,fma")]
-fn panel<Q: Quant, const C: usize>(
+fn panel<const MINIMA: usize, const C: usize>(
     values: &[u8],
     factors: &[f32],
     x: [Column<'_>; C],
@@ -173,7 +180,7 @@ fn panel<Q: Quant, const C: usize>(
         (wide[c], blocks[c]) = (bytemuck::cast_slice(&x[c].wide[..n]), &x[c].blocks[..n]);
     }
     let values: &[[[u8; 32]; 32]] = values.as_chunks().0.as_chunks().0;
-    let groups = values[..n].iter().zip(factors.chunks_exact(16 * factors_of::<Q>()));
+    let groups = values[..n].iter().zip(factors.chunks_exact(16 * (1 + MINIMA)));
     let mut total = [[_mm256_setzero_ps(); 2]; C];
     for (at, (values, factors)) in groups.enumerate() {
         let mut sum = [[_mm256_setzero_si256(); 2]; C];
@@ -186,10 +193,10 @@ fn panel<Q: Quant, const C: usize>(
             }
         }
         for half in 0..2 {
-            let factors = load_factors::<Q>(factors, 16, half * 8);
+            let factors = load_factors(factors, 16, half * 8);
             for c in 0..C {
                 let sums = _mm256_cvtepi32_ps(sum[c][half]);
-                total[c][half] = add_group::<Q>(total[c][half], sums, factors, &blocks[c][at]);
+                total[c][half] = add_group(MINIMA, total[c][half], sums, factors, &blocks[c][at]);
             }
         }
     }

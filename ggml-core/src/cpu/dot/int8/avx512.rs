@@ -2,10 +2,10 @@
 
 use super::avx2;
 use super::lanes::{
-    add_group, blocks8, factors_of, factors8, load, numbers, prefetch8, put_factors, signed_bytes, sum8,
-    to_array, transpose8,
+    add_group, blocks8, factors8, load, numbers, prefetch8, put_factors, signed_bytes, sum8, to_array,
+    transpose8,
 };
-use super::{IntDot, MAX_TILE, PanelShape, ROWS};
+use super::{IntDot, MAX_TILE, PanelShape, ROWS, factor_count};
 use crate::cpu::dot::block::Quant;
 use crate::cpu::dot::column::{Column, Rounded};
 use crate::cpu::simd::avx512::Avx512;
@@ -39,27 +39,23 @@ impl IntDot for Avx512 {
     }
 
     #[inline(always)]
-    fn panel<Q: Quant>(self, values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
+    fn panel<const HALVES: bool, const MINIMA: usize>(
+        self,
+        values: &[u8],
+        factors: &[f32],
+        x: &[Column<'_>],
+        out: &mut [f32; MAX_TILE],
+    ) {
         // SAFETY: as above.
-        unsafe {
-            match *x {
-                [a, b, c, d, e, f] => panel::<Q, 6>(values, factors, [a, b, c, d, e, f], out),
-                [a, b, c, d, e] => panel::<Q, 5>(values, factors, [a, b, c, d, e], out),
-                [a, b, c, d] => panel::<Q, 4>(values, factors, [a, b, c, d], out),
-                [a, b, c] => panel::<Q, 3>(values, factors, [a, b, c], out),
-                [a, b] => panel::<Q, 2>(values, factors, [a, b], out),
-                [a] => panel::<Q, 1>(values, factors, [a], out),
-                _ => {}
-            }
-        }
+        unsafe { panels::<HALVES, MINIMA>(values, factors, x, out) }
     }
 }
 
 /// Returns the shape: two vectors of rows. Six columns need 12 sums and 12 totals of 32 registers. Types with
 /// half scales use four columns, because each half needs its own sums.
 const fn shape<Q: Quant>() -> PanelShape {
-    let (columns, halves) = if Q::HALVES { (4, 2) } else { (6, 0) };
-    PanelShape { rows: 32, columns, wide: false, factors: factors_of::<Q>() + halves, min_columns: 4 }
+    let factors = factor_count(Q::HALVES, Q::MINIMA);
+    PanelShape { rows: 32, columns: if Q::HALVES { 4 } else { 6 }, wide: false, factors, min_columns: 4 }
 }
 
 /// Returns the values of a group as unsigned bytes.
@@ -95,7 +91,7 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
             if Q::BIAS > 0 {
                 sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
             }
-            total = add_group::<Q>(total, _mm256_cvtepi32_ps(sums), factors.of(g), x);
+            total = add_group(Q::MINIMA, total, _mm256_cvtepi32_ps(sums), factors.of(g), x);
         }
     }
     to_array(total)
@@ -220,11 +216,30 @@ fn put_halves(scales: [[[f32; 2]; 8]; 8], first: usize, groups: usize, panel: &m
     }
 }
 
+/// Multiplies a panel with up to six columns; four with scales of halves, see [`shape`].
+#[target_feature(enable = "avx2,fma,avx512f,avx512vnni")]
+fn panels<const HALVES: bool, const MINIMA: usize>(
+    values: &[u8],
+    factors: &[f32],
+    x: &[Column<'_>],
+    out: &mut [f32; MAX_TILE],
+) {
+    match *x {
+        [a, b, c, d, e, f] if !HALVES => panel::<HALVES, MINIMA, 6>(values, factors, [a, b, c, d, e, f], out),
+        [a, b, c, d, e] if !HALVES => panel::<HALVES, MINIMA, 5>(values, factors, [a, b, c, d, e], out),
+        [a, b, c, d] => panel::<HALVES, MINIMA, 4>(values, factors, [a, b, c, d], out),
+        [a, b, c] => panel::<HALVES, MINIMA, 3>(values, factors, [a, b, c], out),
+        [a, b] => panel::<HALVES, MINIMA, 2>(values, factors, [a, b], out),
+        [a] => panel::<HALVES, MINIMA, 1>(values, factors, [a], out),
+        _ => {}
+    }
+}
+
 /// Multiplies a panel with `C` columns: four activations, repeated in all lanes, times the four values of 32
 /// rows. Half scales multiply the sums of the halves, which is exact in F32 (for float scales only the
 /// products are exact).
 #[target_feature(enable = "avx2,fma,avx512f,avx512vnni")]
-fn panel<Q: Quant, const C: usize>(
+fn panel<const HALVES: bool, const MINIMA: usize, const C: usize>(
     values: &[u8],
     factors: &[f32],
     x: [Column<'_>; C],
@@ -236,7 +251,7 @@ fn panel<Q: Quant, const C: usize>(
         columns[c] = &x[c].blocks[..n];
     }
     let values: &[[[u8; 64]; 16]] = values.as_chunks().0.as_chunks().0;
-    let groups = values[..n].iter().zip(factors.chunks_exact(32 * shape::<Q>().factors));
+    let groups = values[..n].iter().zip(factors.chunks_exact(32 * factor_count(HALVES, MINIMA)));
     let mut total = [[_mm512_setzero_ps(); 2]; C];
     for (at, (values, factors)) in groups.enumerate() {
         let mut x = [&columns[0][at]; C];
@@ -244,10 +259,10 @@ fn panel<Q: Quant, const C: usize>(
             x[c] = &columns[c][at];
         }
         let (scales, minima) = factors.as_chunks::<16>().0.split_at(2);
-        let (minima, halves) = minima.split_at(2 * Q::MINIMA);
-        let mut sum = sums::<Q, C>(values, x, if Q::HALVES { 0..4 } else { 0..8 });
-        if Q::HALVES {
-            let last = sums::<Q, C>(values, x, 4..8);
+        let (minima, halves) = minima.split_at(2 * MINIMA);
+        let mut sum = sums::<MINIMA, C>(values, x, if HALVES { 0..4 } else { 0..8 });
+        if HALVES {
+            let last = sums::<MINIMA, C>(values, x, 4..8);
             for c in 0..C {
                 for v in 0..2 {
                     let first = _mm512_mul_ps(sum[c][v], floats512(&halves[v]));
@@ -260,7 +275,7 @@ fn panel<Q: Quant, const C: usize>(
             for v in 0..2 {
                 let scaled = _mm512_mul_ps(_mm512_mul_ps(floats512(&scales[v]), scale), sum[c][v]);
                 total[c][v] = _mm512_add_ps(total[c][v], scaled);
-                for i in 0..Q::MINIMA {
+                for i in 0..MINIMA {
                     let minimum = _mm512_mul_ps(floats512(&minima[2 * i + v]), _mm512_set1_ps(weighed[i]));
                     total[c][v] = _mm512_add_ps(total[c][v], minimum);
                 }
@@ -276,16 +291,17 @@ fn panel<Q: Quant, const C: usize>(
     }
 }
 
-/// Returns the sums of products over some 4-byte words of a group: of all, or of one half.
+/// Returns the sums of products over some 4-byte words of a group: of all, or of one half. Types without
+/// minima may have a bias.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
-fn sums<Q: Quant, const C: usize>(
+fn sums<const MINIMA: usize, const C: usize>(
     values: &[[u8; 64]; 16],
     x: [&Rounded; C],
     fours: Range<usize>,
 ) -> [[__m512; 2]; C] {
     let mut sum = [[_mm512_setzero_si512(); 2]; C];
-    if Q::BIAS > 0 {
+    if MINIMA == 0 {
         for c in 0..C {
             sum[c] = [_mm512_set1_epi32(x[c].excess()[fours.start / 4]); 2];
         }

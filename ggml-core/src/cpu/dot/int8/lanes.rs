@@ -242,7 +242,7 @@ pub(super) fn put_factors<Q: Quant>(from: &Factors, shape: PanelShape, first: us
 /// Loads the factors of eight rows, from row `first` on, from those of a group of a panel with `rows` rows.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_factors<Q: Quant>(group: &[f32], rows: usize, first: usize) -> [__m256; 3] {
+pub(super) fn load_factors(group: &[f32], rows: usize, first: usize) -> [__m256; 3] {
     let mut out = [_mm256_setzero_ps(); 3];
     for (out, factors) in out.iter_mut().zip(group.chunks_exact(rows)) {
         if let Some(x) = factors[first..].first_chunk::<8>() {
@@ -254,10 +254,11 @@ pub(super) fn load_factors<Q: Quant>(group: &[f32], rows: usize, first: usize) -
 }
 
 /// Adds a group to the totals of eight rows: the scaled sums of its products, and the minima times the sums
-/// of its activations.
+/// of its activations. `count` is the number of minima, a constant where it is called.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn add_group<Q: Quant>(
+pub(super) fn add_group(
+    count: usize,
     mut total: __m256,
     sums: __m256,
     [scale, minima @ ..]: [__m256; 3],
@@ -265,7 +266,7 @@ pub(super) fn add_group<Q: Quant>(
 ) -> __m256 {
     let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale));
     total = _mm256_add_ps(total, _mm256_mul_ps(scale, sums));
-    for (minimum, x) in minima.into_iter().zip(x.weighed()).take(Q::MINIMA) {
+    for (minimum, x) in minima.into_iter().zip(x.weighed()).take(count) {
         total = _mm256_add_ps(total, _mm256_mul_ps(minimum, _mm256_set1_ps(x)));
     }
     total

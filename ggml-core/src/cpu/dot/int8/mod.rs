@@ -44,6 +44,11 @@ pub(in crate::cpu) struct PanelShape {
     pub(in crate::cpu) min_columns: usize,
 }
 
+/// Returns the number of factors of a row and group with scales of halves: scale, minima, these scales.
+const fn factor_count(halves: bool, minima: usize) -> usize {
+    1 + minima + if halves { 2 } else { 0 }
+}
+
 /// Maximum number of rows of a panel on any instruction set.
 pub(in crate::cpu) const MAX_PANEL_ROWS: usize = 32;
 
@@ -67,36 +72,13 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         let _ = ahead;
-        rows.map(|row| {
-            let mut total = 0.0;
-            for (b, block) in row.iter().enumerate() {
-                let (scales, halves) = (block.scales(), block.half_floats());
-                for g in 0..Q::GROUPS {
-                    let at = b * Q::GROUPS + g;
-                    let (numbers, x) = (self.numbers(block, g), &x.blocks[at]);
-                    let half = |h: usize| -> i32 {
-                        (16 * h..16 * h + 16).map(|i| i32::from(numbers[i]) * i32::from(x.q[i])).sum()
-                    };
-                    let sum = half(0) as f32 * halves[g][0] + half(1) as f32 * halves[g][1];
-                    total += block.unit_f32() * f32::from(scales[g]) * x.scale * sum;
-                    let unit = f16::from_bits(block.negative_unit()).to_f32_const();
-                    for (h, x) in x.weighed().into_iter().enumerate().take(Q::MINIMA) {
-                        total += unit * f32::from(block.minima(h)[g]) * x;
-                    }
-                }
-            }
-            total
-        })
+        rows.map(|row| portable_dot(row, x))
     }
 
     /// Returns the quantised values of a group with the type's offset ([`Quant::OFFSET`]) subtracted.
     #[inline(always)]
     fn numbers<Q: Quant>(self, block: &Q, g: usize) -> [i8; 32] {
-        let numbers = block.group(g).numbers();
-        match Q::OFFSET {
-            None => numbers,
-            Some(offset) => numbers.map(|x| x - offset as i8),
-        }
+        portable_numbers(block, g)
     }
 
     /// Packs rows into a panel. `values` has 8 or 16 bits for each value; `factors` has
@@ -105,9 +87,9 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
     fn pack<Q: Quant>(self, _rows: &[&[Q]], _values: &mut [u8], _factors: &mut [f32]) {}
 
     /// Computes the products of a panel with at most [`PanelShape::columns`] columns: `out[column * rows +
-    /// row]`.
+    /// row]`. A packed panel shows of its type only whether halves have scales, and the number of minima.
     #[inline(always)]
-    fn panel<Q: Quant>(
+    fn panel<const HALVES: bool, const MINIMA: usize>(
         self,
         _values: &[u8],
         _factors: &[f32],
@@ -118,3 +100,35 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
 }
 
 impl IntDot for crate::cpu::simd::scalar::Scalar {}
+
+/// Returns the quantised values of a group without the offset.
+#[inline(always)]
+fn portable_numbers<Q: Quant>(block: &Q, g: usize) -> [i8; 32] {
+    let numbers = block.group(g).numbers();
+    match Q::OFFSET {
+        None => numbers,
+        Some(offset) => numbers.map(|x| x - offset as i8),
+    }
+}
+
+/// Returns the product of a row with a column. Not inlined: there is one for each type, in plain code.
+#[inline(never)]
+fn portable_dot<Q: Quant>(row: &[Q], x: Column<'_>) -> f32 {
+    let mut total = 0.0;
+    for (block, x) in row.iter().zip(x.blocks.chunks_exact(Q::GROUPS)) {
+        let (scales, halves, unit) = (block.scales(), block.half_floats(), block.unit_f32());
+        for (g, x) in x.iter().enumerate() {
+            let numbers = portable_numbers(block, g);
+            let half = |h: usize| -> i32 {
+                (16 * h..16 * h + 16).map(|i| i32::from(numbers[i]) * i32::from(x.q[i])).sum()
+            };
+            let sum = half(0) as f32 * halves[g][0] + half(1) as f32 * halves[g][1];
+            total += unit * f32::from(scales[g]) * x.scale * sum;
+            let unit = f16::from_bits(block.negative_unit()).to_f32_const();
+            for (h, x) in x.weighed().into_iter().enumerate().take(Q::MINIMA) {
+                total += unit * f32::from(block.minima(h)[g]) * x;
+            }
+        }
+    }
+    total
+}

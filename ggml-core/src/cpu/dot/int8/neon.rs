@@ -3,7 +3,7 @@
 //!
 //! Both use inline assembly, because stable Rust has no intrinsics for them.
 
-use super::{IntDot, MAX_TILE, PanelShape, ROWS};
+use super::{IntDot, MAX_TILE, PanelShape, ROWS, factor_count};
 use crate::cpu::dot::block::Quant;
 use crate::cpu::dot::column::Column;
 use crate::cpu::simd::neon::{DOT, MATRIX, Neon, PLAIN};
@@ -34,7 +34,7 @@ macro_rules! kernels {
             }
 
             #[inline(always)]
-            fn panel<Q: Quant>(
+            fn panel<const HALVES: bool, const MINIMA: usize>(
                 self,
                 values: &[u8],
                 factors: &[f32],
@@ -42,22 +42,24 @@ macro_rules! kernels {
                 out: &mut [f32; MAX_TILE],
             ) {
                 #[target_feature(enable = $features)]
-                fn panels<Q: Quant>(
+                fn panels<const HALVES: bool, const MINIMA: usize>(
                     values: &[u8],
                     factors: &[f32],
                     x: &[Column<'_>],
                     out: &mut [f32; MAX_TILE],
                 ) {
                     match *x {
-                        [a, b, c, d] => panel::<Q, 4, { $level }>(values, factors, [a, b, c, d], out),
-                        [a, b, c] => panel::<Q, 3, { $level }>(values, factors, [a, b, c], out),
-                        [a, b] => panel::<Q, 2, { $level }>(values, factors, [a, b], out),
-                        [a] => panel::<Q, 1, { $level }>(values, factors, [a], out),
+                        [a, b, c, d] => {
+                            panel::<HALVES, MINIMA, 4, { $level }>(values, factors, [a, b, c, d], out)
+                        }
+                        [a, b, c] => panel::<HALVES, MINIMA, 3, { $level }>(values, factors, [a, b, c], out),
+                        [a, b] => panel::<HALVES, MINIMA, 2, { $level }>(values, factors, [a, b], out),
+                        [a] => panel::<HALVES, MINIMA, 1, { $level }>(values, factors, [a], out),
                         _ => {}
                     }
                 }
                 // SAFETY: as above.
-                unsafe { panels::<Q>(values, factors, x, out) }
+                unsafe { panels::<HALVES, MINIMA>(values, factors, x, out) }
             }
         }
     };
@@ -69,7 +71,7 @@ kernels!(MATRIX, "neon,dotprod,i8mm");
 /// Returns the shape: eight rows are two vectors of sums. With four columns, sums and totals take 16 of 32
 /// registers.
 const fn shape<Q: Quant>() -> PanelShape {
-    let factors = 1 + Q::MINIMA + if Q::HALVES { 2 } else { 0 };
+    let factors = factor_count(Q::HALVES, Q::MINIMA);
     PanelShape { rows: 8, columns: 4, wide: false, factors, min_columns: 4 }
 }
 
@@ -215,7 +217,7 @@ fn pack<Q: Quant, const LEVEL: u8>(s: impl IntDot, rows: &[&[Q]], values: &mut [
 /// (for float scales only the products are exact).
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
+fn panel<const HALVES: bool, const MINIMA: usize, const C: usize, const LEVEL: u8>(
     values: &[u8],
     factors: &[f32],
     x: [Column<'_>; C],
@@ -223,7 +225,7 @@ fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
 ) {
     let n = x[0].blocks.len();
     let values: &[[[i8; 16]; 16]] = bytemuck::cast_slice(values);
-    let groups = values[..n].iter().zip(factors.chunks_exact(8 * shape::<Q>().factors));
+    let groups = values[..n].iter().zip(factors.chunks_exact(8 * factor_count(HALVES, MINIMA)));
     let mut total = [[vdupq_n_f32(0.0); 2]; C];
     for (at, (values, factors)) in groups.enumerate() {
         let factors = factors.as_chunks::<4>().0;
@@ -232,10 +234,10 @@ fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
         for half in 0..2 {
             // SAFETY: the level's features include the instruction, and the caller is compiled for them.
             sums = unsafe { half_sums::<C, LEVEL>(sums, values, &x, at, half) };
-            if !Q::HALVES {
+            if !HALVES {
                 continue;
             }
-            let scales = &factors[2 * (1 + Q::MINIMA + half)..];
+            let scales = &factors[2 * (1 + MINIMA + half)..];
             for c in 0..C {
                 for v in 0..2 {
                     let exact = vcvtq_f32_s32(sums[c][v]);
@@ -247,10 +249,10 @@ fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
         for c in 0..C {
             let block = &x[c].blocks[at];
             for v in 0..2 {
-                let sum = if Q::HALVES { sum[c][v] } else { vcvtq_f32_s32(sums[c][v]) };
+                let sum = if HALVES { sum[c][v] } else { vcvtq_f32_s32(sums[c][v]) };
                 let scale = vmulq_n_f32(floats(&factors[v]), block.scale);
                 total[c][v] = vaddq_f32(total[c][v], vmulq_f32(scale, sum));
-                for (h, weighed) in block.weighed().into_iter().enumerate().take(Q::MINIMA) {
+                for (h, weighed) in block.weighed().into_iter().enumerate().take(MINIMA) {
                     let minimum = vmulq_n_f32(floats(&factors[2 * (1 + h) + v]), weighed);
                     total[c][v] = vaddq_f32(total[c][v], minimum);
                 }

@@ -1,11 +1,14 @@
 //! Products with F32 activations.
 
 use super::columns::{Columns, TileProduct, source};
-use crate::cpu::dot::Weight;
-use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
+use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles};
+use crate::cpu::dot::{ForWeight, Weight, is_plain, with_plain};
+use crate::cpu::isa::Detected;
+use crate::cpu::op::rows::widen;
 use crate::cpu::simd::map::zip;
-use crate::cpu::simd::{Job, Simd};
+use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
+use crate::dtype::DType;
 use std::marker::PhantomData;
 
 /// Rows of weights that are converted together: 128 KiB in F32, to fit a second-level cache.
@@ -18,13 +21,50 @@ const SMALL_PANEL_ROWS: usize = 4;
 /// Maximum number of columns for small panels.
 const FEW: usize = 8;
 
-/// Job for one column: rows of weights, four at a time, converted in registers.
-pub(super) struct DotRows<'a, 'b, W> {
+/// Returns the rows of a panel for one column; 0 for types whose rows are converted in registers.
+pub(super) fn rows_for_one_column(dtype: DType) -> usize {
+    if is_plain(dtype) { 0 } else { SMALL_PANEL_ROWS }
+}
+
+/// Operands of products with F32 activations.
+pub(super) struct Floats<'a, 'b> {
+    pub(super) detected: Detected,
     pub(super) a: &'a Input<'a>,
     pub(super) b: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
     pub(super) tile: &'a mut Tile<'b>,
-    pub(super) weight: PhantomData<W>,
+    /// Memory for the rows that are converted together.
+    pub(super) panel: &'a mut [f32],
+}
+
+impl Floats<'_, '_> {
+    /// Computes the products; `one` for a matrix with one column.
+    pub(super) fn compute(self, one: bool) {
+        let (detected, dtype) = (self.detected, self.a.dtype());
+        if one && is_plain(dtype) {
+            with_plain(dtype, self);
+        } else {
+            dispatch(detected, Panel(self));
+        }
+    }
+}
+
+impl ForWeight for Floats<'_, '_> {
+    type Out = ();
+
+    fn call<W: Weight>(self) {
+        let Floats { detected, a, b, of, tile, .. } = self;
+        dispatch(detected, DotRows::<W> { a, b, of, tile, weight: PhantomData });
+    }
+}
+
+/// Job for one column and plain types: rows of weights, four at a time, converted in registers.
+struct DotRows<'a, 'b, W> {
+    a: &'a Input<'a>,
+    b: &'a Input<'a>,
+    of: TileProduct<'a>,
+    tile: &'a mut Tile<'b>,
+    weight: PhantomData<W>,
 }
 
 impl<W: Weight> Job for DotRows<'_, '_, W> {
@@ -40,45 +80,47 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
             let out = self.tile.row(at);
             for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
                 // At the end, the last row replaces missing rows.
-                let group = self.a.group(first, rows.end - 1, [a2, a3]);
-                let products = dot_rows::<S, W>(s, group, x, ahead);
+                let group: [&[u8]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
+                let mut weights: [&[W::Block]; ROWS] = [&[]; ROWS];
+                for (row, bytes) in weights.iter_mut().zip(group) {
+                    *row = bytemuck::cast_slice(bytes);
+                }
+                let products = dot_rows::<S, W>(s, weights, x, ahead);
                 out.copy_from_slice(&products[..out.len()]);
             }
         }
     }
 }
 
-/// Job for many columns: a panel of rows is converted segment by segment and multiplied with all columns of
-/// the tile.
-pub(super) struct Panel<'a, 'b, W> {
-    pub(super) a: &'a Input<'a>,
-    pub(super) b: &'a Input<'a>,
-    pub(super) of: TileProduct<'a>,
-    pub(super) tile: &'a mut Tile<'b>,
-    pub(super) panel: &'a mut [f32],
-    pub(super) weight: PhantomData<W>,
-}
+/// Job for any type: a panel of rows is converted segment by segment and multiplied with all columns of the
+/// tile.
+struct Panel<'a, 'b>(Floats<'a, 'b>);
 
-impl<W: Weight> Job for Panel<'_, '_, W> {
+impl Job for Panel<'_, '_> {
     type Out = ();
 
+    /// Completes one segment of all rows before the next, so that the segments of many columns stay in the
+    /// cache; with one column it reads the rows in the order of memory.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (rows, columns) = (self.tile.range(0), &self.of.columns);
-        let [a2, a3] = self.of.matrix;
-        let k = self.a.ne()[0];
+        let Floats { detected, a, b, of, tile, panel } = self.0;
+        let (rows, columns, [a2, a3]) = (tile.range(0), &of.columns, of.matrix);
+        let k = a.ne()[0];
         let at_once = if columns.len() <= FEW { SMALL_PANEL_ROWS } else { PANEL_ROWS };
-        for segment in 0..k.div_ceil(SEGMENT) {
+        let (segments, panels) = (k.div_ceil(SEGMENT), rows.len().div_ceil(at_once));
+        for step in 0..segments * panels {
+            let (segment, first) = match columns.len() {
+                1 => (step % segments, step / segments * at_once),
+                _ => (step / panels, step % panels * at_once),
+            };
             let start = segment * SEGMENT;
             let len = SEGMENT.min(k - start);
-            for first in (0..rows.len()).step_by(at_once) {
-                let count = at_once.min(rows.len() - first);
-                for (i, out) in self.panel.chunks_exact_mut(len).take(count).enumerate() {
-                    widen_segment::<S, W>(s, self.a.row([rows.start + first + i, a2, a3]), segment, out);
-                }
-                let (panel, b, tile) = (&*self.panel, self.b, &mut *self.tile);
-                tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
+            let count = at_once.min(rows.len() - first);
+            for (i, out) in panel.chunks_exact_mut(len).take(count).enumerate() {
+                widen(detected, a, [rows.start + first + i, a2, a3], segment, out);
             }
+            let (panel, tile) = (&*panel, &mut *tile);
+            tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
         }
     }
 }

@@ -1,29 +1,28 @@
 //! Products with activations quantised to 8 bits.
 
 use super::columns::{TileProduct, source};
-use crate::cpu::dot::block::Quant;
 use crate::cpu::dot::column::Column;
 use crate::cpu::dot::int8::{MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS};
-use crate::cpu::dot::quantize::RowScratch;
+use crate::cpu::dot::kernels::BlockKernels;
+use crate::cpu::dot::quantize::{RowScratch, Sums};
 use crate::cpu::execution::Line;
 use crate::cpu::simd::{Job, Simd};
 use crate::cpu::window::{Input, Tile};
-use std::marker::PhantomData;
 
 /// Job that quantises a column of activations to 8 bits.
-pub(super) struct Quantize<'a, Q> {
+pub(super) struct Quantize<'a> {
     pub(super) row: RowScratch,
+    pub(super) sums: Sums,
     pub(super) x: &'a [f32],
     pub(super) lines: &'a mut [Line],
-    pub(super) q: PhantomData<Q>,
 }
 
-impl<Q: Quant> Job for Quantize<'_, Q> {
+impl Job for Quantize<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        self.row.fill::<S, Q>(s, self.x, self.lines);
+        self.row.fill(s, self.sums, self.x, self.lines);
     }
 }
 
@@ -45,29 +44,27 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Job for few columns of 8-bit activations: rows of weights, eight at a time. A row is read once from memory
-/// and then from the cache for the other columns.
-pub(super) struct DotBlocks<'a, 'b, Q> {
+/// Products of few columns of 8-bit activations: rows of weights, eight at a time. A row is read once from
+/// memory and then from the cache for the other columns.
+pub(super) struct DotBlocks<'a, 'b> {
+    pub(super) kernels: &'a BlockKernels,
     pub(super) a: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
     pub(super) tile: &'a mut Tile<'b>,
     pub(super) x: &'a Rows<'a>,
-    pub(super) q: PhantomData<Q>,
 }
 
-impl<Q: Quant> Job for DotBlocks<'_, '_, Q> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+impl DotBlocks<'_, '_> {
+    /// Computes the products.
+    pub(super) fn compute(self) {
         let (rows, columns) = (self.tile.range(0), &self.of.columns);
         let [a2, a3] = self.of.matrix;
         let ahead = ROWS * self.a.nb()[1];
         for first in rows.clone().step_by(ROWS) {
             // At the end, the last row replaces missing rows.
-            let group: [&[Q]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
+            let group: [&[u8]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
             for at in (0..columns.len()).map(|c| columns.at(c)) {
-                let products = s.dot8(group, self.x.at(at), ahead);
+                let products = self.kernels.dot8(&group, self.x.at(at), ahead);
                 let out = &mut self.tile.row(at)[first - rows.start..];
                 let n = out.len().min(ROWS);
                 out[..n].copy_from_slice(&products[..n]);
@@ -78,7 +75,8 @@ impl<Q: Quant> Job for DotBlocks<'_, '_, Q> {
 
 /// Job for many columns of 8-bit activations: a panel of rows is rearranged and multiplied with all columns
 /// of the tile.
-pub(super) struct BlockPanel<'a, 'b, Q> {
+pub(super) struct BlockPanel<'a, 'b> {
+    pub(super) kernels: &'a BlockKernels,
     pub(super) a: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
     pub(super) tile: &'a mut Tile<'b>,
@@ -86,10 +84,9 @@ pub(super) struct BlockPanel<'a, 'b, Q> {
     pub(super) numbers: &'a mut [u8],
     pub(super) scales: &'a mut [f32],
     pub(super) x: &'a Rows<'a>,
-    pub(super) q: PhantomData<Q>,
 }
 
-impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
+impl Job for BlockPanel<'_, '_> {
     type Out = ();
 
     #[inline(always)]
@@ -98,8 +95,8 @@ impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
         let [a2, a3] = self.of.matrix;
         let mut out = [0.0; MAX_TILE];
         // At the end, the last row and the last column replace missing ones.
-        let group: [&[Q]; MAX_PANEL_ROWS] = self.a.group(rows.start, rows.end - 1, [a2, a3]);
-        s.pack(&group[..shape.rows], self.numbers, self.scales);
+        let group: [&[u8]; MAX_PANEL_ROWS] = self.a.group(rows.start, rows.end - 1, [a2, a3]);
+        self.kernels.pack(&group[..shape.rows], self.numbers, self.scales);
         // Meanwhile prefetch the rows of the next panel, which this thread most likely processes next.
         let (ahead, steps) = (shape.rows * self.a.nb()[1], columns.len().div_ceil(shape.columns));
         let until = |step: usize| step * ahead.div_ceil(64) / steps;
@@ -117,7 +114,7 @@ impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
                 s.prefetch(&to[0], 0);
                 s.prefetch(&to[0], 64);
             }
-            s.panel::<Q>(self.numbers, self.scales, &group[..count], &mut out);
+            self.kernels.panel(self.numbers, self.scales, &group[..count], &mut out);
             for (c, products) in out.chunks_exact(shape.rows).take(count).enumerate() {
                 put(self.tile.row(columns.at(first + c)), products);
             }

@@ -84,7 +84,7 @@ impl<'a> Matrix<'a> {
         &self,
         detected: Detected,
         tile: &mut Tile<'_>,
-        product: &mut impl FnMut(&Input<'a>, &mut Tile<'_>),
+        product: &mut dyn FnMut(&Input<'a>, &mut Tile<'_>),
     ) {
         product(&self.weight, tile);
         match &self.bias {
@@ -123,7 +123,7 @@ impl<'a> Recipe<'a> {
         detected: Detected,
         tile: &mut Tile<'_>,
         scratch: &mut [f32],
-        product: &mut impl FnMut(&Input<'a>, &mut Tile<'_>),
+        product: &mut dyn FnMut(&Input<'a>, &mut Tile<'_>),
     ) {
         let ranges: [_; 4] = std::array::from_fn(|d| tile.range(d));
         let elements = ranges.iter().map(Range::len).product::<usize>();
