@@ -29,25 +29,24 @@ pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(
     let rows = rows.map(W::split);
     let x_rest = x.as_chunks::<32>().1;
     let mut total = [0.0; ROWS];
+    // Hidden from the compiler, which would unroll the loop over the rows for each type and instruction set.
+    let at_once = std::hint::black_box(ROWS);
     for (segment, x_groups) in x.chunks(SEGMENT).map(|x| x.as_chunks::<32>().0).enumerate() {
         let first = segment * units::<W>();
         let count = x_groups.len() / W::GROUPS;
         let rows_here = rows.map(|(units, _)| &units[first..first + count]);
         let mut acc = [s.splat(0.0); ROWS];
-        for (u, x) in x_groups.chunks_exact(W::GROUPS).enumerate() {
-            let mut scales = [s.splat(0.0); ROWS];
-            for r in 0..ROWS {
+        for (u, x) in x_groups.chunks(W::GROUPS).take(count).enumerate() {
+            for (units, acc) in rows_here.iter().zip(&mut acc).take(at_once) {
                 for line in 0..size_of::<W::Unit>().div_ceil(64) {
-                    s.prefetch(&rows_here[r][u], ahead + 64 * line);
+                    s.prefetch(&units[u], ahead + 64 * line);
                 }
-                scales[r] = W::scale(s, &rows_here[r][u]);
-            }
-            for (group, x) in x.iter().enumerate() {
-                for r in 0..ROWS {
+                let scale = W::scale(s, &units[u]);
+                for (group, x) in x.iter().enumerate() {
                     let mut parts = [s.splat(0.0); MAX_PARTS];
-                    W::group(s, &rows_here[r][u], scales[r], group, &mut parts);
+                    W::group(s, &units[u], scale, group, &mut parts);
                     for part in 0..32 / S::LANES {
-                        acc[r] = s.fma(parts[part], s.load(&x[part * S::LANES..]), acc[r]);
+                        *acc = s.fma(parts[part], s.load(&x[part * S::LANES..]), *acc);
                     }
                 }
             }

@@ -62,21 +62,11 @@ pub(super) trait ForWeight {
 
 /// Calls `f` for the type; `None` if it has no [`Weight`].
 pub(super) fn with_weight<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
-    if is_plain(dtype) { with_plain(dtype, f) } else { with_quant(dtype, Blocks(f)) }
-}
-
-/// True for types that are not stored in blocks and have a [`Weight`].
-pub(super) fn is_plain(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
-}
-
-/// Calls `f` for a plain type; `None` for others.
-pub(super) fn with_plain<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
     Some(match dtype {
         DType::F32 => f.call::<F32>(),
         DType::F16 => f.call::<F16>(),
         DType::BF16 => f.call::<BF16>(),
-        _ => return None,
+        _ => return with_quant(dtype, Blocks(f)),
     })
 }
 

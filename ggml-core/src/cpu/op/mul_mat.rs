@@ -4,7 +4,7 @@
 //!
 //! | | one column (few with 8 bits) | more |
 //! | --- | --- | --- |
-//! | F32 activations | `DotRows`: converted in registers (blocks: four rows at a time) | `Panel`: once for all columns |
+//! | F32 activations | `DotRows`: weights converted in registers | `Panel`: once for all columns |
 //! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged for all columns |
 //!
 //! The methods on the left read every weight once and are memory-bound; those on the right are compute-bound.
@@ -29,7 +29,7 @@ use crate::dtype::DType;
 use crate::precision::Precision;
 use crate::tensor::Tensor;
 use columns::tile_products;
-use float::{Floats, PANEL_ROWS, rows_for_one_column};
+use float::{Floats, PANEL_ROWS};
 use int8::{BlockPanel, DotBlocks, Quantize, Rows};
 
 mod columns;
@@ -179,8 +179,7 @@ impl MulMatKernel {
     /// Returns the lines of a thread's panel.
     fn panel_lines(&self) -> usize {
         let bytes = match self.method {
-            Method::DotBlocks(_) => 0,
-            Method::DotRows => rows_for_one_column(self.dtype) * SEGMENT.min(self.k) * 4,
+            Method::DotRows | Method::DotBlocks(_) => 0,
             Method::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
             Method::BlockPanel(_, shape) => self.panel_bytes(shape).iter().sum(),
         };

@@ -2,13 +2,12 @@
 
 use super::columns::{Columns, TileProduct, source};
 use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles};
-use crate::cpu::dot::{ForWeight, Weight, is_plain, with_plain};
+use crate::cpu::dot::{ForWeight, Weight, with_weight};
 use crate::cpu::isa::Detected;
 use crate::cpu::op::rows::widen;
 use crate::cpu::simd::map::zip;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
-use crate::dtype::DType;
 use std::marker::PhantomData;
 
 /// Rows of weights that are converted together: 128 KiB in F32, to fit a second-level cache.
@@ -20,11 +19,6 @@ const SMALL_PANEL_ROWS: usize = 4;
 
 /// Maximum number of columns for small panels.
 const FEW: usize = 8;
-
-/// Returns the rows of a panel for one column; 0 for types whose rows are converted in registers.
-pub(super) fn rows_for_one_column(dtype: DType) -> usize {
-    if is_plain(dtype) { 0 } else { SMALL_PANEL_ROWS }
-}
 
 /// Operands of products with F32 activations.
 pub(super) struct Floats<'a, 'b> {
@@ -41,8 +35,8 @@ impl Floats<'_, '_> {
     /// Computes the products; `one` for a matrix with one column.
     pub(super) fn compute(self, one: bool) {
         let (detected, dtype) = (self.detected, self.a.dtype());
-        if one && is_plain(dtype) {
-            with_plain(dtype, self);
+        if one {
+            with_weight(dtype, self);
         } else {
             dispatch(detected, Panel(self));
         }
@@ -58,7 +52,7 @@ impl ForWeight for Floats<'_, '_> {
     }
 }
 
-/// Job for one column and plain types: rows of weights, four at a time, converted in registers.
+/// Job for one column: rows of weights, four at a time, converted in registers.
 struct DotRows<'a, 'b, W> {
     a: &'a Input<'a>,
     b: &'a Input<'a>,
@@ -99,28 +93,25 @@ struct Panel<'a, 'b>(Floats<'a, 'b>);
 impl Job for Panel<'_, '_> {
     type Out = ();
 
-    /// Completes one segment of all rows before the next, so that the segments of many columns stay in the
-    /// cache; with one column it reads the rows in the order of memory.
+    /// Completes one segment of all rows before the next, so that the segments of the columns stay in the
+    /// cache.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Floats { detected, a, b, of, tile, panel } = self.0;
         let (rows, columns, [a2, a3]) = (tile.range(0), &of.columns, of.matrix);
         let k = a.ne()[0];
         let at_once = if columns.len() <= FEW { SMALL_PANEL_ROWS } else { PANEL_ROWS };
-        let (segments, panels) = (k.div_ceil(SEGMENT), rows.len().div_ceil(at_once));
-        for step in 0..segments * panels {
-            let (segment, first) = match columns.len() {
-                1 => (step % segments, step / segments * at_once),
-                _ => (step / panels, step % panels * at_once),
-            };
+        for segment in 0..k.div_ceil(SEGMENT) {
             let start = segment * SEGMENT;
             let len = SEGMENT.min(k - start);
-            let count = at_once.min(rows.len() - first);
-            for (i, out) in panel.chunks_exact_mut(len).take(count).enumerate() {
-                widen(detected, a, [rows.start + first + i, a2, a3], segment, out);
+            for first in (0..rows.len()).step_by(at_once) {
+                let count = at_once.min(rows.len() - first);
+                for (i, out) in panel.chunks_exact_mut(len).take(count).enumerate() {
+                    widen(detected, a, [rows.start + first + i, a2, a3], segment, out);
+                }
+                let (panel, tile) = (&*panel, &mut *tile);
+                tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
             }
-            let (panel, tile) = (&*panel, &mut *tile);
-            tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
         }
     }
 }
