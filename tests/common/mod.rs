@@ -9,7 +9,7 @@ use diptych::{DType, Error, Model, OpenOptions, open};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Returns the shape of a tiny model: two layers, extents that are no multiples of tile sizes.
 pub fn tiny(architecture: &str, dtype: DType) -> Shape {
@@ -50,12 +50,23 @@ pub fn backend(name: &str) -> Option<Arc<dyn Backend>> {
     }
 }
 
-/// Returns the computing backends that are available here.
+/// Backends that were opened for [`backends`]. They keep their compiled kernels.
+static OPENED: Mutex<Vec<(&str, Arc<dyn Backend>)>> = Mutex::new(Vec::new());
+
+/// Returns the computing backends that are available here. A test gets backends that no other test uses at the
+/// time; those of earlier tests are used again, because a software driver compiles each kernel for seconds.
 pub fn backends() -> Vec<(&'static str, Arc<dyn Backend>)> {
-    ["reference", "cpu", "vulkan", "hip-virtual:gfx906"]
-        .into_iter()
-        .filter_map(|name| Some((name, backend(name)?)))
-        .collect()
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut find = |name: &'static str| {
+        let idle = opened.iter().find(|(of, backend)| *of == name && Arc::strong_count(backend) == 1);
+        if let Some((_, idle)) = idle {
+            return Some((name, idle.clone()));
+        }
+        let new = backend(name)?;
+        opened.push((name, new.clone()));
+        Some((name, new))
+    };
+    ["reference", "cpu", "vulkan", "hip-virtual:gfx906"].into_iter().filter_map(&mut find).collect()
 }
 
 /// Returns the path of an example program; `cargo test` builds all of them.

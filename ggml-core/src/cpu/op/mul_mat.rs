@@ -29,7 +29,7 @@ use crate::dtype::DType;
 use crate::precision::Precision;
 use crate::tensor::Tensor;
 use columns::tile_products;
-use float::{Floats, PANEL_ROWS};
+use float::{Floats, PANEL_ROWS, SMALL_PANEL_ROWS};
 use int8::{BlockPanel, DotBlocks, Quantize, Rows};
 
 mod columns;
@@ -179,7 +179,8 @@ impl MulMatKernel {
     /// Returns the lines of a thread's panel.
     fn panel_lines(&self) -> usize {
         let bytes = match self.method {
-            Method::DotRows | Method::DotBlocks(_) => 0,
+            Method::DotBlocks(_) => 0,
+            Method::DotRows => SMALL_PANEL_ROWS * SEGMENT.min(self.k) * 4,
             Method::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
             Method::BlockPanel(_, shape) => self.panel_bytes(shape).iter().sum(),
         };

@@ -32,6 +32,8 @@ pub(super) trait Simd: IntDot {
     const LANES: usize;
     /// True if there are 32 registers, false for 16 or fewer.
     const WIDE: bool;
+    /// True for portable code, of which there is as little as possible: it runs where nothing else can.
+    const PORTABLE: bool = false;
 
     /// Returns `x` in every lane.
     fn splat(self, x: f32) -> Self::F;

@@ -58,6 +58,7 @@ impl Simd for Scalar {
     type F = [f32; LANES];
     const LANES: usize = LANES;
     const WIDE: bool = false;
+    const PORTABLE: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -15,7 +15,7 @@ pub(super) const PANEL_ROWS: usize = 32;
 
 /// The same for at most [`FEW`] columns, which are read again for each panel: 16 KiB, to fit a first-level
 /// cache.
-const SMALL_PANEL_ROWS: usize = 4;
+pub(super) const SMALL_PANEL_ROWS: usize = 4;
 
 /// Maximum number of columns for small panels.
 const FEW: usize = 8;
@@ -47,34 +47,31 @@ impl ForWeight for Floats<'_, '_> {
     type Out = ();
 
     fn call<W: Weight>(self) {
-        let Floats { detected, a, b, of, tile, .. } = self;
-        dispatch(detected, DotRows::<W> { a, b, of, tile, weight: PhantomData });
+        dispatch(self.detected, DotRows::<W>(self, PhantomData));
     }
 }
 
 /// Job for one column: rows of weights, four at a time, converted in registers.
-struct DotRows<'a, 'b, W> {
-    a: &'a Input<'a>,
-    b: &'a Input<'a>,
-    of: TileProduct<'a>,
-    tile: &'a mut Tile<'b>,
-    weight: PhantomData<W>,
-}
+struct DotRows<'a, 'b, W>(Floats<'a, 'b>, PhantomData<W>);
 
 impl<W: Weight> Job for DotRows<'_, '_, W> {
     type Out = ();
 
+    /// Portable code has no loop of its own for each type; the result is the same.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let rows = self.tile.range(0);
-        let ahead = ROWS * self.a.nb()[1];
-        let [a2, a3] = self.of.matrix;
-        for at in (0..self.of.columns.len()).map(|c| self.of.columns.at(c)) {
-            let x = self.b.row(source(self.b, at));
-            let out = self.tile.row(at);
+        if S::PORTABLE {
+            return dispatch(self.0.detected, Panel(self.0));
+        }
+        let Floats { a, b, of, tile, .. } = self.0;
+        let rows = tile.range(0);
+        let ahead = ROWS * a.nb()[1];
+        for at in (0..of.columns.len()).map(|c| of.columns.at(c)) {
+            let x = b.row(source(b, at));
+            let out = tile.row(at);
             for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
                 // At the end, the last row replaces missing rows.
-                let group: [&[u8]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
+                let group: [&[u8]; ROWS] = a.group(first, rows.end - 1, of.matrix);
                 let mut weights: [&[W::Block]; ROWS] = [&[]; ROWS];
                 for (row, bytes) in weights.iter_mut().zip(group) {
                     *row = bytemuck::cast_slice(bytes);
