@@ -118,11 +118,11 @@ DEVICE void barrier() {
 #endif
 }
 
-// Adds one to a counter that all work-groups of the device share; from `last` on it begins again at 0. Gives what was
-// there. What this thread knew of memory before, who comes after it knows.
+// Adds one to a counter that all work-groups of the device share; at `last` it starts again at 0. Returns the old value. What
+// other work-groups released before they counted is visible afterwards. On NVIDIA's processors this also releases what the
+// threads of this work-group wrote before their last barrier.
 DEVICE u32 count_up(u32 *counter, u32 last) {
 #if DEVICE_AMD
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     u32 before = __builtin_amdgcn_atomic_inc32(counter, last, __ATOMIC_RELAXED, "agent");
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
 #else
@@ -133,9 +133,15 @@ DEVICE u32 count_up(u32 *counter, u32 last) {
     return before;
 }
 
-// Whether this work-group is the last of `count` to come here; it then sees what the others have written. The counter is 0
-// before the first one comes, and again when the last one has. All threads take part; `scratch` is a word of LDS.
+// Returns true in the last of `count` work-groups that call it; that one then sees what the others have written. The counter is
+// 0 before the first call and after the last. All threads take part; `scratch` is a word of LDS.
+//
+// On AMD's processors every thread releases its own writes before the barrier: on gfx90a, gfx942 and on gfx10 in CU mode a
+// barrier does not wait for writes, and a release by thread 0 waits for those of its own wavefront only.
 DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
+#if DEVICE_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
     memory_barrier();
     if (thread_id() == 0) *scratch = count_up(counter, count - 1);
     memory_barrier();
