@@ -67,6 +67,20 @@ struct FlashAttnPieces : FlashAttnParams {
     u32 span;
 };
 
+// The part of a work-group that takes ROWS query rows and one of `splits` pieces of the positions.
+template <u32 ROWS> struct AttentionWork {
+    Heads h;
+    u32 splits, row0, begin, end;
+    INLINED explicit AttentionWork(const FlashAttnPieces &p) {
+        h = heads(p);
+        u32 span = p.span;
+        splits = (p.kv[0] + span - 1) / span;
+        row0 = group_y() * ROWS;
+        begin = group_x() * span;
+        end = minimum(begin + span, p.kv[0]);
+    }
+};
+
 // What the statistics of a query row begin with in the first piece of the positions: the sink of its head, minus
 // infinity where there is none.
 #define SINKS 4u
@@ -78,7 +92,7 @@ DEVICE float first_score(const FlashAttnParams &p, const float *sinks, u32 head,
 // cap) + 1), whose error of some 1e-7 cap is one of the scores, not of their differences from the largest.
 struct Scores {
     float scale, cap, exponent;
-    __attribute__((device, always_inline)) float of(float product) const {
+    INLINED float of(float product) const {
         if (cap == 0.0f) return product * scale;
         return cap - 2.0f * cap * reciprocal_hw(exp2_hw(product * exponent) + 1.0f);
     }
@@ -108,11 +122,16 @@ template <class W> DEVICE float one_value(const u8 *row, u32 k) {
     }
 }
 
-// Whether all rows of plain numbers begin at multiples of 16 bytes.
-template <class KV> DEVICE bool rows_are_aligned(const u8 *k, const u8 *v, const FlashAttnParams &p) {
-    u32 rows = p.off[1] | p.off[2];
-    UNROLL for (int i = 0; i < 3; i++) rows |= p.nbk[i] | p.nbv[i];
-    return (((u64)rows * KV::BYTES | (u64)k | (u64)v) & 15) == 0;
+// Moves k and v to the first row of a head.
+template <class KV> DEVICE void to_head(const u8 *&k, const u8 *&v, const FlashAttnParams &p, const Heads &h) {
+    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
+    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+}
+
+// Addresses and distances of the rows of k and v, for by_alignment().
+template <class KV> DEVICE u64 places_of_rows(const u8 *k, const u8 *v, const FlashAttnParams &p) {
+    u32 rows = p.off[1] | p.off[2] | p.nbk[0] | p.nbk[1] | p.nbk[2] | p.nbv[0] | p.nbv[1] | p.nbv[2];
+    return (u64)rows * KV::BYTES | (u64)k | (u64)v;
 }
 
 // e^(s - max), NaN for a NaN, a negative zero for a score of minus infinity whatever the maximum is.

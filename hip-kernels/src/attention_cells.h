@@ -52,7 +52,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
 
     // Of rows from `base` on the columns from `first` on; without CHECKS all of them are there.
     template <bool CHECKS = true>
-    __attribute__((device, always_inline)) void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u32 first = 0) {
+    INLINED void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u32 first = 0) {
         // The host sees to it that the bytes from row to row are a number of 32 bits.
         u32 thread = here(), stride = pitch * KV::BYTES;
         UNROLL for (u32 i = 0; i < LOADS; i++) {
@@ -63,7 +63,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
         }
     }
     // Whole rows, of which most have all columns: zeros for those that are not there are instructions, too.
-    __attribute__((device, always_inline)) void load_rows(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length) {
+    INLINED void load_rows(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length) {
         if (length == DIM) {
             load<false>(rows, pitch, base, end, length);
         } else {
@@ -72,7 +72,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     }
     // Whole rows as they are into LDS, past the registers: of F16, with COPY::copy_eight. Zeros where there are no columns.
     template <class COPY>
-    __attribute__((device, always_inline)) void copy(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u16 *tiles) {
+    INLINED void copy(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u16 *tiles) {
         u32 thread = here(), stride = pitch * KV::BYTES;
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * stride;
@@ -82,7 +82,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     }
     typedef lds_u32x4 Piece[PIECE / 8];
     // F16 as it is. Gives whether there is an infinity or a NaN.
-    __attribute__((device, always_inline)) bool store(u16 *tiles) {
+    INLINED bool store(u16 *tiles) {
         Piece pieces[LOADS];
         u32 special = 0, thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
@@ -95,7 +95,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     }
     // The whole numbers of blocks, and their scales, a row of all positions for each block of a row. A scale that is infinite
     // becomes a NaN: infinities of both signs, or a zero times infinity, are in the sum of its block's products.
-    __attribute__((device, always_inline)) void store_wholes(u16 *tiles, float *scales) {
+    INLINED void store_wholes(u16 *tiles, float *scales) {
         u32 thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             Piece piece;
@@ -110,7 +110,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     // Blocks as sums of two, the second times 2^REST_EXPONENT. Gives whether there is an infinity or a NaN, whose rest says
     // nothing.
     template <u32 REST_EXPONENT>
-    __attribute__((device, always_inline)) bool store_sums(u16 *tiles, u16 *rest_tiles) {
+    INLINED bool store_sums(u16 *tiles, u16 *rest_tiles) {
         Piece pieces[LOADS], rest[LOADS];
         u32 special = 0, thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {

@@ -21,14 +21,18 @@
 #define SPLIT(type, KV, D, G) \
     KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(SPLIT_OPERANDS) { \
         LDS AttentionShared<D, G> shared; \
-        attention_split_of_any<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        by_alignment<KV>(places_of_rows<KV>(k, v, p), [&] INLINED(auto rows) { \
+            attention_split<decltype(rows), D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        }); \
     }
 #define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
 
 #define LONG(type, KV) \
     WAVES_PER_SIMD(2) KERNEL(SPLIT_THREADS) flash_attn_split_##type##_long(SPLIT_OPERANDS) { \
         LDS LongShared shared; \
-        attention_long_of_any<KV>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        by_alignment<KV>(places_of_rows<KV>(k, v, p), [&] INLINED(auto rows) { \
+            attention_long<decltype(rows)>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        }); \
     }
 
 #define TILE(type, KV, DV, WAVES) \

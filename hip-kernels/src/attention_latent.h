@@ -27,8 +27,8 @@ template <class K> struct LatentShared {
         float of_row[LATENT_ROWS];
         float seen[2][K::THREADS / WAVE];
     };
-    __attribute__((device, always_inline)) const u16 *values() const { return part[K::wave()]; }
-    __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[K::wave()][row][key]; }
+    INLINED const u16 *values() const { return part[K::wave()]; }
+    INLINED float &weight(u32 row, u32 key) { return weights[K::wave()][row][key]; }
 };
 
 template <class A_, class KV_> struct LatentKernel : MatrixTiles {
@@ -65,7 +65,7 @@ template <class K> struct LatentQueries {
     float inverse[K::A::ROWS];
 
     // BRINGERS threads bring a row, which is `length` long, a piece at a time: to each wavefront its elements.
-    __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
+    INLINED void bring(const float *row, u32 length, typename K::Shared *shared) {
         float factor = factor_of_query<BRINGERS>(row, length);
         shared->of_row[thread_id() / BRINGERS] = inverse_power(factor);
         UNROLL for (u32 piece = 0; piece < K::KEY_PIECES; piece++) {
@@ -83,7 +83,7 @@ template <class K> struct LatentQueries {
         u16 *tile = tiles + e * 8 / TILE_K * (LATENT_ROWS * TILE_K);
         return (lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e * 8 % TILE_K / 8));
     }
-    __attribute__((device, always_inline)) void take(u32 piece, const typename K::Shared *shared) {
+    INLINED void take(u32 piece, const typename K::Shared *shared) {
         const u16 *part = shared->part[K::wave()];
         UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
             rounded[piece * K::KEY_FRAGMENTS + f] = K::A::queries(part + K::tile(f, LATENT_ROWS), 0, K::in_tile(f));
@@ -119,19 +119,19 @@ template <class K> DEVICE void add_parts(typename K::Shared *shared, typename K:
 template <class K> struct LatentRows {
     const u8 *k, *v;
     u32 pitch[2], length[2], end;
-    __attribute__((device, always_inline)) void put_keys(u32 piece, u32 base, u16 *part) const {
+    INLINED void put_keys(u32 piece, u32 base, u16 *part) const {
         typename K::Keys keys;
         load<K::OF_KEY>(keys, k, 0, base, piece);
         keys.store(part);
     }
-    __attribute__((device, always_inline)) bool put_values(u32 piece, u32 base, u16 *part) const {
+    INLINED bool put_values(u32 piece, u32 base, u16 *part) const {
         typename K::Values values;
         load<K::OF_VALUE>(values, v, 1, base, piece);
         return values.store(part);
     }
     // Most rows are as long as can be: of those nothing has to be asked for each load.
     template <u32 OF_WAVE, class ROWS>
-    __attribute__((device, always_inline)) void load(ROWS &into, const u8 *from, u32 which, u32 base, u32 piece) const {
+    INLINED void load(ROWS &into, const u8 *from, u32 which, u32 base, u32 piece) const {
         u32 first = (piece * MATRIX_WAVES + K::wave()) * OF_WAVE;
         if (first + OF_WAVE <= length[which]) {
             into.template load<false>(from, pitch[which], base, end, 0, first);
@@ -178,10 +178,11 @@ template <class K>
 DEVICE void attention_latent(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                              float *stats, const FlashAttnPieces &p, typename K::Shared *shared) {
     typedef typename K::A A;
-    auto [h, splits, row0, begin, end] = MatrixWork<LATENT_ROWS>(p);
+    AttentionWork<LATENT_ROWS> work(p);
+    const Heads &h = work.h;
+    u32 splits = work.splits, row0 = work.row0, begin = work.begin, end = work.end;
     if (splits == 1) out += p.off[5];
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * K::KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * K::KV::BYTES;
+    to_head<typename K::KV>(k, v, p, h);
 
     AttentionOfWave<K> a;
     a.begin(p, h, sinks, row0, begin == 0);

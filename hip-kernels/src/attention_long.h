@@ -159,8 +159,7 @@ DEVICE void long_positions(const u8 *k, const u8 *v, const void *mask, u32 first
     float slope = alibi_slope(p.max_bias, row.head, p.heads_log2), bias = -infinity();
     u64 mask0 = mask_of_batch(p, h);
     u32 of_row = mask_of_row(p, row);
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+    to_head<KV>(k, v, p, h);
     bool same = k == v && p.nbk[0] == p.nbv[0] && p.d[1] <= p.d[0], hidden = true;
     UNROLL for (u32 g = 0; g < LONG_ROWS; g++) UNROLL for (u32 j = 0; j < LONG_PIECES; j++) {
         UNROLL for (u32 e = 0; e < 8; e++) a->total[g][j][e] = 0.0f;
@@ -240,19 +239,4 @@ DEVICE void attention_long(const float *q, const u8 *k, const u8 *v, const void 
     u32 groups = (h.rows + LONG_ROWS - 1) / LONG_ROWS;
     if (!is_last_group(&counters[group_z() * groups + first / LONG_ROWS], splits, &shared->arrived)) return;
     join_pieces<LONG_VALUES, LONG_ROWS>(sums, stats, out + p.off[5], p, h, first, splits, shared);
-}
-
-// The same; for PTX rows that begin at multiples of 16 bytes are read 16 bytes at a time.
-template <class KV>
-DEVICE void attention_long_of_any(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks,
-                                  float *sums, float *stats, u32 *counters, float *out, const FlashAttnParams &p,
-                                  LongShared *shared) {
-#if !DEVICE_AMD
-    if constexpr (KV::BLOCK == 1) {
-        if (rows_are_aligned<KV>(k, v, p)) {
-            return attention_long<Aligned<KV>>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
-        }
-    }
-#endif
-    attention_long<KV>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
 }

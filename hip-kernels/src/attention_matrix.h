@@ -49,9 +49,9 @@ template <class K, bool IN_BLOCKS = K::IN_BLOCKS> struct MatrixShared {
     // A number of a row of the queries, while they pass through.
     float rows[MATRIX_ROWS];
     float seen[2][THREADS / WAVE];
-    __attribute__((device, always_inline)) float &of_row(u32 row) { return rows[row]; }
-    __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[row][key]; }
-    __attribute__((device, always_inline)) const u16 *values() const { return v; }
+    INLINED float &of_row(u32 row) { return rows[row]; }
+    INLINED float &weight(u32 row, u32 key) { return weights[row][key]; }
+    INLINED const u16 *values() const { return v; }
 };
 // Of blocks v is the sum of both its tiles, and k has scales: of each block of a row those of all positions.
 template <class K> struct MatrixShared<K, true> {
@@ -64,10 +64,10 @@ template <class K> struct MatrixShared<K, true> {
     __attribute__((aligned(16))) float scales[K::BLOCKS * MATRIX_POSITIONS];
     float seen[2][THREADS / WAVE];
     static_assert(K::BLOCKS * MATRIX_POSITIONS >= MATRIX_ROWS, "");
-    __attribute__((device, always_inline)) float &of_row(u32 row) { return scales[row]; }
-    __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[row][key]; }
-    __attribute__((device, always_inline)) const u16 *values() const { return v; }
-    __attribute__((device, always_inline)) const u16 *rests_of_values() const { return v_rest; }
+    INLINED float &of_row(u32 row) { return scales[row]; }
+    INLINED float &weight(u32 row, u32 key) { return weights[row][key]; }
+    INLINED const u16 *values() const { return v; }
+    INLINED const u16 *rests_of_values() const { return v_rest; }
 };
 // What the parts of a kernel have in common: an attention fragment, the type of k and v, the longest row.
 template <class A_, class KV_, int DIM_> struct MatrixKernel : MatrixTiles {
@@ -116,7 +116,7 @@ template <class K> struct QueriesOfWave {
     float inverse[K::A::ROWS];
 
     // BRINGERS threads bring a row, which is `length` long.
-    __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
+    INLINED void bring(const float *row, u32 length, typename K::Shared *shared) {
         float factor = factor_of_query<BRINGERS>(row, length);
         shared->of_row(thread_id() / BRINGERS) = inverse_power(factor);
         put(row, length, factor, shared);
@@ -179,7 +179,7 @@ template <class K> struct MatrixRows {
     typename K::Values values;
 
     // Those of a first step, where they go ahead.
-    __attribute__((device, always_inline)) void begin(u32 base, typename K::Shared *shared) {
+    INLINED void begin(u32 base, typename K::Shared *shared) {
         // Nobody reads any more what was in LDS.
         barrier();
         if (base >= end) return;
@@ -187,7 +187,7 @@ template <class K> struct MatrixRows {
         if constexpr (K::STAGES == 2) copy(base, shared);
     }
     // Brings those of a step; `others`: the place of the next, which are on their way then. All wavefronts meet.
-    __attribute__((device, always_inline)) void bring(u32 base, typename K::Shared *now, typename K::Shared *others) {
+    INLINED void bring(u32 base, typename K::Shared *now, typename K::Shared *others) {
         u32 next = base + MATRIX_POSITIONS;
         if constexpr (K::STAGES == 2) {
             K::A::copied();
@@ -206,15 +206,15 @@ template <class K> struct MatrixRows {
             if (K::AHEAD && next < end) load(next);
         }
     }
-    __attribute__((device, always_inline)) void copy(u32 base, typename K::Shared *to) {
+    INLINED void copy(u32 base, typename K::Shared *to) {
         keys.template copy<typename K::A>(k, pitch[0], base, end, length[0], to->k);
         values.template copy<typename K::A>(v, pitch[1], base, end, length[1], to->v);
     }
-    __attribute__((device, always_inline)) void load(u32 base) {
+    INLINED void load(u32 base) {
         keys.load_rows(k, pitch[0], base, end, length[0]);
         values.load_rows(v, pitch[1], base, end, length[1]);
     }
-    __attribute__((device, always_inline)) void store(typename K::Shared *to) {
+    INLINED void store(typename K::Shared *to) {
         if constexpr (K::IN_BLOCKS) {
             keys.store_wholes(to->k, to->scales);
             values.template store_sums<K::A::REST_EXPONENT>(to->v, to->v_rest);
@@ -289,10 +289,11 @@ template <class K>
 DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                              float *stats, const FlashAttnPieces &p, typename K::Shared *shared) {
     typedef typename K::A A;
-    auto [h, splits, row0, begin, end] = MatrixWork<MATRIX_ROWS>(p);
+    AttentionWork<MATRIX_ROWS> work(p);
+    const Heads &h = work.h;
+    u32 splits = work.splits, row0 = work.row0, begin = work.begin, end = work.end;
     if (splits == 1) out += p.off[5];
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * K::KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * K::KV::BYTES;
+    to_head<typename K::KV>(k, v, p, h);
 
     QueriesOfWave<K> queries;
     u32 brought = row0 + thread_id() / QueriesOfWave<K>::BRINGERS;
@@ -305,7 +306,7 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     masks.begin(mask, p, h, row0);
     MatrixRows<K> rows = {k, v, {p.nbk[0], p.nbv[0]}, {p.d[0], p.d[1]}, end, {}, {}};
     AttentionOfWave<K> a;
-    auto pass = [&](bool careful) __attribute__((device, always_inline)) {
+    auto pass = [&] INLINED(bool careful) {
         a.begin(p, h, sinks, row0, group_x() == 0);
         add_positions<K>(begin, end, rows, masks, queries, to_score, careful, shared, a);
         return group_reduce<Max, K::THREADS>(a.finite() ? 0.0f : 1.0f, shared->seen[0]) == 0.0f;

@@ -42,7 +42,7 @@ template <class K> struct MaskOfRows {
     // Whether runs can be loaded at a time; whether a look at them can.
     bool runs, looks;
 
-    __attribute__((device, always_inline)) void begin(const void *all, const FlashAttnParams &p, const Heads &h, u32 row0) {
+    INLINED void begin(const void *all, const FlashAttnParams &p, const Heads &h, u32 row0) {
         mask = all;
         type = p.mask_type & 3;
         u32 lane = MatrixGroup<A>::lane();
@@ -55,7 +55,7 @@ template <class K> struct MaskOfRows {
         runs = DEVICE_AMD || (places % A::RUN == 0 && (u64)all % (4 * A::RUN) == 0);
         if constexpr (K::LOOKS) begin_looks(p, h, row0, places % 8 == 0 && (u64)all % 16 == 0);
     }
-    __attribute__((device, always_inline)) void begin_looks(const FlashAttnParams &p, const Heads &h, u32 row0, bool aligned) {
+    INLINED void begin_looks(const FlashAttnParams &p, const Heads &h, u32 row0, bool aligned) {
         looks = type == 2 && aligned;
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 i = 0; i < SHARE; i++) {
@@ -64,7 +64,7 @@ template <class K> struct MaskOfRows {
         }
     }
     // Positions from `first` on; the last again for those from `end` on.
-    __attribute__((device, always_inline)) void load(u32 first, u32 end, Bits &bits) const {
+    INLINED void load(u32 first, u32 end, Bits &bits) const {
         typedef typename RunOf<A::RUN>::Words Words;
         typedef typename RunOf<A::RUN>::Pairs Pairs;
         u32 lane = MatrixGroup<A>::lane();
@@ -83,24 +83,24 @@ template <class K> struct MaskOfRows {
         }
     }
     // Looks at a step, which may be behind the end; all ones where there is more to it.
-    __attribute__((device, always_inline)) void look(u32 base, u32 end, Look &eights) const {
+    INLINED void look(u32 base, u32 end, Look &eights) const {
         typedef u32 Eight __attribute__((ext_vector_type(4), aligned(16)));
         UNROLL for (u32 i = 0; i < SHARE; i++) eights[i] = ~0u;
         if (!looks || base + MATRIX_POSITIONS > end) return;
         UNROLL for (u32 i = 0; i < SHARE; i++) eights[i] = *(const Eight *)((const u16 *)mask + looked_at[i] + base);
     }
     // Whether what was looked at is zeros.
-    __attribute__((device, always_inline)) bool clear(const Look &eights) const {
+    INLINED bool clear(const Look &eights) const {
         u32 any = 0;
         UNROLL for (u32 i = 0; i < SHARE; i++) UNROLL for (u32 j = 0; j < 4; j++) any |= eights[i][j];
         return in_all_lanes(any == 0);
     }
     // Of all positions of a step.
-    __attribute__((device, always_inline)) void load_step(u32 base, u32 end, Bits *bits) const {
+    INLINED void load_step(u32 base, u32 end, Bits *bits) const {
         UNROLL for (u32 j = 0; j < K::KEYS; j++) load(base + j * 16, end, bits[j]);
     }
     // The same at the end of the positions, and where runs do not lie at multiples of their size.
-    __attribute__((device, always_inline)) void load_some(u32 first, u32 end, u32 lane, Bits &bits) const {
+    INLINED void load_some(u32 first, u32 end, u32 lane, Bits &bits) const {
         UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
             u64 row = at[A::row(i)];
             u32 one = mask_bits(mask, type, row + minimum(first + A::place(i, lane), end - 1));
@@ -114,7 +114,7 @@ template <class K> struct MaskOfRows {
         }
     }
     // What is added to the scores of these positions.
-    __attribute__((device, always_inline)) void numbers(u32 first, u32 end, const Bits &bits, typename A::Sums &bias) const {
+    INLINED void numbers(u32 first, u32 end, const Bits &bits, typename A::Sums &bias) const {
         bias = 0.0f;
         // Most masks of a wavefront are all zeros, behind which nothing is hidden.
         u32 any = 0;
@@ -140,7 +140,7 @@ template <class A> struct ScoresOfWave {
     // What products of a lane's rows are multiplied by; with a cap, which the scores have then, for the exponent.
     float factor[A::ROWS], cap;
 
-    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const float *inverse) {
+    INLINED void begin(const FlashAttnParams &p, const float *inverse) {
         Scores plain = scores(p);
         cap = plain.cap * LOG2_E;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
@@ -148,7 +148,7 @@ template <class A> struct ScoresOfWave {
         }
     }
     // Hidden ones are minus infinity, or no number where products are not finite: then `hide` has to look at the mask again.
-    __attribute__((device, always_inline)) void of(typename A::Sums &s, const typename A::Sums &bias) const {
+    INLINED void of(typename A::Sums &s, const typename A::Sums &bias) const {
         if (cap != 0.0f) {
             UNROLL for (u32 i = 0; i < A::SUMS; i++) {
                 s[i] = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[i] * factor[A::row(i)]) + 1.0f) + bias[i];

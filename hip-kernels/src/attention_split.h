@@ -57,6 +57,25 @@ template <class OP, int THREADS> DEVICE float threads_reduce(float x, float *scr
     }
 }
 
+// Calls `use` with the position and eight elements of each row that is this thread's: of `count` positions every SETS-th from
+// `set` on, AT_ONCE of them in flight. Positions beyond the last have its row.
+template <class KV, u32 SETS, u32 AT_ONCE, class USE>
+DEVICE void for_each_row(const u8 *rows, u32 stride, u32 length, u32 part, u32 set, u32 count, const USE &use) {
+    NO_UNROLL for (u32 j = set; j < SPAN; j += AT_ONCE * SETS) {
+        typename KV::Raw raw[AT_ONCE];
+        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+            const u8 *row = rows + (u64)minimum(j + i * SETS, count - 1) * stride * KV::BYTES;
+            raw[i] = fetch_eight<KV>(row, part * 8, length);
+        }
+        LOADS_FIRST();
+        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+            float y[8];
+            decode_values<KV>(raw[i], y);
+            use(j + i * SETS, y);
+        }
+    }
+}
+
 // Sums of v of `count` positions, of which every SETS-th from `set` on is this thread's, by their weights. EACH leaves out
 // what is hidden, one position at a time; otherwise hidden positions count 0 times.
 template <bool EACH, class KV, int D, int G>
@@ -64,24 +83,14 @@ DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAtt
                        float (*total)[8]) {
     constexpr u32 SETS = SPLIT_THREADS / (D / 8), AT_ONCE = EACH ? 1 : IN_FLIGHT;
     UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
-    NO_UNROLL for (u32 j = set; j < SPAN; j += AT_ONCE * SETS) {
-        typename KV::Raw raw[AT_ONCE];
-        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
-            const u8 *row = v + (u64)minimum(j + i * SETS, count - 1) * p.nbv[0] * KV::BYTES;
-            raw[i] = fetch_eight<KV>(row, part * 8, p.d[1]);
+    for_each_row<KV, SETS, AT_ONCE>(v, p.nbv[0], p.d[1], part, set, count, [&] INLINED(u32 position, const float *y) {
+        UNROLL for (int g = 0; g < G; g++) {
+            // Positions beyond the last are hidden.
+            float w = weights[position * G + g];
+            bool left_out = EACH && is_weight_hidden(w);
+            UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
         }
-        LOADS_FIRST();
-        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
-            float y[8];
-            decode_values<KV>(raw[i], y);
-            UNROLL for (int g = 0; g < G; g++) {
-                // Positions beyond the last are hidden.
-                float w = weights[(j + i * SETS) * G + g];
-                bool left_out = EACH && is_weight_hidden(w);
-                UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
-            }
-        }
-    }
+    });
 }
 
 // Joins the pieces of the work-group's rows. Each row has as many sets of lanes as there are for it, and a set takes
@@ -179,24 +188,14 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             WeightF32::decode(fetch_eight<WeightF32>(row, part * 8, p.d[0]), x[g]);
         }
         k += row_offset(p.off[1], p.nbk, begin, h.kv_head, h.batch) * KV::BYTES;
-        NO_UNROLL for (u32 j = set; j < SPAN; j += IN_FLIGHT * SETS) {
-            typename KV::Raw raw[IN_FLIGHT];
-            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
-                const u8 *row = k + (u64)minimum(j + i * SETS, count - 1) * p.nbk[0] * KV::BYTES;
-                raw[i] = fetch_eight<KV>(row, part * 8, p.d[0]);
+        for_each_row<KV, SETS, IN_FLIGHT>(k, p.nbk[0], p.d[0], part, set, count, [&] INLINED(u32 position, const float *y) {
+            UNROLL for (int g = 0; g < G; g++) {
+                float s = x[g][0] * y[0];
+                UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
+                s = lanes_reduce<Sum, LANES>(s);
+                if (part == 0) shared->score[position * G + g] = s;
             }
-            LOADS_FIRST();
-            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
-                float y[8];
-                decode_values<KV>(raw[i], y);
-                UNROLL for (int g = 0; g < G; g++) {
-                    float s = x[g][0] * y[0];
-                    UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
-                    s = lanes_reduce<Sum, LANES>(s);
-                    if (part == 0) shared->score[(j + i * SETS) * G + g] = s;
-                }
-            }
-        }
+        });
         barrier();
 
         // 3. Soft-max; the weights take the place of the scores.
@@ -261,19 +260,4 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
     u32 groups = (h.rows + G - 1) / G;
     if (!is_last_group(&counters[group_z() * groups + first / G], splits, &shared->arrived)) return;
     join_pieces<D, G>(sums, stats, out + p.off[5], p, h, first, splits, shared);
-}
-
-// The same; for PTX rows of plain numbers that begin at multiples of 16 bytes are read 16 bytes at a time.
-template <class KV, int D, int G>
-DEVICE void attention_split_of_any(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks,
-                                   float *sums, float *stats, u32 *counters, float *out, const FlashAttnParams &p,
-                                   AttentionShared<D, G> *shared) {
-#if !DEVICE_AMD
-    if constexpr (KV::BLOCK == 1) {
-        if (rows_are_aligned<KV>(k, v, p)) {
-            return attention_split<Aligned<KV>, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
-        }
-    }
-#endif
-    attention_split<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
 }

@@ -36,11 +36,11 @@ struct TileShared {
 // Eights of a row of a piece: columns from, from + 32.
 template <class W, int EIGHTS> struct PieceOfRow {
     typename W::Raw raw[EIGHTS];
-    __attribute__((device, always_inline)) void load(const u8 *row, u32 from, u32 end) {
+    INLINED void load(const u8 *row, u32 from, u32 end) {
         UNROLL for (int i = 0; i < EIGHTS; i++) raw[i] = fetch_eight<W>(row, from + i * 32, end);
     }
     // The sum of what is stored is no finite number where there is one that is not.
-    __attribute__((device, always_inline)) float store(float *to) {
+    INLINED float store(float *to) {
         float sum = 0.0f;
         UNROLL for (int i = 0; i < EIGHTS; i++) {
             float x[8];
@@ -67,17 +67,15 @@ template <bool EACH> DEVICE void add_values(const TileShared *shared, u32 j, u32
 template <class KV, int PIECES>
 DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                            float *stats, const FlashAttnPieces &p, TileShared *shared) {
-    Heads h = heads(p);
-    u32 span = p.span;
+    AttentionWork<TILE_ROWS> work(p);
+    const Heads &h = work.h;
+    u32 splits = work.splits, row0 = work.row0, begin = work.begin, end = work.end;
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;
-    u32 row0 = group_y() * TILE_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
-    u32 splits = (p.kv[0] + span - 1) / span;
     if (splits == 1) out += p.off[5];
     // While loading: four threads a row.
     u32 row = thread / 4, eight = thread % 4 * 8;
     const u8 *q_row = (const u8 *)(q + query_offset(p, h, query(h, row0 + row)));
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+    to_head<KV>(k, v, p, h);
 
     u64 mask0 = mask_of_batch(p, h);
     Scores to_score = scores(p);

@@ -29,19 +29,6 @@ struct MatrixTiles {
     DEVICE u32 tile(u32 f, u32 rows) { return f * 16 / TILE_K * (rows * TILE_K); }
     DEVICE u32 in_tile(u32 f) { return f * 16 % TILE_K; }
 };
-// And what a work-group of ROWS query rows has to do.
-template <u32 ROWS> struct MatrixWork {
-    Heads h;
-    u32 splits, row0, begin, end;
-    __attribute__((device, always_inline)) explicit MatrixWork(const FlashAttnPieces &p) {
-        h = heads(p);
-        u32 span = p.span;
-        splits = (p.kv[0] + span - 1) / span;
-        row0 = group_y() * ROWS;
-        begin = group_x() * span;
-        end = minimum(begin + span, p.kv[0]);
-    }
-};
 
 // The power of two for a query row, which COUNT neighbouring threads look at.
 template <u32 COUNT> DEVICE float factor_of_query(const float *row, u32 length) {
@@ -77,7 +64,7 @@ template <class K> struct AttentionOfWave {
     float max[A::ROWS], sum[A::ROWS];
     typename K::Sums total[K::RESULTS];
 
-    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const Heads &h, const float *sinks, u32 row0,
+    INLINED void begin(const FlashAttnParams &p, const Heads &h, const float *sinks, u32 row0,
                                                       bool first_piece) {
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
@@ -91,7 +78,7 @@ template <class K> struct AttentionOfWave {
     }
 
     // The largest scores so far; what was summed before is rescaled where they have changed.
-    __attribute__((device, always_inline)) void rescale(const typename K::Sums *s) {
+    INLINED void rescale(const typename K::Sums *s) {
         float factor[A::ROWS];
         bool same = true;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
@@ -112,7 +99,7 @@ template <class K> struct AttentionOfWave {
     }
 
     // From scores to weights times 2^15. With MARK hidden positions have a negative zero.
-    template <bool MARK> __attribute__((device, always_inline)) void weigh(typename K::Sums *s) {
+    template <bool MARK> INLINED void weigh(typename K::Sums *s) {
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             float from = max[r] - WEIGHT_EXPONENT;
             UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
@@ -131,7 +118,7 @@ template <class K> struct AttentionOfWave {
     }
     // Products of weights with COUNT fragments of v, for the results from FIRST on.
     template <u32 FIRST, u32 COUNT>
-    __attribute__((device, always_inline)) void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
+    INLINED void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
         UNROLL for (u32 j = 0; j < K::KEYS; j++) {
             typename K::Operand rounded, rest;
             A::weights(s[j], rounded, rest);
@@ -159,7 +146,7 @@ template <class K> struct AttentionOfWave {
     }
     // `add_values` one by one, without hidden positions.
     template <u32 FIRST, u32 COUNT>
-    __attribute__((device, always_inline)) void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
+    INLINED void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
         UNROLL for (u32 j0 = 0; j0 < K::KEYS; j0 += K::SEEN_AT_ONCE) {
             u32 lane = MatrixGroup<A>::lane();
             // Others may still read what was there.
@@ -175,7 +162,7 @@ template <class K> struct AttentionOfWave {
     }
     // Of a position, whose weights are `key` of those in LDS.
     template <u32 FIRST, u32 COUNT>
-    __attribute__((device, always_inline)) void add_value_seen(u32 position, u32 key, typename K::Shared *shared) {
+    INLINED void add_value_seen(u32 position, u32 key, typename K::Shared *shared) {
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             float w = shared->weight(K::row(r, lane), key);
@@ -193,7 +180,7 @@ template <class K> struct AttentionOfWave {
 
     // Whether all results of a wavefront are finite. Hidden positions have weights of zero, but for scores that are no numbers:
     // whatever is not finite in a cell that no row of the wavefront sees has made a result a NaN.
-    __attribute__((device, always_inline)) bool finite() const {
+    INLINED bool finite() const {
         float all = 0.0f;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) all = mad(sum[r], 0.0f, all);
         UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i++) all = mad(total[c][i], 0.0f, all);
@@ -201,7 +188,7 @@ template <class K> struct AttentionOfWave {
     }
 
     // The result, or the sums and statistics of a piece of the positions.
-    __attribute__((device, always_inline)) void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
+    INLINED void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
                                                       float *stats) const {
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {

@@ -50,14 +50,14 @@ DEVICE u32x4 four_aligned(const void *at) {
 // What was loaded of E bytes.
 template <int E, bool ALIGNED> struct Loaded {
     Bytes<E> all;
-    __attribute__((device, always_inline)) Bytes<E> bytes() const { return all; }
+    INLINED Bytes<E> bytes() const { return all; }
 };
 #if !DEVICE_AMD
 // At any address the words that hold them: PTX has no wide loads that are not aligned. They are put together where they
 // are used, so that nothing waits for a load before that.
 template <int E> struct Loaded<E, false> {
     u32 word[E / 4 + 1], shift;
-    __attribute__((device, always_inline)) Bytes<E> bytes() const {
+    INLINED Bytes<E> bytes() const {
         Bytes<E> out;
         UNROLL for (u32 i = 0; i < E / 4; i++) out[i] = __nvvm_prmt(word[i], word[i + 1], 0x3210u + 0x1111u * shift);
         return out;
@@ -183,6 +183,18 @@ template <class W> struct Aligned : W {
     }
 };
 #endif
+
+// Calls a lambda with W or, on NVIDIA's processors, with Aligned<W> where rows of plain numbers begin at multiples of 16 bytes.
+// `places`: addresses and distances of rows in bytes, combined by `|`.
+template <class W, class CALL> DEVICE void by_alignment(u64 places, const CALL &call) {
+#if !DEVICE_AMD
+    if constexpr (W::BLOCK == 1) {
+        if (places % 16 == 0) return call(Aligned<W>{});
+    }
+#endif
+    (void)places;
+    call(W{});
+}
 
 // What block types have in common.
 template <class W, bool IS_SIGNED> struct Blocks {

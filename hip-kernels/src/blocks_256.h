@@ -59,13 +59,13 @@ struct HeadK {
     // Which 64 elements of the block, and which half of them.
     u32 quarter, odd;
     DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::bytes<16>(block), k / 64 % 4, k / 32 % 2}; }
-    __attribute__((device, always_inline)) void settle(u32 k) {
+    INLINED void settle(u32 k) {
         quarter = k / 64 % 4;
         odd = k / 32 % 2;
     }
     // In bytes 0 and 2: scale and minimum. All four bytes are those of an even 32 elements and the next; all but the last
     // step is the same for both. Which bytes are picked and how far they are shifted depends on the lane alone.
-    __attribute__((device, always_inline)) u32 scale() const {
+    INLINED u32 scale() const {
         u32 even = quarter % 2 * 0x02020202u;
         bool last = quarter & 2;
         u32 first = pick_bytes(word[1], word[2], 0x05040100u + even);
@@ -73,10 +73,10 @@ struct HeadK {
         low = upper_half_shifted(low, last ? 4 : 0) & 0x0f0f0f0fu;
         return as_it_is(low | (first >> (last ? 2 : 0) & 0x30303030u)) >> (odd * 8);
     }
-    __attribute__((device, always_inline)) float factor() const {
+    INLINED float factor() const {
         return f16_to_f32((u16)word[0]) * (float)(scale() & 255);
     }
-    __attribute__((device, always_inline)) float offset() const {
+    INLINED float offset() const {
         return -f16_to_f32((u16)(word[0] >> 16)) * (float)(scale() >> 16 & 255);
     }
 };

@@ -197,17 +197,17 @@ struct WalkInputs {
 // of queries, four columns. And the one of these lines, `row`, keys before queries, that it finishes.
 struct RowPart {
     u32 part, lane, line, four;
-    __attribute__((device, always_inline)) explicit RowPart(u32 thread)
+    INLINED explicit RowPart(u32 thread)
         : part(uniform(thread / 64)), lane(thread % 64), line(lane / 4), four(lane % 4) {}
-    __attribute__((device, always_inline)) u32 row() const { return part * 16 + line; }
-    __attribute__((device, always_inline)) u32 token() const { return row() % CHUNK; }
+    INLINED u32 row() const { return part * 16 + line; }
+    INLINED u32 token() const { return row() % CHUNK; }
 };
 
 // A thread's part of the state: a quad of some columns.
 template <int DK> struct StatePart {
     static constexpr u32 QUADS = DK / 4, COLUMNS = WALK_COLUMNS * QUADS / CHUNK_THREADS;
     u32 quad, column;
-    __attribute__((device, always_inline)) explicit StatePart(u32 thread)
+    INLINED explicit StatePart(u32 thread)
         : quad(thread % 8 + thread / 32 % (QUADS / 8) * 8),
           column((thread / 8 % 4 + thread / (4 * QUADS) * 4) * COLUMNS) {}
 };
@@ -224,7 +224,7 @@ template <int DK, bool WHOLE, bool WITH_A> struct WalkChunk {
     float decay, all;
 
     // Issues the loads of a chunk; the inputs and what is in scratch begin with the run. `d`: lengths of keys and values.
-    __attribute__((device, always_inline)) void load(u32 chunk, const WalkInputs &in, const float *chunks, const Run &run,
+    INLINED void load(u32 chunk, const WalkInputs &in, const float *chunks, const Run &run,
                                                      u32 first_column, const u32 *d) {
         RowPart at(offset_here(thread_id()));
         u32 token = chunk * CHUNK, left = minimum(run.count - token, CHUNK);
@@ -242,7 +242,7 @@ template <int DK, bool WHOLE, bool WITH_A> struct WalkChunk {
         values = load_quad(v, first_column + at.four * 4, d[1]);
     }
     // Eight quads in a row, in the order `quad ^ row % 8`.
-    __attribute__((device, always_inline)) void put_factors(lds_f32x4 *to) const {
+    INLINED void put_factors(lds_f32x4 *to) const {
         u32 thread = offset_here(thread_id());
         UNROLL for (u32 i = FIRST; i < 2; i++) {
             u32 at = thread + i * CHUNK_THREADS;

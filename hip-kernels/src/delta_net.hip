@@ -20,7 +20,7 @@ struct DeltaToken {
 struct DeltaInputs {
     const float *q, *k, *v, *g, *beta;
     u32 q_stride, k_stride, v_stride, heads, part, end;
-    template <int D> __attribute__((device, always_inline)) DeltaToken token(u32 t) const {
+    template <int D> INLINED DeltaToken token(u32 t) const {
         const float *key = k + (u64)t * k_stride, *query = q + (u64)t * q_stride;
         return {part_of_row<D>(key, part, end), part_of_row<D>(query, part, end), v[(u64)t * v_stride],
                 g[(u64)t * heads], beta[(u64)t * heads]};
@@ -104,7 +104,7 @@ DEVICE void inverse_column(const float *a, u32 line, u32 j, float *x) {
 struct DeltaGates {
     const float *g, *beta;
     u32 heads;
-    __attribute__((device, always_inline)) void of(u32 token, float *decay, float *share) const {
+    INLINED void of(u32 token, float *decay, float *share) const {
         *decay = exp_f32(g[(u64)token * heads]);
         *share = beta[(u64)token * heads];
     }

@@ -42,6 +42,8 @@ typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 
 // A function of a kernel. Everything is inlined: there is no stack.
 #define DEVICE static __attribute__((device, always_inline, unused)) inline
+// The same for a member function and, after its captures, for a lambda.
+#define INLINED __attribute__((device, always_inline))
 // An array that the work-group shares.
 #define LDS __attribute__((shared))
 // What a pointer into such an array points at, where the pointer is kept in a structure: there the compiler may find

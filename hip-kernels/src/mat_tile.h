@@ -67,10 +67,10 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     typename W::Raw next_a[A_LOADS];
     WeightF32::Raw next_b[B_LOADS];
 
-    static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
+    static INLINED u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+    INLINED void load(u32 base, u32 k, u32 end) {
         static_assert(W::BLOCK == 1 || W::BLOCK % BK == 0, "a step ends within a block");
         u32 block = base / W::BLOCK, inner = base % W::BLOCK;
         u64 skip_a = (u64)block * W::BYTES, skip_b = (u64)base * 4;
@@ -85,7 +85,7 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     }
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+    INLINED void store(Shared *shared, u32 row, u32 k) {
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
             float x[8];
             decode_values<W>(next_a[i], x);
@@ -172,6 +172,11 @@ template <class W, class T> DEVICE void begin_rows(T &t, const u8 *a, const MulM
     UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
         t.a[i] = a + row_offset(p.off0, p.nb0, minimum(at.row + t.row(i), p.m - 1), at.z.a2, at.z.a3) * W::BYTES;
     }
+}
+
+// Addresses and distances of the rows of weights, for by_alignment().
+template <class W> DEVICE u64 places_of_rows(const u8 *a, const MulMatParams &p) {
+    return (u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES;
 }
 
 // Where a column of plane z is among those that were rounded before, which follow each other in scratch.

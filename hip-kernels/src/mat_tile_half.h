@@ -58,11 +58,11 @@ template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> str
     DEVICE u32 n0() { return wave() / 2 * WN; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+    INLINED void load(u32 base, u32 k, u32 end) {
         UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
         load_rows(base, k, end);
     }
-    __attribute__((device, always_inline)) void load_rows(u32 base, u32 k, u32 end) {
+    INLINED void load_rows(u32 base, u32 k, u32 end) {
         u64 skip_a = (u64)(base / W::BLOCK) * W::BYTES;
         u32 inner = base % W::BLOCK;
         if (W::BLOCK >= BK || base + BK <= end) {
@@ -77,14 +77,14 @@ template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> str
     }
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+    INLINED void store(Shared *shared, u32 row, u32 k) {
         store_rows(shared->a, row, k);
         UNROLL for (u32 i = 0; i < B_LOADS; i++) {
             *(lds_u32x4 *)(shared->b + eight_at(row + i * ROWS, k / 8)) = __builtin_bit_cast(lds_u32x4, next_b[i].x);
         }
     }
 
-    __attribute__((device, always_inline)) void store_rows(u16 *to, u32 row, u32 k) {
+    INLINED void store_rows(u16 *to, u32 row, u32 k) {
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
             *(lds_u32x4 *)(to + eight_at(row + i * ROWS, k / 8)) = decode_halves<W>(next_a[i]);
         }
@@ -128,9 +128,9 @@ struct PlaneOfHalf {
     float *d;
     const float *scale;
     u32 first, columns, pitch;
-    __attribute__((device, always_inline)) bool has(u32 n) const { return first + n < columns; }
-    __attribute__((device, always_inline)) float *column(u32 n) const { return d + (u64)(first + n) * pitch; }
-    __attribute__((device, always_inline)) float factor(u32 n) const { return scale[first + n]; }
+    INLINED bool has(u32 n) const { return first + n < columns; }
+    INLINED float *column(u32 n) const { return d + (u64)(first + n) * pitch; }
+    INLINED float factor(u32 n) const { return scale[first + n]; }
 };
 
 template <class W, class T>
@@ -148,18 +148,4 @@ DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *
     walk(t, p.k, shared, sums);
     d += row_offset(p.offd, p.nbd, 0, at.z.i2, at.z.i3);
     store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
-}
-
-// Rows of plain numbers that begin at multiples of 16 bytes are loaded as such (PTX).
-template <class W, class F, int BM, int BN, int THREADS>
-DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p,
-                          SharedHalf<BM, BN> *shared) {
-#if !DEVICE_AMD
-    if constexpr (W::BLOCK == 1) {
-        if ((((u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES) & 15) == 0) {
-            return mat_tile_half<Aligned<W>, TileHalf<Aligned<W>, F, BM, BN, THREADS>>(a, x, scale, d, p, shared);
-        }
-    }
-#endif
-    mat_tile_half<W, TileHalf<W, F, BM, BN, THREADS>>(a, x, scale, d, p, shared);
 }

@@ -77,8 +77,8 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     DEVICE u32 row(u32 = 0) { return thread_id() / SHARERS % BM; }
     DEVICE u32 k() { return thread_id() % SHARERS * EACH; }
     u32 wave = wave_id();
-    __attribute__((device, always_inline)) bool has_row() const { return !APART || wave < BM * SHARERS / WAVE; }
-    __attribute__((device, always_inline)) bool has_column() const {
+    INLINED bool has_row() const { return !APART || wave < BM * SHARERS / WAVE; }
+    INLINED bool has_column() const {
         return APART ? !has_row() : wave < BN * SHARERS / WAVE;
     }
     // Whether whole numbers begin with a float's bits.
@@ -106,19 +106,19 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     typename W::template Raws<EACH> next_a;
     ColumnInt8<InMemory>::Raw<EACH> next_b;
 
-    static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) {
+    static INLINED u32 line(u32 word, u32 width) {
         return word * width + word / OF_EACH * GAP;
     }
 
     // Issues the loads of elements base + k .. base + k + EACH; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32) {
+    INLINED void load(u32 base, u32 k, u32) {
         u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
         if (has_row()) next_a = W::template fetch<EACH>(a[0] + skip, base % W::BLOCK + k);
         if (has_column()) next_b = b[0].template fetch<EACH>(base, k);
     }
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+    INLINED void store(Shared *shared, u32 row, u32 k) {
         if (has_row()) {
             u32 at = line(k / FORM::NEIGHBOURS, BM) + row;
             Bytes<EACH> q = W::bytes(next_a);
@@ -157,7 +157,7 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     // Adds the products of group `g` of a step. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same
     // for columns.
     static constexpr u32 M_APART = BM * 4 / TM, N_APART = BN * 4 / TN;
-    static __attribute__((device, always_inline)) void multiply_group(const Shared *shared, u32 g, u32 m0,
+    static INLINED void multiply_group(const Shared *shared, u32 g, u32 m0,
                                                                       u32 n0, Sums &sum) {
         // The reads of the next group, moved up to here, would take the registers.
         ONE_BY_ONE();
@@ -196,7 +196,7 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     }
 
     // One number for each row and column of a thread.
-    static __attribute__((device, always_inline)) void read_floats(const float *a, const float *b, lds_f32x4 *x,
+    static INLINED void read_floats(const float *a, const float *b, lds_f32x4 *x,
                                                                    lds_f32x4 *y) {
         UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_f32x4 *)(a + i * M_APART);
         UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(b + i * N_APART);

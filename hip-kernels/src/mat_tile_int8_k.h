@@ -31,7 +31,7 @@ template <> struct NibblesK<WeightQ4_K> {
     DEVICE NibblesK load(const u8 *block, u32 at, u32 step) {
         return {Words<16>::bytes<16>(block + 16 + step * 32 + offset_here(at))};
     }
-    __attribute__((device, always_inline)) Bytes<16> group(u32 g, u32) const { return nibbles(q, g * 4); }
+    INLINED Bytes<16> group(u32 g, u32) const { return nibbles(q, g * 4); }
 };
 template <> struct NibblesK<WeightQ5_K> {
     Bytes<16> q, fifth;
@@ -39,7 +39,7 @@ template <> struct NibblesK<WeightQ5_K> {
         at = offset_here(at);
         return {Words<16>::bytes<16>(block + 48 + step * 32 + at), Words<16>::bytes<16>(block + 16 + at)};
     }
-    __attribute__((device, always_inline)) Bytes<16> group(u32 g, u32 step) const {
+    INLINED Bytes<16> group(u32 g, u32 step) const {
         return nibbles(q, g * 4) | moved_bits<4, 1>(fifth, step * 2 + g);
     }
 };
@@ -76,25 +76,25 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
     u32x4 next_head, next_b, next_block;
     // Which wavefronts load rows, and which decode the scales (0) and the minima (1) of what is at the head of a block.
     u32 wave = wave_id();
-    __attribute__((device, always_inline)) bool has_row() const { return THREADS == BM * 2 || wave < BM * 2 / WAVE; }
-    __attribute__((device, always_inline)) u32 part() const { return wave / (BM / WAVE); }
+    INLINED bool has_row() const { return THREADS == BM * 2 || wave < BM * 2 / WAVE; }
+    INLINED u32 part() const { return wave / (BM / WAVE); }
 
     // `last`: the last row that there is, counted from `first`; `stride`: bytes from one to the next.
-    __attribute__((device, always_inline)) void rows(const u8 *first, u32 stride, u32 last) {
+    INLINED void rows(const u8 *first, u32 stride, u32 last) {
         a = first;
         a_at = minimum(thread_id() / 2 % BM, last) * stride + thread_id() % 2 * 16;
         a_head = minimum(thread_id() % BM, last) * stride;
     }
     // Columns of the tile that threads load: which, and the row of rounded activations that this is, counted from `first`.
     DEVICE u32 column() { return thread_id() / 4; }
-    __attribute__((device, always_inline)) void columns(const u8 *q, const float *of_blocks, u64 first, u32 row, u32 k) {
+    INLINED void columns(const u8 *q, const float *of_blocks, u64 first, u32 row, u32 k) {
         b = q + first * k;
         blocks = (const u8 *)of_blocks + first * (k / 4);
         b_at = row * k + thread_id() % 4 * 16;
         b_block = row * (k / 4) + thread_id() % 4 * 16;
     }
 
-    __attribute__((device, always_inline)) void load(u32 base) {
+    INLINED void load(u32 base) {
         const u8 *block = a + (u64)(base / 256) * W::BYTES;
         if (has_row()) next_a = NibblesK<W>::load(block, a_at, base / 64 % 4);
         next_b = Words<16>::bytes<16>(b + base + offset_here(b_at));
@@ -105,7 +105,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
     }
 
     // Puts what was loaded into LDS.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 base) const {
+    INLINED void store(Shared *shared, u32 base) const {
         u32 thread = thread_id(), of_a = thread % 2 * A_FOUR + thread / 2, of_b = thread % 4 * B_FOUR + thread / 4;
         UNROLL for (u32 w = 0; w < 4; w++) shared->b[of_b + w * BN] = next_b[w];
         if (has_row()) {
@@ -120,7 +120,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
             if (part() == 1) store_minima(shared, thread % BM);
         }
     }
-    __attribute__((device, always_inline)) void store_scales(Shared *shared, u32 row) const {
+    INLINED void store_scales(Shared *shared, u32 row) const {
         u32x4 word = next_head;
         float scale = f16_to_f32((u16)word[0]);
         u32 scales[2] = {word[1] & 0x3f3f3f3fu, (word[3] & 0x0f0f0f0fu) | (word[1] >> 2 & 0x30303030u)};
@@ -130,7 +130,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
             shared->a_factor[g][1][row] = factor * -BEGIN_OF_SUMS;
         }
     }
-    __attribute__((device, always_inline)) void store_minima(Shared *shared, u32 row) const {
+    INLINED void store_minima(Shared *shared, u32 row) const {
         u32x4 word = next_head;
         float scale = f16_to_f32((u16)(word[0] >> 16));
         u32 minima[2] = {word[2] & 0x3f3f3f3fu, (word[3] >> 4 & 0x0f0f0f0fu) | (word[2] >> 2 & 0x30303030u)};
@@ -204,7 +204,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
     }
 
     // All steps along k. While one is multiplied, the loads of the next are in flight.
-    __attribute__((device, always_inline)) void walk(u32 end, Shared *shared, Sums &sum) {
+    INLINED void walk(u32 end, Shared *shared, Sums &sum) {
         u32 m0 = Parts::m0(), n0 = Parts::n0();
         UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) sum[i][j] = 0.0f;
         load(0);

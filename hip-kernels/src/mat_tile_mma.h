@@ -41,7 +41,7 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
     u32 pitch;
 
     // Begins to copy the columns of a step; those beyond the last one are others, which nobody stores.
-    __attribute__((device, always_inline)) void begin_columns(u16 *to, u32 base) {
+    INLINED void begin_columns(u16 *to, u32 base) {
         u32 row = Half::row(), k = Half::k();
         const u16 *from = columns + (u64)row * pitch + base + k;
         UNROLL for (u32 i = 0; i < Half::B_LOADS; i++) {
@@ -50,7 +50,7 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
     }
 
     // Along k; the sums are those of both slices, in the first one.
-    __attribute__((device, always_inline)) void walk(u32 end, Shared *slices, Sums &sums) {
+    INLINED void walk(u32 end, Shared *slices, Sums &sums) {
         constexpr u32 FURTHER = 2 * BK;
         u32 slice = thread_id() / 128, first = slice * BK;
         u32 row = Half::row(), k = Half::k(), m0 = Half::m0(), n0 = Half::n0();
@@ -77,7 +77,7 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
         add_slices((float *)slices, slice, sums);
     }
 
-    __attribute__((device, always_inline)) void add_slices(float *room, u32 slice, Sums &sums) {
+    INLINED void add_slices(float *room, u32 slice, Sums &sums) {
         room += thread_id() % 128;
         UNROLL for (u32 i = 0; i < Half::FM; i++) UNROLL for (u32 j = 0; j < Half::FN; j++) {
             UNROLL for (u32 e = 0; e < F::SUMS; e++) {
@@ -108,21 +108,13 @@ DEVICE void mat_tile_mma(const u8 *a, const u16 *x, const float *scale, float *d
     store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
 }
 
-// Rows of plain numbers that begin at multiples of 16 bytes are loaded as such.
-template <class W, int BM, int BN>
-DEVICE void mat_tile_mma_of_any(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p) {
-    if constexpr (W::BLOCK == 1) {
-        if ((((u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES) & 15) == 0) {
-            return mat_tile_mma<Aligned<W>, TileMma<Aligned<W>, Fragment, BM, BN>>(a, x, scale, d, p);
-        }
-    }
-    mat_tile_mma<W, TileMma<W, Fragment, BM, BN>>(a, x, scale, d, p);
-}
-
 // `mat_tile_mma_<type>_<rows>x<columns>`; the launch says how much LDS two slices take.
 #define MAT_TILE_MMA(type, W, BM, BN) \
     KERNEL(256) \
     mat_tile_mma_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
-        mat_tile_mma_of_any<W, BM, BN>(a, x, scale, d, p); \
+        by_alignment<W>(places_of_rows<W>(a, p), [&] INLINED(auto rows) { \
+            typedef decltype(rows) Rows; \
+            mat_tile_mma<Rows, TileMma<Rows, Fragment, BM, BN>>(a, x, scale, d, p); \
+        }); \
     }
 #endif

@@ -107,7 +107,7 @@ struct Rows {
         r.row = r.first + (wave_id() >> p.v.split) * r.of_wave;
         return r;
     }
-    __attribute__((device, always_inline)) bool done() const { return first >= m; }
+    INLINED bool done() const { return first >= m; }
 };
 
 // Planes of the input and of the weights.
@@ -166,7 +166,7 @@ template <class PLACE, u32 SECOND> struct ColumnF32 {
     static constexpr bool IS_LDS = PLACE::IS_LDS;
     typename PLACE::Floats at;
     template <int E> struct Raw { WeightF32::Raw eight[E / 8]; };
-    template <int E> __attribute__((device, always_inline)) Raw<E> fetch(u32 base, u32 k) const {
+    template <int E> INLINED Raw<E> fetch(u32 base, u32 k) const {
         Raw<E> raw;
         UNROLL for (int i = 0; i < E / 8; i++) {
             if constexpr (SECOND == 0) {
@@ -178,7 +178,7 @@ template <class PLACE, u32 SECOND> struct ColumnF32 {
         }
         return raw;
     }
-    __attribute__((device, always_inline)) float one(u32 k) const {
+    INLINED float one(u32 k) const {
         return SECOND == 0 ? at[k] : at[k / 8 * 4 + k % 4 + (k & 4 ? SECOND : 0)];
     }
     template <class W, class B> DEVICE float bias(const B &b) {
@@ -228,11 +228,11 @@ template <int N> struct FromMemoryF32 {
     static constexpr int WIDE = 8;
     struct Shared {};
     const float *at;
-    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         at = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
     }
-    template <bool> __attribute__((device, always_inline)) void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
-    __attribute__((device, always_inline)) Column column(const VecParams &p, Shared *, u32 n) const {
+    template <bool> INLINED void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
+    INLINED Column column(const VecParams &p, Shared *, u32 n) const {
         return {at + (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0]};
     }
     DEVICE float scale(const VecParams &, const Shared *, u32) { return 1.0f; }
@@ -260,7 +260,7 @@ template <class FORM, int N> struct FromLds {
     };
     const float *x[N];
     float squares[N];
-    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         UNROLL for (u32 n = 0; n < N; n++) {
             x[n] = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13 +
                    (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
@@ -268,7 +268,7 @@ template <class FORM, int N> struct FromLds {
         }
     }
     template <bool EIGHTS>
-    __attribute__((device, always_inline)) void bring(const VecOperands &o, const VecParams &p, Shared *shared,
+    INLINED void bring(const VecOperands &o, const VecParams &p, Shared *shared,
                                                       u32 chunk, u32 count) {
         auto fetch = fetch_eight_or_rest<EIGHTS>;
         bool norm = p.p.parts & PART_NORM;
@@ -297,7 +297,7 @@ template <class FORM, int N> struct FromLds {
         }
         barrier();
     }
-    __attribute__((device, always_inline)) Column column(const VecParams &, Shared *shared, u32 n) const {
+    INLINED Column column(const VecParams &, Shared *shared, u32 n) const {
         return FORM::column(&shared->chunk, n);
     }
     DEVICE float scale(const VecParams &p, const Shared *shared, u32 n) {
@@ -334,7 +334,7 @@ template <class W, class C, int N, int R> struct MatVec {
     // Elements base + k .. base + k + E of the weights with elements from + k .. from + k + E of the columns, for each
     // of COUNT stretches. `base` and `from` are the same in all lanes and multiples of the block, so that they go into
     // scalar registers and the offsets of a lane never change.
-    template <int E, int COUNT> __attribute__((device, always_inline)) void piece(u32 base, u32 from, u32 k) {
+    template <int E, int COUNT> INLINED void piece(u32 base, u32 from, u32 k) {
         constexpr bool PAIR = COUNT == 2 && W::APART > 0;
         decltype(W::template fetch<E>(nullptr, 0)) a[COUNT][R];
         typename C::template Raw<E> b[COUNT][N];
@@ -370,7 +370,7 @@ template <class W, class C, int N, int R> struct MatVec {
     }
 
     // Rows beyond the last are computed as the last, and not stored.
-    __attribute__((device, always_inline)) void begin(const Rows &of, const VecParams &p, const Plane &z) {
+    INLINED void begin(const Rows &of, const VecParams &p, const Plane &z) {
         bool glu = p.p.parts & PART_GLU;
         UNROLL for (int r = 0; r < R; r++) {
             bool second = glu && r >= R / 2;
@@ -382,7 +382,7 @@ template <class W, class C, int N, int R> struct MatVec {
     }
 
     // `count` elements from `chunk` on, of which this wavefront takes its part.
-    template <int E> __attribute__((device, always_inline)) void run(u32 chunk, u32 count, u32 split) {
+    template <int E> INLINED void run(u32 chunk, u32 count, u32 split) {
         // How many pieces are in flight: activations of many columns take the registers.
         constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 && WAVE > 32 ? 8 : E;
         constexpr u32 LONG = DEPTH * E * WAVE;
@@ -408,7 +408,7 @@ template <class W, class C, int N, int R> struct MatVec {
     }
 
     // The sum that is this lane's, of all wavefronts that share the rows; of a GLU's gate in `up` the other one.
-    __attribute__((device, always_inline)) float finish(u32 split, float (*scratch)[N * R], float *up) const {
+    INLINED float finish(u32 split, float (*scratch)[N * R], float *up) const {
         u32 lane = offset_here(lane_id());
         float mine = 0.0f;
         UNROLL for (u32 i = 0; i < N * R; i += 4) {
@@ -450,10 +450,10 @@ DEVICE Plane plane_of_use(const VecOperands &o, const VecParams &p, u32 use) {
 
 // How weights come: straight from memory. (mat_vec_ring.h has another way.)
 template <class W, int R> struct FromMemory {
-    __attribute__((device, always_inline)) void start(const VecArguments &, u32) {}
+    INLINED void start(const VecArguments &, u32) {}
     // Multiplies `count` elements from `chunk` on, of chunks of `most`.
     template <int E, class T>
-    __attribute__((device, always_inline)) void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count) {
+    INLINED void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count) {
         t.template run<E>(chunk, count, p.v.split);
     }
 };
@@ -515,25 +515,20 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
     }
 }
 
-// The same; for PTX rows of plain numbers that begin at multiples of 16 bytes are read 16 bytes at a time.
-template <class W, class SOURCE, int N, int R>
-DEVICE void mat_vec_of_any(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
-#if !DEVICE_AMD
-    if constexpr (W::BLOCK == 1) {
-        const VecOperands &o = known.o;
-        const ProductsParams &p = known.p.p;
-        u64 rows = (u64)p.nb0[0] | p.nb0[1] | known.p.v.nb03 | p.off0[0] | p.off0[1] | p.off0[2];
-        if (((rows * W::BYTES | (u64)o.a[0] | (u64)o.a[1] | (u64)o.a[2]) & 15) == 0) {
-            return mat_vec<Aligned<W>, SOURCE, N, R>(known, shared);
-        }
-    }
-#endif
-    mat_vec<W, SOURCE, N, R>(known, shared);
+// Addresses and distances of the rows of weights, for by_alignment().
+template <class W> DEVICE u64 places_of_rows(const VecArguments &known) {
+    const VecOperands &o = known.o;
+    const ProductsParams &p = known.p.p;
+    u64 rows = (u64)p.nb0[0] | p.nb0[1] | known.p.v.nb03 | p.off0[0] | p.off0[1] | p.off0[2];
+    return rows * W::BYTES | (u64)o.a[0] | (u64)o.a[1] | (u64)o.a[2];
 }
 
 // A kernel; what comes last is SOURCE.
 #define MAT_VEC(name, W, N, R, ...) \
     KERNEL(VEC_THREADS) name##_n##N##_r##R(VEC_ARGUMENTS) { \
         LDS VecShared<__VA_ARGS__, N, R> shared; \
-        mat_vec_of_any<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
+        VecArguments known = {VEC_OPERANDS, p}; \
+        by_alignment<W>(places_of_rows<W>(known), [&] INLINED(auto rows) { \
+            mat_vec<decltype(rows), __VA_ARGS__, N, R>(known, &shared); \
+        }); \
     }

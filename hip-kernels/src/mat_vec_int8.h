@@ -19,7 +19,7 @@ template <class PLACE> struct ColumnInt8 {
         Bytes<E> q;
         float scale;
     };
-    template <int E> __attribute__((device, always_inline)) Raw<E> fetch(u32 base, u32 k) const {
+    template <int E> INLINED Raw<E> fetch(u32 base, u32 k) const {
         return {*(typename PLACE::template Words<E>)(q + base + k), (scale + base / 32)[k / 32]};
     }
     // Whole, because the sum of products begins with it; of an offset the sum of the activations.
@@ -48,13 +48,13 @@ template <int N> struct FromMemoryInt8 {
     const u8 *q;
     const float *scales;
     u64 first;
-    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         first = ((u64)z.i3 * p.p.ne2 + z.i2) * p.p.n;
         q = o.b;
         scales = o.w;
     }
-    template <bool> __attribute__((device, always_inline)) void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
-    __attribute__((device, always_inline)) Column column(const VecParams &p, Shared *, u32 n) const {
+    template <bool> INLINED void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
+    INLINED Column column(const VecParams &p, Shared *, u32 n) const {
         u64 at = first + minimum(group_y() * N + n, p.p.n - 1);
         return {q + at * p.p.k, scales + at * (p.p.k / 32)};
     }

@@ -40,7 +40,7 @@ template <class W, int R> struct Ring {
     u64 plane;
 
     // As the loops of mat_vec go.
-    __attribute__((device, always_inline)) void start(const VecArguments &known, u32 k_of_chunk) {
+    INLINED void start(const VecArguments &known, u32 k_of_chunk) {
         stages = dynamic_lds + wave_id() * (STAGES * STAGE);
         passes = known.p.v.passes;
         pass = use = chunk = into = turn = 0;
@@ -52,7 +52,7 @@ template <class W, int R> struct Ring {
     }
 
     // Finds this lane's row of a pass and an expert; of those that are none the next one.
-    __attribute__((device, always_inline)) void enter(const VecArguments &known) {
+    INLINED void enter(const VecArguments &known) {
         const VecOperands &o = known.o;
         const VecParams &p = known.p;
         u32 uses = p.v.summed ? p.v.summed : 1;
@@ -78,7 +78,7 @@ template <class W, int R> struct Ring {
     }
 
     // Goes on to the next chunk, expert or pass where nothing is left; a wavefront that shares its rows may have none of a chunk.
-    __attribute__((device, always_inline)) void skip_what_is_empty(const VecArguments &known, u32 k_of_chunk) {
+    INLINED void skip_what_is_empty(const VecArguments &known, u32 k_of_chunk) {
         u32 k = known.p.p.k;
         NO_UNROLL while (pass < passes && from >= minimum(k - chunk, k_of_chunk)) {
             from = (wave_id() % (1u << known.p.v.split)) * STEP;
@@ -91,7 +91,7 @@ template <class W, int R> struct Ring {
     }
 
     // Begins to copy what comes next, if anything does.
-    __attribute__((device, always_inline)) void feed(const VecArguments &known, u32 k_of_chunk) {
+    INLINED void feed(const VecArguments &known, u32 k_of_chunk) {
         if (pass < passes) {
             u32 k = known.p.p.k, at = chunk + from, count = minimum(k - at, minimum(k_of_chunk - from, STEP));
             const u8 *begin = row + at / W::BLOCK * W::BYTES;
@@ -112,7 +112,7 @@ template <class W, int R> struct Ring {
     DEVICE u32 in_line(const u8 *at) { return LINE == 16 ? 0 : (u32)(u64)at % LINE; }
 
     // Products of the step that has come, or of `left` elements that a row still has: a whole number of WIDE.
-    template <bool WHOLE, class T> __attribute__((device, always_inline)) void multiply(T &t, u32 base, u32 from, u32 left) {
+    template <bool WHOLE, class T> INLINED void multiply(T &t, u32 base, u32 from, u32 left) {
         constexpr bool PAIR = W::APART > 0;
         u32 k = lane_id() * WIDE;
         if (PAIR) k = (k / W::APART * 2 * W::APART) | k % W::APART;
@@ -140,7 +140,7 @@ template <class W, int R> struct Ring {
     }
 
     template <int, class T>
-    __attribute__((device, always_inline)) void run(const VecArguments &known, T &t, const VecParams &p, u32 base,
+    INLINED void run(const VecArguments &known, T &t, const VecParams &p, u32 base,
                                                     u32 k_of_chunk, u32 count) {
         u32 split = p.v.split;
         NO_UNROLL for (u32 at = (wave_id() % (1u << split)) * STEP; at < count; at += STEP << split) {

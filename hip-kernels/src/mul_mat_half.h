@@ -8,7 +8,10 @@
     KERNEL(THREADS) \
     mat_tile_half_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
         LDS SharedHalf<BM, BN> shared[HALF_STEPS]; \
-        mat_tile_half<W, Fragment, BM, BN, THREADS>(a, x, scale, d, p, shared); \
+        by_alignment<W>(places_of_rows<W>(a, p), [&] INLINED(auto rows) { \
+            typedef decltype(rows) Rows; \
+            mat_tile_half<Rows, TileHalf<Rows, Fragment, BM, BN, THREADS>>(a, x, scale, d, p, shared); \
+        }); \
     }
 
 // The small tile where large ones would leave compute units without work, or where a lane's share of a large one would

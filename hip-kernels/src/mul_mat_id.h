@@ -125,12 +125,12 @@ struct PairsOfHalf {
     const u32 *sorted;
     const MulMatIdParams &p;
     u32 count;
-    __attribute__((device, always_inline)) bool has(u32 n) const { return n < count; }
-    __attribute__((device, always_inline)) float *column(u32 n) const {
+    INLINED bool has(u32 n) const { return n < count; }
+    INLINED float *column(u32 n) const {
         Place at = place(p, sorted[n]);
         return d + p.offd + (u64)at.index * p.nbd[0] + (u64)at.token * p.nbd[1];
     }
-    __attribute__((device, always_inline)) float factor(u32 n) const { return scale[rounded_row(p, place(p, sorted[n]))]; }
+    INLINED float factor(u32 n) const { return scale[rounded_row(p, place(p, sorted[n]))]; }
 };
 
 // The same with activations in F16.

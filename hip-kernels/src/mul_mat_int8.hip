@@ -30,7 +30,7 @@ KERNEL(ROW_THREADS) quantize_int8_k(const float *b, u8 *q, float *blocks, MulMat
 // Where RMS_NORM(x) * w of column n goes, eight neighbours at a time; rows may end before them.
 struct ToF32 {
     float *y;
-    __attribute__((device, always_inline)) void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+    INLINED void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
         float eight[8];
         WeightF32::decode(raw, eight);
         store_any(y + (u64)n * end + k, eight, end - k);
@@ -39,7 +39,7 @@ struct ToF32 {
 struct ToInt8 {
     u8 *q;
     float *scale;
-    __attribute__((device, always_inline)) void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+    INLINED void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
         EightInt8 eight = quantize_eight(raw);
         u64 at = (u64)n * end + k;
         *(lds_u32x2 *)(q + at) = eight.q;

@@ -23,7 +23,7 @@ DEVICE float value_of(u32 place) {
 // An element: its place, and the complement of its index. The larger of two comes first.
 struct Element {
     u32 place, behind;
-    __attribute__((device, always_inline)) bool before(const Element &e) const {
+    INLINED bool before(const Element &e) const {
         return place > e.place || (place == e.place && behind > e.behind);
     }
 };
@@ -36,7 +36,7 @@ template <class Source> struct Lane {
     Source x;
     u32 n, held[HELD];
 
-    __attribute__((device, always_inline)) void load() {
+    INLINED void load() {
         UNROLL for (u32 i = 0; i < HELD; i++) {
             u32 at = lane_id() + i * WAVE;
             held[i] = at < n ? place(x[at]) : 0;
@@ -44,7 +44,7 @@ template <class Source> struct Lane {
     }
 
     // The best of this lane's elements after `last`; no element is {0, 0}.
-    __attribute__((device, always_inline)) Element next(const Element &last) const {
+    INLINED Element next(const Element &last) const {
         Element best = {0, 0};
         UNROLL for (u32 i = 0; i < HELD; i++) {
             u32 at = lane_id() + i * WAVE;

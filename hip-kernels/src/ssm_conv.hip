@@ -14,7 +14,7 @@ struct Inputs {
     const float *x, *state;
     Run run;
     u32 stride, channels, taps;
-    __attribute__((device, always_inline)) float at(i32 j) const {
+    INLINED float at(i32 j) const {
         if (j >= 0) return x[(u64)(run.first + j) * stride];
         if (run.count > 0 && (i32)run.position + j < 0) return 0.0f;
         return state[(u64)(taps - 1 + j) * channels];

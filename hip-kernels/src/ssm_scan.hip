@@ -19,7 +19,7 @@ struct ScanToken {
 struct ScanInputs {
     const float *x, *dt, *b, *c;
     u32 x_stride, b_stride, c_stride, heads, part, end;
-    template <int D> __attribute__((device, always_inline)) ScanToken token(u32 t) const {
+    template <int D> INLINED ScanToken token(u32 t) const {
         const float *to = b + (u64)t * b_stride, *from = c + (u64)t * c_stride;
         return {part_of_row<D>(to, part, end), part_of_row<D>(from, part, end), x[(u64)t * x_stride],
                 dt[(u64)t * heads]};
@@ -79,7 +79,7 @@ struct ScanGates {
     const float *dt;
     float rate;
     u32 heads;
-    __attribute__((device, always_inline)) void of(u32 token, float *decay, float *step) const {
+    INLINED void of(u32 token, float *decay, float *step) const {
         *step = softplus(dt[(u64)token * heads]);
         *decay = exp_f32(*step * rate);
     }
