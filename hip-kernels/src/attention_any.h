@@ -1,7 +1,8 @@
-// FLASH_ATTN_EXT for rows of any length, values of up to ANY_COLUMNS elements: for what the other kernels do not take.
+// FLASH_ATTN_EXT for rows of any length, with values of up to ANY_COLUMNS elements: for everything that the other kernels do
+// not support.
 //
-// A work-group of 128 threads takes one query row and goes through the positions 128 at a time, with a running maximum
-// and sum. For the scores a thread has a position of its own, for the sums of v columns that are 128 apart.
+// A work-group of 128 threads takes one query row and steps through the positions 128 at a time, with a running maximum and
+// sum. For the scores, a thread has one position; for the sums of v, it has columns that are 128 apart.
 #pragma once
 #include "attention.h"
 
