@@ -62,7 +62,7 @@ DEVICE float computed_here(float x) {
     return x;
 }
 // The same for a fragment of sums.
-template <class SUMS> DEVICE void sums_here(SUMS &sums) {
+template <class SUMS> DEVICE void sums_here([[maybe_unused]] SUMS &sums) {
 #if DEVICE_AMD
     __asm__ volatile("" : "+v"(sums));
 #endif
