@@ -1,7 +1,7 @@
 // FLASH_ATTN_EXT for rows of up to 576 elements of k and 512 of v: latent attention (DeepSeek-V2, arXiv 2405.04434: one head of
 // keys for all heads of q; its first 512 elements are the value), and other long rows.
 //
-// A work-group takes LONG_ROWS query rows, which share what is read of k and v, and one piece of the positions, whose length is
+// A work-group takes LONG_ROWS query rows, which share the loads of k and v, and one piece of the positions, whose length is
 // `long_span`. A wavefront processes four positions at a time: each lane holds eight elements of each (with 32 lanes, 16), and
 // its part of the elements from 512 on. q is in LDS. A wavefront waits for others only after all positions: each has its own
 // largest score, sum, and sums of v, which are rescaled in each iteration.

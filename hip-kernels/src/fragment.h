@@ -136,7 +136,7 @@ template <class PRODUCT> struct LaneFragment {
     DEVICE u32 n(u32 i) { return first_n() + i % 4 * (LANES / 8); }
 };
 
-// NVIDIA's mma.m16n8k16, two side by side. Lane l has of the result rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next.
+// Two adjacent mma.m16n8k16 of NVIDIA's. Lane l has rows l / 4 and l / 4 + 8 of the result, columns 2 (l % 4) and the next.
 // `load_four` (ldmatrix) loads four matrices of 8 x 8 in the layout of the operands; lanes 8i .. 8i + 8 give the rows of matrix
 // i.
 template <class INSTRUCTION> struct MmaFragment {

@@ -84,8 +84,8 @@ void store(uint r, uint c, float sum);
 #endif
 
 // Loads the data of a slice's invocations for the step that starts at k0. All loads are issued before the first value is used.
-// `whole`: nothing is after the end of the rows. Otherwise zeros take the place of what is: of weights or, if the weights are
-// blocks, of activations.
+// `whole`: nothing is after the end of the rows. Otherwise elements after it are replaced by zeros: weights or, if the weights
+// are blocks, activations.
 void fetch(uint lane, uint k0, bool whole) {
     [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
         const uint row = row_of_piece(lane, j);
