@@ -1,6 +1,6 @@
 //! The reference's own decoders: one element of a block, as defined by the format.
 
-use super::float::{e2m1, half_float, ue4m3};
+use super::float::{e2m1, half_float, power_of_two, ue4m3};
 use super::points;
 use crate::dtype::DType;
 use half::f16;
@@ -32,7 +32,7 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
         DType::IQ4_NL => half_float(block) * nonlinear(nibble(&block[2..], i)),
         DType::IQ4_XS => iq4_xs(block, i),
         // Exponent, nibbles as in Q4_0. ggml has no NaN here: 255 is an ordinary exponent.
-        DType::MXFP4 => 2f64.powi(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)),
+        DType::MXFP4 => power_of_two(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)),
         // Four scales, then 8 bytes for each 16 elements: the first eight in the low nibbles.
         DType::NVFP4 => {
             let byte = block[4 + i / 16 * 8 + i % 8];

@@ -1,15 +1,21 @@
 //! Small floating-point formats of the reference, decoded from their fields.
 
+/// Returns 2 to the power of an exponent of a normal f64.
+pub(super) fn power_of_two(exponent: i32) -> f64 {
+    debug_assert!((-1022..=1023).contains(&exponent));
+    f64::from_bits(u64::from((exponent + 1023).cast_unsigned()) << 52)
+}
+
 /// Decodes an IEEE binary16 (little-endian).
 pub(super) fn half_float(bytes: &[u8]) -> f64 {
     let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     sign * match exponent {
-        0 => mantissa * 2f64.powi(-24),
+        0 => mantissa * power_of_two(-24),
         31 if mantissa == 0.0 => f64::INFINITY,
         31 => f64::NAN,
-        _ => (1.0 + mantissa / 1024.0) * 2f64.powi(exponent - 15),
+        _ => (1.0 + mantissa / 1024.0) * power_of_two(exponent - 15),
     }
 }
 
@@ -20,7 +26,7 @@ pub(super) fn ue4m3(bits: u8) -> f64 {
     match (exponent, bits & 127) {
         (_, 127) => 0.0,
         (0, _) => mantissa / 512.0,
-        _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
+        _ => (1.0 + mantissa / 8.0) * power_of_two(exponent - 7),
     }
 }
 
@@ -32,7 +38,7 @@ pub(super) fn e2m1(bits: u8) -> f64 {
     }
     let sign = if bits & 8 == 0 { 1.0 } else { -1.0 };
     let (exponent, mantissa) = (i32::from(bits >> 1 & 3), f64::from(bits & 1));
-    sign * if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) }
+    sign * if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * power_of_two(exponent - 1) }
 }
 
 #[cfg(test)]

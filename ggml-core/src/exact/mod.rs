@@ -36,25 +36,35 @@ impl<'a> Operand<'a> {
         Operand { dtype: shape.dtype, ne: shape.ne, nb: shape.nb, offset, bytes }
     }
 
-    fn place(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
-        self.offset
-            + i0 / self.dtype.block() * self.nb[0]
-            + i1 * self.nb[1]
-            + i2 * self.nb[2]
-            + i3 * self.nb[3]
+    /// Returns the bytes from the start of a row on.
+    fn row_bytes(&self, [i1, i2, i3]: [usize; 3]) -> &'a [u8] {
+        &self.bytes[self.offset + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3]..]
     }
 
     /// Returns the element at an index.
-    pub fn at(&self, index: [usize; 4]) -> f64 {
-        decode::element(self.dtype, &self.bytes[self.place(index)..], index[0] % self.dtype.block())
+    pub fn at(&self, [i0, i1, i2, i3]: [usize; 4]) -> f64 {
+        let row = self.row_bytes([i1, i2, i3]);
+        let (block, i) = match self.dtype.block() {
+            1 => (i0, 0),
+            elements => (i0 / elements, i0 % elements),
+        };
+        decode::element(self.dtype, &row[block * self.nb[0]..], i)
     }
 
     /// Returns the row at the three outer indices.
     ///
     /// # Errors
     /// [`NoMemory`] if the allocation fails.
-    pub fn row(&self, [i1, i2, i3]: [usize; 3]) -> Result<Vec<f64>, NoMemory> {
-        list((0..self.ne[0]).map(|i0| self.at([i0, i1, i2, i3])))
+    pub fn row(&self, row: [usize; 3]) -> Result<Vec<f64>, NoMemory> {
+        let (bytes, block) = (self.row_bytes(row), self.dtype.block());
+        let mut values = list(std::iter::repeat_n(0.0, self.ne[0]))?;
+        for (b, values) in values.chunks_mut(block).enumerate() {
+            let bytes = &bytes[b * self.nb[0]..];
+            for (i, value) in values.iter_mut().enumerate() {
+                *value = decode::element(self.dtype, bytes, i);
+            }
+        }
+        Ok(values)
     }
 }
 

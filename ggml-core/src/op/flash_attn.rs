@@ -6,7 +6,7 @@
 use super::soft_max::{alibi_slope, soft_max};
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
-use crate::exact::{Operand, OperandMut, list};
+use crate::exact::{NoMemory, Operand, OperandMut, list};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,17 @@ pub struct FlashAttnExt {
     /// Soft cap of the scores; 0 disables it.
     #[serde(with = "super::lossless")]
     pub logit_softcap: f32,
+}
+
+/// Returns all rows of a head of k or v, one after the other.
+fn rows_of_head(x: &Operand<'_>, head: usize, batch: usize) -> Result<Vec<f64>, NoMemory> {
+    let mut rows = Vec::new();
+    for j in 0..x.ne[1] {
+        let row = x.row([j, head, batch])?;
+        rows.try_reserve(row.len()).map_err(|_| NoMemory { asked: size_of_val(&row[..]) })?;
+        rows.extend(row);
+    }
+    Ok(rows)
 }
 
 impl Operation for FlashAttnExt {
@@ -94,13 +105,12 @@ impl Operation for FlashAttnExt {
         let per_kv = n_head / k.ne[2];
         let cap = f64::from(self.logit_softcap);
         for b in 0..batch {
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
             for h in 0..n_head {
                 let slope = alibi_slope(self.max_bias, h, n_head);
-                let head = |x: &Operand<'_>| {
-                    let (d, x, h) = (x.ne[0], *x, h / per_kv);
-                    list((0..x.ne[1]).flat_map(move |j| (0..d).map(move |i| x.at([i, j, h, b]))))
-                };
-                let (keys, values) = (head(k)?, head(v)?);
+                if h % per_kv == 0 {
+                    (keys, values) = (rows_of_head(k, h / per_kv, b)?, rows_of_head(v, h / per_kv, b)?);
+                }
                 for t in 0..n_tokens {
                     let query = q.row([t, h, b])?;
                     let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]])).transpose()?;

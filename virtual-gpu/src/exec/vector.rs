@@ -108,14 +108,18 @@ impl Unit {
             Kind::Pk16 | Kind::PkF16 => {
                 let constant = !is_vector(inst.src[i]) && inst.src[i] >= operand::ZERO;
                 let (low, high) = (set(inst.op_sel), set(inst.op_sel_hi));
-                for x in lo.iter_mut() {
-                    // A constant is the low half; the high half is zero and selectable too.
-                    let value = if constant { *x & 0xffff } else { *x };
-                    *x = part(value, low) | part(value, high) << 16;
+                if constant {
+                    // It is the low half; the high half is zero and selectable too.
+                    lo.iter_mut().for_each(|x| *x &= 0xffff);
+                }
+                if low || !high {
+                    lo.iter_mut().for_each(|x| *x = part(*x, low) | part(*x, high) << 16);
                 }
                 if kind == Kind::PkF16 {
                     let signs = u32::from(set(inst.neg)) << 15 | u32::from(set(inst.abs)) << 31;
-                    lo.iter_mut().for_each(|x| *x ^= signs);
+                    if signs != 0 {
+                        lo.iter_mut().for_each(|x| *x ^= signs);
+                    }
                 }
             }
             Kind::Mix => {
