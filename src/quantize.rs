@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(run(&[60_000.0, -1e-30], "F16").unwrap(), []);
         for (values, mix, expected) in [
             (&lost[..], "Q8_0", "a value that is NaN; expected numbers, for Q8_0"),
-            (&lost[1..], "Q4_K_M", "a value that is -inf"),
+            (&lost[1..], "Q4_0", "a value that is -inf"),
             (&[f32::NAN, 1e6], "F16", "a value of magnitude 1e6; expected smaller values"),
             (&[1e7], "Q8_0", "this one is infinite in Q8_0"),
         ] {

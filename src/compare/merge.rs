@@ -133,7 +133,8 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
 #[cfg(test)]
 mod tests {
     use super::super::host::{Environment, Host};
-    use super::super::{CompareOptions, report::Verdict, table, text::Style};
+    use super::super::report::{EVERYTHING, Verdict};
+    use super::super::{CompareOptions, table, text::Style};
     use super::*;
 
     fn report(id: &str, precision: &str, variable: Option<&str>, cpu: &str, tokens_per_s: f64) -> Report {
@@ -151,6 +152,7 @@ mod tests {
                 epoch,
                 status,
                 tokens_per_s,
+                offload: EVERYTHING,
                 ..Record::default()
             })
             .into();

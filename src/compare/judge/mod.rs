@@ -128,6 +128,7 @@ mod tests {
         group["members"] = json!([name, "elsewhere"]);
         write("cpu", &[entry(name, "F32", 8), group]);
         assert!(finding(dir.path(), &measure).contains("the reference has no result of it"));
+        write("cpu", &[entry(name, "F32", 8)]);
         write("reference", &[]);
         assert!(finding(dir.path(), &measure).contains("there is no result to compare"));
     }
