@@ -7,6 +7,7 @@
 //! their scales as separate tensors.
 
 mod convert;
+mod finite;
 mod importance;
 mod mix;
 mod progress;
@@ -22,10 +23,14 @@ use ggml_core::{DType, Error, Result};
 use mix::ModelProperties;
 use progress::Progress;
 use scale::Scales;
+use std::cell::RefCell;
 use std::path::Path;
 
 /// Number of values that a thread processes at a time.
 const CHUNK: usize = 1 << 16;
+
+/// Prefix of the keys that record the importance matrix of a file.
+const IMPORTANCE: &str = "quantize.imatrix.";
 
 /// Version of the block layouts, which all files record.
 const LAYOUTS: u32 = 2;
@@ -39,6 +44,9 @@ pub struct Summary {
     pub after: u64,
     /// Types in the order of their ids, each with its number of tensors.
     pub types: Vec<(DType, usize)>,
+    /// Tensors of F32, F16 or BF16 with values that are NaN or infinite, as in the input, each with their
+    /// number.
+    pub non_finite: Vec<(String, usize)>,
 }
 
 impl Summary {
@@ -75,7 +83,8 @@ impl Recipe<'_> {
 /// # Errors
 /// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none
 /// for it, or if the matrix has another length; [`Error::InvalidModel`] for weights of a type without a
-/// decoder; [`Error::Io`], with the kind [`std::io::ErrorKind::Interrupted`] if `cancel` is set.
+/// decoder, and for values that are NaN or infinite in a type that cannot hold them, or that become infinite;
+/// [`Error::Io`], with the kind [`std::io::ErrorKind::Interrupted`] if `cancel` is set.
 pub fn quantize(
     input: &GgufFile,
     out: &Path,
@@ -88,13 +97,14 @@ pub fn quantize(
     let model = ModelProperties::new(input, recipe.importance.is_some());
     let dtype = |t| if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
     let scales: Vec<_> = input.tensors().iter().map(|t| Scales::new(input, t, dtype(t))).collect();
+    let non_finite = RefCell::new(Vec::new());
     let mut writer = GgufWriter::new();
     writer.set_all(&metadata(input, recipe))?;
-    let mut summary = Summary { before: total, after: 0, types: Vec::new() };
+    let mut summary = Summary { before: total, after: 0, types: Vec::new(), non_finite: Vec::new() };
     for (t, own) in input.tensors().iter().zip(&scales) {
         let dtype = dtype(t);
         summary.add(dtype, dtype.row_bytes(t.ne[0]).unwrap_or(0) * (t.elements() / t.ne[0]));
-        let progress = &progress;
+        let (progress, non_finite) = (&progress, &non_finite);
         if let Some(of) = scales.iter().flatten().find(|of| of.name() == t.name) {
             let data =
                 TensorData::stream(|sink| progress.advance(t.bytes).and_then(|()| sink.put(&of.bytes()?)));
@@ -103,7 +113,11 @@ pub fn quantize(
         }
         let importance = if dtype == t.dtype { None } else { columns(t, dtype, recipe.importance)? };
         let conversion = Conversion { dtype, importance, scales: own.as_ref() };
-        let data = TensorData::stream(move |sink| conversion.write(input, t, progress, sink));
+        let data = TensorData::stream(move |sink| {
+            let count = conversion.write(input, t, progress, sink)?;
+            non_finite.borrow_mut().extend((count > 0).then(|| (t.name.clone(), count)));
+            Ok(())
+        });
         writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
         if let Some(own) = own.as_ref().filter(|own| !own.replaces()) {
             summary.add(DType::F32, own.count() * size_of::<f32>());
@@ -113,6 +127,7 @@ pub fn quantize(
     }
     summary.types.sort();
     writer.write_to(out)?;
+    summary.non_finite = non_finite.take();
     Ok(summary)
 }
 
@@ -138,7 +153,9 @@ fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Resu
 /// importance matrix, under llama.cpp's keys.
 fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     let mut all = Metadata::new();
-    for (key, value) in input.metadata().iter().filter(|(key, _)| *key != "general.file_type") {
+    // Keys of another matrix would be wrong.
+    let stays = |key: &str| key != "general.file_type" && !key.starts_with(IMPORTANCE);
+    for (key, value) in input.metadata().iter().filter(|(key, _)| stays(key)) {
         all.insert(key, value.clone());
     }
     all.insert("general.quantization_version", LAYOUTS);
@@ -147,12 +164,12 @@ fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     }
     if let Some(importance) = recipe.importance {
         let name = importance.path().file_name().unwrap_or_default().to_string_lossy();
-        all.insert("quantize.imatrix.file", name.as_ref());
+        all.insert(format!("{IMPORTANCE}file"), name.as_ref());
         if let Some(dataset) = importance.datasets().first() {
-            all.insert("quantize.imatrix.dataset", dataset.as_str());
+            all.insert(format!("{IMPORTANCE}dataset"), dataset.as_str());
         }
-        all.insert("quantize.imatrix.entries_count", importance.tensors().count() as u32);
-        all.insert("quantize.imatrix.chunks_count", importance.chunks());
+        all.insert(format!("{IMPORTANCE}entries_count"), importance.tensors().count() as u32);
+        all.insert(format!("{IMPORTANCE}chunks_count"), importance.chunks());
     }
     all
 }
@@ -311,6 +328,9 @@ mod tests {
         assert_eq!(out.data(b).unwrap(), want.collect::<Vec<_>>().concat());
         let m = out.metadata();
         assert_eq!(m.str("quantize.imatrix.file").unwrap(), "imatrix.gguf");
+        // A run without a matrix does not keep the keys of an earlier one.
+        let again = quantized(&out, "F16", None);
+        assert!(!again.metadata().iter().any(|(key, _)| key.starts_with("quantize.imatrix.")));
         assert_eq!(m.u32("quantize.imatrix.chunks_count").unwrap(), 5);
         assert_eq!(m.u32("general.file_type").unwrap(), 19);
     }
@@ -349,6 +369,52 @@ mod tests {
             let distance = distance(&logits(out), &want);
             assert!(distance.nmse < 1e-9, "{mix}: {distance:?}");
         }
+    }
+
+    /// Checks that values which are no numbers are reported where the type keeps them and refused where they
+    /// would spoil a block, and that no value becomes infinite.
+    #[test]
+    fn values_that_are_no_numbers_are_not_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.gguf");
+        let run = |values: &[f32], mix: &str| {
+            let original = plain(&file(&Shape { layers: 1, ..shape() }));
+            let mut writer = GgufWriter::new();
+            writer.set_all(original.metadata()).unwrap();
+            for t in original.tensors() {
+                let mut bytes = original.data(t).unwrap().to_vec();
+                if t.name == "blk.0.ffn_up.weight" {
+                    let new: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                    bytes[400..400 + new.len()].copy_from_slice(&new);
+                }
+                writer.tensor(t.name.clone(), t.dtype, t.shape(), TensorData::Bytes(bytes.into())).unwrap();
+            }
+            let input = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
+            let recipe = Recipe::new(Mix::named(mix).unwrap());
+            let done = quantize(&input, &path, &recipe, &Cancel::default(), &|_, _| {});
+            done.map(|summary| summary.non_finite).map_err(|error| {
+                assert!(matches!(error, Error::InvalidModel { .. }), "{error:?}");
+                error.to_string()
+            })
+        };
+        let lost = [f32::NAN, f32::NEG_INFINITY, 1.0];
+        let kept = vec![("blk.0.ffn_up.weight".to_string(), 2)];
+        for mix in ["F32", "F16", "BF16"] {
+            assert_eq!(run(&lost, mix).unwrap(), kept, "{mix}");
+        }
+        assert_eq!(run(&[60_000.0, -1e-30], "F16").unwrap(), []);
+        for (values, mix, expected) in [
+            (&lost[..], "Q8_0", "a value that is NaN; expected numbers, for Q8_0"),
+            (&lost[1..], "Q4_0", "a value that is -inf"),
+            (&[f32::NAN, 1e6], "F16", "a value of magnitude 1e6; expected smaller values"),
+            (&[1e7], "Q8_0", "this one is infinite in Q8_0"),
+        ] {
+            std::fs::write(&path, "before").unwrap();
+            let error = run(values, mix).unwrap_err();
+            assert!(error.contains("\"blk.0.ffn_up.weight\"") && error.contains(expected), "{mix}: {error}");
+            assert_eq!(std::fs::read(&path).unwrap(), b"before");
+        }
+        assert!(run(&[1e7], "BF16").unwrap().is_empty());
     }
 
     #[test]

@@ -88,6 +88,14 @@ pub fn greedy(logits: &[f32]) -> u32 {
     argmax(logits).unwrap_or(0) as u32
 }
 
+/// True if a token may be chosen by its logits: none is NaN or plus infinity, and not all are minus infinity,
+/// which marks tokens that must not be chosen.
+pub fn can_choose(logits: &[f32]) -> bool {
+    // Without branches for valid logits: NaN and plus infinity fail the first comparison.
+    let fine = logits.iter().fold(true, |fine, &x| fine & (x < f32::INFINITY));
+    fine && logits.iter().any(|&x| x > f32::NEG_INFINITY)
+}
+
 /// Sequences of tokens with their cache.
 pub struct Session {
     // Programs refer to buffers, so they go first.
@@ -266,6 +274,7 @@ impl Session {
         if position == self.context {
             return Ok(());
         }
+        let before = self.cells.changes();
         self.cells.append(0, &[0], &mut Vec::new());
         let shape = self.shape(1, 1, want);
         let prepared = match self.prepare_ahead(&shape) {
@@ -273,6 +282,7 @@ impl Session {
             ahead => ahead.map(|_| ()),
         };
         self.cells.truncate(0, position);
+        self.ahead.keep_flight(before, self.cells.changes());
         prepared
     }
 

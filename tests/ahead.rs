@@ -82,7 +82,8 @@ fn wrong_guesses_leave_no_trace() {
     }
 }
 
-/// On devices that support it, the next step begins while a step is read; nothing further is prepared.
+/// On devices that support it, the next step begins while a step is read; nothing further is prepared, and
+/// asking for the program of the next step does not drop the step that has begun.
 #[test]
 fn the_next_step_has_begun() {
     for (name, backend) in backends() {
@@ -92,6 +93,7 @@ fn the_next_step_has_begun() {
         session.prepare_decode(Want::Best(1)).expect("programs");
         let before = backend.stats();
         for _ in 0..5 {
+            session.prepare_decode(Want::Best(1)).expect("programs");
             token = step(&mut session, &[token], Want::Best(1)).0;
         }
         let after = backend.stats();

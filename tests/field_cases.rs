@@ -124,10 +124,10 @@ fn check(output: &Output, result: &Value, phase: &str) {
 #[test]
 fn uploads_and_the_first_graph_hang() {
     for (fault, phase, place) in [
-        ("stall@hipMemcpyAsync", "upload", "hung in hipEventQuery"),
-        ("hang@hipMemcpyAsync", "upload", "hung in hipMemcpyAsync"),
-        ("stall@hipModuleLaunchKernel", "first_compute", "hung in hipEventQuery at node '"),
-        ("hang@hipModuleLaunchKernel", "first_compute", "hung in hipModuleLaunchKernel"),
+        ("stall@hipMemcpyAsync", "upload", "hung after the call of hipEventQuery"),
+        ("hang@hipMemcpyAsync", "upload", "hung after the call of hipMemcpyAsync"),
+        ("stall@hipModuleLaunchKernel", "first_compute", "hung after the call of hipEventQuery at node '"),
+        ("hang@hipModuleLaunchKernel", "first_compute", "hung after the call of hipModuleLaunchKernel"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let backend = "hip-virtual:gfx906";

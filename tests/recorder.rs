@@ -131,7 +131,7 @@ fn a_child_is_killed_in_a_call() {
         let r = record(&result, backend);
         assert_eq!((&r["status"], &r["signal"]), (&"crash".into(), &"SIGKILL".into()), "{fault}: {r}");
         assert_eq!((&r["phase"], &r["last_call"]), (&phase.into(), &call.into()), "{fault}: {r}");
-        assert!(text.contains(&format!("{backend} crashed in {call}")), "{text}");
+        assert!(text.contains(&format!("{backend} crashed after the call of {call}")), "{text}");
         if phase == "close" {
             assert!(text.contains("after its work was done, while it closed its device"), "{text}");
         }
@@ -168,7 +168,9 @@ fn a_machine_that_stops() {
         assert!(hip["message"].as_str().unwrap().contains("or the machine stopped"), "{hip}");
         assert_eq!(r["missing"], 1);
         let text = flat(&output);
-        for part in [&format!("hip crashed in {call}"), library, "1 of the planned runs were not made"] {
+        for part in
+            [&format!("hip crashed after the call of {call}"), library, "1 of the planned runs were not made"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
 
@@ -256,7 +258,7 @@ fn a_disk_that_is_full() {
         "hip: crash in phase enumerate",
         "after the call of hipInit",
         "died of SIGKILL",
-        "hip crashed in hipInit",
+        "hip crashed after the call of hipInit",
     ] {
         assert!(text.contains(part) && !stderr.contains("panicked"), "{part}: {text}\n{stderr}\n{first}");
     }
@@ -277,7 +279,7 @@ fn a_folder_that_is_read_only() {
     let Some(output) = in_a_shell(script, &[&out, &example("compare")]) else { return };
     let text = flat(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    for part in ["hip: crash in phase enumerate", library, "hip crashed in hipInit"] {
+    for part in ["hip: crash in phase enumerate", library, "hip crashed after the call of hipInit"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -275,6 +275,12 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     let header = u32::from_le_bytes(saved[12..16].try_into().unwrap()) as usize;
     foreign[16 + header..][..4].copy_from_slice(&203u32.to_le_bytes());
     refused(&mut a, &foreign, "token id 203");
+    // State of the same model, as another version divides it.
+    let text = std::str::from_utf8(&saved[16..16 + header]).unwrap();
+    let other = format!("{}[]}}", &text[..text.find("\"parts\":").unwrap() + 8]);
+    let length = (other.len() as u32).to_le_bytes();
+    let other = [&saved[..12], &length, other.as_bytes(), &saved[16 + header..]].concat();
+    refused(&mut a, &other, "state in other parts than here");
     a.restore(&saved).unwrap();
 }
 

@@ -8,11 +8,13 @@ use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};
 use common::{backend, backends, file, model, tiny};
 use diptych::generate::{GenerateOptions, Generation};
 use diptych::ggml::backend::{Backend, Stats};
+use diptych::ggml::decode::decode;
 use diptych::ggml::evaluate::evaluate;
+use diptych::ggml::gguf::{GgufFile, GgufWriter, TensorData};
 use diptych::ggml::metrics::distance;
 use diptych::ggml::rng::Rng;
 use diptych::ggml::{Graph, Source};
-use diptych::model::{BatchShape, BestNodes, LoadOptions, Offload, Want};
+use diptych::model::{BatchShape, BestNodes, LoadOptions, ModelFile, Offload, Want};
 use diptych::session::{Item, Row, Session};
 use diptych::synthesize::{ARCHITECTURES, Shape};
 use diptych::{DType, Error, Model, Precision, Sampler, SamplerOptions, SessionOptions, Tokenizer, greedy};
@@ -221,7 +223,7 @@ fn a_step_gives_the_best() {
                 order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
                 let rows = some.append(&item, Want::Best(k)).unwrap();
                 let Some(Row::Best(best)) = rows.get(0) else { panic!("{name}: {rows:?}") };
-                assert!(best.finite && rows.len() == 1 && rows.get(1).is_none(), "{name}");
+                assert!(best.valid && rows.len() == 1 && rows.get(1).is_none(), "{name}");
                 assert!(best.tokens.iter().zip(&order).all(|(&t, &o)| t as usize == o), "{name}");
                 let wanted: Vec<f32> = order[..k].iter().map(|&i| logits[i]).collect();
                 same(name, best.logits, &wanted, "logits");
@@ -233,6 +235,61 @@ fn a_step_gives_the_best() {
             assert!(some.rows().is_empty() && some.position() == 22, "{name}: as before the call");
         }
     }
+}
+
+/// A sampler accepts the best logits exactly if it accepts all of them, and chooses the same token: logits
+/// whose squares overflow and minus infinity are fine, NaN and plus infinity are not.
+#[test]
+fn the_best_logits_are_as_good_as_all() {
+    let plain = file(&Shape { vocabulary: 2100, ..shape("qwen2") });
+    let weight = plain.gguf().require("token_embd.weight").unwrap();
+    let values = decode(weight.dtype, plain.gguf().data(weight).unwrap()).unwrap();
+    let width = weight.ne[0];
+    let large = values.iter().map(|x| x * 1e25).collect::<Vec<f32>>();
+    let lost = |x: f32, tokens: std::ops::Range<usize>| {
+        let mut values = values.clone();
+        values[tokens.start * width..tokens.end * width].fill(0.0);
+        tokens.for_each(|token| values[token * width] = x);
+        values
+    };
+    let cases = [large, lost(f32::INFINITY, 5..9), lost(f32::NEG_INFINITY, 5..9), lost(f32::NAN, 8..9)];
+    for (name, backend) in backends() {
+        let mut accepted = Vec::new();
+        for values in &cases {
+            let model = Model::from_file(with_output(&plain, values), backend.clone()).unwrap();
+            let logits = model.session(&exact()).unwrap().prefill(&[3, 4]).unwrap();
+            for (options, k) in [
+                (SamplerOptions::default(), 1),
+                (SamplerOptions::default().with_temperature(0.5).with_top_k(4), 4),
+            ] {
+                let mut session = model.session(&exact()).unwrap();
+                let rows = session.append(&[Item { sequence: 0, tokens: &[3, 4] }], Want::Best(k)).unwrap();
+                let some = Sampler::new(options.clone()).unwrap().sample_row(rows.get(0).unwrap());
+                let all = Sampler::new(options).unwrap().sample(&logits);
+                assert_eq!(some.as_ref().ok(), all.as_ref().ok(), "{name}: {some:?} and {all:?}");
+                accepted.push(all.is_ok());
+            }
+        }
+        // One of the infinities becomes plus infinity, by the sign of the element that it multiplies.
+        let infinite = [accepted[2], accepted[4]];
+        assert!(accepted[0] && infinite[0] != infinite[1] && !accepted[6], "{name}: {accepted:?}");
+    }
+}
+
+/// Returns a model file whose output layer has these values and is not the token table.
+fn with_output(file: &ModelFile, values: &[f32]) -> ModelFile {
+    let gguf = file.gguf();
+    let bytes = bytes(values);
+    let mut writer = GgufWriter::new();
+    writer.set_all(gguf.metadata()).unwrap();
+    for t in gguf.tensors() {
+        let data = TensorData::Bytes(gguf.data(t).unwrap().into());
+        writer.tensor(t.name.clone(), t.dtype, t.shape(), data).unwrap();
+    }
+    let table = gguf.require("token_embd.weight").unwrap();
+    let data = TensorData::Bytes((&bytes[..]).into());
+    writer.tensor("output.weight", DType::F32, table.shape(), data).unwrap();
+    ModelFile::from_gguf(GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap()
 }
 
 /// The nodes that choose are on the device of the output layer, in a prompt and in a step.

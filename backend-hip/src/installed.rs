@@ -11,7 +11,7 @@ use crate::system::{entries, read_line};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Major, minor and patch version of a ROCm release; unknown parts are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,16 +128,15 @@ pub fn installed(options: &HipOptions) -> Installation {
     }
     for directory in directories {
         let of_hip = |name: &String| name.starts_with("libamdhip64.so") || is_dll(name);
-        let Some(real) = resolve(options, &directory) else { continue };
-        let mut here: Vec<String> = entries(&options.rooted(real)).into_iter().filter(of_hip).collect();
+        let mut here: Vec<String> = entries(&options.rooted(&directory)).into_iter().filter(of_hip).collect();
         here.sort();
         names.extend(here.iter().map(|name| directory.join(name)));
     }
-    let mut seen = BTreeSet::new();
+    let (mut seen, root) = (BTreeSet::new(), options.root());
     names.retain(|name| seen.insert(name.clone()));
     let mut found = Installation::default();
     for name in names {
-        let Some(path) = resolve(options, &name).filter(|path| options.rooted(path).is_file()) else {
+        let Some(path) = root.resolve(&name).filter(|path| root.below(path).is_file()) else {
             continue;
         };
         match found.copies.iter_mut().find(|copy| copy.path == path) {
@@ -208,43 +207,10 @@ fn collect_directories(
     below.sort();
     for name in below {
         let path = directory.join(name);
-        if options.rooted(&path).symlink_metadata().is_ok_and(|m| m.is_dir()) {
+        if options.root().below(&path).symlink_metadata().is_ok_and(|m| m.is_dir()) {
             collect_directories(options, &path, depth - 1, room, out);
         }
     }
-}
-
-/// Resolves all links of a path under the root; `None` if links form a cycle.
-fn resolve(options: &HipOptions, path: &Path) -> Option<PathBuf> {
-    let mut rest: Vec<PathBuf> = vec![path.into()];
-    let mut done = PathBuf::from("/");
-    let mut links = 0;
-    while let Some(next) = rest.pop() {
-        for (i, part) in next.components().enumerate() {
-            match part {
-                Component::RootDir | Component::Prefix(_) => done = PathBuf::from("/"),
-                Component::CurDir => {}
-                Component::ParentDir => {
-                    done.pop();
-                }
-                Component::Normal(name) => {
-                    let here = done.join(name);
-                    let Ok(target) = std::fs::read_link(options.rooted(&here)) else {
-                        done = here;
-                        continue;
-                    };
-                    links += 1;
-                    if links > 40 {
-                        return None;
-                    }
-                    rest.push(next.components().skip(i + 1).collect());
-                    rest.push(target);
-                    break;
-                }
-            }
-        }
-    }
-    Some(done)
 }
 
 /// Reads the evidence of a copy's release.

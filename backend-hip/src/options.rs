@@ -1,5 +1,6 @@
 //! Options for opening the backend. All environment variables are read here.
 
+use ggml_core::files::Root;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
 use std::ffi::OsString;
@@ -318,10 +319,14 @@ impl HipOptions {
         self
     }
 
-    /// Returns a system path below the root.
+    /// Returns the root of system paths.
+    pub fn root(&self) -> Root {
+        Root::new(&self.system_root)
+    }
+
+    /// Returns where a system path lies, see [`Root::at`].
     pub fn rooted(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = path.as_ref();
-        self.system_root.join(path.strip_prefix("/").unwrap_or(path))
+        self.root().at(path)
     }
 
     /// Returns true if system paths are those of this machine.

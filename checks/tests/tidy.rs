@@ -202,7 +202,7 @@ const FLOORS: &[Floors] = &[
     Floors {
         folder: "src",
         module: "quantize",
-        floors: &[&["convert"], &["scale"], &["importance", "mix", "progress"]],
+        floors: &[&["convert"], &["scale"], &["finite", "importance", "mix", "progress"]],
     },
     Floors {
         folder: "virtual-vulkan/src",

@@ -9,7 +9,7 @@ use ggml_core::graph::file::GraphFile;
 use ggml_core::precision::Precision;
 use ggml_core::plan::Plan;
 use ggml_core::reference::ReferenceBackend;
-use ggml_core::{Graph, Result, Source};
+use ggml_core::{Result, Source};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -21,8 +21,8 @@ static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {
     vec![Box::new(ReferenceBackend::default()), Box::new(cpu.expect("this machine has a processor"))]
 });
 
-fn run(backend: &dyn Backend, graph: &Graph) -> Result<()> {
-    let plan = Plan::new(graph, backend.device().limits.alignment, Precision::Exact)?;
+fn run(backend: &dyn Backend, GraphFile { graph, data }: &GraphFile) -> Result<()> {
+    let plan = Plan::fused(graph, backend, Precision::Exact)?;
     let mut bindings = Bindings::default();
     for id in graph.ids() {
         let tensor = graph.tensor(id);
@@ -32,11 +32,17 @@ fn run(backend: &dyn Backend, graph: &Graph) -> Result<()> {
             _ => continue,
         };
         let buffer = backend.allocate(tensor.span_bytes(), usage)?;
+        if let Some(data) = data.get(&id) {
+            backend.upload(&buffer, 0, data)?;
+        }
         bindings.leaves.insert(id, Slice { buffer, offset: 0 });
     }
     let mut program = backend.prepare(graph, &plan, &bindings, PrepareOptions::default())?;
     for id in graph.ids().filter(|&id| graph.tensor(id).source == Source::Input) {
-        program.write(id, &vec![0; graph.tensor(id).span_bytes()])?;
+        match data.get(&id) {
+            Some(data) => program.write(id, data)?,
+            None => program.write(id, &vec![0; graph.tensor(id).span_bytes()])?,
+        }
     }
     program.run()?;
     for &output in graph.outputs() {
@@ -60,7 +66,7 @@ fuzz_target!(|bytes: &[u8]| {
     let total = file.graph.ids().fold(0usize, |n, id| n.saturating_add(elements(id)));
     if total <= SMALL {
         for backend in BACKENDS.iter() {
-            let _ = run(backend.as_ref(), &file.graph);
+            let _ = run(backend.as_ref(), &file);
         }
     }
 });

@@ -1,4 +1,8 @@
-//! Files that are replaced as a whole.
+//! Files that are replaced as a whole, and the root of system paths.
+
+mod root;
+
+pub use root::Root;
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -159,7 +159,8 @@ pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
                 .sum::<f64>()
         })
         .sum();
-    (total / rows as f64).max(0.0)
+    // Rounding may make a sum slightly negative. A distribution that is none is infinitely far from any.
+    if total.is_nan() { f64::INFINITY } else { (total / rows as f64).max(0.0) }
 }
 
 /// Largest errors that count as agreement ([`crate::metrics`]).
@@ -273,6 +274,12 @@ mod tests {
             2,
         );
         assert!((want - got).abs() < 1e-6);
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        for x in [[nan, 1.0], [inf, 1.0], [-inf, -inf]] {
+            assert_eq!(kl_divergence(&x, &[1.0, 2.0], 2), f64::INFINITY, "{x:?}");
+            assert_eq!(kl_divergence(&[1.0, 2.0], &x, 2), f64::INFINITY, "{x:?}");
+        }
+        assert_eq!(kl_divergence(&[1.0, -inf], &[1.0, -inf], 2), 0.0);
         assert_eq!(top1_agreement(&[1.0, 2.0, 2.0, 1.0], &[0.0, 9.0, 0.0, 9.0], 2), 0.5);
     }
 

@@ -58,8 +58,9 @@ fn trouble(report: &Report) -> Option<String> {
             Status::Crash => "crashed",
             _ => "failed",
         };
+        // The call may have returned: our own code that followed it may have failed.
         let location = match (&r.last_call, &r.phase) {
-            (Some(call), _) if r.status != Status::Error => format!(" in {call}"),
+            (Some(call), _) if r.status != Status::Error => format!(" after the call of {call}"),
             (_, Some(phase)) => format!(" in phase {phase}"),
             _ => String::new(),
         };
@@ -118,11 +119,11 @@ mod tests {
         };
         assert_eq!(
             advice(&report(&["cpu", "vulkan"], vec![hung.clone()])),
-            "hip hung in hipModuleLaunchKernel at node 'embedding'; cpu and vulkan agree: use --backend vulkan"
+            "hip hung after the call of hipModuleLaunchKernel at node 'embedding'; cpu and vulkan agree: use --backend vulkan"
         );
         assert_eq!(
             advice(&report(&[], vec![hung])),
-            "hip hung in hipModuleLaunchKernel at node 'embedding'; no other backend agrees with reference"
+            "hip hung after the call of hipModuleLaunchKernel at node 'embedding'; no other backend agrees with reference"
         );
         assert_eq!(advice(&report(&["cpu"], vec![])), "cpu agrees with reference: use --backend cpu");
         let mut differs = report(&["cpu", "vulkan"], vec![]);

@@ -28,6 +28,14 @@ pub(super) fn complete(report: &mut Report, folder: &Path) {
 pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
     let mut reports = reports.into_iter();
     let mut all = reports.next().ok_or_else(|| Error::argument("folders", 0, "at least one"))?;
+    // With one report, its findings need no name of a run.
+    let several = reports.len() > 0;
+    if several {
+        let id = all.run_id.clone();
+        let named = |text: &mut String| *text = format!("{id}: {text}");
+        all.verdict.findings.iter_mut().for_each(named);
+        all.verdict.notes.iter_mut().for_each(named);
+    }
     for report in reports {
         if all.runs.iter().any(|run| run.run_id == report.run_id) {
             return Err(Error::argument("folders", format!("{} twice", report.run_id), "each run once"));
@@ -50,8 +58,31 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
     Ok(all)
 }
 
-/// Key of a line of statistics: backend, device, work, offload.
+/// Key of a line of statistics: backend, device, work, offload. The work includes the circumstances that are
+/// not the same in all runs.
 type Key = (String, String, String, i64);
+
+/// Returns the work of a run with the circumstances in which the runs of the report differ: precision,
+/// environment, host. Values that were measured under different circumstances have no common mean.
+fn work_of(report: &Report, run: Option<&Run>) -> String {
+    let Some(run) = run else { return report.work.clone() };
+    let differ = |same: fn(&Run, &Run) -> bool| report.runs.iter().any(|other| !same(run, other));
+    let mut parts = vec![run.work.clone()];
+    if differ(|a, b| a.precision == b.precision) {
+        parts.push(run.precision.clone());
+    }
+    if differ(|a, b| a.environment == b.environment) {
+        let set = run.environment.overrides.iter().map(|(name, value)| format!("{name}={value}"));
+        let set: Vec<String> = set.collect();
+        parts.push(if set.is_empty() { "no variables set".into() } else { set.join(" ") });
+    }
+    if differ(|a, b| a.host == b.host) {
+        let host = &run.host;
+        let (cpu, os, kernel, version) = (&host.cpu, &host.os, &host.kernel, &host.diptych);
+        parts.push(format!("{cpu}, {} threads, {os}, kernel {kernel}, diptych {version}", host.threads));
+    }
+    parts.join("; ")
+}
 
 /// Computes a line of statistics for each backend, device, work and offload, in order of first occurrence.
 fn statistics(report: &Report) -> Vec<Statistics> {
@@ -63,8 +94,7 @@ fn statistics(report: &Report) -> Vec<Statistics> {
             .find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id))
             .map_or(String::new(), |b| b.device.clone());
         let run = report.runs.iter().find(|run| run.run_id == record.run_id);
-        let work = run.map_or(&report.work, |run| &run.work).clone();
-        let key = (record.backend.clone(), device, work, record.offload);
+        let key = (record.backend.clone(), device, work_of(report, run), record.offload);
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, records)) => records.push(record),
             None => groups.push((key, vec![record])),
@@ -97,5 +127,67 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
         eval_s: of(&|r| r.eval_s.filter(|_| good(r))),
         tokens_per_s: of(&|r| r.tokens_per_s.filter(|_| good(r))),
         time_to_crash_s: of(&|r| died(r).then_some(r.elapsed_s)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::{Environment, Host};
+    use super::super::report::{EVERYTHING, Verdict};
+    use super::super::{CompareOptions, table, text::Style};
+    use super::*;
+
+    fn report(id: &str, precision: &str, variable: Option<&str>, cpu: &str, tokens_per_s: f64) -> Report {
+        let mut report = Report::new(&CompareOptions::default());
+        report.run_id = id.into();
+        report.precision = precision.into();
+        let overrides = variable.map(|value| ("DIPTYCH_VULKAN_MATRIX_UNITS".into(), value.into()));
+        report.environment = Environment { overrides: overrides.into_iter().collect() };
+        report.host = Host { cpu: cpu.into(), ..Host::default() };
+        let (backend, status) = ("vulkan".to_string(), Status::Ok);
+        let tokens_per_s = Some(tokens_per_s);
+        report.records = [0, 1]
+            .map(|epoch| Record {
+                backend: backend.clone(),
+                epoch,
+                status,
+                tokens_per_s,
+                offload: EVERYTHING,
+                ..Record::default()
+            })
+            .into();
+        report.verdict = Verdict { findings: vec!["it differs".into()], ..Verdict::default() };
+        complete(&mut report, Path::new(id));
+        report
+    }
+
+    /// Runs of another precision, with another environment or on another host have statistics of their own,
+    /// and the table says which; runs that differ in nothing share them.
+    #[test]
+    fn only_runs_alike_have_a_common_mean() {
+        let first = || report("a", "fast", None, "one", 10.0);
+        let alike = merge(vec![first(), report("b", "fast", None, "one", 20.0)]).unwrap();
+        let lines = |report: &Report| {
+            report.statistics.iter().map(|s| (s.runs, s.tokens_per_s.unwrap().mean)).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&alike), [(4, 15.0)]);
+        assert_eq!(alike.statistics[0].work, first().work);
+        assert_eq!(alike.verdict.findings, ["a: it differs", "b: it differs"]);
+        assert_eq!(merge(vec![first()]).unwrap().verdict.findings, ["it differs"]);
+        for (other, words) in [
+            (report("b", "exact", None, "one", 20.0), "; exact"),
+            (report("b", "fast", Some("off"), "one", 20.0), "; DIPTYCH_VULKAN_MATRIX_UNITS=off"),
+            (report("b", "fast", None, "two", 20.0), "; two, 0 threads"),
+        ] {
+            let all = merge(vec![first(), other]).unwrap();
+            assert_eq!(lines(&all), [(2, 10.0), (2, 20.0)], "{words}");
+            assert!(all.statistics[1].work.contains(words), "{:?}", all.statistics[1].work);
+            let text = table::table(&all, Style::Plain);
+            assert!(text.contains("vulkan (1)") && text.contains("vulkan (2)"), "{text}");
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains(&format!("(2): {}", all.statistics[1].work)), "{text}");
+            let page = super::super::page::html(&all);
+            assert!(page.contains("vulkan (2)"), "the page says which");
+        }
     }
 }

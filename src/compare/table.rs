@@ -2,7 +2,7 @@
 
 use super::ops;
 use super::report::{NodeReport, Record, Report, Statistics, Status, label};
-use super::text::{Emphasis, Rows, fit, remarks, wrapped};
+use super::text::{Emphasis, Rows, fit, remarks, statistics_labels, wrapped};
 use crate::statistics::Summary;
 use std::fmt::Write;
 
@@ -92,7 +92,8 @@ fn repeated(report: &Report, style: Style) -> String {
         return String::new();
     }
     let mut rows = Rows::new(["backend", "runs", "ok", "died", "of", "mean", "sd", "smallest", "largest"]);
-    for s in several {
+    let (labels, legend) = statistics_labels(&several);
+    for (s, label) in several.into_iter().zip(&labels) {
         let died = s.crashes + s.hangs;
         let emphasis = if died + s.errors > 0 { Emphasis::Bad } else { Emphasis::Good };
         let quantities =
@@ -103,13 +104,11 @@ fn repeated(report: &Report, style: Style) -> String {
             let numbers = [mean, sd, min, max].map(|x| format!("{x:.3}"));
             let [runs, ok, died] = counts;
             let [mean, sd, min, max] = numbers;
-            rows.push(
-                emphasis,
-                [label(&s.backend, s.offload), runs, ok, died, what.into(), mean, sd, min, max],
-            );
+            rows.push(emphasis, [label.clone(), runs, ok, died, what.into(), mean, sd, min, max]);
         }
     }
-    format!("\nover all runs (sd: standard deviation):\n{}", rows.text(style))
+    let legend: String = legend.iter().map(|line| wrapped(line, "")).collect();
+    format!("\nover all runs (sd: standard deviation):\n{}{legend}", rows.text(style))
 }
 
 /// Formats the largest error of each operation.

@@ -2,7 +2,7 @@
 //! and shortening of texts.
 
 use super::cards;
-use super::report::{Report, Status};
+use super::report::{Report, Statistics, Status, label};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -158,6 +158,24 @@ pub(super) fn remarks(report: &Report) -> String {
         }
     }
     text
+}
+
+/// Returns a label for each line of statistics, and a legend. Lines of the same backend and offload are
+/// numbered, and the legend has the work and the device of each.
+pub(super) fn statistics_labels(statistics: &[&Statistics]) -> (Vec<String>, Vec<String>) {
+    let plain: Vec<String> = statistics.iter().map(|s| label(&s.backend, s.offload)).collect();
+    let count = |name: &String, among: &[String]| among.iter().filter(|other| *other == name).count();
+    let mut legend = Vec::new();
+    let labels = plain.iter().zip(statistics).enumerate().map(|(i, (name, s))| {
+        if count(name, &plain) < 2 {
+            return name.clone();
+        }
+        let numbered = format!("{name} ({})", count(name, &plain[..=i]));
+        let device = if s.device.is_empty() { String::new() } else { format!("; {}", s.device) };
+        legend.push(format!("{numbered}: {}{device}", s.work));
+        numbered
+    });
+    (labels.collect(), legend)
 }
 
 /// Wraps a text to the table's width. Each line begins with `indent`, continuation lines with two more

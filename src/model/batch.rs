@@ -130,7 +130,7 @@ pub enum StateKind {
 /// Graph for one batch shape.
 #[derive(Clone, Debug)]
 pub struct BatchGraph {
-    /// Graph; its outputs are `logits`, or the nodes of `best`.
+    /// Graph; its outputs are `logits` and the nodes of `best`.
     pub graph: Graph,
     /// Shape of the batch.
     pub shape: BatchShape,
@@ -148,7 +148,7 @@ pub struct BatchGraph {
     pub temperature: Option<Temperature>,
     /// True if a token sees only itself and earlier tokens.
     pub causal: bool,
-    /// F32 `[vocabulary, outputs]`; a graph output if all logits are wanted. `[embedding, outputs]` if hidden
+    /// F32 `[vocabulary, outputs]`. `[embedding, outputs]` if hidden
     /// states are wanted, and for models without an output layer.
     pub logits: TensorId,
     /// Nodes that select the best logits, if those are wanted.

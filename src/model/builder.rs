@@ -124,7 +124,8 @@ impl<'a> Builder<'a> {
         let mut graph = self.graph;
         match &self.best {
             Some(best) => {
-                best.outputs().into_iter().try_for_each(|id| graph.output(id))?;
+                // The logits too: they are read if the sums are not finite.
+                best.outputs().into_iter().chain([logits]).try_for_each(|id| graph.output(id))?;
                 if self.chained {
                     let next = graph.cpy(best.tokens, self.inputs.tokens)?;
                     graph.name(next, "next")?;

@@ -124,11 +124,6 @@ impl Builder<'_> {
         let mut products = [x; 2];
         for (product, part) in products.iter_mut().zip(["ffn_gate_exps", "ffn_up_exps"]) {
             *product = self.expert(x, part, n, experts, chosen, layer)?;
-            if experts.weighs_input {
-                // Weighting the product equals weighting the input.
-                *product = self.graph.mul(*product, chosen.weights)?;
-                self.name(*product, &layer.name(&format!("{part}.weighted")))?;
-            }
         }
         let [gate, up] = products;
         self.graph.glu(glu, gate, Some(up))
@@ -255,8 +250,8 @@ impl Builder<'_> {
     }
 
     /// Multiplies `x` by the matrices `part` of the chosen experts. Then it multiplies by their scales,
-    /// unless the weights of the experts include them, and adds their biases, if the file has scales and
-    /// biases.
+    /// unless the weights of the experts include them, and by the weights of the experts, if the model weighs
+    /// their inputs, and adds their biases, if the file has scales and biases.
     fn expert(
         &mut self,
         x: TensorId,
@@ -275,10 +270,14 @@ impl Builder<'_> {
             self.name(product, &format!("{name}.unscaled"))?;
             product = self.graph.mul(product, scales)?;
         }
-        let Some(bias) = self.optional_weight(&format!("{name}.bias"), &[rows, experts.count])? else {
-            return self.name(product, &name);
-        };
-        self.name(product, &format!("{name}.product"))?;
+        let bias = self.optional_weight(&format!("{name}.bias"), &[rows, experts.count])?;
+        self.name(product, &if bias.is_some() { format!("{name}.product") } else { name.clone() })?;
+        if experts.weighs_input && part != LAST {
+            // Weighting the product equals weighting the input; a bias has no weight.
+            product = self.graph.mul(product, chosen.weights)?;
+            self.name(product, &format!("{name}.weighted"))?;
+        }
+        let Some(bias) = bias else { return Ok(product) };
         let [used, tokens, ..] = self.graph.tensor(chosen.ids).ne;
         let ids = self.graph.reshape(chosen.ids, [used * tokens, 1, 1, 1])?;
         let bias = self.graph.get_rows(bias, ids)?;

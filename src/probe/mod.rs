@@ -31,7 +31,7 @@ mod vulkan;
 pub use report::Report;
 pub use table::table;
 
-use crate::backends::files::Root;
+use crate::backends::files;
 use crate::backends::{DRIVERS, DeviceList, View};
 use crate::isolate;
 use backend_hip::HipOptions;
@@ -39,6 +39,7 @@ use backend_hip::installed::{Installation, installed};
 use backend_hip::options::Environment;
 use backend_hip::system::{KernelFacts, SystemReport, cards, pci_text};
 use card::Found;
+use ggml_core::files::Root;
 use ggml_core::{Error, Result, setters};
 use hip::HipPath;
 use report::{AccessPath, DeviceReport, Gate, Line, State};
@@ -88,6 +89,8 @@ setters!(ProbeOptions {
 struct Inspection<'a> {
     options: &'a ProbeOptions,
     root: Root,
+    /// Environment of this process, or of the recorded system.
+    variables: Vec<(String, String)>,
     hip: HipOptions,
     system: SystemReport,
     libraries: Installation,
@@ -127,8 +130,9 @@ pub fn probe(options: &ProbeOptions) -> Result<Report> {
 
 impl<'a> Inspection<'a> {
     fn new(options: &'a ProbeOptions) -> Result<Inspection<'a>> {
-        let root = Root(options.root.clone());
-        let mut hip = if root.is_here() { HipOptions::from_env()? } else { recorded(&root) };
+        let root = Root::new(&options.root);
+        let variables = if root.is_here() { files::variables() } else { recorded_variables(&root) };
+        let mut hip = if root.is_here() { HipOptions::from_env()? } else { recorded(&root, &variables) };
         hip.library = options.hip_library.clone().or(hip.library);
         if let Some(open) = options.open_node {
             hip.open_node = open;
@@ -140,6 +144,7 @@ impl<'a> Inspection<'a> {
             built_in: options.built_in.clone().unwrap_or_else(built_in),
             options,
             root,
+            variables,
             hip,
         })
     }
@@ -213,10 +218,10 @@ impl<'a> Inspection<'a> {
                 was_queried: self.runs(),
             };
             lines.extend(path.lines());
-            lines.extend(vulkan::lines(found, &self.root, &self.hip, &kernel));
+            lines.extend(vulkan::lines(found, &self.variables, &self.hip, &kernel));
             note = path.overridden();
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
-            lines.extend([vulkan::runtime(&self.root, false).0, vulkan::code()]);
+            lines.extend([vulkan::runtime(&self.root, &self.variables, false).0, vulkan::code()]);
         }
         let mut verdicts = Vec::new();
         for way in [AccessPath::Hip, AccessPath::Vulkan] {
@@ -269,7 +274,7 @@ impl<'a> Inspection<'a> {
                 .with((!driver).then(|| "with a card: modprobe amdgpu; dmesg shows why it fails".into())),
             line(Gate::DeviceNodes, AccessPath::Card, self.system.describe()),
             hip::runtime(&self.libraries),
-            vulkan::runtime(&self.root, false).0,
+            vulkan::runtime(&self.root, &self.variables, false).0,
         ];
         lines.extend(refusal);
         lines
@@ -294,18 +299,22 @@ fn name(found: &Found) -> String {
     }
 }
 
-/// Returns the HIP options of a recorded system, from its environment.
-fn recorded(root: &Root) -> HipOptions {
+/// Returns the environment of a recorded system.
+fn recorded_variables(root: &Root) -> Vec<(String, String)> {
     let bytes = std::fs::read(root.at("/proc/self/environ")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
-    let variables: Vec<(String, String)> = pairs.map(|(n, v)| (n.into(), v.into())).collect();
+    pairs.map(|(n, v)| (n.into(), v.into())).collect()
+}
+
+/// Returns the HIP options of a recorded system, from its environment.
+fn recorded(root: &Root, variables: &[(String, String)]) -> HipOptions {
     let named =
         |name: &str| variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.into());
     HipOptions {
         library: named("DIPTYCH_HIP_LIBRARY"),
-        environment: Environment::new(variables.clone()),
-        system_root: root.0.clone(),
+        environment: Environment::new(variables.to_vec()),
+        system_root: root.folder().into(),
         ..HipOptions::default()
     }
 }

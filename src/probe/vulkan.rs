@@ -2,10 +2,11 @@
 
 use super::card::Found;
 use super::report::{AccessPath, Gate, Line, State};
-use crate::backends::files::{self, Root};
+use crate::backends::files::{self, Variables};
 use backend_hip::HipOptions;
 use backend_hip::advice::{self, Situation, Stack};
 use backend_hip::system::KernelFacts;
+use ggml_core::files::Root;
 
 /// Source of the loader and the drivers, for advice.
 pub(super) const GET: &str = "install Vulkan's loader and Mesa's drivers (Debian, Ubuntu: apt install libvulkan1 \
@@ -13,7 +14,7 @@ pub(super) const GET: &str = "install Vulkan's loader and Mesa's drivers (Debian
 
 /// Returns the line of the loader and its drivers, and Mesa's version. With `amd`, only drivers for AMD's
 /// cards count.
-pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
+pub(super) fn runtime(root: &Root, variables: &Variables, amd: bool) -> (Line, Option<String>) {
     let line = |state, text: String| Line::new(Gate::Runtime, AccessPath::Vulkan, state, text);
     let Some(loader) = files::vulkan_loader(root) else {
         return (line(State::Blocks, "no libvulkan.so.1".into()).with([GET.into()]), None);
@@ -22,7 +23,8 @@ pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
         let name = path.to_string_lossy();
         !amd || ["radeon", "amdvlk", "amd_pro", "amdgpu"].iter().any(|part| name.contains(part))
     };
-    let drivers = files::vulkan_drivers(root).into_iter().filter(|driver| counts(&driver.manifest));
+    let drivers =
+        files::vulkan_drivers(root, variables).into_iter().filter(|driver| counts(&driver.manifest));
     let mut mesa = None;
     let mut there = false;
     let mut parts = vec![loader.display().to_string()];
@@ -39,11 +41,10 @@ pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
     if there {
         return (line(State::Allows, parts.join("; ")), mesa);
     }
-    parts.push(format!(
-        "no driver{} in {}",
-        if amd { " for AMD's cards" } else { "" },
-        files::MANIFESTS.join(", ")
-    ));
+    let places: Vec<String> =
+        files::vulkan_places(variables).iter().map(|place| place.display().to_string()).collect();
+    let whose = if amd { " for AMD's cards" } else { "" };
+    parts.push(format!("no driver{whose} in {}", places.join(", ")));
     (line(State::Blocks, parts.join("; ")).with([GET.into()]), None)
 }
 
@@ -53,8 +54,13 @@ pub(super) fn code() -> Line {
 }
 
 /// Returns the lines of an AMD card.
-pub(super) fn lines(found: &Found, root: &Root, options: &HipOptions, kernel: &KernelFacts) -> Vec<Line> {
-    let (line, mesa) = runtime(root, true);
+pub(super) fn lines(
+    found: &Found,
+    variables: &Variables,
+    options: &HipOptions,
+    kernel: &KernelFacts,
+) -> Vec<Line> {
+    let (line, mesa) = runtime(&options.root(), variables, true);
     let version = mesa.as_deref().and_then(|text| {
         let mut numbers = text.split('.').map(|n| n.parse().ok());
         Some((numbers.next()??, numbers.next()??, numbers.next()??))

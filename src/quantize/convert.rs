@@ -1,6 +1,7 @@
 //! Conversion of a tensor's data from one type to another, some rows at a time.
 
 use super::CHUNK;
+use super::finite::{count_in, encode_finite};
 use super::progress::Progress;
 use super::scale::Scales;
 use ggml_core::decode::decode;
@@ -26,52 +27,58 @@ pub(super) struct Conversion<'a> {
 
 impl Conversion<'_> {
     /// Encodes some rows in their new type. `importance` is that of their matrix, and `divisor` divides them
-    /// first.
+    /// first. Returns the bytes and the number of values that are NaN or infinite.
     fn encoded(
         &self,
         t: &TensorInfo,
         rows: &[u8],
         importance: Option<&[f32]>,
         divisor: f32,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<(Vec<u8>, usize)> {
         let mut values = decode(t.dtype, rows)?;
         if divisor != 1.0 {
             values.iter_mut().for_each(|x| *x /= divisor);
         }
-        match importance {
-            Some(importance) => encode_weighted(self.dtype, t.ne[0], &values, importance),
-            None => encode_with(self.dtype, t.ne[0], &values, Effort::Search),
-        }
+        encode_finite(&t.name, self.dtype, &values, |values| match importance {
+            Some(importance) => encode_weighted(self.dtype, t.ne[0], values, importance),
+            None => encode_with(self.dtype, t.ne[0], values, Effort::Search),
+        })
     }
 
-    /// Writes the contents of a tensor in another type.
+    /// Writes the contents of a tensor in another type. Returns the number of values that are NaN or infinite.
     pub(super) fn write(
         &self,
         input: &GgufFile,
         t: &TensorInfo,
         progress: &Progress<'_>,
         sink: &mut TensorSink<'_>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let data = input.data(t)?;
         if self.dtype == t.dtype {
-            return data.chunks(UNCHANGED).try_for_each(|chunk| {
+            return data.chunks(UNCHANGED).try_fold(0, |kept, chunk| {
                 progress.advance(chunk.len())?;
-                sink.put(chunk)
+                sink.put(chunk)?;
+                Ok(kept + count_in(t.dtype, chunk)?)
             });
         }
         let (columns, row_bytes) = (t.ne[0], data.len() / (t.elements() / t.ne[0]).max(1));
         let chunk = (CHUNK / columns).max(1) * row_bytes;
+        let mut kept = 0;
         let mut convert = |rows: &[u8], importance: Option<&[f32]>, divisor: f32| {
             rows.chunks(chunk * GROUP).try_for_each(|group| {
                 progress.advance(group.len())?;
                 let encode = |rows: &[u8]| self.encoded(t, rows, importance, divisor);
                 let encoded = group.par_chunks(chunk).map(encode).collect::<Result<Vec<_>>>()?;
-                encoded.iter().try_for_each(|bytes| sink.put(bytes))
+                encoded.iter().try_for_each(|(bytes, count)| {
+                    kept += count;
+                    sink.put(bytes)
+                })
             })
         };
         let divisors = self.scales.map(Scales::divisors).transpose()?;
         if self.importance.is_none() && divisors.is_none() {
-            return convert(data, None, 1.0);
+            convert(data, None, 1.0)?;
+            return Ok(kept);
         }
         // One matrix of the stack after the other; rows of importance and divisors repeat for further ones.
         for (i, matrix) in data.chunks(t.ne[1] * row_bytes).enumerate() {
@@ -79,6 +86,6 @@ impl Conversion<'_> {
             let importance = self.importance.map(|all| &all[of_matrix(all, columns)..][..columns]);
             convert(matrix, importance, divisors.map_or(1.0, |all| all[of_matrix(all, 1)]))?;
         }
-        Ok(())
+        Ok(kept)
     }
 }

@@ -29,7 +29,7 @@ mod candidates;
 mod penalties;
 mod random;
 
-use crate::session::{Row, Want, greedy};
+use crate::session::{Row, Want, can_choose, greedy};
 use candidates::Candidates;
 use ggml_core::setters;
 use ggml_core::{Error, Result};
@@ -184,8 +184,13 @@ impl Sampler {
             Row::Logits(logits) => return self.sample(logits),
             Row::Best(best) => best,
         };
-        if !best.finite {
-            return Err(Error::argument("logits", "not all of them are finite", "finite numbers"));
+        if !best.valid {
+            let found = "NaN or plus infinity among them, or minus infinity only";
+            return Err(Error::argument(
+                "logits",
+                found,
+                "finite numbers, or minus infinity for some tokens",
+            ));
         }
         if self.want() == Want::Logits || best.tokens.is_empty() {
             return Err(Error::argument("logits", format!("the best {}", best.tokens.len()), "all of them"));
@@ -244,17 +249,15 @@ fn check(logits: &[f32]) -> Result<()> {
     if logits.is_empty() || u32::try_from(logits.len()).is_err() {
         return Err(Error::argument("logits", format!("{} of them", logits.len()), "one for each token"));
     }
-    // One pass without branches for valid logits: NaN and plus infinity fail the comparison.
-    if !logits.iter().fold(true, |fine, &x| fine & (x < f32::INFINITY)) {
-        let token = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
-        return Err(Error::argument(
+    if can_choose(logits) {
+        return Ok(());
+    }
+    Err(match logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY) {
+        Some(token) => Error::argument(
             format!("logit of token {token}"),
             logits[token],
             "a finite number, or minus infinity",
-        ));
-    }
-    if logits.iter().all(|&x| x == f32::NEG_INFINITY) {
-        return Err(Error::argument("logits", "all are minus infinity", "a token that may be chosen"));
-    }
-    Ok(())
+        ),
+        None => Error::argument("logits", "all are minus infinity", "a token that may be chosen"),
+    })
 }

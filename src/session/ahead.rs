@@ -59,6 +59,14 @@ impl Ahead {
             .ok_or_else(|| Error::argument("speculative step", "no programs", "two prepared programs"))
     }
 
+    /// Keeps the step in flight useful, if it was so at the change `before` and the cells have the same
+    /// contents again at the change `after`.
+    pub(super) fn keep_flight(&mut self, before: u64, after: u64) {
+        if let Some(flight) = self.flight.as_mut().filter(|flight| flight.changes == before) {
+            flight.changes = after;
+        }
+    }
+
     /// Waits for the step in flight, if there is one. Its result is dropped. Needed before its programs are
     /// replaced or restarted, and before the host writes the cache.
     pub(super) fn wait_in_flight(&mut self) -> Result<()> {

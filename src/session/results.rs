@@ -1,6 +1,6 @@
 //! Results of batches, in memory that a session reuses.
 
-use super::greedy;
+use super::{can_choose, greedy};
 use crate::model::{BatchGraph, Hparams, Want};
 use bytemuck::Pod;
 use ggml_core::{Result, TensorId};
@@ -34,8 +34,9 @@ pub struct Best<'a> {
     pub tokens: &'a [u32],
     /// Best logits.
     pub logits: &'a [f32],
-    /// True if all logits are finite, including those that are not listed.
-    pub finite: bool,
+    /// True if a token may be chosen by the logits, see [`can_choose`](super::can_choose); logits that are not
+    /// listed count.
+    pub valid: bool,
 }
 
 /// Rows of a session's last call, one for each item after its last token, in memory of the session.
@@ -64,7 +65,7 @@ impl<'a> Rows<'a> {
             Want::Best(_) => Row::Best(Best {
                 tokens: &r.tokens[range.clone()],
                 logits: &r.values[range],
-                finite: r.finite[index],
+                valid: r.valid[index],
             }),
         })
     }
@@ -93,9 +94,12 @@ pub(super) struct Results {
     values: Vec<f32>,
     /// Tokens of the best logits.
     tokens: Vec<u32>,
-    finite: Vec<bool>,
+    valid: Vec<bool>,
     /// Sums of the parts, see [`BestNodes::sums`](crate::model::BestNodes::sums).
     sums: Vec<f32>,
+    /// All logits of a batch, if the sums do not say whether they are valid.
+    all: Vec<f32>,
+    vocabulary: usize,
 }
 
 impl Results {
@@ -104,6 +108,7 @@ impl Results {
         self.want = want;
         self.count = 0;
         self.width = want.width(hparams);
+        self.vocabulary = hparams.vocabulary;
     }
 
     /// Adds the rows of `outputs`, tokens of a batch that has run.
@@ -114,10 +119,18 @@ impl Results {
         if let Some(best) = &graph.best {
             fetch(&mut self.tokens, begin * width, rows * width, best.tokens, read)?;
             fetch(&mut self.sums, 0, rows * best.parts, best.sums, read)?;
-            grow(&mut self.finite, begin + rows);
+            grow(&mut self.valid, begin + rows);
             let sums = self.sums.chunks_exact(best.parts);
-            for (finite, sums) in self.finite[begin..].iter_mut().zip(sums).take(rows) {
-                *finite = sums.iter().all(|sum| sum.is_finite());
+            for (valid, sums) in self.valid[begin..].iter_mut().zip(sums).take(rows) {
+                *valid = sums.iter().all(|sum| sum.is_finite());
+            }
+            // Large logits and minus infinity are valid too, but have no finite sums.
+            if self.valid[begin..begin + rows].contains(&false) {
+                fetch(&mut self.all, 0, rows * self.vocabulary, graph.logits, read)?;
+                let all = self.all.chunks_exact(self.vocabulary);
+                for (valid, logits) in self.valid[begin..].iter_mut().zip(all).take(rows) {
+                    *valid = can_choose(logits);
+                }
             }
         }
         // Without selected rows, each token of the batch has a row.
@@ -135,7 +148,7 @@ impl Results {
         self.values.copy_within(range.clone(), to * self.width);
         if let Want::Best(_) = self.want {
             self.tokens.copy_within(range, to * self.width);
-            self.finite[to] = self.finite[from];
+            self.valid[to] = self.valid[from];
         }
     }
 }

@@ -126,6 +126,9 @@ impl Session {
                 format!("at most {}, the context", self.context),
             );
         }
+        if saved.parts != mine.parts {
+            return wrong("state in other parts than here".into(), "a file that this version saved".into());
+        }
         if saved != mine {
             let context = |header: &Header| format!("a context of {} positions", header.context.unwrap_or(0));
             return wrong(

@@ -21,6 +21,7 @@ mod mamba;
 mod mixture;
 mod scales;
 mod short;
+mod weighed;
 
 use common::{backend, backends, file, tiny};
 use diptych::ggml::metrics::distance;

@@ -270,8 +270,10 @@ fn check(
         ));
     }
     if let Some(info) = info {
-        let end = info.arguments.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
-        if launch.arguments.len() < end as usize {
+        // The metadata is not checked otherwise: offsets and sizes may be any numbers.
+        let ends = info.arguments.iter().map(|&(offset, size)| u64::from(offset) + u64::from(size));
+        let end = ends.max().unwrap_or(0);
+        if (launch.arguments.len() as u64) < end {
             return Err(format!(
                 "has {} bytes of arguments, the kernel declares {end}",
                 launch.arguments.len()
@@ -435,4 +437,35 @@ pub fn disassemble(image: &[u8], target: Target, addresses: &[u64]) -> Result<Ve
         Ok(Line { address, text, words: inst.map_or(1, |inst| inst.words.into()) })
     };
     addresses.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Metadata of a hostile code object: an argument that ends beyond 32 bits.
+    #[test]
+    fn arguments_may_end_anywhere() {
+        let launch = Launch { groups: [1; 3], threads: [1; 3], dynamic_lds: 0, arguments: &[0; 16] };
+        let descriptor = Descriptor {
+            lds_bytes: 0,
+            scratch_bytes: 0,
+            argument_bytes: 16,
+            entry: 0,
+            vgprs: 4,
+            mode: 0,
+            user_sgprs: 0,
+            rsrc2: 0,
+            properties: 0,
+        };
+        let info = |offset| KernelInfo {
+            arguments: vec![(offset, 8)],
+            hidden: vec![("hidden_block_count_x".into(), u32::MAX, u32::MAX)],
+            ..KernelInfo::default()
+        };
+        let error = check(&launch, &descriptor, Some(&info(u32::MAX))).unwrap_err();
+        assert_eq!(error, "has 16 bytes of arguments, the kernel declares 4294967303");
+        assert!(check(&launch, &descriptor, Some(&info(8))).is_ok());
+        assert_eq!(arguments(&launch, &descriptor, Some(&info(8))), [0; 16]);
+    }
 }

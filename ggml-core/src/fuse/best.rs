@@ -1,8 +1,7 @@
 //! Finds the best logit of each row, with the nodes that check the row: [`Best`].
 
-use super::choice::entire_result;
 use super::group::{Best, Group};
-use super::search::Search;
+use super::search::{Search, entire_result};
 use crate::dtype::DType;
 use crate::op::{Op, TopK};
 use crate::tensor::TensorId;

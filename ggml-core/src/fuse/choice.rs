@@ -4,7 +4,7 @@
 //! mixture-of-experts layer" (2017); DeepSeek-AI, "DeepSeek-V3 technical report" (2024).
 
 use super::group::{Biased, Choice, ExpertGroups, Normalised, Probabilities, ProbabilityOf};
-use super::search::Search;
+use super::search::{Search, entire_result};
 use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::op::{Activation, Binary, Op, Scale, SoftMax, TopK, Unary};
@@ -52,14 +52,6 @@ pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
         && (normalised.is_some() || of == of_all);
     let scaled = scaled(search, last).filter(|(_, by)| by.bias == 0.0).map(|(node, by)| (node, by.scale));
     fits.then_some(Choice { scores, probabilities, bias, groups, ids, chosen, normalised, scaled })
-}
-
-/// Returns the node that computes a tensor, if the tensor is a contiguous view of its entire result.
-pub(super) fn entire_result(graph: &Graph, id: TensorId) -> Option<TensorId> {
-    let producer = graph.producer(id);
-    let [t, of] = [id, producer].map(|id| graph.tensor(id));
-    let same = t.offset == of.offset && t.elements() == of.elements();
-    (same && t.is_contiguous() && of.is_contiguous()).then_some(producer)
 }
 
 /// Matches the sum of probabilities and a row; also returns the probabilities.

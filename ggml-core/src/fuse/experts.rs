@@ -1,7 +1,8 @@
 //! Finds products with the experts of each token: [`Experts`].
 
 use super::group::{ExpertProduct, Experts, GluPart, Group, Weighted};
-use super::search::{Search, op_of, sum_with};
+use super::search::{Search, entire_result, op_of, same_elements, sum_with};
+use crate::dtype::DType;
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 
@@ -58,11 +59,12 @@ fn product(search: &Search<'_>, node: TensorId) -> Option<ExpertProduct> {
         else {
             return None;
         };
+        let (table, [_, m, experts, _]) = (graph.tensor(matrix), graph.tensor(weight).ne);
         let chosen = graph.tensor(b).ne == graph.tensor(node).ne
-            && graph.producer(of) == graph.producer(ids)
-            && graph.tensor(of).elements() == graph.tensor(ids).elements()
-            && graph.tensor(ids).is_contiguous()
-            && graph.tensor(matrix).is_contiguous()
+            && entire_result(graph, b) == Some(rows)
+            && same_elements(graph, of, ids)
+            && (table.dtype, table.ne) == (DType::F32, [m, experts, 1, 1])
+            && table.is_contiguous()
             && search.only_reader(rows) == Some(add);
         (a == node && chosen).then_some(ExpertProduct {
             bias: Some((matrix, [rows, add])),

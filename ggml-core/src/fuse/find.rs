@@ -8,6 +8,11 @@ use crate::graph::Graph;
 /// Divides the computing nodes of a graph into groups. `joins` returns true if a backend computes a group as
 /// one step.
 pub(crate) fn groups(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Vec<Group> {
+    searched(graph, joins).finish()
+}
+
+/// Returns a search that has run all finders.
+pub(super) fn searched<'a>(graph: &'a Graph, joins: &'a dyn Fn(&Group) -> bool) -> Search<'a> {
     let mut search = Search::new(graph, joins);
     heads::find(&mut search);
     recurrent::find(&mut search);
@@ -17,5 +22,5 @@ pub(crate) fn groups(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Vec<Group
     products::find(&mut search);
     norm::find(&mut search);
     chain::find(&mut search);
-    search.finish()
+    search
 }

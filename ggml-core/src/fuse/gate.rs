@@ -25,6 +25,7 @@ pub(super) fn gate(search: &Search<'_>, choice: Choice) -> Option<Gate> {
         && weight.dtype == DType::F32
         && weight.ne[2..] == [1, 1]
         && weight.rows_contiguous()
+        && !norm.nodes.contains(&graph.producer(scores.weight))
         && x.ne[2..] == [1, 1]
         && x.rows_contiguous();
     let gate = Gate { norm, scores, choice };

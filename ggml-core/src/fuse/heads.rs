@@ -21,7 +21,7 @@ pub(super) fn find(search: &mut Search<'_>) {
         let plain: Vec<Head> = plain.into_iter().filter(|head| head.nodes().next().is_some()).collect();
         for heads in [all, plain] {
             let group = Heads { heads };
-            if group.nodes().len() > 1 && search.add(Group::Heads(group)) {
+            if group.nodes().len() > 1 && group.are_independent(graph) && search.add(Group::Heads(group)) {
                 break;
             }
         }

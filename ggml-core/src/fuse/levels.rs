@@ -12,16 +12,17 @@ use std::collections::HashMap;
 /// `None` if the groups depend on each other in a circle.
 pub(crate) fn levels(graph: &Graph, groups: Vec<Group>) -> Option<Vec<(Group, usize)>> {
     let depends = dependencies(graph);
-    let mut home: HashMap<TensorId, usize> = HashMap::new();
+    // Intermediate results too: they may read state that a node outside of the group overwrites.
+    let mut homes: HashMap<TensorId, Vec<usize>> = HashMap::new();
     for (i, group) in groups.iter().enumerate() {
-        home.extend(group.results().into_iter().map(|result| (result, i)));
+        group.nodes().into_iter().for_each(|node| homes.entry(node).or_default().push(i));
     }
     let mut before = vec![0usize; groups.len()];
     let mut after: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
     for (i, group) in groups.iter().enumerate() {
         let nodes = group.nodes();
         let outside = nodes.iter().flat_map(|node| &depends[node.index()]).filter(|d| !nodes.contains(d));
-        for &on in outside.filter_map(|d| home.get(d)) {
+        for &on in outside.filter_map(|d| homes.get(d)).flatten() {
             before[i] += 1;
             after[on].push(i);
         }

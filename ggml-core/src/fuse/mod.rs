@@ -30,6 +30,7 @@ mod group;
 mod heads;
 mod levels;
 mod norm;
+mod order;
 mod products;
 mod recurrent;
 mod router;

@@ -29,7 +29,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     let graph: &Graph = search.graph;
     for mul in graph.computed().collect::<Vec<_>>() {
         let Some(norm) = norm_part(search, mul) else { continue };
-        let sum = equal_sum(search, norm.x);
+        let sum = equal_sum(search, norm.x).filter(|sum| graph.producer(norm.weight) != sum.node);
         let residual = search.only_reader(mul).and_then(|add| sum_with(search, add, mul));
         let gated = gated(search, mul);
         // A group does not read its own results.

@@ -34,14 +34,15 @@ pub(super) fn find(search: &mut Search<'_>) {
     }
     for (input, nodes) in inputs {
         let norm = norm_part(search, input).filter(|_| {
-            search.is_inner(input) && search.readers(input).iter().all(|reader| nodes.contains(reader))
+            search.is_inner(input)
+                && search.readers(input).iter().all(|reader| nodes.binary_search(reader).is_ok())
         });
         let parts = divide(search, input, &nodes);
         let with_norm = norm.is_some() && {
             // Each part in the longest form that is accepted with the norm; all parts or none.
             let choices = parts.iter().map(|part| {
                 let forms = forms(part).into_iter().map(|form| Products { norm, ..form });
-                forms.map(Group::Products).collect::<Vec<_>>()
+                forms.filter(|form| form.joins(graph)).map(Group::Products).collect::<Vec<_>>()
             });
             all_with(search, choices.collect())
         };
@@ -49,7 +50,7 @@ pub(super) fn find(search: &mut Search<'_>) {
             continue;
         }
         for part in parts {
-            let _ = forms(&part).into_iter().filter(Products::joins).any(|form| add_form(search, form));
+            let _ = forms(&part).into_iter().any(|form| add_form(search, form));
         }
         few_rows(search, input, &nodes);
     }
@@ -68,7 +69,7 @@ fn few_rows(search: &mut Search<'_>, input: TensorId, nodes: &[TensorId]) {
                 |&node| Product { weight: graph.tensor(node).src()[0], node, bias: None, result: node };
             let products = some.iter().map(alone).collect();
             let together = Products { norm: None, input, products, glu: None, residual: None };
-            search.add(Group::Products(together));
+            add_group(search, together);
         }
     }
 }
@@ -83,20 +84,21 @@ fn all_with(search: &mut Search<'_>, choices: Vec<Vec<Group>>) -> bool {
 }
 
 /// Adds a form. If its matrices are not accepted together, adds each of them with its own bias and norm.
+/// Returns true if any was added.
 fn add_form(search: &mut Search<'_>, form: Products) -> bool {
-    if search.add(Group::Products(form.clone())) {
+    if add_group(search, form.clone()) {
         return true;
     }
     if form.products.len() < 2 || form.glu.is_some() {
         return false;
     }
-    for product in &form.products {
-        let alone = Products { products: vec![*product], ..form.clone() };
-        if alone.joins() {
-            search.add(Group::Products(alone));
-        }
-    }
-    true
+    let alone = form.products.iter().map(|&product| Products { products: vec![product], ..form.clone() });
+    alone.fold(false, |added, alone| add_group(search, alone) || added)
+}
+
+/// Adds a group, if it is one.
+fn add_group(search: &mut Search<'_>, group: Products) -> bool {
+    group.joins(search.graph) && search.add(Group::Products(group))
 }
 
 /// Divides the products of an input into groups that are as large as possible.

@@ -67,7 +67,7 @@ fn bias(graph: &Graph, node: TensorId) -> Option<TensorId> {
 
 fn delta(search: &Search<'_>, node: TensorId) -> Option<Delta> {
     let graph = search.graph;
-    let [q, k, ..] = *graph.tensor(node).src() else { return None };
+    let [q, k, ref others @ ..] = *graph.tensor(node).src() else { return None };
     let scale = graph.producer(q);
     let normed = *graph.tensor(scale).src().first()?;
     let unit = super::norm::scaled(search, graph.producer(normed))?;
@@ -80,7 +80,8 @@ fn delta(search: &Search<'_>, node: TensorId) -> Option<Delta> {
     };
     let first = [first(q)?, first(k)?];
     let inside = search.readers(scale) == [node] && search.is_inner(scale) && unit.nodes[1] == scale;
-    let fits = inside && x.dtype == DType::F32 && x.rows_contiguous() && x.ne == all.ne;
+    let outside = others.iter().all(|&other| graph.producer(other) != scale);
+    let fits = inside && outside && x.dtype == DType::F32 && x.rows_contiguous() && x.ne == all.ne;
     fits.then_some(Delta { unit, first, node })
 }
 

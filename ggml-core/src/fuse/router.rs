@@ -3,7 +3,7 @@
 use super::choice::choice;
 use super::gate::gate;
 use super::group::{Group, Router};
-use super::search::{Search, op_of};
+use super::search::{Search, entire_result, op_of, same_elements};
 use crate::op::{Op, TopK};
 use crate::tensor::TensorId;
 
@@ -29,7 +29,7 @@ fn router(search: &Search<'_>, ids: TensorId) -> Option<Router> {
     let chosen = search.readers(ids).iter().copied().find(|&reader| {
         let src = graph.tensor(reader).src();
         matches!(graph.tensor(reader).op(), Some(Op::GetRows(_)))
-            && graph.producer(src[0]) == graph.producer(scores)
+            && same_elements(graph, src[0], scores)
             && src[1] == ids
     })?;
     let weights = search.only_reader(chosen)?;
@@ -40,7 +40,7 @@ fn router(search: &Search<'_>, ids: TensorId) -> Option<Router> {
     let rows = graph.tensor(graph.tensor(chosen).src()[0]);
     let fits = rows.ne == [1, experts.ne[0], tokens, 1]
         && experts.ne == [experts.ne[0], tokens, 1, 1]
-        && experts.is_contiguous()
+        && entire_result(graph, graph.tensor(weights).src()[0]) == Some(chosen)
         && graph.tensor(weights).ne == [used, tokens, 1, 1]
         && graph.tensor(weights).src().len() == 1;
     fits.then_some(Router { scores, ids, chosen, weights, soft_max: *soft_max })

@@ -1,10 +1,10 @@
 //! State of the search for groups: readers, dependencies, and the group of each node.
 
 use super::group::{Group, Sum};
+use super::order::{Order, Unit};
 use crate::graph::Graph;
 use crate::op::{Binary, Op};
 use crate::tensor::{Source, TensorId};
-use std::collections::HashSet;
 
 /// Graph whose nodes are being divided into groups.
 pub(super) struct Search<'a> {
@@ -14,9 +14,10 @@ pub(super) struct Search<'a> {
     readers: Vec<Vec<TensorId>>,
     output: Vec<bool>,
     depends: Vec<Vec<TensorId>>,
-    /// For each node the index of its group; for a node in several groups the last.
-    group_of: Vec<Option<usize>>,
+    /// For each node the indices of its groups.
+    groups_of: Vec<Vec<usize>>,
     groups: Vec<Group>,
+    order: Order,
 }
 
 impl<'a> Search<'a> {
@@ -34,7 +35,14 @@ impl<'a> Search<'a> {
         let mut output = vec![false; count];
         graph.outputs().iter().for_each(|&id| output[graph.producer(id).index()] = true);
         let depends = dependencies(graph);
-        Search { graph, joins, readers, output, depends, group_of: vec![None; count], groups: Vec::new() }
+        let (groups_of, order) = (vec![Vec::new(); count], Order::new(graph.computed(), count));
+        Search { graph, joins, readers, output, depends, groups_of, groups: Vec::new(), order }
+    }
+
+    /// Returns the number of nodes, groups and dependencies that the search for circles has looked at.
+    #[cfg(test)]
+    pub(super) fn visited(&self) -> usize {
+        self.order.visited
     }
 
     /// Returns the groups that were found, and a group of one for every other node.
@@ -75,7 +83,7 @@ impl<'a> Search<'a> {
 
     /// True if a node is in no group.
     pub(super) fn is_free(&self, id: TensorId) -> bool {
-        self.group_of[id.index()].is_none()
+        self.groups_of[id.index()].is_empty()
     }
 
     /// Adds a group if its members are free, the backend joins them and no dependency circle results. Returns
@@ -86,44 +94,44 @@ impl<'a> Search<'a> {
 
     /// Adds all of some groups or none. They may share members that are no results.
     pub(super) fn add_all(&mut self, groups: Vec<Group>) -> bool {
-        let free = groups.iter().all(|group| group.nodes().iter().all(|&node| self.is_free(node)));
+        let members: Vec<Vec<TensorId>> = groups.iter().map(Group::nodes).collect();
+        let free = members.iter().flatten().all(|&node| self.is_free(node));
         if !free || !groups.iter().all(|group| (self.joins)(group)) {
             return false;
         }
         let before = self.groups.len();
-        for group in groups {
-            let number = self.groups.len();
-            group.nodes().iter().for_each(|node| self.group_of[node.index()] = Some(number));
-            self.groups.push(group);
+        for (i, nodes) in members.iter().enumerate() {
+            nodes.iter().for_each(|node| self.groups_of[node.index()].push(before + i));
         }
-        let sound = (before..self.groups.len()).all(|number| self.is_sound(number));
+        self.groups.extend(groups);
+        let Search { groups: all, groups_of, depends, order, .. } = self;
+        let sound = order.join(before, &members, &|unit| units_before(unit, all, groups_of, depends));
         if !sound {
-            for group in self.groups.split_off(before) {
-                group.nodes().iter().for_each(|node| self.group_of[node.index()] = None);
-            }
+            self.groups.truncate(before);
+            members.iter().flatten().for_each(|node| self.groups_of[node.index()].clear());
         }
         sound
     }
+}
 
-    /// True if no dependency of a group depends on the group.
-    fn is_sound(&self, number: usize) -> bool {
-        let needs = |number: usize| {
-            let nodes = self.groups[number].nodes();
-            let all = nodes.iter().flat_map(|node| &self.depends[node.index()]).copied();
-            all.filter(|d| !nodes.contains(d)).collect::<Vec<_>>()
-        };
-        let (mut seen, mut passed) = (HashSet::new(), HashSet::new());
-        let mut rest = needs(number);
-        while let Some(node) = rest.pop() {
-            match self.group_of[node.index()] {
-                Some(found) if found == number => return false,
-                Some(found) if passed.insert(found) => rest.extend(needs(found)),
-                Some(_) => {}
-                None if seen.insert(node) => rest.extend(&self.depends[node.index()]),
-                None => {}
-            }
+/// Returns the units that a unit depends on.
+fn units_before(
+    unit: Unit,
+    groups: &[Group],
+    groups_of: &[Vec<usize>],
+    depends: &[Vec<TensorId>],
+) -> Vec<Unit> {
+    let units = |node: &TensorId| match &groups_of[node.index()][..] {
+        [] => vec![Unit::Node(*node)],
+        groups => groups.iter().map(|&group| Unit::Group(group)).collect(),
+    };
+    match unit {
+        Unit::Node(node) => depends[node.index()].iter().flat_map(units).collect(),
+        Unit::Group(group) => {
+            let nodes = groups[group].nodes();
+            let all = nodes.iter().flat_map(|node| &depends[node.index()]);
+            all.filter(|on| !nodes.contains(on)).flat_map(units).collect()
         }
-        true
     }
 }
 
@@ -180,6 +188,22 @@ pub(super) fn sum_with(search: &Search<'_>, id: TensorId, of: TensorId) -> Optio
     let from = |id: &TensorId| search.graph.producer(*id) == of;
     equal_sum(search, id)
         .filter(|sum| sum.of.contains(&of) && sum.of.iter().filter(|id| from(id)).count() == 1)
+}
+
+/// Returns the node that computes a tensor, if the tensor is a contiguous view of its entire result.
+pub(super) fn entire_result(graph: &Graph, id: TensorId) -> Option<TensorId> {
+    let producer = graph.producer(id);
+    same_elements(graph, id, producer).then_some(producer)
+}
+
+/// True if two tensors consist of the same elements in the same order: contiguous views, or the results
+/// themselves, of one node or leaf.
+pub(super) fn same_elements(graph: &Graph, a: TensorId, b: TensorId) -> bool {
+    let [x, y] = [a, b].map(|id| graph.tensor(id));
+    graph.producer(a) == graph.producer(b)
+        && (x.offset, x.elements()) == (y.offset, y.elements())
+        && x.is_contiguous()
+        && y.is_contiguous()
 }
 
 /// Returns the operation of the node that produces a tensor.

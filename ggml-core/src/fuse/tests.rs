@@ -14,6 +14,7 @@ use crate::tensor::{Source, TensorId};
 
 mod best;
 mod gates;
+mod places;
 
 const EPS: f32 = 1e-5;
 

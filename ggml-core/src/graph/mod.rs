@@ -22,6 +22,8 @@ pub const MAX_NAME: usize = 255;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     tensors: Vec<Tensor>,
+    /// For each view the leaf or computing node that it refers to; for other tensors the tensor itself.
+    producers: Vec<TensorId>,
     names: HashSet<String>,
     outputs: Vec<TensorId>,
 }
@@ -103,11 +105,8 @@ impl Graph {
     }
 
     /// Returns the leaf or computing node that a view refers to; for other tensors the tensor itself.
-    pub fn producer(&self, mut id: TensorId) -> TensorId {
-        while self.tensor(id).is_view() {
-            id = self.tensor(id).src()[0];
-        }
-        id
+    pub fn producer(&self, id: TensorId) -> TensorId {
+        self.producers.get(id.index()).copied().unwrap_or(id)
     }
 
     /// Adds a weight, an input or a state tensor with contiguous storage of its own.
@@ -163,8 +162,11 @@ impl Graph {
 
     fn push(&mut self, tensor: Tensor) -> Result<TensorId> {
         self.take_name(&tensor.name)?;
+        let id = TensorId(self.tensors.len() as u32);
+        let viewed = tensor.src().first().filter(|_| tensor.is_view());
+        self.producers.push(viewed.map_or(id, |&of| self.producer(of)));
         self.tensors.push(tensor);
-        Ok(TensorId(self.tensors.len() as u32 - 1))
+        Ok(id)
     }
 
     /// Renames a tensor.

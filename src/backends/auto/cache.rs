@@ -10,6 +10,9 @@ pub(super) struct StoredChoice {
     /// Everything that the choice depends on, see [`marks`](super::marks::marks).
     pub(super) marks: Vec<(String, String)>,
     pub(super) choice: Choice,
+    /// Time at which backends that failed are tried again, in seconds since 1970; `None` if none failed.
+    #[serde(default)]
+    pub(super) retry_at: Option<u64>,
 }
 
 impl StoredChoice {

@@ -1,7 +1,8 @@
 //! Marks: everything that a choice depends on.
 
 use crate::backends::OpenOptions;
-use crate::backends::files::{self, Root};
+use crate::backends::files;
+use ggml_core::files::Root;
 
 /// Prefixes of environment variables that change the behaviour of drivers.
 const VARIABLES: &[&str] =
@@ -9,7 +10,8 @@ const VARIABLES: &[&str] =
 
 /// Everything a choice depends on, as names and values. Any change triggers a new measurement.
 pub(super) fn marks(options: &OpenOptions) -> Vec<(String, String)> {
-    let root = Root("/".into());
+    let root = Root::default();
+    let environment = files::variables();
     let mut marks = vec![("diptych".to_string(), env!("CARGO_PKG_VERSION").to_string())];
     let mut add = |name: String, value: String| marks.push((name, value));
     add("kernel".into(), root.line("/proc/sys/kernel/osrelease").unwrap_or_default());
@@ -19,7 +21,7 @@ pub(super) fn marks(options: &OpenOptions) -> Vec<(String, String)> {
         let id = |file: &str| root.line(format!("/sys/class/drm/{card}/device/{file}")).unwrap_or_default();
         add(card.clone(), format!("{} {}", id("vendor"), id("device")));
     }
-    for driver in files::vulkan_drivers(&root) {
+    for driver in files::vulkan_drivers(&root, &environment) {
         let library = driver.library.as_deref().map(files::mark).unwrap_or_default();
         add(format!("Vulkan driver {}", driver.manifest.display()), library);
     }
@@ -28,8 +30,8 @@ pub(super) fn marks(options: &OpenOptions) -> Vec<(String, String)> {
     for library in crate::backends::drivers::hip_libraries(options) {
         add(format!("HIP library {}", library.display()), files::mark(&library));
     }
-    let mut variables: Vec<(String, String)> = std::env::vars_os()
-        .map(|(n, v)| (n.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
+    let mut variables: Vec<(String, String)> = environment
+        .into_iter()
         .filter(|(name, _)| VARIABLES.iter().any(|prefix| name.starts_with(prefix)))
         .collect();
     variables.sort();

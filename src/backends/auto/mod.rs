@@ -12,11 +12,14 @@ use ggml_core::{Error, Missing, Phase, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use trial::{Machine, ThisMachine};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use trial::{Failure, Machine, ThisMachine};
 
 /// Time budget for measuring all backends together.
 const MEASURE_BUDGET: Duration = Duration::from_secs(2);
+
+/// Seconds after which backends that failed are tried again.
+const RETRY_S: u64 = 3600;
 
 /// Result of a backend that `auto` tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +47,7 @@ pub struct Choice {
 
 /// Selects the fastest backend that works on this machine. It measures for two seconds and stores the choice
 /// in the file `auto.json` of the user's cache folder. It measures again when a driver, a library, the
-/// kernel, a card or the environment has changed.
+/// kernel, a card or the environment has changed, and an hour after a backend failed that has a device.
 ///
 /// Backends are tried in child processes if the program has called
 /// [`compare::child_entry`](crate::compare::child_entry), otherwise in this process. A backend that ends this
@@ -54,7 +57,8 @@ pub struct Choice {
 /// None at present: if no backend works, the choice is `cpu`, and its reason lists the failures.
 pub fn choose(options: &OpenOptions) -> Result<Choice> {
     let file = cache::folder().map(|folder| folder.join("auto.json"));
-    choose_with(&marks::marks(options), file.as_deref(), &mut ThisMachine { options })
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    choose_with(&marks::marks(options), file.as_deref(), now, &mut ThisMachine { options })
 }
 
 /// Opens the backend that [`choose`] selected. If it does not open, the next fastest is tried, and the reason
@@ -98,24 +102,39 @@ fn none(choice: &Choice) -> Error {
     }
 }
 
-fn choose_with(marks: &[(String, String)], file: Option<&Path>, machine: &mut dyn Machine) -> Result<Choice> {
+/// Returns the stored choice, or measures and stores one. `now`: seconds since 1970.
+fn choose_with(
+    marks: &[(String, String)],
+    file: Option<&Path>,
+    now: u64,
+    machine: &mut dyn Machine,
+) -> Result<Choice> {
     let stored = file.and_then(StoredChoice::read);
-    let changed = stored.as_ref().and_then(|stored| marks::first_change(&stored.marks, marks));
+    let changed = stored.as_ref().and_then(|stored| {
+        // A clock that was set back does not make a failure last.
+        let waits = |at: u64| (now..=now.saturating_add(RETRY_S)).contains(&at);
+        let expired = stored.retry_at.is_some_and(|at| !waits(at));
+        let expired = expired.then(|| "a backend had failed".to_string());
+        marks::first_change(&stored.marks, marks).or(expired)
+    });
     if let (Some(stored), None) = (stored, &changed) {
         return Ok(stored.choice);
     }
-    let mut choice = measured(machine);
+    let (mut choice, failures) = measured(machine);
     if let Some(what) = changed {
         choice.reason = format!("{} (measured again: {what})", choice.reason);
     }
-    let stored = StoredChoice { marks: marks.to_vec(), choice };
-    if let Some(file) = file {
+    let retry_at = (!failures.is_empty()).then(|| now.saturating_add(RETRY_S));
+    let stored = StoredChoice { marks: marks.to_vec(), choice, retry_at };
+    let is_busy = failures.iter().any(|failure| matches!(failure, Failure::Busy(_)));
+    if let Some(file) = file.filter(|_| !is_busy) {
         stored.write(file);
     }
     Ok(stored.choice)
 }
 
-fn measured(machine: &mut dyn Machine) -> Choice {
+/// Tries all backends that have a device. Returns the choice, and the failures.
+fn measured(machine: &mut dyn Machine) -> (Choice, Vec<Failure>) {
     let list = machine.devices();
     let absent = list.absent.iter().map(|(driver, why)| Tried {
         backend: driver.clone(),
@@ -132,15 +151,16 @@ fn measured(machine: &mut dyn Machine) -> Choice {
         why_not: Some("it computes on the host processor, like cpu".into()),
     });
     let cpu = View { backend: "cpu".into(), name: "the processor".into(), ..View::default() };
-    let mut tried: Vec<Tried> = Vec::new();
+    let (mut tried, mut failures): (Vec<Tried>, Vec<Failure>) = Default::default();
     let budget = MEASURE_BUDGET / (cards.len() as u32 + 1);
     for view in cards.into_iter().chain([cpu]) {
         let name = view.backend.parse::<BackendName>();
         let step = match name {
             Ok(name) => machine.step_seconds(&name, budget),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(Failure::Failed(error.to_string())),
         };
-        let (step_s, why_not) = step.map_or_else(|why| (None, Some(why)), |step| (Some(step), None));
+        let why_not = step.as_ref().err().map(|failure| failure.reason().to_string());
+        let step_s = step.map_err(|failure| failures.push(failure)).ok();
         tried.push(Tried { backend: view.backend, device: view.name, step_s, why_not });
     }
     let seconds = |t: &Tried| t.step_s.unwrap_or(f64::INFINITY);
@@ -148,7 +168,7 @@ fn measured(machine: &mut dyn Machine) -> Choice {
     tried.extend(left_out.chain(absent));
     let reason = reason::reason(&tried);
     let works = tried.first().filter(|t| t.step_s.is_some());
-    Choice { backend: works.map_or("cpu".into(), |t| t.backend.clone()), reason, tried }
+    (Choice { backend: works.map_or("cpu".into(), |t| t.backend.clone()), reason, tried }, failures)
 }
 
 #[cfg(test)]
@@ -158,7 +178,7 @@ mod tests {
 
     /// Devices and times of a simulated machine.
     struct SimulatedMachine {
-        views: Vec<(&'static str, Result<f64, &'static str>)>,
+        views: Vec<(&'static str, Result<f64, Failure>)>,
         measurements: usize,
     }
 
@@ -178,11 +198,11 @@ mod tests {
             list
         }
 
-        fn step_seconds(&mut self, name: &BackendName, budget: Duration) -> Result<f64, String> {
+        fn step_seconds(&mut self, name: &BackendName, budget: Duration) -> Result<f64, Failure> {
             assert!(budget <= MEASURE_BUDGET);
             self.measurements += 1;
             let found = self.views.iter().find(|(n, _)| *n == name.to_string()).expect("a listed backend");
-            found.1.map_err(String::from)
+            found.1.clone()
         }
     }
 
@@ -194,12 +214,12 @@ mod tests {
     fn the_fastest_that_works_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("diptych/auto.json");
-        let crash = Err("crashed in phase enumerate: died of SIGSEGV");
+        let crash = Err(Failure::Failed("crashed in phase enumerate: died of SIGSEGV".into()));
         let views =
             vec![("hip:0", crash), ("vulkan:0", Ok(0.0015)), ("cpu", Ok(0.004)), ("vulkan:9", Ok(1e-9))];
         let mut machine = SimulatedMachine { views, measurements: 0 };
         let choose = |kernel, machine: &mut SimulatedMachine| {
-            choose_with(&marks(kernel), Some(&file), machine).unwrap()
+            choose_with(&marks(kernel), Some(&file), 1_000, machine).unwrap()
         };
         let choice = choose("6.8", &mut machine);
         assert_eq!(choice.backend, "vulkan:0");
@@ -219,11 +239,37 @@ mod tests {
         std::fs::write(&file, "{").unwrap();
         assert!(!choose("6.9", &mut machine).reason.contains("measured again"));
         let mut cpu_only = SimulatedMachine { views: vec![("cpu", Ok(0.1))], measurements: 0 };
-        let choice = choose_with(&marks("x"), None, &mut cpu_only).unwrap();
+        let choice = choose_with(&marks("x"), None, 1_000, &mut cpu_only).unwrap();
         assert!(
             choice.reason.starts_with("cpu (the processor) is the only backend that works here; "),
             "{}",
             choice.reason
         );
+    }
+
+    /// A failure is tried again after an hour, or if the clock was set back; a backend that another process
+    /// is trying decides nothing. A choice without failures stays.
+    #[test]
+    fn failures_do_not_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("auto.json");
+        let full = Err(Failure::Failed("out of memory".into()));
+        let busy = Err(Failure::Busy("another process is trying it".into()));
+        let mut machine =
+            SimulatedMachine { views: vec![("vulkan:0", full), ("cpu", Ok(0.004))], measurements: 0 };
+        let mut choose = |now: u64, view: Option<Result<f64, Failure>>| {
+            if let Some(view) = view {
+                machine.views[0].1 = view;
+            }
+            let choice = choose_with(&marks("6.8"), Some(&file), now, &mut machine).unwrap();
+            (choice.backend, machine.measurements)
+        };
+        let tries = [(10_000, None, "cpu", 2), (13_600, None, "cpu", 2), (9_999, None, "cpu", 4)];
+        for (now, view, backend, measurements) in tries {
+            assert_eq!(choose(now, view), (backend.to_string(), measurements), "{now}");
+        }
+        assert_eq!(choose(20_000, Some(busy)), ("cpu".into(), 6));
+        assert_eq!(choose(20_000, Some(Ok(0.001))), ("vulkan:0".into(), 8));
+        assert_eq!(choose(90_000_000, None), ("vulkan:0".into(), 8));
     }
 }

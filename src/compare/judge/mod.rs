@@ -123,6 +123,12 @@ mod tests {
             let text = finding(dir.path(), &measure);
             assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{entries:?}: {text}");
         }
+        // A group whose last node the reference has no result of.
+        let mut group = entry("elsewhere", "F32", 8);
+        group["members"] = json!([name, "elsewhere"]);
+        write("cpu", &[entry(name, "F32", 8), group]);
+        assert!(finding(dir.path(), &measure).contains("the reference has no result of it"));
+        write("cpu", &[entry(name, "F32", 8)]);
         write("reference", &[]);
         assert!(finding(dir.path(), &measure).contains("there is no result to compare"));
     }

@@ -93,8 +93,14 @@ fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
         nodes.push(compare_node((&got, own), (&want, entry), &entry.op, &entry.bound));
     }
     for group in got.entries.iter().filter(|entry| !entry.members.is_empty()) {
-        let Some(entry) = want.find(&group.name) else { continue };
-        let mut node = compare_node((&got, Some(group)), (&want, entry), &group.op, &group.bound);
+        let mut node = match want.find(&group.name) {
+            Some(entry) => compare_node((&got, Some(group)), (&want, entry), &group.op, &group.bound),
+            None => {
+                let mut node = not_compared(group, &group.op, &group.bound);
+                node.fail("the reference has no result of it");
+                node
+            }
+        };
         node.members = group.members.clone();
         nodes.push(node);
     }
@@ -108,6 +114,19 @@ fn compare_node(
     op: &str,
     bound: &Bound,
 ) -> NodeReport {
+    let mut node = not_compared(entry, op, bound);
+    let distance_from =
+        |other| Ok::<_, Error>(distance_in_rows(&got.values(other)?, &want.values(entry)?, entry.ne[0]));
+    match own.map(distance_from) {
+        None => node.fail("it has no result"),
+        Some(Ok(distance)) => node.set(&distance),
+        Some(Err(error)) => node.fail(error),
+    }
+    node
+}
+
+/// Returns the description of a result that has not been compared yet.
+fn not_compared(entry: &Entry, op: &str, bound: &Bound) -> NodeReport {
     let mut node = NodeReport {
         node: entry.name.clone(),
         op: op.into(),
@@ -121,12 +140,5 @@ fn compare_node(
         ..NodeReport::default()
     };
     node.hold_to(bound);
-    let distance_from =
-        |other| Ok::<_, Error>(distance_in_rows(&got.values(other)?, &want.values(entry)?, entry.ne[0]));
-    match own.map(distance_from) {
-        None => node.fail("it has no result"),
-        Some(Ok(distance)) => node.set(&distance),
-        Some(Err(error)) => node.fail(error),
-    }
     node
 }

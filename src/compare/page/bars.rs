@@ -1,6 +1,7 @@
 //! Charts of rows: a name, a drawing to a common scale, and a value.
 
-use super::super::report::{NodeReport, Report, Status, label};
+use super::super::report::{NodeReport, Report, Status};
+use super::super::text::statistics_labels;
 use super::text::Escaped;
 use super::{name, section, with_nodes};
 use std::collections::BTreeMap;
@@ -89,7 +90,8 @@ fn by_operation(nodes: &[NodeReport]) -> Vec<(&str, f64)> {
 pub(super) fn tokens_per_s(report: &Report) -> String {
     let speeds: Vec<_> = report.statistics.iter().filter_map(|s| Some((s, s.tokens_per_s?))).collect();
     let top = speeds.iter().map(|(_, t)| t.mean + t.sd).fold(0.0, f64::max);
-    let rows = speeds.iter().map(|(s, t)| {
+    let (labels, legend) = statistics_labels(&speeds.iter().map(|(s, _)| *s).collect::<Vec<_>>());
+    let rows = speeds.iter().zip(&labels).map(|((_, t), label)| {
         let end = |value: f64| FULL * (value / top).max(0.0);
         let data = format!("data-mean=\"{:e}\" data-sd=\"{:e}\"", t.mean, t.sd);
         let deviation = format!(
@@ -104,12 +106,13 @@ pub(super) fn tokens_per_s(report: &Report) -> String {
                 format!("{} ± {}, {n} runs", digits(t.mean), digits(t.sd)),
             ),
         };
-        row(&label(&s.backend, s.offload), &drawn, &number)
+        row(label, &drawn, &number)
     });
+    let legend = legend.iter().map(|line| format!("<p>{}</p>\n", Escaped(line)));
     section(
         "Tokens per second",
         "Mean over all runs; the line is one standard deviation to each side.",
-        &rows.collect::<String>(),
+        &rows.chain(legend).collect::<String>(),
     )
 }
 

@@ -45,9 +45,10 @@ pub(crate) struct Loaded {
 pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static str)> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(|variable| {
         let path = options.environment.get(variable)?;
-        Some((options.rooted(path).join(LIBRARIES), variable))
+        Some((options.root().below(path).join(LIBRARIES), variable))
     });
-    let usual = ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.rooted(d), "default directory"));
+    let usual =
+        ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.root().below(d), "default directory"));
     named.chain(usual).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Nodes between the projections and attention: norm, ROPE and storing of heads.
 
 use super::norm::NormPart;
+use crate::graph::Graph;
 use crate::op::Rope;
 use crate::tensor::TensorId;
 
@@ -72,6 +73,23 @@ impl Head {
 }
 
 impl Heads {
+    /// True if no head reads what another member computes, and none writes into the storage of another.
+    pub(in crate::fuse) fn are_independent(&self, graph: &Graph) -> bool {
+        let nodes = self.nodes();
+        let operands = |head: &Head| {
+            let norm = head.norm.map(|norm| norm.weight);
+            let rope = head.rope.map(|rope| [Some(rope.positions), rope.factors]);
+            let stored = head.stored.map(|stored| [stored.cache, stored.cells]);
+            let optional = [norm].into_iter().chain(rope.into_iter().flatten()).flatten();
+            optional.chain(stored.into_iter().flatten()).chain([head.x]).collect::<Vec<_>>()
+        };
+        let mut outside = self.heads.iter().flat_map(operands).map(|id| graph.producer(id));
+        let roots: Vec<TensorId> =
+            self.heads.iter().filter_map(|head| head.stored).map(|s| graph.tensor(s.cache).root).collect();
+        let apart = roots.iter().enumerate().all(|(i, root)| !roots[..i].contains(root));
+        apart && outside.all(|id| !nodes.contains(&id))
+    }
+
     pub(in crate::fuse) fn nodes(&self) -> Vec<TensorId> {
         self.heads.iter().flat_map(Head::nodes).collect()
     }

@@ -2,6 +2,7 @@
 
 use super::GluPart;
 use super::norm::{NormPart, Sum};
+use crate::graph::Graph;
 use crate::tensor::TensorId;
 
 /// Matrix, its product with the input, and an optional bias.
@@ -56,8 +57,10 @@ impl Products {
         self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != product))
     }
 
-    /// True if the group has several nodes.
-    pub(in crate::fuse) fn joins(&self) -> bool {
-        self.nodes().len() > 1
+    /// True if the group has several nodes and none of its matrices is a result of one of them.
+    pub(in crate::fuse) fn joins(&self, graph: &Graph) -> bool {
+        let nodes = self.nodes();
+        let inside = |product: &Product| nodes.contains(&graph.producer(product.weight));
+        nodes.len() > 1 && !self.products.iter().any(inside)
     }
 }
