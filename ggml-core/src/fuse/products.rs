@@ -93,7 +93,7 @@ fn add_form(search: &mut Search<'_>, form: Products) -> bool {
         return false;
     }
     let alone = form.products.iter().map(|&product| Products { products: vec![product], ..form.clone() });
-    alone.fold(false, |added, alone| add_group(search, alone) || added)
+    alone.filter(|alone| add_group(search, alone.clone())).count() > 0
 }
 
 /// Adds a group, if it is one.

@@ -12,6 +12,15 @@ use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::dtype::DType;
 use std::marker::PhantomData;
 
+/// Function of [`BlockKernels::dot8`].
+type DotEight = fn(Detected, &[&[u8]; ROWS], Column<'_>, usize) -> [f32; ROWS];
+
+/// Function of [`BlockKernels::pack`].
+type PackRows = fn(Detected, &[&[u8]], &mut [u8], &mut [f32]);
+
+/// Function of [`BlockKernels::panel`].
+type MultiplyPanel = fn(Detected, &[u8], &[f32], &[Column<'_>], &mut [f32; MAX_TILE]);
+
 /// Kernels of one type of weights, for one instruction set. Rows of weights are bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct BlockKernels {
@@ -20,9 +29,9 @@ pub(in crate::cpu) struct BlockKernels {
     pub(in crate::cpu) shape: Option<PanelShape>,
     /// Sums that blocks of activations need.
     pub(in crate::cpu) sums: Sums,
-    dot8: fn(Detected, &[&[u8]; ROWS], Column<'_>, usize) -> [f32; ROWS],
-    pack: fn(Detected, &[&[u8]], &mut [u8], &mut [f32]),
-    panel: fn(Detected, &[u8], &[f32], &[Column<'_>], &mut [f32; MAX_TILE]),
+    dot8: DotEight,
+    pack: PackRows,
+    panel: MultiplyPanel,
 }
 
 impl BlockKernels {
