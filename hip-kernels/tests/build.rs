@@ -4,7 +4,7 @@
 
 #[allow(dead_code)]
 #[path = "../build.rs"]
-pub(crate) mod script;
+mod script;
 
 use script::compiler::Compiler;
 use script::sources::Sources;

@@ -1,4 +1,4 @@
-// Shared by the kernels of SSM_SCAN: parameters.
+// What the kernels of SSM_SCAN share: parameters.
 #ifndef SSM_SCAN_GLSL
 #define SSM_SCAN_GLSL
 
