@@ -8,8 +8,8 @@ pub(super) fn advice(report: &Report) -> String {
     let good = good(report);
     let trouble = trouble(report);
     let use_it = |name: &String| format!("use --backend {name}");
-    // Prefer a device over the host; of several devices, the first that was requested.
-    let best = good.iter().find(|name| !is_host(name)).or(good.first());
+    // Of several equally fast kinds, the first that was requested.
+    let best = good.iter().min_by_key(|name| kind(report, name));
     let others = match good.as_slice() {
         [] => None,
         [one] => Some(format!("{one} agrees with {}", report.reference)),
@@ -25,8 +25,26 @@ pub(super) fn advice(report: &Report) -> String {
     }
 }
 
-fn is_host(name: &str) -> bool {
-    name.parse().is_ok_and(|name: BackendName| name.is_host())
+/// Kinds of backends, the fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Device,
+    Host,
+    /// A device that the processor stands in for, slower than the processor's own backend.
+    Software,
+}
+
+/// Names of Vulkan devices that are programs on the processor (Mesa's llvmpipe, Google's SwiftShader).
+const SOFTWARE: [&str; 2] = ["llvmpipe", "SwiftShader"];
+
+fn kind(report: &Report, name: &str) -> Kind {
+    let device = report.backends.iter().find(|backend| backend.name == name).map_or("", |b| &b.device);
+    match name.parse() {
+        Ok(BackendName::Reference | BackendName::Cpu) => Kind::Host,
+        Ok(BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_)) => Kind::Software,
+        _ if SOFTWARE.iter().any(|software| device.contains(software)) => Kind::Software,
+        _ => Kind::Device,
+    }
 }
 
 /// Returns the backends of which every run succeeded and agrees, without the reference.
@@ -37,14 +55,13 @@ fn good(report: &Report) -> Vec<String> {
             names.push(c.lhs.clone());
         }
     }
-    let agrees = |name: &String| {
-        report.comparisons.iter().filter(|c| c.lhs == *name).all(|c| c.disagreement.is_none())
-            && report
-                .records
-                .iter()
-                .filter(|r| r.backend == *name)
-                .all(|r| r.status == Status::Ok && r.unstable == 0)
-    };
+    let agrees =
+        |name: &String| {
+            report.comparisons.iter().filter(|c| c.lhs == *name).all(|c| c.disagreement.is_none())
+                && report.records.iter().filter(|r| r.backend == *name).all(|r| {
+                    r.status == Status::Ok && r.unstable == 0 && !r.variants.iter().any(|v| v.changed)
+                })
+        };
     names.retain(agrees);
     names
 }
@@ -69,7 +86,12 @@ fn trouble(report: &Report) -> Option<String> {
     }
     if let Some(c) = report.comparisons.iter().find(|c| c.disagreement.is_some()) {
         let node = c.first_divergence.as_ref().map_or(String::new(), |d| format!(" at '{}'", d.node));
-        return Some(format!("{} diverges from {}{node}", c.lhs, c.rhs));
+        // Cases without a result that can be judged.
+        let is_open = c.logits.is_none() && !c.nodes.is_empty() && c.first_divergence.is_none();
+        return Some(match is_open {
+            true => format!("{} was not compared with {} in full", c.lhs, c.rhs),
+            false => format!("{} diverges from {}{node}", c.lhs, c.rhs),
+        });
     }
     if let Some(r) = report.records.iter().find(|r| r.unstable > 0) {
         return Some(format!("{} gives different results when repeated", r.label()));
@@ -84,7 +106,7 @@ fn trouble(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::CompareOptions;
-    use super::super::report::Comparison;
+    use super::super::report::{BackendReport, Comparison};
     use super::*;
 
     fn report(agreeing: &[&str], mut others: Vec<Record>) -> Report {
@@ -136,6 +158,17 @@ mod tests {
             Record { backend: "hip".into(), offload: -1, status: Status::Unsupported, ..Record::default() };
         let mut named = report(&["cpu"], vec![absent]);
         assert_eq!(advice(&named), "cpu agrees with reference: use --backend cpu");
+        // A processor does better what it stands in for.
+        let mut software = report(&["vulkan", "vulkan-virtual", "cpu"], vec![]);
+        let best = "vulkan, vulkan-virtual and cpu agree: use --backend ";
+        assert_eq!(advice(&software), format!("{best}vulkan"));
+        let device = |device: &str| BackendReport {
+            name: "vulkan".into(),
+            device: device.into(),
+            ..BackendReport::default()
+        };
+        software.backends = vec![device("llvmpipe (LLVM 19.1.7, 256 bits)")];
+        assert_eq!(advice(&software), format!("{best}cpu"));
         named.require_all = true;
         assert_eq!(advice(&named), "hip cannot run here; cpu agrees with reference: use --backend cpu");
     }

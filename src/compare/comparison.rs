@@ -71,6 +71,9 @@ pub struct SecondLook {
     pub exact_disagreement: Option<String>,
     /// The first node out of its bound in `fast`, in words.
     pub node: Option<String>,
+    /// The way of execution that changes bits in `fast`, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<String>,
     /// The error in exact precision, of a node or of the steps together, in words.
     #[serde(default)]
     pub exact_node: Option<String>,
@@ -104,9 +107,15 @@ impl SecondLook {
                     agrees()
                 )
             }
-            (None, None) if self.rounding => {
-                format!("this is rounding: {}, and in fast every node is within its bound", agrees())
-            }
+            (None, None) if self.rounding => format!(
+                "this is rounding: {}, and in fast every node is within its bound and the program gives the same bits step by step, in other memory and again",
+                agrees()
+            ),
+            (None, None) if self.bits.is_some() => format!(
+                "not rounding: {}, and in fast every node is within its bound, but {}: the steps together are wrong",
+                agrees(),
+                self.bits.as_deref().unwrap_or_default()
+            ),
             (None, None) => format!(
                 "too large for rounding, although {} and in fast every node is within its bound: the steps together are wrong",
                 agrees()

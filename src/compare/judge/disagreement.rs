@@ -17,9 +17,8 @@ pub(super) fn disagreement(
     (record, reference): (&Record, &Record),
     rms: f64,
 ) -> Option<String> {
-    if let Some(n) = c.nodes.iter().find(|n| n.status != Status::Ok) {
-        let why = n.message.as_deref().unwrap_or("no reason given");
-        return Some(format!("node '{}' ({}) cannot be judged: {why}", n.node, n.op));
+    if let Some(why) = unjudged_node(c) {
+        return Some(why);
     }
     if c.logits.is_none() && c.nodes.is_empty() {
         return Some("there is no result to compare".into());
@@ -49,6 +48,13 @@ pub(super) fn disagreement(
         "token {at} differs although the two best logits differ by {:.3} (RMS error {rms:.1e})",
         margin(at)
     ))
+}
+
+/// Describes the first node without a result to judge.
+pub(in crate::compare) fn unjudged_node(c: &Comparison) -> Option<String> {
+    let node = c.nodes.iter().find(|n| n.status != Status::Ok)?;
+    let why = node.message.as_deref().unwrap_or("no reason given");
+    Some(format!("node '{}' ({}) cannot be judged: {why}", node.node, node.op))
 }
 
 /// Describes the first node out of bounds, with the number of others.

@@ -5,9 +5,9 @@ mod measure;
 mod results;
 mod verdict;
 
-pub(super) use disagreement::differing_node;
+pub(super) use disagreement::{differing_node, unjudged_node};
 pub(super) use measure::Measure;
-pub(super) use verdict::{conclude, failure, set_verdict, variance};
+pub(super) use verdict::{conclude, failure, instability, set_verdict, variance};
 
 use super::options::CompareOptions;
 use super::report::{Comparison, Record, Report, Status};

@@ -50,7 +50,7 @@ pub(in crate::compare) fn conclude(report: &mut Report, mut findings: Vec<String
 }
 
 /// Describes a run whose bits change when the work is repeated.
-fn instability(record: &Record) -> Option<String> {
+pub(in crate::compare) fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
         .then(|| format!("{}: {} values change when the work is repeated", record.label(), record.unstable))
 }

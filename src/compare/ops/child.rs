@@ -1,6 +1,6 @@
 //! The child's part of operation tests: run case after case, compare, report.
 
-use super::{describe, results};
+use super::{NO_REFERENCE, describe, results};
 use crate::compare::generate::differences;
 use crate::compare::report::{NodeReport, Status};
 use crate::isolate::protocol::{Done, Message, OpsTask, Work};
@@ -67,9 +67,6 @@ fn run_case(work: &Work, case: &Case, backend: &dyn Backend) -> Result<(NodeRepo
 fn judge(report: &mut NodeReport, case: &Case, values: &[f32], want: Option<&Vec<f32>>) {
     match want {
         Some(want) => report.set(&catalogue::distance(case, values, want)),
-        None => {
-            report.status = Status::Unsupported;
-            report.message = Some("the reference has no result to compare with".into());
-        }
+        None => report.fail(NO_REFERENCE),
     }
 }

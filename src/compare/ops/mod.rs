@@ -26,7 +26,11 @@ pub(super) use table::table;
 /// Message of a case that no child reached.
 const NOT_RUN: &str = "was not run";
 
+/// Message of a case of which the reference has no result.
+const NO_REFERENCE: &str = "the reference has no result to compare with";
+
 /// Outcome of all cases on one backend.
+#[derive(Default)]
 struct BackendCases {
     backend: BackendReport,
     /// Record of the backend as a whole.
@@ -173,6 +177,10 @@ fn faults(run: &BackendCases, reference: &str) -> Vec<String> {
     if left_out > 0 {
         findings.push(format!("{backend}: {left_out} cases were not run"));
     }
+    let unjudged = run.cases.iter().filter(|n| n.message.as_deref() == Some(NO_REFERENCE)).count();
+    if unjudged > 0 {
+        findings.push(format!("{backend}: of {unjudged} cases {reference} has no result to compare with"));
+    }
     if *backend == reference && run.record.status == Status::Unsupported {
         findings.push(format!("{reference} has no result: nothing to compare with"));
     }
@@ -228,16 +236,41 @@ fn comparison(run: &BackendCases, reference: &str) -> Comparison {
         rhs: reference.into(),
         offload: EVERYTHING,
         first_divergence: first,
-        disagreement: (!out.is_empty())
-            .then(|| format!("{} of {} cases are out of bounds", out.len(), run.cases.len())),
+        disagreement: disagreement(run, out.len()),
         nodes: run.cases.clone(),
         ..Comparison::default()
+    }
+}
+
+/// Describes what is against an agreement: cases out of bounds or, if there are none, that none was compared or
+/// some could not be.
+fn disagreement(run: &BackendCases, out: usize) -> Option<String> {
+    let number = |status: Status| run.cases.iter().filter(|n| n.status == status).count();
+    let failed = number(Status::Error) + number(Status::Crash) + number(Status::Hang);
+    let all = run.cases.len();
+    match out {
+        1.. => Some(format!("{out} of {all} cases are out of bounds")),
+        _ if failed > 0 => Some(format!("{failed} of {all} cases have no result that can be judged")),
+        _ => (number(Status::Ok) == 0).then(|| "no case was compared".into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_compared_is_no_agreement() {
+        let case = |status| NodeReport { status, bound: 1.0, row_bound: 1.0, ..NodeReport::default() };
+        let of = |cases: Vec<NodeReport>| {
+            let run = BackendCases { cases, ..BackendCases::default() };
+            comparison(&run, "reference").disagreement
+        };
+        assert_eq!(of(vec![case(Status::Ok), case(Status::Unsupported)]), None);
+        for cases in [vec![], vec![case(Status::Unsupported)], vec![case(Status::Ok), case(Status::Error)]] {
+            assert!(of(cases.clone()).is_some(), "{cases:?}");
+        }
+    }
 
     #[test]
     fn filters() {
