@@ -27,13 +27,23 @@ pub struct LogitsReport {
     pub top1_agreement: f64,
     /// NaN and infinities that the reference does not have.
     pub non_finite: usize,
+    /// Number of positions.
+    #[serde(default)]
+    pub positions: usize,
+    /// Number of positions whose logits are all the same, such as zeros, while the reference's are not.
+    #[serde(default)]
+    pub flat: usize,
 }
 
 impl LogitsReport {
     /// Compares rows of `n` logits with the reference's.
     pub(super) fn new(got: &[f32], want: &[f32], n: usize) -> LogitsReport {
         let d = distance_in_rows(got, want, n);
+        let is_flat = |row: &[f32]| row.iter().all(|x| *x == row[0]);
+        let rows = got.chunks(n.max(1)).zip(want.chunks(n.max(1)));
         LogitsReport {
+            positions: want.len() / n.max(1),
+            flat: rows.filter(|(got, want)| is_flat(got) && !is_flat(want)).count(),
             nmse: d.nmse,
             row: d.row,
             max_abs: d.max_abs,
