@@ -4,16 +4,15 @@
 //! point is eight elements (IQ1, IQ2) or four (IQ3). Here a point is a 16-bit word with a code for each
 //! element, the first in the lowest bits: two bits for each of eight, or four bits for each of four. The
 //! value of a code `c` is
-//! bits: two bits for each of eight, or four bits for each of four. A code `c` means
 //!
 //! * IQ1: `c - 1`
 //! * IQ2: `8 + 17 * c + (c >> 1)`
 //! * IQ3_XXS: `4 + 8 * c`, and 2 more for 7
 //! * IQ3_S: `2 * c + 1`
 //!
-//! Devices use the same words. Signs of IQ2 and IQ3 are stored in the blocks. Types with seven sign bits for
-//! eight elements make the eighth sign from the parity: the number of set signs is even, so no table is
-//! needed.
+//! Devices use the same words: Vulkan reads them from a buffer, and `hip-kernels/src/grids.h` is generated from
+//! this file. Signs of IQ2 and IQ3 are stored in the blocks. Types with seven sign bits for eight elements make
+//! the eighth sign from the parity: the number of set signs is even, so no table is needed.
 
 use crate::dtype::DType;
 

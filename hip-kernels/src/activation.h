@@ -1,20 +1,20 @@
-// The activation functions. The numbers are those of `ggml_core::op::Activation`.
+// Activation functions. Their numbers are those of `ggml_core::op::Activation`.
 #pragma once
 #include "device.h"
 
 enum { SILU = 0, GELU = 1, GELU_ERF = 2, GELU_QUICK = 3, RELU = 4, SIGMOID = 5, SOFTPLUS = 6, TANH = 7, SCALE = 100 };
 
-// x / (1 + e^-s): where e^-s overflows the quotient is a zero of x's sign, as it should be.
+// x / (1 + e^-s). Where e^-s overflows, the quotient is a zero with the sign of x, which is correct.
 DEVICE float times_sigmoid(float x, float s) { return x / (1.0f + exp_f32(-s)); }
 
-// x (1 + erf(x / sqrt 2)) / 2, from erfc of the magnitude so that the negative side keeps its relative precision.
+// x (1 + erf(x / sqrt 2)) / 2, computed from erfc of the magnitude, which keeps the relative precision on the negative side.
 DEVICE float gelu_erf(float x) {
     float tail = 0.5f * erfc_f32(__builtin_fabsf(x) * 0.70710678118654752440f);
     return x < 0.0f ? x * tail : x - x * tail;
 }
 
-// ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|. The logarithm is 2 artanh s, s = u / (2 + u) <= 1/3, by eight
-// terms of its series (the next is 1.4e-9 of the first), so that it keeps its relative precision where u is small.
+// ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|. The logarithm is 2 artanh s with s = u / (2 + u) <= 1/3, by eight terms
+// of its series (the next term is 1.4e-9 of the first). This keeps the relative precision where u is small.
 DEVICE float softplus(float x) {
     float u = exp_f32(-__builtin_fabsf(x)), s = u / (2.0f + u), z = s * s;
     float sum = 1.0f / 15.0f;
@@ -22,7 +22,7 @@ DEVICE float softplus(float x) {
     return mad(2.0f * s, sum, larger(x, 0.0f));
 }
 
-// The hyperbolic tangent: below 1 Lambert's continued fraction to its seventh term (1e-9), above (1 - u) / (1 + u) with
+// Hyperbolic tangent: below 1, Lambert's continued fraction to its seventh term (error 1e-9); above, (1 - u) / (1 + u) with
 // u = e^-2|x|.
 DEVICE float tanh_f32(float x) {
     float a = __builtin_fabsf(x), z = x * x, u = exp_f32(-2.0f * a);
@@ -32,7 +32,7 @@ DEVICE float tanh_f32(float x) {
     return __builtin_copysignf((small ? above : 1.0f - u) / (small ? below : 1.0f + u), x);
 }
 
-// GELU: (1 + tanh u) / 2 is the sigmoid of this, 2u.
+// GELU: (1 + tanh u) / 2 is the sigmoid of 2u, which this returns.
 DEVICE float gelu_slope(float x) { return 1.59576912160573071176f * mad(0.044715f * x * x, x, x); }
 
 // `op` is the same for all threads, so the branches cost nothing.
@@ -49,11 +49,11 @@ DEVICE float activation(u32 op, float x) {
     }
 }
 
-// A gated linear unit of gate x and up y. SWIGLU_OAI (a limit that is not 0): x / (1 + e^(-alpha x)) (1 + y), gate and up
-// bounded. P: a parameter structure with `op`, `alpha` and `limit`.
+// Gated linear unit of gate x and up y. SWIGLU_OAI (a limit other than 0): x / (1 + e^(-alpha x)) (1 + y), with gate and up
+// clamped. P: a parameter structure with `op`, `alpha` and `limit`.
 //
-// Only of those functions that are x times a sigmoid, SILU, GELU and GELU_QUICK: little code, for kernels that have
-// registers for no more.
+// Only for functions of the form x times a sigmoid: SILU, GELU and GELU_QUICK. This is little code, for kernels that have no
+// registers for more.
 template <class P> DEVICE float gated_by_sigmoid(const P &p, float x, float y) {
     float slope = x;
     if (p.limit != 0.0f) {
@@ -68,7 +68,7 @@ template <class P> DEVICE float gated_by_sigmoid(const P &p, float x, float y) {
     return times_sigmoid(x, slope) * y;
 }
 
-// Of all functions.
+// The same for all functions.
 template <class P> DEVICE float gated(const P &p, float x, float y) {
     return p.limit == 0.0f ? activation(p.op, x) * y : gated_by_sigmoid(p, x, y);
 }

@@ -1,7 +1,8 @@
-// FLASH_ATTN_EXT for rows of any length, values of up to ANY_COLUMNS elements: for what the other kernels do not take.
+// FLASH_ATTN_EXT for rows of any length, with values of up to ANY_COLUMNS elements: for everything that the other kernels do
+// not support.
 //
-// A work-group of 128 threads takes one query row and goes through the positions 128 at a time, with a running maximum
-// and sum. For the scores a thread has a position of its own, for the sums of v columns that are 128 apart.
+// A work-group of 128 threads takes one query row and steps through the positions 128 at a time, with a running maximum and
+// sum. For the scores, a thread has one position; for the sums of v, it has columns that are 128 apart.
 #pragma once
 #include "attention.h"
 
@@ -16,8 +17,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
     Query at = query(h, group_y());
     u32 thread = thread_id(), positions = p.kv[0], d = p.d[0], dv = p.d[1];
     q += query_offset(p, h, at);
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+    to_head<KV>(k, v, p, h);
     u64 mask_row = mask_of_batch(p, h) + mask_of_row(p, at);
     float slope = alibi_slope(p.max_bias, at.head, p.heads_log2);
     Scores to_score = scores(p);

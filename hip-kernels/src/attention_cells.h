@@ -1,15 +1,14 @@
-// Cells of the cache on their way to matrix units: rows of k and v in F16 or in blocks become tiles of F16 in LDS
-// (fragment.h), a step of MATRIX_POSITIONS at a time.
+// Loading of cells for matrix units: rows of k and v in F16 or in blocks become tiles of F16 in LDS (fragment.h),
+// MATRIX_POSITIONS positions in each step.
 //
-// Each thread loads pieces of rows, as they are stored, so that those of the next step are on their way in few registers
-// while this one is computed: 8 elements of F16, of blocks PIECE (attention_fragment.h). What blocks become when they are
-// put into LDS loses nothing:
+// Each thread loads pieces of rows as they are stored, so that the loads of the next step occupy few registers while this step
+// is computed: 8 elements of F16, or PIECE elements of blocks (attention_fragment.h). The conversion of blocks loses nothing:
 //
-//   * Of k whole numbers, which F16 holds, and the scales of the blocks as F32: sums of the products of a block are
-//     multiplied by its scale.
-//   * Of v scale times whole number as the sum of two F16 numbers, in two tiles. A number beyond 65504 becomes an infinity,
-//     as it would be in a cache of F16. gfx90a's units take numbers below 2^-14 for zeros, as AMD says: for those the second
-//     comes times 2^11, which makes it large enough, whatever it is (REST_EXPONENT).
+//   * Blocks of k become integers, which F16 represents exactly, and the scales of the blocks as F32: the sum of products of a
+//     block is multiplied by its scale.
+//   * Blocks of v become scale times integer, as the sum of two F16 numbers in two tiles. A value above 65504 becomes an
+//     infinity, as it would in a cache of F16. The matrix units of gfx90a treat numbers below 2^-14 as zeros, according to AMD.
+//     For them the second number is multiplied by 2^11, which makes it large enough in all cases (REST_EXPONENT).
 #pragma once
 #include "fragment.h"
 
@@ -19,22 +18,23 @@ template <class KV, u32 PIECE_> struct PieceOfCell {
     static constexpr u32 PIECE = PIECE_;
     typedef typename KV::template Raws<PIECE> Raw;
     DEVICE Raw fetch(const u8 *row, u32 k) { return KV::template fetch<PIECE>(row, k); }
-    // What decoding wants to know of a piece's place; computed again, it is not kept while the piece is on its way.
+    // Sets the fields that decoding derives from a piece's place. They are computed again here, so that they are not kept while
+    // the piece is loaded.
     DEVICE void settle(Raw &raw, u32 k) {
         if constexpr (KV::APART) raw.shift = KV::Q::shift(k);
     }
 };
 template <u32 PIECE_> struct PieceOfCell<WeightF16, PIECE_> {
     static constexpr u32 PIECE = 8;
-    // For NVIDIA's processors the host sees to it that rows begin at multiples of 16 bytes.
+    // On NVIDIA's processors the host ensures that rows start at multiples of 16 bytes.
     typedef u32 Eight __attribute__((ext_vector_type(4), aligned(DEVICE_AMD ? 2 : 16)));
     typedef lds_u32x4 Raw;
     DEVICE Raw fetch(const u8 *row, u32 k) { return *(const Eight *)(row + k * 2); }
 };
 
-// What a thread brings of k or v for a step. Neighbouring threads have neighbouring pieces of a row. TURNED: rows of the
-// tile are columns of v; then a thread's pieces are of neighbouring positions, which it stores together, and neighbouring
-// threads have the next positions, so that what they store lies in one row.
+// Pieces of k or v that a thread loads in a step. Adjacent threads have adjacent pieces of a row. TURNED: rows of the tile are
+// columns of v. Then the pieces of a thread are from adjacent positions and are stored together, and adjacent threads have the
+// next positions, so that their stores are in one row.
 template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOfStep {
     typedef PieceOfCell<KV, PIECE_> Cell;
     static constexpr u32 PIECE = Cell::PIECE, PIECES = DIM / PIECE, LOADS = MATRIX_POSITIONS * PIECES / THREADS;
@@ -42,18 +42,18 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     static_assert(LOADS * THREADS == MATRIX_POSITIONS * PIECES && (!TURNED || (PIECE == 8 && MATRIX_POSITIONS == TILE_K)), "");
     typename Cell::Raw raw[LOADS];
 
-    // Of all threads, or of those of a wavefront each.
+    // Index of the thread in the work-group, or in its wavefront if THREADS is the size of a wavefront.
     DEVICE u32 here() { return offset_here(thread_id() % THREADS); }
-    // What follows from the thread is computed where it is wanted: held throughout a loop it would take the registers.
+    // Values that depend on the thread are computed where they are used: kept throughout a loop, they would occupy registers.
     DEVICE u32 position(u32 thread, u32 i) {
         return TURNED ? thread % RUNS * LOADS + i : (thread + i * THREADS) / PIECES;
     }
     DEVICE u32 column(u32 thread, u32 i) { return (TURNED ? thread / RUNS : (thread + i * THREADS) % PIECES) * PIECE; }
 
-    // Of rows from `base` on the columns from `first` on; without CHECKS all of them are there.
+    // Loads rows from `base` on, columns from `first` on. Without CHECKS all of these columns exist.
     template <bool CHECKS = true>
-    __attribute__((device, always_inline)) void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u32 first = 0) {
-        // The host sees to it that the bytes from row to row are a number of 32 bits.
+    INLINED void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u32 first = 0) {
+        // The host ensures that the distance between rows in bytes fits 32 bits.
         u32 thread = here(), stride = pitch * KV::BYTES;
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * stride;
@@ -62,17 +62,17 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
             if (!CHECKS || k < length) raw[i] = Cell::fetch(row, k);
         }
     }
-    // Whole rows, of which most have all columns: zeros for those that are not there are instructions, too.
-    __attribute__((device, always_inline)) void load_rows(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length) {
+    // Loads whole rows. Most rows have all columns; setting missing ones to zero costs instructions.
+    INLINED void load_rows(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length) {
         if (length == DIM) {
             load<false>(rows, pitch, base, end, length);
         } else {
             load<true>(rows, pitch, base, end, length);
         }
     }
-    // Whole rows as they are into LDS, past the registers: of F16, with COPY::copy_eight. Zeros where there are no columns.
+    // Copies whole rows of F16 to LDS without registers, with COPY::copy_eight. Missing columns become zeros.
     template <class COPY>
-    __attribute__((device, always_inline)) void copy(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u16 *tiles) {
+    INLINED void copy(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u16 *tiles) {
         u32 thread = here(), stride = pitch * KV::BYTES;
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * stride;
@@ -81,8 +81,8 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
         }
     }
     typedef lds_u32x4 Piece[PIECE / 8];
-    // F16 as it is. Gives whether there is an infinity or a NaN.
-    __attribute__((device, always_inline)) bool store(u16 *tiles) {
+    // Stores F16 unchanged. Returns true if there is an infinity or a NaN.
+    INLINED bool store(u16 *tiles) {
         Piece pieces[LOADS];
         u32 special = 0, thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
@@ -93,9 +93,9 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
         if constexpr (TURNED) put_turned(tiles, thread, pieces);
         return special & 0x80008000u;
     }
-    // The whole numbers of blocks, and their scales, a row of all positions for each block of a row. A scale that is infinite
-    // becomes a NaN: infinities of both signs, or a zero times infinity, are in the sum of its block's products.
-    __attribute__((device, always_inline)) void store_wholes(u16 *tiles, float *scales) {
+    // Stores the integers of blocks, and their scales: for each block of a row, the scales of all positions. An infinite scale
+    // becomes a NaN, because the sum of its block's products has infinities of both signs, or zero times infinity.
+    INLINED void store_wholes(u16 *tiles, float *scales) {
         u32 thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             Piece piece;
@@ -107,10 +107,10 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
             scales[column(thread, i) / KV::BLOCK * MATRIX_POSITIONS + position(thread, i)] = mad(scale, 0.0f, scale);
         }
     }
-    // Blocks as sums of two, the second times 2^REST_EXPONENT. Gives whether there is an infinity or a NaN, whose rest says
-    // nothing.
+    // Stores blocks as sums of two numbers, the second multiplied by 2^REST_EXPONENT. Returns true if there is an infinity or a
+    // NaN; its rest is meaningless.
     template <u32 REST_EXPONENT>
-    __attribute__((device, always_inline)) bool store_sums(u16 *tiles, u16 *rest_tiles) {
+    INLINED bool store_sums(u16 *tiles, u16 *rest_tiles) {
         Piece pieces[LOADS], rest[LOADS];
         u32 special = 0, thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
@@ -144,7 +144,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
             *(Run *)(tile + place(position(thread, 0), column(thread, 0) + c)) = run;
         }
     }
-    // Where an element of a cell is. Not turned there is a tile of TILE_K elements of all positions after the other.
+    // Offset of an element of a cell. If not TURNED, the tiles have TILE_K elements of all positions and follow each other.
     DEVICE u32 place(u32 position, u32 column) {
         if (TURNED) return eight_at(column, position / 8) + position % 8;
         return column / TILE_K * (MATRIX_POSITIONS * TILE_K) + eight_at(position, column % TILE_K / 8) + column % 8;

@@ -1,9 +1,9 @@
-// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones,
-// `flash_attn_tile_*` for many, `flash_attn_matrix_*` for many where products may be rounded and the target has matrix
-// units (of long rows `flash_attn_matrix_*_long`), `flash_attn_any_*` for rows of lengths that these do not take; see the
-// headers. Operands: q, k, v, mask and sinks (q again where there are none), sums, statistics; the last two are scratch, or
-// the result twice where the positions are not split. Those with `split` join the sums themselves: with counters, and always
-// with the result. Everything is F32: the soft-max, the products and their sums.
+// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones;
+// `flash_attn_tile_*` for many; `flash_attn_matrix_*` for many if products may be rounded and the target has matrix units
+// (`flash_attn_matrix_*_long` for long rows); `flash_attn_any_*` for row lengths that the others do not support. See the
+// headers. Operands: q, k, v, mask and sinks (q again if there are none), sums, statistics. The last two are scratch, or the
+// result twice if the positions are not split. The kernels with `split` join the sums themselves: they also have counters, and
+// always the result. Soft-max, products and sums are F32.
 #pragma once
 #include "attention_any.h"
 #include "attention_latent.h"
@@ -21,14 +21,18 @@
 #define SPLIT(type, KV, D, G) \
     KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(SPLIT_OPERANDS) { \
         LDS AttentionShared<D, G> shared; \
-        attention_split_of_any<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        by_alignment<KV>(places_of_rows<KV>(k, v, p), [&] INLINED(auto rows) { \
+            attention_split<decltype(rows), D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        }); \
     }
 #define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
 
 #define LONG(type, KV) \
     WAVES_PER_SIMD(2) KERNEL(SPLIT_THREADS) flash_attn_split_##type##_long(SPLIT_OPERANDS) { \
         LDS LongShared shared; \
-        attention_long_of_any<KV>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        by_alignment<KV>(places_of_rows<KV>(k, v, p), [&] INLINED(auto rows) { \
+            attention_long<decltype(rows)>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        }); \
     }
 
 #define TILE(type, KV, DV, WAVES) \
@@ -37,12 +41,12 @@
         attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
 
-// Wavefronts of 32 lanes have 256 registers where a SIMD has four of them. They have no more where it has fewer, but the compiler
-// then spilt three on gfx1102 and gfx1103.
+// A SIMD that holds four wavefronts of 32 lanes has 256 registers for each. With fewer wavefronts they have no more, but the
+// compiler then spilled three on gfx1102 and gfx1103.
 #define MATRIX_PER_SIMD (Fragment::LANES == 32 ? 4 : 2)
-// Two work-groups are to fit on a processor of NVIDIA's by their registers. With three or four ptxas spills, and what hides
-// latency is many products of a wavefront under way. (On an H100, 512 tokens over 4608 positions: rows of 128 159 Tflop/s; rows
-// of 64 106 with two, 85 with three and 80 with four.)
+// On NVIDIA's processors registers must allow two work-groups on a multiprocessor. With three or four, ptxas spills; latency is
+// hidden by the many products of a wavefront that are in flight. (H100, 512 tokens over 4608 positions: 159 Tflop/s with rows
+// of 128; with rows of 64, 106 with two work-groups, 85 with three and 80 with four.)
 #define MATRIX_GROUPS 2
 #if DEVICE_AMD
 #define KERNEL_MATRIX KERNEL(MATRIX_WAVES * Fragment::LANES)
@@ -55,7 +59,7 @@
         LDS K::Shared shared[K::STAGES]; \
         attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, shared); \
     }
-// Rows of 256 take the registers that NVIDIA's processors have; of blocks they would take more LDS than there is.
+// Rows of 256 need as many registers as NVIDIA's processors have; in blocks they would need more LDS than there is.
 #if HAS_MATRIX
 #define MATRICES(type, KV) MATRIX(type, KV, 64) MATRIX(type, KV, 128)
 #else

@@ -1,19 +1,19 @@
 // FLASH_ATTN_EXT for many query rows and rows of up to 576 elements of k and 512 of v (latent attention: attention_long.h) on
-// matrix units, k and v in F16. What a wavefront does is attention_wave.h's, as in attention_matrix.h.
+// matrix units, with k and v in F16. The computations of a wavefront are in attention_wave.h, as for attention_matrix.h.
 //
-// Registers of a wavefront do not hold such a row: the work-group's four share 16 query rows, and each has a part of the
-// elements. The positions go by 32 at a time.
+// The registers of a wavefront cannot hold such a row. The four wavefronts of a work-group share 16 query rows, and each has a
+// part of the elements. The positions are processed 32 at a time.
 //
-//   * Of k each 192 elements are 48 of each wavefront, which keeps those of the queries in its registers and adds up what
-//     they give to the scores. The wavefronts' sums meet in LDS; each then adds all four, in the same order: so they have
-//     the same scores, maxima, sums and weights without another word.
-//   * Of v each 256 columns are 64 of each wavefront, whose results stay in its registers.
-//   * k and v go through LDS, a wavefront's part of a piece at a time, where nobody else reads it: it waits for nobody. The
-//     work-group meets twice a step, for the scores. Registers have no room for the next piece: other wavefronts compute while
-//     one is on its way.
+//   * Of each 192 elements of k, each wavefront has 48. It keeps the same elements of the queries in its registers and sums
+//     their contributions to the scores. These sums pass through LDS; each wavefront then adds all four in the same order, so
+//     all have the same scores, maxima, sums and weights without further communication.
+//   * Of each 256 columns of v, each wavefront has 64, whose results stay in its registers.
+//   * k and v pass through LDS, one part of a piece at a time, in memory that only this wavefront uses: it waits for no other.
+//     The work-group has two barriers in a step, for the scores. Registers have no room for the next piece: while one is
+//     loaded, other wavefronts compute.
 //
-// LDS: for each wavefront 4 KiB (a piece of k, of v, or its sums) and 1 KiB of weights (where v has an infinity or a NaN):
-// 20 KiB.
+// LDS: for each wavefront 4 KiB (a piece of k or of v, or its sums) and 1 KiB of weights (used where v has an infinity or a
+// NaN): 20 KiB.
 #pragma once
 #include "attention_wave.h"
 
@@ -21,14 +21,14 @@
 
 template <class K> struct LatentShared {
     __attribute__((aligned(16))) u16 part[MATRIX_WAVES][K::PART];
-    // Of each wavefront for itself; before the first step a number of each row of the queries, and which positions are seen.
+    // Private to each wavefront. Before the first step: a value for each row of the queries, and which positions are visible.
     union {
         float weights[MATRIX_WAVES][LATENT_ROWS][16];
         float of_row[LATENT_ROWS];
         float seen[2][K::THREADS / WAVE];
     };
-    __attribute__((device, always_inline)) const u16 *values() const { return part[K::wave()]; }
-    __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[K::wave()][row][key]; }
+    INLINED const u16 *values() const { return part[K::wave()]; }
+    INLINED float &weight(u32 row, u32 key) { return weights[K::wave()][row][key]; }
 };
 
 template <class A_, class KV_> struct LatentKernel : MatrixTiles {
@@ -37,12 +37,12 @@ template <class A_, class KV_> struct LatentKernel : MatrixTiles {
     typedef typename A::Operand Operand;
     typedef typename A::Sums Sums;
     static constexpr u32 THREADS = MatrixGroup<A>::THREADS, AT_ONCE = KEYS, SEEN_AT_ONCE = 1;
-    // Pieces of a row of k and of v, a wavefront's elements of each, and its fragments of a piece and of all.
+    // Pieces of a row of k and of v, the elements of each that a wavefront has, and its fragments in a piece and in total.
     static constexpr u32 KEY_PIECES = 3, OF_KEY = 48, KEY_FRAGMENTS = OF_KEY / 16, FRAGMENTS = KEY_PIECES * KEY_FRAGMENTS;
     static constexpr u32 OF_VALUE = A::LATENT_VALUES, VALUE_PIECES = 512 / (MATRIX_WAVES * OF_VALUE);
     static constexpr u32 VALUE_FRAGMENTS = OF_VALUE / 16, RESULTS = VALUE_PIECES * VALUE_FRAGMENTS;
     static constexpr bool IN_BLOCKS = KV::BLOCK > 1, SPARING = true, OVER_KEYS = false, LOOKS = false;
-    // Halves of a wavefront's place in LDS.
+    // Size of a wavefront's part of LDS in halves.
     static constexpr u32 PART = MATRIX_POSITIONS * 64;
     static_assert(!IN_BLOCKS, "of blocks v would have rests, and k scales");
     typedef LatentShared<LatentKernel> Shared;
@@ -57,15 +57,15 @@ template <class A_, class KV_> struct LatentKernel : MatrixTiles {
     DEVICE void meet() { wave_barrier(); }
 };
 
-// A wavefront's elements of the work-group's query rows.
+// Elements of the work-group's query rows that a wavefront has.
 template <class K> struct LatentQueries {
     static constexpr u32 BRINGERS = K::THREADS / LATENT_ROWS, EIGHTS = K::OF_KEY / 8;
     typename K::Operand rounded[K::FRAGMENTS];
-    // The inverse of the factors of a lane's rows.
+    // Inverse factors of the lane's rows.
     float inverse[K::A::ROWS];
 
-    // BRINGERS threads bring a row, which is `length` long, a piece at a time: to each wavefront its elements.
-    __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
+    // Loads rows of length `length` with BRINGERS threads each, a piece at a time; each wavefront takes its elements.
+    INLINED void bring(const float *row, u32 length, typename K::Shared *shared) {
         float factor = factor_of_query<BRINGERS>(row, length);
         shared->of_row[thread_id() / BRINGERS] = inverse_power(factor);
         UNROLL for (u32 piece = 0; piece < K::KEY_PIECES; piece++) {
@@ -78,12 +78,12 @@ template <class K> struct LatentQueries {
             barrier();
         }
     }
-    // Eight `e` of this thread's row.
+    // Place of group `e` of eight elements of this thread's row.
     DEVICE lds_u32x4 *place(u16 *tiles, u32 e) {
         u16 *tile = tiles + e * 8 / TILE_K * (LATENT_ROWS * TILE_K);
         return (lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e * 8 % TILE_K / 8));
     }
-    __attribute__((device, always_inline)) void take(u32 piece, const typename K::Shared *shared) {
+    INLINED void take(u32 piece, const typename K::Shared *shared) {
         const u16 *part = shared->part[K::wave()];
         UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
             rounded[piece * K::KEY_FRAGMENTS + f] = K::A::queries(part + K::tile(f, LATENT_ROWS), 0, K::in_tile(f));
@@ -94,7 +94,7 @@ template <class K> struct LatentQueries {
     }
 };
 
-// The sums of all wavefronts in each of them, number for number: lanes have the same place in each.
+// Adds the sums of all wavefronts; each gets all results. Lanes with the same index have the same values.
 template <class K> DEVICE void add_parts(typename K::Shared *shared, typename K::Sums *s) {
     typedef typename K::A A;
     u32 lane = MatrixGroup<A>::lane();
@@ -110,28 +110,28 @@ template <class K> DEVICE void add_parts(typename K::Shared *shared, typename K:
         }
         UNROLL for (u32 e = 0; e < 4; e++) s[j][i + e] = all[e];
     }
-    // Then v takes their place.
+    // Afterwards v overwrites them.
     barrier();
 }
 
-// Rows of k and v of a work-group. A wavefront puts its part of a piece into LDS: of v it is told whether there is an infinity
+// Rows of k and v of a work-group. A wavefront stores its part of a piece in LDS; for v it learns whether there is an infinity
 // or a NaN.
 template <class K> struct LatentRows {
     const u8 *k, *v;
     u32 pitch[2], length[2], end;
-    __attribute__((device, always_inline)) void put_keys(u32 piece, u32 base, u16 *part) const {
+    INLINED void put_keys(u32 piece, u32 base, u16 *part) const {
         typename K::Keys keys;
         load<K::OF_KEY>(keys, k, 0, base, piece);
         keys.store(part);
     }
-    __attribute__((device, always_inline)) bool put_values(u32 piece, u32 base, u16 *part) const {
+    INLINED bool put_values(u32 piece, u32 base, u16 *part) const {
         typename K::Values values;
         load<K::OF_VALUE>(values, v, 1, base, piece);
         return values.store(part);
     }
-    // Most rows are as long as can be: of those nothing has to be asked for each load.
+    // Most rows have the maximum length and need no check at each load.
     template <u32 OF_WAVE, class ROWS>
-    __attribute__((device, always_inline)) void load(ROWS &into, const u8 *from, u32 which, u32 base, u32 piece) const {
+    INLINED void load(ROWS &into, const u8 *from, u32 which, u32 base, u32 piece) const {
         u32 first = (piece * MATRIX_WAVES + K::wave()) * OF_WAVE;
         if (first + OF_WAVE <= length[which]) {
             into.template load<false>(from, pitch[which], base, end, 0, first);
@@ -141,7 +141,7 @@ template <class K> struct LatentRows {
     }
 };
 
-// Products of a step's keys, of all wavefronts.
+// Computes the products of a step's keys, summed over all wavefronts.
 template <class K>
 DEVICE void multiply_pieces(const LatentRows<K> &rows, u32 base, const LatentQueries<K> &queries, typename K::Shared *shared,
                             typename K::Sums *s) {
@@ -153,21 +153,21 @@ DEVICE void multiply_pieces(const LatentRows<K> &rows, u32 base, const LatentQue
         UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
             multiply_fragment<K>(part, f, queries.rounded[piece * K::KEY_FRAGMENTS + f], 0, s);
         }
-        // Otherwise products would come after those of the next pieces, with all operands in registers.
+        // Otherwise the compiler moves products after those of the next pieces and keeps all operands in registers.
         UNROLL for (u32 j = 0; j < K::KEYS; j++) sums_here(s[j]);
         wave_barrier();
     }
     add_parts<K>(shared, s);
 }
 
-// Products of a step's weights with piece PIECE of v and those behind it.
+// Adds the products of a step's weights with piece PIECE of v and the following pieces.
 template <class K, u32 PIECE = 0>
 DEVICE void add_pieces(const LatentRows<K> &rows, u32 base, const typename K::Sums *s, typename K::Shared *shared,
                        AttentionOfWave<K> &a) {
     constexpr u32 COUNT = K::VALUE_FRAGMENTS, FIRST = PIECE * COUNT;
     bool special = !in_all_lanes(!rows.put_values(PIECE, base, shared->part[K::wave()]));
     wave_barrier();
-    // Not one or the other: results of both would have registers of their own.
+    // No `else`: the results of both branches would have registers of their own.
     if (special) a.template add_values_seen<FIRST, COUNT>(s, shared);
     if (!unknown(special)) a.template add_values<FIRST, COUNT>(s, shared);
     wave_barrier();
@@ -178,10 +178,11 @@ template <class K>
 DEVICE void attention_latent(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                              float *stats, const FlashAttnPieces &p, typename K::Shared *shared) {
     typedef typename K::A A;
-    auto [h, splits, row0, begin, end] = MatrixWork<LATENT_ROWS>(p);
+    AttentionWork<LATENT_ROWS> work(p);
+    const Heads &h = work.h;
+    u32 splits = work.splits, row0 = work.row0, begin = work.begin, end = work.end;
     if (splits == 1) out += p.off[5];
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * K::KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * K::KV::BYTES;
+    to_head<typename K::KV>(k, v, p, h);
 
     AttentionOfWave<K> a;
     a.begin(p, h, sinks, row0, begin == 0);
@@ -205,7 +206,7 @@ DEVICE void attention_latent(const float *q, const u8 *k, const u8 *v, const voi
             masks.numbers(base + j * 16, end, bits, bias);
             to_score.of(s[j], bias);
             to_score.hide(s[j], bias);
-            // A mask of 16 positions at a time is in registers.
+            // Only the mask of 16 positions is in registers at a time.
             sums_here(s[j]);
         }
         a.rescale(s);

@@ -1,16 +1,16 @@
-// FLASH_ATTN_EXT for rows of up to 576 elements of k and 512 of v: latent attention (DeepSeek-V2, arXiv 2405.04434: one
-// head of keys for all of q, whose first 512 elements are the value), and long rows as such.
+// FLASH_ATTN_EXT for rows of up to 576 elements of k and 512 of v: latent attention (DeepSeek-V2, arXiv 2405.04434: one head of
+// keys for all heads of q; its first 512 elements are the value), and other long rows.
 //
-// A work-group takes LONG_ROWS query rows, which share what is read of k and v, and a piece of the positions: as many as
-// `long_span` says. A wavefront has four of them under way, of which each lane holds eight elements (with 32 lanes 16)
-// and its part of the elements from 512 on; q is in LDS. Nobody waits for another wavefront before all positions are done:
-// each has a largest score, a sum and sums of v of its own, rescaled from turn to turn.
+// A work-group takes LONG_ROWS query rows, which share the loads of k and v, and one piece of the positions, whose length is
+// `long_span`. A wavefront processes four positions at a time: each lane holds eight elements of each (with 32 lanes, 16), and
+// its part of the elements from 512 on. q is in LDS. A wavefront waits for others only after all positions: each has its own
+// largest score, sum, and sums of v, which are rescaled in each iteration.
 //
-//   1. The mask was loaded in the turn before: what is hidden from all rows is not read.
-//   2. Products with q, added over the wavefront: lane l then has the score of position l % 4 and query row l / 4 % 4, and
-//      later its weight.
-//   3. Sums of v. Where v is the beginning of k (the same address and stride) it is there already.
-//   4. The wavefronts' sums are added through LDS, those of the pieces as in attention_split.h.
+//   1. The mask was loaded in the previous iteration: positions that are hidden from all rows are not read.
+//   2. Products with q, added over the wavefront. Lane l then has the score, and later the weight, of position l % 4 and query
+//      row l / 4 % 4.
+//   3. Sums of v. Where v is the beginning of k (the same address and stride), it is already in registers.
+//   4. The sums of the wavefronts are added through LDS, those of the pieces as in attention_split.h.
 //
 // LDS, with 128 threads: 9.1 KiB of q and 2 KiB of sums for each wavefront.
 #pragma once
@@ -19,15 +19,16 @@
 #define LONG_ROWS 4
 #define LONG_VALUES 512u
 #define LONG_KEYS 576u
-// Fours of a row of q in LDS: the first half of each eight, then the second, so that neighbours read neighbours.
+// Groups of four elements of a row of q in LDS: first the lower halves of all groups of eight, then the upper halves, so that
+// adjacent lanes read adjacent elements.
 #define LONG_EIGHTS (LONG_VALUES / 8)
-// Eights of a row for a lane, and elements of those behind them.
+// Groups of eight elements of a row in a lane, and elements after these groups.
 #define LONG_PIECES (LONG_EIGHTS / WAVE)
 #define LONG_REST ((LONG_KEYS - LONG_VALUES) / WAVE)
 #define LONG_WAVES ((u32)SPLIT_THREADS / WAVE)
 
-// Positions of a work-group; `rows` query rows share a head of k and v. About 256 work-groups, of 32 positions or more,
-// and no more than 64 that have to be joined. `long_span` in the host's flash_attn.rs is the same rule.
+// Returns the number of positions of a work-group; `rows` query rows share a head of k and v. About 256 work-groups, of at
+// least 32 positions, and at most 64 pieces to join. `long_span` in the host's flash_attn.rs is the same rule.
 DEVICE u32 long_span(const FlashAttnParams &p, u32 rows) {
     u32 groups = (rows + LONG_ROWS - 1) / LONG_ROWS * p.kv[1] * p.ne[2];
     if (groups >= 256) return p.kv[0];
@@ -44,7 +45,7 @@ struct LongShared {
     u32 arrived;
 };
 
-// Query rows to LDS, with zeros behind their end.
+// Copies query rows to LDS, with zeros after their end.
 DEVICE void long_queries(const float *q, const FlashAttnParams &p, const Heads &h, u32 row0, LongShared *shared) {
     UNROLL for (u32 g = 0; g < LONG_ROWS; g++) {
         const float *row = q + query_offset(p, h, query(h, row0 + g));
@@ -58,7 +59,7 @@ DEVICE void long_queries(const float *q, const FlashAttnParams &p, const Heads &
     }
 }
 
-// Products of four keys with the query rows.
+// Computes the products of four keys with the query rows.
 template <class KV>
 DEVICE void long_products(const typename KV::Raw (*raw)[LONG_PIECES], const float (*rest)[LONG_REST], bool has_rest,
                           const LongShared *shared, float (*product)[4]) {
@@ -71,7 +72,7 @@ DEVICE void long_products(const typename KV::Raw (*raw)[LONG_PIECES], const floa
         }
     }
     UNROLL for (u32 j = 0; j < LONG_PIECES; j++) UNROLL for (u32 half = 0; half < 2; half++) {
-        // (What a half does not need of the eight nobody computes.)
+        // The compiler removes the decoding of the elements that this half does not use.
         float y[4][8];
         UNROLL for (u32 i = 0; i < 4; i++) decode_values<KV>(raw[i][j], y[i]);
         UNROLL for (u32 g = 0; g < LONG_ROWS; g++) {
@@ -84,8 +85,8 @@ DEVICE void long_products(const typename KV::Raw (*raw)[LONG_PIECES], const floa
     }
 }
 
-// Adds four values by their weights, one a lane, and leaves out what is hidden from a row. A weight is broadcast where
-// it is used: all sixteen at once take more scalar registers than gfx90a has left.
+// Adds four values multiplied by their weights, one weight in each lane; skips values that are hidden from a row. A weight is
+// broadcast where it is used: all sixteen at once need more scalar registers than gfx90a has left.
 template <class KV>
 DEVICE void long_values(const typename KV::Raw (*raw)[LONG_PIECES], float weights, float (*total)[LONG_PIECES][8]) {
     UNROLL for (u32 i = 0; i < 4; i++) {
@@ -101,17 +102,17 @@ DEVICE void long_values(const typename KV::Raw (*raw)[LONG_PIECES], float weight
     }
 }
 
-// What a wavefront has of its positions. The largest score and the sum of weights are those of a lane's query row, the
-// latter over every fourth position.
+// Results of a wavefront for its positions. The largest score and the sum of weights belong to the lane's query row; the latter
+// covers every fourth position.
 struct LongSums {
     float max, sum, total[LONG_ROWS][LONG_PIECES][8];
 };
 
-// The query row whose scores and weights are this lane's.
+// Query row whose scores and weights this lane has.
 DEVICE u32 long_row() { return lane_id() / 4 % LONG_ROWS; }
 
-// Four rows from `base` on: a lane's eights. Those behind a row's end are its last one, which zeros take the place of where
-// it matters.
+// Loads this lane's elements of four rows, from `base` on. Elements after the end of a row are its last ones; they are replaced
+// by zeros where it matters.
 template <class KV>
 DEVICE void long_rows(const u8 *rows, u32 stride, u32 base, u32 end, u32 length, typename KV::Raw (*raw)[LONG_PIECES]) {
     UNROLL for (u32 j = 0; j < LONG_PIECES; j++) {
@@ -122,7 +123,7 @@ DEVICE void long_rows(const u8 *rows, u32 stride, u32 base, u32 end, u32 length,
     }
 }
 
-// This lane's score of four positions, without the mask. raw: the keys.
+// Returns this lane's score, of four positions, without the mask. raw: the keys.
 template <class KV>
 DEVICE float long_score(const u8 *k, u32 base, u32 end, const FlashAttnParams &p, const LongShared *shared,
                         typename KV::Raw (*raw)[LONG_PIECES]) {
@@ -149,7 +150,7 @@ DEVICE float long_score(const u8 *k, u32 base, u32 end, const FlashAttnParams &p
     return scores(p).of(wave_sum_of_sixteen(product));
 }
 
-// Positions `first` + 4 i wavefronts up to `end`. `max` and `sum` are set.
+// Processes positions `first` + 4 i wavefronts up to `end`. `max` and `sum` are initialised.
 template <class KV>
 DEVICE void long_positions(const u8 *k, const u8 *v, const void *mask, u32 first, u32 end, const FlashAttnParams &p,
                            const Heads &h, u32 row0, const LongShared *shared, LongSums *a) {
@@ -159,13 +160,12 @@ DEVICE void long_positions(const u8 *k, const u8 *v, const void *mask, u32 first
     float slope = alibi_slope(p.max_bias, row.head, p.heads_log2), bias = -infinity();
     u64 mask0 = mask_of_batch(p, h);
     u32 of_row = mask_of_row(p, row);
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+    to_head<KV>(k, v, p, h);
     bool same = k == v && p.nbk[0] == p.nbv[0] && p.d[1] <= p.d[0], hidden = true;
     UNROLL for (u32 g = 0; g < LONG_ROWS; g++) UNROLL for (u32 j = 0; j < LONG_PIECES; j++) {
         UNROLL for (u32 e = 0; e < 8; e++) a->total[g][j][e] = 0.0f;
     }
-    // The first turn is for the mask of the second.
+    // The first iteration only loads the mask for the second.
     NO_UNROLL for (u32 next = first;; next += STEP) {
         u32 position = next + lane % 4;
         u32 bits = mask_bits(mask, p.mask_type, mask0 + (of_row + minimum(position, end - 1)));
@@ -197,14 +197,14 @@ DEVICE void attention_long(const float *q, const u8 *k, const u8 *v, const void 
     u32 thread = thread_id(), lane = lane_id(), wave = wave_id(), row0 = group_y() * LONG_ROWS;
     u32 span = long_span(p, h.rows), begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
     long_queries(q, p, h, row0, shared);
-    // The sink's weight is the first wavefront's and there the first lane's.
+    // The first lane of the first wavefront has the weight of the sink.
     LongSums a;
     a.max = first_score(p, sinks, query(h, row0 + long_row()).head, group_x() == 0 && wave == 0);
     a.sum = lane % 4 == 0 ? weight(a.max, a.max) : 0.0f;
     barrier();
     long_positions<KV>(k, v, mask, begin + 4 * wave, end, p, h, row0, shared, &a);
 
-    // The wavefronts' statistics, and what each has to be multiplied by.
+    // Statistics of the wavefronts, and the factor of each.
     a.sum = lanes_reduce<Sum, 4>(a.sum);
     if (lane < 16 && lane % 4 == 0) {
         shared->stats[long_row()][wave] = a.max;
@@ -240,19 +240,4 @@ DEVICE void attention_long(const float *q, const u8 *k, const u8 *v, const void 
     u32 groups = (h.rows + LONG_ROWS - 1) / LONG_ROWS;
     if (!is_last_group(&counters[group_z() * groups + first / LONG_ROWS], splits, &shared->arrived)) return;
     join_pieces<LONG_VALUES, LONG_ROWS>(sums, stats, out + p.off[5], p, h, first, splits, shared);
-}
-
-// The same; for PTX rows that begin at multiples of 16 bytes are read 16 bytes at a time.
-template <class KV>
-DEVICE void attention_long_of_any(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks,
-                                  float *sums, float *stats, u32 *counters, float *out, const FlashAttnParams &p,
-                                  LongShared *shared) {
-#if !DEVICE_AMD
-    if constexpr (KV::BLOCK == 1) {
-        if (rows_are_aligned<KV>(k, v, p)) {
-            return attention_long<Aligned<KV>>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
-        }
-    }
-#endif
-    attention_long<KV>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
 }

@@ -1,48 +1,47 @@
-// What the scores of a wavefront's 16 query rows become, whichever matrix unit they come from (attention_fragment.h): the mask
-// and its slopes, factors, caps; which positions are seen at all.
+// From products to scores for the 16 query rows of a wavefront, for any matrix unit (attention_fragment.h): the mask and its
+// slopes, factors and caps, and which positions are not hidden from all rows.
 #pragma once
 #include "attention.h"
 #include "attention_fragment.h"
 
-// Wavefronts of a work-group on matrix units, its query rows, and its threads.
+// Wavefronts of a work-group that uses matrix units, its query rows, and its threads.
 #define MATRIX_WAVES 4u
 #define MATRIX_ROWS (16 * MATRIX_WAVES)
 template <class A> struct MatrixGroup {
     static constexpr u32 THREADS = MATRIX_WAVES * A::LANES;
     DEVICE u32 wave() { return A::LANES == WAVE ? wave_id() : thread_id() / A::LANES; }
-    // The lane; told where it is used, in a loop it keeps what follows from it there, out of registers.
+    // Index of the lane. Computed at each use: values that depend on it then occupy no registers throughout a loop.
     DEVICE u32 lane() { return offset_here(thread_id() % A::LANES); }
-    // The row of the work-group that is a lane's row `r`.
+    // Row of the work-group for row `r` of a lane.
     DEVICE u32 row(u32 r, u32 lane) { return wave() * 16 + A::row_of_wave(r, lane); }
 };
 
-// Words of RUN neighbours of a mask of F32 and of F16. Those of NVIDIA's processors are aligned as a whole.
+// RUN adjacent values of a mask, of F32 and of F16. On NVIDIA's processors they are aligned as a whole.
 template <u32 RUN> struct RunOf {
     typedef u32 Words __attribute__((ext_vector_type(RUN), aligned(DEVICE_AMD ? 4 : 4 * RUN)));
     typedef u32 Pairs __attribute__((ext_vector_type(RUN / 2), aligned(DEVICE_AMD ? 2 : 2 * RUN)));
 };
 
-// The mask of a wavefront's rows. It is loaded as it is, and becomes numbers where these are wanted: until then nothing waits
-// for it.
+// Mask of a wavefront's rows. It is loaded as stored and converted where it is used: nothing waits for it before.
 template <class K> struct MaskOfRows {
     typedef typename K::A A;
-    // The mask of a fragment of 16 positions: a word for each number, or of F16 for each two.
+    // Mask of a fragment of 16 positions: a word for each value, or for two of F16.
     typedef u32 Bits __attribute__((ext_vector_type(A::SUMS)));
     const void *mask;
     u32 type;
-    // Of a lane's rows.
+    // Offsets for the lane's rows.
     u64 at[A::ROWS];
-    // A look at the mask of a step: eights of F16 of a wavefront's rows, dealt to the lanes. What it shows of most steps is
-    // that nothing of them is hidden.
+    // Preview of the mask of a step: groups of eight F16 values of the wavefront's rows, distributed over the lanes. For most
+    // steps it shows that nothing is hidden.
     static constexpr u32 EIGHTS = MATRIX_POSITIONS / 8, SHARE = 16 * EIGHTS / A::LANES;
     typedef lds_u32x4 Look[SHARE];
     u64 looked_at[SHARE];
-    // Times log2(e).
+    // Multiplied by log2(e).
     float slope[A::ROWS];
-    // Whether runs can be loaded at a time; whether a look at them can.
+    // True if RUN values can be loaded at once; true if a preview can be loaded.
     bool runs, looks;
 
-    __attribute__((device, always_inline)) void begin(const void *all, const FlashAttnParams &p, const Heads &h, u32 row0) {
+    INLINED void begin(const void *all, const FlashAttnParams &p, const Heads &h, u32 row0) {
         mask = all;
         type = p.mask_type & 3;
         u32 lane = MatrixGroup<A>::lane();
@@ -55,7 +54,7 @@ template <class K> struct MaskOfRows {
         runs = DEVICE_AMD || (places % A::RUN == 0 && (u64)all % (4 * A::RUN) == 0);
         if constexpr (K::LOOKS) begin_looks(p, h, row0, places % 8 == 0 && (u64)all % 16 == 0);
     }
-    __attribute__((device, always_inline)) void begin_looks(const FlashAttnParams &p, const Heads &h, u32 row0, bool aligned) {
+    INLINED void begin_looks(const FlashAttnParams &p, const Heads &h, u32 row0, bool aligned) {
         looks = type == 2 && aligned;
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 i = 0; i < SHARE; i++) {
@@ -63,8 +62,8 @@ template <class K> struct MaskOfRows {
             looked_at[i] = mask_of_batch(p, h) + mask_of_row(p, query(h, row0 + row)) + lane % EIGHTS * 8;
         }
     }
-    // Positions from `first` on; the last again for those from `end` on.
-    __attribute__((device, always_inline)) void load(u32 first, u32 end, Bits &bits) const {
+    // Loads the mask of positions from `first` on; for those from `end` on, that of the last position.
+    INLINED void load(u32 first, u32 end, Bits &bits) const {
         typedef typename RunOf<A::RUN>::Words Words;
         typedef typename RunOf<A::RUN>::Pairs Pairs;
         u32 lane = MatrixGroup<A>::lane();
@@ -82,25 +81,25 @@ template <class K> struct MaskOfRows {
             }
         }
     }
-    // Looks at a step, which may be behind the end; all ones where there is more to it.
-    __attribute__((device, always_inline)) void look(u32 base, u32 end, Look &eights) const {
+    // Loads the preview of a step, which may be after the end; sets all ones if the preview does not suffice.
+    INLINED void look(u32 base, u32 end, Look &eights) const {
         typedef u32 Eight __attribute__((ext_vector_type(4), aligned(16)));
         UNROLL for (u32 i = 0; i < SHARE; i++) eights[i] = ~0u;
         if (!looks || base + MATRIX_POSITIONS > end) return;
         UNROLL for (u32 i = 0; i < SHARE; i++) eights[i] = *(const Eight *)((const u16 *)mask + looked_at[i] + base);
     }
-    // Whether what was looked at is zeros.
-    __attribute__((device, always_inline)) bool clear(const Look &eights) const {
+    // True if all values of the preview are zeros.
+    INLINED bool clear(const Look &eights) const {
         u32 any = 0;
         UNROLL for (u32 i = 0; i < SHARE; i++) UNROLL for (u32 j = 0; j < 4; j++) any |= eights[i][j];
         return in_all_lanes(any == 0);
     }
-    // Of all positions of a step.
-    __attribute__((device, always_inline)) void load_step(u32 base, u32 end, Bits *bits) const {
+    // Loads the mask of all positions of a step.
+    INLINED void load_step(u32 base, u32 end, Bits *bits) const {
         UNROLL for (u32 j = 0; j < K::KEYS; j++) load(base + j * 16, end, bits[j]);
     }
-    // The same at the end of the positions, and where runs do not lie at multiples of their size.
-    __attribute__((device, always_inline)) void load_some(u32 first, u32 end, u32 lane, Bits &bits) const {
+    // The same at the end of the positions, and where runs are not aligned to their size.
+    INLINED void load_some(u32 first, u32 end, u32 lane, Bits &bits) const {
         UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
             u64 row = at[A::row(i)];
             u32 one = mask_bits(mask, type, row + minimum(first + A::place(i, lane), end - 1));
@@ -113,10 +112,10 @@ template <class K> struct MaskOfRows {
             }
         }
     }
-    // What is added to the scores of these positions.
-    __attribute__((device, always_inline)) void numbers(u32 first, u32 end, const Bits &bits, typename A::Sums &bias) const {
+    // Computes the values that are added to the scores of these positions.
+    INLINED void numbers(u32 first, u32 end, const Bits &bits, typename A::Sums &bias) const {
         bias = 0.0f;
-        // Most masks of a wavefront are all zeros, behind which nothing is hidden.
+        // Most masks of a wavefront are all zeros; then nothing is hidden.
         u32 any = 0;
         UNROLL for (u32 i = 0; i < A::SUMS; i++) any |= bits[i];
         if (first + 16 <= end && in_all_lanes(any == 0)) return;
@@ -135,20 +134,21 @@ template <class K> struct MaskOfRows {
     }
 };
 
-// From products to scores, as powers of two.
+// Converts products to scores, in base 2.
 template <class A> struct ScoresOfWave {
-    // What products of a lane's rows are multiplied by; with a cap, which the scores have then, for the exponent.
+    // Factors of the products of the lane's rows; with a cap, those of the exponent.
     float factor[A::ROWS], cap;
 
-    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const float *inverse) {
+    INLINED void begin(const FlashAttnParams &p, const float *inverse) {
         Scores plain = scores(p);
         cap = plain.cap * LOG2_E;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             factor[r] = inverse[r] * (cap == 0.0f ? plain.scale * LOG2_E : plain.exponent);
         }
     }
-    // Hidden ones are minus infinity, or no number where products are not finite: then `hide` has to look at the mask again.
-    __attribute__((device, always_inline)) void of(typename A::Sums &s, const typename A::Sums &bias) const {
+    // Scores of hidden positions become minus infinity, or NaN if the product is not finite. In that case `hide` must apply the
+    // mask again.
+    INLINED void of(typename A::Sums &s, const typename A::Sums &bias) const {
         if (cap != 0.0f) {
             UNROLL for (u32 i = 0; i < A::SUMS; i++) {
                 s[i] = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[i] * factor[A::row(i)]) + 1.0f) + bias[i];
@@ -166,7 +166,7 @@ template <class A> struct ScoresOfWave {
     }
 };
 
-// Whether a row of the work-group sees one of THREADS positions from `first` on. Heads that share a mask are looked at once.
+// True if any row of the work-group sees one of THREADS positions from `first` on. Heads that share a mask are checked once.
 template <u32 THREADS, u32 ROWS>
 DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 first, u32 end, float *scratch) {
     u32 step = p.mask_ne[0] == 1 ? h.per_kv : 1;
@@ -174,13 +174,13 @@ DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, 
     float most = -infinity();
     _Pragma("unroll 4") for (u32 r = 0; r < ROWS + step - 1; r += step) {
         float x = mask_at(mask, p.mask_type, at + mask_of_row(p, query(h, row0 + minimum(r, ROWS - 1))));
-        // A NaN is seen.
+        // A NaN is not hidden.
         most = is_hidden(x) ? most : 0.0f;
     }
     return !is_hidden(group_reduce<Max, THREADS>(most, scratch));
 }
 
-// Leaves out what the mask hides from all rows at the beginning and the end of the positions.
+// Excludes positions at the beginning and at the end that the mask hides from all rows.
 template <u32 THREADS, u32 ROWS>
 DEVICE void skip_hidden(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 &begin, u32 &end,
                         float (*scratch)[THREADS / WAVE]) {

@@ -1,24 +1,23 @@
-// FLASH_ATTN_EXT for few query rows (decoding): limited by the reading of k and v.
+// FLASH_ATTN_EXT for few query rows (decode steps): limited by the reading of k and v.
 //
-// A work-group takes SPAN positions, as many as it has threads (128, of PTX 256), and G query rows that share them, so
-// that a single token of a long context fills the device, and k and v are read once for all G heads of a group. D is the
-// longer of the rows of k and v, rounded up; D / 8 lanes hold one row, eight elements each (16 or 32 bytes a lane, a row
-// one run of memory).
+// A work-group takes SPAN positions, one for each thread (128, PTX 256), and G query rows that share a head of k and v. So a
+// single token with a long context occupies the whole device, and k and v are read once for all G rows. D is the longer of the
+// rows of k and v, rounded up. D / 8 lanes hold one row, eight elements each: 16 or 32 bytes a lane, and contiguous for a row.
 //
-//   1. Positions that the mask hides from all G rows end the work-group before k or v are touched.
-//   2. Scores: each set of lanes takes every (threads * 8 / D)-th position, four of them in flight; products are summed
-//      over the lanes by DPP and go to LDS.
-//   3. Soft-max: one position a thread. All scores are there, so nothing is rescaled later.
-//   4. Weighted sum of v: as in 2, with G x 8 sums a lane, which are then added over the sets through LDS.
-//   5. Where the positions are more than SPAN, sums and statistics go to scratch, and the last work-group of the rows
-//      to come there joins all of them: in the order of the positions, whoever is last, so that results are the same
-//      bits each time.
+//   1. If the mask hides all positions from all G rows, k and v are not read.
+//   2. Scores: each set of lanes takes every (threads * 8 / D)-th position, four of them in flight. Products are summed over
+//      the lanes by DPP and stored in LDS.
+//   3. Soft-max: one position for each thread. All scores are known, so nothing is rescaled later.
+//   4. Weighted sum of v: as in 2, with G x 8 sums in a lane, which are then added over the sets through LDS.
+//   5. If there are more than SPAN positions, sums and statistics are stored in scratch, and the last work-group of these rows
+//      joins all of them. It does so in the order of the positions, whichever work-group is last, so results have the same bits
+//      each time.
 //
 // LDS, with 128 threads: 512 G bytes of scores and 4 to 8 KiB of sums.
 #pragma once
 #include "attention.h"
 
-// On an H200 256 decode 1 to 3 % faster: the usual first 256 positions are one part, which nothing has to be joined with.
+// 256 threads make decode steps on an H200 1 to 3 % faster: the usual first 256 positions are one piece, so nothing is joined.
 #define SPLIT_THREADS (DEVICE_AMD ? 128 : 256)
 #define SPAN ((u32)SPLIT_THREADS)
 #define IN_FLIGHT 4
@@ -28,7 +27,7 @@ template <int D, int G> struct AttentionShared {
     float score[SPAN * G];
     float part[AT_ONCE * SPLIT_THREADS * 8];
     float scratch[3 * G * (SPLIT_THREADS / WAVE)];
-    // Whether sums of v are NaN, for each wavefront.
+    // For each wavefront, true if sums of v are NaN.
     u32 again[SPLIT_THREADS / WAVE];
     u32 arrived;
 };
@@ -47,7 +46,7 @@ template <class OP, int G> DEVICE void rows_reduce(float *x, float *scratch) {
     }
 }
 
-// The result of THREADS neighbours of the work-group's threads, in each of them; `scratch` as for group_reduce.
+// Reduces over THREADS adjacent threads of the work-group; each of them gets the result. `scratch` as for group_reduce.
 template <class OP, int THREADS> DEVICE float threads_reduce(float x, float *scratch) {
     if constexpr (THREADS <= WAVE) {
         return lanes_reduce<OP, THREADS>(x);
@@ -57,39 +56,48 @@ template <class OP, int THREADS> DEVICE float threads_reduce(float x, float *scr
     }
 }
 
-// Sums of v of `count` positions, of which every SETS-th from `set` on is this thread's, by their weights. EACH leaves out
-// what is hidden, one position at a time; otherwise hidden positions count 0 times.
-template <bool EACH, class KV, int D, int G>
-DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAttnParams &p, const float *weights,
-                       float (*total)[8]) {
-    constexpr u32 SETS = SPLIT_THREADS / (D / 8), AT_ONCE = EACH ? 1 : IN_FLIGHT;
-    UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
+// Calls `use` with the position and eight elements of each row of this thread: of `count` positions every SETS-th from `set`
+// on, AT_ONCE of them in flight. Positions after the last have its row.
+template <class KV, u32 SETS, u32 AT_ONCE, class USE>
+DEVICE void for_each_row(const u8 *rows, u32 stride, u32 length, u32 part, u32 set, u32 count, const USE &use) {
     NO_UNROLL for (u32 j = set; j < SPAN; j += AT_ONCE * SETS) {
         typename KV::Raw raw[AT_ONCE];
         UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
-            const u8 *row = v + (u64)minimum(j + i * SETS, count - 1) * p.nbv[0] * KV::BYTES;
-            raw[i] = fetch_eight<KV>(row, part * 8, p.d[1]);
+            const u8 *row = rows + (u64)minimum(j + i * SETS, count - 1) * stride * KV::BYTES;
+            raw[i] = fetch_eight<KV>(row, part * 8, length);
         }
         LOADS_FIRST();
         UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
             float y[8];
             decode_values<KV>(raw[i], y);
-            UNROLL for (int g = 0; g < G; g++) {
-                // Positions beyond the last are hidden.
-                float w = weights[(j + i * SETS) * G + g];
-                bool left_out = EACH && is_weight_hidden(w);
-                UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
-            }
+            use(j + i * SETS, y);
         }
     }
 }
 
-// Joins the pieces of the work-group's rows. Each row has as many sets of lanes as there are for it, and a set takes
-// every so-manieth piece.
+// Computes this thread's weighted sums of v, over every SETS-th of `count` positions from `set` on. EACH skips hidden positions
+// one by one; otherwise they are multiplied by 0.
+template <bool EACH, class KV, int D, int G>
+DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAttnParams &p, const float *weights,
+                       float (*total)[8]) {
+    constexpr u32 SETS = SPLIT_THREADS / (D / 8), AT_ONCE = EACH ? 1 : IN_FLIGHT;
+    UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
+    for_each_row<KV, SETS, AT_ONCE>(v, p.nbv[0], p.d[1], part, set, count, [&] INLINED(u32 position, const float *y) {
+        UNROLL for (int g = 0; g < G; g++) {
+            // Positions after the last are hidden.
+            float w = weights[position * G + g];
+            bool left_out = EACH && is_weight_hidden(w);
+            UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
+        }
+    });
+}
+
+// Joins the pieces of the work-group's rows. The sets of lanes are divided among the rows, and the pieces of a row among its
+// sets.
 template <int D, int G, class SHARED>
 DEVICE void join_pieces(const float *sums, const float *stats, float *out, const FlashAttnParams &p, const Heads &h,
                         u32 row0, u32 splits, SHARED *shared) {
-    // Rows at a time: a wavefront has no more than one, and one that takes several wavefronts has all.
+    // Rows at a time: a wavefront has at most one; a row that needs several wavefronts gets all of them.
     constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES, FEWEST = SPLIT_THREADS / WAVE;
     constexpr u32 MOST = LANES > WAVE ? 1 : G < SETS ? G : SETS, ROWS = MOST > 1 && MOST < FEWEST ? FEWEST : MOST;
     constexpr u32 ROW_SETS = SETS / ROWS, THREADS = SPLIT_THREADS / ROWS, AT_ONCE = ROWS > 1 || D > 256 ? IN_FLIGHT : 2;
@@ -107,7 +115,7 @@ DEVICE void join_pieces(const float *sums, const float *stats, float *out, const
             f32x2 stat[AT_ONCE];
             UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
                 u32 piece = j + i * ROW_SETS, last = minimum(piece, splits - 1);
-                // Zeros behind the last one.
+                // Zeros after the last piece.
                 u32 end = piece < splits ? p.d[1] : 0;
                 raw[i] = fetch_eight<WeightF32>((const u8 *)(sums + (pieces + last) * p.d[1]), part * 8, end);
                 stat[i] = of_piece[last];
@@ -121,7 +129,7 @@ DEVICE void join_pieces(const float *sums, const float *stats, float *out, const
                 UNROLL for (int e = 0; e < 8; e++) total[e] = mad(w, y[e], total[e]);
             }
         }
-        // Each lane of a set has the same sum.
+        // All lanes of a set have the same sum.
         sum = threads_reduce<Sum, THREADS>(sum, shared->scratch + SPLIT_THREADS / WAVE) * (1.0f / LANES);
         float factor = normalizer(sum);
         UNROLL for (int e = 0; e < 8; e++) shared->part[thread * 8 + e] = total[e] * factor;
@@ -138,7 +146,7 @@ DEVICE void join_pieces(const float *sums, const float *stats, float *out, const
     }
 }
 
-// `sums`, `stats` and `counters` are scratch for rows in pieces; the counters are zeros.
+// `sums`, `stats` and `counters` are scratch for rows in several pieces; the counters are zeros.
 template <class KV, int D, int G>
 DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *sums,
                             float *stats, u32 *counters, float *out, const FlashAttnParams &p,
@@ -158,7 +166,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         float slope = alibi_slope(p.max_bias, rows[g].head, p.heads_log2);
         bias[g] = slope * mask_at(mask, p.mask_type, mask0 + mask_of_row(p, rows[g]));
         if (thread >= count) bias[g] = -infinity();
-        // (Asked in this way because the answers to is_hidden would be kept until they are needed below.)
+        // Written like this because the compiler would keep the results of is_hidden until they are needed below.
         seen[0] = larger(seen[0], bias[g] != bias[g] ? 0.0f : bias[g]);
     }
     if (thread < SPLIT_THREADS / WAVE) shared->again[thread] = 0;
@@ -179,24 +187,14 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             WeightF32::decode(fetch_eight<WeightF32>(row, part * 8, p.d[0]), x[g]);
         }
         k += row_offset(p.off[1], p.nbk, begin, h.kv_head, h.batch) * KV::BYTES;
-        NO_UNROLL for (u32 j = set; j < SPAN; j += IN_FLIGHT * SETS) {
-            typename KV::Raw raw[IN_FLIGHT];
-            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
-                const u8 *row = k + (u64)minimum(j + i * SETS, count - 1) * p.nbk[0] * KV::BYTES;
-                raw[i] = fetch_eight<KV>(row, part * 8, p.d[0]);
+        for_each_row<KV, SETS, IN_FLIGHT>(k, p.nbk[0], p.d[0], part, set, count, [&] INLINED(u32 position, const float *y) {
+            UNROLL for (int g = 0; g < G; g++) {
+                float s = x[g][0] * y[0];
+                UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
+                s = lanes_reduce<Sum, LANES>(s);
+                if (part == 0) shared->score[position * G + g] = s;
             }
-            LOADS_FIRST();
-            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
-                float y[8];
-                decode_values<KV>(raw[i], y);
-                UNROLL for (int g = 0; g < G; g++) {
-                    float s = x[g][0] * y[0];
-                    UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
-                    s = lanes_reduce<Sum, LANES>(s);
-                    if (part == 0) shared->score[(j + i * SETS) * G + g] = s;
-                }
-            }
-        }
+        });
         barrier();
 
         // 3. Soft-max; the weights take the place of the scores.
@@ -206,7 +204,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         }
         rows_reduce<Max, G>(max, shared->scratch + G * (SPLIT_THREADS / WAVE));
         UNROLL for (int g = 0; g < G; g++) {
-            // The sink's weight is the first thread's.
+            // The first thread adds the weight of the sink.
             float first = first_score(p, sinks, rows[g].head, group_x() == 0);
             max[g] = larger(max[g], first);
             shared->score[thread * G + g] = sum[g] = weight(s[g], max[g]);
@@ -231,9 +229,9 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         if (uniform(again)) sum_values<true, KV, D, G>(v, part, set, count, p, shared->score, total);
     }
 
-    // 5. The result, or a piece of it and, of the last work-group, all pieces joined.
+    // 5. The result, or one piece of it; the last work-group also joins all pieces.
     float *to = splits > 1 ? sums : out + p.off[5];
-    // The rows anew: kept until here they would take more scalar registers than there are.
+    // Recomputes the row: kept until here, the rows would need more scalar registers than there are.
     u32 first = uniform(offset_here(row0));
     constexpr int AT_ONCE = AttentionShared<D, G>::AT_ONCE;
     UNROLL for (int g0 = 0; g0 < G; g0 += AT_ONCE) {
@@ -261,19 +259,4 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
     u32 groups = (h.rows + G - 1) / G;
     if (!is_last_group(&counters[group_z() * groups + first / G], splits, &shared->arrived)) return;
     join_pieces<D, G>(sums, stats, out + p.off[5], p, h, first, splits, shared);
-}
-
-// The same; for PTX rows of plain numbers that begin at multiples of 16 bytes are read 16 bytes at a time.
-template <class KV, int D, int G>
-DEVICE void attention_split_of_any(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks,
-                                   float *sums, float *stats, u32 *counters, float *out, const FlashAttnParams &p,
-                                   AttentionShared<D, G> *shared) {
-#if !DEVICE_AMD
-    if constexpr (KV::BLOCK == 1) {
-        if (rows_are_aligned<KV>(k, v, p)) {
-            return attention_split<Aligned<KV>, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
-        }
-    }
-#endif
-    attention_split<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
 }

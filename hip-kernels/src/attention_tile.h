@@ -1,17 +1,17 @@
 // FLASH_ATTN_EXT for many query rows (prompts): limited by arithmetic.
 //
-// A work-group of 128 threads takes 32 query rows and goes through the positions 32 at a time, with a running maximum
-// and sum for each row. Thread (x, y) of 16 x 8 holds the scores of rows 4y .. 4y + 4 and positions x, x + 16, and the
-// sums of the same four rows for columns 4x .. 4x + 4 of each 64: so the maximum of a row is a DPP reduction over 16
-// lanes, and factors for rescaling never leave the registers.
+// A work-group of 128 threads takes 32 query rows and steps through the positions 32 at a time, with a running maximum and sum
+// for each row. Thread (x, y) of 16 x 8 has the scores of rows 4y .. 4y + 4 and positions x, x + 16, and the sums of the same
+// four rows for columns 4x .. 4x + 4 of each 64. So the maximum of a row is a DPP reduction over 16 lanes, and factors for
+// rescaling never leave the registers.
 //
-//   * q and k go through LDS in pieces of 32 x 32 F32, v in pieces of 32 x 64, rows padded by 4: 16-byte reads of 16
-//     neighbouring rows then meet no bank conflict. Four elements of 4 + 2 rows make 32 products.
-//   * The weights are written to LDS transposed, over q's piece; one position then is 2 reads for 16 products.
-//   * A tile that the mask hides entirely is left out (half of the work under a causal mask).
+//   * q and k pass through LDS in pieces of 32 x 32 F32, v in pieces of 32 x 64. Rows are padded by 4, so that 16-byte reads of
+//     16 adjacent rows have no bank conflicts. Four elements of 4 + 2 rows make 32 products.
+//   * The weights are written to LDS transposed, over the piece of q; a position then takes 2 reads for 16 products.
+//   * A tile that the mask hides entirely is skipped (half of the work under a causal mask).
 //
-// LDS: 13 KiB for any row length and type, so that four work-groups fit a compute unit of 64 KiB: two wavefronts on
-// each SIMD, as many as the registers allow.
+// LDS: 13 KiB for any row length and type, so four work-groups fit a compute unit of 64 KiB: two wavefronts on each SIMD, as
+// many as the registers allow.
 #pragma once
 #include "attention.h"
 
@@ -19,28 +19,28 @@
 #define TILE_POSITIONS 32u
 #define PIECE 64u
 #define PITCH 68u
-// The same for q and k; the weights take q's place.
+// The same for q and k; the weights replace q.
 #define KEY_PIECE 32u
 #define KEY_PITCH 36u
-// No piece's number: that is its first position and which of a row's pieces it is.
+// Not the number of any piece. The number of a piece is its first position plus its index in the row.
 #define NOTHING 0xffffffffu
 
 struct TileShared {
     __attribute__((aligned(16))) float q[TILE_ROWS * KEY_PITCH];
     __attribute__((aligned(16))) float kv[TILE_POSITIONS * PITCH];
     float seen[2][TILE_THREADS / WAVE];
-    // The last piece of v in which a wavefront found an infinity or a NaN, by its number.
+    // For each wavefront, the number of the last piece of v with an infinity or a NaN.
     u32 special[TILE_THREADS / WAVE];
 };
 
-// Eights of a row of a piece: columns from, from + 32.
+// Groups of eight elements of a row of a piece: from column `from` on, and from `from` + 32 on.
 template <class W, int EIGHTS> struct PieceOfRow {
     typename W::Raw raw[EIGHTS];
-    __attribute__((device, always_inline)) void load(const u8 *row, u32 from, u32 end) {
+    INLINED void load(const u8 *row, u32 from, u32 end) {
         UNROLL for (int i = 0; i < EIGHTS; i++) raw[i] = fetch_eight<W>(row, from + i * 32, end);
     }
-    // The sum of what is stored is no finite number where there is one that is not.
-    __attribute__((device, always_inline)) float store(float *to) {
+    // Returns the sum of the stored elements, which is not finite if one of them is not.
+    INLINED float store(float *to) {
         float sum = 0.0f;
         UNROLL for (int i = 0; i < EIGHTS; i++) {
             float x[8];
@@ -53,8 +53,8 @@ template <class W, int EIGHTS> struct PieceOfRow {
     }
 };
 
-// Adds position `j` of a piece of v, times the weights of a thread's rows, to its sums. EACH leaves out hidden positions;
-// otherwise they count 0 times.
+// Adds position `j` of a piece of v, multiplied by the weights of the thread's rows, to its sums. EACH skips hidden positions;
+// otherwise they are multiplied by 0.
 template <bool EACH> DEVICE void add_values(const TileShared *shared, u32 j, u32 x, u32 y, float (*total)[4]) {
     lds_f32x4 w = *(const lds_f32x4 *)(shared->q + j * KEY_PITCH + y * 4);
     lds_f32x4 n = *(const lds_f32x4 *)(shared->kv + j * PITCH + x * 4);
@@ -67,17 +67,15 @@ template <bool EACH> DEVICE void add_values(const TileShared *shared, u32 j, u32
 template <class KV, int PIECES>
 DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                            float *stats, const FlashAttnPieces &p, TileShared *shared) {
-    Heads h = heads(p);
-    u32 span = p.span;
+    AttentionWork<TILE_ROWS> work(p);
+    const Heads &h = work.h;
+    u32 splits = work.splits, row0 = work.row0, begin = work.begin, end = work.end;
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;
-    u32 row0 = group_y() * TILE_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
-    u32 splits = (p.kv[0] + span - 1) / span;
     if (splits == 1) out += p.off[5];
-    // While loading: four threads a row.
+    // For loading: four threads for each row.
     u32 row = thread / 4, eight = thread % 4 * 8;
     const u8 *q_row = (const u8 *)(q + query_offset(p, h, query(h, row0 + row)));
-    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
-    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+    to_head<KV>(k, v, p, h);
 
     u64 mask0 = mask_of_batch(p, h);
     Scores to_score = scores(p);

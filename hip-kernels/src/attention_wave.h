@@ -1,49 +1,37 @@
-// What a wavefront does with its fragments (attention_fragment.h), whoever brings k and v (attention_matrix.h,
-// attention_latent.h): products with queries, the soft-max, products of weights with values. Of a kernel K it asks
+// Computations of a wavefront on its fragments (attention_fragment.h), independent of how k and v are loaded
+// (attention_matrix.h, attention_latent.h): products with queries, the soft-max, products of weights with values. A kernel K
+// has
 //
 //   A, Operand, Sums      the attention fragment, and its types
-//   KEYS, AT_ONCE         keys' sixteens of a step, and those whose products are computed together
-//   RESULTS               fragments of the results of a wavefront, which begin at column(c)
-//   row(r, lane)          the row of the work-group that is a lane's row `r`
-//   leads()               one lane for each row of the work-group
-//   IN_BLOCKS, SPARING    whether v has rests; whether registers are few
-//   tile(f), in_tile(f)   where fragment `f` is in tiles of LDS; Values::place: where an element of v is
-//   SEEN_AT_ONCE          keys' sixteens of which LDS has weights at a time, where they go there
-//   OVER_KEYS             whether those lie where keys were
-//   Shared, meet()        LDS, with weight(row, key) of those, tiles of values() and rests_of_values(); waits for who writes
-//                         weights or reads them
+//   KEYS, AT_ONCE         groups of 16 keys in a step, and those whose products are computed together
+//   RESULTS               fragments of the results of a wavefront, which start at column(c)
+//   row(r, lane)          the row of the work-group for row `r` of a lane
+//   leads()               true in one lane for each row of the work-group
+//   IN_BLOCKS, SPARING    true if v has rests; true if registers are scarce
+//   tile(f), in_tile(f)   place of fragment `f` in tiles of LDS; Values::place: place of an element of v
+//   SEEN_AT_ONCE          groups of 16 keys whose weights fit LDS at a time, where weights are stored there
+//   OVER_KEYS             true if these weights overwrite keys
+//   Shared, meet()        LDS: weight(row, key), tiles of values() and rests_of_values(); a barrier for the threads that write
+//                         or read weights
 #pragma once
 #include "attention_cells.h"
 #include "attention_rows.h"
 
-// Factor of weights, 2^15.
+// Weights are multiplied by 2 to this power.
 #define WEIGHT_EXPONENT 15.0f
-// Maxima begin here, below all scores: a difference of two is always a number.
+// Initial value of maxima, below all scores: the difference of two maxima is always a number.
 #define LOWEST -1.0e38f
 #define LN_2 0.693147180559945309417f
 
-// What kernels have in common: sixteens of the positions of a step; fragment `f` of a row: its tile, of so many rows, and where
-// it begins there.
+// Common to the kernels: groups of 16 positions in a step; for fragment `f` of a row, its tile (a tile has `rows` rows) and its
+// start within the tile.
 struct MatrixTiles {
     static constexpr u32 KEYS = MATRIX_POSITIONS / 16;
     DEVICE u32 tile(u32 f, u32 rows) { return f * 16 / TILE_K * (rows * TILE_K); }
     DEVICE u32 in_tile(u32 f) { return f * 16 % TILE_K; }
 };
-// And what a work-group of ROWS query rows has to do.
-template <u32 ROWS> struct MatrixWork {
-    Heads h;
-    u32 splits, row0, begin, end;
-    __attribute__((device, always_inline)) explicit MatrixWork(const FlashAttnPieces &p) {
-        h = heads(p);
-        u32 span = p.span;
-        splits = (p.kv[0] + span - 1) / span;
-        row0 = group_y() * ROWS;
-        begin = group_x() * span;
-        end = minimum(begin + span, p.kv[0]);
-    }
-};
 
-// The power of two for a query row, which COUNT neighbouring threads look at.
+// Returns the power of two for a query row, which COUNT adjacent threads read.
 template <u32 COUNT> DEVICE float factor_of_query(const float *row, u32 length) {
     float most = 0.0f;
     for (u32 i = thread_id() % COUNT * 8; i < length; i += 8 * COUNT) {
@@ -51,7 +39,7 @@ template <u32 COUNT> DEVICE float factor_of_query(const float *row, u32 length) 
     }
     return half_factor(lanes_reduce<Max, COUNT>(most));
 }
-// Eight elements of it as F16; zeros behind its end.
+// Returns eight elements of the row as F16; zeros after its end.
 DEVICE lds_u32x4 eight_of_query(const float *row, u32 first, u32 length, float factor) {
     lds_u32x4 out = {0, 0, 0, 0};
     if (first >= length) return out;
@@ -61,8 +49,8 @@ DEVICE lds_u32x4 eight_of_query(const float *row, u32 first, u32 length, float f
     return out;
 }
 
-// Products of fragment `f` of tiles `k` with the queries', of AT_ONCE keys' sixteens from `first` on. Sums of all of them take
-// turns: the units would wait for a sum that comes out of them.
+// Adds products of fragment `f` of the tiles `k` with the queries, for AT_ONCE groups of 16 keys from `first` on. Consecutive
+// instructions add to different sums, because a matrix unit would wait for its own last result.
 template <class K>
 DEVICE void multiply_fragment(const u16 *k, u32 f, const typename K::Operand &queries, u32 first, typename K::Sums *s) {
     if (K::SPARING) ONE_BY_ONE();
@@ -77,7 +65,7 @@ template <class K> struct AttentionOfWave {
     float max[A::ROWS], sum[A::ROWS];
     typename K::Sums total[K::RESULTS];
 
-    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const Heads &h, const float *sinks, u32 row0,
+    INLINED void begin(const FlashAttnParams &p, const Heads &h, const float *sinks, u32 row0,
                                                       bool first_piece) {
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
@@ -90,8 +78,8 @@ template <class K> struct AttentionOfWave {
         UNROLL for (u32 c = 0; c < K::RESULTS; c++) total[c] = 0.0f;
     }
 
-    // The largest scores so far; what was summed before is rescaled where they have changed.
-    __attribute__((device, always_inline)) void rescale(const typename K::Sums *s) {
+    // Updates the maxima; rescales the sums if a maximum has changed.
+    INLINED void rescale(const typename K::Sums *s) {
         float factor[A::ROWS];
         bool same = true;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
@@ -111,8 +99,8 @@ template <class K> struct AttentionOfWave {
         }
     }
 
-    // From scores to weights times 2^15. With MARK hidden positions have a negative zero.
-    template <bool MARK> __attribute__((device, always_inline)) void weigh(typename K::Sums *s) {
+    // Converts scores to weights, multiplied by 2^15. With MARK the weights of hidden positions are negative zeros.
+    template <bool MARK> INLINED void weigh(typename K::Sums *s) {
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             float from = max[r] - WEIGHT_EXPONENT;
             UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
@@ -124,14 +112,14 @@ template <class K> struct AttentionOfWave {
         }
     }
 
-    // Fragment `c` of what LDS has of v, and positions `j`.
+    // Returns fragment `c` of v in LDS, for group `j` of positions.
     DEVICE typename K::Operand values(const u16 *v, u32 j, u32 c) {
         if (A::VALUES_TURNED) return A::values(v, j * 16, c * 16);
         return A::values(v + K::tile(c, MATRIX_POSITIONS), j * 16, K::in_tile(c));
     }
-    // Products of weights with COUNT fragments of v, for the results from FIRST on.
+    // Adds products of weights with COUNT fragments of v, to the results from FIRST on.
     template <u32 FIRST, u32 COUNT>
-    __attribute__((device, always_inline)) void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
+    INLINED void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
         UNROLL for (u32 j = 0; j < K::KEYS; j++) {
             typename K::Operand rounded, rest;
             A::weights(s[j], rounded, rest);
@@ -159,10 +147,10 @@ template <class K> struct AttentionOfWave {
     }
     // `add_values` one by one, without hidden positions.
     template <u32 FIRST, u32 COUNT>
-    __attribute__((device, always_inline)) void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
+    INLINED void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
         UNROLL for (u32 j0 = 0; j0 < K::KEYS; j0 += K::SEEN_AT_ONCE) {
             u32 lane = MatrixGroup<A>::lane();
-            // Others may still read what was there.
+            // Other threads may still read the previous contents.
             if (K::OVER_KEYS || j0 > 0) K::meet();
             UNROLL for (u32 j = 0; j < K::SEEN_AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
                 shared->weight(K::row(A::row(i), lane), j * 16 + A::place(i, lane)) = s[j0 + j][i];
@@ -173,9 +161,9 @@ template <class K> struct AttentionOfWave {
             }
         }
     }
-    // Of a position, whose weights are `key` of those in LDS.
+    // The same for one position, whose weights have index `key` in LDS.
     template <u32 FIRST, u32 COUNT>
-    __attribute__((device, always_inline)) void add_value_seen(u32 position, u32 key, typename K::Shared *shared) {
+    INLINED void add_value_seen(u32 position, u32 key, typename K::Shared *shared) {
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             float w = shared->weight(K::row(r, lane), key);
@@ -191,17 +179,17 @@ template <class K> struct AttentionOfWave {
         }
     }
 
-    // Whether all results of a wavefront are finite. Hidden positions have weights of zero, but for scores that are no numbers:
-    // whatever is not finite in a cell that no row of the wavefront sees has made a result a NaN.
-    __attribute__((device, always_inline)) bool finite() const {
+    // True if all results of a wavefront are finite. Hidden positions have weights of zero unless their scores are NaN, so a
+    // value that is not finite has made a result NaN even if it is in a cell that no row of the wavefront sees.
+    INLINED bool finite() const {
         float all = 0.0f;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) all = mad(sum[r], 0.0f, all);
         UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i++) all = mad(total[c][i], 0.0f, all);
         return in_all_lanes(all == 0.0f);
     }
 
-    // The result, or the sums and statistics of a piece of the positions.
-    __attribute__((device, always_inline)) void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
+    // Stores the result, or the sums and statistics of a piece of the positions.
+    INLINED void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
                                                       float *stats) const {
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
@@ -209,7 +197,7 @@ template <class K> struct AttentionOfWave {
             u32 row = row0 + K::row(r, lane);
             if (row >= h.rows) continue;
             u64 to = result_row(p, h, query(h, row)) * splits + group_x();
-            // Both sums have the factor of the weights.
+            // Both sums include the factor of the weights.
             float without = exp2_hw(-WEIGHT_EXPONENT), factor = splits > 1 ? without : normalizer(all);
             UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
                 u32 column = K::column(c) + A::place(i, lane);

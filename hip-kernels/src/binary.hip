@@ -1,8 +1,8 @@
 // ADD and MUL: d[i] = a[i] op b[i mod ne1].
 //
-// Memory-bound: 12 bytes an element, less where b is repeated. A thread computes four neighbours of one row; where the
-// elements of all three rows are neighbours in memory it moves them 16 bytes at a time, so that a wavefront's access
-// is one run of 1 KiB (512 bytes with 32 lanes). No LDS.
+// Memory-bound: 12 bytes for each element, less if b is repeated. A thread computes four adjacent elements of a row. Where the
+// rows of all three operands are dense, it moves them 16 bytes at a time, so that an access of a wavefront is one contiguous
+// KiB (512 bytes with 32 lanes). No LDS.
 #include "index.h"
 #include "params.h"
 

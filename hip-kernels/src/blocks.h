@@ -1,45 +1,43 @@
-// Weights as they lie in GGUF files: eight neighbours of a row at a time, of block types also sixteen.
+// Weights as stored in GGUF files, read in groups of eight adjacent elements of a row; of block types also 16.
 //
-// Every kernel that reads weights (products and GET_ROWS) does so through one of these structures:
+// Every kernel that reads weights (products and GET_ROWS) uses one of these structures:
 //
-//   Raw         what was loaded, so that loads can be issued long before their values are needed
+//   Raw         loaded data, so that loads can be issued long before their values are needed
 //   fetch       loads elements k .. k + 8 of a row; k is a multiple of 8
-//   fetch_some  the same where the row may end before k + 8: what is beyond gives zeros
-//   decode      the eight values, up to a factor
-//   one         one value of a plain type
-//   BIAS        what has to be taken from each decoded value (a nibble counts from 8)
+//   fetch_some  the same where the row may end before k + 8: elements after the end are zeros
+//   decode      returns the eight values, up to a factor
+//   one         returns one value of a plain type
+//   BIAS        is subtracted from each decoded value (a nibble has an offset of 8)
 //
-// and of block types, which have `Raws<E>` and fetch<E> for E = 8 and 16 neighbours (k a multiple of E; of Q4_K also 32, with
-// OPEN where words behind the row can be read, as in LDS):
+// and for block types, which have `Raws<E>` and fetch<E> for E = 8 and 16 elements (k a multiple of E; Q4_K also 32, with OPEN
+// where words after the row can be read, as in LDS):
 //
-//   bytes       whole numbers below 128 in magnitude, one a byte; SIGNED where they are signed. `decode` is these
+//   bytes       integers below 128 in magnitude, one in each byte; SIGNED if they are signed. `decode` returns these
 //   factor      the scale of the block
-//   offset      what is added to each value after that, where the type has OFFSET
-//   MOST        magnitude of a whole number, the bias taken off
-//   settle      tells k again, where it is known to be the same throughout a loop: what decoding makes of it stays
-//               outside. fetch gets it hidden (offset_here)
-//   GROUP       neighbours that have factor and offset in common
-//   APART       elements k and k + APART share the bytes that are loaded (k a multiple of 8, k / APART even). Both
-//               are fetched where one is, for one price: the compiler sees that the loads are the same. 0 where no
-//               two eights share bytes
+//   offset      is added to each value after that, if the type has OFFSET
+//   MOST        largest magnitude of an integer, without the bias
+//   settle      receives k again where the compiler can see that it is constant in a loop, so that values derived from it are
+//               computed outside the loop. fetch receives it hidden (offset_here)
+//   GROUP       number of adjacent elements with the same factor and offset
+//   APART       elements k and k + APART share the loaded bytes (k a multiple of 8, k / APART even). Both are fetched at the
+//               price of one: the compiler sees that the loads are equal. 0 if no two groups of eight share bytes
 //
-// so value i is factor * (decode[i] - BIAS) + offset. In a product factor, bias and offset are applied to sums of
-// eight instead of to each value: sum(w y) = factor * (sum(decode y) - BIAS * sum(y)) + offset * sum(y).
+// so value i is factor * (decode[i] - BIAS) + offset. In a product, factor, bias and offset are applied to sums of eight
+// instead of to each value: sum(w y) = factor * (sum(decode y) - BIAS * sum(y)) + offset * sum(y).
 //
-// Tensors begin at multiples of 16, so blocks are aligned as far as their size in bytes is; that decides how many
-// instructions a load is for PTX. Rows are whole blocks, so eight elements are all there or not at all.
+// Tensors start at multiples of 16, so the alignment of blocks follows from their size in bytes. It determines how many
+// instructions a load takes on PTX. Rows are whole blocks, so eight elements are all present or all absent.
 #pragma once
 #include "device.h"
 
-// ---- What decoders are made of ----
+// ---- Parts of decoders ----
 
-// E bytes in words.
+// E bytes as words.
 template <int E> struct BytesOf { typedef u32 Type __attribute__((ext_vector_type(E / 4))); };
 template <int E> using Bytes = typename BytesOf<E>::Type;
 
 #if !DEVICE_AMD
-// Four words of memory at a multiple of 16. (Told in C, the compiler would make one load of it and of one that is told to
-// be anywhere, four.)
+// Four words of memory at a multiple of 16. (Written in C, the compiler would merge it with an unaligned load and issue four.)
 DEVICE u32x4 four_aligned(const void *at) {
     u32x4 x;
     __asm__("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(at));
@@ -47,17 +45,17 @@ DEVICE u32x4 four_aligned(const void *at) {
 }
 #endif
 
-// What was loaded of E bytes.
+// E loaded bytes.
 template <int E, bool ALIGNED> struct Loaded {
     Bytes<E> all;
-    __attribute__((device, always_inline)) Bytes<E> bytes() const { return all; }
+    INLINED Bytes<E> bytes() const { return all; }
 };
 #if !DEVICE_AMD
-// At any address the words that hold them: PTX has no wide loads that are not aligned. They are put together where they
-// are used, so that nothing waits for a load before that.
+// At any address: the words that contain them, because PTX has no wide unaligned loads. They are combined where they are used,
+// so that nothing waits for a load before that.
 template <int E> struct Loaded<E, false> {
     u32 word[E / 4 + 1], shift;
-    __attribute__((device, always_inline)) Bytes<E> bytes() const {
+    INLINED Bytes<E> bytes() const {
         Bytes<E> out;
         UNROLL for (u32 i = 0; i < E / 4; i++) out[i] = __nvvm_prmt(word[i], word[i + 1], 0x3210u + 0x1111u * shift);
         return out;
@@ -65,15 +63,15 @@ template <int E> struct Loaded<E, false> {
 };
 #endif
 
-// A word, or E bytes, at an address that is a multiple of ALIGN. (Structures, because an alignment that is part of a
-// type's name is lost where the type is a template's argument.)
+// A word, or E bytes, at an address that is a multiple of ALIGN. (Structures, because an alignment in a typedef is lost where
+// the type is a template argument.)
 template <u32 ALIGN> struct Words {
     static constexpr bool ALIGNED = DEVICE_AMD || ALIGN >= 4;
     struct __attribute__((packed, aligned(ALIGN))) One { u32 value; };
     template <int E> struct __attribute__((packed, aligned(ALIGN))) Many { Bytes<E> value; };
     DEVICE u32 one(const u8 *at) { return ((const One *)at)->value; }
     template <int E> DEVICE Bytes<E> bytes(const u8 *at) { return load<E>(at).bytes(); }
-    // The last word is read only where a byte of it is wanted, or with OPEN in any case: in LDS there is more behind it.
+    // The last word is read only if a byte of it is needed, or always with OPEN: in LDS there is more after it.
     template <int E, bool OPEN = false> DEVICE Loaded<E, ALIGNED> load(const u8 *at) {
         Loaded<E, ALIGNED> out;
         if constexpr (ALIGNED) {
@@ -88,10 +86,10 @@ template <u32 ALIGN> struct Words {
     }
 };
 
-// The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on.
+// Returns four bits of each byte from bit `shift` on, which is 0 or 4; two bits from `shift` on.
 template <class V> DEVICE V nibbles(V q, u32 shift) { return q >> shift & 0x0f0f0f0fu; }
 template <class V> DEVICE V bit_pairs(V q, u32 shift) { return q >> shift & 0x03030303u; }
-// Bit `from` of each byte (and the next, with a mask of two) moved to bit TO: bits that leave a byte are masked.
+// Moves bit `from` of each byte (and the next, with a mask of two bits) to bit TO; masks bits that leave their byte.
 template <u32 TO, u32 MASK, class V> DEVICE V moved_bits(V q, u32 from) {
     constexpr u32 EACH = (MASK << TO) * 0x01010101u;
     u32 by = (from - TO) & 31;
@@ -99,7 +97,7 @@ template <u32 TO, u32 MASK, class V> DEVICE V moved_bits(V q, u32 from) {
     return q;
 }
 
-// Four of the bytes of two words, by their numbers: those of `low` are 0 .. 3, those of `high` 4 .. 7.
+// Selects four of the bytes of two words by number: those of `low` are 0 .. 3, those of `high` 4 .. 7.
 DEVICE u32 pick_bytes(u32 low, u32 high, u32 numbers) {
 #if DEVICE_AMD
     return __builtin_amdgcn_perm(high, low, numbers);
@@ -110,7 +108,7 @@ DEVICE u32 pick_bytes(u32 low, u32 high, u32 numbers) {
 #endif
 }
 
-// Bits 0 .. 4 of a word, one a byte. The product of such small numbers is full rate.
+// Bits 0 .. 4 of a word, one in each byte. The product of such small numbers runs at full rate.
 DEVICE u32 spread_bits(u32 bits) { return (bits & 15) * 0x00204081u & 0x01010101u; }
 
 // ---- Types ----
@@ -143,7 +141,7 @@ struct WeightF32 {
     DEVICE float one(const u8 *row, u32 k) { return ((const float *)row)[k]; }
 };
 
-// F16 and BF16 differ in the conversion only.
+// F16 and BF16 differ only in the conversion.
 template <bool BRAIN> struct Weight16 {
     static constexpr u32 BLOCK = 1, BYTES = 2, APART = 0;
     static constexpr float BIAS = 0.0f;
@@ -171,7 +169,7 @@ typedef Weight16<false> WeightF16;
 typedef Weight16<true> WeightBF16;
 
 #if !DEVICE_AMD
-// Plain numbers whose rows begin at multiples of 16 bytes.
+// Plain numbers whose rows start at multiples of 16 bytes.
 template <class W> struct Aligned : W {
     template <int E = 8> DEVICE typename W::Raw fetch(const u8 *row, u32 k) {
         const u8 *at = row + k * W::BYTES;
@@ -184,7 +182,19 @@ template <class W> struct Aligned : W {
 };
 #endif
 
-// What block types have in common.
+// Calls a lambda with W or, on NVIDIA's processors, with Aligned<W> if rows of plain numbers start at multiples of 16 bytes.
+// `places`: addresses and distances of rows in bytes, combined by `|`.
+template <class W, class CALL> DEVICE void by_alignment(u64 places, const CALL &call) {
+#if !DEVICE_AMD
+    if constexpr (W::BLOCK == 1) {
+        if (places % 16 == 0) return call(Aligned<W>{});
+    }
+#endif
+    (void)places;
+    call(W{});
+}
+
+// Common to block types.
 template <class W, bool IS_SIGNED> struct Blocks {
     static constexpr float BIAS = 0.0f;
     static constexpr bool SIGNED = IS_SIGNED, OFFSET = false;
@@ -201,7 +211,8 @@ template <class W, bool IS_SIGNED> struct Blocks {
     }
 };
 
-// Those whose Raw has an F16 scale as `scale`; an F16 scale and an F16 minimum in a word, which `scales` gives.
+// Block types whose Raw has an F16 scale as `scale`; those with an F16 scale and an F16 minimum in a word, returned by
+// `scales`.
 template <class W, bool IS_SIGNED> struct BlocksWithScale : Blocks<W, IS_SIGNED> {
     template <class R> DEVICE float factor(const R &raw) { return f16_to_f32(raw.scale); }
 };
@@ -214,7 +225,7 @@ template <class W> struct BlocksWithMinimum : Blocks<W, false> {
 #include "blocks_256.h"
 #include "blocks_32.h"
 
-// The eight values themselves.
+// Computes the eight values.
 template <class W> DEVICE void decode_values(const typename W::Raw &raw, float *out) {
     W::decode(raw, out);
     if constexpr (W::BLOCK > 1) {
@@ -228,12 +239,12 @@ template <class W> DEVICE void decode_values(const typename W::Raw &raw, float *
     }
 }
 
-// The rest of a row of which `k` elements are before: fetched in eights wherever that many are left.
+// Loads the elements of a row from `k` on, up to eight; with `fetch` where eight are left.
 template <class W> DEVICE typename W::Raw fetch_any(const u8 *row, u32 k, u32 end) {
     return k + 8 <= end ? W::fetch(row, k) : W::fetch_some(row, k, end);
 }
 
-// Eight values to their place in a row, or as many as are left of it.
+// Stores eight values of a row, or as many as are left.
 template <class T> DEVICE void store_any(T *d, const T *x, u32 left) {
     if (left >= 8) {
         typedef T T8 __attribute__((ext_vector_type(8), aligned(sizeof(T))));

@@ -1,7 +1,7 @@
-// Weights in blocks of 32 (blocks.h says what a structure has to have).
+// Weights in blocks of 32 (blocks.h lists the members of a structure).
 //
-// Types of 4 and 5 bits have 16 bytes whose low nibbles are elements 0 .. 16 of the block and whose high nibbles are
-// elements 16 .. 32.
+// Types of 4 and 5 bits have 16 bytes. Their low nibbles are elements 0 .. 16 of the block, their high nibbles elements
+// 16 .. 32.
 #pragma once
 
 // F16 scale, 32 signed bytes.
@@ -16,7 +16,7 @@ struct WeightQ8_0 : BlocksWithScale<WeightQ8_0, true> {
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return raw.q.bytes(); }
 };
 
-// The bytes of nibbles, at byte HEAD of the block, and the place of a lane's eight in them.
+// Bytes of nibbles, which start at byte HEAD of the block, and the place of a lane's eight in them.
 template <class W, u32 HEAD, u32 ALIGN> struct Nibbles32 {
     template <int E> using Loads = Loaded<E, Words<ALIGN>::ALIGNED>;
     template <int E, bool OPEN> DEVICE Loads<E> load(const u8 *row, u32 k) {
@@ -25,19 +25,19 @@ template <class W, u32 HEAD, u32 ALIGN> struct Nibbles32 {
     DEVICE u32 shift(u32 k) { return (k & 16) / 4; }
 };
 
-// Nibbles and the fifth bits of a block, bit n that of element n.
+// Combines nibbles with the fifth bits of a block; bit n belongs to element n.
 template <class V> DEVICE V five_bits(V q, u32 fifth, u32 k) {
     fifth >>= k;
     V high;
     UNROLL for (u32 i = 0; i < sizeof(V) / 4; i++) high[i] = spread_bits(fifth >> 4 * i);
     return nibbles(q, (k & 16) / 4) | high << 4;
 }
-// Nibbles alone.
+// Nibbles only.
 struct FourBits {
     template <class R> DEVICE auto bytes(const R &raw) { return nibbles(raw.q.bytes(), raw.shift); }
 };
 
-// F16 scale, nibbles counted from 8.
+// F16 scale, nibbles with an offset of 8.
 struct WeightQ4_0 : BlocksWithScale<WeightQ4_0, false>, FourBits {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 8;
     static constexpr float BIAS = 8.0f;
@@ -61,7 +61,7 @@ struct WeightQ4_1 : BlocksWithMinimum<WeightQ4_1>, FourBits {
     template <class R> DEVICE u32 scales(const R &raw) { return raw.scales; }
 };
 
-// F16 scale, fifth bits, nibbles; counted from 16.
+// F16 scale, fifth bits, nibbles; offset of 16.
 struct WeightQ5_0 : BlocksWithScale<WeightQ5_0, false> {
     static constexpr u32 BLOCK = 32, BYTES = 22, GROUP = 32, APART = 16, MOST = 16;
     static constexpr float BIAS = 16.0f;
@@ -88,9 +88,10 @@ struct WeightQ5_1 : BlocksWithMinimum<WeightQ5_1> {
     template <class R> DEVICE u32 scales(const R &raw) { return raw.head[0]; }
 };
 
-// Sixteen signed bytes, four in a word, from which nibbles choose.
+// Sixteen signed bytes, four in a word, which nibbles select.
 template <u32 A, u32 B, u32 C, u32 D> struct Table {
-    // Four choices: in the lower and the upper half of the table by three bits, then between these two by the fourth.
+    // Returns four entries: selected in the lower and the upper half of the table by three bits, then between these two by the
+    // fourth.
     DEVICE u32 four(u32 numbers) {
         u32 within = numbers & 0x07070707u;
         u32 low = pick_bytes(A, B, within), high = pick_bytes(C, D, within);
@@ -104,10 +105,10 @@ template <u32 A, u32 B, u32 C, u32 D> struct Table {
 
 // -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113.
 typedef Table<0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u> TableIQ4;
-// Twice the E2M1 numbers: 0 1 2 3 4 6 8 12, and the same with a minus sign.
+// Twice the E2M1 numbers: 0 1 2 3 4 6 8 12, and their negatives.
 typedef Table<0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu> TableE2M1;
 
-// F16 scale, nibbles that choose from a table.
+// F16 scale, nibbles that select from a table.
 struct WeightIQ4_NL : BlocksWithScale<WeightIQ4_NL, true> {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 127;
     template <int E> using Raws = WeightQ4_0::Raws<E>;
@@ -116,7 +117,7 @@ struct WeightIQ4_NL : BlocksWithScale<WeightIQ4_NL, true> {
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return TableIQ4::all(nibbles(raw.q.bytes(), raw.shift)); }
 };
 
-// E8M0 scale (2^(e - 127)), nibbles that are E2M1 numbers. Blocks of 17 bytes are not aligned at all.
+// E8M0 scale (2^(e - 127)), nibbles that are E2M1 numbers. Blocks of 17 bytes have no alignment.
 struct WeightMXFP4 : Blocks<WeightMXFP4, true> {
     static constexpr u32 BLOCK = 32, BYTES = 17, GROUP = 32, APART = 16, MOST = 12;
     typedef Nibbles32<WeightMXFP4, 1, 1> Q;

@@ -1,16 +1,17 @@
-// Weights that choose eight values at a time from a grid, of IQ3 four (blocks.h says what a structure has to have).
+// Weights that are indices of lattice points (grids.h): eight values for each index, of IQ3 four (blocks.h lists the members of
+// a structure).
 //
-// Blocks of 256 in eight parts of 32. A part has the numbers of its entries of the grid, signs, and one scale or two. Of
-// seven bits of signs the eighth makes their sum even. A scale is d (scale + 1/2) / 4, of IQ3 and IQ1 other powers of two:
-// in F32 all products but the last are exact, so their order does not matter.
+// Blocks of 256 are eight parts of 32. A part has indices, signs, and one or two scales. Where seven sign bits are stored, the
+// eighth makes their number even. A scale is d (scale + 1/2) / 4; for IQ3 and IQ1 the power of two differs. In F32 all products
+// but the last are exact, so their order does not matter.
 #pragma once
 #include "blocks.h"
 #include "grids.h"
 
-// What is loaded for E neighbours: mostly what the part of 32 has.
+// Loaded data for E elements, mostly data of the part of 32.
 template <int E> struct RawsOfGrid {
     static constexpr u32 COUNT = E;
-    // Numbers of entries, and perhaps more.
+    // Indices, and further fields of some types.
     u32x2 q;
     u32 high, signs, scales, k;
     u16 d;
@@ -30,10 +31,10 @@ template <class W, u32 BYTES_, u32 GROUP_, u32 MOST_> struct BlocksOfGrid : Bloc
     }
 };
 
-// Byte `at` of the block that element k is in.
+// Address of byte `at` of the block that contains element k.
 template <class W> DEVICE const u8 *byte_of_block(const u8 *row, u32 k, u32 at) { return row + (k / 256 * W::BYTES + at); }
 
-// Values of four codes of 2 bits; of 4 bits, which name one of eight.
+// Values of four codes of 2 bits; of four codes of 4 bits, which select one of eight values.
 DEVICE u32 of_pairs(u32 codes, u32 values) {
     codes = (codes | codes << 12) & 0x000f000fu;
     return pick_bytes(values, values, (codes | codes << 6) & 0x03030303u);
@@ -43,13 +44,13 @@ DEVICE u32 of_nibbles(u32 codes, u32 low, u32 high) {
     return pick_bytes(low, high, (codes | codes << 4) & 0x0f0f0f0fu);
 }
 
-// Four bytes that are no zeros, negative where a bit is set. No carry leaves a byte.
+// Negates the bytes whose bit is set. The four bytes are not zero. No carry leaves a byte.
 DEVICE u32 with_signs(u32 x, u32 signs) {
     u32 ones = spread_bits(signs);
     return (x ^ ((ones << 8) - ones)) + ones;
 }
 
-// Eight signs of seven.
+// Returns eight signs from seven.
 DEVICE u32 eight_signs(u32 seven) {
     seven &= 127;
     return seven | (__builtin_popcount(seven) & 1) << 7;
@@ -68,8 +69,8 @@ template <class W, u32 BYTES, u32 GROUP> struct BlocksIQ2 : BlocksOfGrid<W, BYTE
     }
 };
 
-// 66 bytes: F16 scale of the scales, and for each part four bytes of numbers, then a word of four times seven signs and,
-// in the upper bits, the scale.
+// 66 bytes: F16 scale of the scales; for each part, four bytes of indices, then a word of four times seven signs with the scale
+// in the upper bits.
 struct WeightIQ2_XXS : BlocksIQ2<WeightIQ2_XXS, 66, 32> {
     typedef WeightIQ2_XXS W;
     template <int E = 8> DEVICE RawsOfGrid<E> fetch(const u8 *row, u32 k) {
@@ -82,8 +83,8 @@ struct WeightIQ2_XXS : BlocksIQ2<WeightIQ2_XXS, 66, 32> {
     template <class R> DEVICE u32 scale(const R &raw) { return raw.q[1] >> 28; }
 };
 
-// 74 bytes: F16 scale of the scales; four half-words of each part with a number in nine bits and seven signs; eight bytes
-// with the scales of 16 elements in the low nibble and of the next 16 in the high one.
+// 74 bytes: F16 scale of the scales; for each part, four half-words with an index in nine bits and seven signs; eight bytes,
+// each with the scale of 16 elements in the low nibble and of the next 16 in the high one.
 struct WeightIQ2_XS : BlocksIQ2<WeightIQ2_XS, 74, 16> {
     typedef WeightIQ2_XS W;
     template <int E = 8> DEVICE RawsOfGrid<E> fetch(const u8 *row, u32 k) {
@@ -98,7 +99,7 @@ struct WeightIQ2_XS : BlocksIQ2<WeightIQ2_XS, 74, 16> {
     template <class R> DEVICE u32 scale(const R &raw) { return raw.scales >> raw.k / 16 % 2 * 4 & 15; }
 };
 
-// 82 bytes: F16 scale of the scales, lower bytes of the numbers, signs, upper bit pairs of the numbers, scales as in IQ2_XS.
+// 82 bytes: F16 scale of the scales, lower bytes of the indices, signs, upper bit pairs of the indices, scales as in IQ2_XS.
 struct WeightIQ2_S : BlocksIQ2<WeightIQ2_S, 82, 16> {
     typedef WeightIQ2_S W;
     template <int E = 8> DEVICE RawsOfGrid<E> fetch(const u8 *row, u32 k) {
@@ -118,14 +119,14 @@ struct WeightIQ2_S : BlocksIQ2<WeightIQ2_S, 82, 16> {
 // LOW and HIGH are the eight values.
 template <class W, u32 BYTES, u32 MOST, u32 LOW, u32 HIGH> struct BlocksIQ3 : BlocksOfGrid<W, BYTES, 32, MOST> {
     template <class R> DEVICE u32x2 eight(const R &raw, u32 e) {
-        // Of two bytes and of two upper bits of the numbers.
+        // Two bytes and two upper bits of the indices.
         u32 low = (e < 2 ? raw.q[0] : raw.q[1]) >> e % 2 * 16, high = raw.high >> 2 * e, signs = W::signs(raw, e);
         u32 first = W::entry((low & 255) | (high & 1) << 8), second = W::entry((low >> 8 & 255) | (high & 2) << 7);
         return {with_signs(of_nibbles(first, LOW, HIGH), signs), with_signs(of_nibbles(second, LOW, HIGH), signs >> 4)};
     }
 };
 
-// 98 bytes: F16 scale of the scales, eight bytes of numbers for each part, then for each a word of signs and scale as in
+// 98 bytes: F16 scale of the scales; eight bytes of indices for each part; then for each part a word of signs and scale as in
 // IQ2_XXS.
 struct WeightIQ3_XXS : BlocksIQ3<WeightIQ3_XXS, 98, 62, 0x1c140c04u, 0x3e342c24u> {
     typedef WeightIQ3_XXS W;
@@ -141,7 +142,7 @@ struct WeightIQ3_XXS : BlocksIQ3<WeightIQ3_XXS, 98, 62, 0x1c140c04u, 0x3e342c24u
     }
 };
 
-// 110 bytes: F16 scale of the scales, lower bytes of the numbers as in IQ3_XXS, their ninth bits, signs, nibbles of scales.
+// 110 bytes: F16 scale of the scales, lower bytes of the indices as in IQ3_XXS, their ninth bits, signs, nibbles of scales.
 struct WeightIQ3_S : BlocksIQ3<WeightIQ3_S, 110, 15, 0x07050301u, 0x0f0d0b09u> {
     typedef WeightIQ3_S W;
     template <int E = 8> DEVICE RawsOfGrid<E> fetch(const u8 *row, u32 k) {
@@ -159,7 +160,7 @@ struct WeightIQ3_S : BlocksIQ3<WeightIQ3_S, 110, 15, 0x07050301u, 0x0f0d0b09u> {
 
 // ---- IQ1 ----
 
-// Values are -1, 0 and 1, an eighth more or less: in eighths whole numbers.
+// Values are -1, 0 and 1, plus or minus an eighth: integers in units of an eighth.
 template <class W, u32 BYTES, u32 GROUP> struct BlocksIQ1 : BlocksOfGrid<W, BYTES, GROUP, 9> {
     template <class R> DEVICE u32x2 eight(const R &raw, u32 e) {
         u32 codes = GRID_IQ1[W::number(raw, e)], values = W::less(raw, e) ? 0x0007fff7u : 0x000901f9u;
@@ -170,8 +171,8 @@ template <class W, u32 BYTES, u32 GROUP> struct BlocksIQ1 : BlocksOfGrid<W, BYTE
     }
 };
 
-// 50 bytes: F16 scale of the scales, lower bytes of the numbers, and for each part a half-word: four times three upper bits,
-// the scale, and whether values are less.
+// 50 bytes: F16 scale of the scales; lower bytes of the indices; for each part a half-word with four times three upper bits,
+// the scale, and the sign of the eighth.
 struct WeightIQ1_S : BlocksIQ1<WeightIQ1_S, 50, 32> {
     typedef WeightIQ1_S W;
     template <int E = 8> DEVICE RawsOfGrid<E> fetch(const u8 *row, u32 k) {
@@ -184,7 +185,7 @@ struct WeightIQ1_S : BlocksIQ1<WeightIQ1_S, 50, 32> {
     template <class R> DEVICE u32 scale(const R &raw) { return raw.high >> 12; }
 };
 
-// 56 bytes: lower bytes of the numbers; nibbles, three upper bits and whether values are less; four half-words, each with
+// 56 bytes: lower bytes of the indices; nibbles with three upper bits and the sign of the eighth; four half-words, each with
 // the scales of four times 16 elements in three bits, and a nibble of the F16 scale of the scales.
 struct WeightIQ1_M : BlocksIQ1<WeightIQ1_M, 56, 16> {
     typedef WeightIQ1_M W;

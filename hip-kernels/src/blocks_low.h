@@ -1,14 +1,14 @@
-// Weights of one, two and four bits in blocks of their own, and of three values (blocks.h says what a structure has to have).
+// Weights of one, two and four bits in blocks of their own, and ternary ones (blocks.h lists the members of a structure).
 #pragma once
 #include "blocks.h"
 
-// Four pairs of bits, one a byte.
+// Four pairs of bits, one in each byte.
 DEVICE u32 spread_pairs(u32 bits) {
     bits = (bits | bits << 12) & 0x000f000fu;
     return (bits | bits << 6) & 0x03030303u;
 }
 
-// F16 scale, 128 bits: twice the bit, counted from 1.
+// F16 scale, 128 bits: a value is twice its bit minus 1.
 struct WeightQ1_0 : BlocksWithScale<WeightQ1_0, false> {
     static constexpr u32 BLOCK = 128, BYTES = 18, GROUP = 32, APART = 0, MOST = 1;
     static constexpr float BIAS = 1.0f;
@@ -25,7 +25,7 @@ struct WeightQ1_0 : BlocksWithScale<WeightQ1_0, false> {
     }
 };
 
-// F16 scale, 64 bit pairs, counted from 1.
+// F16 scale, 64 bit pairs with an offset of 1.
 struct WeightQ2_0 : BlocksWithScale<WeightQ2_0, false> {
     static constexpr u32 BLOCK = 64, BYTES = 18, GROUP = 32, APART = 0, MOST = 2;
     static constexpr float BIAS = 1.0f;
@@ -43,7 +43,7 @@ struct WeightQ2_0 : BlocksWithScale<WeightQ2_0, false> {
     }
 };
 
-// 66 bytes: 64 bytes of bit pairs as in Q2_K, F16 scale; counted from 1.
+// 66 bytes: 64 bytes of bit pairs as in Q2_K, F16 scale; offset of 1.
 struct WeightTQ2_0 : BlocksWithScale<WeightTQ2_0, false> {
     static constexpr u32 BLOCK = 256, BYTES = 66, GROUP = 32, APART = 32, MOST = 2;
     static constexpr float BIAS = 1.0f;
@@ -56,9 +56,10 @@ struct WeightTQ2_0 : BlocksWithScale<WeightTQ2_0, false> {
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return bit_pairs(raw.q.bytes(), raw.k / 32 % 4 * 2); }
 };
 
-// 54 bytes: 48 bytes of five digits of base 3, four of four digits, F16 scale; counted from 1. A byte is 256 times the
-// fraction that the digits are, rounded up: times 3^n, what is left of it begins with digit n. Digits n of 32 bytes are
-// elements 32n .. 32n + 32, those of the next 16 bytes 160 + 16n .. 176 + 16n, of the last four 240 + 4n .. 244 + 4n.
+// 54 bytes: 48 bytes of five base-3 digits, four bytes of four digits, F16 scale; offset of 1. A byte is 256 times the fraction
+// that its digits represent, rounded up: multiplied by 3^n, its fractional part begins with digit n. Digits n of the first 32
+// bytes are elements 32n .. 32n + 32, those of the next 16 bytes 160 + 16n .. 176 + 16n, those of the last four
+// 240 + 4n .. 244 + 4n.
 struct WeightTQ1_0 : BlocksWithScale<WeightTQ1_0, false> {
     static constexpr u32 BLOCK = 256, BYTES = 54, GROUP = 32, APART = 0, MOST = 1;
     static constexpr float BIAS = 1.0f;
@@ -66,7 +67,7 @@ struct WeightTQ1_0 : BlocksWithScale<WeightTQ1_0, false> {
     typedef Raws<8> Raw;
     template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES, inner = k % 256;
-        // The last four bytes are loaded with those around them.
+        // The last four bytes are loaded together with adjacent ones.
         u32 at = inner < 160 ? inner % 32 : inner < 240 ? 32 + inner % 16 : BYTES - E;
         return {Words<2>::load<E, OPEN>(row + (block + at)), inner, *(const u16 *)(row + 52 + block)};
     }
@@ -86,8 +87,8 @@ struct WeightTQ1_0 : BlocksWithScale<WeightTQ1_0, false> {
     }
 };
 
-// 36 bytes: scales of 16 elements as E4M3 numbers without sign, and for each eight bytes of nibbles that are E2M1 numbers:
-// elements 0 .. 8 in the low ones, 8 .. 16 in the high ones.
+// 36 bytes: scales of 16 elements as unsigned E4M3 numbers; for each 16 elements, eight bytes of nibbles that are E2M1 numbers:
+// elements 0 .. 8 in the low nibbles, 8 .. 16 in the high ones.
 struct WeightNVFP4 : Blocks<WeightNVFP4, true> {
     static constexpr u32 BLOCK = 64, BYTES = 36, GROUP = 16, APART = 0, MOST = 12;
     template <int E> struct Raws { u32x2 q; u32 k; u8 scale; };
@@ -104,7 +105,8 @@ struct WeightNVFP4 : Blocks<WeightNVFP4, true> {
             return {low[0], low[1], high[0], high[1]};
         }
     }
-    // As F16, whose exponent counts from eight more; halved, because the table is doubled. The largest number is none.
+    // Converted as F16, whose exponent bias is greater by eight; halved, because the table is doubled. The largest encoding is
+    // no number.
     template <class R> DEVICE float factor(const R &raw) {
         u32 e = raw.scale & 127;
         return e == 127 ? 0.0f : f16_to_f32((u16)(e << 7)) * 128.0f;

@@ -1,8 +1,8 @@
-// CACHE_MASK: F16 [kv, tokens], 0 where a token sees a cell, minus infinity elsewhere.
+// CACHE_MASK: F16 [kv, tokens], 0 if a token sees a cell, minus infinity otherwise.
 //
-// A thread has eight neighbouring cells, which it reads once (8 bytes each), and their masks for MASK_TOKENS tokens, one
-// behind the other: 16 bytes written for each, at once where rows are whole pieces. All that a token asks of a cell is its
-// sequence and whether its position is in an interval. No LDS.
+// A thread has eight adjacent cells, which it reads once (8 bytes each), and their masks for MASK_TOKENS tokens in turn. It
+// writes 16 bytes for each token, in one store if rows are whole groups of eight. A cell is visible if its sequence is the
+// token's and its position is in an interval. No LDS.
 #include "index.h"
 #include "params.h"
 
@@ -12,10 +12,10 @@
 // Minus infinity.
 #define HIDDEN 0xfc00u
 
-// The result is a tensor of its own, which begins at a multiple of this.
+// The result is a tensor of its own, so it starts at a multiple of 16.
 typedef u32 MaskWords __attribute__((ext_vector_type(4), aligned(16)));
 
-// The positions that a token sees: the first, and how many behind that one.
+// Positions that a token sees: the first, and the number of positions after it.
 struct Seen {
     u32 first, more;
 };
@@ -23,7 +23,7 @@ struct Seen {
 DEVICE Seen seen(u32 position, const CacheMaskParams &p) {
     Seen s;
     s.first = position - (p.chunked ? position % p.window : minimum(position, p.window - 1));
-    // A chunk may reach beyond the last position.
+    // A chunk may extend beyond the last position.
     u32 end = p.chunked ? minimum(s.first + (p.window - 1), 0x7fffffffu) : 0x7fffffffu;
     s.more = (p.causal ? position : end) - s.first;
     return s;
@@ -57,7 +57,7 @@ KERNEL(ROW_THREADS) cache_mask(const i32 *cells, const i32 *tokens, u16 *d, Cach
         bool any = own >= 0 && position >= 0;
         u32 masks[MASK_CELLS];
         UNROLL for (u32 j = 0; j < MASK_CELLS; j++) {
-            // A position below 0 is beyond all others as a number without a sign.
+            // As an unsigned number, a position below 0 is greater than all others.
             bool sees = any && of[j] == own && (u32)at[j] - s.first <= s.more;
             masks[j] = sees ? 0 : HIDDEN;
         }

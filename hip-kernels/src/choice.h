@@ -1,5 +1,5 @@
-// The choice of experts by their scores, as the nodes of a model do it: what is made of scores, and what they are chosen by.
-// The work-group does it together; its first wavefront picks then (pick.h).
+// Choice of experts by their scores, as the nodes of a model compute it: the weights of experts, and the candidates by which
+// they are chosen. All threads of the work-group compute these; then its first wavefront picks (pick.h).
 #pragma once
 #include "activation.h"
 #include "params.h"
@@ -8,21 +8,21 @@
 enum { PROBABILITY_SIGMOID = 1, PROBABILITY_SOFT_MAX = 2 };
 enum { WEIGHTS_OF_LOGARITHMS = 2 };
 
-// Experts at the most that are not chosen by their scores themselves, as in `gate.rs`.
+// Largest number of experts that may be chosen by other values than their scores, as in `gate.rs`.
 #define MOST_CANDIDATES 1024u
 
-// THREADS: of the work-group, and groups of experts at the most.
+// THREADS: threads of the work-group; also the largest number of groups of experts.
 template <int THREADS> struct ChoiceShared {
     float candidates[MOST_CANDIDATES];
     u32 groups[THREADS], counts[THREADS];
 };
 
-// The largest of all scores, and one over the sum of exponentials (NaN if a score is), as soft_max.hip has them.
+// Largest score, and the inverse of the sum of exponentials (NaN if a score is NaN), as in soft_max.hip.
 struct Normalizer {
     float top, factor;
 };
 
-// Whether experts are chosen by something else than their scores.
+// True if experts are chosen by other values than their scores.
 DEVICE bool has_candidates(const GateParams &p) { return p.probabilities || p.biased || p.groups > 1; }
 
 // `scratch` has two elements for each wavefront.
@@ -45,7 +45,8 @@ DEVICE float probability_of(const GateParams &p, float score, const Normalizer &
     }
 }
 
-// Candidates of the groups whose two largest have the largest sums stay, the others become `0 * candidate + never`.
+// Keeps the candidates of the groups whose two largest candidates have the largest sums; replaces the others by
+// `0 * candidate + never`.
 template <int THREADS> DEVICE void keep_best_groups(const GateParams &p, ChoiceShared<THREADS> *shared) {
     u32 group = thread_id(), size = p.experts / p.groups, own = 0;
     if (group < p.groups) {
@@ -74,7 +75,7 @@ template <int THREADS> DEVICE void keep_best_groups(const GateParams &p, ChoiceS
     }
 }
 
-// What experts are chosen by, in LDS for all threads. `bias`: from its first element on.
+// Computes the candidates, in LDS for all threads. `bias` points to its first element.
 template <int THREADS>
 DEVICE void make_candidates(const GateParams &p, const float *scores, const float *bias, const Normalizer &all,
                             ChoiceShared<THREADS> *shared) {
@@ -88,7 +89,7 @@ DEVICE void make_candidates(const GateParams &p, const float *scores, const floa
     }
 }
 
-// The weight of this lane's pick by its score; `p.used` lanes have one.
+// Returns the weight of this lane's pick from its score; `p.used` lanes have one.
 DEVICE float weight_by(const GateParams &p, float score, const Normalizer &all) {
     if (!p.weights) return probability_of(p, score, all) * p.factor;
     float x = p.weights == WEIGHTS_OF_LOGARITHMS ? softplus(-score) : score;

@@ -1,9 +1,9 @@
-// GATED_DELTA_NET and SSM_SCAN of prompts, by chunks of tokens. Sources: Yang, Kautz and Hatamizadeh, "Gated delta
-// networks: improving Mamba2 with delta rule" (2024), section 3.3 (the inverse is the UT transform of Joffrain et al.,
-// 2006); Dao and Gu, "Transformers are SSMs" (2024), section 6.
+// GATED_DELTA_NET and SSM_SCAN for prompts, by chunks of tokens. Sources: Yang, Kautz and Hatamizadeh, "Gated delta networks:
+// improving Mamba2 with delta rule" (2024), section 3.3 (the inverse is the UT transform of Joffrain et al., 2006); Dao and Gu,
+// "Transformers are SSMs" (2024), section 6.
 //
-// In a chunk let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i
-// that of all behind it, and S the state before. What the tokens of a delta net write are the rows u_i of U with
+// In a chunk, let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i that of
+// all after a_i, and S the state before the chunk. The updates of the tokens of a delta net are the rows u_i of U with
 //
 //     (I + A) U = diag(beta) R,  R_i = v_i - G_i S^T k_i,  A_ij = beta_i D_ij (k_i . k_j) for j < i
 //
@@ -11,44 +11,45 @@
 //
 //     out_i = scale (G_i S^T q_i + (P T diag(beta) R)_i),  S becomes G_last S + K^T (diag(H) T diag(beta) R)
 //
-// A state space has b as k, c as q and x as v, steps as beta, and neither A nor a scale: T = I, R_i = v_i.
+// A state space model has b as k, c as q, x as v and steps as beta, but neither A nor a scale: T = I, R_i = v_i.
 //
-// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `walk` goes
-// over the chunks of a sequence in turn, with some columns of the state. Decays are products of numbers up to 1, never
-// differences of logarithms: gates of zero, and of minus infinity, need no care.
+// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `walk` then
+// processes the chunks of a sequence in order, with some columns of the state. Decays are products of numbers up to 1, never
+// differences of logarithms, so gates of zero and of minus infinity need no special case.
 //
-// Tokens behind the end of a run count as zeros with beta 0 and decay 1. No product with a zero beyond a triangle is
-// added: a NaN is seen by its own token and later ones.
+// Tokens after the end of a run count as zeros with beta 0 and decay 1. Products with the zeros outside a triangle are not
+// added, so a NaN affects only its own token and later ones.
 #pragma once
 #include "columns.h"
 #include "index.h"
 #include "params.h"
 
-// Tokens of a chunk, `ggml_core::kernel::chunks::TOKENS`.
+// Tokens of a chunk: `ggml_core::kernel::chunks::TOKENS`.
 #define CHUNK 32u
-// What a chunk has in scratch, in floats: the factors of R, 32 rows for U, 32 for the results; 32 decays G of S^T k, 32
-// of S^T q, with the scale. Without A the rows for U are a diagonal, which is in the place of the first decays.
+// Floats of a chunk in scratch: the factors of R (32 rows for U, 32 for the results), 32 decays G of S^T k, 32 of S^T q with
+// the scale. Without A the factors for U are a diagonal, which replaces the first decays.
 #define CHUNK_FLOATS (64 * CHUNK + 64)
 
 #define CHUNK_THREADS 256u
-// Columns of the state that a work-group of `walk` has.
+// Columns of the state in a work-group of `walk`.
 #define WALK_COLUMNS 16u
 
 DEVICE u32 chunks_of(const Run &run) { return (run.count + CHUNK - 1) / CHUNK; }
-// The most chunks that runs of all tokens have.
+// Largest number of chunks that runs with this many tokens can have.
 DEVICE u32 all_chunks(u32 tokens, u32 slots) { return (tokens + slots * (CHUNK - 1)) / CHUNK; }
 
-// Turns of the products with the state: PTX's compiler mixes them, on AMD's processors they would take registers.
+// The products with the state are unrolled for PTX, whose compiler interleaves them; on AMD's processors that would take
+// registers.
 #if DEVICE_AMD
 #define TURNS NO_UNROLL
 #else
 #define TURNS UNROLL
 #endif
 
-// Four elements at a multiple of 16 bytes.
+// Loads four elements at a multiple of 16 bytes.
 DEVICE f32x4 aligned_quad(const float *at) { return (f32x4)*(const lds_f32x4 *)at; }
 
-// Four elements of a row of `end`, zeros behind it; WHOLE: of a row of DK that begins at a multiple of 16 bytes.
+// Loads four elements of a row of length `end`, zeros after it; WHOLE: of a row of DK that starts at a multiple of 16 bytes.
 template <bool WHOLE> DEVICE f32x4 row_quad(const float *row, u32 quad, u32 end) {
     if constexpr (WHOLE) return aligned_quad(row + quad * 4);
     f32x4 x;
@@ -64,13 +65,13 @@ DEVICE float dot4f(lds_f32x4 a, lds_f32x4 b, float sum) {
     return sum;
 }
 
-// Keys and queries of a chunk on their way into LDS: half of their elements at a time, in quads that stand in the order
+// Keys and queries of a chunk, which are loaded into LDS: half of their elements at a time, in quads stored in the order
 // `quad ^ row % 8`, so that eight rows are on different banks.
 template <int DK, bool WHOLE> struct ChunkRows {
     static constexpr u32 HALF = DK / 8, EACH = CHUNK * HALF / CHUNK_THREADS;
     typedef f32x4 Quads[EACH];
 
-    // Issues the loads of half `half`. Rows behind the last one are read from it.
+    // Issues the loads of half `half`. For rows after the last one, the last one is read.
     DEVICE void load(Quads &to, const float *rows, u32 stride, u32 left, u32 half, u32 end) {
         u32 thread = offset_here(thread_id());
         UNROLL for (u32 i = 0; i < EACH; i++) {
@@ -87,26 +88,26 @@ template <int DK, bool WHOLE> struct ChunkRows {
     }
 };
 
-// ---- What does not depend on the state ----
+// ---- Independent of the state ----
 
 template <int DK> struct ChunkShared {
     static constexpr u32 LINE = 36, ROWS = 64 * DK / 8;
     union {
-        // Half of keys, and of queries.
+        // Half of the keys and of the queries.
         lds_f32x4 rows[ROWS];
         // A by columns, P and T by rows.
         __attribute__((aligned(16))) float table[3][CHUNK * LINE];
     };
-    // D, its last column G; decays and betas.
+    // D, with G as its last column; decays and betas.
     float decay[CHUNK][CHUNK + 1], gate[CHUNK], beta[CHUNK];
 };
 
-// A chunk of a slot: its first token, and how many there are.
+// A chunk of a slot: its first token and its number of tokens.
 struct ChunkPlace {
     u32 token, left;
 };
 
-// Chunk `chunk` of all; false where there are not so many.
+// Finds chunk `chunk` of all; returns false if there are fewer.
 DEVICE bool find_chunk(const i32 *runs, u32 chunk, u32 tokens, u32 slots, ChunkPlace *place) {
     for (u32 slot = 0; slot < slots; slot++) {
         Run run = run_of(runs, slot, tokens);
@@ -119,7 +120,7 @@ DEVICE bool find_chunk(const i32 *runs, u32 chunk, u32 tokens, u32 slots, ChunkP
     return false;
 }
 
-// Column j of D, or, behind the last one, G.
+// Column j of D or, after the last one, G.
 DEVICE void decay_column(float (*decay)[CHUNK + 1], const float *gate, u32 j) {
     float product = 1.0f;
     u32 first = j < CHUNK ? j + 1 : 0;
@@ -129,8 +130,8 @@ DEVICE void decay_column(float (*decay)[CHUNK + 1], const float *gate, u32 j) {
     }
 }
 
-// Products of keys (with A) and queries with keys, times their decays: A by columns, P by rows. Keys and queries are
-// those of the chunk's first token. Gates: what gives the decay and the beta of a token. A thread has rows `row` and
+// Computes the products of keys (with A) and queries with keys, multiplied by their decays: A by columns, P by rows. Keys and
+// queries start at the chunk's first token. Gates: returns the decay and the beta of a token. A thread has rows `row` and
 // `row + 16` of both, columns `col` and `col + 16`.
 template <int DK, bool WHOLE, bool WITH_A, class Gates>
 DEVICE void chunk_products(const float *k, u32 k_stride, const float *q, u32 q_stride, const Gates &gates, u32 left,
@@ -177,12 +178,12 @@ DEVICE void chunk_products(const float *k, u32 k_stride, const float *q, u32 q_s
     barrier();
 }
 
-// ---- What goes from chunk to chunk ----
+// ---- From chunk to chunk ----
 
-// LDS in quads. Behind the products, `states` and `queries` hold their partial sums; then `states` R and U.
+// LDS in quads. After the products, `states` and `queries` hold their partial sums; then `states` holds R and U.
 template <int DK> struct WalkShared {
     static constexpr u32 HALF = DK / 8;
-    // Columns of S in quads, those of a column in the order `quad ^ column / 4`; the partial sums are 768.
+    // Columns of S in quads, those of a column in the order `quad ^ column / 4`; the partial sums take 768.
     static constexpr u32 STATES = WALK_COLUMNS * DK / 4, QUERIES = STATES == 512 ? CHUNK * HALF : 768 - STATES;
     lds_f32x4 keys[CHUNK * HALF], sums[STATES + QUERIES], factors[64 * CHUNK / 4];
 };
@@ -193,38 +194,38 @@ struct WalkInputs {
     u32 k_stride, q_stride, v_stride;
 };
 
-// A thread's part of products with the state: a quarter of each half of a key, lines `line` and `line + 16` of keys and
-// of queries, four columns. And the one of these lines, `row`, keys before queries, that it finishes.
+// A thread's part of the products with the state: a quarter of each half of a key, rows `line` and `line + 16` of keys and of
+// queries, four columns. The thread completes one of these rows, `row`; keys come before queries.
 struct RowPart {
     u32 part, lane, line, four;
-    __attribute__((device, always_inline)) explicit RowPart(u32 thread)
+    INLINED explicit RowPart(u32 thread)
         : part(uniform(thread / 64)), lane(thread % 64), line(lane / 4), four(lane % 4) {}
-    __attribute__((device, always_inline)) u32 row() const { return part * 16 + line; }
-    __attribute__((device, always_inline)) u32 token() const { return row() % CHUNK; }
+    INLINED u32 row() const { return part * 16 + line; }
+    INLINED u32 token() const { return row() % CHUNK; }
 };
 
 // A thread's part of the state: a quad of some columns.
 template <int DK> struct StatePart {
     static constexpr u32 QUADS = DK / 4, COLUMNS = WALK_COLUMNS * QUADS / CHUNK_THREADS;
     u32 quad, column;
-    __attribute__((device, always_inline)) explicit StatePart(u32 thread)
+    INLINED explicit StatePart(u32 thread)
         : quad(thread % 8 + thread / 32 % (QUADS / 8) * 8),
           column((thread / 8 % 4 + thread / (4 * QUADS) * 4) * COLUMNS) {}
 };
 
-// What a thread loads of a chunk.
+// Data of a chunk that a thread loads.
 template <int DK, bool WHOLE, bool WITH_A> struct WalkChunk {
     typedef ChunkRows<DK, WHOLE> Rows;
-    // Without A nobody reads the factors for U.
+    // Without A the factors for U are not read.
     static constexpr u32 FIRST = WITH_A ? 0 : 1;
     typename Rows::Quads keys[2], queries[2];
     f32x4 factors[2];
-    // Of its row and columns: the values, and the decay of the state; the decay of the whole chunk.
+    // For its row and columns: the values, the decay of the state, and the decay of the whole chunk.
     f32x4 values;
     float decay, all;
 
-    // Issues the loads of a chunk; the inputs and what is in scratch begin with the run. `d`: lengths of keys and values.
-    __attribute__((device, always_inline)) void load(u32 chunk, const WalkInputs &in, const float *chunks, const Run &run,
+    // Issues the loads of a chunk; the inputs and the scratch data start with the run. `d`: lengths of keys and values.
+    INLINED void load(u32 chunk, const WalkInputs &in, const float *chunks, const Run &run,
                                                      u32 first_column, const u32 *d) {
         RowPart at(offset_here(thread_id()));
         u32 token = chunk * CHUNK, left = minimum(run.count - token, CHUNK);
@@ -241,8 +242,8 @@ template <int DK, bool WHOLE, bool WITH_A> struct WalkChunk {
         const float *v = in.v + (u64)(token + minimum(at.token(), left - 1)) * in.v_stride;
         values = load_quad(v, first_column + at.four * 4, d[1]);
     }
-    // Eight quads in a row, in the order `quad ^ row % 8`.
-    __attribute__((device, always_inline)) void put_factors(lds_f32x4 *to) const {
+    // Stores eight quads of a row in the order `quad ^ row % 8`.
+    INLINED void put_factors(lds_f32x4 *to) const {
         u32 thread = offset_here(thread_id());
         UNROLL for (u32 i = FIRST; i < 2; i++) {
             u32 at = thread + i * CHUNK_THREADS;
@@ -277,7 +278,7 @@ DEVICE void multiply_states(const lds_f32x4 *keys, const lds_f32x4 *queries, con
     }
 }
 
-// The sums of all quarters for the thread's row, if it is one of the quarters from `FROM` on.
+// Adds the sums of all quarters for the thread's row, if the thread's quarter is `FROM` or later.
 template <u32 FROM> DEVICE lds_f32x4 join_quarters(lds_f32x4 *sums, float (*sum)[4]) {
     RowPart at(offset_here(thread_id()));
     lds_f32x4 own = lds_f32x4(0.0f);
@@ -309,7 +310,7 @@ DEVICE lds_f32x4 multiply_rests(const lds_f32x4 *factors, const lds_f32x4 *rests
     return sum;
 }
 
-// Adds what the tokens write to the thread's part of the state. The first half of the keys lies in place of the queries.
+// Adds the updates of the tokens to the thread's part of the state. The first half of the keys has replaced the queries.
 template <int DK>
 DEVICE void add_written(const lds_f32x4 *keys, const lds_f32x4 *first_keys, const float *writes, f32x4 *s) {
     constexpr u32 HALF = DK / 8;
@@ -322,8 +323,8 @@ DEVICE void add_written(const lds_f32x4 *keys, const lds_f32x4 *first_keys, cons
     }
 }
 
-// group_x: columns of the state; group_y: heads; group_z: slots, and one more for tokens of none. `in` begins with the
-// head. P: a parameter structure.
+// group_x: columns of the state; group_y: heads; group_z: slots, plus one for tokens without a slot. `in` starts at the head.
+// P: a parameter structure.
 template <int DK, bool WHOLE, bool WITH_A, class P>
 DEVICE void walk(WalkInputs in, const float *state, const i32 *runs, const float *chunks, float *d, const P &p,
                  WalkShared<DK> &shared) {
@@ -382,7 +383,7 @@ DEVICE void walk(WalkInputs in, const float *state, const i32 *runs, const float
         barrier();
         Rows::store(queries, next.keys[0], left);
         float all = next.all;
-        // The last one again behind the last one: what may keep its value would need its registers all the time.
+        // After the last chunk, loads it again: a value that may stay unchanged would occupy its registers all the time.
         next.load(minimum(chunk + 1, chunks_of(run) - 1), in, chunks, run, first_column, p.d);
         if (WITH_A || at.part >= 2) {
             lds_f32x4 begin = WITH_A && at.part < 2 ? lds_f32x4(0.0f) : own;

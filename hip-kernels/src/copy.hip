@@ -1,14 +1,15 @@
-// CPY and CONT: element n of the source goes to element n of the destination, converted where the types differ.
+// CPY and CONT: element n of the source becomes element n of the destination, converted if the types differ.
 //
-// `copy_<from>_<to>`: a thread moves four elements with consecutive numbers. It divides once to find the first of them
-// in each tensor and then counts on, carrying from index to index. Where both lie densely the four are one access.
-// Types of equal width without conversion go bit by bit (`b32`: F32 and I32, `b16`: F16 and BF16).
+// `copy_<from>_<to>`: a thread moves four elements with consecutive numbers. It divides once to find the first of them in each
+// tensor, and then increments the indices with carry. Where both tensors are dense, the four are one access. Types of equal
+// width without conversion are copied as bits (`b32`: F32 and I32, `b16`: F16 and BF16).
 //
-// `gather_words`: up to four dense arrays to places in another one, what the host reads after a run. group_y: the array.
+// `gather_words`: copies up to four dense arrays to places in another one, which the host reads after a run. group_y: the
+// array.
 //
-// `copy_transposed_<width>`: for sources whose second index is the dense one (a transposed view). A tile of 32 x 32
-// goes through LDS, so that lanes side by side read and write neighbours; 4224 bytes, rows padded by one element
-// against bank conflicts.
+// `copy_transposed_<width>`: for sources whose second index is the dense one (a transposed view). A tile of 32 x 32 passes
+// through LDS, so that adjacent lanes read and write adjacent elements; 4224 bytes, rows padded by one element against bank
+// conflicts.
 #include "index.h"
 #include "params.h"
 
@@ -49,7 +50,7 @@ DEVICE void advance(Cursor *c, const u32 *ne, const u32 *nb, u32 off) {
     c->at = off + place(*c, nb);
 }
 
-// Each type: how it is stored, and its value on the way.
+// For each type: its stored form, and its value during the copy.
 struct B32 {
     typedef u32 T;
     typedef u32x4 T4;
@@ -122,7 +123,7 @@ KERNEL(ROW_THREADS) gather_words(const u32 *a0, const u32 *a1, const u32 *a2, co
     if (i < p.words[array]) d[p.at[array] + i] = a[i];
 }
 
-// A tile of 32 columns by 32 rows of the destination: group_x counts tiles across, group_y down, group_z planes.
+// A tile of 32 columns by 32 rows of the destination: group_x counts tiles horizontally, group_y vertically, group_z planes.
 template <class T> DEVICE void copy_transposed(const T *a, T *d, const CopyParams &p, T *tile) {
     u32 thread = thread_id(), across = thread % 32, down = thread / 32;
     u32 i3 = group_z() / p.ned[2], i2 = group_z() - i3 * p.ned[2];

@@ -1,26 +1,26 @@
-// GATED_DELTA_NET: linear attention whose state forgets and corrects itself. For each head and each token in turn
-// S = e^g S, S += k (beta (v - S^T k))^T, out = scale S^T q; then the new state.
+// GATED_DELTA_NET: linear attention with a decaying state that corrects itself. For each head and each token in order: S = e^g
+// S, S += k (beta (v - S^T k))^T, out = scale S^T q; then the new state.
 //
-// A column of the state is what belongs to one element of v: see columns.h. k and q are one run of memory for its lanes,
-// and the two sums of a token are DPP reductions. The columns of a head read the same k and q, from the caches. What the
-// next token needs is loaded before the arithmetic of a token. Where k and q are to be normed, that is two reductions more,
-// of what is in registers anyway. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any`
-// for others. Prompts go by chunks: see chunks.h.
+// A column of the state belongs to one element of v: see columns.h. k and q are contiguous for its lanes, and the two sums of a
+// token are DPP reductions. The columns of a head read the same k and q from the caches. The operands of the next token are
+// loaded before the arithmetic of a token. If k and q are to be normed, that adds two reductions of values that are already in
+// registers. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any` for others. Prompts are processed by chunks: see
+// chunks.h.
 #include "chunks.h"
 #include "columns.h"
 #include "params.h"
 
-// The eights of k and q, and the numbers of one token.
+// Eight elements of k and q, and the scalars of one token.
 struct DeltaToken {
     WeightF32::Raw k, q;
     float v, g, beta;
 };
 
-// Where the operands of a head and a column begin, and the strides of tokens.
+// Addresses of the operands for a head and a column, and the strides of tokens.
 struct DeltaInputs {
     const float *q, *k, *v, *g, *beta;
     u32 q_stride, k_stride, v_stride, heads, part, end;
-    template <int D> __attribute__((device, always_inline)) DeltaToken token(u32 t) const {
+    template <int D> INLINED DeltaToken token(u32 t) const {
         const float *key = k + (u64)t * k_stride, *query = q + (u64)t * q_stride;
         return {part_of_row<D>(key, part, end), part_of_row<D>(query, part, end), v[(u64)t * v_stride],
                 g[(u64)t * heads], beta[(u64)t * heads]};
@@ -45,7 +45,7 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
     if (column >= p.d[1]) return;
     Run run = run_of(runs, slot, p.tokens);
 
-    // The new state lies behind the rows of tokens as the old one does.
+    // The new state is stored after the rows of tokens, in the layout of the old one.
     u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + column) * p.d[0];
     float s[8];
     load_column<D>(state + p.off[5] + place, part, p.d[0], run, s);
@@ -86,8 +86,8 @@ DELTA_NET(128, 128)
 DELTA_NET(256, 256)
 DELTA_NET(any, 0)
 
-// Column j of T by substitution: from the top, each element is subtracted from those below as soon as it is known. A by
-// columns, lines of `line` elements.
+// Computes column j of T by substitution: from the top, each element is subtracted from those below as soon as it is known. A
+// is stored by columns, in lines of `line` elements.
 DEVICE void inverse_column(const float *a, u32 line, u32 j, float *x) {
     UNROLL for (u32 i = 0; i < CHUNK; i++) x[i] = i == j ? 1.0f : 0.0f;
     UNROLL for (u32 l = 0; l < CHUNK - 1; l++) {
@@ -100,11 +100,11 @@ DEVICE void inverse_column(const float *a, u32 line, u32 j, float *x) {
     }
 }
 
-// Decays and betas of a head from the first token of a chunk on.
+// Decays and betas of a head, from the first token of a chunk on.
 struct DeltaGates {
     const float *g, *beta;
     u32 heads;
-    __attribute__((device, always_inline)) void of(u32 token, float *decay, float *share) const {
+    INLINED void of(u32 token, float *decay, float *share) const {
         *decay = exp_f32(g[(u64)token * heads]);
         *share = beta[(u64)token * heads];
     }

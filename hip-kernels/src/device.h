@@ -1,13 +1,14 @@
-// What kernels need of a device, from compiler builtins alone: no SDK header, no device library, no C++ library.
+// Functions and types that kernels need of a device, from compiler builtins only: no SDK header, no device library, no C++
+// library.
 //
-// The same text is compiled by clang for AMD processors (`-x hip -nogpuinc -nogpulib`), by hipcc, by hiprtc, and by
-// clang for PTX (`-x cuda -nocudainc -nocudalib`). Only plain C types are used, because the run-time compilers define
-// nothing else. Options that matter for results are in `hip_kernels::OPTIONS`; the important one is
-// `-ffp-contract=on`: a product and a sum are fused where they stand in one expression, and nowhere else.
+// The same text is compiled by clang for AMD processors (`-x hip -nogpuinc -nogpulib`), by hipcc, by hiprtc, and by clang for
+// PTX (`-x cuda -nocudainc -nocudalib`). Only plain C types are used, because the run-time compilers define no others. Options
+// that matter for results are in `hip_kernels::OPTIONS`. The important one is `-ffp-contract=on`: a product and a sum are fused
+// within one expression, and nowhere else.
 //
-// Unaligned access: AMD's memory path takes loads and stores of up to 16 bytes at any address, in one instruction
-// (the runtime runs processors in their unaligned access mode), so the wide types here claim only the alignment of
-// their elements. For PTX the compiler splits such an access by itself.
+// Unaligned access: AMD's memory path executes loads and stores of up to 16 bytes at any address in one instruction (the
+// runtime enables the unaligned access mode), so the wide types here have only the alignment of their elements. For PTX the
+// compiler splits such an access.
 #pragma once
 
 #if defined(__AMDGCN__)
@@ -35,41 +36,43 @@ typedef i16 i16x2 __attribute__((ext_vector_type(2)));
 typedef u16 u16x2 __attribute__((ext_vector_type(2)));
 typedef u16 u16x4 __attribute__((ext_vector_type(4), aligned(2)));
 typedef u16 u16x8 __attribute__((ext_vector_type(8), aligned(2)));
-// In LDS 8 and 16 bytes at once need their full alignment to be one instruction.
+// In LDS, 8 and 16 bytes need their full alignment to be one instruction.
 typedef float lds_f32x4 __attribute__((ext_vector_type(4), aligned(16)));
 typedef u32 lds_u32x4 __attribute__((ext_vector_type(4), aligned(16)));
 typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 
 // A function of a kernel. Everything is inlined: there is no stack.
 #define DEVICE static __attribute__((device, always_inline, unused)) inline
-// An array that the work-group shares.
+// The same for a member function and, after its captures, for a lambda.
+#define INLINED __attribute__((device, always_inline))
+// An array in LDS.
 #define LDS __attribute__((shared))
-// What a pointer into such an array points at, where the pointer is kept in a structure: there the compiler may find
-// out too late that it is no pointer into memory, and ask for hidden arguments (gfx803).
+// Type of the objects of a pointer into LDS that is kept in a structure. Without it the compiler may find out too late that the
+// pointer does not point to memory, and use hidden arguments (gfx803).
 #define IN_LDS __attribute__((address_space(3)))
-// What a pointer points at that was read from the arguments, and these themselves (AMD).
+// The same for pointers to memory that were read from the arguments, and for pointers to the arguments (AMD).
 #define IN_GLOBAL __attribute__((address_space(1)))
 #define IN_CONSTANT __attribute__((address_space(4)))
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("nounroll")
 
-// A kernel for work-groups of exactly `threads` threads. The exact size matters: without it registers are allocated
-// for 1024 threads. No kernel asks for its block or grid size, so none has hidden arguments.
+// A kernel for work-groups of exactly `threads` threads. Without the exact size, registers are allocated for 1024 threads. No
+// kernel reads its block or grid size, so none has hidden arguments.
 #if DEVICE_AMD
 #define KERNEL(threads) \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
-// Before KERNEL: its registers are to leave room for so many wavefronts on a SIMD.
+// Before KERNEL: limits the registers so that a SIMD holds this many wavefronts.
 #define WAVES_PER_SIMD(waves) __attribute__((amdgpu_waves_per_eu(waves)))
 #else
 #define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
 #define WAVES_PER_SIMD(waves)
-// A kernel of which so many work-groups are to fit a multiprocessor.
+// A kernel whose registers allow this many work-groups on a multiprocessor.
 #define KERNEL_GROUPS(threads, groups) extern "C" __attribute__((global, launch_bounds(threads, groups))) void
-// What a launch gives beside the LDS that a kernel declares.
+// LDS of the launch, in addition to the LDS that a kernel declares.
 extern LDS __attribute__((aligned(16))) unsigned char dynamic_lds[];
 #endif
 
-// Threads of a wavefront: what the compiler makes of each processor by default.
+// Threads of a wavefront: the compiler's default for each processor.
 #if defined(__GFX7__) || defined(__GFX8__) || defined(__GFX9__)
 #define WAVE 64
 #else
@@ -81,7 +84,7 @@ DEVICE u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
 DEVICE u32 group_x() { return __builtin_amdgcn_workgroup_id_x(); }
 DEVICE u32 group_y() { return __builtin_amdgcn_workgroup_id_y(); }
 DEVICE u32 group_z() { return __builtin_amdgcn_workgroup_id_z(); }
-// A value that is the same in all lanes of a wavefront, in a scalar register.
+// Moves a value that is the same in all lanes of a wavefront to a scalar register.
 DEVICE u32 uniform(u32 x) { return __builtin_amdgcn_readfirstlane(x); }
 #else
 DEVICE u32 thread_id() { return __nvvm_read_ptx_sreg_tid_x(); }
@@ -93,7 +96,7 @@ DEVICE u32 uniform(u32 x) { return x; }
 DEVICE u32 lane_id() { return thread_id() % WAVE; }
 DEVICE u32 wave_id() { return uniform(thread_id() / WAVE); }
 
-// Waits for all threads of the work-group; what they wrote to LDS and to memory can be read.
+// Waits for all threads of the work-group; afterwards their writes to LDS and to memory are visible.
 DEVICE void memory_barrier() {
 #if DEVICE_AMD
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -104,10 +107,10 @@ DEVICE void memory_barrier() {
 #endif
 }
 
-// The same for LDS alone: on AMD's processors, where the compiler knows fences of one address space (clang 19), this is
-// s_waitcnt lgkmcnt(0) and s_barrier, and loads and stores of memory stay in flight across it. PTX's bar.sync orders memory
-// too, so a kernel that reads after it what other threads wrote to memory works there and nowhere else. No kernel does
-// that; one that has to takes memory_barrier(). `tests/barriers.rs` finds those that do not.
+// The same for LDS only. With a compiler that has fences of one address space (clang 19), this is s_waitcnt lgkmcnt(0) and
+// s_barrier on AMD's processors. Loads and stores of memory stay in flight across it, but up to gfx908 the compiler waits for
+// them before any s_barrier. PTX's bar.sync orders memory too, so a kernel that then reads memory written by other threads
+// would work there and nowhere else. Such a kernel must use memory_barrier(); `tests/barriers.rs` finds those that do not.
 DEVICE void barrier() {
 #if DEVICE_AMD && __clang_major__ >= 19
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
@@ -118,11 +121,11 @@ DEVICE void barrier() {
 #endif
 }
 
-// Adds one to a counter that all work-groups of the device share; from `last` on it begins again at 0. Gives what was
-// there. What this thread knew of memory before, who comes after it knows.
+// Adds one to a counter that all work-groups of the device share; at `last` it starts again at 0. Returns the old value. What
+// other work-groups released before they counted is visible afterwards. On NVIDIA's processors this also releases what the
+// threads of this work-group wrote before their last barrier.
 DEVICE u32 count_up(u32 *counter, u32 last) {
 #if DEVICE_AMD
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     u32 before = __builtin_amdgcn_atomic_inc32(counter, last, __ATOMIC_RELAXED, "agent");
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
 #else
@@ -133,18 +136,24 @@ DEVICE u32 count_up(u32 *counter, u32 last) {
     return before;
 }
 
-// Whether this work-group is the last of `count` to come here; it then sees what the others have written. The counter is 0
-// before the first one comes, and again when the last one has. All threads take part; `scratch` is a word of LDS.
+// Returns true in the last of `count` work-groups that call it; that one then sees what the others have written. The counter is
+// 0 before the first call and after the last. All threads take part; `scratch` is a word of LDS.
+//
+// On AMD's processors every thread releases its own writes before the barrier: on gfx90a, gfx942 and on gfx10 in CU mode a
+// barrier does not wait for writes, and a release by thread 0 waits for those of its own wavefront only.
 DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
+#if DEVICE_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
     memory_barrier();
     if (thread_id() == 0) *scratch = count_up(counter, count - 1);
     memory_barrier();
     return uniform(*scratch) == count - 1;
 }
 
-// Nothing is moved across this line: loads before it are in flight together when the arithmetic after it begins.
-// Without it the compiler delays loads to save registers, and their latencies add up. In the driver's compiler of PTX
-// only a barrier of the wavefront (of those lanes that are here) keeps loads where they are.
+// No instruction is moved across this line: the loads before it are in flight together when the arithmetic after it starts.
+// Without it the compiler delays loads to save registers, and their latencies add up. NVIDIA's driver compiles PTX; for it only
+// a barrier of the wavefront's active lanes keeps loads in place.
 #if DEVICE_AMD && __has_builtin(__builtin_amdgcn_sched_barrier)
 #define LOADS_FIRST() __builtin_amdgcn_sched_barrier(0)
 #elif DEVICE_AMD
@@ -158,17 +167,17 @@ DEVICE void lanes_barrier() {
 }
 #endif
 
-// What is before this line is done before what comes after it: what several unrolled turns need at a time would take
-// registers. (PTX has 255 of them, and gains by mixing turns.)
+// Code before this line is completed before the code after it. Otherwise several unrolled iterations would need registers at
+// the same time. (PTX has 255 registers and gains from interleaved iterations.)
 #if DEVICE_AMD
 #define ONE_BY_ONE() LOADS_FIRST()
 #else
 #define ONE_BY_ONE() ((void)0)
 #endif
 
-// The offset itself. In a loop it keeps the widening of a lane's 32-bit offset next to the loads that use it, where it
-// is part of their addressing (a scalar base and a 32-bit lane offset); hoisted out, each address would take two more
-// instructions and two registers.
+// Returns its argument. In a loop this keeps the conversion of a lane's 32-bit offset next to the loads that use it, where it
+// is part of their addressing (scalar base and 32-bit lane offset). If it were moved out of the loop, each address would take
+// two more instructions and two registers.
 DEVICE u32 offset_here(u32 x) {
 #if DEVICE_AMD
     __asm__ volatile("" : "+v"(x));
@@ -176,8 +185,8 @@ DEVICE u32 offset_here(u32 x) {
     return x;
 }
 
-// The word itself, whose bytes the compiler then takes from it, one instruction each (v_cvt_f32_ubyte0 .. 3). Where it
-// knows how the word came to be, it takes each byte from what was there before, in two.
+// Returns its argument. The compiler then extracts each byte with one instruction (v_cvt_f32_ubyte0 .. 3). If it knew how the
+// word was computed, it would derive each byte from the inputs, with two.
 DEVICE u32 as_it_is(u32 x) {
 #if DEVICE_AMD
     __asm__("" : "+v"(x));
@@ -193,14 +202,14 @@ DEVICE float smaller(float a, float b) { return __builtin_fminf(a, b); }
 DEVICE float infinity() { return __builtin_inff(); }
 DEVICE bool is_finite(float x) { return __builtin_fabsf(x) < infinity(); }
 
-// Whether the sum of a fused product and sum may be the register of the result (v_fmac_f32), which spares registers.
+// True if a fused product and sum may add to its result register (v_fmac_f32), which saves registers.
 #if defined(__gfx900__) || defined(__gfx902__) || defined(__gfx904__) || defined(__gfx909__) || defined(__gfx90c__)
 #define HAS_FMAC 0
 #else
 #define HAS_FMAC 1
 #endif
 
-// a * b + c in the form that is fastest: fused where fused is full rate, else (gfx803) v_mac_f32.
+// a * b + c in the fastest form: fused where that runs at full rate, otherwise (gfx803) v_mac_f32.
 DEVICE float mad(float a, float b, float c) { return a * b + c; }
 // a * b + c with one rounding.
 DEVICE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -208,21 +217,21 @@ DEVICE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); 
 // ---- Conversions ----
 
 DEVICE float f16_to_f32(u16 x) { return (float)__builtin_bit_cast(f16, x); }
-// Nearest, ties to even: the mode that a wavefront starts in.
+// Rounds to nearest, ties to even: the initial mode of a wavefront.
 DEVICE u16 f32_to_f16(float x) { return __builtin_bit_cast(u16, (f16)x); }
 DEVICE float bf16_to_f32(u16 x) { return bits_f32((u32)x << 16); }
 DEVICE u16 f32_to_bf16(float x) {
     u32 bits = f32_bits(x);
     return x != x ? 0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-// Signed and unsigned byte `i` of a word as a float: one or two instructions (v_cvt_f32_ubyte<i>).
+// Converts signed or unsigned byte `i` of a word: one or two instructions (v_cvt_f32_ubyte<i>).
 DEVICE float i8_to_f32(u32 word, int i) { return (float)((i32)(word << (24 - 8 * i)) >> 24); }
 DEVICE float u8_to_f32(u32 word, int i) { return (float)(word >> (8 * i) & 255); }
 
 // ---- Products of bytes ----
 //
-// dot4(a, b, c): c + the sum of four products of signed bytes. One instruction on gfx906, 908, 90a, 94x, 101[12] and
-// 103x (v_dot4_i32_i8), gfx11 and gfx12 (v_dot4_i32_iu8) and NVIDIA's, which have HAS_DOT4; elsewhere four products and
+// dot4(a, b, c): c + the sum of four products of signed bytes. One instruction on gfx906, 908, 90a, 94x, 101[12] and 103x
+// (v_dot4_i32_i8), gfx11 and gfx12 (v_dot4_i32_iu8) and NVIDIA's processors, which have HAS_DOT4; elsewhere four products and
 // four sums.
 
 #define HAS_DOT4 1
@@ -248,14 +257,14 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) {
 }
 #endif
 
-// Whether one instruction multiplies and adds two pairs of 16 bits (v_pk_mad_u16).
+// True if one instruction multiplies and adds two pairs of 16 bits (v_pk_mad_u16).
 #if defined(__GFX7__) || defined(__GFX8__)
 #define HAS_PACKED16 0
 #else
 #define HAS_PACKED16 1
 #endif
 
-// A word whose upper half is shifted to the right by itself.
+// Shifts the upper half of a word to the right and keeps the lower half.
 DEVICE u32 upper_half_shifted(u32 x, u32 by) {
 #if DEVICE_AMD && HAS_PACKED16
     return __builtin_bit_cast(u32, __builtin_bit_cast(u16x2, x) >> __builtin_bit_cast(u16x2, by << 16));
@@ -264,10 +273,10 @@ DEVICE u32 upper_half_shifted(u32 x, u32 by) {
 #endif
 }
 
-// The low bytes of four words as one word.
+// Returns the low bytes of four words as one word.
 DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
 #if DEVICE_AMD
-    // Bytes 0 .. 3 of the selector name bytes of the second operand by 0 .. 3, of the first by 4 .. 7.
+    // The selector names bytes 0 .. 3 of the second operand by 0 .. 3, those of the first by 4 .. 7.
     u32 low = __builtin_amdgcn_perm(b, a, 0x0c0c0400), high = __builtin_amdgcn_perm(d, c, 0x04000c0c);
     return low | high;
 #else
@@ -277,9 +286,10 @@ DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
 
 // ---- Across the lanes of a wavefront ----
 //
-// The lanes whose values meet must be active: all of a wavefront, or all of a group of LANES neighbours. On AMD the
-// steps within 16 lanes are DPP: a modifier of the addition itself, no LDS and no extra instruction. Lanes 16 apart
-// meet through ds_swizzle (the LDS crossbar, no LDS memory), the halves of a 64-lane wavefront through v_readlane.
+// The lanes whose values are combined must be active: the whole wavefront, or a whole group of LANES adjacent lanes. On AMD's
+// processors, steps within 16 lanes are DPP: a modifier of the addition, with no LDS and no extra instruction. Lanes 16 apart
+// exchange values through ds_swizzle (the LDS crossbar, without LDS memory), the halves of a 64-lane wavefront through
+// v_readlane.
 
 #if DEVICE_AMD
 template <int CTRL> DEVICE float dpp(float x) {
@@ -296,8 +306,8 @@ DEVICE float lanes_xor_16(float x) {
 }
 DEVICE float from_lane(float x, u32 lane) { return bits_f32((u32)__builtin_amdgcn_readlane((i32)f32_bits(x), lane)); }
 #else
-// A shuffle waits for the lanes that it names, so it names those that take part and no others: lanes of other groups
-// may have left the kernel.
+// A shuffle waits for the lanes that it names. It names only those that take part: lanes of other groups may have left the
+// kernel.
 template <int LANES> DEVICE float shuffle_xor(float x, int mask) {
     u32 members = 0xffffffffu;
     if constexpr (LANES < 32) members = ((1u << LANES) - 1) << (lane_id() & ~(u32)(LANES - 1));
@@ -321,12 +331,12 @@ struct Max {
     DEVICE float of(float a, float b) { return larger(a, b); }
     static constexpr float ZERO = -__builtin_inff();
 };
-// Of numbers that are not negative, an infinity above all of them and a NaN above that.
+// For numbers that are not negative: an infinity is above all of them, and a NaN above that.
 struct MaxOrNan {
     DEVICE float of(float a, float b) { return bits_f32(f32_bits(a) > f32_bits(b) ? f32_bits(a) : f32_bits(b)); }
 };
 
-// The result of LANES neighbouring lanes (a power of two), in each of them.
+// Reduces over LANES adjacent lanes (a power of two); each of them gets the result.
 template <class OP, int LANES> DEVICE float lanes_reduce(float x) {
     if constexpr (LANES >= 2) x = OP::of(x, LANES_XOR_1(x));
     if constexpr (LANES >= 4) x = OP::of(x, LANES_XOR_2(x));
@@ -340,7 +350,7 @@ template <class OP, int LANES> DEVICE float lanes_reduce(float x) {
 }
 template <class OP> DEVICE float wave_reduce(float x) { return lanes_reduce<OP, WAVE>(x); }
 
-// The sums of four values over 16 neighbours: lane l has that of value l % 4. And a value added over the lanes 16 apart.
+// Sums of four values over 16 adjacent lanes: lane l has that of value l % 4. Also: a value added over the lanes 16 apart.
 template <int LANES = WAVE> DEVICE float row_sum_of_four(const float *x) {
     bool odd = lane_id() & 1, upper = lane_id() & 2;
     float low = (odd ? x[1] : x[0]) + LANES_XOR_1(odd ? x[0] : x[1]);
@@ -361,8 +371,8 @@ template <int LANES = WAVE> DEVICE float sum_of_rows(float sum) {
     return sum;
 }
 
-// The sums of four values over a wavefront: lane l has that of value l % 4. A third of the steps of four reductions. And of
-// four times four: lane l has that of value l % 4 of four l / 4 % 4.
+// Sums of four values over a wavefront: lane l has that of value l % 4. A third of the steps of four reductions. Also: sums of
+// four times four values; lane l has that of value l % 4 of group l / 4 % 4.
 template <int LANES = WAVE> DEVICE float wave_sum_of_four(const float *x) {
     return sum_of_rows<LANES>(row_sum_of_four<LANES>(x));
 }
@@ -378,8 +388,8 @@ template <int BIT, int LANES = WAVE> DEVICE float lanes_xor(float x) {
     return BIT == 1 ? LANES_XOR_1(x) : LANES_XOR_2(x);
 }
 
-// The result of all threads of a work-group, in each of them. `scratch` has one element for each wavefront; a barrier
-// must lie between two uses of it.
+// Reduces over all threads of a work-group; each of them gets the result. `scratch` has one element for each wavefront; a
+// barrier must separate two uses of it.
 template <class OP, int THREADS> DEVICE float group_reduce(float x, float *scratch) {
     constexpr int WAVES = THREADS / WAVE;
     x = wave_reduce<OP>(x);
@@ -397,12 +407,12 @@ template <class OP, int THREADS> DEVICE float group_reduce(float x, float *scrat
 // 2^x by the hardware: relative error about 2^-23; results below 2^-126 may be flushed to zero.
 DEVICE float exp2_hw(float x) {
 #if !DEVICE_AMD
-    // Below 2^-126 it is zero: what keeps smaller numbers takes three instructions more.
+    // Results below 2^-126 are zero: keeping smaller numbers takes three more instructions.
     return __nvvm_ex2_approx_ftz_f(x);
 #elif __has_builtin(__builtin_amdgcn_exp2f)
     return __builtin_amdgcn_exp2f(x);
 #else
-    // Before clang 18, which is what the run-time compiler of ROCm 5 is.
+    // Before clang 18, such as the run-time compiler of ROCm 5.
     float y;
     __asm__("v_exp_f32 %0, %1" : "=v"(y) : "v"(x));
     return y;
@@ -420,16 +430,16 @@ DEVICE float reciprocal_hw(float x) {
 
 #define LOG2_E 1.44269504088896340736f
 
-// e^x for differences of scores, where an error of 2^-24 |x| is no matter.
+// e^x for differences of scores, where an error of 2^-24 |x| does not matter.
 DEVICE float exp_fast(float x) { return exp2_hw(x * LOG2_E); }
 
-// e^x to about two units in the last place over the whole range: x log2(e) in two parts, the fraction through the
-// hardware, the integer into the exponent.
+// e^x to about two units in the last place over the whole range: x log2(e) in two parts; the hardware computes the fraction,
+// and the integer goes into the exponent.
 DEVICE float exp_f32(float x) {
     float high = x * LOG2_E;
     float low = fused(x, LOG2_E, -high) + x * 1.925963033500e-8f;
     float whole = __builtin_rintf(high);
-    // Beyond the range (and for infinities, where `low` is no number) only the whole part counts.
+    // Outside the range (and for infinities, where `low` is NaN) only the integer part counts.
     float part = high - whole + low;
     if (!(__builtin_fabsf(high) < 160.0f)) return x < 0.0f ? 0.0f : x > 0.0f ? infinity() : x;
 #if DEVICE_AMD
@@ -455,7 +465,7 @@ DEVICE float erfc_f32(float z) {
 }
 
 // Sine and cosine of a number of turns, |turn| not much above 1/2; errors about 1e-7. The nearest quarter of a turn is
-// taken off exactly; polynomials (3e-9) do the eighth that remains.
+// subtracted exactly; polynomials (3e-9) compute the remaining eighth.
 DEVICE void sin_cos_turn(float turn, float *sine, float *cosine) {
     float quarter = __builtin_rintf(turn * 4.0f);
     float r = fused(quarter, -0.25f, turn), s = r * r;

@@ -1,5 +1,5 @@
-// FLASH_ATTN_EXT: attention without the matrix of scores in memory (attention_kernels.h), k and v of plain numbers.
-// `flash_attn_combine` joins what the pieces of the tile kernels gave, for every type.
+// FLASH_ATTN_EXT: attention without the matrix of scores in memory (attention_kernels.h), with k and v of plain numbers.
+// `flash_attn_combine` joins the pieces of the tile and matrix kernels, for every type.
 #include "attention_kernels.h"
 
 SPLITS(f32, WeightF32, 64)
@@ -30,7 +30,7 @@ LATENT_MATRIX(f16, WeightF16)
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 2048u
 
-// group_x: a row of the result. One piece a thread for the weights, then one column a thread.
+// group_x: a row of the result. Each thread computes the weight of one piece, then one column.
 KERNEL(COMBINE_THREADS)
 flash_attn_combine(const float *sums, const float *stats, float *d, FlashAttnPieces p) {
     LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE];

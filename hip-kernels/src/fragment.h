@@ -1,20 +1,20 @@
-// Fragments: what a wavefront multiplies at a time, of two tiles of F16 in LDS. The sums are F32.
+// Fragments: the parts of two tiles of F16 in LDS that a wavefront multiplies at a time. The sums are F32.
 //
-// A tile is rows of TILE_K halves: weights of one row, or activations of one column. A fragment has
+// A tile has rows of TILE_K halves: weights of one row, or activations of one column. A fragment has
 //
-//   LANES     of a wavefront
+//   LANES     lanes of a wavefront
 //   M, N, K   rows of weights, columns, and elements along k
-//   Operand   what a lane holds of M or N rows of a tile; `weights` and `columns` load it
-//   SUMS      sums that a lane holds; sum i is that of weights m(i) and column n(i)
+//   Operand   the part of M or N rows of a tile in a lane; `weights` and `columns` load it
+//   SUMS      number of sums in a lane; sum i belongs to weights m(i) and column n(i)
 //   multiply  adds the products of two operands
 //
-// Of NVIDIA's mma.sync, RDNA's WMMA and CDNA's MFMA the rows of the first matrix are columns of activations, so that
-// lanes side by side have neighbours of a column of the result, which are stored together. Where v_dot2_f32_f16 is all
-// there is, a lane has 4 x 4 sums.
+// With NVIDIA's mma.sync, RDNA's WMMA and CDNA's MFMA, the rows of the first matrix are columns of activations, so that
+// adjacent lanes have adjacent elements of a column of the result, which are stored together. With v_dot2_f32_f16 only, a lane
+// has 4 x 4 sums.
 #pragma once
 #include "halves.h"
 
-// 0: none. For HAS_MATRIX all types have kernels, for dot2 alone F16 has (bytes are faster for blocks).
+// 0: none. With HAS_MATRIX all types have kernels, with dot2 alone only F16 (for blocks, bytes are faster).
 #define HAS_MATRIX 0
 #define HAS_DOT2 0
 #if !DEVICE_AMD
@@ -37,9 +37,9 @@ typedef f16 f16x16 __attribute__((ext_vector_type(16)));
 typedef float floats4 __attribute__((ext_vector_type(4)));
 typedef float floats8 __attribute__((ext_vector_type(8)));
 
-// NVIDIA's processors have long steps, of which LDS holds one: waiting for memory is what takes time there, and other
-// work-groups need room for theirs. What is loaded ahead would leave AMD's half of their wavefronts, or one on a SIMD.
-// (Tests of NVIDIA's fragments on AMD's processors bring their own.)
+// NVIDIA's processors have long steps, one of them in LDS: the time goes into waiting for memory, and other work-groups need
+// room for their loads. On AMD's processors, the registers of longer loads would leave half of the wavefronts, or one on a
+// SIMD. (Tests of NVIDIA's fragments on AMD's processors define TILE_K themselves.)
 #if defined(TILE_K)
 #elif DEVICE_AMD
 #define TILE_K 32u
@@ -48,16 +48,16 @@ typedef float floats8 __attribute__((ext_vector_type(8)));
 #endif
 #define HALF_STEPS (TILE_K == 64 ? 1 : 2)
 
-// The power of two for a row whose largest finite magnitude is `most`.
+// Returns the power of two for a row whose largest finite magnitude is `most`.
 DEVICE float half_factor(float most) {
     u32 exponent = f32_bits(most) >> 23;
     return bits_f32(minimum(268 - exponent, 253) << 23);
 }
-// The inverse of a power of two.
+// Returns the inverse of a power of two.
 DEVICE float inverse_power(float x) { return bits_f32((254u << 23) - f32_bits(x)); }
 
-// Where eight halves of a row are in a tile: 16 bytes of 128 or 64. The place depends on the row, so that eight
-// neighbouring rows meet all banks.
+// Offset of eight halves of a row in a tile: 16 bytes of 128 or 64. The order depends on the row, so that eight adjacent rows
+// are on different banks.
 DEVICE u32 eight_at(u32 row, u32 eight) {
     return row * TILE_K + (TILE_K == 64 ? (eight ^ row) % 8 : (eight ^ row / 2) % 4) * 8;
 }
@@ -65,9 +65,9 @@ DEVICE f16x8 load_eight(const u16 *tile, u32 row, u32 eight) {
     return __builtin_bit_cast(f16x8, *(const lds_u32x4 *)(tile + eight_at(row, eight)));
 }
 
-// Which elements a lane of a matrix instruction of AMD's holds, all of 16 x 16 x 16: HALVES neighbours along k of one
-// row of either operand (lanes 16 apart follow each other along k, or hold the same), and of the result one column of
-// the second operand, of which rows of the first are STEP apart and those of lanes 16 apart BLOCK.
+// Elements that a lane holds for a matrix instruction of AMD's processors, all of 16 x 16 x 16. Of either operand: HALVES
+// adjacent elements along k of one row (lanes 16 apart continue along k, or hold the same). Of the result: one column of the
+// second operand, with rows of the first that are STEP apart; the rows of lanes 16 apart are BLOCK apart.
 template <u32 LANES_, u32 HALVES_, u32 STEP_, u32 BLOCK> struct Layout {
     static constexpr u32 LANES = LANES_, HALVES = HALVES_, STEP = STEP_, SUMS = 256 / LANES;
     DEVICE u32 row(u32 lane) { return lane % 16; }
@@ -79,7 +79,7 @@ typedef Layout<32, 16, 2, 1> LayoutWmma11;
 typedef Layout<32, 8, 1, 8> LayoutWmma12;
 typedef Layout<64, 4, 1, 4> LayoutMfma;
 
-// The halves of a lane: two, one or half a time 16 bytes.
+// The halves of a lane: twice 16 bytes, 16 bytes, or half of that.
 template <u32 HALVES> struct Held { typedef f16 Type __attribute__((ext_vector_type(HALVES))); };
 template <u32 HALVES> DEVICE typename Held<HALVES>::Type load_halves(const u16 *tile, u32 row, u32 k) {
     if constexpr (HALVES == 16) {
@@ -109,8 +109,8 @@ template <class L, class INSTRUCTION> struct MatrixFragment {
     DEVICE u32 n(u32 i) { return L::result_row(lane(), i); }
 };
 
-// 4 x 4 sums in a lane, of four along k: eight reads of 8 bytes for 32 instructions. Eight lanes side by side have
-// neighbouring rows of weights, and a lane's are eight apart.
+// 4 x 4 sums in a lane, over four elements along k: eight reads of 8 bytes for 32 instructions. Eight adjacent lanes have
+// adjacent rows of weights; the rows of one lane are eight apart.
 template <class PRODUCT> struct LaneFragment {
     static constexpr u32 LANES = WAVE, M = 32, N = LANES / 2, K = 4, SUMS = 16;
     struct Operand { f16x4 row[4]; };
@@ -125,7 +125,7 @@ template <class PRODUCT> struct LaneFragment {
     DEVICE Operand weights(const u16 *tile, u32 row, u32 k) { return load<8>(tile, row + first_m(), k); }
     DEVICE Operand columns(const u16 *tile, u32 row, u32 k) { return load<LANES / 8>(tile, row + first_n(), k); }
     DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
-        // The reads of the next fragment, moved up to here, would take the registers.
+        // The reads of the next fragment, moved up to here, would take registers.
         ONE_BY_ONE();
         UNROLL for (u32 e = 0; e < 4; e += 2) UNROLL for (u32 i = 0; i < SUMS; i++) {
             f16x4 a = weights.row[i / 4], b = columns.row[i % 4];
@@ -136,19 +136,19 @@ template <class PRODUCT> struct LaneFragment {
     DEVICE u32 n(u32 i) { return first_n() + i % 4 * (LANES / 8); }
 };
 
-// NVIDIA's mma.m16n8k16, two of them side by side. Lane l has of the result rows l / 4 and l / 4 + 8, columns 2 (l % 4)
-// and the next. `load_four` (ldmatrix) loads four matrices of 8 x 8 in the layout of the operands; lanes 8i .. 8i + 8 name
-// the rows of matrix i.
+// Two adjacent mma.m16n8k16 of NVIDIA's. Lane l has rows l / 4 and l / 4 + 8 of the result, columns 2 (l % 4) and the next.
+// `load_four` (ldmatrix) loads four matrices of 8 x 8 in the layout of the operands; lanes 8i .. 8i + 8 give the rows of matrix
+// i.
 template <class INSTRUCTION> struct MmaFragment {
     static constexpr u32 LANES = 32, M = 16, N = 16, K = 16, SUMS = 8;
     typedef lds_u32x4 Operand;
     typedef float Sums __attribute__((ext_vector_type(8)));
     DEVICE u32 lane() { return thread_id() % LANES; }
-    // Two of eight rows, of each both eights.
+    // Two groups of eight rows, both groups of eight elements of each.
     DEVICE Operand weights(const u16 *tile, u32 row, u32 k) {
         return INSTRUCTION::load_four(tile + eight_at(row + lane() / 16 * 8 + lane() % 8, k / 8 + lane() / 8 % 2));
     }
-    // The first eight of two of eight rows, then the second.
+    // The first eight elements of two groups of eight rows, then the second.
     DEVICE Operand columns(const u16 *tile, u32 row, u32 k) {
         return INSTRUCTION::load_four(tile + eight_at(row + lane() % 16, k / 8 + lane() / 16));
     }
@@ -167,7 +167,7 @@ template <class INSTRUCTION> struct MmaFragment {
     DEVICE u32 n(u32 i) { return lane() / 4 + i / 2 % 2 * 8; }
 };
 
-// Instructions say whether the unit FLUSHES: takes F16 numbers below 2^-14 for zeros, as AMD says of gfx90a alone.
+// FLUSHES: true if the matrix unit treats F16 numbers below 2^-14 as zeros, which AMD documents for gfx90a only.
 #if !DEVICE_AMD && HAS_MATRIX
 struct Mma {
     DEVICE lds_u32x4 load_four(const u16 *row) {
@@ -177,7 +177,7 @@ struct Mma {
                          : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
         return x;
     }
-    // Each of the four turned.
+    // Loads four matrices, each transposed.
     DEVICE lds_u32x4 load_four_turned(const u16 *row) {
         lds_u32x4 x;
         u32 at = (u32)(u64)(IN_LDS const u16 *)row;
@@ -185,7 +185,7 @@ struct Mma {
                          : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
         return x;
     }
-    // 16 bytes of memory into LDS, both at multiples of 16; zeros where they are not `there`.
+    // Copies 16 bytes of memory to LDS, both at multiples of 16; zeros if they are not `there`.
     DEVICE void copy_eight(u16 *to, const u8 *from, bool there) {
         u32 at = (u32)(u64)(IN_LDS const u16 *)to;
         __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");

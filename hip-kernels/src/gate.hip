@@ -1,25 +1,25 @@
-// The choice of experts for few tokens (decoding), from the residual stream on: RMS_NORM with its weight, which is a result (n),
-// too; its product with a row of w for each expert, and a bias; the choice by these scores (d) and weights (e), see choice.h.
-// Three launches and more in one, of which none but the first has work for a whole device.
+// Choice of experts for few tokens (decode steps), from the residual stream on: RMS_NORM with its weight, whose result (n) is
+// also stored; the product with a row of w for each expert, and a bias; the choice by these scores (d) with weights (e), see
+// choice.h. This replaces three or more launches, of which only the first has work for a whole device.
 //
-// group_x: an expert (more where there are more of them than work-groups); group_y: tokens. The factor of the norm belongs to
-// all elements alike, so that squares and products are summed in one pass over the row, its weight and the expert's, QUADS
-// quads of each thread at a time, all loads before the first sum (of 2048 elements by 128 threads 192 bytes a thread). Every
-// work-group stores a piece of the normed row; the one that comes last has all scores, and its first wavefront picks (pick.h).
-// LDS: 5156 bytes.
+// group_x: an expert (several if there are more experts than work-groups); group_y: tokens. The factor of the norm is the same
+// for all elements, so squares and products are summed in one pass over the row, the norm's weight and the expert's row. Each
+// thread loads QUADS quads of each before the first sum (for 2048 elements and 128 threads, 192 bytes in a thread). Every
+// work-group stores a piece of the normed row. The last work-group has all scores, and its first wavefront picks (pick.h). LDS:
+// 5156 bytes.
 #include "choice.h"
 #include "index.h"
 
 #define GATE_THREADS 128
 #define QUADS 4
-// Work-groups of a token at the most, as in `gate.rs`.
+// Largest number of work-groups for a token, as in `gate.rs`.
 #define MOST_GROUPS 512u
 
 struct Sums {
     float squares, products;
 };
 
-// Sums over the threads, in each of them.
+// Sums over all threads; each of them gets the result.
 DEVICE Sums sums_of(const float *x, const float *s, const float *w, u32 k, float *scratch) {
     Sums sums = {0.0f, 0.0f};
     NO_UNROLL for (u32 begin = thread_id() * 4; begin < k; begin += QUADS * GATE_THREADS * 4) {
@@ -32,7 +32,7 @@ DEVICE Sums sums_of(const float *x, const float *s, const float *w, u32 k, float
         }
         LOADS_FIRST();
         UNROLL for (u32 q = 0; q < QUADS; q++) {
-            // Beyond the end the last quad was read again.
+            // After the end, the last quad was read again.
             bool counts = begin + q * GATE_THREADS * 4 < k;
             UNROLL for (int j = 0; j < 4; j++) {
                 float v = counts ? of_x[q][j] : 0.0f, y = counts ? of_s[q][j] * of_w[q][j] : 0.0f;

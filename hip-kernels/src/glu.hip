@@ -1,7 +1,8 @@
-// Gated linear units: d[i] = activation(gate[i]) * up[i]. With one operand both pointers are the same and the offsets
-// tell its halves apart.
+// Gated linear units: d[i] = activation(gate[i]) * up[i]. With one operand both pointers are the same, and the offsets select
+// its halves.
 //
-// Memory-bound: 12 bytes an element. Rows are dense, so a thread moves its four neighbours 16 bytes at a time. No LDS.
+// Memory-bound: 12 bytes for each element. Rows are dense, so a thread moves four adjacent elements, 16 bytes at a time. No
+// LDS.
 #include "activation.h"
 #include "index.h"
 #include "params.h"

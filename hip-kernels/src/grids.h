@@ -1,13 +1,14 @@
-// The values that the weights of blocks_iq.h choose from: eight codes of 2 bits in an entry, of IQ3 four codes of 4 bits,
-// the first lowest. What a code stands for is said there. The numbers are ggml's; a test compares them with those of
-// ggml_core::grids.
+// Lattice points of IQ1, IQ2 and IQ3: a word for each point, with eight codes of 2 bits, or four codes of 4 bits for IQ3,
+// the first in the lowest bits. blocks_iq.h has the value of each code.
+//
+// Generated from ggml_core::grids by `DIPTYCH_WRITE_GRIDS=1 cargo test -p hip-kernels grids`. Do not edit.
 #pragma once
 #include "device.h"
 
 #if DEVICE_AMD
 #define GRID static __attribute__((constant)) const u16
 #else
-// Not const: the compiler would choose constant memory, which serves lanes that ask for different entries one by one.
+// Not const: the compiler would select constant memory, which serves lanes with different addresses one by one.
 #define GRID static __attribute__((device)) u16
 #endif
 

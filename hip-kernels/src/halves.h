@@ -1,22 +1,22 @@
-// F16 in words of two: weights decoded to F16, F32 rounded to F16.
+// Pairs of F16 in words: weights decoded to F16, F32 rounded to F16.
 #pragma once
 #include "blocks.h"
 
 typedef f16 f16x2 __attribute__((ext_vector_type(2)));
 
-// Two of four bytes as F16, as 1024 + byte.
+// Converts two of four bytes to F16, as 1024 + byte.
 DEVICE f16x2 byte_pair(u32 q, u32 which) {
     return __builtin_bit_cast(f16x2, pick_bytes(q, 0x64646464u, which == 0 ? 0x04010400u : 0x04030402u));
 }
 
-// The whole numbers of two neighbours, the bias taken off. Bytes become F16 in pairs: a byte below 0x64 is the number 1024 +
-// byte, from which 1024 and the bias are taken exactly.
+// Returns the integers of two adjacent elements without the bias. Bytes become F16 in pairs: a byte under a high byte of 0x64
+// is the number 1024 + byte, from which 1024 and the bias are subtracted exactly.
 template <class W, class V> DEVICE f16x2 whole_pair(const V &q, u32 i) {
     f16 bias = W::SIGNED ? 1152.0f : 1024.0f + W::BIAS;
     return byte_pair(W::SIGNED ? q[i / 2] ^ 0x80808080u : q[i / 2], i % 2) - bias;
 }
 
-// The values themselves, in eights: a packed product and sum with factor and offset, which round once. Three instructions for
+// Computes values in groups of eight: a packed product and sum with factor and offset, which round once. Three instructions for
 // two values.
 template <class W, int E = 8> DEVICE void decode_halves(const typename W::template Raws<E> &raw, lds_u32x4 *out) {
     auto q = W::bytes(raw);
@@ -37,14 +37,14 @@ template <class W> DEVICE lds_u32x4 decode_halves(const typename W::Raw &raw) {
     }
 }
 
-// Values without a factor, exactly.
+// Computes values without a factor, exactly.
 template <class W, int E> DEVICE void decode_wholes(const typename W::template Raws<E> &raw, lds_u32x4 *out) {
     auto q = W::bytes(raw);
     UNROLL for (u32 i = 0; i < E / 2; i++) out[i / 4][i % 4] = __builtin_bit_cast(u32, whole_pair<W>(q, i));
 }
-// Values of a type whose factor is an F16 number, as sums of two F16 numbers, exactly: rounded, and what that left. (Factor
-// times whole number has 19 bits and is a multiple of 2^-24, as all F16 numbers are; so is the rest, which has eight.) The
-// rest comes times 2^REST_EXPONENT.
+// Computes values of a type whose factor is an F16 number, as exact sums of two F16 numbers: the rounded value and the rounding
+// error. (Factor times integer has 19 bits and is a multiple of 2^-24, as all F16 numbers are; so is the rest, which has eight
+// bits.) The rest is multiplied by 2^REST_EXPONENT.
 template <class W, int E, u32 REST_EXPONENT>
 DEVICE void decode_sums(const typename W::template Raws<E> &raw, lds_u32x4 *out, lds_u32x4 *rest) {
     static_assert(!W::OFFSET && W::MOST <= 128, "");
@@ -57,7 +57,7 @@ DEVICE void decode_sums(const typename W::template Raws<E> &raw, lds_u32x4 *out,
     }
 }
 
-// Two numbers as F16, to the nearest.
+// Rounds two numbers to F16.
 DEVICE u32 half_pair(float a, float b) {
 #if DEVICE_AMD
     return __builtin_bit_cast(u32, (f16x2){(f16)a, (f16)b});
@@ -67,9 +67,9 @@ DEVICE u32 half_pair(float a, float b) {
     return both;
 #endif
 }
-// What rounding them left.
+// Returns the rounding errors.
 DEVICE u32 rest_pair(float a, float b, u32 rounded) {
     return half_pair(a - f16_to_f32(rounded & 0xffff), b - f16_to_f32(rounded >> 16));
 }
-// The upper bit of a half is set where its exponent's bits all are: an infinity or a NaN.
+// Sets the upper bit of a half if all bits of its exponent are set: an infinity or a NaN.
 DEVICE u32 special_halves(u32 pair) { return (pair & 0x7c007c00u) + 0x04000400u; }

@@ -1,11 +1,10 @@
-// What stands between the projections and attention: heads of q, k and v are normed, turned as in ROPE, and stored, those
-// of k and v as parts of rows of a cache at the cells that are given. Operands that there are not have others in their
-// place.
+// Operations between the projections and attention: heads of q, k and v are normed, rotated as in ROPE, and stored, those of k
+// and v as parts of cache rows at the given cells. Absent operands are replaced by other pointers.
 //
-// A wavefront takes one head of one token: the heads of all parts after each other, then the next token. A lane keeps
-// pairs of elements, those that ROPE turns together or, where nothing is turned, neighbours; all that it needs is loaded
-// before anything is waited for. The results meet in LDS, 1 KiB a wavefront, from where lanes write eight neighbours
-// each. A cell outside the cache writes nothing.
+// A wavefront takes one head of one token: first the heads of all parts, then the next token. A lane has pairs of elements: the
+// pairs that ROPE rotates or, without rotation, adjacent elements. All loads are issued before the first wait. The results are
+// exchanged through LDS, 1 KiB for each wavefront, from which each lane writes eight adjacent elements. A cell outside the
+// cache is not written.
 #include "index.h"
 #include "params.h"
 #include "put.h"
@@ -15,17 +14,17 @@
 #define PAIRS (LONGEST / 2 / WAVE)
 #define WAVES (ROW_THREADS / WAVE)
 
-// A part's eight bits of `parts`: what is done to it, and from bit 4 on the type that it is stored in.
+// Flags in a part's eight bits of `parts`; from bit 4 on the type in which it is stored.
 enum { NORMED = 1, TURNED = 2, STORED = 4 };
 
-// One of three, by a number that all lanes have in common.
+// Selects one of three values by a number that is the same in all lanes.
 template <class T> DEVICE T of_part(u32 part, T first, T second, T third) {
     return part == 0 ? first : part == 1 ? second : third;
 }
 #define OF_PART(field) of_part(part, p.field[0], p.field[1], p.field[2])
 
-// Eight elements of a head to their place `begin` elements from the beginning of row, as far as the head goes. Rows are
-// counted in blocks.
+// Writes eight elements of a head, `begin` elements after the start of row, up to the end of the head. Rows are counted in
+// blocks.
 template <class B> DEVICE void put_head(u8 *d, u64 row, u32 begin, u32 n, const float *x) {
     u32 k = lane_id() * 8;
     if (k >= n) return;
@@ -48,7 +47,7 @@ heads(const float *x0, const float *x1, const float *x2, const float *w0, const 
     const float *x = of_part(part, x0, x1, x2) + OF_PART(offx) + (u64)head * OF_PART(nbh) + (u64)token * OF_PART(nbt);
     const float *w = part == 0 ? w0 + p.offw[0] : w1 + p.offw[1];
 
-    // Elements of a pair; beyond the end of a head the last one, which is not written.
+    // Elements of a pair; after the end of a head the last one, which is not written.
     u32 first[PAIRS], second[PAIRS];
     f32x2 v[PAIRS], weight[PAIRS], turns[PAIRS];
     auto pair_of = [&](const float *row, int j) {

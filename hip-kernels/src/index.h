@@ -1,23 +1,23 @@
-// Which thread computes what in kernels that go through rows of elements.
+// Assignment of threads to elements in kernels that process rows.
 //
-// A work-group of 256 threads covers a rectangle of a tensor: `width` threads side by side, a power of two that is
-// just enough for a row of `units` pieces (a piece is what one thread does, for instance four elements), and
-// 256 / width rows. So short rows fill the lanes as well as long ones. Long rows take several work-groups. All
-// work-groups are numbered in x (`row_groups` in the host's tuning.rs counts them by the same rule); the one division
-// that finds the rectangle is by a value that the whole work-group shares.
+// A work-group of 256 threads covers a rectangle of a tensor: `width` adjacent threads, the smallest power of two that covers
+// the `units` pieces of a row (a piece is the work of one thread, for instance four elements), and 256 / width rows. So short
+// rows occupy the lanes as well as long ones. Long rows take several work-groups. Work-groups are numbered in x (`row_groups`
+// in the host's tuning.rs uses the same rule); the only division that finds the rectangle has a divisor that is the same for
+// the whole work-group.
 #pragma once
 #include "device.h"
 
 #define ROW_THREADS 256
 
 struct Piece {
-    // Which piece of the row.
+    // Index of the piece in the row.
     u32 unit;
-    // Which row.
+    // Index of the row.
     u32 row;
 };
 
-// The piece of this thread; `row` may lie beyond the last row and `unit` beyond the last piece.
+// Returns the piece of this thread; `row` may be after the last row and `unit` after the last piece.
 DEVICE Piece row_piece(u32 units) {
     u32 log2 = units <= 1 ? 0 : 32 - __builtin_clz(units - 1);
     log2 = minimum(log2, 8);
@@ -35,7 +35,7 @@ struct Index {
     u32 i1, i2, i3;
 };
 
-// The three outer indices of row number `row`.
+// Returns the three outer indices of row number `row`.
 DEVICE Index row_index(u32 row, const u32 *ne) {
     Index i = {row, 0, 0};
     if (ne[2] * ne[3] > 1) {
@@ -47,15 +47,15 @@ DEVICE Index row_index(u32 row, const u32 *ne) {
     return i;
 }
 
-// Where a row begins, in elements: `nb` are the strides of rows and outwards.
+// Returns the offset of a row in elements; `nb` are the strides of rows and of the outer dimensions.
 DEVICE u64 row_offset(u32 off, const u32 *nb, u32 i1, u32 i2, u32 i3) {
     return (u64)off + (u64)i1 * nb[0] + (u64)i2 * nb[1] + (u64)i3 * nb[2];
 }
 
-// i mod n where i < 2^32; mostly n is the full extent (`whole`) or 1.
+// i mod n where i < 2^32; usually n is the full extent (`whole`) or 1.
 DEVICE u32 wrap(u32 i, u32 n, u32 whole) { return n == whole ? i : n == 1 ? 0 : i % n; }
 
-// Four neighbours of a row of n elements, from one on; zeros for those beyond its end, which are not stored.
+// Loads four adjacent elements of a row of n elements; zeros for those after its end, which are not stored.
 DEVICE f32x4 load_quad(const float *row, u32 at, u32 n) {
     f32x4 v = f32x4(0.0f);
     if (at + 4 <= n) {

@@ -1,12 +1,12 @@
-// Activations in 8 bits: blocks of 32 signed bytes with an F32 scale, the largest magnitude over 127. Rounding is to
-// nearest, ties to even; NMSE about 1e-5 for one product.
+// Activations in 8 bits: blocks of 32 signed bytes with an F32 scale, which is the largest magnitude divided by 127. Rounding
+// is to nearest, ties to even; the NMSE of one product is about 1e-5.
 //
-// A block with an infinity or a NaN gets a NaN for its scale, so that a fault upstream shows in the result instead of
-// vanishing here. Blocks of magnitudes below SMALLEST become zeros.
+// A block with an infinity or a NaN gets a NaN as its scale, so that an earlier fault remains visible in the result. Blocks
+// whose magnitudes are all below SMALLEST become zeros.
 #pragma once
 #include "blocks.h"
 
-// Magnitude below which 127 over it could be infinite.
+// For smaller magnitudes, 127 divided by them could be infinite.
 #define SMALLEST 1e-36f
 
 // Eight bytes of a block, and its scale.
@@ -15,7 +15,7 @@ struct EightInt8 {
     float scale;
 };
 
-// Rounds eight neighbours. Four lanes side by side hold a block and must all be active.
+// Rounds eight adjacent elements. Four adjacent lanes hold a block and must all be active.
 DEVICE EightInt8 quantize_eight(const WeightF32::Raw &raw) {
     float x[8], most = 0.0f;
     WeightF32::decode(raw, x);
@@ -23,7 +23,7 @@ DEVICE EightInt8 quantize_eight(const WeightF32::Raw &raw) {
     most = lanes_reduce<MaxOrNan, 4>(most);
     bool finite = most < infinity();
     float factor = finite && most >= SMALLEST ? 127.0f * reciprocal_hw(most) : 0.0f;
-    // The sum's unit is 1 and its low byte the rounded number: 1.5 * 2^23 has a 0 there.
+    // The unit in the last place of the sum is 1, and its low byte is the rounded number: 1.5 * 2^23 has a 0 there.
     u32 q[8];
     UNROLL for (int j = 0; j < 8; j++) q[j] = f32_bits(fused(x[j], factor, 12582912.0f));
     EightInt8 out;
@@ -32,7 +32,7 @@ DEVICE EightInt8 quantize_eight(const WeightF32::Raw &raw) {
     return out;
 }
 
-// The sum of activations, TIMES each.
+// Returns the sum of activations, each multiplied by TIMES.
 template <int TIMES, class V> DEVICE i32 int8_sum(V q) {
     constexpr u32 EACH = ((u32)TIMES & 255) * 0x01010101u;
     i32 sum = 0;
@@ -42,15 +42,15 @@ template <int TIMES, class V> DEVICE i32 int8_sum(V q) {
     return sum;
 }
 
-// What belongs to 256 neighbours: the scales of their groups of 32; the groups' sums of activations, in whole numbers, and
-// the scale of those. So sums are within 8191 in magnitude, and eight times 63 (the largest minimum) of them have 22 bits.
+// Data of 256 adjacent elements: the scales of their groups of 32; the sums of activations in each group as integers, and the
+// scale of these. The sums are within 8191 in magnitude, so eight of them multiplied by 63 (the largest minimum) need 22 bits.
 struct RoundedK {
     float scales[8];
     i16 sums[8];
     float scale_of_sums, unused[3];
 };
 
-// Writes what the lanes of a block make of their eights; lane `lane` of 32 side by side, all active.
+// Writes the results of the lanes of a block; `lane` of 32 adjacent lanes, all active.
 DEVICE void store_rounded_k(RoundedK *to, u32 lane, const EightInt8 &eight) {
     float sum = lanes_reduce<Sum, 4>((float)int8_sum<1>(eight.q)) * eight.scale;
     float most = lanes_reduce<MaxOrNan, 32>(__builtin_fabsf(sum));
@@ -62,7 +62,8 @@ DEVICE void store_rounded_k(RoundedK *to, u32 lane, const EightInt8 &eight) {
     if (lane == 0) to->scale_of_sums = most * (1.0f / 8191.0f);
 }
 
-// Four weights with their bias taken off, signed. No borrow leaves a byte: its top bit is set before and cleared after.
+// Subtracts the bias from four weights; the results are signed. No borrow leaves a byte: its top bit is set before and cleared
+// afterwards.
 template <class W> DEVICE u32 unbiased(u32 q) {
     if constexpr (W::BIAS == 0.0f) {
         return q;

@@ -1,36 +1,38 @@
-// Products with many columns: tiles of the result, the operands through LDS.
+// Products with many columns: tiles of the result; the operands pass through LDS.
 //
-// A work-group computes BM rows of the weights times BN columns; a thread TM x TN of them in registers. Along k it
-// goes in steps of BK elements, of which each thread loads eight neighbours of one or two rows: weights are decoded to
-// F32 on the way into LDS, activations are copied.
+// A work-group computes BM rows of the weights times BN columns; a thread has TM x TN of them in registers. Steps along k have
+// BK elements. In each, a thread loads eight adjacent elements of one or two rows: weights are decoded to F32 on the way into
+// LDS, activations are copied.
 //
-//   * LDS holds both tiles as [k][row], so that the operands of one k are 16-byte reads without bank conflicts:
-//     neighbouring threads read neighbouring rows of the weights, and the same activations (one broadcast).
-//   * Eight values of one row are written to LDS one by one, a line apart. The threads that share a row hold different
-//     eights of k; each group of eight lines is followed by a gap that puts these threads on different banks.
+//   * LDS holds both tiles as [k][row], so that the operands of one k are 16-byte reads without bank conflicts: adjacent
+//     threads read adjacent rows of the weights, and the same activations (one broadcast).
+//   * Eight values of one row are written to LDS one by one, a line apart. The threads that share a row hold different groups
+//     of eight along k. Each eight lines are followed by a gap that puts these threads on different banks.
 //   * While a tile is multiplied, the loads of the next one are in flight.
-//   * TM = TN = 4: per k two 16-byte reads for 16 products, LDS and arithmetic in balance; 8 x 8: four reads for 64.
+//   * TM = TN = 4: for each k two 16-byte reads for 16 products, so that LDS and arithmetic are balanced; 8 x 8: four reads for
+//     64.
 //
-// Sums are F32, along k in order. The last tiles in each direction read the last row or column again and do not store.
+// Sums are F32, along k in order. The last tiles in each direction read the last row or column repeatedly and do not store the
+// results.
 #pragma once
 #include "mat_vec.h"
 
-// The parts of a tile that threads have, for operands of either kind.
+// A thread's parts of a tile, for operands of either kind.
 template <int BM_, int BN_, int BK_, int TM_, int TN_> struct TileParts {
     static constexpr u32 BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_;
     static constexpr u32 THREADS = BM / TM * (BN / TN);
     // Threads that share a row while loading, and rows that are loaded at once.
     static constexpr u32 EIGHTS = BK / 8, ROWS = THREADS / EIGHTS;
 
-    // This thread's part: while loading, row of load `i` and first element; while multiplying, first row and first
-    // column.
+    // This thread's part. While loading: row of load `i` and first element. While multiplying: first row and first column.
     DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
     DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
     DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }
     DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
 };
 
-// Products of one line of k. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same for columns.
+// Adds the products of one line of k. A thread's rows are TM / 4 groups of four, which are BM / (TM / 4) apart; the same for
+// columns.
 template <class T> DEVICE void line_of_k(const float *line_a, const float *line_b, u32 m0, u32 n0, typename T::Sums &sum) {
     lds_f32x4 x[T::TM / 4], y[T::TN / 4];
     UNROLL for (u32 i = 0; i < T::TM / 4; i++) x[i] = *(const lds_f32x4 *)(line_a + m0 + i * (T::BM * 4 / T::TM));
@@ -67,10 +69,10 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     typename W::Raw next_a[A_LOADS];
     WeightF32::Raw next_b[B_LOADS];
 
-    static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
+    static INLINED u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+    INLINED void load(u32 base, u32 k, u32 end) {
         static_assert(W::BLOCK == 1 || W::BLOCK % BK == 0, "a step ends within a block");
         u32 block = base / W::BLOCK, inner = base % W::BLOCK;
         u64 skip_a = (u64)block * W::BYTES, skip_b = (u64)base * 4;
@@ -84,8 +86,8 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
         }
     }
 
-    // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+    // Stores the loaded values in LDS; `row` and `k` are this thread's part.
+    INLINED void store(Shared *shared, u32 row, u32 k) {
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
             float x[8];
             decode_values<W>(next_a[i], x);
@@ -110,7 +112,7 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     }
 };
 
-// A thread's sums of column `j` to their places; `whole` where the tile lies within the rows. `row` is its first.
+// Stores a thread's sums of column `j`. `whole`: the tile is within the rows. `row` is the thread's first row.
 template <class T>
 DEVICE void store_column(float *d, u32 row, u32 rows, bool whole, u32 j, float (*sum)[T::TN]) {
     UNROLL for (u32 i = 0; i < T::TM; i += 4) {
@@ -123,10 +125,11 @@ DEVICE void store_column(float *d, u32 row, u32 rows, bool whole, u32 j, float (
     }
 }
 
-// Column `j` of a thread's columns, of which `first` is the first.
+// Returns column `j` of a thread whose first column is `first`.
 template <class T> DEVICE u32 column_of(u32 first, u32 j) { return first + j / 4 * (T::BN * 4 / T::TN) + j % 4; }
 
-// A work-group's tile in the result: group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
+// Position of a work-group's tile in the result. group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the
+// result.
 struct Corner {
     u32 row, col;
     Plane z;
@@ -136,7 +139,7 @@ template <class T> DEVICE Corner corner(const MulMatParams &p) {
     return {p.first_row + group_x() * T::BM, group_y() * T::BN, plane(group_z(), p.ne2, p.r2, p.r3)};
 }
 
-// A thread's sums to their places.
+// Stores a thread's sums.
 template <class T> DEVICE void store_tile(float *d, const MulMatParams &p, const Corner &at, float (*sum)[T::TN]) {
     u32 row = at.row + T::m0(), col = at.col + T::n0();
     bool whole = at.row + T::BM <= p.m && at.col + T::BN <= p.n;
@@ -147,9 +150,9 @@ template <class T> DEVICE void store_tile(float *d, const MulMatParams &p, const
     }
 }
 
-// The skeleton of every tile: along k in steps, from rows and columns whose beginnings are in `t`. While a step is
-// multiplied, the loads of the next are in flight. Where LDS holds two of them, what is loaded goes where nobody reads any
-// more, and one barrier is enough.
+// Main loop of every tile: steps along k, from the rows and columns whose starts are in `t`. While a step is multiplied, the
+// loads of the next are in flight. If LDS holds two steps, the loaded values go to the place that no thread reads any more, and
+// one barrier suffices.
 template <class T> DEVICE void walk(T &t, u32 end, typename T::Shared *shared, typename T::Sums &sums) {
     u32 row = t.row(), k = t.k(), m0 = t.m0(), n0 = t.n0();
     T::clear(sums);
@@ -167,19 +170,24 @@ template <class T> DEVICE void walk(T &t, u32 end, typename T::Shared *shared, t
     }
 }
 
-// Sets where the rows of a tile begin.
+// Sets the starts of the rows of a tile.
 template <class W, class T> DEVICE void begin_rows(T &t, const u8 *a, const MulMatParams &p, const Corner &at) {
     UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
         t.a[i] = a + row_offset(p.off0, p.nb0, minimum(at.row + t.row(i), p.m - 1), at.z.a2, at.z.a3) * W::BYTES;
     }
 }
 
-// Where a column of plane z is among those that were rounded before, which follow each other in scratch.
+// Addresses and distances of the rows of weights, for by_alignment().
+template <class W> DEVICE u64 places_of_rows(const u8 *a, const MulMatParams &p) {
+    return (u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES;
+}
+
+// Index of a column of plane z among the columns that were rounded before; these are contiguous in scratch.
 DEVICE u64 scratch_column(const MulMatParams &p, const Plane &z, u32 n) {
     return ((u64)z.i3 * p.ne2 + z.i2) * p.n + n;
 }
 
-// Column of the activations that load `i` of a tile reads.
+// Column of the activations for load `i` of a tile.
 template <class T> DEVICE u32 column(const MulMatParams &p, const Corner &at, u32 i) {
     return minimum(at.col + T::row(i), p.n - 1);
 }

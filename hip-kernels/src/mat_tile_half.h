@@ -1,23 +1,23 @@
-// Products with many columns of activations in F16: tiles of the result, the operands through LDS as F16, multiplied by
-// fragments (fragment.h), that is by matrix units where there are any. The sums are F32.
+// Products with many columns of activations in F16: tiles of the result. The operands pass through LDS as F16 and are
+// multiplied by fragments (fragment.h), which use matrix units if there are any. The sums are F32.
 //
-// A work-group computes BM rows of the weights times BN columns, a wavefront BM / 2 rows of that times its share of
-// columns. Along k it goes in steps of TILE_K, of which each thread loads eight neighbours of some rows: weights are
+// A work-group computes BM rows of the weights times BN columns; a wavefront has BM / 2 of the rows and its share of the
+// columns. Steps along k have TILE_K elements. In each, a thread loads eight adjacent elements of some rows: weights are
 // decoded on the way into LDS, once for BN columns; activations were rounded before (`round_half`) and are copied.
 //
 //   * Bytes become F16 in pairs (halves.h): three instructions for two weights.
-//   * While a step is multiplied, the loads of the next are in flight. Where LDS holds two, they go to the other half, so
+//   * While a step is multiplied, the loads of the next are in flight. If LDS holds two steps, they go to the other half, so
 //     that a step has one barrier.
 //
-// A column of activations is multiplied by a power of two that brings its largest magnitude to 2^14 .. 2^15, and its
-// results by the inverse: nothing overflows, and what is 2^28 times smaller still has all bits of F16. Infinities and
-// NaN stay what they are. Weights have to be within F16: a block with a number beyond 65504 gives infinities, so types
-// whose scales reach further (MXFP4) and numbers of F32 and BF16 take other tiles.
+// A column of activations is multiplied by a power of two that brings its largest magnitude to 2^14 .. 2^15, and its results by
+// the inverse: nothing overflows, and values that are 2^28 times smaller still have all bits of F16. Infinities and NaNs are
+// preserved. Weights must be in the range of F16: a block with a value above 65504 gives infinities, so types with larger
+// scales (MXFP4) and numbers of F32 and BF16 use other tiles.
 #pragma once
 #include "fragment.h"
 #include "mat_tile.h"
 
-// Halves of a column in scratch: whole steps of either length, zeros behind its end.
+// Halves of a column in scratch: whole steps of either length, zeros after its end.
 DEVICE u32 half_pitch(u32 k) { return (k + 63) / 64 * 64; }
 
 #if DEVICE_AMD
@@ -26,18 +26,18 @@ typedef WeightF16 RoundedHalf;
 typedef Aligned<WeightF16> RoundedHalf;
 #endif
 
-// A step of the operands.
+// The operands of a step.
 template <int BM, int BN> struct SharedHalf {
     __attribute__((aligned(16))) u16 a[BM * TILE_K], b[BN * TILE_K];
 };
 
-// SLICES: how many times THREADS a work-group has, of which each does all of this for steps of its own.
+// SLICES: the work-group has SLICES times THREADS threads; each slice computes the whole tile over its own steps.
 template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> struct TileHalf {
     typedef F_ F;
     static constexpr u32 BM = BM_, BN = BN_, BK = TILE_K, THREADS = THREADS_;
     // Threads that share a row while loading, and rows that are loaded at once.
     static constexpr u32 EIGHTS = BK / 8, ROWS = THREADS / EIGHTS, A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
-    // A wavefront's part, and fragments of it.
+    // A wavefront's part, and its number of fragments.
     static constexpr u32 WM = BM / 2, WN = BN / (THREADS / F::LANES / 2), FM = WM / F::M, FN = WN / F::N;
     static_assert(BM % ROWS == 0 && BN % ROWS == 0 && FM * F::M == WM && FN * F::N == WN, "");
 
@@ -49,7 +49,7 @@ template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> str
     typename W::Raw next_a[A_LOADS];
     RoundedHalf::Raw next_b[B_LOADS];
 
-    // This thread's part: while loading, row of load `i` and first element; while multiplying, first row and column.
+    // This thread's part. While loading: row of load `i` and first element. While multiplying: first row and column.
     DEVICE u32 thread() { return SLICES == 1 ? thread_id() : thread_id() % THREADS; }
     DEVICE u32 row(u32 i = 0) { return thread() / EIGHTS + i * ROWS; }
     DEVICE u32 k() { return thread() % EIGHTS * 8; }
@@ -58,17 +58,17 @@ template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> str
     DEVICE u32 n0() { return wave() / 2 * WN; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+    INLINED void load(u32 base, u32 k, u32 end) {
         UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
         load_rows(base, k, end);
     }
-    __attribute__((device, always_inline)) void load_rows(u32 base, u32 k, u32 end) {
+    INLINED void load_rows(u32 base, u32 k, u32 end) {
         u64 skip_a = (u64)(base / W::BLOCK) * W::BYTES;
         u32 inner = base % W::BLOCK;
         if (W::BLOCK >= BK || base + BK <= end) {
             UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
         } else if (W::BLOCK > 1) {
-            // Behind the end the activations are zeros.
+            // After the end the activations are zeros.
             u32 within = minimum(k, end - base - 8);
             UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, within);
         } else {
@@ -76,15 +76,15 @@ template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> str
         }
     }
 
-    // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+    // Stores the loaded values in LDS; `row` and `k` are this thread's part.
+    INLINED void store(Shared *shared, u32 row, u32 k) {
         store_rows(shared->a, row, k);
         UNROLL for (u32 i = 0; i < B_LOADS; i++) {
             *(lds_u32x4 *)(shared->b + eight_at(row + i * ROWS, k / 8)) = __builtin_bit_cast(lds_u32x4, next_b[i].x);
         }
     }
 
-    __attribute__((device, always_inline)) void store_rows(u16 *to, u32 row, u32 k) {
+    INLINED void store_rows(u16 *to, u32 row, u32 k) {
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
             *(lds_u32x4 *)(to + eight_at(row + i * ROWS, k / 8)) = decode_halves<W>(next_a[i]);
         }
@@ -110,7 +110,7 @@ template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> str
     }
 };
 
-// The sums to their places: `to` says where a column's results begin and what they are multiplied by.
+// Stores the sums; `to` returns the address of a column's results and their factor.
 template <class T, class TO> DEVICE void store_sums(const TO &to, u32 row, u32 rows, const typename T::Sums &sums) {
     UNROLL for (u32 j = 0; j < T::FN; j++) UNROLL for (u32 e = 0; e < T::F::SUMS; e++) {
         u32 n = T::n0() + j * T::F::N + T::F::n(e);
@@ -128,9 +128,9 @@ struct PlaneOfHalf {
     float *d;
     const float *scale;
     u32 first, columns, pitch;
-    __attribute__((device, always_inline)) bool has(u32 n) const { return first + n < columns; }
-    __attribute__((device, always_inline)) float *column(u32 n) const { return d + (u64)(first + n) * pitch; }
-    __attribute__((device, always_inline)) float factor(u32 n) const { return scale[first + n]; }
+    INLINED bool has(u32 n) const { return first + n < columns; }
+    INLINED float *column(u32 n) const { return d + (u64)(first + n) * pitch; }
+    INLINED float factor(u32 n) const { return scale[first + n]; }
 };
 
 template <class W, class T>
@@ -148,18 +148,4 @@ DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *
     walk(t, p.k, shared, sums);
     d += row_offset(p.offd, p.nbd, 0, at.z.i2, at.z.i3);
     store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
-}
-
-// Rows of plain numbers that begin at multiples of 16 bytes are loaded as such (PTX).
-template <class W, class F, int BM, int BN, int THREADS>
-DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p,
-                          SharedHalf<BM, BN> *shared) {
-#if !DEVICE_AMD
-    if constexpr (W::BLOCK == 1) {
-        if ((((u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES) & 15) == 0) {
-            return mat_tile_half<Aligned<W>, TileHalf<Aligned<W>, F, BM, BN, THREADS>>(a, x, scale, d, p, shared);
-        }
-    }
-#endif
-    mat_tile_half<W, TileHalf<W, F, BM, BN, THREADS>>(a, x, scale, d, p, shared);
 }

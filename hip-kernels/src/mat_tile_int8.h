@@ -1,43 +1,43 @@
-// Products of quantised weights with many columns of activations in 8 bits: tiles of the result, the operands through
-// LDS as bytes, a quarter of what F32 takes there. The scheme is that of mat_tile.h, with words of four neighbours
-// along k in the place of floats: a 16-byte read brings 16 values.
+// Products of quantised weights with many columns of activations in 8 bits: tiles of the result. The operands pass through LDS
+// as bytes, a quarter of the space of F32. The method is that of mat_tile.h, with words of four adjacent elements along k
+// instead of floats: a 16-byte read has 16 values.
 //
-// A step is 32 elements of k. Its products are summed in whole numbers over GROUP elements, then scaled and added to
-// F32 sums: for each 32 products 8 dot4 and 2 operations for the scales (4 where 16 neighbours have a factor of their
-// own), where F32 takes 32. The offset of weights that have one takes one more, with the sum of the activations, which
-// the threads that load them put into LDS.
+// A step is 32 elements of k. Its products are summed as integers over GROUP elements, then scaled and added to F32 sums: for
+// each 32 products 8 dot4 and 2 operations for the scales (4 if 16 adjacent elements have a factor of their own), instead of 32
+// with F32. An offset of the weights takes one more operation, with the sum of the activations, which the loading threads store
+// in LDS.
 //
-// No operation makes floats of the whole numbers: these begin with the bits of BEGIN_OF_SUMS = 1.5 * 2^23, whose unit is 1,
-// so that the bits of a sum s are that float and s. Its product with the factor of the weights, less BEGIN_OF_SUMS times that
-// factor, rounded once, is s times the factor. Factors have 19 bits at the most, so that this is exact; LDS has it beside the
-// factor. MXFP4's are powers of two of any size and take a conversion.
+// No instruction converts the integers to floats. They start with the bits of BEGIN_OF_SUMS = 1.5 * 2^23, whose unit in the
+// last place is 1, so the bits of a sum s represent BEGIN_OF_SUMS + s. This float times the factor of the weights, minus
+// BEGIN_OF_SUMS times the factor, rounded once, is s times the factor. Factors have at most 19 bits, so the subtrahend is
+// exact; it is stored next to the factor in LDS. The factors of MXFP4 are powers of two of any size and need a conversion.
 //
-// Without dot4 the words of LDS are pairs of 16 bits, and v_pk_mad_u16 multiplies and adds two pairs of them: 16 for 32
-// products. The sums of GROUP products have to fit 16 bits, which those of Q8_0 do not.
+// Without dot4, the words of LDS are pairs of 16 bits, and v_pk_mad_u16 multiplies and adds two pairs: 16 instructions for 32
+// products. The sums of GROUP products must fit 16 bits, which those of Q8_0 do not.
 #pragma once
 #include "int8.h"
 #include "mat_tile.h"
 #include "mat_vec_int8.h"
 
-// The float whose bits sums begin with, and these bits.
+// The float whose bits are the initial value of sums, and these bits.
 #define BEGIN_OF_SUMS 12582912.0f
 #define FIRST_OF_SUMS 0x4b400000u
 
-// Whether a factor may be as large as a float; else it is a number of 19 bits.
+// True if a factor may be as large as a float; otherwise it is a number of 19 bits.
 template <class W> constexpr bool ANY_FACTOR = false;
 template <> constexpr bool ANY_FACTOR<WeightMXFP4> = true;
 
-// Four neighbours in a word.
+// Four adjacent elements in a word.
 struct Quads {
     static constexpr u32 NEIGHBOURS = 4, OF_FOUR = 1;
     DEVICE u32 step(u32 a, u32 b, u32 sum) { return (u32)dot4(a, b, (i32)sum); }
     DEVICE i32 total(u32 sum) { return (i32)sum; }
-    // Word `i` of four weights and of four activations, given as bytes.
+    // Returns word `i` of four weights and of four activations, given as bytes.
     template <class W> DEVICE u32 weights(u32 q, u32) { return unbiased<W>(q); }
     DEVICE u32 activations(u32 q, u32) { return q; }
 };
 
-// Two of them: bytes 0 and 2, then 1 and 3.
+// Two words for four elements: bytes 0 and 2, then 1 and 3.
 struct Pairs {
     static constexpr u32 NEIGHBOURS = 2, OF_FOUR = 2;
     DEVICE u16x2 pair(u32 x) { return __builtin_bit_cast(u16x2, x); }
@@ -62,26 +62,26 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     using Parts::BN;
     using Parts::TM;
     using Parts::TN;
-    // Two threads load a row, or two a column, sixteen neighbours each. Where a tile has as many columns as rows, some
-    // wavefronts load these and the others those; else some load both.
+    // Two threads load a row or a column, sixteen adjacent elements each. If a tile has as many columns as rows, half of the
+    // wavefronts load the rows and the others the columns; otherwise some load both.
     static constexpr u32 EACH = 16, SHARERS = BK / EACH;
     static constexpr bool APART = BM == BN;
     static_assert(Parts::THREADS == (APART ? BM + BN : BM) * SHARERS && BN <= BM && BN * SHARERS % WAVE == 0, "a load each");
-    // Words of a row and step, and of what a thread loads.
+    // Words of a row in a step, and of the elements that a thread loads.
     static constexpr u32 WORDS = BK / FORM::NEIGHBOURS, OF_EACH = EACH / FORM::NEIGHBOURS;
-    // What a thread loads is followed by a gap of so many words in LDS, which puts threads that share a row on different
-    // banks.
+    // The words that a thread loads are followed by a gap of this many words in LDS, which puts threads that share a row on
+    // different banks.
     static constexpr u32 GAP = 32 / SHARERS, GROUPS = BK / W::GROUP;
     static constexpr u32 A_LOADS = 1, B_LOADS = 1;
-    // A thread's part while loading (TileParts), and whether its wavefront loads rows and columns.
+    // A thread's part while loading (TileParts); true if its wavefront loads rows, or columns.
     DEVICE u32 row(u32 = 0) { return thread_id() / SHARERS % BM; }
     DEVICE u32 k() { return thread_id() % SHARERS * EACH; }
     u32 wave = wave_id();
-    __attribute__((device, always_inline)) bool has_row() const { return !APART || wave < BM * SHARERS / WAVE; }
-    __attribute__((device, always_inline)) bool has_column() const {
+    INLINED bool has_row() const { return !APART || wave < BM * SHARERS / WAVE; }
+    INLINED bool has_column() const {
         return APART ? !has_row() : wave < BN * SHARERS / WAVE;
     }
-    // Whether whole numbers begin with a float's bits.
+    // True if the integers start with the bits of a float.
     static constexpr bool AS_FLOATS = FORM::NEIGHBOURS == 4 && !ANY_FACTOR<W>;
     static constexpr u32 FIRST = AS_FLOATS ? FIRST_OF_SUMS : 0;
     static_assert(W::MOST * 127 * W::GROUP < 1 << 22, "sums keep the unit 1");
@@ -90,10 +90,10 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         __attribute__((aligned(16))) u32 a[WORDS * BM + SHARERS * GAP];
         __attribute__((aligned(16))) u32 b[WORDS * BN + SHARERS * GAP];
         __attribute__((aligned(16))) float a_factor[GROUPS][BM];
-        // -BEGIN_OF_SUMS times it.
+        // -BEGIN_OF_SUMS times the factor.
         __attribute__((aligned(16))) float a_begin[AS_FLOATS ? GROUPS : 1][AS_FLOATS ? BM : 4];
         __attribute__((aligned(16))) float b_scale[BN];
-        // Where weights have an offset: it, and the sums of activations.
+        // For weights with an offset: the offset, and the sums of activations.
         __attribute__((aligned(16))) float a_offset[W::OFFSET ? GROUPS : 1][W::OFFSET ? BM : 4];
         __attribute__((aligned(16))) float b_sum[W::OFFSET ? GROUPS : 1][W::OFFSET ? BN : 4];
     };
@@ -106,19 +106,19 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     typename W::template Raws<EACH> next_a;
     ColumnInt8<InMemory>::Raw<EACH> next_b;
 
-    static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) {
+    static INLINED u32 line(u32 word, u32 width) {
         return word * width + word / OF_EACH * GAP;
     }
 
     // Issues the loads of elements base + k .. base + k + EACH; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32) {
+    INLINED void load(u32 base, u32 k, u32) {
         u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
         if (has_row()) next_a = W::template fetch<EACH>(a[0] + skip, base % W::BLOCK + k);
         if (has_column()) next_b = b[0].template fetch<EACH>(base, k);
     }
 
-    // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+    // Stores the loaded values in LDS; `row` and `k` are this thread's part.
+    INLINED void store(Shared *shared, u32 row, u32 k) {
         if (has_row()) {
             u32 at = line(k / FORM::NEIGHBOURS, BM) + row;
             Bytes<EACH> q = W::bytes(next_a);
@@ -154,12 +154,12 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         UNROLL for (u32 g = 0; g < GROUPS; g++) multiply_group(shared, g, m0, n0, sum);
     }
 
-    // Adds the products of group `g` of a step. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same
-    // for columns.
+    // Adds the products of group `g` of a step. A thread's rows are TM / 4 groups of four, which are BM / (TM / 4) apart; the
+    // same for columns.
     static constexpr u32 M_APART = BM * 4 / TM, N_APART = BN * 4 / TN;
-    static __attribute__((device, always_inline)) void multiply_group(const Shared *shared, u32 g, u32 m0,
+    static INLINED void multiply_group(const Shared *shared, u32 g, u32 m0,
                                                                       u32 n0, Sums &sum) {
-        // The reads of the next group, moved up to here, would take the registers.
+        // The reads of the next group, moved up to here, would take registers.
         ONE_BY_ONE();
         u32 whole[TM][TN];
         constexpr u32 COUNT = W::GROUP / FORM::NEIGHBOURS;
@@ -195,8 +195,8 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         }
     }
 
-    // One number for each row and column of a thread.
-    static __attribute__((device, always_inline)) void read_floats(const float *a, const float *b, lds_f32x4 *x,
+    // Reads one number for each row and column of a thread.
+    static INLINED void read_floats(const float *a, const float *b, lds_f32x4 *x,
                                                                    lds_f32x4 *y) {
         UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_f32x4 *)(a + i * M_APART);
         UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(b + i * N_APART);

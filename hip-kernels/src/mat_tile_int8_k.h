@@ -1,16 +1,18 @@
-// Products of weights whose blocks have HeadK (Q4_K, Q5_K) with many columns of activations in 8 bits: the scheme of
-// mat_tile_int8.h in steps of 64 elements, with what belongs to a block of 256 brought to LDS once for the block.
+// Products of weights whose blocks have HeadK (Q4_K, Q5_K) with many columns of activations in 8 bits: the method of
+// mat_tile_int8.h in steps of 64 elements; data of a block of 256 are brought to LDS once for the block.
 //
-//   * Sixteen bytes of nibbles are 16 elements of two groups of 32: a thread loads and decodes both. Addresses are a base
-//     that all lanes have in common and 32 bits of a lane.
-//   * A thread decodes the eight scales of a row and another its eight minima, where 256 elements of k ask for them 32 times.
-//   * Minima: a block takes from a product the sum over its groups of minimum times sum of activations. The minima have 6
-//     bits, the sums 14 with a scale that the block's eight have in common (quantize_int8_k, beside the scales of groups): two
-//     groups are one v_dot2_i32_i16, exact, and a block takes 6 operations for them instead of 8 and half of the reads.
+//   * Sixteen bytes of nibbles are 16 elements of two groups of 32: a thread loads and decodes both. Addresses are a base that
+//     is the same in all lanes, plus a 32-bit offset of the lane.
+//   * One thread decodes the eight scales of a row and another its eight minima; 256 elements of k use them 32 times.
+//   * Minima: for a block, the sum over its groups of minimum times sum of activations is subtracted from a product. The minima
+//     have 6 bits; the sums have 14 and a scale that is common to the block's eight (quantize_int8_k stores it next to the
+//     scales of the groups). So two groups are one exact v_dot2_i32_i16, and a block takes 6 operations for the minima instead
+//     of 8, and half of the reads.
 #pragma once
 #include "mat_tile_int8.h"
 
-// dot2(a, b, c): c + the sum of two products of signed 16 bits. One instruction (v_dot2_i32_i16) where F32's sibling is.
+// dot2(a, b, c): c + the sum of two products of signed 16 bits. One instruction (v_dot2_i32_i16) on targets that also have it
+// for F32.
 #if defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx1011__) || defined(__gfx1012__) || \
     defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) || defined(__gfx1033__) || \
     defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
@@ -23,15 +25,15 @@ DEVICE i32 dot2(u32 a, u32 b, i32 c) {
 }
 #endif
 
-// What a step has of a row: 16 bytes of nibbles, which are elements of two groups 32 apart.
+// Data of a row in a step: 16 bytes of nibbles, which are elements of two groups 32 apart.
 template <class W> struct NibblesK;
 template <> struct NibblesK<WeightQ4_K> {
     Bytes<16> q;
-    // `at`: the place in a row of the half that a lane takes; `step`: which 64 elements of the block.
+    // `at`: offset in a row of the half that a lane takes; `step`: index of the 64 elements in the block.
     DEVICE NibblesK load(const u8 *block, u32 at, u32 step) {
         return {Words<16>::bytes<16>(block + 16 + step * 32 + offset_here(at))};
     }
-    __attribute__((device, always_inline)) Bytes<16> group(u32 g, u32) const { return nibbles(q, g * 4); }
+    INLINED Bytes<16> group(u32 g, u32) const { return nibbles(q, g * 4); }
 };
 template <> struct NibblesK<WeightQ5_K> {
     Bytes<16> q, fifth;
@@ -39,7 +41,7 @@ template <> struct NibblesK<WeightQ5_K> {
         at = offset_here(at);
         return {Words<16>::bytes<16>(block + 48 + step * 32 + at), Words<16>::bytes<16>(block + 16 + at)};
     }
-    __attribute__((device, always_inline)) Bytes<16> group(u32 g, u32 step) const {
+    INLINED Bytes<16> group(u32 g, u32 step) const {
         return nibbles(q, g * 4) | moved_bits<4, 1>(fifth, step * 2 + g);
     }
 };
@@ -60,41 +62,41 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
     struct Shared {
         __attribute__((aligned(16))) u32 a[4 * A_FOUR];
         __attribute__((aligned(16))) u32 b[4 * B_FOUR];
-        // Of each group the factors, then -BEGIN_OF_SUMS times them.
+        // For each group the factors, then -BEGIN_OF_SUMS times them.
         __attribute__((aligned(16))) float a_factor[8][2][BM];
-        // Minima of two groups a word; their scale with a minus sign, then BEGIN_OF_SUMS times it.
+        // Minima of two groups in a word; their negated scale, then BEGIN_OF_SUMS times it.
         __attribute__((aligned(16))) u32 a_minima[4][BM];
         __attribute__((aligned(16))) float a_minimum[2][BM];
-        // RoundedK, a word a line.
+        // RoundedK, one of its words in each line.
         __attribute__((aligned(16))) u32 b_block[4 * B_FOUR];
     };
 
-    // The first row of the tile and the first column of all, the same for all lanes; a lane's offsets.
+    // The first row of the tile and the first of all columns, the same in all lanes; offsets of the lane.
     const u8 *a, *b, *blocks;
     u32 a_at, a_head, b_at, b_block;
     NibblesK<W> next_a;
     u32x4 next_head, next_b, next_block;
-    // Which wavefronts load rows, and which decode the scales (0) and the minima (1) of what is at the head of a block.
+    // Roles of the wavefronts: those that load rows, and those that decode the scales (0) and the minima (1) of a block's head.
     u32 wave = wave_id();
-    __attribute__((device, always_inline)) bool has_row() const { return THREADS == BM * 2 || wave < BM * 2 / WAVE; }
-    __attribute__((device, always_inline)) u32 part() const { return wave / (BM / WAVE); }
+    INLINED bool has_row() const { return THREADS == BM * 2 || wave < BM * 2 / WAVE; }
+    INLINED u32 part() const { return wave / (BM / WAVE); }
 
-    // `last`: the last row that there is, counted from `first`; `stride`: bytes from one to the next.
-    __attribute__((device, always_inline)) void rows(const u8 *first, u32 stride, u32 last) {
+    // `last`: the last row, counted from `first`; `stride`: distance of rows in bytes.
+    INLINED void rows(const u8 *first, u32 stride, u32 last) {
         a = first;
         a_at = minimum(thread_id() / 2 % BM, last) * stride + thread_id() % 2 * 16;
         a_head = minimum(thread_id() % BM, last) * stride;
     }
-    // Columns of the tile that threads load: which, and the row of rounded activations that this is, counted from `first`.
+    // Column of the tile that this thread loads, and its row of rounded activations, counted from `first`.
     DEVICE u32 column() { return thread_id() / 4; }
-    __attribute__((device, always_inline)) void columns(const u8 *q, const float *of_blocks, u64 first, u32 row, u32 k) {
+    INLINED void columns(const u8 *q, const float *of_blocks, u64 first, u32 row, u32 k) {
         b = q + first * k;
         blocks = (const u8 *)of_blocks + first * (k / 4);
         b_at = row * k + thread_id() % 4 * 16;
         b_block = row * (k / 4) + thread_id() % 4 * 16;
     }
 
-    __attribute__((device, always_inline)) void load(u32 base) {
+    INLINED void load(u32 base) {
         const u8 *block = a + (u64)(base / 256) * W::BYTES;
         if (has_row()) next_a = NibblesK<W>::load(block, a_at, base / 64 % 4);
         next_b = Words<16>::bytes<16>(b + base + offset_here(b_at));
@@ -104,8 +106,8 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
         }
     }
 
-    // Puts what was loaded into LDS.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 base) const {
+    // Stores the loaded values in LDS.
+    INLINED void store(Shared *shared, u32 base) const {
         u32 thread = thread_id(), of_a = thread % 2 * A_FOUR + thread / 2, of_b = thread % 4 * B_FOUR + thread / 4;
         UNROLL for (u32 w = 0; w < 4; w++) shared->b[of_b + w * BN] = next_b[w];
         if (has_row()) {
@@ -120,7 +122,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
             if (part() == 1) store_minima(shared, thread % BM);
         }
     }
-    __attribute__((device, always_inline)) void store_scales(Shared *shared, u32 row) const {
+    INLINED void store_scales(Shared *shared, u32 row) const {
         u32x4 word = next_head;
         float scale = f16_to_f32((u16)word[0]);
         u32 scales[2] = {word[1] & 0x3f3f3f3fu, (word[3] & 0x0f0f0f0fu) | (word[1] >> 2 & 0x30303030u)};
@@ -130,7 +132,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
             shared->a_factor[g][1][row] = factor * -BEGIN_OF_SUMS;
         }
     }
-    __attribute__((device, always_inline)) void store_minima(Shared *shared, u32 row) const {
+    INLINED void store_minima(Shared *shared, u32 row) const {
         u32x4 word = next_head;
         float scale = f16_to_f32((u16)(word[0] >> 16));
         u32 minima[2] = {word[2] & 0x3f3f3f3fu, (word[3] >> 4 & 0x0f0f0f0fu) | (word[2] >> 2 & 0x30303030u)};
@@ -141,7 +143,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
         shared->a_minimum[1][row] = scale * BEGIN_OF_SUMS;
     }
 
-    // A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same for columns.
+    // A thread's rows are TM / 4 groups of four, which are BM / (TM / 4) apart; the same for columns.
     template <class V, class T> DEVICE void read_rows(const T *a, V *x) {
         UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const V *)(a + i * (BM * 4 / TM));
     }
@@ -149,7 +151,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
         UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const V *)(b + i * (BN * 4 / TN));
     }
 
-    // Adds scaled sums that began with BEGIN_OF_SUMS: `x` has factors of rows, `begin` minus that number times them.
+    // Adds scaled sums that started with BEGIN_OF_SUMS: `x` are the factors of rows, `begin` is -BEGIN_OF_SUMS times them.
     DEVICE void add(const u32 (*whole)[TN], const lds_f32x4 *x, const lds_f32x4 *begin, const lds_f32x4 *y, Sums &sum) {
         UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
             float scaled = fused(bits_f32(whole[i][j]), x[i / 4][i % 4], begin[i / 4][i % 4]);
@@ -157,12 +159,12 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
         }
     }
 
-    // The products of a step, which is number `step` of a block.
+    // Computes the products of step number `step` of a block.
     DEVICE void multiply(const Shared *shared, u32 step, u32 m0, u32 n0, Sums &sum) {
         const float *factors = shared->a_factor[step * 2][0] + m0;
         const u32 *scales = shared->b_block + step / 2 * B_FOUR + step % 2 * 2 * BN + n0;
         UNROLL for (u32 g = 0; g < 2; g++) {
-            // The reads of the next group, moved up to here, would take the registers.
+            // The reads of the next group, moved up to here, would take registers.
             ONE_BY_ONE();
             u32 whole[TM][TN];
             UNROLL for (u32 w = 0; w < 8; w++) {
@@ -183,7 +185,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
         }
     }
 
-    // What the minima of a block take from its products.
+    // Subtracts the contribution of a block's minima from its products.
     DEVICE void minima(const Shared *shared, u32 m0, u32 n0, Sums &sum) {
         ONE_BY_ONE();
         u32 whole[TM][TN];
@@ -204,7 +206,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
     }
 
     // All steps along k. While one is multiplied, the loads of the next are in flight.
-    __attribute__((device, always_inline)) void walk(u32 end, Shared *shared, Sums &sum) {
+    INLINED void walk(u32 end, Shared *shared, Sums &sum) {
         u32 m0 = Parts::m0(), n0 = Parts::n0();
         UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) sum[i][j] = 0.0f;
         load(0);
@@ -219,7 +221,7 @@ template <class W, int BM_, int BN_, int TM_, int TN_> struct TileInt8K : TilePa
     }
 };
 
-// The same as mat_tile_int8, which see; `blocks`: RoundedK of all columns.
+// Like mat_tile_int8; `blocks`: RoundedK of all columns.
 template <class W, class T>
 DEVICE void mat_tile_int8_k(const u8 *a, const u8 *q, const float *blocks, float *d, const MulMatParams &p,
                             typename T::Shared *shared) {

@@ -1,20 +1,19 @@
 // The tiles of mat_tile_half.h for NVIDIA's matrix units from sm_80 on.
 //
-// What limits such a tile there is the first-level cache, through which everything goes: loads from memory, reads and
-// writes of LDS. So the columns are copied to LDS without passing registers (cp.async), one step ahead into the other of
-// two halves, and the registers that this leaves go into larger parts of a wavefront: with 64 x 64 sums it reads 16 KiB of
-// LDS for what takes 24 KiB with 32 x 64.
+// Such a tile is limited by the first-level cache, through which all loads from memory, and all reads and writes of LDS, pass.
+// So the columns are copied to LDS without registers (cp.async), one step ahead into the other of two halves. The registers
+// saved allow larger parts of a wavefront: with 64 x 64 sums it reads 16 KiB of LDS for the same work as 24 KiB with 32 x 64.
 //
-// Two slices of a work-group take turns along k, each with LDS and barriers of its own; their sums are added at the end. A
-// multiprocessor has work for its eight wavefronts then where there are no more tiles than multiprocessors, which is usual:
-// 2048 rows times 512 columns are 128 tiles of 64 x 128.
+// Two slices of a work-group alternate along k, each with its own LDS and barriers; their sums are added at the end. So the
+// eight wavefronts of a multiprocessor have work even if there are no more tiles than multiprocessors, which is common: 2048
+// rows times 512 columns are 128 tiles of 64 x 128.
 #pragma once
 #include "copies.h"
 #include "mat_tile_half.h"
 
 #if !DEVICE_AMD && HAS_MATRIX
 
-// A barrier of the 128 threads of a slice: one may load while the other multiplies.
+// A barrier of the 128 threads of a slice: one slice may load while the other multiplies.
 DEVICE void slice_barrier(u32 slice) {
     if (slice == 0) {
         __asm__ volatile("bar.sync 1, 128;" : : : "memory");
@@ -28,7 +27,7 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
     using Half::BK;
     using Half::EIGHTS;
     using Half::ROWS;
-    // What a slice has in LDS. Of the largest tile there is no room for a second step of the rows.
+    // Steps of the rows in the LDS of a slice. For the largest tile there is no room for a second one.
     static constexpr u32 A_STEPS = BM * BN == 128 * 128 ? 1 : 2;
     struct Shared {
         __attribute__((aligned(16))) u16 a[A_STEPS][BM * TILE_K], b[2][BN * TILE_K];
@@ -36,12 +35,12 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
     typedef typename Half::Sums Sums;
     static_assert(2 * sizeof(Shared) >= sizeof(float) * BM * BN, "the sums of a slice have room");
 
-    // The first column, and how far the next is, in halves.
+    // The first column, and the distance of columns in halves.
     const u16 *columns;
     u32 pitch;
 
-    // Begins to copy the columns of a step; those beyond the last one are others, which nobody stores.
-    __attribute__((device, always_inline)) void begin_columns(u16 *to, u32 base) {
+    // Starts to copy the columns of a step. Columns after the last one are arbitrary and not stored.
+    INLINED void begin_columns(u16 *to, u32 base) {
         u32 row = Half::row(), k = Half::k();
         const u16 *from = columns + (u64)row * pitch + base + k;
         UNROLL for (u32 i = 0; i < Half::B_LOADS; i++) {
@@ -49,8 +48,8 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
         }
     }
 
-    // Along k; the sums are those of both slices, in the first one.
-    __attribute__((device, always_inline)) void walk(u32 end, Shared *slices, Sums &sums) {
+    // Main loop along k; at the end the first slice has the sums of both.
+    INLINED void walk(u32 end, Shared *slices, Sums &sums) {
         constexpr u32 FURTHER = 2 * BK;
         u32 slice = thread_id() / 128, first = slice * BK;
         u32 row = Half::row(), k = Half::k(), m0 = Half::m0(), n0 = Half::n0();
@@ -60,7 +59,7 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
             begin_columns(shared->b[0], first);
             Half::load_rows(first, k, end);
         }
-        // Where the rows have one step in LDS, it is written when all have multiplied the one before.
+        // If LDS holds one step of the rows, it is written after all threads have multiplied the previous one.
         NO_UNROLL for (u32 base = first, turn = 0; base < end; base += FURTHER, turn ^= 1) {
             u16 *rows = shared->a[turn % A_STEPS];
             Half::store_rows(rows, row, k);
@@ -77,7 +76,7 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
         add_slices((float *)slices, slice, sums);
     }
 
-    __attribute__((device, always_inline)) void add_slices(float *room, u32 slice, Sums &sums) {
+    INLINED void add_slices(float *room, u32 slice, Sums &sums) {
         room += thread_id() % 128;
         UNROLL for (u32 i = 0; i < Half::FM; i++) UNROLL for (u32 j = 0; j < Half::FN; j++) {
             UNROLL for (u32 e = 0; e < F::SUMS; e++) {
@@ -108,21 +107,13 @@ DEVICE void mat_tile_mma(const u8 *a, const u16 *x, const float *scale, float *d
     store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
 }
 
-// Rows of plain numbers that begin at multiples of 16 bytes are loaded as such.
-template <class W, int BM, int BN>
-DEVICE void mat_tile_mma_of_any(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p) {
-    if constexpr (W::BLOCK == 1) {
-        if ((((u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES) & 15) == 0) {
-            return mat_tile_mma<Aligned<W>, TileMma<Aligned<W>, Fragment, BM, BN>>(a, x, scale, d, p);
-        }
-    }
-    mat_tile_mma<W, TileMma<W, Fragment, BM, BN>>(a, x, scale, d, p);
-}
-
-// `mat_tile_mma_<type>_<rows>x<columns>`; the launch says how much LDS two slices take.
+// `mat_tile_mma_<type>_<rows>x<columns>`; the launch gives the LDS of two slices.
 #define MAT_TILE_MMA(type, W, BM, BN) \
     KERNEL(256) \
     mat_tile_mma_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
-        mat_tile_mma_of_any<W, BM, BN>(a, x, scale, d, p); \
+        by_alignment<W>(places_of_rows<W>(a, p), [&] INLINED(auto rows) { \
+            typedef decltype(rows) Rows; \
+            mat_tile_mma<Rows, TileMma<Rows, Fragment, BM, BN>>(a, x, scale, d, p); \
+        }); \
     }
 #endif

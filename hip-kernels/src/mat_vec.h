@@ -1,24 +1,24 @@
-// Products with few columns: the weights are read once, and their bandwidth is the limit.
+// Products with few columns: the weights are read once, so their bandwidth is the limit.
 //
-// One launch computes up to three products of one input, with what stands before and after them (ProductsParams): the
-// input may be RMS_NORM(x) * w; a product may have a bias and a residual; two may be gate and `up` of a GLU. A single
-// product of any batch, and products with experts (MatVecParams), are the same kernels: all of that is uniform and
+// One launch computes up to three products of one input, with operations before and after them (ProductsParams): the input may
+// be RMS_NORM(x) * w; a product may have a bias and a residual; two products may be gate and `up` of a GLU. A single product of
+// any batch, and products with experts (MatVecParams), use the same kernels: these choices are the same for all threads and
 // outside of the loop over k.
 //
-// A wavefront computes R rows of the weights times N columns, `passes` times, one after the other; of a GLU R / 2 rows
-// of the gate and the same rows of `up`. Where rows are few, 1 << split wavefronts of a work-group share them, each
-// taking its part of k. Lane l has elements 8l .. 8l + 8 of each stretch of 8 * WAVE elements, or twice as many:
+// A wavefront computes R rows of the weights times N columns, in `passes` passes; for a GLU R / 2 rows of the gate and the same
+// rows of `up`. If there are few rows, 1 << split wavefronts of a work-group share them, each with a part of k. Lane l has
+// elements 8l .. 8l + 8 of each 8 * WAVE elements, or twice as many:
 //
-//   * weights: loads of 8 to 32 bytes a lane and row straight from the quantised blocks (plus what the block begins
-//     with, which lanes side by side share), so that a wavefront reads one run of memory without gaps
-//   * activations: of one column, or two that are rounded, the work-group brings a chunk of k into LDS first, whatever
-//     has to be done with them being shared by all rows of the work-group; of more columns they come from the caches
-//   * two pieces of k of R rows are in flight at a time. Where a byte holds parts of elements APART, these are so far
-//     apart: each byte is loaded once, and what a block begins with serves both
+//   * Weights: loads of 8 to 32 bytes for each lane and row directly from the quantised blocks (plus the head of the block,
+//     which adjacent lanes share), so that a wavefront reads contiguous memory.
+//   * Activations: of one column, or of two that are rounded, the work-group first brings a chunk of k into LDS, so that all
+//     rows of the work-group share its preparation. With more columns they come from the caches.
+//   * Two pieces of k of R rows are in flight at a time. If a byte holds parts of elements that are APART, the two pieces have
+//     this distance: each byte is loaded once, and the head of a block serves both.
 //
-// The norm costs no pass: sum(a x w) * rsqrt(mean(x^2) + eps), squares being summed while x is brought into LDS.
+// The norm needs no pass of its own: sum(a x w) * rsqrt(mean(x^2) + eps); the squares are summed while x is brought into LDS.
 //
-// The sum of a lane is kept in F32. One reduction over the lanes at the end; then lane r + R * n has row r of column n.
+// The sum of a lane is kept in F32. After one reduction over the lanes, lane r + R * n has row r of column n.
 #pragma once
 #include "activation.h"
 #include "blocks.h"
@@ -34,10 +34,10 @@ struct VecParams {
 };
 enum { PART_BIAS = 1, PART_RESIDUAL = 8, PART_NORM = 16, PART_GLU = 32 };
 
-// Pointers are those of operands that are there; the others are any.
+// Pointers of absent operands are arbitrary.
 struct VecOperands {
     const u8 *a[3];
-    // The input, of which `w` is the norm's weight; or its columns in 8 bits and their scales.
+    // The input, with `w` as the norm's weight; or its columns in 8 bits and their scales.
     const u8 *b;
     const float *w;
     const float *bias[3];
@@ -53,13 +53,13 @@ struct VecOperands {
         float *d2, VecParams p
 #define VEC_OPERANDS {{a0, a1, a2}, b, w, {bias0, bias1, bias2}, residual, ids, factor, {d0, d1, d2}}
 
-// The arguments of a kernel as they lie in memory.
+// The arguments of a kernel in their order in memory.
 struct VecArguments {
     VecOperands o;
     VecParams p;
 };
 
-// The arguments read anew: kept in scalar registers through the loop over k they would be too many.
+// Reads the arguments again: they are too many to stay in scalar registers throughout the loop over k.
 DEVICE VecArguments arguments_here([[maybe_unused]] const VecArguments &known) {
 #if DEVICE_AMD
     auto at = (const IN_CONSTANT u64 *)__builtin_amdgcn_kernarg_segment_ptr();
@@ -75,17 +75,17 @@ DEVICE VecArguments arguments_here([[maybe_unused]] const VecArguments &known) {
 #endif
 }
 
-// ---- What a work-group has to do: the same in all lanes ----
+// ---- Work of a work-group: the same in all lanes ----
 
-// Rows `row` .. `row` + of_wave of a matrix of m rows, of a GLU also of the second one: those of a wavefront in a pass,
-// of the R of which it computes the sums.
+// Rows `row` .. `row` + of_wave of a matrix of m rows, for a GLU also of the second matrix: the rows of a wavefront in a pass,
+// out of the R rows whose sums it computes.
 struct Rows {
     const u8 *a[2];
     const float *bias[2];
     float *d;
-    // Offsets of the matrices in blocks: the halves of one may be gate and up.
+    // Offsets of the matrices in blocks: gate and up may be halves of one matrix.
     u32 off[2];
-    // Those of a work-group begin at `first`.
+    // The rows of a work-group start at `first`.
     u32 m, first, row, of_wave, parts;
     DEVICE Rows of_group(const VecOperands &o, const VecParams &p, u32 most, u32 pass) {
         u32 group = group_x(), parts = p.p.parts, waves = VEC_WAVES >> p.v.split;
@@ -107,7 +107,7 @@ struct Rows {
         r.row = r.first + (wave_id() >> p.v.split) * r.of_wave;
         return r;
     }
-    __attribute__((device, always_inline)) bool done() const { return first >= m; }
+    INLINED bool done() const { return first >= m; }
 };
 
 // Planes of the input and of the weights.
@@ -115,8 +115,8 @@ struct Plane {
     u32 i2, i3, a2, a3;
 };
 
-// n / d, of numbers that are the same in all lanes. In a step for each bit of the quotient, which is small here: little
-// code, where the usual division is some thirty instructions.
+// n / d, for numbers that are the same in all lanes. One iteration for each bit of the quotient, which is small here: little
+// code, while the usual division has about thirty instructions.
 DEVICE u32 quotient(u32 n, u32 d) {
     u32 q = 0;
     NO_UNROLL for (u32 bit = n < d ? 0 : 1u << (__builtin_clz(d) - __builtin_clz(n)); bit > 0; bit >>= 1) {
@@ -141,9 +141,9 @@ DEVICE u64 plane_of_matrix(const VecParams &p, const Plane &z) {
 //
 // Every structure for a column has
 //
-//   Raw<E>   E neighbours, as loaded
+//   Raw<E>   E adjacent elements, as loaded
 //   fetch    loads elements base + k .. base + k + E; `base` is the same in all lanes
-//   bias     what the bias of the weights takes from the sum of these products; the sum of the elements where weights
+//   bias     the contribution of the bias of the weights to the sum of these products; the sum of the elements if weights
 //            have an offset
 //   add      adds the product with E weights to a sum
 
@@ -160,13 +160,13 @@ struct InLds {
     template <int E> using Words = const IN_LDS ::Bytes<E> *;
 };
 
-// As they are. In LDS a chunk's elements 0 .. 4 of each eight come first, then 4 .. 8, so that lanes side by side read
-// what lies side by side.
+// Unchanged. In LDS, elements 0 .. 4 of each eight of a chunk come first, then 4 .. 8, so that adjacent lanes read adjacent
+// words.
 template <class PLACE, u32 SECOND> struct ColumnF32 {
     static constexpr bool IS_LDS = PLACE::IS_LDS;
     typename PLACE::Floats at;
     template <int E> struct Raw { WeightF32::Raw eight[E / 8]; };
-    template <int E> __attribute__((device, always_inline)) Raw<E> fetch(u32 base, u32 k) const {
+    template <int E> INLINED Raw<E> fetch(u32 base, u32 k) const {
         Raw<E> raw;
         UNROLL for (int i = 0; i < E / 8; i++) {
             if constexpr (SECOND == 0) {
@@ -178,7 +178,7 @@ template <class PLACE, u32 SECOND> struct ColumnF32 {
         }
         return raw;
     }
-    __attribute__((device, always_inline)) float one(u32 k) const {
+    INLINED float one(u32 k) const {
         return SECOND == 0 ? at[k] : at[k / 8 * 4 + k % 4 + (k & 4 ? SECOND : 0)];
     }
     template <class W, class B> DEVICE float bias(const B &b) {
@@ -209,47 +209,47 @@ template <class PLACE, u32 SECOND> struct ColumnF32 {
     }
 };
 
-// Where columns come from: SOURCE has
+// Sources of columns: SOURCE has
 //
 //   Column   the structure of a column
-//   CHUNK    how many elements of a column are there at a time
-//   WIDE     neighbours that a lane takes where a row is long
-//   Shared   what is in LDS
-//   begin    for a plane of the input
-//   bring    makes `count` elements from `chunk` on available to the work-group, EIGHTS: a multiple of 8. All threads
+//   CHUNK    number of elements of a column that are available at a time
+//   WIDE     number of adjacent elements that a lane takes in long rows
+//   Shared   its LDS
+//   begin    starts a plane of the input
+//   bring    makes `count` elements from `chunk` on available to the work-group; EIGHTS: a multiple of 8. All threads
 //            take part
-//   column   column n, which is the last where there are fewer
-//   scale    what the norm multiplies results of a column with
+//   column   column n, or the last one if there are fewer
+//   scale    factor of the norm for results of a column
 
-// F32 from memory. The norm is not inside.
+// F32 from memory, without the norm.
 template <int N> struct FromMemoryF32 {
     typedef ColumnF32<InMemory, 0> Column;
     static constexpr u32 CHUNK = 1u << 30;
     static constexpr int WIDE = 8;
     struct Shared {};
     const float *at;
-    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         at = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
     }
-    template <bool> __attribute__((device, always_inline)) void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
-    __attribute__((device, always_inline)) Column column(const VecParams &p, Shared *, u32 n) const {
+    template <bool> INLINED void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
+    INLINED Column column(const VecParams &p, Shared *, u32 n) const {
         return {at + (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0]};
     }
     DEVICE float scale(const VecParams &, const Shared *, u32) { return 1.0f; }
 };
 
-// Eight neighbours of `at`, or with EIGHTS false as many as there are before `end`.
+// Loads eight adjacent elements of `at` or, with EIGHTS false, as many as there are before `end`.
 template <bool EIGHTS> DEVICE WeightF32::Raw fetch_eight_or_rest(const float *at, u32 k, u32 end) {
 #if !DEVICE_AMD
-    // In two loads where that can be, which the base says: the same for all threads.
+    // Two loads if the base is aligned, which is the same for all threads.
     if (EIGHTS && (u64)at % 16 == 0) return Aligned<WeightF32>::fetch((const u8 *)at, k);
 #endif
     if constexpr (EIGHTS) return WeightF32::fetch((const u8 *)at, k);
     return fetch_any<WeightF32>((const u8 *)at, k, end);
 }
 
-// Brings chunks of F32 columns into LDS, FORM deciding what they are there: `stage` puts eight neighbours of a
-// column into a FORM::Chunk<N>.
+// Brings chunks of F32 columns into LDS in the form of FORM: `stage` puts eight adjacent elements of a column into a
+// FORM::Chunk<N>.
 template <class FORM, int N> struct FromLds {
     typedef typename FORM::Column Column;
     static constexpr u32 CHUNK = FORM::CHUNK / N;
@@ -260,7 +260,7 @@ template <class FORM, int N> struct FromLds {
     };
     const float *x[N];
     float squares[N];
-    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         UNROLL for (u32 n = 0; n < N; n++) {
             x[n] = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13 +
                    (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
@@ -268,7 +268,7 @@ template <class FORM, int N> struct FromLds {
         }
     }
     template <bool EIGHTS>
-    __attribute__((device, always_inline)) void bring(const VecOperands &o, const VecParams &p, Shared *shared,
+    INLINED void bring(const VecOperands &o, const VecParams &p, Shared *shared,
                                                       u32 chunk, u32 count) {
         auto fetch = fetch_eight_or_rest<EIGHTS>;
         bool norm = p.p.parts & PART_NORM;
@@ -297,7 +297,7 @@ template <class FORM, int N> struct FromLds {
         }
         barrier();
     }
-    __attribute__((device, always_inline)) Column column(const VecParams &, Shared *shared, u32 n) const {
+    INLINED Column column(const VecParams &, Shared *shared, u32 n) const {
         return FORM::column(&shared->chunk, n);
     }
     DEVICE float scale(const VecParams &p, const Shared *shared, u32 n) {
@@ -331,14 +331,14 @@ template <class W, class C, int N, int R> struct MatVec {
     C column[N];
     float sum[R][N];
 
-    // Elements base + k .. base + k + E of the weights with elements from + k .. from + k + E of the columns, for each
-    // of COUNT stretches. `base` and `from` are the same in all lanes and multiples of the block, so that they go into
+    // Multiplies elements base + k .. base + k + E of the weights by elements from + k .. from + k + E of the columns, COUNT
+    // times with the next elements. `base` and `from` are the same in all lanes and multiples of the block, so that they are in
     // scalar registers and the offsets of a lane never change.
-    template <int E, int COUNT> __attribute__((device, always_inline)) void piece(u32 base, u32 from, u32 k) {
+    template <int E, int COUNT> INLINED void piece(u32 base, u32 from, u32 k) {
         constexpr bool PAIR = COUNT == 2 && W::APART > 0;
         decltype(W::template fetch<E>(nullptr, 0)) a[COUNT][R];
         typename C::template Raw<E> b[COUNT][N];
-        // Room for the other elements of each pair.
+        // Leaves a gap for the other elements of each pair.
         auto spread = [](u32 k) { return PAIR ? (k / W::APART * 2 * W::APART) | k % W::APART : k; };
         u32 known = spread(k);
         k = spread(offset_here(k));
@@ -363,14 +363,14 @@ template <class W, class C, int N, int R> struct MatVec {
             UNROLL for (int n = 0; n < N; n++) bias[n] = C::template bias<W>(b[i][n]);
             UNROLL for (int r = 0; r < R; r++) {
                 UNROLL for (int n = 0; n < N; n++) C::template add<W>(a[i][r], b[i][n], bias[n], &sum[r][n]);
-                // Weights of several rows unpacked at a time would take registers.
+                // Decoding weights of several rows at a time would take registers.
                 ONE_BY_ONE();
             }
         }
     }
 
-    // Rows beyond the last are computed as the last, and not stored.
-    __attribute__((device, always_inline)) void begin(const Rows &of, const VecParams &p, const Plane &z) {
+    // Rows after the last are computed as the last one, and not stored.
+    INLINED void begin(const Rows &of, const VecParams &p, const Plane &z) {
         bool glu = p.p.parts & PART_GLU;
         UNROLL for (int r = 0; r < R; r++) {
             bool second = glu && r >= R / 2;
@@ -381,9 +381,9 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // `count` elements from `chunk` on, of which this wavefront takes its part.
-    template <int E> __attribute__((device, always_inline)) void run(u32 chunk, u32 count, u32 split) {
-        // How many pieces are in flight: activations of many columns take the registers.
+    // Processes this wavefront's part of `count` elements from `chunk` on.
+    template <int E> INLINED void run(u32 chunk, u32 count, u32 split) {
+        // Number of pieces in flight: activations of many columns take the registers.
         constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 && WAVE > 32 ? 8 : E;
         constexpr u32 LONG = DEPTH * E * WAVE;
         u32 lane = offset_here(lane_id()), part = wave_id() % (1u << split), from = part * LONG;
@@ -394,7 +394,7 @@ template <class W, class C, int N, int R> struct MatVec {
         NO_UNROLL for (; from + lane * LAST + LAST <= count; from += LAST * WAVE << split) {
             piece<LAST, 1>(chunk + from, from, lane * LAST);
         }
-        // What is left of rows that are no multiple of 8 long; rows of blocks always are.
+        // The rest of rows whose length is not a multiple of 8; rows of blocks have none.
         if constexpr (W::BLOCK == 1) {
             NO_UNROLL for (u32 k = from + lane * LAST; k < count; k++) {
                 float w[R];
@@ -407,8 +407,8 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // The sum that is this lane's, of all wavefronts that share the rows; of a GLU's gate in `up` the other one.
-    __attribute__((device, always_inline)) float finish(u32 split, float (*scratch)[N * R], float *up) const {
+    // Returns this lane's sum over all wavefronts that share the rows; for the gate of a GLU, `up` gets the other sum.
+    INLINED float finish(u32 split, float (*scratch)[N * R], float *up) const {
         u32 lane = offset_here(lane_id());
         float mine = 0.0f;
         UNROLL for (u32 i = 0; i < N * R; i += 4) {
@@ -435,8 +435,8 @@ template <class SOURCE, int N, int R> struct VecShared {
     float scratch[VEC_WAVES][N * R];
 };
 
-// The planes of a use: of a sum over experts number `use` of them, otherwise there is but one. An index outside of the
-// experts gives as many as there are.
+// Planes of a use: use number `use` of a sum over experts; otherwise there is only one. An index outside of the experts gives
+// the number of experts.
 DEVICE Plane plane_of_use(const VecOperands &o, const VecParams &p, u32 use) {
     u32 number = p.v.summed ? group_z() * p.v.summed + use : group_z();
     Plane z = plane(number, p.p.ne2, p.p.r2, p.v.r3);
@@ -448,17 +448,17 @@ DEVICE Plane plane_of_use(const VecOperands &o, const VecParams &p, u32 use) {
     return z;
 }
 
-// How weights come: straight from memory. (mat_vec_ring.h has another way.)
+// Source of the weights: directly from memory. (mat_vec_ring.h has another one.)
 template <class W, int R> struct FromMemory {
-    __attribute__((device, always_inline)) void start(const VecArguments &, u32) {}
-    // Multiplies `count` elements from `chunk` on, of chunks of `most`.
+    INLINED void start(const VecArguments &, u32) {}
+    // Multiplies `count` elements from `chunk` on, of chunks with at most `most` elements.
     template <int E, class T>
-    __attribute__((device, always_inline)) void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count) {
+    INLINED void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count) {
         t.template run<E>(chunk, count, p.v.split);
     }
 };
 
-// group_x: rows; group_y: groups of N columns; group_z: planes, of a sum over experts tokens.
+// group_x: rows; group_y: groups of N columns; group_z: planes, or tokens for a sum over experts.
 template <class W, class SOURCE, int N, int R, class WEIGHTS = FromMemory<W, R>>
 DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
     WEIGHTS weights;
@@ -478,7 +478,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
                 SOURCE source;
                 source.begin(o, p, z);
                 UNROLL for (u32 n = 0; n < N; n++) t.column[n] = source.column(p, &shared->source, n);
-                // In a further pass, where the columns are in LDS as a whole.
+                // In further passes, if LDS holds the whole columns.
                 bool there = pass > 0 && p.p.k <= SOURCE::CHUNK && !p.v.summed;
                 NO_UNROLL for (u32 chunk = 0; chunk < p.p.k; chunk += SOURCE::CHUNK) {
                     u32 count = minimum(p.p.k - chunk, SOURCE::CHUNK);
@@ -506,7 +506,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
         u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
         bool mine = wave_id() % (1u << p.v.split) == 0 && lane < N * R && lane % R < rows.of_wave;
         if (mine && row < rows.m && column < p.p.n) {
-            // Of the first column, and what the lane adds to it.
+            // Index of the first column, and the value that the lane adds to it.
             u64 first = (u64)group_z() * p.p.n + group_y() * N;
             column -= group_y() * N;
             if (p.p.parts & PART_RESIDUAL) x += (o.residual + first * p.p.nbr)[column * p.p.nbr + row];
@@ -515,25 +515,20 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
     }
 }
 
-// The same; for PTX rows of plain numbers that begin at multiples of 16 bytes are read 16 bytes at a time.
-template <class W, class SOURCE, int N, int R>
-DEVICE void mat_vec_of_any(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
-#if !DEVICE_AMD
-    if constexpr (W::BLOCK == 1) {
-        const VecOperands &o = known.o;
-        const ProductsParams &p = known.p.p;
-        u64 rows = (u64)p.nb0[0] | p.nb0[1] | known.p.v.nb03 | p.off0[0] | p.off0[1] | p.off0[2];
-        if (((rows * W::BYTES | (u64)o.a[0] | (u64)o.a[1] | (u64)o.a[2]) & 15) == 0) {
-            return mat_vec<Aligned<W>, SOURCE, N, R>(known, shared);
-        }
-    }
-#endif
-    mat_vec<W, SOURCE, N, R>(known, shared);
+// Addresses and distances of the rows of weights, for by_alignment().
+template <class W> DEVICE u64 places_of_rows(const VecArguments &known) {
+    const VecOperands &o = known.o;
+    const ProductsParams &p = known.p.p;
+    u64 rows = (u64)p.nb0[0] | p.nb0[1] | known.p.v.nb03 | p.off0[0] | p.off0[1] | p.off0[2];
+    return rows * W::BYTES | (u64)o.a[0] | (u64)o.a[1] | (u64)o.a[2];
 }
 
-// A kernel; what comes last is SOURCE.
+// A kernel; the last arguments are SOURCE.
 #define MAT_VEC(name, W, N, R, ...) \
     KERNEL(VEC_THREADS) name##_n##N##_r##R(VEC_ARGUMENTS) { \
         LDS VecShared<__VA_ARGS__, N, R> shared; \
-        mat_vec_of_any<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
+        VecArguments known = {VEC_OPERANDS, p}; \
+        by_alignment<W>(places_of_rows<W>(known), [&] INLINED(auto rows) { \
+            mat_vec<decltype(rows), __VA_ARGS__, N, R>(known, &shared); \
+        }); \
     }

@@ -1,16 +1,16 @@
-// Products of quantised weights with few columns of activations in 8 bits. Rows, lanes and loads are those of
-// mat_vec.h; sixteen products are four dot4 and three operations for the scales, where F32 takes some 35.
+// Products of quantised weights with few columns of activations in 8 bits. Rows, lanes and loads are those of mat_vec.h.
+// Sixteen products take four dot4 and three operations for the scales, instead of about 35 with F32.
 //
-//   * One or two columns: the work-group rounds the activations itself, as it brings them into LDS. That costs some 4
-//     operations for each element of a column, shared by all rows of the work-group, and spares a launch and its wait,
-//     which next to the reading of a small matrix would be most of the time.
-//   * More columns: the product is limited by arithmetic, and rounding comes first, in a launch of its own
-//     (`quantize_int8`, `normalize_int8`), into scratch: rows of bytes, then a scale for each 32 of them.
+//   * One or two columns: the work-group rounds the activations itself while it brings them into LDS. That takes about 4
+//     operations for each element of a column, shared by all rows of the work-group, and saves a launch and its wait, which
+//     would take longer than the reading of a small matrix.
+//   * More columns: the product is limited by arithmetic. A launch of its own rounds them first (`quantize_int8`,
+//     `normalize_int8`) into scratch: rows of bytes, then a scale for each 32 of them.
 #pragma once
 #include "int8.h"
 #include "mat_vec.h"
 
-// A column in 8 bits; see ColumnF32. E neighbours have one scale.
+// A column in 8 bits; see ColumnF32. E adjacent elements have one scale.
 template <class PLACE> struct ColumnInt8 {
     static constexpr bool IS_LDS = PLACE::IS_LDS;
     typename PLACE::Bytes q;
@@ -19,10 +19,10 @@ template <class PLACE> struct ColumnInt8 {
         Bytes<E> q;
         float scale;
     };
-    template <int E> __attribute__((device, always_inline)) Raw<E> fetch(u32 base, u32 k) const {
+    template <int E> INLINED Raw<E> fetch(u32 base, u32 k) const {
         return {*(typename PLACE::template Words<E>)(q + base + k), (scale + base / 32)[k / 32]};
     }
-    // Whole, because the sum of products begins with it; of an offset the sum of the activations.
+    // An integer, because the sum of products starts with it; for an offset, the sum of the activations.
     template <class W, class B> DEVICE auto bias(const B &b) {
         if constexpr (W::OFFSET) {
             return b.scale * (float)int8_sum<1>(b.q);
@@ -48,13 +48,13 @@ template <int N> struct FromMemoryInt8 {
     const u8 *q;
     const float *scales;
     u64 first;
-    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         first = ((u64)z.i3 * p.p.ne2 + z.i2) * p.p.n;
         q = o.b;
         scales = o.w;
     }
-    template <bool> __attribute__((device, always_inline)) void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
-    __attribute__((device, always_inline)) Column column(const VecParams &p, Shared *, u32 n) const {
+    template <bool> INLINED void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
+    INLINED Column column(const VecParams &p, Shared *, u32 n) const {
         u64 at = first + minimum(group_y() * N + n, p.p.n - 1);
         return {q + at * p.p.k, scales + at * (p.p.k / 32)};
     }
@@ -63,7 +63,7 @@ template <int N> struct FromMemoryInt8 {
 
 // Columns that are rounded on their way into LDS.
 struct FormInt8 {
-    // NVIDIA's processors have more LDS. The same for the host: mat_vec.rs.
+    // NVIDIA's processors have more LDS. The host's mat_vec.rs has the same numbers.
     static constexpr u32 CHUNK = DEVICE_AMD ? 14336 : 16384;
     static constexpr int WIDE = 16;
     template <int N> struct __attribute__((aligned(16))) Chunk {
@@ -71,7 +71,7 @@ struct FormInt8 {
         float scale[N][CHUNK / N / 32];
     };
     typedef ColumnInt8<InLds> Column;
-    // Four lanes side by side hold a block.
+    // Four adjacent lanes hold a block.
     template <int N> DEVICE void stage(Chunk<N> *chunk, u32 n, u32 at, const WeightF32::Raw &y) {
         EightInt8 eight = quantize_eight(y);
         *(lds_u32x2 *)(chunk->q[n] + at) = eight.q;

@@ -1,7 +1,7 @@
-// The kernels of MUL_MAT, by type: d[m, n] = sum over k of a[k, m] * b[k, n], for every plane; weights `a`, activations
-// `b` F32. Products and sums are F32, weights as stored: nothing is rounded that the caller gave.
+// The kernels of MUL_MAT, by type: d[m, n] = sum over k of a[k, m] * b[k, n], for every plane; weights `a`, activations `b` in
+// F32. Products and sums are F32, weights as stored: no operand is rounded.
 //
-// `mat_vec_<type>_n<columns>_r<rows>` for few columns (mat_vec.h), with all that stands around products, and for those of
+// `mat_vec_<type>_n<columns>_r<rows>` is for few columns (mat_vec.h), with the operations around products, and for those of
 // MUL_MAT_ID; `mat_tile_<type>_<rows>x<columns>` for many (mat_tile.h).
 #pragma once
 #include "mat_tile.h"
@@ -18,14 +18,14 @@
         mat_tile<W, T>(a, b, d, p, &shared); \
     }
 
-// What every type has, which is enough for any shape.
+// Kernels of every type, which suffice for any shape.
 #define MUL_MAT_FEW(type, W) \
     MAT_VEC_LDS(type, W) \
     MAT_VEC_MEMORY(type, W, 4, 4) \
     MAT_TILE(type, W, 64, 32, 32, 4, 4) \
     MAT_TILE(type, W, 128, 64, 32, 8, 4)
 
-// What the types of most models have.
+// Kernels of the types of most models.
 #define MUL_MAT(type, W) \
     MUL_MAT_FEW(type, W) \
     MAT_VEC_MEMORY(type, W, 2, 2) \

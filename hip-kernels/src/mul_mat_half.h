@@ -1,5 +1,6 @@
 // The kernels of MUL_MAT where rounding is allowed and the target multiplies F16, by type (mat_tile_half.h):
-// `mat_tile_half_<type>_<rows>x<columns>`, or `mat_tile_mma_...` of NVIDIA's. They read what `round_half` wrote to scratch (mul_mat_half.hip).
+// `mat_tile_half_<type>_<rows>x<columns>`, or `mat_tile_mma_...` for NVIDIA's processors. They read the activations that
+// `round_half` wrote to scratch (mul_mat_half.hip).
 #pragma once
 #include "mat_tile_half.h"
 #include "mat_tile_mma.h"
@@ -8,11 +9,14 @@
     KERNEL(THREADS) \
     mat_tile_half_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
         LDS SharedHalf<BM, BN> shared[HALF_STEPS]; \
-        mat_tile_half<W, Fragment, BM, BN, THREADS>(a, x, scale, d, p, shared); \
+        by_alignment<W>(places_of_rows<W>(a, p), [&] INLINED(auto rows) { \
+            typedef decltype(rows) Rows; \
+            mat_tile_half<Rows, TileHalf<Rows, Fragment, BM, BN, THREADS>>(a, x, scale, d, p, shared); \
+        }); \
     }
 
-// The small tile where large ones would leave compute units without work, or where a lane's share of a large one would
-// take all registers.
+// The small tile is for products whose large tiles would leave compute units without work, and for targets on which a lane's
+// share of a large one would take all registers.
 #if HAS_MATRIX
 #define LARGE_TILE_HALF(type, W) MAT_TILE_HALF(type, W, 128, 128, 256)
 #else

@@ -4,7 +4,7 @@
 #if HAS_MATRIX || HAS_DOT2
 MAT_TILES_HALF(f16, WeightF16)
 
-// A work-group rounds a row of b; rows follow each other in scratch, each with its factor.
+// A work-group rounds a row of b. Rows are contiguous in scratch, each with its factor.
 KERNEL(ROW_THREADS) round_half(const float *b, u16 *x, float *scale, MulMatParams p) {
     LDS float scratch[ROW_THREADS / WAVE];
     u32 n = group_x(), end = half_pitch(p.k);

@@ -1,4 +1,4 @@
-// MUL_MAT with weights in blocks of 32 and activations in F16 (mul_mat_half.h). The numbers of MXFP4 do not fit F16.
+// MUL_MAT with weights in blocks of 32 and activations in F16 (mul_mat_half.h). The values of MXFP4 do not fit F16.
 #include "mul_mat_half.h"
 
 #if HAS_MATRIX

@@ -1,13 +1,13 @@
-// The kernels of MUL_MAT_ID, by type: products with the matrices (experts) that a token's indices choose,
-// d[m, u, t] = sum over k of a[k, m, ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The
-// host has one window, all experts.
+// The kernels of MUL_MAT_ID, by type: products with the matrices (experts) that a token's indices select, d[m, u, t] = sum over
+// k of a[k, m, ids[u, t]] * b[k, u, t]. An index outside the experts is not followed; its results are zeros. The host binds one
+// window for all experts.
 //
-// Few tokens: the kernels of MUL_MAT for one column (mat_vec.h), with the plane of the weights looked up.
+// Few tokens: the kernels of MUL_MAT for one column (mat_vec.h), which look up the plane of the weights.
 //
-// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
-// expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the
-// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h, mat_tile_int8_k.h), on
-// targets with dot4; `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
+// `mat_tile_id_<type>`, for many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
+// expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the pairs
+// first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h, mat_tile_int8_k.h), on targets with
+// dot4; `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
 #pragma once
 #include "mat_tile_half.h"
 #include "mat_tile_int8.h"
@@ -22,19 +22,19 @@ DEVICE Place place(const MulMatIdParams &p, u32 pair) {
     return {token, pair - token * p.used};
 }
 
-// Its expert; the number of experts for all that are none.
+// Returns its expert; the number of experts for an index outside of them.
 DEVICE u32 expert_of(const MulMatIdParams &p, const i32 *ids, const Place &at) {
     return minimum((u32)ids[p.off2 + (u64)at.index * p.nb2[0] + (u64)at.token * p.nb2[1]], p.experts);
 }
 
-// Pairs of an expert that a tile has for its columns: entries first .. first + count of the sorted pairs.
+// Pairs of an expert that are the columns of a tile: entries first .. first + count of the sorted pairs.
 struct TileOfPairs {
     u32 expert, first, count;
 };
 
 #define ID_COLUMNS 32u
 
-// Where the rows of a tile begin: those of expert 0 for pairs that have none, for which no product is computed.
+// Sets the starts of the rows of a tile. Pairs without an expert get the rows of expert 0, but no product is computed.
 template <class W, class T>
 DEVICE void begin_rows(T &t, const u8 *a, const MulMatIdParams &p, const TileOfPairs &tile) {
     a += ((u64)p.off0 + (u64)(tile.expert < p.experts ? tile.expert : 0) * p.nb0[1]) * W::BYTES;
@@ -43,7 +43,7 @@ DEVICE void begin_rows(T &t, const u8 *a, const MulMatIdParams &p, const TileOfP
     }
 }
 
-// How far along k a tile goes.
+// Number of elements along k of a tile.
 DEVICE u32 depth(const MulMatIdParams &p, const TileOfPairs &tile) { return tile.expert < p.experts ? p.k : 0; }
 
 template <class T>
@@ -76,7 +76,7 @@ DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const Ti
     store_pairs<T>(d, p, sorted, tile, sum);
 }
 
-// The row of a pair in activations that were rounded before: one for each token, or for each of its indices.
+// Row of a pair in activations that were rounded before: one for each token, or for each of its indices.
 DEVICE u64 rounded_row(const MulMatIdParams &p, const Place &at) {
     return p.nb1[0] == 0 ? at.token : (u64)at.token * p.used + at.index;
 }
@@ -125,12 +125,12 @@ struct PairsOfHalf {
     const u32 *sorted;
     const MulMatIdParams &p;
     u32 count;
-    __attribute__((device, always_inline)) bool has(u32 n) const { return n < count; }
-    __attribute__((device, always_inline)) float *column(u32 n) const {
+    INLINED bool has(u32 n) const { return n < count; }
+    INLINED float *column(u32 n) const {
         Place at = place(p, sorted[n]);
         return d + p.offd + (u64)at.index * p.nbd[0] + (u64)at.token * p.nbd[1];
     }
-    __attribute__((device, always_inline)) float factor(u32 n) const { return scale[rounded_row(p, place(p, sorted[n]))]; }
+    INLINED float factor(u32 n) const { return scale[rounded_row(p, place(p, sorted[n]))]; }
 };
 
 // The same with activations in F16.

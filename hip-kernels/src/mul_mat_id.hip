@@ -3,10 +3,10 @@
 
 #define GATHER_THREADS 256u
 
-// group_x: experts, and one for the pairs that have none. Each work-group finds the pairs of its expert and how many
-// there are of those before: thread t among the t-th part of all pairs. In the list of tiles an expert begins at entry
-// first / ID_COLUMNS + expert: those before it cannot have more tiles, because each has at most one that is not full.
-// Entries between are empty. LDS: 2 KiB.
+// group_x: experts, plus one for the pairs that have none. Each work-group finds the pairs of its expert, and the number of
+// pairs of the experts before it: thread t searches the t-th part of all pairs. In the list of tiles an expert starts at entry
+// first / ID_COLUMNS + expert: those before it cannot have more tiles, because each has at most one that is not full. Entries
+// in between are empty. LDS: 2 KiB.
 KERNEL(GATHER_THREADS) gather_pairs(const i32 *ids, u32 *sorted, TileOfPairs *tiles, MulMatIdParams p) {
     LDS u32 before[GATHER_THREADS], here[GATHER_THREADS];
     u32 expert = group_x(), thread = thread_id(), pairs = p.used * p.tokens;

@@ -9,7 +9,7 @@ MUL_MAT_ID_BLOCKS(q5_1, WeightQ5_1)
 MUL_MAT_ID_BLOCKS(iq4_nl, WeightIQ4_NL)
 MUL_MAT_ID_BLOCKS(mxfp4, WeightMXFP4)
 
-// The numbers of MXFP4 do not fit F16.
+// The values of MXFP4 do not fit F16.
 MUL_MAT_ID_HALF(q8_0, WeightQ8_0)
 MUL_MAT_ID_HALF(q4_0, WeightQ4_0)
 MUL_MAT_ID_HALF(q4_1, WeightQ4_1)

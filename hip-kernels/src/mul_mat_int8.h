@@ -1,13 +1,13 @@
-// The kernels of MUL_MAT where rounding is allowed, by type: quantised weights times activations in blocks of 8 bits
-// (int8.h). Products are summed exactly within a block, blocks in F32.
+// The kernels of MUL_MAT where rounding is allowed, by type: quantised weights times activations in blocks of 8 bits (int8.h).
+// Products are summed exactly within a block, blocks in F32.
 //
-// `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_ring_<type>` the same of
-// one where there are copies to LDS, `mat_vec_int8_...` for
-// few (mat_vec_int8.h), `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h); these two read what
-// `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip). Where a target has dot4, the tiles of Q4_K and Q5_K
-// are those of mat_tile_int8_k.h and read what `quantize_int8_k` wrote.
+// `mat_vec_rounding_<type>_n<columns>_r<rows>` is for one or two columns, which it rounds itself; `mat_vec_ring_<type>` the
+// same for one column, if there are copies to LDS; `mat_vec_int8_...` for few columns (mat_vec_int8.h);
+// `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h). The last two read the results of `quantize_int8` or
+// `normalize_int8` in scratch (mul_mat_int8.hip). If a target has dot4, the tiles of Q4_K and Q5_K are those of
+// mat_tile_int8_k.h and read the results of `quantize_int8_k`.
 //
-// A target has the kernels that are faster than those for F32 there; the host's tuning.rs has the counts.
+// A target has only kernels that are faster there than those for F32; the host's tuning.rs has the counts.
 #pragma once
 #include "mat_tile_int8.h"
 #include "mat_tile_int8_k.h"
@@ -18,7 +18,7 @@
 
 // mat_vec.h.
 #define MAT_VEC_ROUNDING(type, W, N, R) MAT_VEC(mat_vec_rounding_##type, W, N, R, FromLds<FormInt8, N>)
-// One column, with copies of the weights to LDS (mat_vec_ring.h), for which the launch gives RING_BYTES.
+// One column, with copies of the weights to LDS (mat_vec_ring.h); the launch gives RING_BYTES.
 #if HAS_COPIES
 #define MAT_VEC_RING(type, W) \
     KERNEL_GROUPS(VEC_THREADS, 2) mat_vec_ring_##type(VEC_ARGUMENTS) { \
@@ -38,7 +38,7 @@
         mat_tile_int8<W, T>(a, q, scale, d, p, &shared); \
     }
 
-// Blocks with HeadK, where a target has dot4.
+// Blocks with HeadK, if a target has dot4.
 #define MAT_TILE_INT8_K(type, W, BM, BN, TM, TN) \
     KERNEL(BM / TM * (BN / TN)) mat_tile_int8_##type##_##BM##x##BN(INT8_OPERANDS) { \
         typedef TileInt8K<W, BM, BN, TM, TN> T; \

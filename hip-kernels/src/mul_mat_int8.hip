@@ -1,9 +1,9 @@
-// Activations in 8 bits for MUL_MAT (int8.h), and what has their norm inside.
+// Activations in 8 bits for MUL_MAT (int8.h), with or without a norm.
 #include "index.h"
 #include "int8.h"
 #include "params.h"
 
-// A thread rounds eight neighbours of a row of b; rows follow each other in scratch.
+// A thread rounds eight adjacent elements of a row of b. Rows are contiguous in scratch.
 KERNEL(ROW_THREADS) quantize_int8(const float *b, u8 *q, float *scale, MulMatParams p) {
     const u32 ne[4] = {p.k, p.n, p.ne2, p.ne3};
     Piece piece = row_piece(p.k / 8);
@@ -15,7 +15,7 @@ KERNEL(ROW_THREADS) quantize_int8(const float *b, u8 *q, float *scale, MulMatPar
     if (piece.unit % 4 == 0) scale[(u64)piece.row * (p.k / 32) + piece.unit / 4] = eight.scale;
 }
 
-// The same for tiles of weights that have HeadK: what belongs to 256 neighbours stands together (RoundedK).
+// The same for tiles of weights that have HeadK: the data of 256 adjacent elements are stored together (RoundedK).
 KERNEL(ROW_THREADS) quantize_int8_k(const float *b, u8 *q, float *blocks, MulMatParams p) {
     const u32 ne[4] = {p.k, p.n, p.ne2, p.ne3};
     Piece piece = row_piece(p.k / 8);
@@ -27,10 +27,10 @@ KERNEL(ROW_THREADS) quantize_int8_k(const float *b, u8 *q, float *blocks, MulMat
     store_rounded_k((RoundedK *)blocks + (u64)piece.row * (p.k / 256) + piece.unit / 32, piece.unit % 32, eight);
 }
 
-// Where RMS_NORM(x) * w of column n goes, eight neighbours at a time; rows may end before them.
+// Destination of RMS_NORM(x) * w of column n, eight adjacent elements at a time; rows may end within them.
 struct ToF32 {
     float *y;
-    __attribute__((device, always_inline)) void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+    INLINED void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
         float eight[8];
         WeightF32::decode(raw, eight);
         store_any(y + (u64)n * end + k, eight, end - k);
@@ -39,7 +39,7 @@ struct ToF32 {
 struct ToInt8 {
     u8 *q;
     float *scale;
-    __attribute__((device, always_inline)) void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+    INLINED void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
         EightInt8 eight = quantize_eight(raw);
         u64 at = (u64)n * end + k;
         *(lds_u32x2 *)(q + at) = eight.q;
@@ -47,7 +47,7 @@ struct ToInt8 {
     }
 };
 
-// A work-group for each column, for products that do not do it themselves.
+// A work-group for each column, for products that do not compute the norm themselves.
 template <class TO> DEVICE void normalize(const float *x, const float *w, const TO &to, const ProductsParams &p) {
     LDS float scratch[ROW_THREADS / WAVE];
     u32 n = group_x();

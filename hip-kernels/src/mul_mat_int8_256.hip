@@ -14,7 +14,7 @@ MAT_VEC_RING(q6_k, WeightQ6_K)
 MAT_VEC_RING(q2_k, WeightQ2_K)
 MAT_VEC_RING(q3_k, WeightQ3_K)
 MAT_VEC_RING(iq4_xs, WeightIQ4_XS)
-// Sums that do not fit pairs of 16 bits.
+// The sums do not fit pairs of 16 bits.
 MAT_TILES_FEW(iq4_xs, WeightIQ4_XS)
 MAT_TILES_K(q4_k, WeightQ4_K)
 MAT_TILES_K(q5_k, WeightQ5_K)

@@ -16,7 +16,7 @@ MAT_VEC_RING(q5_0, WeightQ5_0)
 MAT_VEC_RING(q5_1, WeightQ5_1)
 MAT_VEC_RING(iq4_nl, WeightIQ4_NL)
 MAT_VEC_RING(mxfp4, WeightMXFP4)
-// Sums that do not fit pairs of 16 bits.
+// The sums do not fit pairs of 16 bits.
 MAT_TILES(q8_0, WeightQ8_0)
 MAT_TILES_FEW(q5_1, WeightQ5_1)
 MAT_TILES_FEW(iq4_nl, WeightIQ4_NL)

@@ -1,20 +1,19 @@
-// RMS_NORM: d = v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result (r), too; times a
-// factor and a weight w, plus a third tensor z, or with z as its gate. Operands that there are not have another one in
-// their place.
+// RMS_NORM: d = v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then also a result (r); multiplied by
+// a factor and a weight w, plus a third tensor z, or with z as its gate. Absent operands are replaced by other pointers.
 //
-// `norm_wave`: one wavefront for each row, no LDS, no barrier; heads of 64 or 128 elements. `norm_gated` is the same with
-// a gate. `norm_group`: 256 threads for one row, so that the single row of a decoded token (4096 elements: 16 a thread) is
-// done in two memory latencies. Both read a row once, 16 bytes a lane: it stays in registers with its weight and what is
-// added, while squares are summed. `norm_long` takes rows of any length in rounds and reads them again, then from the
-// cache. The sum is kept in F32, by lane, and combined as a tree.
+// `norm_wave`: one wavefront for each row, no LDS, no barrier; for heads of 64 or 128 elements. `norm_gated` is the same with a
+// gate. `norm_group`: 256 threads for one row, so that the single row of a decode step (4096 elements: 16 in a thread) takes
+// two memory latencies. Both read a row once, 16 bytes in each lane: it stays in registers with its weight and added tensor
+// while squares are summed. `norm_long` takes rows of any length in several iterations and reads them again, from the cache.
+// The sum is kept in F32 for each lane, and reduced as a tree.
 #include "activation.h"
 #include "index.h"
 #include "params.h"
 
 enum { SUM = 1, WEIGHT = 2, RESIDUAL = 4 };
 
-// Row `row` by `THREADS` threads, of which this one is number `thread`; QUADS quads of each at a time, which are all of
-// a row if it is read WHOLE.
+// Row `row` by `THREADS` threads; this one is number `thread`. Each takes QUADS quads at a time; if the row is read WHOLE,
+// these are all.
 template <int THREADS, int QUADS, bool WHOLE, bool GATED>
 DEVICE void norm_row(const float *x, const float *y, const float *w, const float *z, float *r, float *d,
                      const NormParams &p, u32 row, u32 thread, float *scratch) {
@@ -28,7 +27,7 @@ DEVICE void norm_row(const float *x, const float *y, const float *w, const float
     w += p.offw;
     u32 n = p.ne[0];
 
-    // Operands that there are not are neutral: -0 is, to a sum.
+    // Absent operands are neutral: for a sum, -0 is.
     f32x4 v[QUADS], weight[QUADS], added[QUADS];
     auto load = [&](const float *row, u32 begin, bool there, float neutral, f32x4 *quads) {
         UNROLL for (int q = 0; q < QUADS; q++) {
@@ -68,7 +67,7 @@ DEVICE void norm_row(const float *x, const float *y, const float *w, const float
             if (p.parts & SUM) store_quad(r, at, n, v[q]);
             f32x4 normed = v[q] * scale * weight[q];
             if constexpr (GATED) {
-                // Activations are long: none for quads that are not there.
+                // Activation functions are long code: not executed for quads after the end.
                 if (at >= n) continue;
                 UNROLL for (int j = 0; j < 4; j++) normed[j] *= activation(p.op, added[q][j]);
             } else {

@@ -1,6 +1,5 @@
-// The parameters of kernels, passed by value after the operand pointers: the structures of `ggml_core::kernel` field
-// by field (a test compares them). Extents and strides count elements, of weights blocks; `off` fields are 0 where
-// pointers are exact.
+// Parameters of kernels, passed by value after the operand pointers: the structures of `ggml_core::kernel` field by field (a
+// test compares them). Extents and strides count elements, or blocks of weights; `off` fields are 0 if pointers are exact.
 #pragma once
 
 typedef unsigned int u32;

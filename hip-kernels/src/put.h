@@ -1,8 +1,8 @@
-// Rows in the types that a cache may have.
+// Rows in the types of caches.
 #pragma once
 #include "blocks.h"
 
-// What rows are written as: put rounds elements k .. k + 8 of a row into their place, as far as the row goes.
+// Element type of written rows: put rounds elements k .. k + 8 of a row and stores them, up to the end of the row.
 template <class T> struct Plain {
     static constexpr u32 BYTES = sizeof(T);
     DEVICE void round(float *y, float x) { *y = x; }
@@ -15,7 +15,7 @@ template <class T> struct Plain {
     }
 };
 
-// Blocks of 32 are rounded by four lanes side by side. The scale is F16 in the block, but numbers are for the scale
+// Blocks of 32 are rounded by four adjacent lanes. The scale is stored as F16, but the values are computed with the scale
 // before that rounding.
 DEVICE float largest_of_block(const float *x) {
     float most = 0.0f;
@@ -28,7 +28,7 @@ struct BlockQ8_0 {
     DEVICE void put(u8 *row, u32 k, const float *x, u32) {
         float scale = largest_of_block(x) / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
         u32 q[8];
-        // Nearest, halves away from zero.
+        // To nearest, halves away from zero.
         UNROLL for (int j = 0; j < 8; j++) q[j] = (u32)(i32)__builtin_roundf(x[j] * inverse);
         u8 *block = row + (u64)(k / 32) * BYTES;
         *(u32x2 *)(block + 2 + k % 32) = (u32x2){low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7])};
@@ -36,15 +36,15 @@ struct BlockQ8_0 {
     }
 };
 
-// The word of the lane two further in each four.
+// The word of the lane two further in each group of four.
 template <int LANES> DEVICE u32 from_other_half(u32 x) { return f32_bits(LANES_XOR_2(bits_f32(x))); }
 
 struct BlockQ4_0 {
     static constexpr u32 BYTES = 18;
-    // The first element of the largest magnitude becomes -8: whether it is negative.
+    // The first element of the largest magnitude becomes -8: returns true if it is negative.
     DEVICE bool extreme_is_negative(u32 k, const float *x, float most) {
         u32 first = 0;
-        // From the last to the first; a greater number for an earlier place, its lowest bit the sign.
+        // From the last to the first; an earlier element gets a greater number, whose lowest bit is the sign.
         UNROLL for (int j = 7; j >= 0; j--) {
             if (__builtin_fabsf(x[j]) == most) first = (32 - k % 32 - j) * 2 + (f32_bits(x[j]) >> 31);
         }

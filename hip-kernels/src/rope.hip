@@ -1,8 +1,8 @@
-// ROPE: pairs of each row are turned by position times frequency. Operands: x, positions, table, factors, result.
+// ROPE: rotates pairs of each row by position times frequency. Operands: x, positions, table, factors, result.
 //
-// A thread turns one pair: two loads, two stores and about 60 arithmetic instructions, which the memory hides. Lanes
-// side by side have neighbouring pairs: of one piece of memory (pairs of neighbours) or of two (halves). A thread
-// beyond the pairs copies two elements. It has read its elements before it writes them, so the result may lie in x.
+// A thread rotates one pair: two loads, two stores and about 60 arithmetic instructions, which the memory latency hides.
+// Adjacent lanes have adjacent pairs, from one contiguous part of memory (pairs of adjacent elements) or from two (halves). A
+// thread after the last pair copies two elements. It reads its elements before it writes them, so the result may be in x.
 #include "index.h"
 #include "params.h"
 #include "rope.h"

@@ -1,7 +1,7 @@
 // GET_ROWS and SET_ROWS: rows of a matrix by index.
 //
-// Memory-bound. A thread moves eight neighbours of one row: 8 to 32 bytes in, 16 to 32 bytes out, decoded or rounded
-// on the way. An index outside the matrix is never followed: GET_ROWS gives zeros, SET_ROWS writes nothing. No LDS.
+// Memory-bound. A thread moves eight adjacent elements of one row: 8 to 32 bytes in, 16 to 32 bytes out, decoded or rounded on
+// the way. An index outside the matrix is never followed: GET_ROWS returns zeros, SET_ROWS writes nothing. No LDS.
 #include "blocks_iq.h"
 #include "blocks_low.h"
 #include "index.h"
@@ -28,7 +28,7 @@ template <class W> DEVICE void get_rows(const u8 *a, const i32 *ids, float *d, c
     KERNEL(ROW_THREADS) get_rows_##name(const u8 *a, const i32 *ids, float *d, GetRowsParams p) { \
         get_rows<W>(a, ids, d, p); \
     }
-// I32 rows are moved as F32: nothing is computed with them, so no bit changes.
+// I32 rows are moved as F32: no arithmetic is applied, so no bit changes.
 GET_ROWS(f32, WeightF32)
 GET_ROWS(f16, WeightF16)
 GET_ROWS(bf16, WeightBF16)

@@ -1,8 +1,8 @@
-// The tokens of each slot (a sequence) in a batch, for operations with a state: `runs` is I32 [3, slots].
+// Tokens of each slot (a sequence) in a batch, for operations with a state: `runs` is I32 [3, slots].
 #pragma once
 #include "device.h"
 
-// The run of a slot, cut to the tokens that there are. Without tokens its state stays; at position 0 it is zeros.
+// The run of a slot, limited to the tokens of the batch. Without tokens its state is unchanged; at position 0 it is zeros.
 struct Run {
     u32 first, count, position;
 };
@@ -16,7 +16,7 @@ DEVICE Run run_of(const i32 *runs, u32 slot, u32 tokens) {
     return run;
 }
 
-// The slot of a token; `slots` for a token of none.
+// Returns the slot of a token; `slots` for a token without a slot.
 DEVICE u32 slot_of(const i32 *runs, u32 slots, u32 token, u32 tokens) {
     u32 found = slots;
     for (u32 slot = 0; slot < slots; slot++) {

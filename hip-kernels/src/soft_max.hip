@@ -1,10 +1,10 @@
-// SOFT_MAX: d = soft_max(scale x + slope mask) for each row. Operands: x, mask (x again where there is none), result.
+// SOFT_MAX: d = soft_max(scale x + slope mask) for each row. Operands: x, mask (x again if there is none), result.
 //
-// Two kernels for two lengths: `soft_max_wave`, one wavefront for each row, no LDS; `soft_max_group`, 256 threads for
-// one row. Each thread keeps a running maximum and the sum of exponentials relative to it (Milakov and Gimelshein), so
-// a row is read twice, not three times: once for maximum and sum, once for the results. A thread writes only elements
-// that it alone reads, so the result may lie in x. A row of minus infinities gives zeros, one with a NaN gives NaNs: the
-// maximum passes over it, the sum does not. What the mask hides is not looked at.
+// Two kernels for two lengths: `soft_max_wave`, one wavefront for each row, no LDS; `soft_max_group`, 256 threads for one row.
+// Each thread keeps a running maximum and the sum of exponentials relative to it (Milakov and Gimelshein), so a row is read
+// twice, not three times: once for maximum and sum, once for the results. A thread writes only elements that no other thread
+// reads, so the result may be in x. A row of minus infinities gives zeros, one with a NaN gives NaNs: the maximum ignores it,
+// the sum does not. Hidden elements are not read.
 #include "index.h"
 #include "mask.h"
 #include "params.h"

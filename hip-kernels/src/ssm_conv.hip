@@ -1,20 +1,21 @@
-// SSM_CONV: the causal convolution in front of a recurrent layer, channel by channel, and its new state; in a group with
-// the bias and the activation behind it, and the new state where the old one was (`conv`).
+// SSM_CONV: the causal convolution before a recurrent layer, for each channel, and its new state. In a group also the bias and
+// the activation after it, with the new state in place of the old one (`conv`).
 //
-// Memory-bound. A thread computes one channel of one row of the result: of a token, or of the new state; in a group of
-// some tokens, whose inputs it loads once. Neighbours are channels, so every access but that of the taps is a run of
-// memory; rows of x come from the caches for all taps but the first. The slot of a token is found by going through the runs, the same ones for all threads of a work-group.
+// Memory-bound. A thread computes one channel of one row of the result: of a token, or of the new state; in a group, of several
+// tokens, whose inputs it loads once. Adjacent threads have adjacent channels, so every access but that of the taps is
+// contiguous; rows of x come from the caches for all taps but the first. The slot of a token is found by a search over the
+// runs, the same ones for all threads of a work-group.
 #include "activation.h"
 #include "index.h"
 #include "params.h"
 #include "runs.h"
 
-// Input of a channel at token `j` of its run: of the batch, or before it, of the state.
+// Input of a channel at token `j` of its run: from the batch or, before it, from the state.
 struct Inputs {
     const float *x, *state;
     Run run;
     u32 stride, channels, taps;
-    __attribute__((device, always_inline)) float at(i32 j) const {
+    INLINED float at(i32 j) const {
         if (j >= 0) return x[(u64)(run.first + j) * stride];
         if (run.count > 0 && (i32)run.position + j < 0) return 0.0f;
         return state[(u64)(taps - 1 + j) * channels];
@@ -46,12 +47,12 @@ ssm_conv(const float *x, const float *w, const float *state, const i32 *runs, fl
     d[p.off[4] + (u64)row * p.channels + channel] = sum;
 }
 
-// Taps of `conv` at the most, and tokens of a thread.
+// Largest number of taps of `conv`, and tokens of a thread.
 #define CONV_TAPS 8u
 #define CONV_TOKENS 8u
 
-// The tokens begin .. begin + CONV_TOKENS, all of one run and behind what reads the state: their inputs are loaded once,
-// and all at the same time. Taps that are not there are zeros in front of the others.
+// The tokens begin .. begin + CONV_TOKENS, all of one run and after those that read the state: their inputs are loaded once,
+// all at the same time. Absent taps are zeros before the others.
 DEVICE void conv_tokens(const float *x, const float *w, float *d, const ConvParams &p, float add) {
     float input[CONV_TAPS + CONV_TOKENS - 1], tap[CONV_TAPS];
     u32 none = CONV_TAPS - p.taps;
@@ -66,7 +67,7 @@ DEVICE void conv_tokens(const float *x, const float *w, float *d, const ConvPara
     }
 }
 
-// The new state of a channel, which may be where the old one is.
+// Writes the new state of a channel, which may overwrite the old one.
 DEVICE void keep_state(const Inputs &in, float *state) {
     u32 kept = in.taps - 1;
     float fresh[CONV_TAPS - 1];
@@ -78,9 +79,9 @@ DEVICE void keep_state(const Inputs &in, float *state) {
     }
 }
 
-// A thread computes CONV_TOKENS tokens of a channel. The first tokens of a run, which read the state, are all of the thread
-// that has the first of them, so that it can write the new state when it has read the old one: no other does either.
-// group_x: groups of channels; group_y: groups of tokens.
+// A thread computes CONV_TOKENS tokens of a channel. The thread with the first token of a run computes all tokens that read the
+// state, so that it can write the new state after it has read the old one: no other thread accesses them. group_x: groups of
+// channels; group_y: groups of tokens.
 KERNEL(ROW_THREADS)
 conv(const float *x, const float *w, const i32 *runs, const float *bias, float *d, float *state, ConvParams p) {
     u32 channel = group_x() * ROW_THREADS + thread_id();

@@ -1,25 +1,25 @@
-// SSM_SCAN: the selective state space of Mamba-2. For each head and each token in turn, with step = ln(1 + e^dt),
-// S = e^(step a) S + b (step x)^T, out = S^T c; then the new state.
+// SSM_SCAN: the selective state space of Mamba-2. For each head and each token in order, with step = ln(1 + e^dt), S = e^(step
+// a) S + b (step x)^T, out = S^T c; then the new state.
 //
-// A column is the state of a channel: see columns.h. The sum of a token is a DPP reduction, and what the next token needs
-// is loaded before the arithmetic of a token. Heads of a group and columns of a head read the same b and c, from the
-// caches. No LDS. `ssm_scan_128` is for states of 128, `ssm_scan_any` for others. Prompts go by chunks: see chunks.h.
+// A column is the state of a channel: see columns.h. The sum of a token is a DPP reduction, and the operands of the next token
+// are loaded before the arithmetic of a token. Heads of a group and columns of a head read the same b and c, from the caches.
+// No LDS. `ssm_scan_128` is for states of 128, `ssm_scan_any` for others. Prompts are processed by chunks: see chunks.h.
 #include "activation.h"
 #include "chunks.h"
 #include "columns.h"
 #include "params.h"
 
-// The eights of b and c, and the numbers of one token.
+// Eight elements of b and c, and the scalars of one token.
 struct ScanToken {
     WeightF32::Raw b, c;
     float x, dt;
 };
 
-// Where the operands of a head and a channel begin, and the strides of tokens.
+// Addresses of the operands for a head and a channel, and the strides of tokens.
 struct ScanInputs {
     const float *x, *dt, *b, *c;
     u32 x_stride, b_stride, c_stride, heads, part, end;
-    template <int D> __attribute__((device, always_inline)) ScanToken token(u32 t) const {
+    template <int D> INLINED ScanToken token(u32 t) const {
         const float *to = b + (u64)t * b_stride, *from = c + (u64)t * c_stride;
         return {part_of_row<D>(to, part, end), part_of_row<D>(from, part, end), x[(u64)t * x_stride],
                 dt[(u64)t * heads]};
@@ -44,7 +44,7 @@ template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
     if (channel >= p.d[1]) return;
     Run run = run_of(runs, slot, p.tokens);
 
-    // The new state lies behind the rows of tokens as the old one does.
+    // The new state is stored after the rows of tokens, in the layout of the old one.
     u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + channel) * p.d[0];
     float s[8];
     load_column<D>(state + p.off[5] + place, part, p.d[0], run, s);
@@ -74,12 +74,12 @@ template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
 SSM_SCAN(128, 128)
 SSM_SCAN(any, 0)
 
-// Decays and steps of a head from the first token of a chunk on.
+// Decays and steps of a head, from the first token of a chunk on.
 struct ScanGates {
     const float *dt;
     float rate;
     u32 heads;
-    __attribute__((device, always_inline)) void of(u32 token, float *decay, float *step) const {
+    INLINED void of(u32 token, float *decay, float *step) const {
         *step = softplus(dt[(u64)token * heads]);
         *decay = exp_f32(*step * rate);
     }

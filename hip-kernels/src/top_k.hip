@@ -1,8 +1,8 @@
-// TOP_K: indices of the k largest elements of each row, the largest first; of equals the lower index first, NaN last.
-// With `weights` their soft-max, too (SOFT_MAX without a mask), one for each lane. A wavefront takes a row (pick.h).
+// TOP_K: indices of the k largest elements of each row in descending order; among equals the lower index first, NaN last. With
+// `weights` also their soft-max (SOFT_MAX without a mask), one value in each lane. A wavefront takes a row (pick.h).
 //
-// best: of long rows, logits, the largest element alone, where it is, and the sum of squares of the row, which is finite if
-// all elements are.
+// best: for long rows (logits), only the largest element, its index, and the sum of squares of the row, which is finite if all
+// elements are.
 #include "index.h"
 #include "params.h"
 #include "pick.h"
@@ -32,7 +32,7 @@ struct BestShared {
     float sums[BEST_THREADS / WAVE];
 };
 
-// The first of all threads' elements, and the sum of their sums, in each of them. A barrier must lie between two uses.
+// The first of all threads' candidates, and the sum of their sums; every thread gets both. A barrier must separate two uses.
 DEVICE Candidate meet(Candidate c, BestShared *shared) {
     u32 place = wave_max(c.best.place);
     u32 behind = wave_max(c.best.place == place ? c.best.behind : 0);
@@ -47,9 +47,9 @@ DEVICE Candidate meet(Candidate c, BestShared *shared) {
     return c;
 }
 
-// group_x: a part of a row; group_y: rows. Each leaves what it found in scratch memory, and the one that comes last chooses.
-// A thread has BEST_QUADS quads under way. The quad at the end of a row begins earlier, and what was looked at does not
-// count. LDS: 52 bytes, of wavefronts of 32 lanes 100.
+// group_x: a part of a row; group_y: rows. Each work-group leaves its result in scratch; the last one selects. A thread has
+// BEST_QUADS quads in flight. The quad at the end of a row starts earlier, and elements that were already read do not count.
+// LDS: 52 bytes, with wavefronts of 32 lanes 100.
 KERNEL(BEST_THREADS)
 best(const float *x, u32 *scratch, u32 *counters, i32 *d, float *e, float *s, i32 *next, BestParams p) {
     LDS BestShared shared[2];

@@ -1,15 +1,15 @@
-// Element-wise functions, up to four one after the other: d[i] = f(a[i], ...). Sums, products and gated units take another
-// operand each, which may be repeated: its stride is 0 then.
+// Element-wise functions, up to four in sequence: d[i] = f(a[i], ...). Sums, products and gated units have another operand
+// each, which may be repeated: its stride is then 0.
 //
-// Memory-bound: 8 bytes an element, and 4 for each other operand that is not repeated. Four neighbours a thread, 16 bytes
-// at a time where they are neighbours in memory. No LDS.
+// Memory-bound: 8 bytes for each element, and 4 for each other operand that is not repeated. A thread has four adjacent
+// elements, 16 bytes at a time if they are dense. No LDS.
 #include "activation.h"
 #include "index.h"
 #include "params.h"
 
 enum { ADD = 101, MUL = 102, GATED = 128, GATE = 192 };
 
-// Four neighbours of a row with any stride, from i0 on; those beyond the end are 0.
+// Returns four adjacent elements of a row with any stride, from i0 on; those after the end are 0.
 DEVICE f32x4 neighbours(const float *row, u32 stride, u32 i0, u32 count) {
     if (stride == 1 && count == 4) return *(const f32x4 *)(row + i0);
     if (stride == 0) return f32x4(row[0]);

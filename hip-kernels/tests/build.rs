@@ -4,7 +4,7 @@
 
 #[allow(dead_code)]
 #[path = "../build.rs"]
-mod script;
+pub(crate) mod script;
 
 use script::compiler::Compiler;
 use script::sources::Sources;

@@ -1,6 +1,8 @@
 //! The sources are embedded completely, and their parameter structures equal those of ggml-core, field by
 //! field.
 
+use ggml_core::grids::{IQ1, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+use std::fmt::Write;
 use std::path::Path;
 
 /// Fields of every structure whose name ends in `Params`: name, type, number of elements.
@@ -76,41 +78,55 @@ fn parameter_structures_are_those_of_ggml_core() {
     }
 }
 
-/// Returns names and entries of the grids in a text, sorted: the text between the brackets after `begin`.
-fn grids_of<'a>(text: &'a str, begin: &str) -> Vec<(&'a str, Vec<u16>)> {
-    let entry = |x: &str| u16::from_str_radix(x.trim().strip_prefix("0x")?, 16).ok();
-    let grid = |part: &'a str| {
-        let (head, rest) = part.split_once(" = ")?;
-        let (name, _) = head.split_once([':', '['])?;
-        Some((
-            name,
-            rest.split([';', '}', ']'])
-                .next()?
-                .trim_start_matches(['{', '['])
-                .split(',')
-                .filter_map(entry)
-                .collect(),
-        ))
-    };
-    let mut found: Vec<_> = text.split(begin).skip(1).filter_map(grid).collect();
-    found.sort();
-    found
+/// Returns the text of `src/grids.h`, made from [`ggml_core::grids`].
+fn grids_header() -> String {
+    let mut text = String::from(
+        "// Lattice points of IQ1, IQ2 and IQ3: a word for each point, with eight codes of 2 bits, or four codes of 4 bits for IQ3,\n\
+         // the first in the lowest bits. blocks_iq.h has the value of each code.\n\
+         //\n\
+         // Generated from ggml_core::grids by `DIPTYCH_WRITE_GRIDS=1 cargo test -p hip-kernels grids`. Do not edit.\n\
+         #pragma once\n\
+         #include \"device.h\"\n\n\
+         #if DEVICE_AMD\n\
+         #define GRID static __attribute__((constant)) const u16\n\
+         #else\n\
+         // Not const: the compiler would select constant memory, which serves lanes with different addresses one by one.\n\
+         #define GRID static __attribute__((device)) u16\n\
+         #endif\n",
+    );
+    for (name, points) in [
+        ("IQ1", &IQ1[..]),
+        ("IQ2_XXS", &IQ2_XXS),
+        ("IQ2_XS", &IQ2_XS),
+        ("IQ2_S", &IQ2_S),
+        ("IQ3_XXS", &IQ3_XXS),
+        ("IQ3_S", &IQ3_S),
+    ] {
+        let _ = writeln!(text, "\nGRID GRID_{name}[{}] = {{", points.len());
+        for line in points.chunks(14) {
+            let entries: Vec<String> = line.iter().map(|point| format!("{point:#06x}")).collect();
+            let _ = writeln!(text, "    {},", entries.join(", "));
+        }
+        text += "};\n";
+    }
+    text
 }
 
+/// `grids.h` is what [`grids_header`] generates. `DIPTYCH_WRITE_GRIDS=1` writes it.
 #[test]
 fn grids_are_those_of_ggml_core() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ggml-core/src/grids.rs");
-    let Ok(rust) = std::fs::read_to_string(path) else {
-        eprintln!("skipped: ggml-core's sources are not next to this crate");
-        return;
-    };
-    let (_, header) = hip_kernels::sources().iter().find(|(name, _)| *name == "grids.h").unwrap();
-    let (ours, theirs) = (grids_of(header, "GRID GRID_"), grids_of(&rust, "pub static "));
-    let lengths: Vec<_> = ours.iter().map(|(name, entries)| (*name, entries.len())).collect();
-    let all =
-        [("IQ1", 2048), ("IQ2_S", 1024), ("IQ2_XS", 512), ("IQ2_XXS", 256), ("IQ3_S", 512), ("IQ3_XXS", 256)];
-    assert_eq!(lengths, all);
-    assert!(ours == theirs, "grids.h and ggml_core::grids differ");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/grids.h");
+    let generated = grids_header();
+    if std::env::var_os("DIPTYCH_WRITE_GRIDS").is_some() {
+        std::fs::write(&path, &generated).unwrap();
+    }
+    let header = std::fs::read_to_string(&path).unwrap();
+    let wrong = header.lines().zip(generated.lines()).position(|(ours, theirs)| ours != theirs);
+    assert!(
+        header == generated,
+        "grids.h differs from ggml_core::grids (line {:?}); DIPTYCH_WRITE_GRIDS=1 writes it",
+        wrong.map(|line| line + 1)
+    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
 #version 460
 // ADD and MUL: d[i] = a[i] op b[i mod extents of b].
 //
-// One element for each invocation, neighbours in memory for neighbouring invocations: 8 bytes read and 4 written each,
-// nothing shared. The host merges dimensions that lie next to each other in all operands, so that a sum of contiguous
-// tensors is one long row. The remainders are taken only where b is really repeated.
+// One element in each invocation; adjacent invocations have adjacent elements in memory. 8 bytes read and 4 written for each,
+// nothing shared. The host merges dimensions that are contiguous in all operands, so that a sum of contiguous tensors is one
+// long row. Remainders are computed only if b is really repeated.
 
 #include "common.glsl"
 #include "grid.glsl"

@@ -1,12 +1,12 @@
 #version 460
-// CACHE_MASK: F16 [kv, tokens], 0 where a token sees a cell, minus infinity elsewhere.
+// CACHE_MASK: F16 [kv, tokens], 0 if a token sees a cell, minus infinity otherwise.
 //
-// An invocation has CELLS neighbouring cells, which it reads once (8 bytes each), and their masks for TOKENS tokens, one
-// behind the other: 2 bytes written for each. All that a token asks of a cell is its sequence and whether its position is
-// in an interval. Nothing shared. The grid's x covers the cells for the first tokens, then those for the next ones, so that
-// short rows fill work-groups, too.
+// An invocation has CELLS adjacent cells, which it reads once (8 bytes each), and their masks for TOKENS tokens in turn: 2
+// bytes written for each. A cell is visible if its sequence is the token's and its position is in an interval. Nothing shared.
+// The grid's x covers the cells for the first tokens, then those for the next ones, so that short rows fill work-groups too.
 //
-// Variants: w128, eight cells, whose masks are four words of rows that are whole and begin at multiples of them; w16, one.
+// Variants: w128, eight cells, whose masks are four words, for rows that are multiples of four words and start at such; w16,
+// one.
 
 #include "common.glsl"
 #include "grid.glsl"
@@ -37,11 +37,11 @@ layout(set = 0, binding = 1, std430) readonly buffer Tokens { int tokens[]; };
 // Minus infinity.
 #define HIDDEN 0xfc00u
 
-// The first position that a token sees, and how many it sees behind that one.
+// The first position that a token sees, and the number of positions after it.
 uvec2 seen(uint position) {
     const bool chunked = p.chunked != 0;
     const uint first = position - (chunked ? position % p.window : min(position, p.window - 1));
-    // A chunk may reach beyond the last position.
+    // A chunk may extend beyond the last position.
     const uint end = chunked ? min(first + (p.window - 1), 0x7fffffffu) : 0x7fffffffu;
     return uvec2(first, (p.causal != 0 ? position : end) - first);
 }
@@ -72,7 +72,7 @@ void main() {
                 const bool any = own >= 0 && position >= 0;
                 uint masks[CELLS];
                 [[unroll]] for (uint j = 0; j < CELLS; j++) {
-                    // A position below 0 is beyond all others as a number without a sign.
+                    // As an unsigned number, a position below 0 is greater than all others.
                     const bool sees = any && of[j] == own && uint(at[j]) - range.x <= range.y;
                     masks[j] = sees ? 0u : HIDDEN;
                 }

@@ -1,12 +1,12 @@
 #version 460
 // CPY and CONT: element n of the source, in the order of its indices, becomes element n of the destination.
 //
-// One element for each invocation, neighbours in memory of the destination for neighbouring invocations; nothing
-// shared. Where both sides have the same extents, indices go over directly; else (RESHAPED) the index of an element is
-// taken apart twice.
+// One element in each invocation; adjacent invocations have adjacent elements of the destination; nothing shared. If both sides
+// have the same extents, they have the same indices; otherwise (RESHAPED) the number of an element is divided into indices for
+// each side.
 //
-// Variants: types of source and destination; w32 and w16 move bits of any type of that width, w128 four words of rows that
-// are whole and begin at multiples of four words, which extents, strides and offsets then count.
+// Variants: types of source and destination; w32 and w16 move bits of any type of that width; w128 moves four words, for rows
+// that are multiples of four words and start at such; extents, strides and offsets then count these.
 
 #include "common.glsl"
 #include "convert.glsl"

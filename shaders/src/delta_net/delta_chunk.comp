@@ -1,8 +1,8 @@
 #version 460
-// GATED_DELTA_NET by chunks, what does not depend on the state: see chunks.glsl. A work-group for a chunk (the grid's x,
-// over all slots) of one head (y).
+// GATED_DELTA_NET by chunks, the part that does not depend on the state: see chunks.glsl. A work-group has a chunk (the grid's
+// x, over all slots) of one head (y).
 //
-// The inverse: an invocation has four rows of a column; from the top, four rows are solved and their share is taken off
+// The inverse: an invocation has four rows of a column; from the top, four rows are solved, and their share is subtracted from
 // those below.
 //
 // Specialisation: see chunks.glsl. Shared memory: 16 KiB (13.5 for DK = 64), 4.4 KiB of gates.
@@ -21,7 +21,7 @@ layout(set = 0, binding = 5, std430) writeonly buffer Chunks { float chunks[]; }
 #include "delta_net.glsl"
 #include "run.glsl"
 
-// A, P and T, by columns, where keys and queries were: columns of 8 quads, and one that puts them on different banks.
+// A, P and T by columns, in place of keys and queries: columns of 8 quads, plus one that puts them on different banks.
 const uint LINE = 9;
 const uint A = 0;
 const uint P = 32 * LINE;
@@ -59,7 +59,7 @@ vec4 inverse(uint j, uint quad) {
     return x;
 }
 
-// Four rows of column j of P T, for which T is in shared memory.
+// Four rows of column j of P T; T is in shared memory.
 vec4 through(uint j, uint quad) {
     vec4 sum = vec4(0.0);
     [[dont_unroll]] for (uint i = 0; i < quad; i++) {

@@ -1,18 +1,19 @@
 #version 460
-// GATED_DELTA_NET: linear attention whose state forgets and corrects itself, token by token.
+// GATED_DELTA_NET: linear attention with a decaying state that corrects itself, token by token.
 //
-// One work-group for COLUMNS value columns (the grid's x) of one head (y) of one slot (z). Eight invocations share a
-// column of the state, d_k elements, each with QUADS quads of it in registers from the first token of the run to the last:
-// the state is read and written once. Keys and queries of STEP tokens at a time go through shared memory, 16 bytes for
-// an invocation, zeros beyond d_k. The steps of a token need S^T k before the state changes and S^T q after; as
+// One work-group for COLUMNS value columns (the grid's x) of one head (y) of one slot (z). Eight invocations share a column of
+// the state, d_k elements. Each keeps QUADS quads of it in registers from the first token of the run to the last: the state is
+// read and written once. Keys and queries of STEP tokens at a time pass through shared memory, 16 bytes in an invocation, zeros
+// after d_k. A token needs S^T k before the state changes and S^T q afterwards; as
 //
 //     (S + k delta^T)^T q = S^T q + delta (k . q)
 //
-// all three sums are taken over the old state, and the eight partial sums meet in shared memory once for each token, with
-// one barrier. Where keys and queries are to be normed, the squares of both are summed with them. The groups of slot 0 also write the zeros of tokens that belong to no run.
+// all three sums are computed over the old state, and the eight partial sums are added through shared memory once for each
+// token, with one barrier. If keys and queries are to be normed, the squares of both are summed with them. The work-groups of
+// slot 0 also write zeros for tokens without a run.
 //
-// Specialisation: work-group size (a multiple of 8), QUADS (d_k is no more than 32 * QUADS).
-// Shared memory: 1024 * QUADS + 42 * work-group + 32 bytes: at 64 and 4 6.8 KiB.
+// Specialisation: work-group size (a multiple of 8), QUADS (d_k is at most 32 * QUADS).
+// Shared memory: 1024 * QUADS + 42 * work-group + 32 bytes: 6.8 KiB with 64 and 4.
 
 #include "common.glsl"
 
@@ -34,7 +35,7 @@ layout(set = 0, binding = 7, std430) writeonly buffer D { float d[]; };
 const uint WG = gl_WorkGroupSize.x;
 const uint PARTS = 8;
 const uint COLUMNS = WG / PARTS;
-// Tokens that are staged at a time: an even number, so that the halves of `partial` take turns.
+// Tokens that are staged at a time: an even number, so that the halves of `partial` alternate.
 const uint STEP = 4;
 const uint KEY_QUADS = PARTS * QUADS;
 
@@ -86,7 +87,7 @@ void main() {
     const uint column = first_column + lane / PARTS;
     const uint head = gl_WorkGroupID.y;
     const uint slot = gl_WorkGroupID.z;
-    // Columns beyond the end repeat the last one and are not stored.
+    // Columns after the end repeat the last one and are not stored.
     const bool stored = column < p.d_1;
     const uint column_in_head = min(column, p.d_1 - 1);
     const Run run = run_of(slot, p.tokens);
@@ -128,7 +129,7 @@ void main() {
             partial[half_at + lane] = sums;
             partial_q[half_at + lane] = squares;
             barrier();
-            // Each column begins with another part, so that the columns read different banks.
+            // Each column starts with another part, so that the columns read different banks.
             vec4 all = vec4(0.0);
             squares = 0.0;
             [[unroll]] for (uint i = 0; i < PARTS; i++) {

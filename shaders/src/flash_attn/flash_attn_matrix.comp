@@ -1,38 +1,38 @@
 #version 460
-// FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), which multiply keys and values in F16: a work-group for some
-// sixteens of tokens of one head, in steps of BC positions. Sums, soft-max and result are F32.
+// FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), which multiply keys and values in F16. A work-group has some
+// groups of 16 tokens of one head and steps through BC positions at a time. Sums, soft-max and result are F32.
 //
-// SHARES subgroups have 16 tokens together, in all steps the same, and each its share of the elements of rows: of the
-// queries, which stay in its registers (times a power of two that brings the largest of a row to 2^14 .. 2^15), and of the
-// results, which do, too. One share where registers hold whole rows, more for longer ones. In a step
+// SHARES subgroups have the same 16 tokens in all steps, and each its share of the elements of rows: of the queries, which stay
+// in its registers (multiplied by a power of two that brings the largest of a row to 2^14 .. 2^15), and of the results, which
+// also do. One share if registers hold whole rows, more for longer ones. In a step
 //
-//   * keys and values go through shared memory; those of the next step are on their way meanwhile, as they are stored. Blocks
-//     become F16 numbers when they are put there, of values sums of two for each. What F16 does not hold is infinite, as in a
-//     cache of F16. With two stages those of the next step have a place of their own, and one barrier a step is enough; with
-//     more than one share values take the place of keys;
-//   * scores are keys times queries, and go to shared memory a row for each token, of each share its sums; they are powers of
-//     two, to which the scale and the mask bring log2(e);
-//   * soft-max: PARTS invocations share a row, and add up the shares; online normaliser. Weights take the place of their
-//     scores, times 2^15, as sums of two F16 numbers, so that nothing is rounded that F32 would keep;
-//   * results are multiplied with what the normaliser changed, and get values times weights.
+//   * keys and values pass through shared memory; meanwhile those of the next step are loaded, as stored. Blocks become F16
+//     numbers when they are stored there, values sums of two each. A value outside the range of F16 becomes infinite, as in a
+//     cache of F16. With two stages, those of the next step have a place of their own, and a step has one barrier; with more
+//     than one share, values replace keys;
+//   * scores are keys times queries. They go to shared memory, a row for each token, with the sums of each share. They are in
+//     base 2: log2(e) is part of the scale and of the slope of the mask;
+//   * soft-max: PARTS invocations share a row and add the shares, with a running maximum. Weights replace their scores,
+//     multiplied by 2^15, as sums of two F16 numbers, so that nothing is rounded that F32 would keep;
+//   * results are rescaled if the maximum has changed, and values times weights are added.
 //
-// Queries, and keys of blocks, are rounded to the nearest that F16 has, by 2^-11 of each at the most: with scores of some units
-// an NMSE of 1e-8, and more with larger ones (8e-7 with a standard deviation of 13). Weights would add 4e-8.
+// Queries, and keys in blocks, are rounded to the nearest F16 number, by at most 2^-11 of each: an NMSE of 1e-8 with scores of
+// some units, and more with larger ones (8e-7 with a standard deviation of 13). Rounded weights would add 4e-8.
 //
-// Positions at the beginning and the end that the mask hides from all rows are left out: half of a causal prompt, all
-// but the window of a sliding one. They are sought 128 at a time. From the first value on that is infinite or no number,
-// products with values (of its stage) are computed one by one, and pass over the positions that are hidden from their row.
+// Positions at the beginning and at the end that the mask hides from all rows are skipped: half of a causal prompt, all but the
+// window of a sliding one. The search checks 128 at a time. From the first infinite or NaN value on, products with values (of
+// its stage) are computed one by one and skip the positions that are hidden from their row.
 //
-// Where tokens and heads are too few for the device the positions are divided into up to MOST_SPLITS splits, each with
-// work-groups of its own, as even as can be: the one of a head's tokens that ends last joins them, in their order.
+// If tokens and heads are too few for the device, the positions are divided as evenly as possible into up to MOST_SPLITS
+// splits, each with its own work-groups. The last work-group of a head's tokens joins them, in order.
 //
-// Specialisation: work-group size, KD and VD: rows of k and of v in sixteens, rounded up; BC: positions of a step, 16, 32 or
-// 64; SHARES, a power of two; SUBGROUPS, a multiple of it; STAGES, 1 or of whole rows 2.
-// Rows of q, k and v are multiples of eight elements; those of F16 begin at such, those of q and the mask at multiples of four.
-// Variants: type of k and v; matrix, or emulated, in which invocations do what the units do.
-// Shared memory: of one share, four subgroups and 32 positions with rows of 64 18.3 KiB, with 128 26.3, of two stages 27.3 and
-// 43.3. Two shares, eight subgroups, 128 and 32: 27 KiB. Rows of 576, 16 positions, eight subgroups of four
-// shares: 36.6 KiB, sixteen of eight shares 41. Emulated more, for the queries.
+// Specialisation: work-group size; KD and VD: rows of k and of v in groups of 16, rounded up; BC: positions of a step, 16, 32
+// or 64; SHARES, a power of two; SUBGROUPS, a multiple of it; STAGES, 1, or 2 for whole rows. Rows of q, k and v are multiples
+// of eight elements; those of F16 start at such, those of q and the mask at multiples of four.
+// Variants: type of k and v; matrix, or emulated, in which invocations compute what the matrix units would.
+// Shared memory: with one share, four subgroups and 32 positions: 18.3 KiB for rows of 64, 26.3 for 128; with two stages 27.3
+// and 43.3. Two shares, eight subgroups, 128 and 32: 27 KiB. Rows of 576, 16 positions, eight subgroups of four shares: 36.6
+// KiB; sixteen of eight shares: 41. Emulated more, for the queries.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -50,11 +50,11 @@ layout(constant_id = 6) const uint STAGES = 1;
 
 #include "flash_attn.glsl"
 
-// Of every row of the result and every split: the sums of weighted values, then the largest score and the sum of weights.
-// Without splits neither this nor the counters are touched.
+// For every row of the result and every split: the sums of weighted values, then the largest score and the sum of weights.
+// Without splits, neither this nor the counters are accessed.
 layout(set = 0, binding = 6, std430) coherent buffer Scratch { float scratch[]; };
 layout(set = 0, binding = 6, std430) coherent buffer Scratch4 { vec4 scratch4[]; };
-// How many splits have arrived, for each work-group's tokens of each head; zero before and after.
+// Number of splits that have arrived, for each work-group's tokens of each head; zero before and after.
 layout(set = 0, binding = 7, std430) coherent buffer Arrived { uint arrived[]; };
 
 #include "arrival.glsl"
@@ -68,27 +68,27 @@ const uint MATRIX_K = 16;
 // Tokens of the subgroups that share rows, and of the work-group.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS / SHARES * ROWS;
-// Positions that are looked at together for whether any row sees them; splits are made of these.
+// Positions that are checked together for visibility to any row; splits are multiples of these.
 const uint SOUGHT = 128;
 const uint MOST_SPLITS = 8;
-// Sixteens of a share.
+// Groups of 16 in a share.
 const uint K_OWN = (KD + SHARES - 1) / SHARES;
 const uint V_OWN = (VD + SHARES - 1) / SHARES;
-// Invocations that bring a row of queries, those that share one of scores, and quads of these of each.
+// Invocations that load a row of queries, those that share one of scores, and quads of these in each.
 const uint BRINGERS = SHARES * LANES / ROWS;
 const uint PARTS = BRINGERS < BC / 4 ? BRINGERS : BC / 4;
 const uint QUADS = BC / 4 / PARTS;
 
-// In vectors of 16 bytes: rows of keys and values; the distance of rows of keys, values and scores, all an odd number of
-// them, so that eight neighbouring rows lie on different banks; where each part begins. A strip of results takes the place
-// of keys, or where values do of scores of other shares than the first.
+// In vectors of 16 bytes: rows of keys and values; the distances of rows of keys, values and scores, all odd, so that eight
+// adjacent rows are on different banks; the start of each part. A strip of results replaces keys or, where values do, scores of
+// shares other than the first.
 const uint K_EIGHTS = 2 * K_OWN * SHARES;
 const uint V_EIGHTS = 2 * V_OWN * SHARES;
 const uint K_STRIDE = K_EIGHTS + 1;
 const uint V_STRIDE = V_EIGHTS + 1;
 const uint S_STRIDE = BC / 4 + 1;
 const uint STRIP = MATRIX_M * MATRIX_N / 4;
-// Numbers that each value is the sum of: so many matrices of them, one after the other.
+// Numbers whose sum is a value: that many matrices, in sequence.
 #ifdef KV_BLOCKS
 const uint SUMMANDS = 2;
 #else
@@ -105,7 +105,7 @@ const uint STRIPS = SHARES > 1 ? S0 + BR * S_STRIDE : 0;
 const uint SCORES = SHARES * BR * S_STRIDE;
 const uint WITH_STRIPS = SHARES > 1 ? BR * S_STRIDE + ALL_STRIPS : 0;
 const uint FACTORS = S0 + (SCORES > WITH_STRIPS ? SCORES : WITH_STRIPS);
-// Queries pass through here, too: through all of it, or to a place of their own.
+// Queries also pass through here: through all of it, or to a place of their own.
 const uint END = FACTORS + BR / 4;
 const uint QUERIES = BR * K_STRIDE;
 #ifdef EMULATED
@@ -115,7 +115,7 @@ const uint Q0 = 0;
 #endif
 shared uvec4 tiles[Q0 + (END - Q0 > QUERIES ? END - Q0 : QUERIES)];
 shared uint found;
-// Whether a value of a stage was not finite.
+// True if a value of a stage was not finite.
 shared uint wild[STAGES];
 
 #include "matrix.glsl"
@@ -123,7 +123,7 @@ shared uint wild[STAGES];
 #include "attention_scores.glsl"
 #include "attention_splits.glsl"
 
-// What the subgroups that share rows wrote to shared memory is there for all of them.
+// Makes writes to shared memory visible to the subgroups that share rows.
 void shares_done() {
     if (SHARES > 1) {
         barrier();
@@ -132,8 +132,8 @@ void shares_done() {
     }
 }
 
-// Adds values times weights to a strip of results in shared memory, but for what is hidden. `row` and `column` are its first,
-// `first` is the first position, whose values begin at `values`.
+// Adds values times weights, without hidden ones, to a strip of results in shared memory. `row` and `column` are its first,
+// `first` is the first position, whose values start at `values`.
 void add_values_seen(uint strip, uint row, uint column, uint first, uint values, uint token0, uint head, uint batch) {
     [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < MATRIX_M * MATRIX_N; i += LANES) {
         const uint r = row + i / MATRIX_M;
@@ -154,7 +154,7 @@ void add_values_seen(uint strip, uint row, uint column, uint first, uint values,
     }
 }
 
-// Stores a strip of results, times the factors of their rows, or what a split has of them.
+// Stores a strip of results, multiplied by the factors of their rows, or a split's sums of it.
 void store_strip(uint strip, uint row, uint column, uint token0, uint head, uint batch, Split of) {
     for (uint i = gl_SubgroupInvocationID; i < MATRIX_M * MATRIX_N; i += LANES) {
         const uint r = row + i / MATRIX_M;
@@ -171,8 +171,8 @@ void store_strip(uint strip, uint row, uint column, uint token0, uint head, uint
     }
 }
 
-// Products of the keys from `keys` on with queries go to shared memory, to rows from `scores` on. Two sixteens of positions take
-// turns: sums would wait for themselves.
+// Products of the keys from `keys` on with queries go to shared memory, to rows from `scores` on. Two groups of 16 positions
+// alternate: consecutive operations on the same sums would wait.
 void multiply_keys(MATRIX_B queries[K_OWN], uint keys, uint scores) {
     [[unroll]] for (uint i = 0; i < BC; i += 2 * MATRIX_M) {
         MATRIX_SUMS products[2];
@@ -224,7 +224,7 @@ void main() {
     [[unroll]] for (uint k = 0; k < K_OWN; k++) {
         LOAD_B(queries[k], Q0 + row0 * K_STRIDE + 2 * (K_OWN * share + k), K_STRIDE);
     }
-    // The exponent belongs to the row that was brought.
+    // The exponent belongs to the row that this invocation loaded.
     float inverse = uintBitsToFloat((254 - exponent) << 23);
     if (BRINGERS != PARTS) {
         barrier();
@@ -267,7 +267,7 @@ void main() {
     send_mask(begin, part, row_mask, slope);
     uint stage = 0;
     if (STAGES > 1) {
-        // Queries were read.
+        // Queries have been read.
         barrier();
         receive_k(0);
         receive_v(0, V0);
@@ -327,7 +327,7 @@ void main() {
                 }
             }
         } else {
-            // Keys are read no more.
+            // Keys are not read any more.
             barrier();
             [[unroll]] for (uint j = 0; j < V_OWN; j++) {
                 STORE_SUMS(results[j], of_stage + strip, MATRIX_M / 4);

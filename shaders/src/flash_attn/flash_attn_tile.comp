@@ -1,19 +1,19 @@
 #version 460
 #extension GL_KHR_memory_scope_semantics : require
-// FLASH_ATTN_EXT for many tokens (prefill): one work-group for BR tokens of one head, in steps of BC positions.
+// FLASH_ATTN_EXT for many tokens (prompts): one work-group for BR tokens of one head, in steps of BC positions.
 //
-// Scores (BR x BC) are a small matrix product: 32 elements of the BR queries and BC keys at a time go through shared
-// memory, and each invocation multiplies TM = BR / (work-group / SC) rows with BC / SC keys in registers. Soft-max: the
-// scores go to shared memory, PT = work-group / BR invocations share a row, each takes BC / PT neighbouring positions;
-// online normaliser. Result (BR x dv): each invocation owns the TM rows of its scores and QUADS groups of four columns,
-// in registers from the first step to the last; VK positions of v at a time go through shared memory. Steps that the
-// mask excludes for all rows are skipped before anything else is read: half the work of a causal prompt. From the first
-// value on that is infinite or no number, products pass over the positions that are hidden from their row.
+// Scores (BR x BC) are a small matrix product: 32 elements of the BR queries and BC keys at a time pass through shared memory,
+// and each invocation multiplies TM = BR / (work-group / SC) rows by BC / SC keys in registers. Soft-max: the scores go to
+// shared memory. PT = work-group / BR invocations share a row, each takes BC / PT adjacent positions, with a running maximum.
+// Result (BR x dv): each invocation has the TM rows of its scores and QUADS groups of four columns, in registers from the first
+// step to the last; VK positions of v at a time pass through shared memory. Steps that the mask excludes for all rows are
+// skipped before anything else is read: half the work of a causal prompt. From the first infinite or NaN value on, products
+// skip the positions that are hidden from their row.
 //
-// Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED
-// (offsets, strides and row lengths are multiples of four elements; of blocks those of q and of the result).
+// Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED (offsets,
+// strides and row lengths are multiples of four elements; for blocks those of q and of the result).
 // Variants: type of k and v.
-// Shared memory: at 128, 32, 32, 16, 2, 8: 9.2 KiB of stage, 4.6 KiB of weights, 0.8 KiB for the rows.
+// Shared memory: with 128, 32, 32, 16, 2, 8: 9.2 KiB of stage, 4.6 KiB of weights, 0.8 KiB for the rows.
 
 #include "common.glsl"
 
@@ -30,14 +30,14 @@ const uint WG = gl_WorkGroupSize.x;
 const uint SR = WG / SC;
 const uint TM = BR / SR;
 const uint TN = BC / SC;
-// Quads of k that are staged at a time, and the stride of a staged row: odd, so that rows lie on different banks.
+// Quads of k that are staged at a time, and the stride of a staged row: odd, so that rows are on different banks.
 const uint DQ = 8;
 const uint STRIDE = DQ + 1;
 const uint V_STRIDE = QUADS * SC;
 const uint STAGE_QK = (BR + BC) * STRIDE;
 const uint STAGE_V = VK * V_STRIDE;
 const uint W_STRIDE = BC / 4 + 1;
-// Soft-max: invocations for a row, groups of four positions for each.
+// Soft-max: invocations of a row, groups of four positions in each.
 const uint PT = WG / BR;
 const uint WQ = BC / 4 / PT;
 
@@ -46,10 +46,10 @@ shared vec4 weights[BR * W_STRIDE];
 shared float row_parts[BR * PT];
 shared float row_factor[BR];
 shared uint alive;
-// Whether a value is not finite; set while values are staged.
+// True if a value is not finite; set while values are staged.
 shared uint wild;
 
-// Whether rows of k and v are whole quads.
+// True if rows of k and v are whole quads.
 #ifdef KV_BLOCKS
 #define QUADS_OF_KV true
 #else
@@ -99,7 +99,7 @@ vec4 load_v(uint row, uint quad) {
     return r;
 }
 
-// The bits of a sum of sizes: those of infinity or more if an element is not finite.
+// Bits of infinity: a sum of magnitudes reaches it if an element is not finite.
 const uint NOT_FINITE = 0x7f800000u;
 uint size_bits(vec4 v) {
     return floatBitsToUint((abs(v.x) + abs(v.y)) + (abs(v.z) + abs(v.w)));
@@ -138,7 +138,7 @@ void main() {
         wild = 0;
     }
     for (uint first_key = 0; first_key < p.kv_0; first_key += BC) {
-        // The mask of this step; minus infinity for positions beyond the end.
+        // The mask of this step; minus infinity for positions after the end.
         const uint first = first_key + part * WQ * 4;
         vec4 bias[WQ];
         if (MASK_TYPE == MASK_F32) {

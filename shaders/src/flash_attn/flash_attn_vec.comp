@@ -1,21 +1,21 @@
 #version 460
-// FLASH_ATTN_EXT for few tokens (decoding): one work-group for one token, a part of the positions and up to HEADS heads
+// FLASH_ATTN_EXT for few tokens (decode steps): one work-group for one token, a part of the positions and up to HEADS heads
 // that share keys and values, so that each key and value is read once for all of them. Parts are whole steps, as even as
-// can be; the work-group that ends last joins them, in their order, so that a result does not depend on which it was.
+// possible. The last work-group joins them, in order, so that a result does not depend on which one is last.
 //
-// A set of LANES neighbours of a subgroup has a position: each lane PIECES pieces of eight elements of its key and its
-// value, so that a set reads rows without gaps. KEYS positions of a set are under way at a time, keys, values and mask
-// together: nothing waits for memory twice. Products are added over the set by shuffles, and every lane of it knows its
-// scores; each set has a maximum, a sum of weights and sums of values of its own (online soft-max), and no set waits for
-// another before all positions are done. Then those of a subgroup meet by shuffles, the subgroups in shared memory.
+// A set of LANES adjacent lanes of a subgroup has a position: each lane has PIECES pieces of eight elements of its key and its
+// value, so that a set reads contiguous rows. KEYS positions of a set are in flight at a time, keys, values and mask together:
+// nothing waits for memory twice. Products are added over the set by shuffles, and every lane of it has the scores. Each set
+// has its own maximum, sum of weights and sums of values (online soft-max), and waits for no other before all positions are
+// done. Then those of a subgroup are combined by shuffles, the subgroups through shared memory.
 //
 // A position is hidden from all heads of a work-group or from none, so HEADS is 1 if heads have masks of their own.
 //
-// Specialisation: work-group size, HEADS, KEYS, LANES (a power of two, no more than the smallest subgroup), PIECES (1
-// unless rows are long and subgroups small), SUBGROUPS (the most that a work-group has).
-// Variants: type of k and v. d and dv are multiples of 8; offsets and strides of q, and of k and v in F32, are multiples of
-// 4, of k and v in F16 of 8.
-// Shared memory: 4 * SUBGROUPS * HEADS * (8 * LANES * PIECES + 2) bytes: with 8 subgroups, 2 heads and rows of 128 8.1 KiB.
+// Specialisation: work-group size, HEADS, KEYS, LANES (a power of two, not above the smallest subgroup), PIECES (1 unless rows
+// are long and subgroups small), SUBGROUPS (the largest number in a work-group).
+// Variants: type of k and v. d and dv are multiples of 8; offsets and strides of q, and of k and v in F32, are multiples of 4,
+// of k and v in F16 of 8.
+// Shared memory: 4 * SUBGROUPS * HEADS * (8 * LANES * PIECES + 2) bytes: with 8 subgroups, 2 heads and rows of 128, 8.1 KiB.
 
 #include "common.glsl"
 
@@ -30,10 +30,10 @@ layout(constant_id = 5) const uint SUBGROUPS = 1;
 
 #include "flash_attn.glsl"
 
-// Of every row of the result and every part: the sums of weighted values, then maximum and sum of weights. Without parts
-// neither this nor the counters are touched.
+// For every row of the result and every part: the sums of weighted values, then maximum and sum of weights. Without parts,
+// neither this nor the counters are accessed.
 layout(set = 0, binding = 6, std430) coherent buffer Scratch { float scratch[]; };
-// How many parts have arrived, for each group of heads of each token; zero before and after.
+// Number of parts that have arrived, for each group of heads of each token; zero before and after.
 layout(set = 0, binding = 7, std430) coherent buffer Arrived { uint arrived[]; };
 
 #include "arrival.glsl"
@@ -42,22 +42,22 @@ const uint WG = gl_WorkGroupSize.x;
 const uint SETS = WG / LANES;
 const uint STEP = SETS * KEYS;
 const uint ROW = 8 * LANES * PIECES;
-// Parts that can be joined.
+// Largest number of parts that can be joined.
 const uint MOST_PARTS = 64;
 
-// Of each subgroup and head: sums over positions; maximum and sum of weights. When parts are joined, the latter of these.
+// For each subgroup and head: sums over positions; maximum and sum of weights. When parts are joined, the latter of these.
 shared float values[SUBGROUPS * HEADS * ROW];
 shared vec2 stats[SUBGROUPS > MOST_PARTS ? SUBGROUPS * HEADS : MOST_PARTS * HEADS];
 
-// Parts whose sums are under way at a time when they are joined.
+// Parts whose sums are in flight at a time when they are joined.
 const uint JOINED = 8;
 
-// The place of a part's maximum and sum; the sums of values of all parts are before them.
+// Place of a part's maximum and sum, after the sums of values of all parts.
 uint place_of_stats(uint row, uint part, uint parts) {
     return p.ne_0 * p.ne_1 * p.ne_2 * parts * p.d_1 + 2 * (row * parts + part);
 }
 
-// Joins the parts of `count` rows of the result from `row` on: part by part, with up to MOST_PARTS of them.
+// Joins the parts of `count` rows of the result from `row` on: part by part, up to MOST_PARTS.
 void join(uint row, uint count, uint parts) {
     const uint lane = gl_LocalInvocationIndex;
     for (uint i = lane; i < count * parts; i += WG) {
@@ -91,8 +91,8 @@ void join(uint row, uint count, uint parts) {
     }
 }
 
-// The sum over a set, in all its lanes. Those of a half have the same sum, so that any lane of the other half will do:
-// the mirrored one is the neighbour that AMD's adders reach by themselves.
+// Sum over a set, in all its lanes. All lanes of a half have the same sum, so any lane of the other half serves: the mirrored
+// one, which AMD's adders can read directly.
 float over_set(float x) {
     [[unroll]] for (uint lanes = 1; lanes < LANES; lanes *= 2) {
         x += subgroupShuffleXor(x, 2 * lanes - 1);
@@ -103,8 +103,8 @@ float over_set(float x) {
 void main() {
     const uint heads = p.ne_1;
     const uint per_kv = heads / p.kv_1;
-    // x: groups of heads of a key head; y: key heads; z: parts of the positions, those of a token after each other. (A single
-    // token is the usual case, and divisions are long.)
+    // x: groups of heads of a key head; y: key heads; z: parts of the positions, those of a token in sequence. (A single token
+    // is the usual case, and divisions are slow.)
     const uint head_kv = gl_WorkGroupID.y;
     const uint first_head = gl_WorkGroupID.x * HEADS;
     uint parts = gl_NumWorkGroups.z;
@@ -120,7 +120,7 @@ void main() {
     const uint lane = gl_SubgroupInvocationID % LANES;
     const uint set = (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID) / LANES;
 
-    // Heads beyond the group repeat its last one and are not stored.
+    // Heads after the group's last repeat it and are not stored.
     float slope[HEADS], largest[HEADS], sum[HEADS];
     vec4 q_lo[HEADS * PIECES], q_hi[HEADS * PIECES], out_lo[HEADS * PIECES], out_hi[HEADS * PIECES];
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
@@ -156,7 +156,7 @@ void main() {
             bias[j] = mask_at(base_mask + key);
             seen[j] = first_key + set + j * SETS < p.kv_0 && bias[j] != MINUS_INFINITY;
             [[unroll]] for (uint i = 0; i < PIECES; i++) {
-                // Lanes behind the end of a row read its beginning, times nothing.
+                // Lanes after the end of a row read its beginning, multiplied by zero.
                 const uint piece = lane + i * LANES;
                 const uint piece_k = piece < p.d_0 / 8 ? piece : 0;
                 const uint piece_v = piece < p.d_1 / 8 ? piece : 0;

@@ -1,23 +1,23 @@
 #version 460
-// The choice of experts for few tokens (decoding), from the residual stream on: RMS_NORM with its weight, which is a result,
-// too; its product with a row for each expert, and a bias; the choice by these scores, and weights (choice.glsl). Three
-// dispatches and more in one, of which none but the first has work for a whole device.
+// Choice of experts for few tokens (decode steps), from the residual stream on: RMS_NORM with its weight, whose result is also
+// stored; the product with a row for each expert, and a bias; the choice by these scores, and weights (choice.glsl). This
+// replaces three or more dispatches, of which only the first has work for a whole device.
 //
-// x: an expert for each work-group (more where there are more experts than work-groups); y: tokens. The factor of the norm
-// belongs to all elements alike, so that squares and products are summed in one pass over the row, its weight and the
-// expert's: QUADS quads of each at a time, all loads before the first sum. Every work-group stores a piece of the normed
-// row, and the one that comes last has all scores and picks, as TOP_K does.
+// x: an expert for each work-group (several if there are more experts than work-groups); y: tokens. The factor of the norm is
+// the same for all elements, so squares and products are summed in one pass over the row, the norm's weight and the expert's
+// row: QUADS quads of each at a time, all loads before the first sum. Every work-group stores a piece of the normed row. The
+// last one has all scores and picks, as TOP_K does.
 //
-// Rows are whole quads at multiples of four elements. Quads beyond the end of a row read its last one again and do not
+// Rows are whole quads at multiples of four elements. For quads after the end of a row, its last one is read again and does not
 // count. Shared memory: 4 bytes for each invocation, and that of pick.glsl and choice.glsl.
-// Variants: lds and subgroup, how sums and picks meet.
+// Variants: lds and subgroup, the way in which sums and picks are combined.
 
 #include "common.glsl"
 #include "pick.glsl"
 #include "reduce.glsl"
 
 layout(constant_id = 1) const uint QUADS = 1;
-// Scores of an invocation of the work-group that picks.
+// Scores of an invocation in the work-group that picks.
 layout(constant_id = 2) const uint HELD = 1;
 // 0: experts are chosen by their scores alone, and weights are the soft-max of these.
 layout(constant_id = 3) const uint GENERAL = 0;
@@ -48,7 +48,7 @@ layout(set = 0, binding = 6, std430) writeonly buffer D { uint d[]; };
 layout(set = 0, binding = 7, std430) writeonly buffer E { float e[]; };
 // The scores of all tokens.
 layout(set = 0, binding = 8, std430) coherent buffer Scratch { uint scratch[]; };
-// How many work-groups have arrived, for each token.
+// Number of work-groups that have arrived, for each token.
 layout(set = 0, binding = 9, std430) coherent buffer Arrived { uint arrived[]; };
 
 #include "arrival.glsl"
@@ -76,7 +76,7 @@ vec2 sums_of(uint row_x, uint row_w) {
     return vec2(workgroup_sum(sums.x), workgroup_sum(sums.y));
 }
 
-// This work-group's piece of a normed row.
+// Stores this work-group's piece of a normed row.
 void store_piece(uint token, uint row_x, float factor) {
     const uint quads = p.k / 4;
     const uint piece = (quads + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
@@ -87,7 +87,7 @@ void store_piece(uint token, uint row_x, float factor) {
     }
 }
 
-// The experts of a token, and their weights.
+// Chooses the experts of a token, and computes their weights.
 void choose(uint token) {
     const uint lane = gl_LocalInvocationIndex;
     float of_scores[HELD];
@@ -111,7 +111,7 @@ void choose(uint token) {
     if (GENERAL != 0 && p.groups > 1) {
         keep_best_groups(keys);
     }
-    // The pick of this invocation's number.
+    // The pick with this invocation's number.
     uvec2 own = NONE;
     for (uint pick = 0; pick < p.used; pick++) {
         uvec2 best = NONE;

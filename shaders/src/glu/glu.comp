@@ -1,8 +1,8 @@
 #version 460
-// Gated linear units: d[i] = activation(gate[i]) * up[i], and SWIGLU_OAI, which bounds both and adds one to up.
+// Gated linear units: d[i] = activation(gate[i]) * up[i], and SWIGLU_OAI, which clamps both and adds one to up.
 //
-// One element for each invocation, neighbours in memory for neighbouring invocations: 8 bytes read and 4 written each,
-// nothing shared. With one operand both windows are the same one, and the offsets tell its halves apart.
+// One element in each invocation; adjacent invocations have adjacent elements in memory. 8 bytes read and 4 written for each,
+// nothing shared. With one operand both windows are the same, and the offsets select its halves.
 
 #include "common.glsl"
 #include "activation.glsl"

@@ -1,14 +1,14 @@
 #version 460
-// What stands between the projections and attention: heads of q, k and v are normed, turned as in ROPE, and stored, those
-// of k and v as parts of rows of a cache at the cells that are given.
+// Operations between the projections and attention: heads of q, k and v are normed, rotated as in ROPE, and stored, those of k
+// and v as parts of cache rows at the given cells.
 //
-// A work-group takes one head of one token: the heads of all parts after each other along the grid's y, tokens along z.
-// An invocation keeps PAIRS pairs of elements in registers, those that ROPE turns together or, where nothing is turned,
-// neighbours; what it needs is loaded before anything is waited for. The results meet in shared memory, from where
-// neighbours are written by neighbours, or blocks of 32 by one invocation each. A cell outside the cache writes nothing.
+// A work-group takes one head of one token: the heads of all parts in sequence along the grid's y, tokens along z. An
+// invocation keeps PAIRS pairs of elements in registers: the pairs that ROPE rotates or, without rotation, adjacent elements.
+// All loads are issued before the first wait. The results are exchanged through shared memory, from which adjacent invocations
+// write adjacent elements, or one invocation each block of 32. A cell outside the cache is not written.
 //
-// Variants: lds and subgroup, how squares are summed. Shared memory: 4 bytes for each element of a head and for each
-// invocation.
+// Variants: lds and subgroup, the way in which squares are summed. Shared memory: 4 bytes for each element of a head and for
+// each invocation.
 
 #include "common.glsl"
 #include "blocks.glsl"
@@ -43,7 +43,7 @@ layout(push_constant, std430) uniform HeadsParams {
     uint off_factors;
 } p;
 
-// What there is not has something else in its place.
+// Absent operands are replaced by other buffers.
 layout(set = 0, binding = 0, std430) readonly buffer X0 { float x0[]; };
 layout(set = 0, binding = 1, std430) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 2, std430) readonly buffer X2 { float x2[]; };
@@ -62,7 +62,7 @@ layout(set = 0, binding = 11, std430) writeonly buffer D2Halves { uint16_t halve
 
 const uint WG = gl_WorkGroupSize.x;
 
-// A part's eight bits of `parts`: what is done to it, and from bit 4 on the type that it is stored in.
+// Flags in a part's eight bits of `parts`; from bit 4 on the type in which it is stored.
 #define NORMED 1
 #define TURNED 2
 #define STORED 4
@@ -100,7 +100,7 @@ void store_half(uint part, uint i, uint value) {
     }
 }
 
-// Writes a head to the part of a row that begins at an element, of quantised types at a block.
+// Writes a head to the part of a row that starts at an element, for quantised types at a block.
 void store_head(uint part, uint type, uint row) {
     const uint lane = gl_LocalInvocationIndex;
     if (type < Q8_0) {
@@ -198,7 +198,7 @@ void main() {
             }
         }
 
-        // The head before has been written.
+        // The previous head has been written.
         barrier();
         [[unroll]] for (uint j = 0; j < PAIRS; j++) {
             results[at[j].x] = v[j].x;

@@ -1,5 +1,5 @@
-// Activation functions, safe for arguments of any size and right in their tails: fractional errors of a few 1e-7 but for
-// that of exp.
+// Activation functions, safe for arguments of any size and accurate in their tails: relative errors of a few 1e-7, plus the
+// error of exp.
 #ifndef ACTIVATION_GLSL
 #define ACTIVATION_GLSL
 
@@ -13,13 +13,13 @@
 #define SOFTPLUS 6u
 #define TANH 7u
 
-// GLSL's own may overflow: drivers that compute exp(x) / exp(-x) give NaN for large arguments. Here infinity ends well, and
-// NaN is kept, which clamp() would lose.
+// GLSL's own tanh may overflow: drivers that compute exp(x) / exp(-x) give NaN for large arguments. Here infinity is handled,
+// and NaN is kept, which clamp() would lose.
 float safe_tanh(float x) {
     return 1.0 - 2.0 / (exp(2.0 * x) + 1.0);
 }
 
-// Complementary error function of x >= 0 with a fractional error below 1.2e-7 (but for that of exp). Source: Press et al.,
+// Complementary error function of x >= 0 with a relative error below 1.2e-7 (plus that of exp). Source: Press et al.,
 // "Numerical Recipes", section 6.2 (Chebyshev fit).
 float erfc_positive(float x) {
     const float t = 1.0 / (1.0 + 0.5 * x);
@@ -45,8 +45,8 @@ float times_sigmoid(float x, float y) {
     return x / (1.0 + exp(y < -88.0 ? 88.0 : -y));
 }
 
-// ln(1 + exp(x)): max(x, 0) + ln(1 + e) with e = exp(-|x|), and ln(1 + e) = 2 artanh(e / (2 + e)) as a series, whose
-// terms fall by a factor of nine or more. Keeps its fractional error where the result is tiny.
+// ln(1 + exp(x)): max(x, 0) + ln(1 + e) with e = exp(-|x|), and ln(1 + e) = 2 artanh(e / (2 + e)) as a series, whose terms
+// decrease by a factor of nine or more. Keeps its relative error where the result is tiny.
 float softplus(float x) {
     const float e = exp(-abs(x));
     const float s = e / (2.0 + e);
@@ -59,8 +59,8 @@ float softplus(float x) {
     return max(x, 0.0) + 2.0 * fma(s * z, r, s);
 }
 
-// The hyperbolic tangent, right for small arguments too: a polynomial below 0.625. Source: Moshier, "Methods and programs
-// for mathematical functions" (Cephes, tanhf).
+// Hyperbolic tangent, accurate for small arguments too: a polynomial below 0.625. Source: Moshier, "Methods and programs for
+// mathematical functions" (Cephes, tanhf).
 float tanh_of(float x) {
     const float z = x * x;
     float r = fma(z, -5.70498872745e-3, 2.06390887954e-2);
@@ -70,7 +70,7 @@ float tanh_of(float x) {
     return abs(x) < 0.625 ? fma(x * z, r, x) : safe_tanh(x);
 }
 
-// SILU, GELU and GELU_QUICK: all of the form of a product with the logistic function.
+// SILU, GELU and GELU_QUICK: products with the logistic function.
 float activate_by_sigmoid(uint op, float x) {
     // 0.5 * (1 + tanh(u)) is the logistic function of 2 u.
     const float gelu = 1.5957691216057308 * x * (1.0 + 0.044715 * x * x);
@@ -83,7 +83,7 @@ float activate(uint op, float x) {
     case GELU:
     case GELU_QUICK: return activate_by_sigmoid(op, x);
     case GELU_ERF: return times_normal(x);
-    // Where the exponential is infinite the quotient is 0, and NaN stays.
+    // If the exponential is infinite, the quotient is 0; NaN is kept.
     case SIGMOID: return 1.0 / (1.0 + exp(-x));
     case SOFTPLUS: return softplus(x);
     case TANH: return tanh_of(x);
@@ -91,13 +91,13 @@ float activate(uint op, float x) {
     }
 }
 
-// SWIGLU_OAI, which bounds both and adds one to `up`.
+// SWIGLU_OAI, which clamps both and adds one to `up`.
 float gated_in_bounds(float alpha, float limit, float x, float up) {
     const float gate = min(x, limit);
     return times_sigmoid(gate, alpha * gate) * (1.0 + clamp(up, -limit, limit));
 }
 
-// The GLU of what a product made of gate and `up`, with a function by the logistic one or, with a limit, SWIGLU_OAI.
+// GLU of a product's gate and `up`: a function based on the logistic one or, with a limit, SWIGLU_OAI.
 float gated_product(uint op, float alpha, float limit, float x, float up) {
     return limit > 0.0 ? gated_in_bounds(alpha, limit, x, up) : activate_by_sigmoid(op, x) * up;
 }

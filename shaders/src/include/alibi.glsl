@@ -4,7 +4,7 @@
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
-// Slope of a head; 1 without ALiBi. `heads_log2`: the largest power of two that is no more than the heads.
+// Slope of a head; 1 without ALiBi. `heads_log2`: the largest power of two that is not above the number of heads.
 float alibi_slope(float max_bias, uint head, uint heads_log2) {
     if (max_bias <= 0.0) {
         return 1.0;

@@ -1,11 +1,11 @@
-// Work-groups that meet: who comes last sees what the others have written to buffers that are `coherent`. Who includes this
+// Cooperation of work-groups: the last one sees what the others have written to `coherent` buffers. The including shader
 // declares such a buffer of counters, `arrived`, which are zero before and after.
 #ifndef ARRIVAL_GLSL
 #define ARRIVAL_GLSL
 
 shared bool arrived_last;
 
-// Whether all other parts have written what they have, and this work-group may read it. `slot`: their counter.
+// Returns true if all other parts have written their results, so that this work-group may read them. `slot`: their counter.
 bool is_last(uint slot, uint parts) {
     memoryBarrierBuffer();
     barrier();

@@ -1,6 +1,6 @@
-// How rows of keys and values of a step get into shared memory, for flash_attn_matrix.comp, whose constants say what is where:
-// an invocation sends for its part of them, and puts it there when it has come. F16 goes as it is, of blocks keys become F16 and
-// values sums of two F16 numbers each.
+// Loading of a step's keys and values into shared memory, for flash_attn_matrix.comp, whose constants give the places. An
+// invocation issues the loads of its part, and stores it in shared memory when it has arrived. F16 is copied; keys in blocks
+// become F16, and values in blocks become sums of two F16 numbers each.
 #ifndef ATTENTION_ROWS_GLSL
 #define ATTENTION_ROWS_GLSL
 
@@ -9,15 +9,15 @@ layout(set = 0, binding = 1, std430) readonly buffer KWords { uint k_words[]; };
 layout(set = 0, binding = 2, std430) readonly buffer VWords { uint v_words[]; };
 #endif
 
-// Numbers as F16 holds them, to the nearest: by their bits, because conversions to F16 may cut off, as those of AMD's do that
-// convert two at a time. With `half_step` 0 they are cut off: what is infinite or no number has to stay that.
+// Rounds numbers to the nearest F16 number by their bits, because conversions to F16 may truncate, as AMD's conversions of two
+// numbers do. With `half_step` 0 they are truncated: infinities and NaNs must be preserved.
 const uint HALF_STEP = 0x1000u;
 vec4 rounded(vec4 x, uvec4 half_step) {
     return uintBitsToFloat(floatBitsToUint(x) + half_step & 0xffffe000u);
 }
 
-// Numbers cut off to what F16 has. Not a conversion to F16 and back, of which a compiler may think that nothing is left to be
-// rounded: NVIDIA's does.
+// Numbers truncated to the precision of F16. Not written as a conversion to F16 and back, which a compiler may remove, as
+// NVIDIA's does.
 vec4 high_part(vec4 x) {
     return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
 }
@@ -26,12 +26,12 @@ uvec2 halves_of(vec4 x) {
     return uvec2(packFloat2x16(f16vec2(x.xy)), packFloat2x16(f16vec2(x.zw)));
 }
 
-// What an invocation brings of a row at a time, as it is stored (Stored): EIGHTS vectors of shared memory, of which
-// rounded_eight(x, e) is one, or summand_of(x, e, i), whose sum is nearer. stored_k, stored_v: number i of those of the row that begins at `row` and has `length`
-// elements; zeros beyond its end.
+// Part of a row that an invocation loads at a time, as stored (Stored): EIGHTS vectors of shared memory. rounded_eight(x, e)
+// returns one of them; summand_of(x, e, i) one whose sum is more accurate. stored_k, stored_v: number i of the parts of the row
+// that starts at `row` and has `length` elements; zeros after its end.
 #ifdef KV_BLOCKS
-// A block, by the aligned words that cover it: `odd` if it begins with the upper half of the first. The second half of the
-// last may be beyond its end.
+// A block as the aligned words that cover it; `odd` if it starts with the upper half of the first. The second half of the last
+// word may be after its end.
 const uint EIGHTS = 4;
 const uint BLOCK_WORDS = (BLOCK_HALVES + 1) / 2;
 struct Stored {
@@ -51,13 +51,13 @@ struct Stored {
         return x;                                                                                                      \
     }
 
-// Half-words `at` and the next one, `at` being odd.
+// Half-words `at` and the next one; `at` is odd.
 uint two_halves(Stored x, uint at) {
     const uint w = at / 2;
     return x.odd ? x.words[w + 1] : x.words[w] >> 16 | x.words[w + 1] << 16;
 }
 
-// Eight numbers of which a block has four times as many.
+// Eight numbers, a quarter of a block.
 struct Eight {
     vec4 lo, hi;
     bool finite;
@@ -76,7 +76,7 @@ uvec4 rounded_eight(Stored x, uint e) {
     return uvec4(halves_of(rounded(eight.lo, half_step)), halves_of(rounded(eight.hi, half_step)));
 }
 
-// What F16 holds of four numbers, or what that leaves; nothing where it holds infinity.
+// Four numbers as F16, or the rounding errors; zeros where F16 has an infinity.
 uvec2 summands(vec4 x, uint i) {
     const vec4 high = high_part(x);
     return halves_of(i == 0 ? high : mix(x - high, vec4(0.0), greaterThanEqual(abs(x), vec4(65536.0))));
@@ -99,7 +99,7 @@ const uint EIGHTS = 1;
 STORED_READER(stored_k, k_words, k8)
 STORED_READER(stored_v, v_words, v8)
 
-// Of a row of keys and of values, and what an invocation brings of a step.
+// Parts of a row of keys and of values; parts of a step that an invocation loads.
 const uint EACH_K = K_EIGHTS / EIGHTS;
 const uint EACH_V = V_EIGHTS / EIGHTS;
 const uint LOADS_K = (BC * EACH_K + WG - 1) / WG;
@@ -107,8 +107,8 @@ const uint LOADS_V = (BC * EACH_V + WG - 1) / WG;
 Stored next_k[LOADS_K];
 Stored next_v[LOADS_V];
 
-// Sends for the rows of the step from position `first` on. Positions beyond the end are the last ones, and hidden.
-// Invocations that are too many send for what others do.
+// Issues the loads of the step's rows from position `first` on. Positions after the end are replaced by the last one, and are
+// hidden. Surplus invocations load the same as others.
 void send_k(uint first, uint base) {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = min(gl_LocalInvocationIndex + n * WG, BC * EACH_K - 1);
@@ -125,13 +125,13 @@ void send_v(uint first, uint base) {
     }
 }
 
-// Bits 15 and 31 are set in one of the words where one of eight F16 numbers is infinite or none.
+// Sets bits 15 and 31 in one of the words if one of eight F16 numbers is infinite or NaN.
 uint wild_bits(uvec4 w) {
     const uvec4 carried = (w & 0x7c007c00u) + 0x04000400u;
     return carried.x | carried.y | carried.z | carried.w;
 }
 
-// Puts what came into shared memory, from `place` on.
+// Stores the loaded data in shared memory, from `place` on.
 void receive_k(uint place) {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;

@@ -1,5 +1,5 @@
-// Queries, mask and soft-max of flash_attn_matrix.comp, whose constants say what is where: PARTS invocations side by side
-// share a row of scores, BRINGERS one of queries.
+// Queries, mask and soft-max of flash_attn_matrix.comp, whose constants give the places: PARTS adjacent invocations share a row
+// of scores, BRINGERS one of queries.
 #ifndef ATTENTION_SCORES_GLSL
 #define ATTENTION_SCORES_GLSL
 
@@ -8,19 +8,19 @@ layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pair
 
 const float LOG2_E = 1.4426950408889634;
 
-// Weights, and their sum, are times two to the power of it.
+// Weights and their sum are multiplied by two to this power.
 const float WEIGHT_EXPONENT = 15.0;
 
-// The mask of its part of a row, times the slope; then the scores. Both are powers of two.
+// Mask of the invocation's part of a row, multiplied by the slope; then the scores. Both are in base 2.
 vec4 bias[QUADS];
-// Of its row: the largest score so far, and its part of the sum of weights.
+// For its row: the largest score so far, and its part of the sum of weights.
 float largest, sum;
 
 vec4 from_halves(uvec2 w) {
     return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
 }
 
-// The largest of `count` invocations side by side, and their sum.
+// Maximum over `count` adjacent invocations; their sum.
 float largest_of(float x, const uint count) {
     [[unroll]] for (uint lanes = 1; lanes < count; lanes *= 2) {
         x = max(x, subgroupShuffleXor(x, lanes));
@@ -41,8 +41,8 @@ uvec2 queries_of(vec4 x) {
     return halves_of(rounded(x, mix(uvec4(0), uvec4(HALF_STEP), finite)));
 }
 
-// The queries of a row of the work-group. `at` is where it begins in q, `bringer` which of the invocations that bring it this
-// one is.
+// Stores the queries of a row of the work-group. `at`: start of the row in q; `bringer`: index of this invocation among those
+// that load the row.
 void put_queries(uint at, uint row, uint bringer, float factor) {
     [[unroll]] for (uint n = 0; n < (K_EIGHTS + BRINGERS - 1) / BRINGERS; n++) {
         const uint eight = bringer + n * BRINGERS;
@@ -57,7 +57,7 @@ void put_queries(uint at, uint row, uint bringer, float factor) {
     }
 }
 
-// The power of two for a row of q, as bits of its exponent.
+// Returns the power of two for a row of q, as bits of its exponent.
 uint exponent_of(uint at, uint bringer) {
     float most = 0.0;
     [[unroll]] for (uint n = 0; n < (2 * K_EIGHTS + BRINGERS - 1) / BRINGERS; n++) {
@@ -70,7 +70,7 @@ uint exponent_of(uint at, uint bringer) {
     return min(268 - (floatBitsToUint(largest_of(most, BRINGERS)) >> 23), 253);
 }
 
-// Four elements of the mask from element `at` on.
+// Returns four elements of the mask from element `at` on.
 vec4 mask_quad(uint at) {
     if (MASK_TYPE == MASK_F32) {
         return mask4[at / 4];
@@ -78,8 +78,8 @@ vec4 mask_quad(uint at) {
     return from_halves(mask_pairs[at / 4]);
 }
 
-// Whether a row of the work-group sees one of SOUGHT positions from `first` on, or one of the last four. For all invocations
-// together.
+// Returns true if a row of the work-group sees one of SOUGHT positions from `first` on, or one of the last four. All
+// invocations take part.
 const uint AT_ONCE = 8;
 bool is_seen(uint first, uint token0, uint head, uint batch) {
     barrier();
@@ -89,7 +89,7 @@ bool is_seen(uint first, uint token0, uint head, uint batch) {
     barrier();
     bool seen = false;
     [[dont_unroll]] for (uint i0 = gl_LocalInvocationIndex; i0 < BR * SOUGHT / 4; i0 += AT_ONCE * WG) {
-        // No load waits for what another brings.
+        // All loads are issued before the first is used.
         vec4 masks[AT_ONCE];
         [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
             const uint i = min(i0 + n * WG, BR * SOUGHT / 4 - 1);
@@ -107,8 +107,8 @@ bool is_seen(uint first, uint token0, uint head, uint batch) {
     return found != 0;
 }
 
-// Sends for the mask of part `part` of a row in the step from position `first` on, times the slope. What it is made of is
-// asked once.
+// Issues the loads of the mask for part `part` of a row in the step from position `first` on, multiplied by the slope. The type
+// of the mask is tested once.
 void send_mask(uint first, uint part, uint row_mask, float slope) {
     const uint position = first + part * (4 * QUADS);
     if (MASK_TYPE == MASK_F32) {
@@ -133,13 +133,13 @@ void send_mask(uint first, uint part, uint row_mask, float slope) {
     }
 }
 
-// What a subgroup wrote to shared memory is there for all of it.
+// Makes the writes of a subgroup to shared memory visible to all of it.
 void subgroup_done() {
     subgroupMemoryBarrierShared();
     subgroupBarrier();
 }
 
-// The products of part `part` of a row of the work-group, of all shares.
+// Returns the products of part `part` of a row of the work-group, summed over the shares.
 void take_products(uint row, uint part, out vec4 s[QUADS]) {
     [[unroll]] for (uint w = 0; w < QUADS; w++) {
         s[w] = uintBitsToFloat(tiles[S0 + row * S_STRIDE + part * QUADS + w]);
@@ -149,8 +149,8 @@ void take_products(uint row, uint part, out vec4 s[QUADS]) {
     }
 }
 
-// The scores of products, which are powers of two, and the largest of them. What is hidden is minus infinity if the product is
-// finite, or with `careful` always.
+// Converts products to scores, in base 2; returns the largest. Hidden scores are minus infinity if the product is finite, or
+// with `careful` always.
 float scores_from(vec4 products[QUADS], float to_score, const bool careful, out vec4 s[QUADS]) {
     float most = LOWEST;
     [[unroll]] for (uint w = 0; w < QUADS; w++) {
@@ -163,7 +163,7 @@ float scores_from(vec4 products[QUADS], float to_score, const bool careful, out 
     return max(largest, largest_of(most, PARTS));
 }
 
-// Makes weights of scores, `now` being the largest so far. Gives their sum.
+// Converts scores to weights; `now` is the largest score so far. Returns their sum.
 float weights_from(inout vec4 s[QUADS], float now) {
     float total = 0.0;
     [[unroll]] for (uint w = 0; w < QUADS; w++) {
@@ -173,7 +173,7 @@ float weights_from(inout vec4 s[QUADS], float now) {
     return total;
 }
 
-// Puts weights where products were, as sums of two F16 numbers: the first of all positions, then the second.
+// Stores weights in place of the products, as sums of two F16 numbers: the first of all positions, then the second.
 void put_weights(uint row, uint part, vec4 weights[QUADS]) {
     uvec2 high[QUADS], rest[QUADS];
     [[unroll]] for (uint w = 0; w < QUADS; w++) {
@@ -199,9 +199,9 @@ void put_weights(uint row, uint part, vec4 weights[QUADS]) {
     }
 }
 
-// Makes weights of the products of a step, and factors for the results so far. Scores are products times `to_score`, or with a
-// soft cap times `inverse`. Only where a weight is no number is it asked which positions are hidden: if it is one of theirs,
-// they are left out, and if not the row is lost.
+// Converts the products of a step to weights, and computes factors for the results so far. Scores are products times
+// `to_score`, or with a soft cap times `inverse`. Only if a weight is NaN, the mask is tested again: NaNs at hidden positions
+// are removed; any other makes the row NaN.
 void weigh(uint row, uint part, float to_score, float inverse) {
     vec4 products[QUADS], s[QUADS];
     take_products(row, part, products);
@@ -222,19 +222,19 @@ void weigh(uint row, uint part, float to_score, float inverse) {
     if (part == 0) {
         tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(factor);
     }
-    // All products of a row were read.
+    // All products of the row have been read.
     subgroup_done();
     put_weights(row, part, s);
 }
 
-// A weight of a row of the work-group, whole.
+// Returns a weight of a row of the work-group, the sum of both parts.
 float weight_of(uint row, uint key) {
     const uint at = S0 + row * S_STRIDE + key / 8;
     const uint pair = key % 8 / 2, shift = key % 2 * 16;
     return unpackHalf2x16(tiles[at][pair] >> shift).x + unpackHalf2x16(tiles[at + BC / 8][pair] >> shift).x;
 }
 
-// Whether position `key` is hidden from the row whose mask is at `row_mask`.
+// Returns true if position `key` is hidden from the row whose mask is at `row_mask`.
 bool hides(uint row_mask, uint key) {
     return key >= p.kv_0 || mask_at(row_mask + min(key, p.kv_0 - 1)) == MINUS_INFINITY;
 }

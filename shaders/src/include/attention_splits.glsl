@@ -1,10 +1,10 @@
-// Splits of the positions, for flash_attn_matrix.comp, which says what is where: the grid's x has the tiles of tokens of the
-// first split, then those of the next ones.
+// Splits of the positions, for flash_attn_matrix.comp, whose constants give the places: the grid's x has the tiles of tokens of
+// the first split, then those of the next ones.
 #ifndef ATTENTION_SPLITS_GLSL
 #define ATTENTION_SPLITS_GLSL
 
 struct Split {
-    // Of so many splits this one, and the tokens' tile.
+    // Number of splits, index of this one, and the tile of tokens.
     uint count, index, tile;
     // Its positions.
     uint begin, end;
@@ -24,7 +24,7 @@ Split this_split() {
     return split;
 }
 
-// The place of a split's largest score and sum of weights; the sums of values of all splits are before them.
+// Place of a split's largest score and sum of weights, after the sums of values of all splits.
 uint place_of_statistics(uint result_row, Split split, uint index) {
     return p.ne_0 * p.ne_1 * p.ne_2 * split.count * p.d_1 + 2 * (result_row * split.count + index);
 }
@@ -35,7 +35,7 @@ void store_statistics(uint result_row, Split split, float largest_score, float s
     scratch[at + 1] = sum_of_weights;
 }
 
-// What the splits' sums of a row are multiplied by goes to shared memory: two vectors for each row of the work-group.
+// Stores the factors of the splits' sums of a row in shared memory: two vectors for each row of the work-group.
 void put_factors(uint row, uint result_row, Split split) {
     float maxima[MOST_SPLITS], sums[MOST_SPLITS];
     float most = LOWEST;
@@ -56,8 +56,7 @@ void put_factors(uint row, uint result_row, Split split) {
     }
 }
 
-// The work-group that ends last joins the splits of its rows: an invocation four columns at a time, the numbers of all
-// splits together.
+// The last work-group joins the splits of its rows: each invocation four columns at a time, of all splits together.
 void join_splits(uint token0, uint head, uint batch, Split split) {
     const uint groups = gl_NumWorkGroups.x / split.count;
     const uint slot = (batch * p.ne_1 + head) * groups + split.tile;

@@ -1,11 +1,11 @@
-// Rows that are rounded to blocks of 32: the half-words of a block, of 32 neighbours. The scale is F16 in the block, but
-// numbers are for the scale before that rounding.
+// Rounds rows to blocks of 32: the half-words of a block, from 32 adjacent elements. The scale is stored as F16, but the values
+// are computed with the scale before that rounding.
 #ifndef BLOCKS_GLSL
 #define BLOCKS_GLSL
 
 #include "convert.glsl"
 
-// Elements over the scale; zeros where the scale is 0.
+// Factor of the elements; 0 if the scale is 0.
 float inverse(float scale) {
     return scale == 0.0 ? 0.0 : 1.0 / scale;
 }
@@ -15,12 +15,12 @@ uint q8_0_byte(float x) {
     return uint(int(x + (x < 0.0 ? -0.5 : 0.5))) & 255u;
 }
 
-// A nibble: 8 is zero.
+// A nibble with an offset of 8.
 uint q4_0_nibble(float x) {
     return uint(clamp(x + 8.5, 0.0, 15.0));
 }
 
-// Scale, two signed bytes each.
+// Scale, then two signed bytes in each half-word.
 void q8_0_block(float x[32], out uint halves[17]) {
     float most = 0.0;
     [[unroll]] for (uint j = 0; j < 32; j++) {
@@ -34,7 +34,7 @@ void q8_0_block(float x[32], out uint halves[17]) {
     }
 }
 
-// Scale, two bytes each: elements 0 to 15 in the lower nibbles, 16 to 31 in the upper ones.
+// Scale, then two bytes in each half-word: elements 0 to 15 in the lower nibbles, 16 to 31 in the upper ones.
 void q4_0_block(float x[32], out uint halves[9]) {
     // The first element of the largest magnitude becomes -8.
     float most = 0.0;

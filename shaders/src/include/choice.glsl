@@ -1,9 +1,9 @@
-// The choice of experts by their scores, as the nodes of a model do it: what is made of scores, what they are chosen by, and
-// the weights of those that were chosen.
+// Choice of experts by their scores, as the nodes of a model compute it: the candidates by which experts are chosen, and the
+// weights of the chosen ones.
 //
-// Who includes this has the fields of GateParams in `p`, HELD candidates in each invocation, the bias `c` for the choice, and
-// GENERAL: 1 if scores are not all that there is to it. Shared memory: 8 bytes for each candidate of the work-group and each
-// invocation, if GENERAL, beside that of pick.glsl and reduce.glsl.
+// The including shader has the fields of GateParams in `p`, HELD candidates in each invocation, the bias `c` for the choice,
+// and GENERAL: 1 if experts are not chosen by their scores alone. Shared memory, in addition to that of pick.glsl and
+// reduce.glsl: 8 bytes for each candidate of the work-group and each invocation, if GENERAL.
 #ifndef CHOICE_GLSL
 #define CHOICE_GLSL
 
@@ -16,10 +16,10 @@
 // Keys of all candidates, and of groups.
 shared uint candidate_keys[1 + GENERAL * HELD * WG];
 shared uint group_keys[1 + GENERAL * WG];
-// Whether a group counts.
+// True for groups whose experts may be chosen.
 shared bool group_counts[1 + GENERAL * WG];
 
-// The largest of all scores, and one over the sum of exponentials, as soft_max.comp has them.
+// Largest score, and the inverse of the sum of exponentials, as in soft_max.comp.
 vec2 normalizer_of(float of_scores[HELD]) {
     float largest = LOWEST;
     [[unroll]] for (uint j = 0; j < HELD; j++) {
@@ -42,13 +42,13 @@ float probability_of(float score, vec2 normalizer) {
     }
 }
 
-// The key of `0 * x + never`: what is no finite number becomes none at all.
+// Key of `0 * x + never`: a value that is not finite becomes NaN.
 uint never_of(uint key) {
     const bool finite = key > key_of(0xff800000u) && key < key_of(0x7f800000u);
     return finite ? key_of(floatBitsToUint(p.never)) : 1;
 }
 
-// Which groups count: those whose two largest candidates have the largest sums.
+// Selects the groups whose two largest candidates have the largest sums.
 void compare_groups() {
     const uint lane = gl_LocalInvocationIndex;
     const uint size = p.experts / p.groups;
@@ -75,7 +75,7 @@ void compare_groups() {
     barrier();
 }
 
-// From keys of candidates to those that are left of them where only some groups count.
+// Removes the candidates of groups that are not selected.
 void keep_best_groups(inout uint keys[HELD]) {
     const uint lane = gl_LocalInvocationIndex;
     [[unroll]] for (uint j = 0; j < HELD; j++) {
@@ -91,7 +91,7 @@ void keep_best_groups(inout uint keys[HELD]) {
     }
 }
 
-// The weight of this invocation's pick from its score; the first `count` invocations have one.
+// Returns the weight of this invocation's pick from its score; the first `count` invocations have one.
 float general_weight(float score, uint count, vec2 normalizer) {
     if (p.weights == 0) {
         return probability_of(score, normalizer) * p.factor;

@@ -1,21 +1,21 @@
-// What does not depend on the state (chunks.glsl): products of the keys and queries of a chunk with its keys, half of the
-// elements at a time through shared memory. An invocation has four rows of two columns: of keys, or of queries; without A
-// of one column of queries. The including shader has what chunks.glsl needs, run.glsl, and TABLES, quads of shared memory
-// that it needs itself.
+// Part that does not depend on the state (chunks.glsl): products of the keys and queries of a chunk with its keys; half of the
+// elements at a time pass through shared memory. An invocation has four rows of two columns: one of keys, one of queries;
+// without A, of one column of queries. The including shader has what chunks.glsl needs, run.glsl, and TABLES, the number of
+// quads of shared memory that it uses itself.
 #ifndef CHUNK_PRODUCTS_GLSL
 #define CHUNK_PRODUCTS_GLSL
 
 #include "chunks.glsl"
 
 shared vec4 memory[64 * HALF > TABLES ? 64 * HALF : TABLES];
-// Rows of D, at the end of each an element of G.
+// Rows of D, each followed by an element of G.
 const uint DECAYS = CHUNK + 1;
 shared float decay[CHUNK * DECAYS];
 // Decay and beta of each token.
 shared float gate[CHUNK];
 shared float share[CHUNK];
 
-// The place of an invocation's sums: columns `column` and `column + 16`, rows from `4 * quad` on.
+// Place of an invocation's sums: columns `column` and `column + 16`, rows from `4 * quad` on.
 const uint SUMS = WITH_A ? 2 : 1;
 const uint ACROSS = CHUNK / SUMS;
 struct Part {
@@ -27,7 +27,7 @@ Part own_part() {
     return Part(lane % ACROSS, lane / ACROSS % 8, !WITH_A || lane >= THREADS / 2);
 }
 
-// The first token of this work-group's chunk, and how many there are: none where there are fewer chunks.
+// First token of this work-group's chunk, and number of tokens; none if there are fewer chunks.
 uvec2 find_chunk() {
     uint chunk = gl_WorkGroupID.x;
     for (uint slot = 0; slot < p.slots; slot++) {
@@ -41,7 +41,7 @@ uvec2 find_chunk() {
     return uvec2(0);
 }
 
-// Column j of D, or, behind the last one, G.
+// Column j of D or, after the last one, G.
 void decay_column(uint j) {
     const uint first = j < CHUNK ? j + 1 : 0;
     float product = 1.0;
@@ -51,7 +51,8 @@ void decay_column(uint j) {
     }
 }
 
-// The sums, with their decays. Keys and queries begin with the chunk. `gate` and `share` were written before.
+// Computes the sums, multiplied by their decays. Keys and queries start at the chunk. `gate` and `share` must have been
+// written.
 void chunk_products(uint first_k, uint first_q, uint left, const Part part, out vec4 sums[SUMS]) {
     [[unroll]] for (uint j = 0; j < SUMS; j++) {
         sums[j] = vec4(0.0);
@@ -88,7 +89,7 @@ void chunk_products(uint first_k, uint first_q, uint left, const Part part, out 
     }
 }
 
-// The first element of a chunk in scratch.
+// First element of a chunk in scratch.
 uint chunk_begin(uint head) {
     return (head * all_chunks() + gl_WorkGroupID.x) * CHUNK_QUADS * 4;
 }

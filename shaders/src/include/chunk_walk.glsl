@@ -1,15 +1,14 @@
-// From chunk to chunk (chunks.glsl). A work-group for 16 columns of the state (the grid's x) of one head (y) of one slot
-// (z).
+// From chunk to chunk (chunks.glsl). A work-group has 16 columns of the state (the grid's x) of one head (y) of one slot (z).
 //
-// The columns of the state are in registers, a quad of one or two of them for an invocation. For a chunk they go through
-// shared memory too; S^T k and S^T q, 64 x 16, are 16 sums of a quarter of their elements for an invocation, which meet
-// in shared memory; then the products of the chunk's factors with R, a row of four columns for an invocation; then what
-// the tokens write is added to the state. Half of the keys and of the queries, the state and the factors are in shared
-// memory at a time; in the end the first half of the keys comes back in place of the queries. While the later products
-// run, the loads of the next chunk are in flight. The groups of slot 0 also write the zeros of tokens of no run.
+// The columns of the state are in registers: an invocation has a quad of one or two of them. For each chunk they also pass
+// through shared memory. S^T k and S^T q, 64 x 16, take 16 sums over a quarter of the elements in an invocation; the quarters
+// are added in shared memory. Then follow the products of the chunk's factors with R, a row of four columns in an invocation,
+// and the updates of the tokens are added to the state. Shared memory holds half of the keys and of the queries, the state and
+// the factors at a time; finally the first half of the keys replaces the queries. During the later products, the loads of the
+// next chunk are in flight. The work-groups of slot 0 also write zeros for tokens without a run.
 //
 // The including shader has what chunks.glsl needs; values v, the state, scratch as `chunks` and `chunks4`, the result d;
-// K_BEGIN, Q_BEGIN and V_BEGIN, where keys, queries and values of a head begin, and V_STRIDE.
+// K_BEGIN, Q_BEGIN and V_BEGIN, the starts of keys, queries and values of a head, and V_STRIDE.
 //
 // Shared memory: 32 KiB (24 for DK = 64).
 #ifndef CHUNK_WALK_GLSL
@@ -23,13 +22,13 @@ const uint QUADS = DK / 4;
 // Columns of the state of which an invocation has a quad.
 const uint OWN = COLUMNS * QUADS / THREADS;
 
-// Places in shared memory, in quads. Behind the products with the state its place and that of the queries hold partial
-// sums, 768 quads, then R and what is written.
+// Places in shared memory, in quads. After the products with the state, its place and that of the queries hold partial sums,
+// 768 quads, then R and the updates.
 const uint KEYS = 0;
 const uint STATES = CHUNK * HALF;
 const uint QUERIES = STATES + COLUMNS * QUADS;
 const uint FACTORS = QUERIES + (COLUMNS * QUADS == 512 ? CHUNK * HALF : 768 - COLUMNS * QUADS);
-// Factors, of two loads of each invocation, that nobody reads: without A those for U.
+// Factors that are not read, of two loads in each invocation: without A those for U.
 const uint UNREAD = WITH_A ? 0 : 1;
 const uint RESTS = STATES;
 const uint WRITES = STATES + CHUNK * 4;
@@ -37,7 +36,7 @@ shared vec4 memory[FACTORS + 16 * CHUNK];
 
 #include "other_tokens.glsl"
 
-// Rows of sums of an invocation: those of keys and queries, or of queries alone.
+// Rows of sums of an invocation: of keys and queries, or of queries only.
 const uint FROM = WITH_A ? 0 : 2;
 
 // Adds the products of a quad of keys and queries with the state.
@@ -55,7 +54,7 @@ void multiply_quad(uint half_row, uint quad, uint line, uint four, inout vec4 su
     }
 }
 
-// Those of an invocation's quarter of half a row. Two quads at a time: more are slow to compile and take registers.
+// Adds the products of an invocation's quarter of half a row. Two quads at a time: more compile slowly and take registers.
 void multiply_states(uint half_row, uint part, uint line, uint four, inout vec4 sums[4]) {
     const uint first = part * (HALF / 4);
     [[dont_unroll]] for (uint quad = first; quad < first + HALF / 4; quad += 2) {
@@ -65,7 +64,7 @@ void multiply_states(uint half_row, uint part, uint line, uint four, inout vec4 
     }
 }
 
-// The sums of all quarters for the invocation's row.
+// Adds the sums of all quarters for the invocation's row.
 vec4 join_quarters(vec4 sums[4], uint part, uint lane) {
     vec4 own = vec4(0.0);
     [[unroll]] for (uint m = FROM; m < 4; m++) {
@@ -84,7 +83,7 @@ vec4 join_quarters(vec4 sums[4], uint part, uint lane) {
     return own;
 }
 
-// The products of a row of factors with R, up to its own token.
+// Products of a row of factors with R, up to its own token.
 vec4 multiply_rests(uint row, uint four) {
     const uint count = row % CHUNK + 1;
     vec4 sum = vec4(0.0);
@@ -120,15 +119,15 @@ void main() {
     const uint first_q = Q_BEGIN(head) + run.first * Q_STRIDE;
     const uint first_v = V_BEGIN(head) + run.first * V_STRIDE + first_column;
 
-    // As a part of products with the state: a quarter of each half of a key, lines `line` and `line + 16` of keys and of
-    // queries, four columns. And the one of these lines, `row`, keys before queries, that it finishes.
+    // Role in the products with the state: a quarter of each half of a key, rows `line` and `line + 16` of keys and of queries,
+    // four columns. The invocation completes one of these rows, `row`; keys come before queries.
     const uint part = thread / 64;
     const uint lane = thread % 64;
     const uint line = lane / 4;
     const uint four = lane % 4;
     const uint row = part * 16 + line;
     const uint token = row % CHUNK;
-    // As a part of the state: a quad of `OWN` columns.
+    // Role in the state: a quad of `OWN` columns.
     const uint quad = thread % 8 + thread / 32 % (QUADS / 8) * 8;
     const uint column = (thread / 8 % 4 + thread / (4 * QUADS) * 4) * OWN;
 
@@ -198,7 +197,7 @@ void main() {
         barrier();
         STORE_ROWS(QUERIES, next_k0, left)
         const float all_decay = all;
-        // The last one again behind the last one: what may keep its value would need its registers all the time.
+        // After the last chunk, loads it again: a value that may stay unchanged would occupy its registers all the time.
         const uint following = min(chunk + 1, chunks_of_run - 1);
         LOAD_CHUNK(following)
         vec4 products = vec4(0.0);

@@ -1,4 +1,4 @@
-// What the kernels of GATED_DELTA_NET share: parameters.
+// Shared by the kernels of GATED_DELTA_NET: parameters.
 #ifndef DELTA_NET_GLSL
 #define DELTA_NET_GLSL
 
@@ -12,7 +12,7 @@ layout(push_constant, std430) uniform DeltaNetParams {
     uint nbv_0, nbv_1;
     uint off_0, off_1, off_2, off_3, off_4, off_5, off_6, off_7;
     float scale;
-    // Queries and keys are normed where the factor is not 0.
+    // Queries and keys are normed if the factor is not 0.
     float factor, eps;
 } p;
 

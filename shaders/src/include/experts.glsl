@@ -1,5 +1,5 @@
-// Parameters and operands of products of one input with one or two matrices of each expert (ExpertsParams), and what is
-// done with each sum: bias, GLU, the weighted sum over a token's experts, residual.
+// Parameters and operands of products of one input with one or two matrices of each expert (ExpertsParams), and the operations
+// after each sum: bias, GLU, the weighted sum over a token's experts, residual.
 #ifndef EXPERTS_GLSL
 #define EXPERTS_GLSL
 
@@ -24,11 +24,11 @@ layout(push_constant, std430) uniform ExpertsParams {
     float alpha, limit;
 } p;
 
-// What there is: a constant, so that what is not there costs nothing. Bits as in products.glsl, 64 for the weighted sum.
+// Operands that exist: a constant, so that absent ones cost nothing. Bits as in products.glsl, 64 for the weighted sum.
 layout(constant_id = 9) const uint PARTS = 0;
 
 const bool HAS_GLU = (PARTS & 32) != 0;
-// The rows of a token's experts are one row then, and their inputs, which are next to each other, one input.
+// True if the rows of a token's experts form one row, and their adjacent inputs one input.
 const bool JOINED = (PARTS & 64) != 0;
 
 #define TABLE_BINDING 7
@@ -41,14 +41,14 @@ layout(set = 0, binding = 4, std430) readonly buffer Factors { float of[]; } fac
 layout(set = 0, binding = 5, std430) readonly buffer Residual { float of[]; } residual;
 layout(set = 0, binding = 6, std430) writeonly buffer D { float d[]; };
 
-// The most experts whose rows are joined.
+// Largest number of experts whose rows are joined.
 const uint MOST_JOINED = 64;
 const uint NO_EXPERT = 0xffffffffu;
 
 shared uint joined_expert[JOINED ? MOST_JOINED : 1];
 shared float joined_factor[JOINED ? MOST_JOINED : 1];
 
-// The expert of index u of a token.
+// Returns the expert with index u of a token.
 uint expert_of(uint u, uint token) {
     const int id = ids[p.off2 + u * p.nb2_0 + token * p.nb2_1];
     return id < 0 || uint(id) >= p.experts ? NO_EXPERT : uint(id);
@@ -63,7 +63,7 @@ void read_joined(uint token) {
     barrier();
 }
 
-// What mat_vec.glsl asks for. Without an expert the pieces of the first one are read and not used.
+// Required by mat_vec.glsl. Without an expert, the pieces of the first one are read and not used.
 #define MATRIX_OF(r) (HAS_GLU ? (r) % 2 : 0)
 #define LENGTH (JOINED ? p.used * p.k : p.k)
 #define PLACE(first, i)                                                                                                \
@@ -88,7 +88,7 @@ float load_one_norm_weight(uint i) {
     return 1.0;
 }
 
-// With the bias of a row of matrix i of an expert, or with the weighted sum of those of joined ones.
+// Adds the bias of a row of matrix i of an expert, or the weighted sum of the biases of joined ones.
 float with_bias(uint i, uint expert, uint row, float sum) {
     if ((PARTS & 1 << i) == 0) {
         return sum;

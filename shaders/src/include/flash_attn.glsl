@@ -1,4 +1,4 @@
-// What the kernels of FLASH_ATTN_EXT share: parameters, operands, scores.
+// Shared by the kernels of FLASH_ATTN_EXT: parameters, operands, scores.
 #ifndef FLASH_ATTN_GLSL
 #define FLASH_ATTN_GLSL
 
@@ -46,8 +46,8 @@ layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
 #define FROM_QUAD(w) (w)
 #endif
 
-// Of blocks of 32: their half-words, of which the first is the scale; the first half-word of numbers of piece `piece` of eight
-// elements; and four of its elements by the lower bits of the two half-words that have them.
+// For blocks of 32: their half-words, of which the first is the scale; the first half-word of the integers of piece `piece` of
+// eight elements; and four of its elements from the lower bits of the two half-words that contain them.
 #if defined(KV_Q8_0)
 // Two bytes each.
 #define BLOCK_HALVES 17
@@ -57,7 +57,7 @@ vec4 from_block(uvec2 w, uint piece, uint scale) {
     return vec4(bytes) * unpackHalf2x16(scale).x;
 }
 #elif defined(KV_Q4_0)
-// Two bytes each, whose lower nibbles are elements 0 to 15 and whose upper ones are 16 to 31.
+// Two bytes each; lower nibbles are elements 0 to 15, upper ones 16 to 31.
 #define BLOCK_HALVES 9
 #define HALVES_OF(piece) (1 + (piece) % 2 * 4)
 vec4 from_block(uvec2 w, uint piece, uint scale) {
@@ -67,9 +67,9 @@ vec4 from_block(uvec2 w, uint piece, uint scale) {
 }
 #endif
 
-// k_quad, v_quad: quad h (0 or 1) of piece `piece` of the row that begins at element (of blocks: at block) `row`; of plain
-// types a multiple of four. Zeros unless `seen`: chosen before the conversion, of blocks by their scale, where fewer words
-// have to be.
+// k_quad, v_quad: quad h (0 or 1) of piece `piece` of the row that starts at element `row` (for blocks: at block `row`; for
+// plain types a multiple of four). Zeros unless `seen`: selected before the conversion, for blocks by their scale, which
+// affects fewer words.
 #ifdef KV_BLOCKS
 #define QUAD_READER(name, plain, blocks)                                                                               \
     vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
@@ -89,7 +89,7 @@ vec4 from_block(uvec2 w, uint piece, uint scale) {
 QUAD_READER(k_quad, k4, k)
 QUAD_READER(v_quad, v4, v)
 
-// k_piece, v_piece: both quads of a piece, in F16 by one load; rows are a multiple of eight there.
+// k_piece, v_piece: both quads of a piece, in F16 with one load; rows are multiples of eight there.
 #ifdef KV_F16
 layout(set = 0, binding = 1, std430) readonly buffer K8 { uvec4 k8[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V8 { uvec4 v8[]; };
@@ -117,40 +117,40 @@ layout(set = 0, binding = 4, std430) readonly buffer Sinks { float sinks[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer D4 { vec4 d4[]; };
 
-// Maxima start here, below all scores: minus infinity less minus infinity never occurs, and a row without any finite
+// Initial value of maxima, below all scores: minus infinity minus minus infinity never occurs, and a row without any finite
 // score ends with sum 0.
 const float LOWEST = -1.0e38;
 
-// Positions whose mask is minus infinity are hidden: nothing of their keys and values may reach the result, whatever
-// stands there. A score of minus infinity and a weight of zero alone do not see to that, for zero times infinity is no
-// number. Hidden positions have this weight, a zero that its sign tells from the weights of the others.
+// Positions are hidden if their mask is minus infinity: none of their keys and values may affect the result, whatever they
+// contain. A score of minus infinity and a weight of zero do not ensure that, because zero times infinity is NaN. Hidden
+// positions have this weight, a zero whose sign distinguishes it from the weights of others.
 #define HIDDEN uintBitsToFloat(0x80000000u)
 
 bool is_hidden(float weight) {
     return floatBitsToUint(weight) == 0x80000000u;
 }
 
-// The fields of mask_type.
+// Fields of mask_type.
 #define NO_MASK 0u
 #define MASK_F32 1u
 #define MASK_TYPE (p.mask_type & 3u)
 #define HAS_SINKS ((p.mask_type & 4u) != 0u)
 
-// The score that a head has besides those of its positions, and whose weight goes nowhere: the running maximum begins with
-// it, and the sum with its weight.
+// Score of a head in addition to those of its positions, without a value: the running maximum starts with it, and the sum with
+// its weight.
 float sink_of(uint head) {
     return HAS_SINKS ? sinks[p.off_4 + head] : MINUS_INFINITY;
 }
 
-// Beginning of the mask's row for a token of a head.
+// Start of the mask's row for a token of a head.
 uint mask_row(uint token, uint head, uint batch) {
-    // Most masks are the same for all heads and batches, and divisions are long.
+    // Most masks are the same for all heads and batches, and divisions are slow.
     const uint of_head = p.mask_ne_0 == 1 ? 0 : head % p.mask_ne_0;
     const uint of_batch = p.mask_ne_1 == 1 ? 0 : batch % p.mask_ne_1;
     return p.off_3 + token * p.nbm_0 + of_head * p.nbm_1 + of_batch * p.nbm_2;
 }
 
-// Without a branch, so that a load does not wait for another: without a mask something is loaded, too.
+// Without a branch, so that a load does not wait for another: without a mask, some other element is loaded.
 float mask_at(uint i) {
     const bool whole = MASK_TYPE == MASK_F32;
     const uint word = mask_words[MASK_TYPE == NO_MASK ? 0 : whole ? i : i / 2];

@@ -1,20 +1,21 @@
-// Fragment of mat_tile.glsl for dot products of bytes: each invocation multiplies TM rows with TN columns of quantised weights
+// Fragment of mat_tile.glsl for dot products of bytes: each invocation multiplies TM rows by TN columns of quantised weights
 // and activations in 8 bits (int8.glsl), which were rounded before (mul_mat_round_int8.comp).
 //
-// A step is 32 elements of k, eight words of a row. Shared memory has them word after word, all rows of a word side by side,
-// so that 16 bytes are a word of four rows: with 8 x 4 three such reads for 32 dot products. The products of a group that
-// has one factor (32 elements, of some types 16) are summed as integers, then scaled: two operations for eight dot products,
-// one more where weights have a minimum, which takes the sum of the activations. Numbers that count from an offset lose it
-// on their way to shared memory.
+// A step is 32 elements of k, eight words of a row. Shared memory has them word by word, with all rows of a word adjacent, so
+// that 16 bytes are a word of four rows: with 8 x 4, three such reads for 32 dot products. The products of a group with one
+// factor (32 elements, for some types 16) are summed as integers, then scaled: two operations for eight dot products, one more
+// if weights have a minimum, which is multiplied by the sum of the activations. Offsets of integers are subtracted on their way
+// to shared memory.
 //
-// No operation makes floats of the integers: these begin with the bits of BEGIN = 1.5 * 2^23, whose unit is 1, so that the bits
-// of a sum s are the float BEGIN + s. Its product with the factor of the weights, less BEGIN times that factor (exact: factors
-// have 19 bits at the most), is s times the factor; where products are rounded before they are added, within 3/4 of the factor.
-// MXFP4's factors are powers of two of any size and take a conversion.
+// No instruction converts the integers to floats. They start with the bits of BEGIN = 1.5 * 2^23, whose unit in the last place
+// is 1, so the bits of a sum s represent the float BEGIN + s. This float times the factor of the weights, minus BEGIN times the
+// factor (exact: factors have at most 19 bits), is s times the factor; if products are rounded before they are added, within
+// 3/4 of the factor. The factors of MXFP4 are powers of two of any size and need a conversion.
 //
-// An invocation has TM / 4 runs of four rows, and TN / 4 of four columns. A work-group has SLICES times
-// (BM / TM) * (BN / TN) invocations.
-// Shared memory: the words, eight rows more than there are for each, which puts neighbours along k on other banks; factors.
+// An invocation has TM / 4 groups of four rows, and TN / 4 of four columns. A work-group has SLICES times (BM / TM) * (BN / TN)
+// invocations.
+// Shared memory: the words, with eight more rows than there are for each, which puts adjacent elements along k on other banks;
+// factors.
 #ifndef FRAGMENT_INT8_GLSL
 #define FRAGMENT_INT8_GLSL
 
@@ -22,7 +23,7 @@
 #include "int8.glsl"
 
 const bool AHEAD = true;
-// A branch would copy what was loaded, and wait for it.
+// A branch would copy the loaded data, and wait for it.
 const bool FETCH_LAST = true;
 const uint TR = BM / TM;
 const uint TC = BN / TN;
@@ -61,12 +62,12 @@ shared float sums_b[TILES * GROUPS_OF_STEP * BN];
 #define COLUMN_OF(lane, j) ((lane) / TR * 4 + (j) / 4 * (4 * TC) + (j) % 4)
 #include "lane_sums.glsl"
 
-// Four neighbours, by one read.
+// Four adjacent elements, with one read.
 #define FOUR(type, from, at) type(from[at], from[(at) + 1], from[(at) + 2], from[(at) + 3])
 
 #define too_large(turn) false
 
-// Four weights as signed bytes. No borrow leaves a byte: its top bit is set before and turned after.
+// Four weights as signed bytes. No borrow leaves a byte: its top bit is set before and inverted afterwards.
 uint signed_bytes(Piece w, uint j) {
 #if defined(A_IQ4_XS)
     return from_pairs(bytes(w, 0, j), 0);
@@ -76,9 +77,9 @@ uint signed_bytes(Piece w, uint j) {
 #endif
 }
 
-// An invocation carries sixteens of activations. The first ones carry what belongs to a block of one column, too, the last ones a
-// piece for the sake of its factor, that of a group of one row: so each is unpacked once, and by another wavefront. What a
-// piece has that is not asked for is not loaded.
+// An invocation loads groups of sixteen activations. The first invocations also load the data of a block of one column, the
+// last ones a piece for its factor, that of a group of one row: so each factor is unpacked once, and by another wavefront.
+// Unused parts of a piece are not loaded.
 const uint LOADS_B = BN * 2 / WG;
 const uint FACTORS_A = BM * GROUPS_OF_STEP;
 uvec4 v[LOADS_B];
@@ -87,17 +88,17 @@ Piece of_group;
 
 uint rounded_columns();
 
-// What does not change along k, because Mesa's compiler computes it in every step if it stands there.
-// Where rows and columns begin, those of the block and the group, too.
+// Values that do not change along k, because Mesa's compiler would compute them in every step. Here: the starts of rows and
+// columns, including those of the block and the group.
 uint rows_a[LOADS_A];
 uint columns_b[LOADS_B];
 uint block_at;
 uint group_row;
 uint group_piece;
-// Where the first piece and the first sixteen go in shared memory.
+// Places of the first piece and of the first sixteen activations in shared memory.
 uint place_a;
 uint place_b;
-// The first row and column of the tile that the invocation multiplies.
+// First row and column of the tile that the invocation multiplies.
 uint tile_row;
 uint tile_column;
 
@@ -115,7 +116,7 @@ void begin(uint lane, uint slice) {
     const uint group = lane - (WG - FACTORS_A);
     group_row = row_of_a(group % BM);
     group_piece = group / BM * (4 / GROUPS_OF_STEP);
-    // Steps are whole blocks of 32, so what is where in one does not depend on which it is.
+    // Steps are whole blocks of 32, so places within a step do not depend on its index.
     place_a = (slice * WORDS + quad_at(lane % PIECES, 0, 0) / 4) * LINE_A + lane / PIECES;
     place_b = (slice * WORDS + lane % 2 * 4) * LINE_B + lane / 2;
     tile_row = lane % TR * 4;

@@ -1,18 +1,18 @@
-// Fragments of mat_tile.glsl that are registers of single invocations: each multiplies TM rows with TN columns.
+// Fragments of mat_tile.glsl in the registers of single invocations: each multiplies TM rows by TN columns.
 //
-// For every pair of k (F16: every four) it reads TM + TN vectors of 8 bytes from shared memory and issues 2 TM TN
-// multiplications, so 8 x 4 keeps the multipliers busy 1.3 times as long as shared memory. The rows of an invocation are
-// BM / TM apart and its columns BN / TN, so that neighbouring invocations read neighbouring rows, which the padding of each
-// row puts on different banks, and write neighbouring elements of the result.
+// For every pair of k (F16: every four) it reads TM + TN vectors of 8 bytes from shared memory and executes 2 TM TN
+// multiplications, so 8 x 4 occupies the multipliers 1.3 times as long as shared memory. The rows of an invocation are BM / TM
+// apart and its columns BN / TN, so that adjacent invocations read adjacent rows, which the padding of each row puts on
+// different banks, and write adjacent elements of the result.
 //
-// F16: one packed instruction multiplies two neighbours along k; even and odd products of a step of BK are summed in F16
-// and then added to the F32 accumulator: 1.8 multiplications for each instruction. Only for quantised weights, which are
-// small: chains of 16 products of any two F16 numbers could overflow. Activations may be larger than such numbers, too.
-// They go to shared memory times a power of two, 1 until one of them reaches what the fragment can take; a step that meets
-// such a one is written again with a smaller factor, which holds from then on.
+// F16: one packed instruction multiplies two adjacent elements along k. Even and odd products of a step of BK are summed in F16
+// and then added to the F32 accumulator: 1.8 multiplications for each instruction. Only for quantised weights, which are small:
+// chains of 16 products of any two F16 numbers could overflow. Activations may also exceed F16. They are multiplied by a power
+// of two on their way to shared memory. It is 1 until one of them exceeds the limit of the fragment; a step with such an
+// activation is written again with a smaller factor, which is kept from then on.
 //
-// A work-group has SLICES times (BM / TM) * (BN / TN) invocations. UNROLL: steps of the inner loop that are written out.
-// Shared memory besides the tiles: BM * BN floats to add slices, with F16 two words.
+// A work-group has SLICES times (BM / TM) * (BN / TN) invocations. UNROLL: unrolled steps of the inner loop. Shared memory in
+// addition to the tiles: BM * BN floats to add slices, with F16 two words.
 #ifndef FRAGMENT_LANES_GLSL
 #define FRAGMENT_LANES_GLSL
 
@@ -40,14 +40,14 @@ shared LDS_VEC tile_b[BUFFERS * SLICES * BN * STRIDE];
 #ifdef TILE_F16
 #define PUT(tile, at, v) tile[at] = f16vec4(v)
 
-// Exponent bits of the F32 numbers that the factor of activations is made for: those of the largest that need none at
-// first, then those of the largest finite activation that was met.
+// Exponent bits of the F32 numbers for which the factor of activations is made: at first those of the largest number that needs
+// none, then those of the largest finite activation so far.
 uint exponent;
-// The largest exponent bits that an invocation met; of each turn, because the next step may begin before all have read
-// it.
+// Largest exponent bits that an invocation found; one for each of two steps, because the next step may start before all have
+// read it.
 shared uint largest[2];
 
-// The power of two that activations are multiplied with.
+// Power of two by which activations are multiplied.
 float factor_of_b(uint exponent) {
     return uintBitsToFloat((127 + SMALL - exponent) << 23);
 }
@@ -62,7 +62,7 @@ vec4 shrunk(vec4 v, uint turn) {
     return v * factor_of_b(exponent);
 }
 
-// Whether activations were too large for the factor; it is smaller then. The same for all invocations.
+// Returns true if activations were too large for the factor, and reduces it. The same for all invocations.
 bool too_large(uint turn) {
     const uint most = max(exponent, largest[turn]);
     const bool more = most > exponent;
@@ -85,7 +85,7 @@ void put_piece(uint lane, uint j, uint tile, uint turn, uint k0, Piece w) {
     }
 }
 
-// An invocation carries quads of activations, neighbours along k for neighbouring invocations.
+// An invocation loads quads of activations; adjacent invocations have adjacent quads along k.
 const uint QUADS = BK / 4;
 const uint LOADS_B = BN * QUADS / WG;
 vec4 v[LOADS_B];
@@ -119,7 +119,7 @@ void put_b(uint lane, uint tile, uint turn) {
 void begin(uint lane, uint slice) {
     no_sums();
 #ifdef TILE_F16
-    // All invocations have read what the tile before left.
+    // All invocations have read the results of the previous tile.
     barrier();
     exponent = SMALL;
     if (gl_LocalInvocationIndex < 2) {

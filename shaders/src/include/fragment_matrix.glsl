@@ -1,22 +1,22 @@
-// Fragments of mat_tile.glsl for matrix units (cooperative matrices): each subgroup multiplies TM rows with TN columns as
-// matrices of MATRIX_M x MATRIX_K and MATRIX_K x MATRIX_N F16 numbers, sums in F32.
+// Fragments of mat_tile.glsl for matrix units (cooperative matrices): each subgroup multiplies TM rows by TN columns as
+// matrices of MATRIX_M x MATRIX_K and MATRIX_K x MATRIX_N F16 numbers, with sums in F32.
 //
 // For every MATRIX_K of k a subgroup reads its rows of weights once and its columns one after the other: with 64 x 32 and
-// matrices of 16 six loads for eight multiplications. Rows are 8 numbers apart more than they are long, which puts 16 bytes
-// of eight neighbouring rows on different banks.
+// matrices of 16, six loads for eight multiplications. Rows are padded by 8 numbers, which puts 16 bytes of eight adjacent rows
+// on different banks.
 //
-// Activations were rounded before (mul_mat_round.comp), each column times a power of two, and are copied. Weights become
-// F16 in pairs: a byte below 0x64 is the number 1024 + byte, from which 1024 and what the type subtracts are taken exactly;
-// a packed product and sum with factor and minimum follow. Conversions of integers take four times as long on NVIDIA.
+// Activations were rounded before (mul_mat_round.comp), each column multiplied by a power of two, and are copied. Weights
+// become F16 in pairs: a byte under a high byte of 0x64 is the number 1024 + byte, from which 1024 and the offset of the type
+// are subtracted exactly; a packed product and sum with factor and minimum follow. Conversions of integers take four times as
+// long on NVIDIA's processors.
 //
-// Sums are multiplied by the inverse of their column's power of two at the end, but for those of parts (HAS_PARTS: `part_of_tile`
-// says which are). They go through shared memory, where the
-// tiles were, because only a driver knows which invocation has which of them: a strip of MATRIX_N columns at a time, whose
-// columns the slices share when they add theirs.
+// At the end, sums are multiplied by the inverse of their column's power of two, except sums of parts (HAS_PARTS, see
+// `part_of_tile`). They pass through shared memory, in place of the tiles, because only the driver knows which invocation has
+// which sum: a strip of MATRIX_N columns at a time, whose columns are divided among the slices when they are added.
 //
 // A work-group has SLICES times (BM / TM) * (BN / TN) subgroups of LANES invocations, the size that the device has.
 // Specialisation: MATRIX_M, MATRIX_N, MATRIX_K, a shape that the device has and that divides TM, TN and BK.
-// Variants: matrix; emulated, in which invocations do what the units do.
+// Variants: matrix; emulated, in which invocations compute what the matrix units would.
 #ifndef FRAGMENT_MATRIX_GLSL
 #define FRAGMENT_MATRIX_GLSL
 
@@ -31,14 +31,14 @@ const bool FETCH_LAST = false;
 const uint PAD = 8;
 const uint SUBGROUPS = (BM / TM) * (BN / TN);
 const uint LANES = WG / SUBGROUPS;
-// Vectors of eight numbers of a row.
+// Vectors of eight numbers in a row.
 const uint STRIDE = (BK + PAD) / 8;
 const uint TILES_B = BUFFERS * SLICES * BM * STRIDE;
-// Eight F16 numbers each; four sums each at the end. Of this type because rows of matrices have to begin at multiples of
-// 16 bytes, which no smaller type promises.
+// Eight F16 numbers each; four sums each at the end. Of this type because rows of matrices must start at multiples of 16 bytes,
+// which no smaller type guarantees.
 shared uvec4 tiles[TILES_B + BUFFERS * SLICES * BN * STRIDE];
 
-// What the sums of column c are multiplied with.
+// Factor of the sums of column c.
 float factor_of(uint c);
 
 #ifndef HAS_PARTS
@@ -106,7 +106,7 @@ void put_piece(uint lane, uint j, uint tile, uint turn, uint k0, Piece w) {
 #endif
 }
 
-// An invocation carries eights of activations, neighbours along k for neighbouring invocations.
+// An invocation loads groups of eight activations; adjacent invocations have adjacent groups along k.
 const uint LOADS_B = BN * PIECES / WG;
 uvec4 v[LOADS_B];
 
@@ -141,7 +141,7 @@ void begin(uint lane, uint slice) {
     }
 }
 
-// The first row and column of a subgroup in the tile.
+// First row and column of a subgroup in the tile.
 uint subgroup_row(uint slice) {
     return (gl_SubgroupID - slice * SUBGROUPS) % (BM / TM) * TM;
 }

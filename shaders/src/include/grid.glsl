@@ -1,8 +1,8 @@
-// How the rows of a tensor are spread over the grid.
+// Distribution of the rows of a tensor over the grid.
 //
-// Some devices allow no more than 65535 work-groups in a dimension, so every dimension is a loop with the grid's extent
-// as its step. Nearly always a grid covers everything: then ONCE is 1, each loop ends after its first round, and the
-// compiler removes it.
+// Some devices allow at most 65535 work-groups in a dimension, so every dimension is a loop with the grid's extent as its step.
+// Almost always a grid covers everything: then ONCE is 1, each loop ends after its first iteration, and the compiler removes
+// it.
 #ifndef GRID_GLSL
 #define GRID_GLSL
 

@@ -1,22 +1,23 @@
-// Activations in 8 bits: blocks of 32 signed bytes with an F32 scale, the largest magnitude over 127. A block with an infinity
-// or a NaN gets a NaN for its scale, so that a fault upstream shows in the result; blocks of magnitudes below SMALLEST become
-// zeros. The including shader says with QUADS how many quads an invocation rounds at a time, 2 or 4 of the 8 of a block.
+// Activations in 8 bits: blocks of 32 signed bytes with an F32 scale, which is the largest magnitude divided by 127. A block
+// with an infinity or a NaN gets a NaN as its scale, so that an earlier fault remains visible in the result; blocks whose
+// magnitudes are all below SMALLEST become zeros. The including shader defines QUADS, the number of quads that an invocation
+// rounds at a time: 2 or 4 of the 8 of a block.
 #ifndef INT8_GLSL
 #define INT8_GLSL
 
 #extension GL_EXT_integer_dot_product : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 
-// Magnitude below which 127 over it could be infinite.
+// For smaller magnitudes, 127 divided by them could be infinite.
 const float SMALLEST = 1e-36;
 
 const uint ONES = 0x01010101u;
 
-// Invocations that share a block when it is rounded.
+// Invocations that share a block while it is rounded.
 const uint SHARERS = 8 / QUADS;
 
-// The bits of the largest magnitude. As numbers they are in the order of magnitudes, infinity and NaN being the largest;
-// with the sign the largest of all is the largest negative one, or the largest of all if none is negative.
+// Bits of the largest magnitude. As integers they are in the order of magnitudes, with infinity and NaN as the largest; with
+// the sign bit, the largest of all is the negative number of the largest magnitude, or the largest number if none is negative.
 uint largest_bits(vec4 x[QUADS]) {
     uint with_sign = 0;
     int positive = 0;
@@ -29,7 +30,7 @@ uint largest_bits(vec4 x[QUADS]) {
     return max(with_sign & 0x7fffffffu, uint(positive));
 }
 
-// The same of the block that SHARERS neighbouring invocations share.
+// The same for the block that SHARERS adjacent invocations share.
 uint largest_of_block(vec4 x[QUADS]) {
     uint bits = largest_bits(x);
     [[unroll]] for (uint lanes = 1; lanes < SHARERS; lanes *= 2) {
@@ -38,7 +39,7 @@ uint largest_of_block(vec4 x[QUADS]) {
     return bits;
 }
 
-// What the numbers of a block are multiplied with before they are rounded, and the scale of their bytes.
+// Factor of the numbers of a block before they are rounded, and the scale of their bytes.
 float to_scale(uint bits) {
     const float most = uintBitsToFloat(bits);
     return most >= SMALLEST ? 127.0 / most : 0.0;
@@ -50,8 +51,8 @@ float scale_of(uint bits) {
     return bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
 }
 
-// Four numbers times `scale`, of no more than 127 then, rounded to nearest, as bytes: the unit of a number near 1.5 * 2^23
-// is 1. With 128 more than the numbers none is negative, and their bits add up without borrowing.
+// Four numbers times `scale`, at most 127, rounded to nearest, as bytes: the unit in the last place of a number near 1.5 * 2^23
+// is 1. With 128 added to the numbers none is negative, and their bits add up without a borrow.
 uint to_bytes(vec4 x, float scale) {
     const uvec4 q = floatBitsToUint(x * scale + 12583040.0);
     // 0x4b400000 are the bits of 1.5 * 2^23, shifted as each number is.

@@ -1,5 +1,5 @@
-// Sums of fragments of mat_tile.glsl that are registers of single invocations: TM rows of each of TN columns. The fragment
-// says with ROW_OF(lane, i) and COLUMN_OF(lane, j) which. Shared memory: BM * BN floats to add slices.
+// Sums of fragments of mat_tile.glsl in the registers of single invocations: TM rows of each of TN columns. The fragment
+// defines their places with ROW_OF(lane, i) and COLUMN_OF(lane, j). Shared memory: BM * BN floats to add slices.
 #ifndef LANE_SUMS_GLSL
 #define LANE_SUMS_GLSL
 

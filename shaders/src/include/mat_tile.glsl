@@ -1,40 +1,41 @@
 // Tiles of a matrix product, for the kernels of MUL_MAT and MUL_MAT_ID with many columns: BM rows times BN columns through
 // shared memory.
 //
-// A work-group computes one tile of the result and walks along k in steps of BK. In each step it loads BM x BK weights,
-// converted from their type on the way, and BN x BK activations to shared memory: each invocation takes pieces of eight
-// weights, neighbours along k for neighbouring invocations. What multiplies them is a fragment: fragment_lanes.glsl has
-// those that are registers of single invocations, fragment_int8.glsl one of bytes, fragment_matrix.glsl those of matrix units.
+// A work-group computes one tile of the result in steps of BK along k. In each step it loads BM x BK weights, converted from
+// their type on the way, and BN x BK activations to shared memory. Each invocation takes pieces of eight weights; adjacent
+// invocations have adjacent pieces along k. A fragment multiplies them: fragment_lanes.glsl in the registers of single
+// invocations, fragment_int8.glsl by dot products of bytes, fragment_matrix.glsl on matrix units.
 //
-// Where the fragment says so (AHEAD) the loads of the next step are under way while this one is multiplied. With two
-// BUFFERS in shared memory, which take turns, a step has one barrier: when all have come to it, all have multiplied the
-// step before, whose buffer is the next one to be written. With one it has two.
+// If the fragment says so (AHEAD), the loads of the next step are in flight while this one is multiplied. With two BUFFERS in
+// shared memory, which alternate, a step has one barrier: when all have reached it, all have multiplied the step before, whose
+// buffer is written next. With one buffer it has two.
 //
-// Products with few columns leave too few work-groups to fill a device. Then SLICES parts of a work-group each have tiles
-// of their own and take every SLICES-th step along k; their sums are added at the end.
+// Products with few columns have too few work-groups to fill a device. Then SLICES parts of a work-group each have tiles of
+// their own and take every SLICES-th step along k; their sums are added at the end.
 //
 // Specialisation: work-group size, BM, BN, BK (a multiple of 8 that divides 128; the invocations of a slice are a multiple of
-// BK / 8 and divide BM * BK / 8 and the fragment's loads of activations), TM and TN (rows and columns of what the fragment says), UNROLL
-// (fragment_lanes.glsl), ALIGNED (strides and offsets allow 16-byte loads), SLICES, BUFFERS; fragment_matrix.glsl has more.
+// BK / 8 and divide BM * BK / 8 and the fragment's loads of activations), TM and TN (rows and columns of the fragment's unit),
+// UNROLL (fragment_lanes.glsl), ALIGNED (strides and offsets allow 16-byte loads), SLICES, BUFFERS; fragment_matrix.glsl has
+// more.
 // Variants: type of a; tile32, tile16, int8, matrix or emulated: the fragment.
-// Shared memory: for each buffer and slice (BM + BN) * (BK + PAD) numbers, and what the fragment says.
+// Shared memory: for each buffer and slice (BM + BN) * (BK + PAD) numbers, and that of the fragment.
 //
-// All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile, or for each part of one along
-// k. One call of it stands in a shader: with two a driver of NVIDIA's keeps what they share in memory, and tiles of Q8_0 take five
-// times as long. It defines
+// All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile, or for each part of one
+// along k. A shader contains only one call of it: with two, a driver of NVIDIA's keeps their shared parts in memory, and tiles
+// of Q8_0 take five times as long. The shader defines
 //
-//     row_of_a(r)         where in the operand row r of the tile begins, those beyond the end too
-//     row_of_b(c)         the same of column c: in numbers, or in vectors of 16 bytes if these were rounded before
-//     store(r, c, sum)    gets the product of row r and column c, or the sum of the part
+//     row_of_a(r)         start of row r of the tile in the operand, also for rows after the end
+//     row_of_b(c)         the same for column c: in numbers, or in vectors of 16 bytes if these were rounded before
+//     store(r, c, sum)    receives the product of row r and column c, or the sum of the part
 //
 // and the fragment
 //
-//     row_of_piece        where the row of piece j of an invocation begins
+//     row_of_piece        start of the row of piece j of an invocation
 //     put_piece           writes it to shared memory
-//     fetch_b, put_b      load what else a slice's invocations carry of a step, above all activations, and write it
-//     too_large           whether the step has to be written again
-//     begin               begins a tile: no sums, and what the fragment does not want to compute in every step
-//     FETCH_LAST          after the last step its loads are issued again, for nothing: where a branch costs more
+//     fetch_b, put_b      load and write the other data of a slice's invocations in a step, mainly activations
+//     too_large           returns true if the step has to be written again
+//     begin               starts a tile: clears the sums, and computes values that are the same in every step
+//     FETCH_LAST          true if the loads of the last step are issued again after it, unused: where a branch costs more
 //     multiply            adds the product of a buffer's tiles to the sums
 //     store_sums          adds the sums of slices, calls store()
 #ifndef MAT_TILE_GLSL
@@ -60,12 +61,12 @@ layout(constant_id = 9) const uint BUFFERS = 1;
 // Invocations of a slice.
 const uint WG = gl_WorkGroupSize.x / SLICES;
 
-// What an invocation carries of the weights of a step from global to shared memory.
+// Weights of a step that an invocation moves from global to shared memory.
 const uint PIECES = BK / 8;
 const uint LOADS_A = BM * PIECES / WG;
 Piece w[LOADS_A];
 
-// The row of the tile that has piece j of an invocation; it is piece lane % PIECES of the step.
+// Row of the tile for piece j of an invocation; it is piece lane % PIECES of the step.
 uint place_of_piece(uint lane, uint j) {
     return lane / PIECES + j * (WG / PIECES);
 }
@@ -82,9 +83,9 @@ void store(uint r, uint c, float sum);
 #include "fragment_lanes.glsl"
 #endif
 
-// Loads what a slice's invocations carry of the step that begins at k0. All loads are issued before the first value is
-// needed. `whole`: nothing lies beyond the end of the rows. What does is zero: of the weights, or where the weights are
-// blocks, of the activations.
+// Loads the data of a slice's invocations for the step that starts at k0. All loads are issued before the first value is used.
+// `whole`: nothing is after the end of the rows. Otherwise elements after it are replaced by zeros: weights or, if the weights
+// are blocks, activations.
 void fetch(uint lane, uint k0, bool whole) {
     [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
         const uint row = row_of_piece(lane, j);
@@ -109,7 +110,7 @@ void fetch(uint lane, uint k0) {
     }
 }
 
-// Writes it to the buffer whose turn it is.
+// Writes the data to buffer `turn`.
 void put(uint lane, uint slice, uint turn, uint k0) {
     const uint tile = turn * SLICES + slice;
     [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
@@ -118,7 +119,7 @@ void put(uint lane, uint slice, uint turn, uint k0) {
     put_b(lane, tile, turn);
 }
 
-// The steps from `begin_k` to `end_k`: multiples of BK, or the end of the rows.
+// Computes the steps from `begin_k` to `end_k`: multiples of BK, or the end of the rows.
 void mat_tile(uint begin_k, uint end_k) {
     const uint slice = SLICES == 1 ? 0 : gl_LocalInvocationIndex / WG;
     const uint lane = gl_LocalInvocationIndex - slice * WG;
@@ -131,7 +132,7 @@ void mat_tile(uint begin_k, uint end_k) {
         fetch(lane, first);
     }
     uint turn = 0;
-    // Slices have as many steps; those beyond the end of the rows do nothing but wait.
+    // All slices have the same number of steps; in those after the end of the rows they only wait.
     for (uint k0 = first; k0 - first < end_k - begin_k; k0 += BK * SLICES) {
         const bool some = SLICES == 1 || k0 < end_k;
         if (BUFFERS == 1) {

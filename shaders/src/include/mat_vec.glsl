@@ -1,31 +1,32 @@
 // Mat-vec: the products of rows of a with COLS rows of b, for the kernels of MUL_MAT and MUL_MAT_ID with few columns.
 //
-// Bound by the bytes of a, so the work split follows a's memory. A work-group is TEAMS teams of neighbouring invocations;
-// a team computes ROWS rows times COLS columns, and its invocations walk along the rows together: each takes the next
-// piece of every row (Q8_0: 16 weights, half a block of 34 bytes; Q4_K: 32 weights, 16 bytes and the 16 of the
-// block's head) and the activations that belong to them, shared by the ROWS rows. Pieces stay packed in registers and are
-// unpacked quad by quad; the factor of a group is applied to the sum of its products. All loads of weights of a step are
-// issued before the first is used: what is under way at a time decides the speed where a matrix has too few rows to fill
-// the device. At the end partial sums are added over the team.
+// Limited by the bytes of a, so the work split follows a's memory. A work-group has TEAMS teams of adjacent invocations. A team
+// computes ROWS rows times COLS columns, and its invocations proceed along the rows together: each takes the next piece of
+// every row (Q8_0: 16 weights, half a block of 34 bytes; Q4_K: 32 weights, 16 bytes and the 16 of the block's head) and the
+// corresponding activations, which the ROWS rows share. Pieces stay packed in registers and are unpacked quad by quad; the
+// factor of a group is applied to the sum of its products. All loads of weights of a step are issued before the first is used:
+// the number of bytes in flight determines the speed of matrices with too few rows to fill the device. At the end partial sums
+// are added over the team.
 //
-// Variants: type of a; lds, subgroup, int8 and staged. Activations are F32 (four bytes a weight for each column, from memory) with
-// the first two, which differ in how sums are added over a team, and blocks of 8 bits with int8 (mat_vec_int8.glsl), which
-// adds as subgroup does. There a team is one or more subgroups. A fourth one, staged, has weights on their way through shared
-// memory while it computes (mat_vec_staged.glsl).
+// Variants: type of a; lds, subgroup, int8 and staged. Activations are F32 with the first two (four bytes from memory for each
+// weight and column), which differ in how sums are added over a team, and blocks of 8 bits with int8 (mat_vec_int8.glsl), which
+// adds as subgroup does. There a team is one or more subgroups. With the fourth one, staged, weights pass through shared memory
+// during the computation (mat_vec_staged.glsl).
 //
-// Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
-// and of b), EVEN (rows of types whose blocks are an odd number of half-words begin with whole words), TEAMS, SUBGROUPS
-// (the most that a work-group has; a team is one or more of them, with int8 also a part), CHUNK (int8: elements of a column at a time,
-// a multiple of 512), QUADS (int8: quads that an invocation rounds at a time, 2 or 4).
-// Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
-// int8 besides 9 bytes for 8 elements of a chunk of each column, of some types 11.
+// Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a, and of
+// b), EVEN (rows of types whose blocks are an odd number of half-words start with whole words), TEAMS, SUBGROUPS (the largest
+// number in a work-group; a team is one or more of them, with int8 also a part of one), CHUNK (int8: elements of a column at a
+// time, a multiple of 512), QUADS (int8: quads that an invocation rounds at a time, 2 or 4).
+// Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats; subgroup one float for each value and subgroup; int8 also
+// 9 bytes for 8 elements of a chunk of each column, for some types 11.
 //
-// The including shader has vec_shape.glsl, b, and matrices: it says with MATRIX_OF(r) to which row r of a team belongs, and
-// with HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the root of the mean
-// square of the row of b. LENGTH is that of a row of b. A row of a is as long, or with JOINED one of each of several
-// matrices after each other: PLACE(first, i) declares which `piece` of a row piece first + i is, and in `begin` how far the
-// row is from where rows begin, and SHARE_OF(x) is x times the weight of that matrix. All its invocations call mat_vec(row_a, row_b): where in the operands the rows
-// of the invocation's team() and the columns begin. Then total(team, r, c) is the product of row r of a team and column c.
+// The including shader has vec_shape.glsl, b, and matrices. It defines MATRIX_OF(r), the matrix of row r of a team, and
+// HAS_NORM: true if activations are to be multiplied by load_norm_weight, and the products divided by the root of the mean
+// square of the row of b. LENGTH is that of a row of b. A row of a has the same length or, with JOINED, consists of one row of
+// each of several matrices in sequence: PLACE(first, i) then declares which `piece` of a row piece first + i is, and in `begin`
+// the distance of that row from the start of the rows; SHARE_OF(x) is x times the weight of that matrix. All invocations call
+// mat_vec(row_a, row_b) with the starts of the rows of the invocation's team() and of the columns in the operands. Then
+// total(team, r, c) is the product of row r of a team and column c.
 #ifndef MAT_VEC_GLSL
 #define MAT_VEC_GLSL
 
@@ -45,7 +46,7 @@ const uint PARTIALS = SUBGROUPS > TEAMS ? SUBGROUPS : TEAMS;
 shared float partial[VALUES * PARTIALS];
 shared float squares_of[HAS_NORM ? COLS * PARTIALS : 1];
 #else
-// A stride that is 8 more than a multiple of 32 puts the eight readers of each value on banks of their own.
+// A stride of 8 plus a multiple of 32 puts the eight readers of each value on different banks.
 const uint STRIDE = WG + 8;
 shared float partial[VALUES * STRIDE];
 shared float eighths[VALUES * 8 * TEAMS];
@@ -53,7 +54,7 @@ shared float squares_of[HAS_NORM ? COLS * STRIDE : 1];
 shared float square_eighths[HAS_NORM ? COLS * 8 * TEAMS : 1];
 #endif
 
-// The invocation's number, neighbours in a subgroup side by side, and its team.
+// Number of the invocation, in which invocations of a subgroup are adjacent, and its team.
 #ifdef USE_SUBGROUP
 uint invocation() {
     return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
@@ -77,7 +78,7 @@ uint team() {
 }
 #endif
 
-// Adds a group's part to sums: its products, and where there are minima the sum `all` of its activations.
+// Adds a group's part to sums: its products and, if there are minima, the sum `all` of its activations.
 #ifdef HAS_MINIMUM
 #define ADD_GROUP(w, g, v, products, all)                                                                              \
     factors[v] += factor(w, g) * (products);                                                                           \
@@ -111,7 +112,7 @@ uint team() {
         }                                                                                                              \
     }
 
-// Products of `end` pieces of the rows; `first` is how many of the activations are before them.
+// Products of `end` pieces of the rows; `first` is the number of activations before them.
 #define WALK(first, end)                                                                                               \
     for (uint i = invocation() % TEAM; i < end; i += TEAM) {                                                           \
         PLACE(first, i)                                                                                                \
@@ -123,7 +124,7 @@ uint team() {
         MULTIPLY(w, i)                                                                                                 \
     }
 
-// Adds values over the team, or the team's part in a subgroup, into shared memory.
+// Adds values over the team, or over the team's part in a subgroup, into shared memory.
 #if defined(INT8)
 #define SHARE(count, values, into)                                                                                     \
     [[unroll]] for (uint i = 0; i < count; i++) {                                                                      \
@@ -180,7 +181,7 @@ uint team() {
     }
 #endif
 
-// One over the root of the mean square of column c.
+// Inverse of the root of the mean square of column c.
 float norm_of(uint c) {
     float sum = 0.0;
 #ifdef INT8

@@ -1,4 +1,4 @@
-// Mat-vec with activations in F32, as they are in memory. See mat_vec.glsl.
+// Mat-vec with activations in F32, directly from memory. See mat_vec.glsl.
 #ifndef MAT_VEC_F32_GLSL
 #define MAT_VEC_F32_GLSL
 
@@ -39,7 +39,7 @@
         }                                                                                                              \
     }
 
-// One column is loaded before anything is waited for; with several a loop over the groups keeps code and registers small.
+// One column is loaded before the first wait; with several, a loop over the groups keeps code and registers small.
 #define MULTIPLY_GROUPS(w, i)                                                                                          \
     vec4 ahead[COLS == 1 ? PIECE / 4 : 1];                                                                             \
     if (COLS == 1) {                                                                                                   \
@@ -60,7 +60,7 @@
     }
 
 #if A_BLOCK == 1
-// What is left of a row whose length is no multiple of eight; there are none with JOINED.
+// The rest of a row whose length is not a multiple of eight; JOINED has none.
 #define MULTIPLY_REST                                                                                                  \
     for (uint k = LENGTH / 8 * 8 + invocation() % TEAM; k < LENGTH; k += TEAM) {                                       \
         const float of_norm = HAS_NORM ? load_one_norm_weight(k) : 1.0;                                                \

@@ -1,22 +1,23 @@
 // Mat-vec with activations in 8 bits (int8.glsl). See mat_vec.glsl.
 //
-// The work-group rounds CHUNK elements of each column into shared memory, then its teams walk along that part of their
-// rows. That costs about 5 operations for each element, which all rows of the work-group share. The norm's factor does not matter to rounding: it is applied to the sums, and the squares are added on the way.
+// The work-group rounds CHUNK elements of each column into shared memory; then its teams process that part of their rows. That
+// takes about 5 operations for each element, which all rows of the work-group share. The norm's factor does not affect
+// rounding: it is applied to the sums, and the squares are added during rounding.
 #ifndef MAT_VEC_INT8_GLSL
 #define MAT_VEC_INT8_GLSL
 
 #include "int8.glsl"
 
-// Where groups are 16 neighbours or more whose minimum takes the sum of activations: these sums, so that not every row adds
-// them up.
+// If groups are 16 or more adjacent elements whose minimum is multiplied by the sum of activations: these sums, so that not
+// every row computes them.
 #if defined(HAS_MINIMUM) && (defined(A_Q4_K) || defined(A_Q5_K))
 #define STORED_SUMS
 const uint SUMMED = 4 * GROUP_QUADS;
 #endif
 
 #ifdef STAGED
-// Where the word of four activations is. Invocations side by side read sixteens side by side: of a step first those that all
-// pieces begin with, then the next ones.
+// Place of the word of four activations. Adjacent invocations read adjacent groups of sixteen: of a step first those with which
+// all pieces start, then the next ones.
 uint place_of_word(uint word) {
     const uint sixteen = word / 4;
 #ifdef A_Q6_K
@@ -42,7 +43,7 @@ shared float chunk_sum[COLS * CHUNK / 16];
 #endif
 #endif
 
-// Rounds `count` elements from element `first` on of all columns. Squares of this invocation's elements are added.
+// Rounds `count` elements from element `first` on of all columns. Adds the squares of this invocation's elements.
 void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[COLS]) {
     for (uint i = invocation(); i < count / (4 * QUADS); i += WG) {
         vec4 of_norm[QUADS];

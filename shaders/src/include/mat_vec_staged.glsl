@@ -1,35 +1,36 @@
-// Mat-vec whose weights go through shared memory, one column of activations in 8 bits, for devices that have registers for
-// them on the way. See mat_vec.glsl and mat_vec_int8.glsl; stage.glsl has the shared memory.
+// Mat-vec whose weights pass through shared memory, for one column of activations in 8 bits, on devices with enough registers
+// to load them ahead. See mat_vec.glsl and mat_vec_int8.glsl; stage.glsl has the shared memory.
 //
-// What is limited by the bandwidth of memory needs many bytes under way at all times: on an H200 some 26 KiB for each
-// multiprocessor. Pieces that an invocation loads are under way only until it needs them; then it computes while nothing is,
-// and nothing is while activations are rounded. So a subgroup loads a step of all its rows as it lies in memory, 16 bytes an
-// invocation, side by side, into registers; puts it into shared memory when it has computed the step before; begins to load
-// the next one, also that of the next rows, and only then multiplies. The first step is under way while the work-group
-// rounds activations, all of the column at once; after that subgroups do not wait for each other.
+// A kernel that is limited by memory bandwidth needs many bytes in flight at all times: on an H200 about 26 KiB for each
+// multiprocessor. Pieces that an invocation loads are in flight only until it needs them; while it computes, none are, and none
+// are while activations are rounded. So a subgroup loads a step of all its rows as stored, 16 adjacent bytes in each
+// invocation, into registers. It stores the step in shared memory when it has computed the step before, issues the loads of the
+// next one, also that of the next rows, and only then multiplies. The first step is in flight while the work-group rounds
+// activations, all of the column at once; after that subgroups do not wait for each other.
 //
-// Work split: a subgroup has ROWS rows at a time, and PASSES times as many one after the other. A step is STAGE_WEIGHTS
-// weights of them, 2.2 KiB of Q8_0, 2.3 of Q4_K, 3.4 of Q6_K, five to seven sixteens an invocation. Blocks may begin at any
-// half-word: of each row the sixteens that cover the step are loaded. LANES_OF_ROW invocations multiply a row, each a piece of
-// 32 or 64 weights, whose scales are unpacked once for MINE rows; activations lie so that invocations side by side read
-// sixteens side by side (place_of_word): without that an H200 read 10 % less. Sums meet by shuffles.
+// Work split: a subgroup has ROWS rows at a time, and PASSES times as many in sequence. A step is STAGE_WEIGHTS weights of
+// them, 2.2 KiB of Q8_0, 2.3 of Q4_K, 3.4 of Q6_K: five to seven groups of 16 bytes in an invocation. Blocks may start at any
+// half-word: for each row the groups of 16 bytes that cover the step are loaded. LANES_OF_ROW invocations multiply a row, each
+// a piece of 32 or 64 weights, whose scales are unpacked once for MINE rows. Activations are placed so that adjacent
+// invocations read adjacent groups of 16 bytes (place_of_word): without that an H200 read 10 % less. Sums are added by
+// shuffles.
 //
-// Shared memory: a step of each subgroup, and of activations 9 bytes for 8, with sums of them 9.5: 24 KiB (Q4_K, 4096 long).
+// Shared memory: a step of each subgroup, and 9 bytes for 8 activations, with sums of them 9.5: 24 KiB (Q4_K, 4096 elements).
 #ifndef MAT_VEC_STAGED_GLSL
 #define MAT_VEC_STAGED_GLSL
 
-// Rows of a team that are of the same matrix lie side by side; loads of these.
+// Rows of a team that belong to the same matrix are adjacent; loads of these.
 const uint USES = HAS_GLU ? 2 : 1;
 const uint ALIKE = ROWS / USES;
 const uint LOADS = (ALIKE * ROW_SIXTEENS + LANES - 1) / LANES;
 const uint ALL_LOADS = USES * LOADS;
 
-// Where row r is in a stage.
+// Place of row r in a stage.
 uint place_of(uint r) {
     return (HAS_GLU ? r % 2 * ALIKE + r / 2 : r) * ROW_SIXTEENS;
 }
 
-// The sixteens of an invocation: where the half-word is that the first step of load n of matrix `use` begins at.
+// Sources of an invocation's loads: the half-word at which the first step of load n of matrix `use` starts.
 void begin_loads(uint row_a[ROWS], out uint from[ALL_LOADS]) {
     [[unroll]] for (uint use = 0; use < USES; use++) {
         [[unroll]] for (uint n = 0; n < LOADS; n++) {
@@ -43,7 +44,7 @@ void begin_loads(uint row_a[ROWS], out uint from[ALL_LOADS]) {
     }
 }
 
-// Begins to load the step at element `at`.
+// Issues the loads of the step at element `at`.
 void load_step(uint from[ALL_LOADS], uint at, inout uvec4 raw[ALL_LOADS]) {
     const uint skip = at / A_BLOCK * A_HALVES;
     const uint left = (LENGTH - at) / A_BLOCK * A_HALVES;
@@ -52,8 +53,8 @@ void load_step(uint from[ALL_LOADS], uint at, inout uvec4 raw[ALL_LOADS]) {
         [[unroll]] for (uint n = 0; n < LOADS; n++) {
             const uint in_row = (n * LANES + gl_SubgroupInvocationID) % ROW_SIXTEENS;
             const uint here = from[use * LOADS + n] + skip;
-            // Nothing behind the row, but its last sixteen again: all invocations load. Where a branch left some out, and
-            // which of several buffers is read is known only when the kernel runs, an H200 (driver 580.159) did not come back.
+            // After the end of the row, its last 16 bytes are loaded again: all invocations load. When a branch excluded some
+            // of them, and the choice among several buffers was made at run time, an H200 (driver 580.159) hung.
             raw[use * LOADS + n] = A_OF(words4_of)[here / 8 - in_row + min(in_row, (left + here % 8 - 1) / 8)];
         }
     }
@@ -75,15 +76,16 @@ void store_step(uvec4 raw[ALL_LOADS]) {
 const uint LANES_OF_ROW = LANES < STEP / PIECE ? LANES : STEP / PIECE;
 const uint MINE = ROWS * LANES_OF_ROW / LANES;
 
-// Whether rows that belong together, of gate and up, are of invocations LANES_OF_ROW apart.
+// True if rows that belong together, of gate and up, belong to invocations LANES_OF_ROW apart.
 const bool APART = MINE < USES;
 
-// The first row of an invocation.
+// First row of an invocation.
 uint first_row() {
     return gl_SubgroupInvocationID / LANES_OF_ROW * MINE;
 }
 
-// What is the same for all steps of the rows: the half-word of a sixteen at which an invocation's begin.
+// Computes values that are the same for all steps of the rows: the half-word of a group of 16 bytes at which an invocation's
+// data start.
 void begin_rows(uint row_a[ROWS], out uint within[MINE], out float sums[MINE]) {
     [[unroll]] for (uint r = 0; r < MINE; r++) {
         sums[r] = 0.0;
@@ -94,7 +96,7 @@ void begin_rows(uint row_a[ROWS], out uint within[MINE], out float sums[MINE]) {
     }
 }
 
-// Goes on to rows that are so many blocks away.
+// Advances to rows that are this many blocks away.
 void skip_rows(uint blocks, inout uint row_a[ROWS], inout uint from[ALL_LOADS]) {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         row_a[r] += blocks;
@@ -114,11 +116,11 @@ void add_lanes(float factor, inout float sums[MINE]) {
     }
 }
 
-// Products of a step, of rows that begin at half-words `within` of a sixteen.
+// Products of a step, for rows that start at half-words `within` of a group of 16 bytes.
 void multiply_step(uint within[MINE], uint at, inout float sums[MINE]) {
     const uint stage_at = STAGE_AT + gl_SubgroupID * (ROWS * ROW_SIXTEENS);
     [[unroll]] for (uint turn = 0; turn < STEP / (PIECE * LANES_OF_ROW); turn++) {
-        // Invocations stay together: those beyond the row take its last piece, which is left out of their sums.
+        // Invocations do not diverge: those after the end of the row take its last piece, which is not added to their sums.
         const uint lane = turn * LANES_OF_ROW + gl_SubgroupInvocationID % LANES_OF_ROW;
         const uint left = (LENGTH - at) / PIECE;
         const uint i = min(lane, left - 1);

@@ -1,19 +1,19 @@
-// Matrix units (cooperative matrices): what a subgroup multiplies, F16 with F32 sums. Shaders that include it have the
-// shared array `tiles` of uvec4, eight F16 numbers or four F32 sums each, because rows of matrices have to begin at
-// multiples of 16 bytes, which no smaller type promises; and the constants MATRIX_M, MATRIX_N and MATRIX_K, a shape that the
-// device has, and LANES, the invocations of a subgroup. Places and strides are numbers of such vectors.
+// Matrix units (cooperative matrices): products of F16 with F32 sums, by a subgroup. Including shaders have the shared array
+// `tiles` of uvec4, with eight F16 numbers or four F32 sums each, because rows of matrices must start at multiples of 16 bytes,
+// which no smaller type guarantees; and the constants MATRIX_M, MATRIX_N and MATRIX_K, a shape that the device has, and LANES,
+// the invocations of a subgroup. Places and strides count such vectors.
 //
 //     MATRIX_A, MATRIX_B, MATRIX_SUMS   types: M x K, K x N, M x N
-//     LOAD_A, LOAD_B(x, at, stride)     of rows, of columns that are contiguous along k
-//     LOAD_A_TURNED(x, at, stride)      of columns of A: M is what is contiguous; for MULTIPLY_ADD_TURNED
+//     LOAD_A, LOAD_B(x, at, stride)     rows; columns that are contiguous along k
+//     LOAD_A_TURNED(x, at, stride)      columns of A, contiguous along M; for MULTIPLY_ADD_TURNED
 //     MULTIPLY_ADD(x, y, sums)
 //     CLEAR(sums)
 //     STORE_SUMS, LOAD_SUMS(sums, at, stride)   columns, contiguous along M
 //     MATRIX_FACTORS                    type: a number for each column
 //     LOAD_FACTORS(factors, at)         those from `at` on
-//     SCALE_SUMS(sums, factors)         columns times their factors
+//     SCALE_SUMS(sums, factors)         multiplies columns by their factors
 //
-// Variants: units, and emulated (matrix_emulated.glsl), in which the invocations do the same.
+// Variants: units, and emulated (matrix_emulated.glsl), in which the invocations compute the same.
 #ifndef MATRIX_GLSL
 #define MATRIX_GLSL
 
@@ -33,7 +33,7 @@
 #define MULTIPLY_ADD_TURNED(x, y, sums) MULTIPLY_ADD(x, y, sums)
 #define STORE_SUMS(sums, at, stride) coopMatStore(sums, tiles, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 #define LOAD_SUMS(sums, at, stride) coopMatLoad(sums, tiles, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
-// Every row of the factors is the same one.
+// Every row of the factors is the same.
 #define MATRIX_FACTORS MATRIX_SUMS
 #define LOAD_FACTORS(factors, at) coopMatLoad(factors, tiles, at, 0, gl_CooperativeMatrixLayoutRowMajor)
 #define SCALE_SUMS(sums, factors) sums = sums * factors

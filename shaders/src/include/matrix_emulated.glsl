@@ -1,8 +1,8 @@
-// What matrix.glsl has units for, by the invocations of a subgroup: so that all that stands around them can be executed on
-// devices without. Slow: each number is read again for every product.
+// The operations of matrix.glsl, computed by the invocations of a subgroup, so that the surrounding code can be executed on
+// devices without matrix units. Slow: each number is read again for every product.
 //
-// A matrix of operands is where it begins in shared memory, which has to keep it, and its stride. Of a matrix of sums an
-// invocation has every LANES-th element, columns after each other.
+// A matrix of operands is its start in shared memory, which must stay unchanged, and its stride. Of a matrix of sums an
+// invocation has every LANES-th element, column by column.
 #ifndef MATRIX_EMULATED_GLSL
 #define MATRIX_EMULATED_GLSL
 
@@ -26,7 +26,7 @@ uint sums_column(uint e) {
     return (e * LANES + gl_SubgroupInvocationID) / MATRIX_M;
 }
 
-// The product of eight numbers with eight.
+// Product of eight numbers with eight.
 float dot_f16(uvec4 x, uvec4 y) {
     float sum = 0.0;
     [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -35,7 +35,7 @@ float dot_f16(uvec4 x, uvec4 y) {
     return sum;
 }
 
-// Number i of those that begin at `at`.
+// Number i of those that start at `at`.
 float number_of(uint at, uint i) {
     const uint both = tiles[at + i / 8][i % 8 / 2];
     return unpackHalf2x16(both >> 16 * (i % 2)).x;

@@ -1,4 +1,4 @@
-// What the kernels of MUL_MAT and, with MUL_MAT_ID, of MUL_MAT_ID share: parameters, operands b and d.
+// Shared by the kernels of MUL_MAT and, with MUL_MAT_ID, of MUL_MAT_ID: parameters, operands b and d.
 #ifndef MUL_MAT_GLSL
 #define MUL_MAT_GLSL
 
@@ -20,7 +20,7 @@ layout(push_constant, std430) uniform MulMatIdParams {
 #if defined(MUL_MAT_ID)
 #define TABLE_BINDING 4
 #elif defined(MATRIX)
-// stream.glsl has two before it.
+// stream.glsl has two bindings before it.
 #define TABLE_BINDING 5
 #else
 #define TABLE_BINDING 3

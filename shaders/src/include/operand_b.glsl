@@ -9,8 +9,8 @@ layout(set = 0, binding = 1, std430) readonly buffer Rounded { uvec4 rounded[]; 
 
 #if defined(TILE_INT8)
 
-// Rounded to 8 bits by mul_mat_round_int8.comp: columns one after the other, 16 numbers a vector, then for each block of 32
-// its scale and the sums of its halves times that.
+// Rounded to 8 bits by mul_mat_round_int8.comp: columns in sequence, 16 numbers in a vector, then for each block of 32 its
+// scale and the sums of its halves times the scale.
 layout(set = 0, binding = 1, std430) readonly buffer Blocks { vec4 blocks[]; };
 
 // Vectors of a column.
@@ -20,8 +20,8 @@ uint rounded_pitch() {
 
 #elif defined(MATRIX)
 
-// Rounded to F16 by mul_mat_round.comp: columns of whole steps of 128 one after the other, eight numbers a vector, then what
-// the products of each are multiplied with.
+// Rounded to F16 by mul_mat_round.comp: columns of whole steps of 128 in sequence, eight numbers in a vector, then the factor
+// of each column's products.
 layout(set = 0, binding = 1, std430) readonly buffer Factors { float factors[]; };
 
 // Vectors of a column.
@@ -34,7 +34,7 @@ uint rounded_pitch() {
 layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
 layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
 
-// Four neighbours of a row of b; `at` is a multiple of four if ALIGNED.
+// Four adjacent elements of a row of b; `at` is a multiple of four if ALIGNED.
 vec4 load_b(uint at) {
     if (ALIGNED != 0) {
         return b4[at / 4];
@@ -42,7 +42,7 @@ vec4 load_b(uint at) {
     return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
 }
 
-// Four neighbours: number `quad` of those of a row that begins at `row`.
+// Four adjacent elements: number `quad` of those of a row that starts at `row`.
 vec4 load_b_quad(uint row, uint quad) {
     return ALIGNED != 0 ? b4[row / 4 + quad] : load_b(row + 4 * quad);
 }

@@ -1,10 +1,10 @@
-// Zeros in the result for tokens of no run, of operations whose state lies in columns. The including shader has run.glsl,
-// WG invocations, COLUMNS of a work-group, the result `d` and the parameters p: tokens, slots, d_1 elements of each of
-// heads_1 heads, and off_7, where the result begins.
+// Zeros in the result for tokens without a run, for operations whose state is stored in columns. The including shader has
+// run.glsl, WG invocations, COLUMNS of a work-group, the result `d` and the parameters p: tokens, slots, d_1 elements of each
+// of heads_1 heads, and off_7, the start of the result.
 #ifndef OTHER_TOKENS_GLSL
 #define OTHER_TOKENS_GLSL
 
-// Zeros for tokens of no run, in the columns first .. of a head.
+// Writes zeros for tokens without a run, in the columns of a head from `first` on.
 void clear_other_tokens(uint head, uint first) {
     uint taken = 0;
     for (uint slot = 0; slot < p.slots; slot++) {

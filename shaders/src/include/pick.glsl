@@ -1,8 +1,8 @@
-// The largest of a work-group's elements, and the soft-max of what was picked.
+// The largest of a work-group's elements, and the soft-max of the picked ones.
 //
-// Elements are compared by a key that grows with the element; an element comes before another if its key is larger, or
-// equal and its index lower. Shared memory: (work-group + 16) * 8 bytes and 4 for each invocation. The work-group is a
-// multiple of 16, and no smaller than what is picked where there are weights.
+// Elements are compared by a key that increases with the element; an element comes before another if its key is larger, or
+// equal and its index lower. Shared memory: (work-group + 16) * 8 bytes and 4 for each invocation. The work-group is a multiple
+// of 16 and, if there are weights, not smaller than the number of picks.
 #ifndef PICK_GLSL
 #define PICK_GLSL
 
@@ -18,11 +18,11 @@ shared uvec2 candidates[WG + 16];
 
 const uvec2 NONE = uvec2(0, 0xffffffffu);
 
-// Scores of what was picked.
+// Scores of the picked elements.
 shared float scores[WG];
 const float LOWEST = -1.0e38;
 
-// The key of an element's bits: 1 for what is no number, both zeros alike.
+// Key of an element's bits: 1 for NaN; both zeros have the same key.
 uint key_of(uint bits) {
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
         return 1;
@@ -68,7 +68,8 @@ uvec2 first_of_all(uvec2 candidate) {
     return candidate;
 }
 #else
-// The first of all invocations' candidates: sixteen invocations combine a sixteenth each, everybody the rest.
+// The first of all invocations' candidates: sixteen invocations combine a sixteenth each, then every invocation combines their
+// results.
 uvec2 first_of_all(uvec2 candidate) {
     const uint lane = gl_LocalInvocationIndex;
     barrier();
@@ -89,7 +90,7 @@ uvec2 first_of_all(uvec2 candidate) {
 }
 #endif
 
-// The soft-max of this invocation's score among those of the first `count` invocations, as soft_max.comp does it.
+// Soft-max of this invocation's score among those of the first `count` invocations, as in soft_max.comp.
 float weight_of_pick(float score, uint count) {
     scores[gl_LocalInvocationIndex] = score;
     barrier();

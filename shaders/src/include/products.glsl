@@ -1,4 +1,4 @@
-// Parameters and operands of products of one input with up to three matrices (ProductsParams), and what is done with each
+// Parameters and operands of products of one input with up to three matrices (ProductsParams), and the operations after each
 // sum: bias, residual, GLU.
 #ifndef PRODUCTS_GLSL
 #define PRODUCTS_GLSL
@@ -24,14 +24,14 @@ layout(push_constant, std430) uniform ProductsParams {
     uint parts;
 } p;
 
-// What there is (`parts`) and of how many matrices: constants, so that what is not there costs nothing.
+// Operands that exist (`parts`), and the number of matrices: constants, so that absent ones cost nothing.
 layout(constant_id = 9) const uint PARTS = 0;
 layout(constant_id = 10) const uint USED = 1;
 
 const bool HAS_NORM = (PARTS & 16) != 0;
 const bool HAS_GLU = (PARTS & 32) != 0;
 
-// What mat_vec.glsl asks for.
+// Required by mat_vec.glsl.
 #define MATRIX_OF(r) (HAS_GLU ? (r) % 2 : chosen)
 #define LENGTH p.k
 #define EPS p.eps
@@ -49,7 +49,7 @@ layout(set = 0, binding = 3, std430) readonly buffer Bias { float of[]; } bias[M
 layout(set = 0, binding = 4, std430) readonly buffer Residual { float of[]; } residual;
 layout(set = 0, binding = 5, std430) writeonly buffer D { float of[]; } d[MATRICES];
 
-// The matrix of the work-group; of a GLU the first.
+// The matrix of the work-group; for a GLU the first one.
 uint chosen = 0;
 
 uint of_chosen(uint x0, uint x1, uint x2) {
@@ -60,7 +60,7 @@ float load_one_norm_weight(uint i) {
     return norm_weight.of[p.offw + i];
 }
 
-// Four neighbours of the norm's weight, from element i on.
+// Four adjacent elements of the norm's weight, from element i on.
 vec4 load_norm_weight(uint i) {
     if (ALIGNED != 0) {
         return norm_weight4.of[(p.offw + i) / 4];

@@ -1,8 +1,8 @@
-// Sum or maximum over a work-group, given to every invocation.
+// Sum or maximum over a work-group, returned to every invocation.
 //
-// Without subgroup operations: each invocation writes its value to shared memory; the first 16 invocations combine a
-// sixteenth each (their reads do not depend on each other, and hit different banks); everybody combines the 16 results.
-// Two barriers instead of the eight of a halving tree. With them (USE_SUBGROUP): one result for each subgroup first.
+// Without subgroup operations, each invocation writes its value to shared memory; the first 16 invocations combine a sixteenth
+// each (their reads are independent and on different banks); then every invocation combines the 16 results. Two barriers
+// instead of the eight of a halving tree. With subgroup operations (USE_SUBGROUP), first one result for each subgroup.
 //
 // The work-group is a multiple of 16. Uses (gl_WorkGroupSize.x + 16) * 4 bytes of shared memory.
 #ifndef REDUCE_GLSL

@@ -1,17 +1,17 @@
-// The angles of ROPE: position * frequency.
+// Angles of ROPE: position * frequency.
 //
-// A table holds turns (angle / 2 pi) per position as the sum of two F32 numbers, and everything that follows is exact up
-// to the fraction of a turn: products are split into parts that F32 holds without rounding, because a driver may or may
-// not round inside fma(). Sine and cosine are polynomials, because Vulkan's own need be right to 2^-11 only.
+// A table has turns (angle / 2 pi) per position as the sum of two F32 numbers, and everything that follows is exact up to the
+// fraction of a turn: products are split into parts that F32 holds without rounding, because a driver may or may not round
+// inside fma(). Sine and cosine are polynomials, because Vulkan guarantees only an error of 2^-11 for its own.
 #ifndef ROPE_GLSL
 #define ROPE_GLSL
 
-// The upper 12 of the 24 bits of a number; the rest has no more than 12 either.
+// The upper 12 of the 24 bits of a number; the rest also has at most 12.
 float upper(float v) {
     return uintBitsToFloat(floatBitsToUint(v) & 0xfffff000u);
 }
 
-// What is missing in the rounded product a * b. All four partial products are exact (Dekker 1971).
+// Rounding error of the product a * b. All four partial products are exact (Dekker 1971).
 float product_error(float a, float b, float rounded) {
     precise const float ah = upper(a), bh = upper(b);
     precise const float al = a - ah, bl = b - bh;
@@ -22,7 +22,7 @@ float product_error(float a, float b, float rounded) {
     return e;
 }
 
-// Turns per position over the factor of their pair.
+// Turns per position, divided by the factor of their pair.
 vec2 divided(vec2 turns, float factor) {
     precise const float quotient = turns.x / factor;
     precise const float product = quotient * factor;
@@ -31,7 +31,7 @@ vec2 divided(vec2 turns, float factor) {
     return vec2(quotient, low);
 }
 
-// The fraction of a turn at a position, in [-0.5, 0.5] plus a little.
+// Fraction of a turn at a position, in [-0.5, 0.5] plus a little.
 float fraction_of_turn(float position, vec2 turns) {
     precise const float product = position * turns.x;
     precise const float low = product_error(position, turns.x, product) + position * turns.y;
@@ -39,7 +39,7 @@ float fraction_of_turn(float position, vec2 turns) {
     return fraction;
 }
 
-// Cosine and sine of a number of turns in [-0.75, 0.75], right to about 1e-7: reduced to an eighth of a turn either way,
+// Cosine and sine of a number of turns in [-0.75, 0.75], with an error of about 1e-7: reduced to at most an eighth of a turn,
 // then the minimax polynomials of Cephes' sinf and cosf.
 vec2 cos_sin(float turn) {
     const float quarter = round(turn * 4.0);

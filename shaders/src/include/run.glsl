@@ -1,18 +1,18 @@
-// The tokens of a slot (a sequence) in a batch: a column of the operand `runs`. The including shader defines
-// RUNS(slot, field), which reads it.
+// Tokens of a slot (a sequence) in a batch: a column of the operand `runs`. The including shader defines RUNS(slot, field),
+// which reads it.
 #ifndef RUN_GLSL
 #define RUN_GLSL
 
 struct Run {
-    // The first token's place in the batch.
+    // Index of the first token in the batch.
     uint first;
-    // Number of tokens; 0: the state stays.
+    // Number of tokens; 0: the state is unchanged.
     uint count;
-    // The first token's position in its sequence; at 0 the state counts as zeros.
+    // Position of the first token in its sequence; at 0 the state counts as zeros.
     uint position;
 };
 
-// The run of a slot, cut to the tokens that there are.
+// The run of a slot, limited to the tokens of the batch.
 Run run_of(uint slot, uint tokens) {
     const uint first = min(uint(max(RUNS(slot, 0), 0)), tokens);
     const uint count = min(uint(max(RUNS(slot, 1), 0)), tokens - first);

@@ -1,4 +1,4 @@
-// What the kernels of SSM_SCAN share: parameters.
+// Shared by the kernels of SSM_SCAN: parameters.
 #ifndef SSM_SCAN_GLSL
 #define SSM_SCAN_GLSL
 

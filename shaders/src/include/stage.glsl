@@ -1,5 +1,5 @@
-// Shared memory of mat-vec whose weights go through it (mat_vec_staged.glsl). What has several views are blocks that all
-// begin where that memory does.
+// Shared memory of mat-vec kernels whose weights pass through it (mat_vec_staged.glsl). Parts with several views are blocks
+// that all start where that memory does.
 #ifndef STAGE_GLSL
 #define STAGE_GLSL
 
@@ -40,12 +40,12 @@
 const uint LANES = gl_WorkGroupSize.x / SUBGROUPS;
 const uint STEP = STAGE_WEIGHTS / ROWS;
 
-// Sixteens of bytes that cover a step of a row, wherever it begins.
+// Groups of 16 bytes that cover a step of a row, wherever it starts.
 const uint STEP_HALVES = STEP / STAGE_BLOCK * A_HALVES;
 const uint ROW_SIXTEENS = A_HALVES % 8 == 0 ? STEP_HALVES / 8 : (STEP_HALVES + 7 + 7) / 8;
 
-// What is shared, in sixteens: sums of up to 16 subgroups; the steps of all subgroups; of activations scales, of some types sums of
-// 32, and bytes, whole steps of them.
+// Shared memory, in groups of 16 bytes: sums of up to 16 subgroups; the steps of all subgroups; for activations scales, for
+// some types sums of 32, and bytes, in whole steps.
 const uint STAGE_AT = 36;
 const uint SCALE_AT = STAGE_AT + SUBGROUPS * ROWS * ROW_SIXTEENS;
 const uint SUM_AT = SCALE_AT + CHUNK / 128;

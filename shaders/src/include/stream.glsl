@@ -1,16 +1,16 @@
-// Tiles that work-groups share evenly, for mul_mat_tile.comp. With a tile for each of them most of a device is idle in the last
-// round: 448 tiles keep 264 work-groups, which are there at a time, busy for 1.7 rounds and take two. Here as many work-groups
-// as are there at a time (STREAMED, which is the grid's x) take whole tiles as long as there is one for each. The tiles that are
-// left are cut: all their steps along k, tile after tile, into pieces of equal length (but for one step), one for each
+// Tiles that work-groups share evenly, for mul_mat_tile.comp. With a tile for each work-group, most of a device is idle in the
+// last round: 448 tiles keep 264 resident work-groups busy for 1.7 rounds but take two. Here there are as many work-groups as
+// are resident (STREAMED, which is the grid's x). They take whole tiles as long as there is one for each. The remaining tiles
+// are divided: all their steps along k, tile after tile, become pieces of equal length (within one step), one for each
 // work-group.
 //
-// A piece begins and ends within tiles as a rule. The sums of a part of a tile go to memory: each work-group has room for two,
-// of the tile that its piece begins in the middle of, and of the one that it ends in. Who of a tile's work-groups comes last
-// adds all of its parts, in the order of k, so that a result does not depend on who that is. Whole tiles come after pieces, so
-// that nobody waits for the parts.
+// A piece usually starts and ends within tiles. The sums of a part of a tile go to memory: each work-group has room for two
+// parts, of the tile in which its piece starts and of the one in which it ends. The last of a tile's work-groups adds all of
+// its parts in the order of k, so that a result does not depend on which one is last. Whole tiles come after pieces, so that no
+// work-group waits for the parts.
 //
-// STREAMED is 0 where each work-group has a tile of its own. The host sees to it that each has something to do: where there are
-// fewer tiles than work-groups, a step at the least.
+// STREAMED is 0 if each work-group has a tile of its own. The host ensures that each has work: if there are fewer tiles than
+// work-groups, at least one step.
 #ifndef STREAM_GLSL
 #define STREAM_GLSL
 
@@ -29,35 +29,35 @@ const uint QUADS = 4;
 struct Stream {
     // Steps of a tile.
     uint steps;
-    // Of pieces, the first of which have one step more.
+    // Steps of a piece; number of pieces, the first ones, with one step more.
     uint each, longer;
-    // The next step of the own piece, and the one after its last.
+    // Next step of this work-group's piece, and the end of the piece.
     uint next, after;
-    // The next whole tile of the own ones, and where they end.
+    // Next whole tile of this work-group, and their end.
     uint whole, end_of_whole;
     // The tile, and its part along k.
     uint tile, begin, end;
 };
 
-// The step that piece i begins with.
+// First step of piece i.
 uint begin_of_piece(Stream s, uint i) {
     return i * s.each + min(i, s.longer);
 }
 
-// The piece that has a step.
+// Index of the piece with a step.
 uint piece_with(Stream s, uint step) {
     const uint of_longer = s.longer * (s.each + 1);
     return step < of_longer ? step / (s.each + 1) : s.longer + (step - of_longer) / max(s.each, 1);
 }
 
-// What the work-group does of so many tiles.
+// Work of this work-group, for this many tiles.
 Stream own_piece(uint tiles_of_all) {
     const uint groups = max(STREAMED, 1);
     Stream s;
     s.steps = (p.k + BK - 1) / BK;
     const uint rounds = tiles_of_all / groups;
     uint cut = tiles_of_all - rounds * groups;
-    // As good as a round.
+    // Almost a whole round: not divided.
     cut = rounds > 0 && cut * 8 >= groups * 7 ? 0 : cut;
     s.each = cut * s.steps / groups;
     s.longer = cut * s.steps - s.each * groups;
@@ -72,19 +72,19 @@ bool has_parts(Stream s) {
     return s.next < s.after || s.whole < s.end_of_whole;
 }
 
-// Where the sums are that piece i has of a tile.
+// Place of the sums of piece i for a tile.
 uint place_of_part(uint i, bool is_first) {
     return (2 * i + (is_first ? 1 : 0)) * BM * BN;
 }
 
 uint own_place;
 
-// A sum of the own part.
+// Stores a sum of this work-group's part.
 void put_sum(uint r, uint c, float sum) {
     parts[own_place + c * BM + r] = sum;
 }
 
-// The part of a tile that comes next.
+// Advances to the next part of a tile.
 void next_part(inout Stream s) {
     s.begin = 0;
     s.end = p.k;
@@ -107,7 +107,7 @@ void next_part(inout Stream s) {
     own_place = place_of_part(gl_WorkGroupID.x, first == 0);
 }
 
-// Called by all invocations of a work-group that has its sums of a tile: if these are of a part, and it is the last one, it adds
+// Called by all invocations of a work-group that has its sums of a tile. If these are of a part, and it is the last one, adds
 // all parts.
 void join_parts(Stream s) {
     if (!part_of_tile) {

@@ -1,4 +1,4 @@
-// Specialisation of the mat-vec kernels: see mat_vec.glsl. A kernel's own constants are 9 and up.
+// Specialisation of the mat-vec kernels: see mat_vec.glsl. Constants of a kernel are 9 and up.
 #ifndef VEC_SHAPE_GLSL
 #define VEC_SHAPE_GLSL
 

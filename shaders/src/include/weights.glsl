@@ -2,37 +2,37 @@
 //
 // Defines the buffer at binding 0 and
 //
-//     PIECE           weights of a piece, in quads: four neighbours
+//     PIECE           weights of a piece, in quads: four adjacent elements
 //     GROUPS          parts of a piece with a factor of their own, GROUP_QUADS quads each
-//     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored; of types with
-//                     blocks also piece j of the step that begins with piece `first`
-//     quad_at         where in the row quad j of group g of piece i begins
-//     bytes           quad j of group g, a byte for each number (of types with blocks)
+//     load_piece      piece i of the row that starts at block (element for plain types) `row`, as stored; for types with
+//                     blocks also piece j of the step that starts with piece `first`
+//     quad_at         place in the row at which quad j of group g of piece i starts
+//     bytes           quad j of group g, one byte for each integer (types with blocks)
 //     quad            the four numbers of quad j of group g
 //     factor          the factor of group g
-//     minimum         what group g adds (with HAS_MINIMUM only)
-//     of_piece        what all factors and minima of the piece are multiplied with besides
+//     minimum         the value that group g adds (with HAS_MINIMUM only)
+//     of_piece        multiplies all factors and minima of the piece
 //     weights         the four weights of quad j of group g
-//     load_one        one weight, for the end of a row that is no multiple of eight (plain types only)
+//     load_one        one weight, for the end of a row that is not a multiple of eight (plain types only)
 //     load_some       the piece at the end of such a row
-//     prepare_weights to be called by all invocations before the first quad
+//     prepare_weights must be called by all invocations before the first quad
 //
-// A weight is of_piece.x * factor * (number + PIECE_OFFSET) + of_piece.y * minimum. Offset and minimum cost a product nothing for each weight:
-// it adds them to the sum of the other operand's values.
+// A weight is of_piece.x * factor * (number + PIECE_OFFSET) + of_piece.y * minimum. Offset and minimum cost a product nothing
+// for each weight: it multiplies them by the sum of the other operand's values.
 //
-// A piece has eight weights; mat-vec takes 32 of blocks of 256, whose factors are packed: they share what it takes to
-// unpack these. With SMALL_PIECES all have eight, no more than 32 elements apart, and one group.
+// A piece has eight weights. Mat-vec takes 32 of blocks of 256, whose factors are packed, so that 32 weights share the
+// unpacking. With SMALL_PIECES all pieces have eight, at most 32 elements apart, and one group.
 //
-// weights_32.glsl has the blocks of 32, weights_64.glsl those of 64 and 128, weights_k.glsl those of 256 and weights_iq.glsl
-// those of them that choose from a grid; weights_piece.glsl has pieces of eight, weights_sub_block.glsl some as they are stored.
-// The layouts are ggml's.
+// weights_32.glsl has the blocks of 32, weights_64.glsl those of 64 and 128, weights_k.glsl those of 256, and weights_iq.glsl
+// those of 256 whose weights are points of a grid. weights_piece.glsl has pieces of eight, weights_sub_block.glsl some as
+// stored. The layouts are ggml's.
 #ifndef WEIGHTS_GLSL
 #define WEIGHTS_GLSL
 
 #extension GL_EXT_shader_16bit_storage : require
 
-// Views of the buffer. With MATRICES there are so many buffers, of which `matrix` is read: a variable that the including
-// shader sets, the same for the whole work-group.
+// Views of the buffer. With MATRICES there are that many buffers, and `matrix` is read: a variable that the including shader
+// sets, the same for the whole work-group.
 #ifdef MATRICES
 uint matrix;
 #define A_VIEW(block, type, name) layout(set = 0, binding = 0, std430) readonly buffer block { type of[]; } name[MATRICES]
@@ -50,7 +50,7 @@ uint matrix;
 
 #if defined(A_F16) && defined(MATRIX)
 
-// As they are stored.
+// Pieces as stored.
 #define RAW_PIECES
 struct Piece {
     uvec4 both;
@@ -139,7 +139,7 @@ Piece load_piece(uint row, uint i) {
     return piece_of(lo, hi);
 }
 
-// The same where the row ends at `end`: what lies beyond is zero.
+// The same if the row ends at `end`: weights after the end are zero.
 Piece load_some(uint row, uint i, uint end) {
     vec4 lo, hi;
     [[unroll]] for (uint j = 0; j < 4; j++) {
@@ -168,7 +168,7 @@ A_VIEW(Words, uint, words_of);
 A_VIEW(Words2, uvec2, words2_of);
 A_VIEW(Words4, uvec4, words4_of);
 #ifdef STAGED
-// Pieces are read from shared memory, whose views have these names, and rows begin at a half-word there.
+// Pieces are read from shared memory, whose views have these names; rows start at a half-word there.
 #include "stage.glsl"
 #define ROW_HALVES(row, of_block) (row)
 #define ROW_WORDS(row, of_block) ((row) / 2)
@@ -179,20 +179,20 @@ A_VIEW(Words4, uvec4, words4_of);
 #define words A_OF(words_of)
 #define words2 A_OF(words2_of)
 #define words4 A_OF(words4_of)
-// Where a row begins: in half-words, words and sixteens of bytes, of which a block has so many.
+// Start of a row in half-words, words and groups of 16 bytes, of which a block has `of_block`.
 #define ROW_HALVES(row, of_block) ((row) * (of_block))
 #define ROW_WORDS(row, of_block) ((row) * (of_block))
 #define ROW_FOURS(row, of_block) ((row) * (of_block))
 #endif
 
-// A half-word: the word that has it, and whether it is the upper one.
+// A half-word: its word, and whether it is the upper one.
 struct HalfWord {
     uint word;
     bool odd;
 };
 
-// Half-word `at` of a row that begins at half-word `row`. EVEN_ROWS: rows begin with whole words, which spares
-// arithmetic that is not the same for all invocations.
+// Half-word `at` of a row that starts at half-word `row`. EVEN_ROWS: rows start with whole words, which saves arithmetic that
+// differs between invocations.
 HalfWord halves_at(uint row, uint at) {
     return EVEN_ROWS ? HalfWord(row / 2 + at / 2, (at & 1) != 0) : HalfWord((row + at) / 2, (row + at & 1) != 0);
 }
@@ -211,7 +211,7 @@ vec4 from_signed_bytes(uint w) {
 #include "weights_table.glsl"
 #endif
 
-// The lower (0) or upper (1) nibbles of a word's bytes, a byte each; with a table and INT8 what they stand for.
+// The lower (0) or upper (1) nibbles of a word's bytes, one in each byte; with a table and INT8, their table values.
 uint half_bytes(uint w, uint upper) {
 #if defined(HAS_TABLE) && defined(INT8)
     return from_pairs(w, upper);

@@ -1,13 +1,12 @@
 // Types with blocks of 32 weights. See weights.glsl.
 //
-// A piece is 16 weights, 8 with SMALL_PIECES, a block where it is read from shared memory. Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so
-// half of a piece's quads are 16 from the others there: two invocations (four) read one block, and each half of the other
-// operand that they need has no gaps.
+// A piece is 16 weights, 8 with SMALL_PIECES, or a block if it is read from shared memory. Types of 4 and 5 bits keep elements
+// l and l + 16 of a block in one byte, so half of a piece's quads are 16 elements after the others: two invocations (four) read
+// one block, and each half of the corresponding elements of the other operand is contiguous.
 //
-// Blocks of Q8_0 (34 bytes), Q4_0 and IQ4_NL (18), and Q5_0 (22) begin at odd multiples of two bytes half of the time,
-// those of MXFP4 (17) anywhere. They are read as aligned words that cover the piece and are shifted where needed, when
-// they are unpacked. No word lies beyond the block but for the last bytes of a window, which the host rounds up to whole
-// words.
+// Blocks of Q8_0 (34 bytes), Q4_0 and IQ4_NL (18), and Q5_0 (22) start at odd multiples of two bytes half of the time, those of
+// MXFP4 (17) anywhere. They are read as aligned words that cover the piece, and are shifted when they are unpacked. No word is
+// after the end of the block, except for the last bytes of a window, which the host rounds up to whole words.
 #ifndef WEIGHTS_32_GLSL
 #define WEIGHTS_32_GLSL
 
@@ -31,35 +30,35 @@
 #endif
 #define PIECES_OF_BLOCK (32 / PIECE)
 
-// Of these words and numbers a type has those that it needs.
+// A type has those of these fields that it needs.
 struct Piece {
     // The words that cover the piece.
     uint q[PIECE_WORDS + 1];
-    // Where it begins in them, in bits.
+    // Start of the piece in them, in bits.
     uint shift;
-    // Fifth bits, the first weight's lowest.
+    // Fifth bits, that of the first weight in the lowest bit.
     uint fifth;
     float scale;
     float low;
-    // Of types with a minimum both, in F16.
+    // For types with a minimum: factor and minimum in F16.
     uint head;
 };
 
-// The word that begins `shift` bits, 0 to 31, behind the beginning of the first of two. In this form Mesa's compiler knows
-// it for one instruction.
+// The word that starts `shift` bits, 0 to 31, after the start of the first of two words. Mesa's compiler recognises this form
+// as one instruction.
 uint shifted_together(uint first, uint second, uint shift) {
     return shift == 0 ? first : first >> shift | second << (32 - shift);
 }
 
 #if defined(A_Q8_0) || defined(A_Q4_0) || defined(A_IQ4_NL) || defined(A_Q5_0)
 
-// Words that begin with the piece and are shifted two at once: worth an index of its own where a piece has so many. Not for
-// tiles: an H200 computes prompts at a third of the speed with it.
+// Words that start with the piece, shifted in pairs, with an index of their own: worthwhile for pieces with this many words.
+// Not for tiles: with it an H200 computes prompts at a third of the speed.
 #if defined(A_Q8_0) && !defined(SMALL_PIECES)
 #define SHIFTED_TOGETHER
 #endif
 
-// Half-words of a block, and before its weights.
+// Half-words of a block, and half-words before its weights.
 #if defined(A_Q8_0)
 #define BLOCK_HALVES 17
 #define HEAD_HALVES 0
@@ -71,14 +70,14 @@ uint shifted_together(uint first, uint second, uint shift) {
 #define HEAD_HALVES 0
 #endif
 
-// Tiles of bytes ask the first piece of a block for its factor, which is the half-word before it. Read with it, it is unpacked
-// with it, where a conversion here would wait for it.
+// Tiles of bytes read the factor, the half-word before the block, with the first piece of the block, and unpack it with the
+// piece; a conversion here would wait for the load.
 #if defined(TILE_INT8) && HEAD_HALVES == 0
 #define FACTOR_WITH_PIECE
 #endif
 
-// Half-words of so many blocks. As a sum: of a row's and a block's products by the same factor a compiler makes one, which
-// is another multiplication for each row.
+// Half-words of this many blocks, as a sum: from products of a row and of a block with the same factor a compiler makes one
+// product, which takes another multiplication for each row.
 uint of_blocks(uint n) {
     return (n << (BLOCK_HALVES == 17 ? 4 : 3)) + n * (BLOCK_HALVES == 11 ? 3 : 1);
 }
@@ -90,13 +89,13 @@ uint of_blocks(uint n) {
 #endif
 
 Piece load_part(uint row, uint n, uint part) {
-    // The words begin with the half-word before the piece, or the two before it, or with the piece.
+    // The words start with the half-word before the piece, or the two before it, or with the piece.
     const uint block = of_blocks(n);
     const HalfWord block_at = halves_at(ROW_HALVES(row, BLOCK_HALVES), block);
     const uint before = block + HEAD_HALVES + part * (2 * PIECE_WORDS);
     Piece w;
 #ifdef SHIFTED_TOGETHER
-    // Where the piece has whole words the last one is read again, for the next may lie beyond the block.
+    // If the piece has whole words, the last one is read again, because the next may be after the block.
     const HalfWord piece_at = halves_at(ROW_HALVES(row, BLOCK_HALVES), before + 1);
     [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
         w.q[j] = words[piece_at.word + j];
@@ -142,7 +141,7 @@ Piece load_part(uint row, uint n, uint part) {
     const uint block = ROW_WORDS(row, HEAD_WORDS + 4) + n * (HEAD_WORDS + 4);
     Piece w;
 #ifdef TILE_INT8
-    // As it is stored, because a conversion here would wait for it.
+    // As stored, because a conversion here would wait for the load.
     w.head = words[block];
 #else
     const vec2 dm = unpackHalf2x16(words[block]);
@@ -192,8 +191,8 @@ uint stored(Piece w, uint j) {
 
 #endif
 
-// Piece `i` of a row, and piece j of the step that begins with piece `first`: tiles of bytes have steps of a block, so that
-// which block it is is the same for all rows.
+// Piece `i` of a row, and piece j of the step that starts with piece `first`: steps of tiles of bytes are blocks, so the index
+// of the block is the same for all rows.
 #ifdef TILE_INT8
 #define HAS_PIECE_OF_STEP
 Piece load_piece(uint row, uint first, uint j) {
@@ -232,7 +231,7 @@ uint quad_at(uint i, uint g, uint j) {
 uint bytes(Piece w, uint g, uint j) {
     const uint q = half_bytes(stored(w, j % PIECE_WORDS), j / PIECE_WORDS);
 #if defined(A_Q5_0) || defined(A_Q5_1)
-    // Four neighbouring bits, each as bit 4 of a byte.
+    // Four adjacent bits, each as bit 4 of a byte.
     return q | ((w.fifth >> (16 * (j / PIECE_WORDS) + 4 * (j % PIECE_WORDS)) & 15u) * 0x00204081u & 0x01010101u) << 4;
 #else
     return q;

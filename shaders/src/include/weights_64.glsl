@@ -10,7 +10,7 @@
 #define PIECE 16
 #endif
 
-// Eight bytes of nibbles: those of 8 neighbours, then of the next 8.
+// Eight bytes of nibbles: those of 8 adjacent elements, then of the next 8.
 struct Piece {
     uvec2 q;
     float scale;
@@ -19,12 +19,13 @@ struct Piece {
 #endif
 };
 
-// A block of 9 words: four scales of 16 weights, E4M3 numbers without sign, then their nibbles.
+// A block of 9 words: four scales of 16 weights, unsigned E4M3 numbers, then their nibbles.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + i / (64 / PIECE)) * 9;
     const uint part = i % (64 / PIECE) / (16 / PIECE);
     const uint at = block + 1 + 2 * part;
-    // As F16, whose exponent counts from eight more; halved, because the table's values are doubled. The largest is none.
+    // Converted as F16, whose exponent bias is greater by eight; halved, because the table's values are doubled. The largest
+    // encoding is no number.
     const uint e = bitfieldExtract(words[block], int(8 * part), 7);
     const float scale = e == 127 ? 0.0 : unpackHalf2x16(e << 7).x * 128.0;
 #ifdef SMALL_PIECES
@@ -44,7 +45,7 @@ uint bytes(Piece w, uint g, uint j) {
 
 #else
 
-// Bits of a weight, which counts from one (Q1_0: a bit counts twice).
+// Bits of a weight; a weight has an offset of one (Q1_0: twice the bit minus one).
 #ifdef A_Q1_0
 #define BITS 1
 #else
@@ -67,7 +68,7 @@ struct Piece {
     float scale;
 };
 
-// A block of 9 half-words: scale, then the bits of neighbours side by side.
+// A block of 9 half-words: scale, then the bits of the elements in order.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + i / PIECES_OF_BLOCK) * 9;
     const uint first = i % PIECES_OF_BLOCK * (PIECE * BITS);

@@ -1,13 +1,13 @@
-// Types whose weights are chosen from a grid, eight at a time, of IQ3 four: blocks of 256 in eight parts of 32. See
-// weights.glsl.
+// Types whose weights are indices of grid points: eight weights for each index, for IQ3 four. Blocks of 256 in eight parts of
+// 32. See weights.glsl.
 //
-// A part has the numbers of its entries of the grid, signs, and one scale or two; of seven bits of signs the eighth makes
-// their sum even. A piece is what a part has, with SMALL_PIECES for the sake of eight of its weights. In F32 all products
-// with a scale but the last are exact, so their order does not matter.
+// A part has indices, signs, and one or two scales. Where seven sign bits are stored, the eighth makes their number even. A
+// piece is the data of a part; with SMALL_PIECES it is for eight of its weights. In F32 all products with a scale but the last
+// are exact, so their order does not matter.
 //
-// The grid is a buffer, at TABLE_BINDING, and is brought into shared memory: eight codes of 2 bits in an entry, of IQ3 four
-// of 4 bits, the first lowest; two entries a word. Blocks begin at odd multiples of two bytes half of the time, so all is
-// read by half-words.
+// The grid is a buffer, at TABLE_BINDING, and is copied to shared memory: eight codes of 2 bits in a point, for IQ3 four of 4
+// bits, the first in the lowest bits; two points in a word. Blocks start at odd multiples of two bytes half of the time, so
+// everything is read by half-words.
 #ifndef WEIGHTS_IQ_GLSL
 #define WEIGHTS_IQ_GLSL
 
@@ -36,7 +36,7 @@ void prepare_weights() {
 }
 
 struct Piece {
-    // Numbers of entries, and perhaps more.
+    // Indices, and further fields of some types.
     uvec2 q;
     // Their upper bits.
     uint high;
@@ -44,7 +44,7 @@ struct Piece {
     uint scale;
     float d;
 #ifdef SMALL_PIECES
-    // Which eight of the part.
+    // Index of the group of eight in the part.
     uint eight;
 #endif
 };
@@ -81,17 +81,17 @@ uint byte_at(uint half_word, uint i) {
     return bitfieldExtract(uint(halves[half_word + i / 2]), int(i % 2 * 8), 8);
 }
 
-// Eight signs of seven.
+// Eight signs from seven.
 uint eight_signs(uint seven) {
     const uint s = seven & 127;
     return s | (bitCount(s) & 1) << 7;
 }
 
-// For each type: the number of entry `at` of a part, of eight weights or with IQ3 of four; the signs of eight `e`; the scale
-// of the weights from eight `e` on.
+// For each type: index `at` of a part, for eight weights or with IQ3 for four; the signs of group `e` of eight; the scale of
+// the weights from group `e` on.
 #if defined(A_IQ2_XXS)
 
-// F16 scale of the scales, and for each part four bytes of numbers, then a word of four times seven signs and the scale.
+// F16 scale of the scales; for each part, four bytes of indices, then a word of four times seven signs and the scale.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 33;
     const uvec2 q = two_words_at(block + 1 + 4 * (PART_OF(i) % 8));
@@ -112,8 +112,8 @@ float scale_of(Piece w, uint e) {
 
 #elif defined(A_IQ2_XS)
 
-// F16 scale of the scales; four half-words of each part, a number in nine bits and seven signs; for each part a byte of two
-// scales.
+// F16 scale of the scales; for each part, four half-words with an index in nine bits and seven signs; for each part a byte of
+// two scales.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 37;
     const uint part = PART_OF(i) % 8;
@@ -134,7 +134,7 @@ uint signs_of(Piece w, uint e) {
 
 #elif defined(A_IQ2_S)
 
-// F16 scale of the scales, lower bytes of the numbers, signs, upper bit pairs of the numbers, scales as in IQ2_XS.
+// F16 scale of the scales, lower bytes of the indices, signs, upper bit pairs of the indices, scales as in IQ2_XS.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 41;
     const uint part = PART_OF(i) % 8;
@@ -153,7 +153,7 @@ uint signs_of(Piece w, uint e) {
 
 #elif defined(A_IQ3_XXS)
 
-// F16 scale of the scales, eight bytes of numbers for each part, then for each a word of signs and scale as in IQ2_XXS.
+// F16 scale of the scales; eight bytes of indices for each part; then for each part a word of signs and scale as in IQ2_XXS.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 49;
     const uint part = PART_OF(i) % 8;
@@ -175,7 +175,7 @@ float scale_of(Piece w, uint e) {
 
 #elif defined(A_IQ3_S)
 
-// F16 scale of the scales, lower bytes of the numbers as in IQ3_XXS, their ninth bits, signs, nibbles of scales.
+// F16 scale of the scales, lower bytes of the indices as in IQ3_XXS, their ninth bits, signs, nibbles of scales.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 55;
     const uint part = PART_OF(i) % 8;
@@ -198,8 +198,8 @@ float scale_of(Piece w, uint e) {
 
 #elif defined(A_IQ1_S)
 
-// F16 scale of the scales, lower bytes of the numbers, and for each part a half-word: four times three upper bits, the
-// scale, and whether values are less.
+// F16 scale of the scales, lower bytes of the indices, and for each part a half-word: four times three upper bits, the scale,
+// and the sign of the eighth.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 25;
     const uint part = PART_OF(i) % 8;
@@ -221,7 +221,7 @@ float scale_of(Piece w, uint e) {
 
 #else
 
-// Lower bytes of the numbers; nibbles, three upper bits and whether values are less; four half-words, each with the scales
+// Lower bytes of the indices; nibbles with three upper bits and the sign of the eighth; four half-words, each with the scales
 // of four times 16 weights in three bits and, above them, a nibble of the F16 scale of the scales.
 Piece load_piece(uint row, uint i) {
     const uint block = (row + PART_OF(i) / 8) * 28;
@@ -257,7 +257,7 @@ float scale_of(Piece w, uint e) {
 
 #if !defined(A_IQ1_S) && !defined(A_IQ1_M)
 
-// Four bytes that are no zeros, negative where a bit is set. No carry leaves a byte.
+// Negates the bytes whose bit is set. The four bytes are not zero. No carry leaves a byte.
 uint with_signs(uint x, uint signs) {
     const uint ones = (signs & 15) * 0x00204081u & 0x01010101u;
     return (x ^ ones * 255) + ones;
@@ -265,7 +265,7 @@ uint with_signs(uint x, uint signs) {
 
 #endif
 
-// Quad q of a part: the codes of the entry, then what they stand for.
+// Quad q of a part: the codes of the point, then their values.
 uint quad_of_part(Piece w, uint q) {
 #if defined(A_IQ3_XXS) || defined(A_IQ3_S)
     const uint n = number(w, q);
@@ -286,7 +286,7 @@ uint quad_of_part(Piece w, uint q) {
     const uint pairs = (entry | entry << 12) & 0x000f000fu;
     const uint codes = (pairs | pairs << 6) & 0x03030303u;
 #if defined(A_IQ1_S) || defined(A_IQ1_M)
-    // -1, 0 and 1, an eighth more or less, in eighths: with 128 more than that no carry leaves a byte.
+    // -1, 0 and 1, plus or minus an eighth, in units of an eighth: with 128 added no carry leaves a byte.
     return (codes << 3) + (is_less(w, q / 2) ? 0x77777777u : 0x79797979u) ^ 0x80808080u;
 #else
     // 8, 25, 43.

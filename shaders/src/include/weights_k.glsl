@@ -1,13 +1,13 @@
 // Types with blocks of 256 weights. See weights.glsl.
 //
-// Neighbouring invocations take neighbouring quants. A large piece takes all bits of the bytes that it loads, so its
-// groups of quads are elements 32 apart that share these bytes, each with factors of its own; the words of factors are
-// unpacked once for the 32 weights of the piece. A small piece takes eight neighbours.
+// Adjacent invocations take adjacent quants. A large piece uses all bits of the bytes that it loads, so its groups of quads are
+// elements 32 apart that share these bytes, each with factors of its own; the words of factors are unpacked once for the 32
+// weights of the piece. A small piece has eight adjacent elements.
 //
-// Q4_K (144 bytes) and Q5_K (176) are read by 16 bytes at a time, IQ4_XS (136) by 8, Q2_K (84) by words. Blocks of
-// Q3_K (110), Q6_K (210), TQ1_0 (54) and TQ2_0 (66) begin at odd multiples of two bytes half of the time: aligned words that cover the piece are
-// shifted by 16 bits where needed. No word lies beyond the block but for the last two bytes of a window of odd length,
-// which the host rounds up.
+// Q4_K (144 bytes) and Q5_K (176) are read 16 bytes at a time, IQ4_XS (136) 8 bytes, Q2_K (84) by words. Blocks of Q3_K (110),
+// Q6_K (210), TQ1_0 (54) and TQ2_0 (66) start at odd multiples of two bytes half of the time: aligned words that cover the
+// piece are shifted by 16 bits if necessary. No word is after the end of the block, except for the last two bytes of a window
+// of odd length, which the host rounds up.
 #ifndef WEIGHTS_K_GLSL
 #define WEIGHTS_K_GLSL
 
@@ -15,7 +15,7 @@
 #define HAS_MINIMUM
 #endif
 
-// Tiles of bytes take sub-blocks of 32 in a step: their pieces are as they are stored (weights_sub_block.glsl).
+// A step of tiles of bytes has sub-blocks of 32: their pieces are as stored (weights_sub_block.glsl).
 #if defined(TILE_INT8) && (defined(A_Q4_K) || defined(A_Q5_K))
 #define SUB_BLOCKS
 #define HAS_PIECE_OF_STEP
@@ -47,13 +47,13 @@ float signed_byte_of(uint w, uint i) {
 
 #if (defined(A_Q4_K) || defined(A_Q5_K)) && !defined(SUB_BLOCKS)
 
-// Factors and minima of sub-blocks 2 g and 2 g + 1, six bits each, as bytes 0 and 1, 2 and 3. `all` has 12 bytes: of
-// sub-blocks 0 to 3 the factors are the lower six bits of bytes 0 to 3, the minima those of bytes 4 to 7; of sub-blocks
-// 4 to 7 the lower four bits are the nibbles of bytes 8 to 11, the upper two those that are left of bytes 0 to 7.
+// Factors and minima of sub-blocks 2 g and 2 g + 1, six bits each, as bytes 0 and 1, 2 and 3. `all` has 12 bytes. For
+// sub-blocks 0 to 3 the factors are the lower six bits of bytes 0 to 3, the minima those of bytes 4 to 7. For sub-blocks 4 to 7
+// the lower four bits are the nibbles of bytes 8 to 11, the upper two the remaining bits of bytes 0 to 7.
 uint six_bits(uvec3 all, uint g) {
     const uvec3 w = bitfieldExtract(all, int(g % 2 * 16), 16);
     const uint both = w.x | w.y << 16;
-    // What depends on g alone is the same for all rows.
+    // Values that depend only on g are the same for all rows.
     const bool first = g < 2;
     return both >> (first ? 0 : 2) & (first ? 0x3f3f3f3fu : 0x30303030u) | (w.z | w.z << 12) & (first ? 0 : 0x0f0f0f0fu);
 }
@@ -62,10 +62,10 @@ uint six_bits(uvec3 all, uint g) {
 
 #if defined(A_TQ1_0)
 
-// Blocks of 27 half-words: 48 bytes of five digits of base 3, four of four digits, factor. A byte is 256 times the fraction
-// that its digits are, rounded up: times 3^n, what is left of it begins with digit n. Digits n of the first 32 bytes are
-// weights from 32 n on, those of the next 16 bytes from 160 + 16 n on, of the last four from 240 + 4 n on. All pieces have
-// eight weights.
+// Blocks of 27 half-words: 48 bytes of five base-3 digits, four bytes of four digits, factor. A byte is 256 times the fraction
+// that its digits represent, rounded up: multiplied by 3^n, its fractional part begins with digit n. Digits n of the first 32
+// bytes are weights from 32 n on, those of the next 16 bytes from 160 + 16 n on, of the last four from 240 + 4 n on. All pieces
+// have eight weights.
 #include "weights_piece.glsl"
 
 #define PIECE_OFFSET -1.0
@@ -82,7 +82,7 @@ Piece load_piece(uint row, uint i) {
     const uint block = (row + i / 32) * 27;
     const uint p = i % 32;
     const bool last = p >= 30;
-    // With the two half-words before the last four bytes nothing beyond the block is read.
+    // With the two half-words before the last four bytes, nothing after the block is read.
     const uvec2 loaded = two_words_at(block + (p < 20 ? p % 4 * 4 : last ? 22 : 16 + p % 2 * 4));
     const uvec2 q = last ? loaded.yy : loaded;
     const uint n = p < 20 ? p / 4 : last ? p % 2 * 2 : p / 2 - 10;
@@ -128,7 +128,7 @@ Piece load_piece(uint row, uint i) {
     const uint n = i % 32 / 16, j = i % 16 / 4, l = i % 4 * 8;
     const uvec2 low = two_words_at(block + 16 + n * 16 + l / 2) >> 2 * j & 0x03030303u;
     const uvec2 high = two_words_at(block + l / 2) >> 4 * n + j & 0x01010101u;
-    // Of scale s the lower four bits are nibble s / 8 of byte s % 8, the upper two pair s / 4 of byte 8 + s % 4.
+    // The lower four bits of scale s are nibble s / 8 of byte s % 8, the upper two pair s / 4 of byte 8 + s % 4.
     const uint s = 2 * j + l / 16;
     const uint nibble = uint(halves[block + 48 + s / 2]) >> s % 2 * 8 + 4 * n & 15u;
     const uint pair = uint(halves[block + 52 + s % 4 / 2]) >> s % 2 * 8 + 4 * n + s / 4 * 2 & 3u;
@@ -138,7 +138,7 @@ Piece load_piece(uint row, uint i) {
 #elif defined(SUB_BLOCKS)
 
 Piece load_piece(uint row, uint first, uint j) {
-    // Sums of what is the same in all steps with what is the same for all rows.
+    // Sums of values that are the same in all steps with values that are the same for all rows.
     const uint block = first / 32;
     const uint group = first / 8 % 4 * 4;
     sub_block = first / 4 % 8;
@@ -226,7 +226,7 @@ Piece load_piece(uint row, uint i) {
 
 #elif defined(A_Q4_K)
 
-// 16 bytes of nibbles: 16 neighbours of sub-block 2 g, then those of sub-block 2 g + 1.
+// 16 bytes of nibbles: 16 adjacent elements of sub-block 2 g, then those of sub-block 2 g + 1.
 #define PIECE 32
 #define GROUPS 2
 
@@ -276,8 +276,8 @@ uint bytes(Piece w, uint g, uint j) {
 
 #elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K) || defined(A_TQ2_0)
 
-// Four groups of eight neighbours, of 16 where they are staged, 32 apart: n is the half of the block, l the first of the
-// neighbours.
+// Four groups of eight adjacent elements, of 16 if staged, 32 apart: n is the half of the block, l the first of the adjacent
+// elements.
 #ifdef STAGED
 #define PIECE 64
 #else
@@ -314,7 +314,7 @@ float factor(Piece w, uint g) {
 
 #elif defined(A_Q2_K)
 
-// Of each group a byte of scales: factor and minimum, nibbles.
+// For each group a byte of scales: factor and minimum, nibbles.
 struct Piece {
     uvec2 q;
     uint scale;
@@ -361,14 +361,14 @@ struct Piece {
 Piece load_piece(uint row, uint i) {
     const uint block = (row + i / 8) * 55;
     const uint n = i % 8 / 4, l = i % 4 * 8;
-    // Six half-words of scales and the factor of all.
+    // Six half-words of scales, and the factor of all.
     const uint at = (block + 48) / 2;
     const uint w0 = words[at], w1 = words[at + 1], w2 = words[at + 2], w3 = words[at + 3];
     const bool odd = (block & 1) != 0;
     const uvec3 s = odd ? uvec3(w0 >> 16 | w1 << 16, w1 >> 16 | w2 << 16, w2 >> 16 | w3 << 16) : uvec3(w0, w1, w2);
     const float d = unpackHalf2x16(odd ? w3 >> 16 : w3).x;
-    // Groups 0 and 1 take bytes l / 16 and 2 + l / 16 of the first word, groups 2 and 3 those of the second, and all
-    // pairs of bits from those of the third.
+    // Groups 0 and 1 use bytes l / 16 and 2 + l / 16 of the first word, groups 2 and 3 those of the second, and all use pairs
+    // of bits from those of the third.
     const uvec3 t = s >> l / 16 * 8 + 4 * n;
     const uint first = t.x & 0x000f000fu | (t.z & 0x00030003u) << 4;
     const uint second = t.y & 0x000f000fu | (t.z & 0x000c000cu) << 2;
@@ -395,8 +395,8 @@ vec2 of_piece(Piece w) {
 
 #ifdef STAGED
 
-// Words that cover 16 neighbours of all groups: nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits, scales of
-// the half of the block. All begin at an upper half-word if `shifted`.
+// Words that cover 16 adjacent elements of all groups: nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits,
+// scales of the half of the block. All start at an upper half-word if `shifted`.
 struct Piece {
     uint even[5];
     uint odd[5];
@@ -430,8 +430,8 @@ Piece load_piece(uint row, uint i) {
 
 #else
 
-// Words that cover nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits of all, scales of the half of the
-// block; all begin at an upper half-word if `odd`.
+// Words that cover nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits of all, scales of the half of the block;
+// all start at an upper half-word if `odd`.
 struct Piece {
     uint even[3];
     uint odd[3];
@@ -474,7 +474,7 @@ uint bytes(Piece w, uint g, uint j) {
     return half_bytes(low, g / 2) | up(covered(w, w.high[j], w.high[j + 1]), 4, 2 * g) & 0x30303030u;
 }
 
-// Signed bytes, two for each group, of which the second is that of the upper 16 of 32 weights.
+// Signed bytes, two for each group; the second is that of the upper 16 of 32 weights.
 float factor(Piece w, uint g) {
     return signed_byte_of(covered(w, w.scale[g / 2], w.scale[g / 2 + 1]) >> 8 * w.second, g % 2 * 2);
 }

@@ -1,6 +1,6 @@
-// Q4_K and Q5_K where they are read from shared memory. See weights_k.glsl and stage.glsl.
+// Q4_K and Q5_K, read from shared memory. See weights_k.glsl and stage.glsl.
 //
-// A piece is two sub-blocks, whose 32 bytes of nibbles an invocation reads: what the block begins with is unpacked once for 64
+// A piece is two sub-blocks, whose 32 bytes of nibbles an invocation reads: the head of the block is unpacked once for 64
 // weights.
 #ifndef WEIGHTS_K_STAGED_GLSL
 #define WEIGHTS_K_STAGED_GLSL

@@ -1,4 +1,4 @@
-// A piece of eight weights of a type with blocks, as weights.glsl wants them: one group of two quads.
+// A piece of eight weights of a type with blocks, in the form that weights.glsl requires: one group of two quads.
 #ifndef WEIGHTS_PIECE_GLSL
 #define WEIGHTS_PIECE_GLSL
 

@@ -1,5 +1,5 @@
-// Pieces of eight weights of Q4_K or Q5_K as they are stored, so that nothing waits for them before they are unpacked. All that
-// are loaded at a time are of the same of a block's eight sub-blocks, and so shifts and masks are the same for all rows.
+// Pieces of eight weights of Q4_K or Q5_K as stored, so that nothing waits for them before they are unpacked. All pieces that
+// are loaded at a time have the same sub-block index, so shifts and masks are the same for all rows.
 #ifndef WEIGHTS_SUB_BLOCK_GLSL
 #define WEIGHTS_SUB_BLOCK_GLSL
 
@@ -13,7 +13,7 @@ struct Piece {
 #endif
 };
 
-// Of the pieces that were loaded last.
+// Sub-block of the pieces that were loaded last.
 uint sub_block;
 
 uint bytes(Piece w, uint g, uint j) {
@@ -25,8 +25,8 @@ uint bytes(Piece w, uint g, uint j) {
 #endif
 }
 
-// Six bits: of sub-blocks 0 to 3 the lower ones of bytes 0 to 3 of `own`, of sub-blocks 4 to 7 those that are left of these
-// bytes, and below them four of each byte of `rest`.
+// Six bits: for sub-blocks 0 to 3 the lower ones of bytes 0 to 3 of `own`; for sub-blocks 4 to 7 the remaining bits of these
+// bytes and, below them, four of each byte of `rest`.
 float six_bits(uint own, uint rest) {
     const uint byte = sub_block % 4 * 8;
     const bool is_first = sub_block < 4;

@@ -1,11 +1,11 @@
-// Types whose nibbles are indices into a table of 16 values, which lies in shared memory: sixteen neighbouring words,
-// so that the lookups of neighbouring invocations, whatever their indices, meet in no bank.
+// Types whose nibbles are indices into a table of 16 values in shared memory: sixteen adjacent words, so that the lookups of
+// adjacent invocations have no bank conflicts, whatever their indices.
 #ifndef WEIGHTS_TABLE_GLSL
 #define WEIGHTS_TABLE_GLSL
 
 #define HAS_TABLE
 
-// Four signed bytes in a word, the first in the lowest.
+// Four signed bytes in a word, the first in the lowest bits.
 #if defined(A_MXFP4) || defined(A_NVFP4)
 // E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, doubled.
 const uvec4 VALUES_OF_NIBBLES = uvec4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
@@ -22,7 +22,7 @@ uint value_of(uint nibble) {
 
 #ifdef INT8
 
-// For each byte of two nibbles the values of the lower and of the upper one, as bytes 0 and 2.
+// For each byte of two nibbles, the values of the lower and of the upper one as bytes 0 and 2.
 shared uint pairs[256];
 
 void prepare_weights() {

@@ -1,13 +1,13 @@
 #version 460
-// Activations of a matrix product as F16, for tiles of matrix units (operand_b.glsl says where they go).
+// Activations of a matrix product as F16, for tiles of matrix units (operand_b.glsl has the layout).
 //
-// A work-group rounds one column (the grid's x: columns, y: batches), which it reads twice: for its largest magnitude, and
-// times the power of two that brings this to 2^14 .. 2^15, so that nothing overflows and what is 2^28 times smaller still
-// has all bits. Infinities and NaN stay what they are. Each invocation takes eights of neighbours; behind the end of the
-// column are zeros up to a multiple of 128.
+// A work-group rounds one column (the grid's x: columns, y: batches), which it reads twice: for its largest magnitude, and to
+// multiply it by the power of two that brings this to 2^14 .. 2^15. So nothing overflows, and values that are 2^28 times
+// smaller still have all bits. Infinities and NaNs are preserved. Each invocation takes groups of eight adjacent elements;
+// after the end of the column are zeros up to a multiple of 128.
 //
 // Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes).
-// Variants: lds and subgroup, how the maximum is found. Shared memory: reduce.glsl.
+// Variants: lds and subgroup, the way in which the maximum is found. Shared memory: reduce.glsl.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "common.glsl"
@@ -21,7 +21,7 @@ layout(set = 0, binding = 0, std430) readonly buffer B4 { vec4 b4[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Rounded { uvec4 rounded[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Factors { float factors[]; };
 
-// Four neighbours from k on of the column that begins at `at`.
+// Four adjacent elements from k on of the column that starts at `at`.
 vec4 load(uint at, uint k) {
     if (ALIGNED != 0 && k + 4 <= p.k) {
         return b4[(at + k) / 4];

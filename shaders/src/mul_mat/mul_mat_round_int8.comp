@@ -1,8 +1,8 @@
 #version 460
-// Activations of a matrix product in 8 bits (int8.glsl), for tiles of dot products (operand_b.glsl says where they go).
+// Activations of a matrix product in 8 bits (int8.glsl), for tiles of dot products (operand_b.glsl has the layout).
 //
-// A work-group rounds one column (the grid's x: columns, y: batches). Two neighbouring invocations share a block of 32, each
-// reads and writes 16 of them.
+// A work-group rounds one column (the grid's x: columns, y: batches). Two adjacent invocations share a block of 32; each reads
+// and writes 16 elements of it.
 //
 // Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes).
 

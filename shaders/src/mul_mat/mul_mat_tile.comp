@@ -1,9 +1,9 @@
 #version 460
-// MUL_MAT with many columns (prefill): tiles of BM rows times BN columns.
+// MUL_MAT with many columns (prompts): tiles of BM rows times BN columns.
 //
-// The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the
-// second-level cache. y covers rows, z batches. mat_tile.glsl has the rest: work split, specialisation, variants, shared
-// memory. On matrix units work-groups can share the tiles of a single batch (stream.glsl).
+// The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the second-level
+// cache. y covers rows, z batches. mat_tile.glsl has the rest: work split, specialisation, variants, shared memory. On matrix
+// units, work-groups can share the tiles of a single batch (stream.glsl).
 
 #include "common.glsl"
 #ifdef MATRIX
@@ -15,14 +15,14 @@ bool part_of_tile;
 #include "stream.glsl"
 #endif
 
-// The first row and column of the tile, and where its matrices begin.
+// First row and column of the tile, and the starts of its matrices.
 uint row0;
 uint column0;
 uint base_a;
 uint base_b;
 uint base_d;
 
-// Rows and columns beyond the end repeat the last one and are not stored.
+// Rows and columns after the end repeat the last one and are not stored.
 uint row_of_a(uint r) {
     return base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
 }

@@ -1,10 +1,11 @@
 #version 460
-// Products of one input with up to three matrices, few columns (decoding): d[row, column] = sum over k of a[k, row] *
-// b[k, column], and what stands before and after them (products.glsl). MUL_MAT is the case of one matrix and nothing else.
+// Products of one input with up to three matrices, for few columns (decode steps): d[row, column] = sum over k of a[k,
+// row] * b[k, column], with operations before and after them (products.glsl). MUL_MAT is the case of one matrix without further
+// operations.
 //
-// A work-group computes TEAMS times ROWS rows of one matrix (the grid's x, and y for what x cannot hold; matrices one after
-// the other) times COLS columns (z: the groups of columns of a matrix after each other). With a GLU a team's rows are
-// pairs, one of each matrix. mat_vec.glsl has the rest: work split, specialisation, variants, shared memory.
+// A work-group computes TEAMS times ROWS rows of one matrix (the grid's x, and y for what x cannot hold; matrices in sequence)
+// times COLS columns (z: the groups of columns of a matrix in sequence). With a GLU a team's rows are pairs, one of each
+// matrix. mat_vec.glsl has the rest: work split, specialisation, variants, shared memory.
 
 #include "common.glsl"
 #include "vec_shape.glsl"
@@ -19,7 +20,7 @@ const uint FOLD = 65535;
 const uint RESULTS = HAS_GLU ? ROWS / 2 : ROWS;
 
 #ifdef STAGED
-// Groups of rows that a work-group computes after each other.
+// Groups of rows that a work-group computes in sequence.
 layout(constant_id = 11) const uint PASSES = 1;
 #else
 const uint PASSES = 1;
@@ -28,7 +29,7 @@ const uint PASSES = 1;
 // Rows of the results that a work-group computes at a time.
 const uint EACH = RESULTS * TEAMS;
 
-// Rows of a matrix: EACH from row0 on, up to `end` at the most.
+// Rows of a matrix: EACH from row0 on, up to `end` at most.
 struct Rows {
     uint row0;
     uint end;
@@ -57,14 +58,14 @@ Rows first_rows(uint group) {
     return Rows(row0, min(end, row0 + EACH * PASSES));
 }
 
-// Where row r of a team is in its matrix. Rows beyond the end repeat the last one and are not stored.
+// Place of row r of a team in its matrix. Rows after the end repeat the last one and are not stored.
 uint place_of_row(Rows rows, uint r) {
     const uint row = min(rows.row0 + team() * RESULTS + (HAS_GLU ? r / 2 : r), rows.end - 1) - p.rows_0;
     const uint off = HAS_GLU ? (r % 2 == 0 ? p.off0_0 : p.off0_1) : of_chosen(p.off0_0, p.off0_1, p.off0_2);
     return off + row * p.nb0_0;
 }
 
-// A result: one product, or with a GLU two, with what stands after them.
+// A result: one product, or with a GLU two, with the operations after them.
 float finished(uint row, uint column, float sums[2]) {
     float sum = with_bias(chosen, row, sums[0]);
     if (HAS_GLU) {
@@ -101,8 +102,8 @@ void main() {
     }
     barrier();
     const float norm = HAS_NORM ? norm_of(0) : 1.0;
-    // From here on subgroups do not wait for each other.
-    // PASSES is a constant: of one pass no loop is left, and nothing is loaded for the next.
+    // From here on subgroups do not wait for each other. PASSES is a constant: with one pass the loop disappears, and nothing
+    // is loaded for the next.
     for (uint pass = 0; pass < PASSES && rows.row0 < rows.end; pass++) {
         float sums[MINE];
         uint within[MINE];
@@ -112,7 +113,7 @@ void main() {
             store_step(raw);
             uint next = at + STEP;
             if (next >= LENGTH) {
-                // On to the next rows, which are as far away as these are many, but for those that repeat the last one.
+                // Advances to the next rows, at a distance of EACH rows, except for those that repeat the last one.
                 next = 0;
                 rows.row0 += EACH;
                 if (rows.row0 + EACH <= rows.end) {
@@ -133,7 +134,7 @@ void main() {
         }
         add_lanes(norm, sums);
         const uint which = gl_SubgroupInvocationID % LANES_OF_ROW;
-        // Gate and up of a result may be with different invocations.
+        // Gate and up of a result may be in different invocations.
         const float other = APART ? subgroupShuffleXor(sums[0], LANES_OF_ROW) : 0.0;
         float of_result[2];
         of_result[0] = sums[0];
@@ -143,13 +144,13 @@ void main() {
             of_result[1] = which == r / USES ? sums[r + USES - 1] : of_result[1];
         }
         const bool stores = which < (APART ? 1 : MINE / USES) && first_row() % USES == 0;
-        // Invocations stay together: all load what they would store with, and only the store is left out.
+        // Invocations do not diverge: all load the operands of their store, and only the store is omitted.
         const uint wanted = now.row0 + gl_SubgroupID * RESULTS + first_row() / USES + (APART ? 0 : which);
         const float sum = finished(min(wanted, now.end - 1), 0, of_result);
         if (stores && wanted < now.end) {
             d[chosen].of[of_chosen(p.offd_0, p.offd_1, p.offd_2) + wanted] = sum;
         }
-        // All lanes are here before one begins with the next rows.
+        // All lanes have arrived before one starts with the next rows.
         subgroupBarrier();
     }
 }
@@ -168,7 +169,7 @@ void main() {
         i2 = gl_WorkGroupID.z / columns;
         column0 = (gl_WorkGroupID.z - i2 * columns) * COLS;
     }
-    // Columns beyond the end, too.
+    // Also for columns after the end.
     uint row_a[ROWS];
     uint row_b[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {

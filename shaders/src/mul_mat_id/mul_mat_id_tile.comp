@@ -1,31 +1,31 @@
 #version 460
-// MUL_MAT_ID with many tokens (prefill): tiles of BM rows times BN columns, those columns that chose the same matrix.
+// MUL_MAT_ID with many tokens (prompts): tiles of BM rows times BN columns, the columns that chose the same matrix.
 //
-// A work-group computes BM rows (the grid's x) of the products with one matrix (y): it looks through the indices for its
-// own, and gathers the columns of BN of them at a time, tile after tile. The gathered columns' places go to shared memory;
-// each invocation takes a stretch of the indices, so that their order is the same in each round. The groups of the first
-// matrix also write the zeros of indices outside the matrices. mat_tile.glsl has the rest: work split, specialisation,
+// A work-group computes BM rows (the grid's x) of the products with one matrix (y): it searches the indices for its own, and
+// gathers the columns of BN of them at a time, tile after tile. The gathered columns' places go to shared memory. Each
+// invocation searches one section of the indices, so that their order is the same in each iteration. The work-groups of the
+// first matrix also write the zeros of indices outside the matrices. mat_tile.glsl has the rest: work split, specialisation,
 // variants, shared memory (here work-group + 2 * BN words more).
 //
-// Matrices larger than a window take several dispatches, each with first_expert .. first_expert + window_experts in its
-// window and as its grid.
+// Matrices larger than a window take several dispatches, each with first_expert .. first_expert + window_experts in its window
+// and as its grid.
 
 #define MUL_MAT_ID
 #include "common.glsl"
 #include "mat_tile.glsl"
 
-// Indices of each invocation's stretch that are the work-group's own.
+// Number of the work-group's indices in each invocation's section.
 shared uint found[gl_WorkGroupSize.x];
-// Where the gathered columns begin in b and in d.
+// Starts of the gathered columns in b and in d.
 shared uint gathered_b[BN];
 shared uint gathered_d[BN];
 
-// The first row of the tile, where its matrix begins, and the columns of the tile.
+// First row of the tile, start of its matrix, and columns of the tile.
 uint row0;
 uint base_a;
 uint columns;
 
-// Rows and columns beyond the end repeat the last one and are not stored.
+// Rows and columns after the end repeat the last one and are not stored.
 uint row_of_a(uint r) {
     return base_a + min(row0 + r, p.m - 1) * p.nb0_0;
 }
@@ -55,7 +55,7 @@ float factor_of(uint c) {
 }
 #endif
 
-// Where the column of pair i begins, or its number if they were rounded.
+// Start of the column of pair i, or its number if the columns were rounded.
 uint column_of(uint i) {
 #ifdef ROUNDED
     return i / p.used * columns_each() + i % p.used % columns_each();
@@ -70,12 +70,12 @@ void store(uint r, uint c, float sum) {
     }
 }
 
-// The index of pair i: index i % used of token i / used.
+// Index of pair i: index i % used of token i / used.
 int id_of(uint i) {
     return ids[p.off2 + i % p.used * p.nb2_0 + i / p.used * p.nb2_1];
 }
 
-// Zeros in the rows of the work-group for pairs whose index lies outside the matrices.
+// Writes zeros in the work-group's rows for pairs whose index is outside the matrices.
 void clear_others(uint first, uint end) {
     for (uint i = first; i < end; i++) {
         const int id = id_of(i);
@@ -107,7 +107,7 @@ void main() {
     found[lane] = own;
     prepare_weights();
     barrier();
-    // Of all stretches, and of those before this one.
+    // In all sections, and in those before this one.
     uint all = 0, before = 0;
     for (uint i = 0; i < gl_WorkGroupSize.x; i++) {
         before += i < lane ? found[i] : 0;

@@ -1,13 +1,14 @@
 #version 460
-// Products with the experts of each token, and what stands after them (experts.glsl): MUL_MAT_ID, d[row, u, t] = sum over k
-// of a[k, row, ids[u, t]] * b[k, u, t], with nothing after it.
+// Products with the experts of each token, and the operations after them (experts.glsl): MUL_MAT_ID is d[row, u, t] = sum over
+// k of a[k, row, ids[u, t]] * b[k, u, t], without further operations.
 //
 // A work-group computes TEAMS times ROWS rows (the grid's x) of the products for one index (y), or for the weighted sum over
 // all indices, of one token (z). With a GLU a team's rows are pairs, one of each matrix. An index outside the matrices gives
 // zeros and reads nothing. mat_vec.glsl has the rest: work split, specialisation (COLS is 1), variants, shared memory.
 //
-// Matrices larger than a window take several dispatches, each with first_expert .. first_expert + window_experts in its
-// window: each writes the products with the matrices that it has, the first one also the zeros. Nothing stands after them.
+// Matrices larger than a window take several dispatches, each with first_expert .. first_expert + window_experts in its window:
+// each writes the products with the matrices that it has, the first one also the zeros. No further operations are possible
+// then.
 
 #include "common.glsl"
 #include "vec_shape.glsl"
@@ -21,11 +22,11 @@ const uint RESULTS = HAS_GLU ? ROWS / 2 : ROWS;
 void main() {
     const uint u = gl_WorkGroupID.y;
     const uint t = gl_WorkGroupID.z;
-    // Rows of the work-group: results, and where they begin in d.
+    // Rows of the work-group: results, and their start in d.
     const uint row0 = gl_WorkGroupID.x * RESULTS * TEAMS;
     const uint base_d = p.offd + u * p.nbd_0 + t * p.nbd_1 + row0;
     const uint results = min(RESULTS * TEAMS, p.m - row0);
-    // Rows of joined experts are where those of the first would be.
+    // Rows of joined experts have the places of the first expert's rows.
     uint expert = 0;
     if (JOINED) {
         read_joined(t);
@@ -41,7 +42,7 @@ void main() {
             return;
         }
     }
-    // Rows beyond the end repeat the last one and are not stored.
+    // Rows after the end repeat the last one and are not stored.
     uint row_a[ROWS];
     uint row_b[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {

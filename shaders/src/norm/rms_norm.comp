@@ -1,17 +1,17 @@
 #version 460
-// RMS_NORM: v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result, too; times a factor
+// RMS_NORM: v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then also a result; multiplied by a factor
 // and a weight, plus a third tensor, or with that as its gate.
 //
-// One work-group for each row, quads of elements for each invocation. A row that fits is read once: its quads, those of
-// the weight and of what is added stay in registers while the work-group sums squares (WHOLE). Longer rows take rounds,
-// and are read again, 16 KiB of them from the first-level cache. An invocation writes only elements that it alone reads,
-// all of which it has read by then, so the result may lie in the operand's place.
+// One work-group for each row, quads of elements in each invocation. A row that fits is read once: its quads, those of the
+// weight and of the added tensor stay in registers while the work-group sums squares (WHOLE). Longer rows take several
+// iterations and are read again, 16 KiB of them from the first-level cache. An invocation writes only elements that no other
+// one reads, after it has read them, so the result may replace the operand.
 //
-// A quad is four neighbours, 16 bytes at a time, where all rows allow it (ALIGNED), else four elements a work-group
-// apart. Quads beyond the end of a row read its last elements again, so that no load is behind a branch, and what is
-// written is computed before it is asked whether it is written.
+// A quad is four adjacent elements, 16 bytes at a time, if all rows allow it (ALIGNED), otherwise four elements at distances of
+// the work-group size. For quads after the end of a row, its last elements are read again, so that no load is behind a branch;
+// values are computed before the test whether they are written.
 //
-// Variants: lds and subgroup, how the sum over the work-group is made. Shared memory: 4 bytes for each invocation.
+// Variants: lds and subgroup, the way in which the work-group is summed. Shared memory: 4 bytes for each invocation.
 
 #include "common.glsl"
 #include "activation.glsl"
@@ -19,12 +19,12 @@
 #include "reduce.glsl"
 
 layout(constant_id = 1) const uint ONCE = 0;
-// What is computed beside the norm: the sum before it, the product with its weight, the sum after it, its gate.
+// Operations besides the norm: the sum before it, the product with its weight, the sum after it, its gate.
 layout(constant_id = 2) const uint PARTS = 0;
 layout(constant_id = 3) const uint ALIGNED = 0;
 // Quads of an invocation at a time.
 layout(constant_id = 4) const uint QUADS = 1;
-// 1: these are all; 2: and there is none beyond the end of a row.
+// 1: these are all; 2: and none is after the end of a row.
 layout(constant_id = 5) const uint WHOLE = 0;
 
 #define SUM 1
@@ -45,7 +45,7 @@ layout(push_constant, std430) uniform NormParams {
     uint parts;
 } p;
 
-// Operands that there are not have another one in their place.
+// Absent operands are replaced by other buffers.
 layout(set = 0, binding = 0, std430) readonly buffer X { float x[]; };
 layout(set = 0, binding = 0, std430) readonly buffer X4 { vec4 x4[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Y { float y[]; };
@@ -60,11 +60,11 @@ layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer D4 { vec4 d4[]; };
 
 const uint WG = gl_WorkGroupSize.x;
-// Elements of a round, and from one element of a quad to the next.
+// Elements of an iteration, and the distance of the elements of a quad.
 const uint ROUND = 4 * WG * QUADS;
 const uint STEP = ALIGNED != 0 ? 1 : WG;
 
-// The first element of a quad of a round.
+// First element of a quad in an iteration.
 uint first_of(uint begin, uint quad) {
     const uint lane = gl_LocalInvocationIndex;
     return begin + 4 * WG * quad + (ALIGNED != 0 ? 4 * lane : lane);
@@ -109,7 +109,7 @@ LOAD(load_z, z, z4)
 STORE(store_r, r, r4)
 STORE(store_d, d, d4)
 
-// The quads of a round: what is normed, the weight, and what is added to the product of both, or its gate.
+// Quads of an iteration: the normed elements, the weight, and the tensor that is added to their product, or its gate.
 #define LOAD_ROUND(begin)                                                                                              \
     [[unroll]] for (uint q = 0; q < QUADS; q++) {                                                                      \
         const uint at = first_of(begin, q);                                                                            \

@@ -1,11 +1,11 @@
 #version 460
-// The lane probe: what subgroup operations really do on this device and driver. One workgroup; each invocation writes
+// The lane probe: the actual results of subgroup operations on this device and driver. One work-group; each invocation writes
 // one record, from which the host recomputes every result with plain integer arithmetic.
 //
 // All values are unsigned integers and sums wrap, so that a correct result has exactly one value.
 //
-// Variants: basic executes no subgroup operation beyond the built-in ids; full (USE_SUBGROUP) executes arithmetic,
-// ballot and shuffle too. Fields that a variant does not compute are zero.
+// Variants: basic executes no subgroup operation beyond the built-in ids; full (USE_SUBGROUP) also executes arithmetic, ballot
+// and shuffle. Fields that a variant does not compute are zero.
 
 #include "common.glsl"
 
@@ -22,7 +22,7 @@ struct Record {
     uint subgroup_lane;      // gl_SubgroupInvocationID
     uint subgroup_id;
     uint num_subgroups;
-    uint value;              // what this invocation contributes to every operation below
+    uint value;              // input of this invocation to every operation below
     uint shared_sum;         // of value over the workgroup, by a tree in shared memory
     uint subgroup_sum;       // subgroupAdd(value)
     uint shuffled;           // subgroupShuffleXor(value, 1)
@@ -43,7 +43,7 @@ layout(push_constant, std430) uniform Parameters {
 
 shared uint sums[gl_WorkGroupSize.x];
 
-// A value that no compiler can know and that differs between invocations.
+// A value that the compiler cannot know and that differs between invocations.
 uint lane_value(uint index) {
     uint x = p.seed + index * 0x9e3779b9u;
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
@@ -54,7 +54,7 @@ uint lane_value(uint index) {
 uint workgroup_sum(uint index, uint value) {
     sums[index] = value;
     barrier();
-    // Any size of workgroup: the upper part is added to the lower until one value is left.
+    // Any size of work-group: the upper part is added to the lower until one value is left.
     for (uint n = gl_WorkGroupSize.x; n > 1;) {
         const uint half_n = (n + 1) / 2;
         if (index + half_n < n) {

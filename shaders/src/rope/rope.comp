@@ -1,9 +1,9 @@
 #version 460
-// ROPE: rotates pairs of each row by angles that grow with the position.
+// ROPE: rotates pairs of each row by angles that increase with the position.
 //
-// One pair (or one element that is only copied) for each invocation, heads after each other along the grid's x, tokens
-// along y, batches along z: 8 bytes read, 8 written, and the sine and cosine of one angle. Nothing shared. Both elements
-// of a pair are read before either is written, so the result may lie in the operand's place.
+// One pair (or one element that is only copied) in each invocation, heads in sequence along the grid's x, tokens along y,
+// batches along z: 8 bytes read, 8 written, and the sine and cosine of one angle. Nothing shared. Both elements of a pair are
+// read before either is written, so the result may replace the operand.
 
 #include "common.glsl"
 #include "grid.glsl"
@@ -30,7 +30,7 @@ layout(set = 0, binding = 4, std430) writeonly buffer D { float d[]; };
 
 void main() {
     const uint pairs = p.n_dims / 2;
-    // Invocations for a row: pairs, then single elements.
+    // Invocations of a row: pairs, then single elements.
     const uint units = pairs + (p.ne_0 - p.n_dims);
     // Tokens along the grid's y, batches along its z.
     FOR_EACH_ROW(i2, i3, none, p.ne_2, p.ne_3, 1)

@@ -1,9 +1,9 @@
 #version 460
 // GET_ROWS: rows of a matrix by index, converted to F32.
 //
-// The grid's x covers the columns of a row, y the indices, z the batches; one element for each invocation, of quantised
-// types one piece of eight. Neighbouring invocations read neighbouring elements or pieces. An index outside the matrix
-// gives zeros and reads nothing. Shared memory: the table of the types that have one.
+// The grid's x covers the columns of a row, y the indices, z the batches. One element in each invocation, for quantised types
+// one piece of eight. Adjacent invocations read adjacent elements or pieces. An index outside the matrix gives zeros and reads
+// nothing. Shared memory: the table of the types that have one.
 //
 // A matrix larger than a window takes several dispatches, each with the rows first_row .. first_row + window_rows in its
 // window: each writes the rows that it has, the first one also the zeros.
@@ -48,7 +48,7 @@ layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 #define TAKEN PIECE
 #endif
 
-// Writes what an invocation takes of the row that begins at block (element for plain types) row_a.
+// Writes an invocation's elements of the row that starts at block (element for plain types) row_a.
 void copy_row(uint row_a, uint row_d, uint i) {
 #if defined(A_W32)
     d[row_d + i] = a[row_a + i];

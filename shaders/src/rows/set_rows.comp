@@ -1,9 +1,9 @@
 #version 460
 // SET_ROWS: writes rows of a matrix by index, converted to its type.
 //
-// The grid's x covers the columns of a row, y the indices, z the batches; one element for each invocation, of quantised
-// types one block of 32: an invocation reads 128 bytes, keeps them in registers and writes 34 or 18, so that the largest
-// magnitude needs no exchange. An index outside the matrix writes nothing. Nothing shared.
+// The grid's x covers the columns of a row, y the indices, z the batches. One element in each invocation, for quantised types
+// one block of 32: an invocation reads 128 bytes, keeps them in registers and writes 34 or 18, so that the largest magnitude
+// needs no exchange. An index outside the matrix writes nothing. Nothing shared.
 //
 // Variants: the type of the matrix.
 
@@ -40,7 +40,7 @@ layout(set = 0, binding = 2, std430) writeonly buffer D { uint16_t d[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 #endif
 
-// Writes what an invocation takes of a row.
+// Writes an invocation's elements of a row.
 void store(uint row_v, uint row_d, uint i) {
 #if TAKEN > 1
     float x[TAKEN];

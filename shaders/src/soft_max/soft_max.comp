@@ -1,16 +1,15 @@
 #version 460
 // SOFT_MAX: soft_max(scale * x + slope * mask) of each row.
 //
-// One work-group for each row of any length. First pass: each invocation takes every gl_WorkGroupSize.x-th element, four
-// at a time, and keeps a running maximum and the sum of exponentials relative to it (online normaliser); the work-group
-// then agrees on both. Second pass: elements are read again, from cache where the row fits, and written. An invocation
-// writes only elements that it alone reads in the second pass, so the result may lie in the operand's place.
+// One work-group for each row of any length. First pass: each invocation takes every gl_WorkGroupSize.x-th element, four at a
+// time, and keeps a running maximum and the sum of exponentials relative to it; the work-group then combines both. Second pass:
+// elements are read again, from cache if the row fits, and written. An invocation writes only elements that no other one reads
+// in the second pass, so the result may replace the operand.
 //
-// The maximum starts at a finite number below all scores: minus infinity less minus infinity never occurs, and a row
-// without any finite score ends with sum 0 and zeros. max() may lose what is no number, the sum of exponentials does not:
-// such a row is none at all.
+// The maximum starts at a finite number below all scores: minus infinity minus minus infinity never occurs, and a row without
+// any finite score ends with sum 0 and zeros. max() may lose a NaN, the sum of exponentials does not: such a row becomes NaN.
 //
-// Variants: lds and subgroup, how the work-group agrees. Shared memory: 4 bytes for each invocation.
+// Variants: lds and subgroup, the way in which the work-group combines. Shared memory: 4 bytes for each invocation.
 
 #include "common.glsl"
 #include "alibi.glsl"
@@ -42,8 +41,7 @@ layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 const uint WG = gl_WorkGroupSize.x;
 const float LOWEST = -1.0e38;
 
-// Four scores from column i on, WG apart; minus infinity for those beyond the row, and where the mask hides an element,
-// whatever it is.
+// Four scores from column i on, WG apart; minus infinity for those after the row, and for hidden elements, whatever they are.
 vec4 scores(uint row_x, uint row_mask, uint i, float slope) {
     vec4 v;
     [[unroll]] for (uint j = 0; j < 4; j++) {

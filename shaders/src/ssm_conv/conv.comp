@@ -1,10 +1,10 @@
 #version 460
-// SSM_CONV with a bias, an activation, and the new state in the place of the old one.
+// SSM_CONV with a bias, an activation, and the new state in place of the old one.
 //
-// An invocation computes TOKENS tokens of a channel (the grid's y); neighbouring channels for neighbouring invocations (x). The
-// first tokens of a run, which read the state, are all of the invocation that has the first of them, so that it can write
-// the new state when it has read the old one: no other does either. Tokens that are all of one run and behind these have
-// their inputs loaded once, and all at the same time. Nothing shared.
+// An invocation computes TOKENS tokens of a channel (the grid's y); adjacent invocations have adjacent channels (x). The
+// invocation with the first token of a run computes all tokens that read the state, so that it can write the new state after it
+// has read the old one: no other one accesses them. Other tokens that all belong to one run have their inputs loaded once, all
+// at the same time. Nothing shared.
 
 #include "common.glsl"
 #include "activation.glsl"
@@ -26,7 +26,7 @@ layout(push_constant, std430) uniform ConvParams {
 layout(set = 0, binding = 0, std430) readonly buffer X { float x[]; };
 layout(set = 0, binding = 1, std430) readonly buffer W { float w[]; };
 layout(set = 0, binding = 2, std430) readonly buffer Runs { int runs[]; };
-// The taps where there is no bias: nobody reads them here.
+// The taps if there is no bias: not read then.
 layout(set = 0, binding = 3, std430) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer D { float d[]; };
 layout(set = 0, binding = 5, std430) buffer State { float state[]; };
@@ -34,7 +34,7 @@ layout(set = 0, binding = 5, std430) buffer State { float state[]; };
 #define RUNS(slot, field) runs[p.off_2 + 3 * (slot) + (field)]
 #include "run.glsl"
 
-// Tokens of an invocation, and taps at the most.
+// Tokens of an invocation, and largest number of taps.
 const uint TOKENS = 8;
 const uint MOST = 8;
 
@@ -46,8 +46,8 @@ uint x_at(uint token, uint c) {
     return p.off_0 + token * p.nb0 + c;
 }
 
-// Input of channel c at token j of a slot's run; the taps - 1 before the first are in the state, and zeros before the
-// first position.
+// Input of channel c at token j of a slot's run; the taps - 1 inputs before the first token are in the state, and zeros before
+// the first position.
 float input_at(Run run, uint slot, uint c, int j) {
     if (j >= 0) {
         return x[x_at(run.first + uint(j), c)];
@@ -58,7 +58,7 @@ float input_at(Run run, uint slot, uint c, int j) {
     return state[state_at(slot, c, uint(int(p.taps) - 1 + j))];
 }
 
-// The slot of a token; `slots` for a token of none.
+// The slot of a token; `slots` for a token without a slot.
 uint slot_of(uint token) {
     for (uint slot = 0; slot < p.slots; slot++) {
         const Run run = run_of(slot, p.tokens);
@@ -73,8 +73,7 @@ void store(uint token, uint c, float sum, float add) {
     d[p.off_4 + token * p.channels + c] = activate(p.op, p.bias != 0 ? sum + add : sum);
 }
 
-// Tokens from `begin` on, all of one run and behind what reads the state. Taps that are not there are zeros in front of the
-// others.
+// Tokens from `begin` on, all of one run and after those that read the state. Absent taps are zeros before the others.
 void all_of_one_run(uint begin, uint c, float add) {
     const uint none = MOST - p.taps;
     float inputs[MOST + TOKENS - 1], tap[MOST];
@@ -93,7 +92,7 @@ void all_of_one_run(uint begin, uint c, float add) {
     }
 }
 
-// Any tokens begin .. end, and the state of the runs that begin there.
+// Any tokens begin .. end, and the state of the runs that start there.
 void any_tokens(uint begin, uint end, uint c, float add) {
     const uint kept = p.taps - 1;
     for (uint token = begin; token < min(end + kept, p.tokens); token++) {

@@ -1,10 +1,10 @@
 #version 460
-// SSM_CONV: the short causal convolution in front of a recurrent layer, with its state.
+// SSM_CONV: the short causal convolution before a recurrent layer, with its state.
 //
-// The grid's x covers the channels, y the rows of the result: those of the tokens, then those of the new state, slot
-// after slot; one element for each invocation, neighbouring channels for neighbouring invocations. A row of a token
-// looks up the run that it belongs to (few slots, the same ones for all invocations: from the cache), and reads as many
-// inputs as there are taps, which all but one were read for the token before. Nothing shared.
+// The grid's x covers the channels, y the rows of the result: those of the tokens, then those of the new state, slot after
+// slot. One element in each invocation; adjacent invocations have adjacent channels. A row of a token searches for its run (few
+// slots, the same ones for all invocations: from the cache), and reads as many inputs as there are taps; all but one were also
+// read for the token before. Nothing shared.
 
 #include "common.glsl"
 #include "grid.glsl"
@@ -29,8 +29,8 @@ layout(set = 0, binding = 4, std430) writeonly buffer D { float d[]; };
 #define RUNS(slot, field) runs[p.off_3 + 3 * (slot) + (field)]
 #include "run.glsl"
 
-// Input of channel c at token j of a slot's run; the taps - 1 before the first are in the state, and zeros before the
-// first position.
+// Input of channel c at token j of a slot's run; the taps - 1 inputs before the first token are in the state, and zeros before
+// the first position.
 float input_at(Run run, uint slot, uint c, int j) {
     if (j >= 0) {
         return x[p.off_0 + (run.first + uint(j)) * p.nb0 + c];
@@ -41,7 +41,7 @@ float input_at(Run run, uint slot, uint c, int j) {
     return state[p.off_2 + (slot * (p.taps - 1) + uint(int(p.taps) - 1 + j)) * p.channels + c];
 }
 
-// The result for a token at channel c; zero for a token of no run.
+// The result for a token at channel c; zero for a token without a run.
 float output_at(uint token, uint c) {
     for (uint slot = 0; slot < p.slots; slot++) {
         const Run run = run_of(slot, p.tokens);
@@ -67,7 +67,7 @@ void main() {
             } else {
                 const uint slot = (row - p.tokens) / kept;
                 const Run run = run_of(slot, p.tokens);
-                // The newest inputs; those of a slot without tokens are what they were.
+                // The newest inputs; unchanged for a slot without tokens.
                 const int j = int(run.count + (row - p.tokens) - slot * kept) - int(kept);
                 value = input_at(run, slot, c, j);
             }

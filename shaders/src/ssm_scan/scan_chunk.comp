@@ -1,5 +1,5 @@
 #version 460
-// SSM_SCAN by chunks, what does not depend on the state: see chunks.glsl. A work-group for a chunk (the grid's x, over
+// SSM_SCAN by chunks, the part that does not depend on the state: see chunks.glsl. A work-group has a chunk (the grid's x, over
 // all slots) of one head (y).
 //
 // Specialisation: see chunks.glsl. Shared memory: 16 KiB (8 for DK = 64), 4.4 KiB of gates.

@@ -2,13 +2,13 @@
 // SSM_SCAN: the selective state space of Mamba-2, token by token.
 //
 // One work-group for COLUMNS channels (the grid's x) of one head (y) of one slot (z). Eight invocations share a channel's
-// state, d_0 elements, each with QUADS quads of it in registers from the first token of the run to the last: the state is
-// read and written once. b and c of STEP tokens at a time go through shared memory, 16 bytes for an invocation, zeros
-// beyond d_0. A state does not depend on the results, so the partial sums of STEP tokens meet in shared memory at once.
-// The groups of slot 0 also write the zeros of tokens that belong to no run.
+// state, d_0 elements. Each keeps QUADS quads of it in registers from the first token of the run to the last: the state is read
+// and written once. b and c of STEP tokens at a time pass through shared memory, 16 bytes in an invocation, zeros after d_0. A
+// state does not depend on the results, so the partial sums of STEP tokens are added through shared memory at once. The
+// work-groups of slot 0 also write zeros for tokens without a run.
 //
-// Specialisation: work-group size (a multiple of 8), QUADS (d_0 is no more than 32 * QUADS).
-// Shared memory: 1024 * QUADS + 18 * work-group + 32 bytes: at 64 and 4 5.2 KiB.
+// Specialisation: work-group size (a multiple of 8), QUADS (d_0 is at most 32 * QUADS).
+// Shared memory: 1024 * QUADS + 18 * work-group + 32 bytes: 5.2 KiB with 64 and 4.
 
 #include "common.glsl"
 #include "activation.glsl"
@@ -81,7 +81,7 @@ void main() {
     const uint column = first_column + lane / PARTS;
     const uint head = gl_WorkGroupID.y;
     const uint slot = gl_WorkGroupID.z;
-    // Columns beyond the end repeat the last one and are not stored.
+    // Columns after the end repeat the last one and are not stored.
     const bool stored = column < p.d_1;
     const Run run = run_of(slot, p.tokens);
     if (slot == 0) {
@@ -116,7 +116,7 @@ void main() {
         barrier();
         for (uint i = lane; i < count * COLUMNS; i += WG) {
             const uint n = i / COLUMNS, j = i % COLUMNS;
-            // Each column begins with another part, so that the columns read different banks.
+            // Each column starts with another part, so that the columns read different banks.
             float all = 0.0;
             [[unroll]] for (uint k = 0; k < PARTS; k++) {
                 all += partial[n * WG + j * PARTS + (k + j) % PARTS];

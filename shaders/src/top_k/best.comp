@@ -1,12 +1,13 @@
 #version 460
-// The best of rows of logits: the index of the largest element (of equals the lower one, NaN last), that element, and the sum
-// of squares of the row, which is finite if all elements are (and small enough: nothing is lost that is no number).
+// The best of rows of logits: the index of the largest element (among equals the lower one, NaN last), that element, and the
+// sum of squares of the row, which is finite if all elements are (and small enough: a NaN or an infinity is never lost).
 //
-// x: parts of a row; y: rows. A work-group finds the best of its part and leaves it in scratch memory; the one that comes last
-// chooses from all parts. All loads of QUADS quads come before the first comparison.
+// x: parts of a row; y: rows. A work-group finds the best of its part and stores it in scratch; the last one selects from all
+// parts. All loads of QUADS quads come before the first comparison.
 //
-// WIDE: quads begin at multiples of four elements and are one load each, but for what is left at the end of a row.
-// Variants: lds and subgroup, how candidates and sums meet. Shared memory: that of pick.glsl and reduce.glsl.
+// WIDE: quads start at multiples of four elements and are one load each, except for the rest at the end of a row.
+// Variants: lds and subgroup, the way in which candidates and sums are combined. Shared memory: that of pick.glsl and
+// reduce.glsl.
 
 #include "common.glsl"
 #include "pick.glsl"
@@ -21,21 +22,21 @@ layout(push_constant, std430) uniform BestParams {
     uint next;
 } p;
 
-// The same twice.
+// Another view of the same buffer.
 layout(set = 0, binding = 0, std430) readonly buffer X4 { uvec4 x4[]; };
 layout(set = 0, binding = 1, std430) readonly buffer X { uint x[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer D { uint d[]; };
 layout(set = 0, binding = 3, std430) writeonly buffer E { float e[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer S { float s[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer N { uint next[]; };
-// Of each row the keys of the best of all parts, then their indices, then the sums.
+// For each row, the keys of the best of all parts, then their indices, then the sums.
 layout(set = 0, binding = 6, std430) coherent buffer Scratch { uint scratch[]; };
-// How many work-groups have arrived, for each row.
+// Number of work-groups that have arrived, for each row.
 layout(set = 0, binding = 7, std430) coherent buffer Arrived { uint arrived[]; };
 
 #include "arrival.glsl"
 
-// Four elements; those beyond the end of the row are its last one.
+// Four elements; those after the end of the row are its last one.
 uvec4 quad_of(uint row, uint at) {
     if (WIDE != 0 && at + 4 <= p.n) {
         return x4[(row + at) / 4];

@@ -1,14 +1,14 @@
 #version 460
-// TOP_K: the indices of the k largest elements of each row, the largest first, and with `weights` their soft-max, as
-// SOFT_MAX without a mask.
+// TOP_K: the indices of the k largest elements of each row in descending order, and with `weights` their soft-max, as SOFT_MAX
+// without a mask.
 //
-// One work-group for each row (the grid's y and z). A pick is the best of the invocations' best elements, each of which
-// has every n-th of the row; these candidates meet in shared memory. Of rows up to HELD * work-group, the scores of
-// experts, everything stays in registers, and what was picked is marked there. Of longer rows a pick is the largest
-// element that comes after the one before in the order of the result: nothing has to be marked, and later picks find the
-// row in the cache.
+// One work-group for each row (the grid's y and z). A pick is the best of the invocations' best elements; each invocation has
+// every n-th element of the row, and these candidates are compared through shared memory. For rows up to HELD * work-group,
+// such as the scores of experts, everything stays in registers, and picked elements are marked there. For longer rows a pick is
+// the largest element that comes after the previous one in the order of the result: nothing has to be marked, and later picks
+// read the row from the cache.
 //
-// Variants: lds, and subgroup, where candidates meet by subgroup arithmetic first: a work-group of one subgroup picks
+// Variants: lds, and subgroup, where candidates are first compared by subgroup arithmetic: a work-group of one subgroup picks
 // without a barrier.
 //
 // The order of elements, shared memory and work-groups: see pick.glsl.
@@ -49,7 +49,7 @@ void main() {
         }
         // Before all elements.
         uvec2 last = uvec2(0xffffffffu, 0);
-        // The key of the pick of this invocation's number.
+        // Key of the pick with this invocation's number.
         uint own = 0;
         for (uint pick = 0; pick < p.k; pick++) {
             uvec2 best = NONE;

@@ -1,9 +1,9 @@
 #version 460
-// Element-wise functions, up to four one after the other: d[i] = f(a[i], ...). Sums, products and gated units take another
-// operand each, which may be repeated: its stride is 0 then.
+// Element-wise functions, up to four in sequence: d[i] = f(a[i], ...). Sums, products and gated units have another operand
+// each, which may be repeated: its stride is then 0.
 //
-// One element for each invocation, neighbours in memory for neighbouring invocations: 4 bytes read of each operand and 4
-// written, nothing shared. The host merges dimensions that lie next to each other in all operands. Which functions is a
+// One element in each invocation; adjacent invocations have adjacent elements in memory: 4 bytes read of each operand and 4
+// written, nothing shared. The host merges dimensions that are contiguous in all operands. The selection of functions is a
 // branch that all invocations take together.
 
 #include "common.glsl"
@@ -20,15 +20,15 @@ layout(push_constant, std430) uniform UnaryParams {
     uint nb3_0, nb3_1, nb3_2, nb3_3;
     uint off0, off1, off2, off3;
     uint offd;
-    // From bit 8 on the number of other operands.
+    // From bit 8 on, the number of other operands.
     uint count;
-    // 8 bits each.
+    // 8 bits for each function.
     uint op;
     float scale_0, bias_0, scale_1, bias_1;
 } p;
 
 layout(set = 0, binding = 0, std430) readonly buffer A { float a[]; };
-// The first operand where there are fewer: nobody reads it here, as the result may lie in its place.
+// The first operand if there are fewer; not read then, as the result may replace it.
 layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
 layout(set = 0, binding = 2, std430) readonly buffer C { float c[]; };
 layout(set = 0, binding = 3, std430) readonly buffer E { float e[]; };
