@@ -7,7 +7,7 @@
 pub(crate) mod script;
 
 use script::compiler::Compiler;
-use script::sources::Sources;
+use script::sources::{Sources, code};
 use script::store::Store;
 use script::targets::{Targets, generation};
 use script::twins::{TWINS, are_known, renamed};
@@ -92,12 +92,31 @@ fn compiled_once() {
         set(&["gfx900 norm", "gfx900 rope"])
     );
     assert_eq!(workspace.build("debug", "clang version 20", "gfx906"), all);
-    workspace.source("wide.h", "#include \"device.h\"\n// changed\n");
+    workspace.source("wide.h", "#include \"device.h\"\nchanged\n");
     assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&["gfx906 norm"]));
+    workspace.source("wide.h", "// A comment.\n#include \"device.h\"\n\nchanged // and another\n");
+    assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&[]));
     workspace.source("device.h", "second\n");
     assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), all);
     workspace.source("device.h", "first\n");
     assert_eq!(workspace.build("debug", "clang version 19", "gfx906"), set(&[]));
+}
+
+/// Takes away comments and blank lines, and nothing else.
+#[test]
+fn comments_are_no_code() {
+    for (text, left) in [
+        ("a // b\n\n  c\n", "a\n  c\n"),
+        ("a/* b\n c */d / e\n", "a d / e\n"),
+        (
+            "\"// no comment\" '\\'' // \"a comment\n'/' \"\\\"//\"\n",
+            "\"// no comment\" '\\''\n'/' \"\\\"//\"\n",
+        ),
+        ("ends /* never", "ends\n"),
+        ("ends // too", "ends\n"),
+    ] {
+        assert_eq!(code(text), left, "{text}");
+    }
 }
 
 /// One of two builds that want the same entry at the same time makes it; other entries do not wait for it.
