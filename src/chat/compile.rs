@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 500;
 const UNKNOWN: u8 = !0;
 
 /// Filters that check operands before the engine uses them; see [`budget::operator`].
-const OPERATORS: [&str; 7] = ["+", "*", "~", "[:]", "in", "=", "changed"];
+const OPERATORS: [&str; 10] = ["+", "*", "~", "[:]", "in", "=", "changed", "==", "<in", "[.]"];
 
 /// Filter that charges a new list or dictionary.
 const NEW: &str = "[]";
@@ -139,8 +139,7 @@ fn expression(e: &Expr<'_>, depth: usize) -> Result<(), ChatError> {
             one(&b.left)?;
             one(&b.right)?;
             let (Some(left), Some(right)) = (b.left.as_const(), b.right.as_const()) else { return Ok(()) };
-            constant(b.op, &[left, right])
-                .map_err(|_| ChatError::TooLarge { line: b.span().start_line.into() })
+            constant(b.op, &[left, right]).map_err(|e| ChatError::at(&e, b.span().start_line.into()))
         }
         Expr::Compare(c) => {
             one(&c.expr)?;
@@ -191,7 +190,7 @@ fn constant(op: BinOpKind, operands: &[Value; 2]) -> Result<(), Error> {
         BinOpKind::Mul => "*",
         BinOpKind::Concat => "~",
         BinOpKind::In => "in",
-        _ => return Ok(()),
+        _ => "==",
     };
     budget::operator(name, operands)
 }
@@ -260,7 +259,10 @@ fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         I::StringConcat => operator("~", 2),
         I::Mul => [operator("*", 2), vec![filter(LISTED, 1)]].concat(),
         I::Slice => [operator("[:]", 4), vec![filter(LISTED, 1)]].concat(),
-        I::In | I::CompareAndPreserve(_) => operator("in", 2),
+        I::In => operator("in", 2),
+        I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte => operator("==", 2),
+        I::CompareAndPreserve(_) => operator("<in", 2),
+        I::GetItem => operator("[.]", 2),
         I::SetAttr(_) => operator("=", 2),
         I::CallMethod("changed", Some(operands)) => operator("changed", *operands),
         I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) => vec![same(), filter(NEW, 1)],

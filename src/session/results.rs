@@ -1,6 +1,6 @@
 //! Results of batches, in memory that a session reuses.
 
-use super::greedy;
+use super::{greedy, no_best};
 use crate::model::{BatchGraph, Hparams, Want};
 use bytemuck::Pod;
 use ggml_core::{Result, TensorId};
@@ -18,11 +18,14 @@ pub enum Row<'a> {
 }
 
 impl Row<'_> {
-    /// Returns the token with the largest logit, see [`greedy`](super::greedy).
-    pub fn greedy(&self) -> u32 {
+    /// Returns the token with the largest logit.
+    ///
+    /// # Errors
+    /// As [`greedy`](super::greedy).
+    pub fn greedy(&self) -> Result<u32> {
         match self {
             Row::Logits(logits) => greedy(logits),
-            Row::Best(best) => best.tokens.first().copied().unwrap_or(0),
+            Row::Best(best) => best.token().ok_or_else(no_best),
         }
     }
 }
@@ -36,6 +39,15 @@ pub struct Best<'a> {
     pub logits: &'a [f32],
     /// True if all logits are finite, including those that are not listed.
     pub finite: bool,
+}
+
+impl Best<'_> {
+    /// Returns the best token; `None` if no logit is a number.
+    fn token(&self) -> Option<u32> {
+        // The device takes NaN for the smallest, and reports it only as not finite.
+        let number = |x: f32| !x.is_nan() && (self.finite || x > f32::NEG_INFINITY);
+        self.tokens.first().copied().filter(|_| self.logits.first().is_some_and(|&x| number(x)))
+    }
 }
 
 /// Rows of a session's last call, one for each item after its last token, in memory of the session.
@@ -157,4 +169,21 @@ fn fetch<T: Pod + Default>(
 ) -> Result<()> {
     grow(all, begin + count);
     read(id, bytemuck::cast_slice_mut(&mut all[begin..begin + count]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a number there is no best token: token 0 would hide that a device computes only NaN.
+    #[test]
+    fn nan_is_no_token() {
+        let best = |logits, finite| Row::Best(Best { tokens: &[7], logits, finite }).greedy().ok();
+        assert_eq!(greedy(&[f32::NAN, 1.0, f32::NAN]).unwrap(), 1);
+        assert_eq!(Row::Logits(&[f32::NAN; 3]).greedy().ok(), None);
+        assert_eq!(Row::Logits(&[]).greedy().ok(), None);
+        assert_eq!((best(&[1.0], true), best(&[1.0], false)), (Some(7), Some(7)));
+        assert_eq!((best(&[f32::NAN], false), best(&[f32::NEG_INFINITY], false)), (None, None));
+        assert!(greedy(&[f32::NAN]).unwrap_err().to_string().contains("none is a number"));
+    }
 }

@@ -4,6 +4,7 @@ use super::cache;
 use crate::backends::devices::{DeviceList, devices_with};
 use crate::backends::{BackendName, OpenOptions, measure, open_named};
 use ggml_core::Result;
+use ggml_core::files::write_cached;
 use std::time::Duration;
 
 /// Time limit of one phase of a backend's trial.
@@ -55,11 +56,10 @@ fn guarded<T>(name: &BackendName, work: impl FnOnce() -> Result<T, String>) -> R
     let Some(mark) = cache::folder().map(|folder| folder.join(format!("auto-trying-{stem}"))) else {
         return work();
     };
-    if mark.exists() {
+    if mark.symlink_metadata().is_ok() {
         return Err(format!("the process ended when it was tried; remove {} to try again", mark.display()));
     }
-    let _ = mark.parent().map(std::fs::create_dir_all);
-    let _ = std::fs::write(&mark, []);
+    let _ = write_cached(&mark, &[]);
     let done = work();
     let _ = std::fs::remove_file(&mark);
     done
