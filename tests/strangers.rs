@@ -120,6 +120,33 @@ fn links_of_a_folder_are_not_followed() {
     }
 }
 
+/// The same for the files of a model's run, which also writes the model.
+#[test]
+fn links_of_a_models_run_are_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (precious, out) = (dir.path().join("precious"), dir.path().join("out"));
+    std::fs::write(&precious, "a private key").unwrap();
+    std::fs::create_dir(&out).unwrap();
+    for name in ["model.gguf", "cpu.logits.npy", "cpu.nodes", "cpu.step.nodes", "cpu.failing.json", "again"] {
+        symlink(&precious, out.join(name)).unwrap();
+    }
+    let args = [
+        "--reference",
+        "cpu",
+        "--backends",
+        "cpu",
+        "--tokens",
+        "1",
+        "--predict",
+        "2",
+        "--per-node",
+        "chained",
+    ];
+    let (output, report) = compare(&out, &args);
+    assert_eq!(report["records"][0]["status"], "ok", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "a private key");
+}
+
 /// Variables whose names only begin like those of drivers stay out of every file of a run.
 #[test]
 fn secrets_are_not_recorded() {

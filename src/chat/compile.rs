@@ -219,7 +219,8 @@ pub(super) fn add_filters(env: &mut Environment<'_>) {
 
 /// Returns the same instructions with calls of the budget's filters.
 fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
-    let groups: Vec<_> = (0..).map_while(|at| from.get(at)).map(charging).collect();
+    let before = |at: u32| at.checked_sub(1).and_then(|at| from.get(at));
+    let groups: Vec<_> = (0..).map_while(|at| from.get(at).map(|i| charging(i, before(at)))).collect();
     let mut begins = vec![0];
     for group in &groups {
         begins.push(begins[begins.len() - 1] + group.len() as u32);
@@ -246,8 +247,20 @@ fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     to
 }
 
-/// Returns the replacement of an instruction: the instruction itself, and the filters that charge for it.
-fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
+/// True if an instruction gives a key that is found at once in any value. The instruction that uses it stays next
+/// to it then, from which the engine describes undefined values (`messages[9]`).
+fn gives_short_key(instruction: Option<&Instruction<'_>>) -> bool {
+    const SHORT: usize = 64;
+    let Some(Instruction::LoadConst(key)) = instruction else { return false };
+    match key.as_str() {
+        Some(name) => name.len() <= SHORT,
+        None => key.as_usize().is_some_and(|index| index <= SHORT),
+    }
+}
+
+/// Returns the replacement of an instruction: the instruction itself, and the filters that charge for it. `before`
+/// is the instruction before it.
+fn charging<'s>(instruction: &Instruction<'s>, before: Option<&Instruction<'s>>) -> Vec<Instruction<'s>> {
     use Instruction as I;
     let same = || instruction.clone();
     let filter = |name, operands: u16| I::ApplyFilter(name, Some(operands), UNKNOWN);
@@ -262,7 +275,7 @@ fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         I::In => operator("in", 2),
         I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte => operator("==", 2),
         I::CompareAndPreserve(_) => operator("<in", 2),
-        I::GetItem => operator("[.]", 2),
+        I::GetItem if !gives_short_key(before) => operator("[.]", 2),
         I::SetAttr(_) => operator("=", 2),
         I::CallMethod("changed", Some(operands)) => operator("changed", *operands),
         I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) => vec![same(), filter(NEW, 1)],
