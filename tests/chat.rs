@@ -484,6 +484,7 @@ fn the_time_of_a_template_is_bounded() {
         often("{% set x = a.find('z') %}"),
         often("{% set x = a | length %}"),
         often("{% set x = a[19999999] %}"),
+        often("{% set x = a[19999999 + i if i > 0 else 0] %}"),
         often("{% set x = a | int %}"),
         often("{% if a is lower %}{% endif %}"),
         often("{% set x = c | map('length') | list %}"),

@@ -10,7 +10,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of bytes of a template: the largest in use have some ten thousands.
 const MAX_SOURCE: usize = 256 << 10;
@@ -219,7 +219,10 @@ pub(super) fn add_filters(env: &mut Environment<'_>) {
 
 /// Returns the same instructions with calls of the budget's filters.
 fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
-    let before = |at: u32| at.checked_sub(1).and_then(|at| from.get(at));
+    let all = (0..).map_while(|at| from.get(at));
+    let targets: BTreeSet<u32> = all.filter_map(|i| target(&mut i.clone()).copied()).collect();
+    // A jump comes from elsewhere.
+    let before = |at: u32| at.checked_sub(1).filter(|_| !targets.contains(&at)).and_then(|at| from.get(at));
     let groups: Vec<_> = (0..).map_while(|at| from.get(at).map(|i| charging(i, before(at)))).collect();
     let mut begins = vec![0];
     for group in &groups {
@@ -228,13 +231,7 @@ fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     let mut to = Instructions::new(from.name(), source);
     for (group, at) in groups.into_iter().zip(0..) {
         for mut instruction in group {
-            if let Instruction::Jump(target)
-            | Instruction::JumpIfFalse(target)
-            | Instruction::JumpIfFalseOrPop(target)
-            | Instruction::JumpIfTrueOrPop(target)
-            | Instruction::Iterate(target)
-            | Instruction::BuildMacro(_, target, _) = &mut instruction
-            {
+            if let Some(target) = target(&mut instruction) {
                 *target = begins[*target as usize];
             }
             match (from.get_span(at), from.get_line(at)) {
@@ -245,6 +242,19 @@ fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
         }
     }
     to
+}
+
+/// Returns the index of the instruction that an instruction may continue at.
+fn target<'a>(instruction: &'a mut Instruction<'_>) -> Option<&'a mut u32> {
+    match instruction {
+        Instruction::Jump(target)
+        | Instruction::JumpIfFalse(target)
+        | Instruction::JumpIfFalseOrPop(target)
+        | Instruction::JumpIfTrueOrPop(target)
+        | Instruction::Iterate(target)
+        | Instruction::BuildMacro(_, target, _) => Some(target),
+        _ => None,
+    }
 }
 
 /// True if an instruction gives a key that is found at once in any value. The instruction that uses it stays next
