@@ -230,28 +230,29 @@ fn compare(args: Args) -> Result<ExitCode> {
     let path = report_path(resumed.as_ref().unwrap_or(&options.out));
     // No model, a broken model, a folder that cannot be written to: before any work, each of these is wrong
     // use.
-    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path)))
+    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path), false))
 }
 
 /// Makes the report of folders. It is no failure if the report cannot be written there: the folders may be
 /// from another machine.
 fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool) -> Result<ExitCode> {
-    let made = report(folders).and_then(|report| if redact { report.redacted() } else { Ok(report) });
-    let report = match made {
+    let report = match report(folders) {
         Ok(report) => report,
         Err(error) => return wrong_use(error),
     };
     if let (None, [folder]) = (out, folders) {
         let path = report_path(folder);
-        if let Err(error) = write(&report, &path) {
+        if let Err(error) = write(&report, &path, redact) {
             program::note(format_args!("the report was not written: {error}"));
         }
     }
-    conclude(&report, out)
+    conclude(&report, out, redact)
 }
 
-/// Writes a report, and its page next to it.
-fn write(report: &Report, path: &Path) -> Result<()> {
+/// Writes a report, and its page next to it, for others if `redact` is set.
+fn write(report: &Report, path: &Path, redact: bool) -> Result<()> {
+    let redacted = redact.then(|| report.redacted()).transpose()?;
+    let report = redacted.as_ref().unwrap_or(report);
     report.write(path)?;
     write_page(report, &page_path(path.parent().unwrap_or(Path::new(""))))
 }
@@ -262,8 +263,8 @@ fn wrong_use(error: Error) -> Result<ExitCode> {
 }
 
 /// Writes and prints a report, and returns the exit status, also if the output pipe is closed.
-fn conclude(report: &Report, path: Option<&Path>) -> Result<ExitCode> {
-    let written = path.map_or(Ok(()), |path| write(report, path));
+fn conclude(report: &Report, path: Option<&Path>, redact: bool) -> Result<ExitCode> {
+    let written = path.map_or(Ok(()), |path| write(report, path, redact));
     if let (Some(path), Ok(())) = (path, &written) {
         program::note(format_args!("report: {}", path.display()));
     }
