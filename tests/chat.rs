@@ -489,7 +489,7 @@ fn the_time_of_a_template_is_bounded() {
         often("{% if a is lower %}{% endif %}"),
         often("{% set x = c | map('length') | list %}"),
     ];
-    let limit = Duration::from_secs(2);
+    let limit = Duration::from_millis(300);
     for source in zoo {
         let start = Instant::now();
         let error =
@@ -499,8 +499,11 @@ fn the_time_of_a_template_is_bounded() {
             ChatError::TooMuchWork { .. } | ChatError::TimedOut { .. } | ChatError::TooLarge { .. }
         );
         assert!(stopped, "{source}: {error}");
-        assert!(start.elapsed() < 5 * limit, "{source}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(10), "{source}: {:?}", start.elapsed());
     }
+    // Without a deadline the work ends it.
+    let searched = render(&often("{% set x = a.find('z') %}"), &ChatInput::default());
+    assert!(matches!(searched, Err(ChatError::TooMuchWork { line: 1 })), "{searched:?}");
     // A handle that is set ends the template at the first check.
     let cancel = Cancel::default();
     cancel.cancel();
