@@ -51,7 +51,7 @@ clippy: ready
 doc: ready ## build the documentation, in target/doc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-fuzz: ## fuzz what reads files, TIME seconds each target (ARGS: gguf graph tokenizer chat code_object imatrix); takes a C++ compiler
+fuzz: ## fuzz what reads files, TIME seconds each target (ARGS: gguf graph tokenizer chat code_object imatrix run_folder report); takes a C++ compiler
 ifneq ($(SETUP),no)
 	@scripts/setup.sh shaders --quiet
 endif

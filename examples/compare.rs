@@ -6,8 +6,9 @@ use clap::{Parser, Subcommand};
 use diptych::backends::BackendName;
 use diptych::compare::{
     CompareOptions, Event, PerNode, Report, Style, Subject, child_entry, counts, page_path, report,
-    report_path, resume, run, table, write_page,
+    report_path, resume, run, table, work_of, write_page,
 };
+use diptych::ggml::escape::Escaped;
 use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
 use diptych::{DType, Error, Precision, Result};
@@ -102,8 +103,8 @@ struct Args {
     /// Folder for report.html, result.json, events, logs and arrays.
     #[arg(long, default_value = "out/compare")]
     out: PathBuf,
-    /// Continue the interrupted run in this folder without repeating completed work. Other arguments are
-    /// ignored.
+    /// Continue your own interrupted run in this folder without repeating completed work. A HIP library that
+    /// the run loaded has to be named again with --hip-library; other arguments are ignored.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// Vulkan: tune for this architecture class (AMD_GCN, AMD_RDNA3, NVIDIA, CPU, ...) instead of the
@@ -127,6 +128,13 @@ enum Task {
         /// report.html is written next to it.
         #[arg(long)]
         out: Option<PathBuf>,
+        /// Leave out names of users and of this machine, paths, prompts and generated tokens (the default with
+        /// --out, for reports that are sent to others).
+        #[arg(long, conflicts_with = "full")]
+        redact: bool,
+        /// Leave out nothing.
+        #[arg(long)]
+        full: bool,
     },
 }
 
@@ -141,7 +149,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 /// Shows a bar on a terminal, or a spinner while there is no total; elsewhere a line, but none for parts of
 /// the work.
 fn show(bar: &ProgressBar, shown: bool, event: &Event) {
-    let line = format!("{}: {}", event.backend, event.what);
+    let line = Escaped(format!("{}: {}", event.backend, event.what)).to_string();
     match event.done {
         _ if !shown && event.done.is_some() => {}
         _ if !shown => program::note(line),
@@ -212,34 +220,39 @@ fn compare(args: Args) -> Result<ExitCode> {
     let (resumed, options) = (args.resume.clone(), options(args).with_stop(interrupted()));
     let mut progress = |event: &Event| show(&bar, shown, event);
     let made = match &resumed {
-        Some(folder) => resume(folder, &options, &mut progress),
+        Some(folder) => work_of(folder).and_then(|work| {
+            program::note(format_args!("continuing {}: it opens {work}", folder.display()));
+            resume(folder, &options, &mut progress)
+        }),
         None => run(&options, &mut progress),
     };
     bar.finish_and_clear();
     let path = report_path(resumed.as_ref().unwrap_or(&options.out));
     // No model, a broken model, a folder that cannot be written to: before any work, each of these is wrong
     // use.
-    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path)))
+    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path), false))
 }
 
 /// Makes the report of folders. It is no failure if the report cannot be written there: the folders may be
 /// from another machine.
-fn report_of(folders: &[PathBuf], out: Option<&Path>) -> Result<ExitCode> {
+fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool) -> Result<ExitCode> {
     let report = match report(folders) {
         Ok(report) => report,
         Err(error) => return wrong_use(error),
     };
     if let (None, [folder]) = (out, folders) {
         let path = report_path(folder);
-        if let Err(error) = write(&report, &path) {
+        if let Err(error) = write(&report, &path, redact) {
             program::note(format_args!("the report was not written: {error}"));
         }
     }
-    conclude(&report, out)
+    conclude(&report, out, redact)
 }
 
-/// Writes a report, and its page next to it.
-fn write(report: &Report, path: &Path) -> Result<()> {
+/// Writes a report, and its page next to it, for others if `redact` is set.
+fn write(report: &Report, path: &Path, redact: bool) -> Result<()> {
+    let redacted = redact.then(|| report.redacted()).transpose()?;
+    let report = redacted.as_ref().unwrap_or(report);
     report.write(path)?;
     write_page(report, &page_path(path.parent().unwrap_or(Path::new(""))))
 }
@@ -250,8 +263,8 @@ fn wrong_use(error: Error) -> Result<ExitCode> {
 }
 
 /// Writes and prints a report, and returns the exit status, also if the output pipe is closed.
-fn conclude(report: &Report, path: Option<&Path>) -> Result<ExitCode> {
-    let written = path.map_or(Ok(()), |path| write(report, path));
+fn conclude(report: &Report, path: Option<&Path>, redact: bool) -> Result<ExitCode> {
+    let written = path.map_or(Ok(()), |path| write(report, path, redact));
     if let (Some(path), Ok(())) = (path, &written) {
         program::note(format_args!("report: {}", path.display()));
     }
@@ -265,8 +278,8 @@ fn conclude(report: &Report, path: Option<&Path>) -> Result<ExitCode> {
 }
 
 fn run_with(args: Args) -> Result<ExitCode> {
-    if let Some(Task::Report { folders, out }) = &args.command {
-        return report_of(folders, out.as_deref());
+    if let Some(Task::Report { folders, out, redact, full }) = &args.command {
+        return report_of(folders, out.as_deref(), *redact || (out.is_some() && !full));
     }
     match &args.counts {
         Some(filter) => {

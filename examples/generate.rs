@@ -116,7 +116,7 @@ fn show(mut generation: Generation<'_>) -> Result<String> {
     let mut text = String::new();
     for piece in generation.by_ref() {
         let piece = piece?;
-        program::print(&piece.text)?;
+        program::print_text(&piece.text)?;
         text += &piece.text;
     }
     program::print("\n")?;
@@ -131,11 +131,12 @@ fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &Gen
     let mut messages: Vec<Message> = args.system.iter().map(Message::system).collect();
     for turn in turns(args.prompt.as_ref()) {
         messages.push(Message::user(turn?));
+        let input = ChatInput::new(messages.clone()).generation_prompt(true);
         let text = template
-            .render(&ChatInput::new(messages.clone()).generation_prompt(true))
+            .render(&input.guarded(&|text| tokenizer.guard(text)))
             .map_err(|e| Error::argument("chat template", e, "one that renders this conversation"))?;
         // A template writes the first token itself.
-        let tokens = tokenizer.encode(&text, &EncodeOptions { add_special: false, parse_special: true });
+        let tokens = tokenizer.encode_guarded(&text);
         let answer = show(Generation::advance_to(session, tokenizer, &tokens, options)?)?;
         messages.push(Message::assistant(answer));
     }

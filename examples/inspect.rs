@@ -104,11 +104,11 @@ fn run(args: &Args) -> Result<()> {
             true => format!("{:#}\n", serde_json::json!(outlines)),
             false => outlines.iter().map(ToString::to_string).collect(),
         };
-        return program::print(text);
+        return program::print_text(&text);
     }
     let gguf = GgufFile::open(&args.file)?;
     let text = if args.json { format!("{:#}\n", json(&gguf)) } else { text(&gguf) };
-    program::print(text)
+    program::print_text(&text)
 }
 
 fn main() -> ExitCode {

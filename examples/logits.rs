@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<()> {
     let mut row = logits[logits.len() - vocabulary..].to_vec();
     let mut ids = Vec::new();
     for i in 0..args.predict {
-        let token = greedy(&row);
+        let token = greedy(&row)?;
         ids.push(token.to_string());
         if i + 1 < args.predict {
             row = session.decode(token)?;

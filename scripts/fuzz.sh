@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../fuzz"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(gguf graph tokenizer chat code_object imatrix)
+[ ${#targets[@]} -gt 0 ] || targets=(gguf graph tokenizer chat code_object imatrix run_folder report)
 
 # What cargo-fuzz passes for its own builds, without a sanitizer, which would take a nightly compiler. The flags stay
 # away from build scripts because a target is named.

@@ -173,5 +173,5 @@ fn return_to(session: &mut Session, tokens: &[u32]) -> Result<()> {
 /// Appends tokens and returns the best next token.
 fn step(session: &mut Session, tokens: &[u32]) -> Result<u32> {
     let rows = session.append(&[Item { sequence: 0, tokens }], Want::Best(1))?;
-    Ok(rows.get(0).map_or(0, |row| row.greedy()))
+    rows.get(0).map_or(Ok(0), |row| row.greedy())
 }

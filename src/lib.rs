@@ -10,7 +10,7 @@
 //! let mut session = model.session(&SessionOptions::default())?;
 //! let mut logits = session.prefill(&[1, 15, 27])?;
 //! for _ in 0..16 {
-//!     let token = diptych::greedy(&logits);
+//!     let token = diptych::greedy(&logits)?;
 //!     println!("{token}");
 //!     logits = session.decode(token)?;
 //! }

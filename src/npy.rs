@@ -2,7 +2,7 @@
 //!
 //! Source: the NumPy enhancement proposal 1, "A simple file format for NumPy arrays".
 
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Result, files};
 use std::path::Path;
 
 /// Writes a two-dimensional array, row-major. Fails if `data` does not have `rows * columns` elements.
@@ -21,7 +21,7 @@ pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<(
     bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(bytemuck::cast_slice(data));
-    std::fs::write(path, bytes).map_err(|e| Error::io(path, e))
+    files::write_atomically(path, &bytes).map_err(|e| Error::io(path, e))
 }
 
 /// Reads a two-dimensional F32 array and returns its rows, columns and row-major values.

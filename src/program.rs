@@ -14,9 +14,10 @@ pub use crate::exit_status::{FAILED, WRONG_USE};
 use crate::leave::leave;
 use crate::model::Model;
 use ggml_core::backend::Backend;
+use ggml_core::escape::{Escaped, escaped};
 use ggml_core::{Error, Result};
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
@@ -59,9 +60,22 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|e| Error::io(STANDARD_OUTPUT, e))
 }
 
-/// Writes a line to standard error. Write errors are ignored.
+/// Writes a line to standard error, with the control characters in it escaped: text of files and drivers must
+/// not control a terminal. Write errors are ignored.
 pub fn note(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", Escaped(line));
+}
+
+/// Writes text of a model or file to standard output and flushes it. On a terminal, control characters are
+/// escaped; a file or pipe receives the text as it is.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_text(text: &str) -> Result<()> {
+    match std::io::stdout().is_terminal() {
+        true => print(escaped(text).as_bytes()),
+        false => print(text),
+    }
 }
 
 /// Opens a backend by name. For `auto`, the selected backend and the reason are written to standard error.

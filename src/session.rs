@@ -32,7 +32,7 @@
 //!     let mut logits = session.batch(&items)?;
 //!     let mut answers = vec![Vec::new(); prompts.len()];
 //!     for _ in 0..16 {
-//!         let next: Vec<[u32; 1]> = logits.iter().map(|row| [greedy(row)]).collect();
+//!         let next: Vec<[u32; 1]> = logits.iter().map(|row| [greedy(row)?]).collect();
 //!         let items: Vec<Item<'_>> =
 //!             next.iter().enumerate().map(|(sequence, tokens)| Item { sequence, tokens }).collect();
 //!         answers.iter_mut().zip(&next).for_each(|(answer, token)| answer.extend(token));
@@ -83,9 +83,18 @@ use std::time::Duration;
 /// Number of cache rows by which programs grow.
 pub const KV_STEP: usize = 256;
 
-/// Returns the token with the largest logit (the first of equals; 0 if all are NaN).
-pub fn greedy(logits: &[f32]) -> u32 {
-    argmax(logits).unwrap_or(0) as u32
+/// Returns the token with the largest logit, the first of equals.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if there are no logits, or all are NaN or minus infinity: there is no best token, and
+/// a text that went on with any would hide that.
+pub fn greedy(logits: &[f32]) -> Result<u32> {
+    let best = argmax(logits).filter(|&token| logits[token] > f32::NEG_INFINITY);
+    best.map(|token| token as u32).ok_or_else(no_best)
+}
+
+fn no_best() -> Error {
+    Error::argument("logits", "all are NaN or minus infinity", "a token that may be chosen")
 }
 
 /// True if a token may be chosen by its logits: none is NaN or plus infinity, and not all are minus infinity,

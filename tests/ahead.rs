@@ -12,8 +12,8 @@ fn step(session: &mut Session, tokens: &[u32], want: Want) -> (u32, u32) {
     let rows = session.append(&[Item { sequence: 0, tokens }], want).expect("a step");
     let row = rows.get(0).expect("a row");
     match row {
-        Row::Best(best) => (row.greedy(), best.logits[0].to_bits()),
-        Row::Logits(logits) => (row.greedy(), logits[row.greedy() as usize].to_bits()),
+        Row::Best(best) => (row.greedy().unwrap(), best.logits[0].to_bits()),
+        Row::Logits(logits) => (row.greedy().unwrap(), logits[row.greedy().unwrap() as usize].to_bits()),
     }
 }
 

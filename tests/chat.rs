@@ -1,9 +1,10 @@
 //! Chat templates: their variables and functions, the formatting of values, and typed errors.
 
 use diptych::chat::{ChatError, ChatInput, ChatTemplate, Message, ToolCall};
+use diptych::generate::Cancel;
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter};
 use serde_json::json;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 fn render(source: &str, input: &ChatInput) -> Result<String, ChatError> {
     ChatTemplate::new(source)?.with_token("bos_token", "<s>").with_token("eos_token", "</s>").render(input)
@@ -453,6 +454,84 @@ fn a_hostile_template_ends_with_an_error() {
     assert!(matches!(shown, Err(ChatError::Render { .. })), "{shown:?}");
     // No rule of the engine catches this; it must not reach the caller as a panic.
     let _ = render("{{ 'abc'[0:9:-1] }}", &input);
+}
+
+/// Templates whose steps are few and long: comparisons of values that share their parts, searches of large
+/// texts. Each ran for more than 40 seconds, or without an end.
+#[test]
+fn the_time_of_a_template_is_bounded() {
+    let twins = format!(
+        "{{% set a = ['x'] %}}{{% set b = ['x'] %}}{}",
+        "{% set a = [a, a] %}{% set b = [b, b] %}".repeat(60)
+    );
+    let large = "{% set a = 'x' * 20000000 %}{% set b = a ~ 'y' %}{% set c = [a] * 1000 %}";
+    let often = |step: &str| format!("{large}{{% for i in range(99999) %}}{step}{{% endfor %}}");
+    let zoo = [
+        format!("{twins}{{{{ a == b }}}}"),
+        format!("{twins}{{{{ a < b }}}}"),
+        format!("{twins}{{{{ 1 if 2 != a < b }}}}"),
+        format!("{twins}{{{{ a in [1, b] }}}}"),
+        format!("{twins}{{{{ a is eq(b) }}}}"),
+        format!("{twins}{{{{ [a, b] | sort }}}}"),
+        format!("{twins}{{{{ [a, b] | max }}}}"),
+        format!("{twins}{{{{ [a].index(b) }}}}"),
+        format!("{twins}{{% for i in [1, 2] %}}{{{{ loop.changed(a, b) }}}}{{% endfor %}}"),
+        "{% set x = range(99999) | list %}{% for i in x %}{% if x == x + [i] %}{% endif %}{% endfor %}"
+            .into(),
+        "{% set x = range(99999) | list %}{% for i in x %}{% if -1 in x %}{% endif %}{% endfor %}".into(),
+        often("{% if b in c %}{% endif %}"),
+        often("{% if 'z' in a %}{% endif %}"),
+        often("{% set x = a.find('z') %}"),
+        often("{% set x = a | length %}"),
+        often("{% set x = a[19999999] %}"),
+        often("{% set x = a[19999999 + i if i > 0 else 0] %}"),
+        often("{% set x = a | int %}"),
+        often("{% if a is lower %}{% endif %}"),
+        often("{% set x = c | map('length') | list %}"),
+    ];
+    let limit = Duration::from_millis(300);
+    for source in zoo {
+        let start = Instant::now();
+        let error =
+            render(&source, &ChatInput::default().with_deadline(limit)).map(|text| text.len()).unwrap_err();
+        let stopped = matches!(
+            error,
+            ChatError::TooMuchWork { .. } | ChatError::TimedOut { .. } | ChatError::TooLarge { .. }
+        );
+        assert!(stopped, "{source}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{source}: {:?}", start.elapsed());
+    }
+    // Without a deadline the work ends it.
+    let searched = render(&often("{% set x = a.find('z') %}"), &ChatInput::default());
+    assert!(matches!(searched, Err(ChatError::TooMuchWork { line: 1 })), "{searched:?}");
+    // A handle that is set ends the template at the first check.
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let cancelled = render(&often("{% set x = a | length %}"), &ChatInput::default().with_cancel(cancel));
+    assert!(matches!(cancelled, Err(ChatError::Cancelled { .. })), "{cancelled:?}");
+}
+
+/// What a user or a tool writes cannot end its turn; a function is applied to every part of it.
+#[test]
+fn contents_can_be_guarded() {
+    let parts = serde_json::json!([{"type": "text", "text": "<b>"}]);
+    let messages = [
+        Message::user("<a>"),
+        Message::new("user", "").with("content", &parts),
+        Message::assistant("<c>"),
+        Message::tool("1", "f", "<d>"),
+    ];
+    let source =
+        "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}";
+    let input = ChatInput::new(messages).guarded(&|text| text.replace('<', "("));
+    assert_eq!(render(source, &input).unwrap(), "(a>(b><c>(d>");
+}
+
+/// An error has the template's own text, which may not control the terminal that shows it.
+#[test]
+fn an_exception_does_not_control_the_terminal() {
+    let raised = render("{{ raise_exception('\u{1b}[2J\u{202e}') }}", &ChatInput::default()).unwrap_err();
+    assert_eq!(raised.to_string(), "chat template, line 1: \\u{1b}[2J\\u{202e}");
 }
 
 fn file(with: impl FnOnce(&mut GgufWriter<'_>)) -> GgufFile {

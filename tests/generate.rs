@@ -33,7 +33,7 @@ fn by_hand(model: &Model, count: usize) -> Vec<u32> {
     let mut logits = session.prefill(&PROMPT).expect("a prompt");
     let mut tokens = Vec::new();
     for _ in 0..count {
-        let token = greedy(&logits);
+        let token = greedy(&logits).unwrap();
         tokens.push(token);
         logits = session.decode(token).expect("a token");
     }

@@ -33,6 +33,8 @@ mod session;
 #[cfg(feature = "compare")]
 mod statistics;
 mod steps;
+#[cfg(all(unix, feature = "compare"))]
+mod strangers;
 mod synthesized;
 #[cfg(feature = "compare")]
 mod verdicts;

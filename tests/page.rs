@@ -1,6 +1,6 @@
 //! `report.html`: self-contained, with the report's values, and with drivers' texts escaped.
 
-use diptych::compare::{Report, html};
+use diptych::compare::{Report, Style, html, table};
 use serde_json::{Value, json};
 
 /// Returns a report with content for every part of the page, in which every text is `text`.
@@ -112,6 +112,24 @@ fn hostile_text_stays_text() {
     assert_eq!(elements(&page), plain);
     assert!(page.contains("&lt;script&gt;&#39;&quot;]]&gt;&amp;\\u{1b}[31m\\u{202e}\\u{0}"));
     assert!(!page.contains(['\u{1b}', '\u{202e}', '\0']));
+}
+
+/// No field of a report that somebody sent can control the terminal or the page that shows it.
+#[test]
+fn no_field_controls_a_terminal() {
+    for kind in ["ops", "model"] {
+        let mut report = full("\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\r\nverdict: fine");
+        report["work"] = json!(format!("{kind} \u{1b}[2J"));
+        report["records"][0]["warnings"] = json!(["\u{1b}a", "\u{1b}b", "\u{1b}c", "\u{1b}d"]);
+        let report: Report = serde_json::from_value(report).unwrap();
+        for text in [table(&report, Style::Plain), html(&report)] {
+            let controls = |c: &char| (c.is_control() && *c != '\n') || *c == '\u{202e}';
+            assert_eq!(text.chars().find(controls), None, "{text:?}");
+            assert!(text.contains("\\u{1b}"), "{text}");
+        }
+        let table = table(&report, Style::Plain);
+        assert_eq!(table.lines().filter(|line| line.starts_with("verdict:")).count(), 1, "{table}");
+    }
 }
 
 #[test]

@@ -174,7 +174,8 @@ fn a_machine_that_stops() {
             assert!(text.contains(part), "{part}: {text}");
         }
 
-        let resumed = Command::new(example("compare")).arg("--resume").arg(&out).output().unwrap();
+        let mut command = Command::new(example("compare"));
+        let resumed = command.arg("--resume").arg(&out).args(["--hip-library", library]).output().unwrap();
         assert_eq!(resumed.status.code(), Some(1), "{}", stdout(&resumed));
         let again = result(&out);
         assert_eq!(record(&again, "hip"), hip, "it was not run again");

@@ -304,8 +304,8 @@ fn a_divided_model_gives_the_best() {
         let (mut divided, mut session) = (model.session(&exact()).unwrap(), whole.session(&exact()).unwrap());
         for tokens in [&prompt(9)[..], &[7], &[8]] {
             let rows = divided.append(&[Item { sequence: 0, tokens }], Want::Best(2)).unwrap();
-            let best = rows.get(0).unwrap().greedy();
-            assert_eq!(best, greedy(&session.prefill(tokens).unwrap()), "{offload}");
+            let best = rows.get(0).unwrap().greedy().unwrap();
+            assert_eq!(best, greedy(&session.prefill(tokens).unwrap()).unwrap(), "{offload}");
         }
     }
 }
@@ -331,7 +331,7 @@ fn reading_a_token_takes_no_call() {
         for step in 0..7 {
             let before = names.map(|name| faults.count(name));
             let rows = session.append(&[Item { sequence: 0, tokens: &[token] }], Want::Best(1)).unwrap();
-            token = rows.get(0).unwrap().greedy();
+            token = rows.get(0).unwrap().greedy().unwrap();
             let after = names.map(|name| faults.count(name));
             let [copies, launches, graphs, marks] = [0, 1, 2, 3].map(|i| after[i] - before[i]);
             // First runs of a program record an event per launch; later runs one per graph, plus begin and

@@ -1,5 +1,6 @@
 //! Options for opening the backend. All environment variables are read here.
 
+use ggml_core::environment;
 use ggml_core::files::Root;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
@@ -10,49 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Variables of the HIP runtime and the layers below it that change the device or its behaviour. They are
 /// read and reported, never set: the runtime reads them when its library is loaded.
-pub const OVERRIDES: &[&str] = &[
-    "HSA_OVERRIDE_GFX_VERSION",
-    "HIP_VISIBLE_DEVICES",
-    "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "HSA_ENABLE_SDMA",
-    "HSA_ENABLE_PEER_SDMA",
-    "HSA_ENABLE_INTERRUPT",
-    "HSA_XNACK",
-    "HSA_MAX_QUEUES",
-    "HSA_ENABLE_MWAITX",
-    "HSA_SCRATCH_SINGLE_LIMIT",
-    "HSA_NO_SCRATCH_RECLAIM",
-    "HSA_DISABLE_FRAGMENT_ALLOCATOR",
-    "GPU_MAX_HW_QUEUES",
-    "GPU_MAX_HEAP_SIZE",
-    "GPU_SINGLE_ALLOC_PERCENT",
-    "GPU_ENABLE_WGP_MODE",
-    "GPU_ENABLE_WAVE32_MODE",
-    "GPU_STAGING_BUFFER_SIZE",
-    "GPU_PINNED_MIN_XFER_SIZE",
-    "GPU_FORCE_BLIT_COPY_SIZE",
-    "DEBUG_HIP_DYNAMIC_QUEUES",
-    "HIP_HIDDEN_FREE_MEM",
-    "HIP_HOST_COHERENT",
-    "HIP_FORCE_DEV_KERNARG",
-    "HIP_LAUNCH_BLOCKING",
-    "AMD_SERIALIZE_KERNEL",
-    "AMD_SERIALIZE_COPY",
-    "AMD_DIRECT_DISPATCH",
-    "AMD_LOG_LEVEL",
-    "AMD_COMGR_CACHE",
-    "HIPRTC_COMPILE_OPTIONS_APPEND",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_DISABLE_PTX_JIT",
-    "CUDA_LAUNCH_BLOCKING",
-    "ROCM_PATH",
-    "HIP_PATH",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-];
+pub const OVERRIDES: &[&str] = environment::HIP;
 
 /// Variables of [`OVERRIDES`] that are set, sorted by name, including `HSA_OVERRIDE_GFX_VERSION_<node>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +22,7 @@ pub struct Environment {
 impl Environment {
     /// Creates the environment from names and values; variables without effect are dropped.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Environment {
-        let matters = |name: &str| OVERRIDES.contains(&name) || name.starts_with("HSA_OVERRIDE_GFX_VERSION_");
+        let matters = |name: &str| environment::is_recorded(name, &[OVERRIDES]);
         let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| matters(name)).collect();
         variables.sort();
         Environment { variables }

@@ -1,21 +1,15 @@
 //! The relevant environment variables, read once.
 
+use ggml_core::environment::{OWN, VULKAN, recorded};
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// Prefixes of variables that change the behaviour of a Vulkan loader, layer or driver.
-const OVERRIDE_PREFIXES: [&str; 8] =
-    ["VK_", "RADV_", "MESA_", "ACO_", "AMD_", "LP_", "LVP_", "DIPTYCH_VULKAN_"];
-
-/// Variables with the same effect but none of these prefixes.
-const OVERRIDE_NAMES: [&str; 4] = ["DRI_PRIME", "GALLIVM_DEBUG", "NIR_DEBUG", "__NV_PRIME_RENDER_OFFLOAD"];
-
 /// The values read from the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
-    /// Variables in effect that change the behaviour of the loader or a driver, sorted by name.
+    /// Variables in effect that change the behaviour of the loader, a driver or this crate, sorted by name.
     pub(crate) overrides: Vec<(String, String)>,
     /// The user's cache directory.
     pub(crate) cache_home: Option<PathBuf>,
@@ -30,11 +24,7 @@ pub(crate) fn environment() -> &'static Environment {
 
 impl Environment {
     fn read() -> Environment {
-        let mut overrides: Vec<(String, String)> = std::env::vars_os()
-            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-            .filter(|(name, _)| is_override(name))
-            .collect();
-        overrides.sort();
+        let overrides = recorded(std::env::vars_os(), &[OWN, VULKAN]);
         Environment { overrides, cache_home: cache_home() }
     }
 
@@ -57,10 +47,6 @@ impl Environment {
     }
 }
 
-fn is_override(name: &str) -> bool {
-    OVERRIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || OVERRIDE_NAMES.contains(&name)
-}
-
 fn cache_home() -> Option<PathBuf> {
     let dir = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if cfg!(windows) {
@@ -77,16 +63,6 @@ fn cache_home() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn overrides_are_recognised() {
-        for name in
-            ["VK_DRIVER_FILES", "RADV_DEBUG", "MESA_VK_DEVICE_SELECT", "LP_NATIVE_VECTOR_WIDTH", "DRI_PRIME"]
-        {
-            assert!(is_override(name), "{name}");
-        }
-        assert!(!is_override("PATH") && !is_override("HOME"));
-    }
 
     #[test]
     fn a_wrong_value_is_an_argument_error_that_names_the_variable() {

@@ -41,7 +41,7 @@ fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> (Vec<V
     let first = session.batch(&items(prompts)).unwrap();
     let (mut logits, mut tokens) = (first.clone(), vec![Vec::new(); prompts.len()]);
     for _ in 0..count {
-        let next: Vec<Vec<u32>> = logits.iter().map(|row| vec![greedy(row)]).collect();
+        let next: Vec<Vec<u32>> = logits.iter().map(|row| vec![greedy(row).unwrap()]).collect();
         tokens.iter_mut().zip(&next).for_each(|(all, token)| all.extend(token));
         logits = session.batch(&items(&next)).unwrap();
     }
@@ -54,7 +54,7 @@ fn alone(session: &mut Session, prompt: &[u32], count: usize) -> (Vec<f32>, Vec<
     let first = session.prefill(prompt).unwrap();
     let (mut logits, mut tokens) = (first.clone(), Vec::new());
     for _ in 0..count {
-        tokens.push(greedy(&logits));
+        tokens.push(greedy(&logits).unwrap());
         logits = session.decode(tokens[tokens.len() - 1]).unwrap();
     }
     (first, tokens)

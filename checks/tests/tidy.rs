@@ -73,7 +73,8 @@ const FLOORS: &[Floors] = &[
             &["grids", "shape"],
             &["mapped", "metrics", "options", "phase", "precision", "rng", "sync"],
             &["deadline", "dtype"],
-            &["error", "files", "hash"],
+            &["error"],
+            &["environment", "escape", "files", "hash"],
         ],
     },
     Floors {
@@ -109,7 +110,7 @@ const FLOORS: &[Floors] = &[
             &["generate", "graph", "judge"],
             &["invariance"],
             &["advice", "loaded", "nodes", "text"],
-            &["cards"],
+            &["cards", "redact"],
             &["report"],
             &["comparison", "files"],
             &["options"],

@@ -1,5 +1,6 @@
 //! Typed errors and the phases in which they happen.
 
+use crate::escape::{Escaped, escaped};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -146,7 +147,7 @@ impl std::fmt::Display for MemoryNeed {
 #[non_exhaustive]
 pub enum Error {
     /// An operation that this backend has no kernel for, with the reason.
-    #[error("{backend}: {op} of node '{node}' is not supported: {reason}")]
+    #[error("{backend}: {op} of node '{}' is not supported: {}", escaped(.node), escaped(.reason))]
     Unsupported {
         /// Backend name.
         backend: String,
@@ -158,7 +159,7 @@ pub enum Error {
         reason: String,
     },
     /// The backend cannot be used here.
-    #[error("{backend}: not available ({}): {reason}", missing_name(*.missing))]
+    #[error("{backend}: not available ({}): {}", missing_name(*.missing), escaped(.reason))]
     Unavailable {
         /// Backend name.
         backend: String,
@@ -170,7 +171,7 @@ pub enum Error {
         reason: String,
     },
     /// A model file that breaks its format or lacks what its architecture needs.
-    #[error("invalid model{}: {what}{}", at_path(.path), found_text(.found, .expected))]
+    #[error("invalid model{}: {}{}", at_path(.path), escaped(.what), found_text(.found, .expected))]
     InvalidModel {
         /// The file, where known.
         path: Option<PathBuf>,
@@ -182,7 +183,7 @@ pub enum Error {
         expected: String,
     },
     /// A node whose operands break the rule of its operation.
-    #[error("{op}({operands}): {rule}")]
+    #[error("{op}({}): {}", escaped(.operands), escaped(.rule))]
     InvalidGraph {
         /// Operation name.
         op: &'static str,
@@ -192,7 +193,7 @@ pub enum Error {
         rule: String,
     },
     /// A wrong argument of a call.
-    #[error("{what}{}", found_text(.found, .expected))]
+    #[error("{}{}", escaped(.what), found_text(.found, .expected))]
     InvalidArgument {
         /// Name of the argument.
         what: String,
@@ -202,7 +203,7 @@ pub enum Error {
         expected: String,
     },
     /// An allocation that failed.
-    #[error("{backend}: out of memory in {heap}: asked for {asked} bytes{}{}", free_text(.free), driver_text(.driver))]
+    #[error("{backend}: out of memory in {}: asked for {asked} bytes{}{}", escaped(.heap), free_text(.free), driver_text(.driver))]
     OutOfMemory {
         /// Backend name.
         backend: String,
@@ -247,7 +248,7 @@ pub enum Error {
         reason: String,
     },
     /// A driver call that failed.
-    #[error("{backend}: {call} failed in phase {phase}{}: {name} ({code})", at_node(.node))]
+    #[error("{backend}: {call} failed in phase {phase}{}: {} ({code})", at_node(.node), escaped(.name))]
     Driver {
         /// Backend name.
         backend: String,
@@ -263,7 +264,7 @@ pub enum Error {
         name: String,
     },
     /// A file that could not be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {}", Escaped(.path.display()), Escaped(.source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -293,10 +294,11 @@ fn missing_name(m: Missing) -> &'static str {
 }
 
 fn at_path(path: &Option<PathBuf>) -> String {
-    path.as_ref().map(|p| format!(" {}", p.display())).unwrap_or_default()
+    path.as_ref().map(|p| format!(" {}", Escaped(p.display()))).unwrap_or_default()
 }
 
 fn found_text(found: &str, expected: &str) -> String {
+    let (found, expected) = (escaped(found), escaped(expected));
     match (found.is_empty(), expected.is_empty()) {
         (true, true) => String::new(),
         (false, true) => format!(": {found}"),
@@ -306,7 +308,7 @@ fn found_text(found: &str, expected: &str) -> String {
 }
 
 fn at_node(node: &Option<String>) -> String {
-    node.as_ref().map(|n| format!(" at node '{n}'")).unwrap_or_default()
+    node.as_ref().map(|n| format!(" at node '{}'", escaped(n))).unwrap_or_default()
 }
 
 fn needs_text(needs: &[MemoryNeed]) -> String {
@@ -318,7 +320,7 @@ fn free_text(free: &Option<u64>) -> String {
 }
 
 fn driver_text(driver: &Option<String>) -> String {
-    driver.as_ref().map(|said| format!(" ({said})")).unwrap_or_default()
+    driver.as_ref().map(|said| format!(" ({})", escaped(said))).unwrap_or_default()
 }
 
 impl Error {

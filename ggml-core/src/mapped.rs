@@ -9,6 +9,7 @@
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use std::fs::File;
+use std::io::Read;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +31,14 @@ pub struct MappedBytes {
 
 #[derive(Clone)]
 enum Owner {
-    Map(Arc<Mmap>),
+    Map(Arc<MappedFile>),
     Memory(Arc<[u8]>),
+}
+
+struct MappedFile {
+    map: Mmap,
+    /// The file, whose length can change.
+    file: File,
 }
 
 impl MappedBytes {
@@ -39,24 +46,63 @@ impl MappedBytes {
     ///
     /// The file must not be truncated or written in place while a window on it exists: the operating system
     /// would kill the process (SIGBUS) or the bytes would change under the reader. Replacing the file by
-    /// renaming another file to its name, as [`GgufWriter`](crate::gguf::GgufWriter) does, is safe.
+    /// renaming another file to its name, as [`GgufWriter`](crate::gguf::GgufWriter) does, is safe. Use
+    /// [`MappedBytes::read`] for a file that others may write to.
     ///
     /// # Errors
     /// [`Error::Io`] if the file does not exist, cannot be read, is no regular file or cannot be mapped.
     pub fn map(path: &Path) -> Result<MappedBytes> {
         let io = |e: std::io::Error| Error::io(path, e);
-        // Checked before opening, because opening a pipe would block until it has a writer.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(Error::io(path, std::io::Error::other("not a regular file")));
-        }
-        let file = File::open(path).map_err(io)?;
+        let file = open_regular(path).map_err(io)?;
         // SAFETY: the map is read-only and private to this process's handles. The bytes stay valid for the
         // lifetime of the map unless another process truncates or rewrites the file in place. This function's
         // documentation forbids that, and no code in this library writes to an existing file (writers
         // rename).
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let len = map.len();
-        Ok(MappedBytes { owner: Owner::Map(Arc::new(map)), start: 0, len })
+        Ok(MappedBytes { owner: Owner::Map(Arc::new(MappedFile { map, file })), start: 0, len })
+    }
+
+    /// Reads a regular file into memory. It takes as much memory as the file is long, and no later change of the
+    /// file matters.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file does not exist, cannot be read or is no regular file.
+    pub fn read(path: &Path) -> Result<MappedBytes> {
+        let read = || {
+            let mut file = open_regular(path)?;
+            let len = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
+            MappedBytes::in_memory(len, |to| file.read_exact(to))
+        };
+        read().map_err(|e| Error::io(path, e))
+    }
+
+    /// Returns aligned memory, filled by a function.
+    fn in_memory<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<MappedBytes, E> {
+        // Extra bytes, so that the start can move to an aligned address.
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, len + ALIGNMENT - 1).collect();
+        let start = memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+        // The new memory is not shared yet, and the start moves by less than the extra bytes.
+        if let Some(to) = Arc::get_mut(&mut memory).and_then(|m| m.get_mut(start..start + len)) {
+            fill(to)?;
+        }
+        Ok(MappedBytes { owner: Owner::Memory(memory), start, len })
+    }
+
+    /// Checks that a mapped file is as long as it was. Reading what a shorter file does not have any more would
+    /// end the process. A file can still become shorter after the check.
+    ///
+    /// # Errors
+    /// [`std::io::ErrorKind::UnexpectedEof`] if it is shorter; errors of the file system.
+    pub fn check_length(&self) -> std::io::Result<()> {
+        let Owner::Map(mapped) = &self.owner else { return Ok(()) };
+        match mapped.file.metadata()?.len() < mapped.map.len() as u64 {
+            true => Err(std::io::Error::new(
+                std::io::ErrorKind::UnexpectedEof,
+                "the file became shorter while it was in use",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Returns a smaller window on the same bytes, which also keeps them alive.
@@ -88,12 +134,21 @@ impl MappedBytes {
     }
 }
 
+/// Opens a regular file for reading.
+fn open_regular(path: &Path) -> std::io::Result<File> {
+    // Checked before opening, because opening a pipe would block until it has a writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    File::open(path)
+}
+
 impl Deref for MappedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         let all: &[u8] = match &self.owner {
-            Owner::Map(map) => map,
+            Owner::Map(mapped) => &mapped.map,
             Owner::Memory(bytes) => bytes,
         };
         // Always in range: `slice` returns no window outside the owner.
@@ -116,14 +171,11 @@ impl From<Arc<[u8]>> for MappedBytes {
 
 impl From<&[u8]> for MappedBytes {
     fn from(bytes: &[u8]) -> MappedBytes {
-        // Extra bytes, so that the start can move to an aligned address.
-        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, bytes.len() + ALIGNMENT - 1).collect();
-        let start = memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;
-        // The new memory is not shared yet, and the start moves by less than the extra bytes.
-        if let Some(to) = Arc::get_mut(&mut memory).and_then(|m| m.get_mut(start..start + bytes.len())) {
+        let copied = MappedBytes::in_memory(bytes.len(), |to| {
             to.copy_from_slice(bytes);
-        }
-        MappedBytes { owner: Owner::Memory(memory), start, len: bytes.len() }
+            Ok::<(), std::convert::Infallible>(())
+        });
+        copied.unwrap_or_else(|never| match never {})
     }
 }
 
@@ -180,5 +232,20 @@ mod tests {
         let bytes = MappedBytes::map(&file).unwrap();
         assert!(bytes.is_mapped());
         assert_eq!(bytes, MappedBytes::from(Arc::<[u8]>::from(*b"abc")));
+    }
+
+    /// A file that became shorter is an error where it is checked, and does not matter once it has been read.
+    #[test]
+    fn a_file_that_shrinks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; 10_000]).unwrap();
+        let (mapped, read) = (MappedBytes::map(&path).unwrap(), MappedBytes::read(&path).unwrap());
+        assert!(mapped.slice(..10).unwrap().check_length().is_ok() && read.as_ptr().addr() % ALIGNMENT == 0);
+        File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        let error = mapped.slice(..10).unwrap().check_length().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+        assert!(read.check_length().is_ok());
+        assert_eq!(&*read, &[7; 10_000]);
     }
 }

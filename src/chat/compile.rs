@@ -10,7 +10,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of bytes of a template: the largest in use have some ten thousands.
 const MAX_SOURCE: usize = 256 << 10;
@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 500;
 const UNKNOWN: u8 = !0;
 
 /// Filters that check operands before the engine uses them; see [`budget::operator`].
-const OPERATORS: [&str; 7] = ["+", "*", "~", "[:]", "in", "=", "changed"];
+const OPERATORS: [&str; 10] = ["+", "*", "~", "[:]", "in", "=", "changed", "==", "<in", "[.]"];
 
 /// Filter that charges a new list or dictionary.
 const NEW: &str = "[]";
@@ -139,8 +139,7 @@ fn expression(e: &Expr<'_>, depth: usize) -> Result<(), ChatError> {
             one(&b.left)?;
             one(&b.right)?;
             let (Some(left), Some(right)) = (b.left.as_const(), b.right.as_const()) else { return Ok(()) };
-            constant(b.op, &[left, right])
-                .map_err(|_| ChatError::TooLarge { line: b.span().start_line.into() })
+            constant(b.op, &[left, right]).map_err(|e| ChatError::at(&e, b.span().start_line.into()))
         }
         Expr::Compare(c) => {
             one(&c.expr)?;
@@ -191,7 +190,7 @@ fn constant(op: BinOpKind, operands: &[Value; 2]) -> Result<(), Error> {
         BinOpKind::Mul => "*",
         BinOpKind::Concat => "~",
         BinOpKind::In => "in",
-        _ => return Ok(()),
+        _ => "==",
     };
     budget::operator(name, operands)
 }
@@ -220,7 +219,11 @@ pub(super) fn add_filters(env: &mut Environment<'_>) {
 
 /// Returns the same instructions with calls of the budget's filters.
 fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
-    let groups: Vec<_> = (0..).map_while(|at| from.get(at)).map(charging).collect();
+    let all = (0..).map_while(|at| from.get(at));
+    let targets: BTreeSet<u32> = all.filter_map(|i| target(&mut i.clone()).copied()).collect();
+    // A jump comes from elsewhere.
+    let before = |at: u32| at.checked_sub(1).filter(|_| !targets.contains(&at)).and_then(|at| from.get(at));
+    let groups: Vec<_> = (0..).map_while(|at| from.get(at).map(|i| charging(i, before(at)))).collect();
     let mut begins = vec![0];
     for group in &groups {
         begins.push(begins[begins.len() - 1] + group.len() as u32);
@@ -228,13 +231,7 @@ fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     let mut to = Instructions::new(from.name(), source);
     for (group, at) in groups.into_iter().zip(0..) {
         for mut instruction in group {
-            if let Instruction::Jump(target)
-            | Instruction::JumpIfFalse(target)
-            | Instruction::JumpIfFalseOrPop(target)
-            | Instruction::JumpIfTrueOrPop(target)
-            | Instruction::Iterate(target)
-            | Instruction::BuildMacro(_, target, _) = &mut instruction
-            {
+            if let Some(target) = target(&mut instruction) {
                 *target = begins[*target as usize];
             }
             match (from.get_span(at), from.get_line(at)) {
@@ -247,8 +244,33 @@ fn bounded<'s>(from: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     to
 }
 
-/// Returns the replacement of an instruction: the instruction itself, and the filters that charge for it.
-fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
+/// Returns the index of the instruction that an instruction may continue at.
+fn target<'a>(instruction: &'a mut Instruction<'_>) -> Option<&'a mut u32> {
+    match instruction {
+        Instruction::Jump(target)
+        | Instruction::JumpIfFalse(target)
+        | Instruction::JumpIfFalseOrPop(target)
+        | Instruction::JumpIfTrueOrPop(target)
+        | Instruction::Iterate(target)
+        | Instruction::BuildMacro(_, target, _) => Some(target),
+        _ => None,
+    }
+}
+
+/// True if an instruction gives a key that is found at once in any value. The instruction that uses it stays next
+/// to it then, from which the engine describes undefined values (`messages[9]`).
+fn gives_short_key(instruction: Option<&Instruction<'_>>) -> bool {
+    const SHORT: usize = 64;
+    let Some(Instruction::LoadConst(key)) = instruction else { return false };
+    match key.as_str() {
+        Some(name) => name.len() <= SHORT,
+        None => key.as_usize().is_some_and(|index| index <= SHORT),
+    }
+}
+
+/// Returns the replacement of an instruction: the instruction itself, and the filters that charge for it. `before`
+/// is the instruction before it.
+fn charging<'s>(instruction: &Instruction<'s>, before: Option<&Instruction<'s>>) -> Vec<Instruction<'s>> {
     use Instruction as I;
     let same = || instruction.clone();
     let filter = |name, operands: u16| I::ApplyFilter(name, Some(operands), UNKNOWN);
@@ -260,7 +282,10 @@ fn charging<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         I::StringConcat => operator("~", 2),
         I::Mul => [operator("*", 2), vec![filter(LISTED, 1)]].concat(),
         I::Slice => [operator("[:]", 4), vec![filter(LISTED, 1)]].concat(),
-        I::In | I::CompareAndPreserve(_) => operator("in", 2),
+        I::In => operator("in", 2),
+        I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte => operator("==", 2),
+        I::CompareAndPreserve(_) => operator("<in", 2),
+        I::GetItem if !gives_short_key(before) => operator("[.]", 2),
         I::SetAttr(_) => operator("=", 2),
         I::CallMethod("changed", Some(operands)) => operator("changed", *operands),
         I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) => vec![same(), filter(NEW, 1)],

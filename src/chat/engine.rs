@@ -1,10 +1,12 @@
 //! Template engine, configured as transformers configures Jinja2.
 
 use super::args::Args;
+use super::budget::{Limit, MAX_TIME};
 use super::error::{ChatError, Exception};
 use super::methods;
 use super::text::{JsonStyle, python_str};
 use super::{budget, compile, guard};
+use ggml_core::{Deadline, Phase};
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, machinery};
 use std::borrow::Cow;
@@ -51,7 +53,10 @@ fn add_filters(env: &mut Environment<'_>) {
     env.add_filter("string", |v: &Value| python_str(v));
     env.add_filter("length", length);
     env.add_filter("count", length);
-    env.add_filter("wordcount", |text: &str| text.split(methods::is_space).filter(|w| !w.is_empty()).count());
+    env.add_filter("wordcount", |text: &str| -> Result<usize, Error> {
+        budget::work(text.len())?;
+        Ok(text.split(methods::is_space).filter(|w| !w.is_empty()).count())
+    });
     env.add_filter("int", |v: &Value, rest: Rest<ValueOrKwargs>| {
         convert(v, &Args::new("int", &rest.into_values())?, Value::from(0))
     });
@@ -76,6 +81,7 @@ fn length(value: &Value) -> Result<usize, Error> {
     if value.is_undefined() {
         return Ok(0);
     }
+    budget::work(value.as_str().map_or(1, str::len))?;
     let what = || format!("{} has no length", value.kind());
     value.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, what()))
 }
@@ -84,6 +90,7 @@ fn length(value: &Value) -> Result<usize, Error> {
 fn convert(value: &Value, args: &Args<'_>, zero: Value) -> Result<Value, Error> {
     let integral = zero.is_integer();
     let default = args.opt(0, "default").unwrap_or(zero);
+    budget::work(value.as_str().map_or(1, str::len))?;
     let text = value.as_str().map(|t| t.trim().replace('_', ""));
     let real = match &text {
         Some(t) => t.parse::<f64>().ok(),
@@ -150,13 +157,19 @@ pub(super) fn clock(now: Option<SystemTime>) -> Value {
 
 /// Checks that a template can be compiled.
 pub(super) fn check(source: &str) -> Result<(), ChatError> {
-    on_own_thread(MAX_STEPS / ORDINARY, || compile::compile(source).map(drop))
+    let limit = Limit { deadline: Some(Deadline::new(Phase::Prepare, MAX_TIME)), cancel: None };
+    on_own_thread(MAX_STEPS / ORDINARY, &limit, || compile::compile(source).map(drop))
 }
 
 /// Renders a template.
-pub(super) fn render(engine: &Environment<'_>, source: &str, variables: Value) -> Result<String, ChatError> {
-    match render_within(MAX_STEPS / ORDINARY, engine, source, variables.clone()) {
-        Err(ChatError::TooLong { .. }) => render_within(MAX_STEPS, engine, source, variables),
+pub(super) fn render(
+    engine: &Environment<'_>,
+    source: &str,
+    variables: Value,
+    limit: &Limit,
+) -> Result<String, ChatError> {
+    match render_within(MAX_STEPS / ORDINARY, engine, source, variables.clone(), limit) {
+        Err(ChatError::TooLong { .. }) => render_within(MAX_STEPS, engine, source, variables, limit),
         done => done,
     }
 }
@@ -166,10 +179,11 @@ fn render_within(
     engine: &Environment<'_>,
     source: &str,
     variables: Value,
+    limit: &Limit,
 ) -> Result<String, ChatError> {
     let mut engine = engine.clone();
     engine.set_fuel(Some(steps));
-    on_own_thread(steps, || {
+    on_own_thread(steps, limit, || {
         let program = compile::compile(source)?;
         let mut text = String::new();
         let mut out = machinery::make_string_output(&mut text);
@@ -184,8 +198,13 @@ fn render_within(
 /// values, so they are dropped there too.
 fn on_own_thread<T: Send>(
     steps: u64,
+    limit: &Limit,
     work: impl FnOnce() -> Result<T, ChatError> + Send,
 ) -> Result<T, ChatError> {
+    let work = || {
+        budget::begin(limit);
+        work()
+    };
     let stack = (STACK as u64 * steps / MAX_STEPS) as usize;
     let failed = |what: String| ChatError::Render { line: 0, what };
     std::thread::scope(|scope| {

@@ -2,13 +2,14 @@
 
 use super::budget::Spent;
 use ggml_core::Error;
+use ggml_core::escape::escaped;
 
 /// Error of a chat template, with the line of the template if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatError {
     /// The model file has no template, or none of the requested name.
-    #[error("no chat template{}: {what}", quoted(.name))]
+    #[error("no chat template{}: {}", quoted(.name), escaped(.what))]
     Missing {
         /// Requested name, if any.
         name: Option<String>,
@@ -16,7 +17,7 @@ pub enum ChatError {
         what: String,
     },
     /// The template is not valid.
-    #[error("chat template, line {line}: {what}")]
+    #[error("chat template, line {line}: {}", escaped(.what))]
     Syntax {
         /// Line of the template, from 1 (0: unknown).
         line: usize,
@@ -24,7 +25,7 @@ pub enum ChatError {
         what: String,
     },
     /// The template refused the conversation: it called `raise_exception`.
-    #[error("chat template, line {line}: {text}")]
+    #[error("chat template, line {line}: {}", escaped(.text))]
     Raised {
         /// Line of the call.
         line: usize,
@@ -32,7 +33,7 @@ pub enum ChatError {
         text: String,
     },
     /// The template used a variable or an attribute that does not exist.
-    #[error("chat template, line {line}: {what}")]
+    #[error("chat template, line {line}: {}", escaped(.what))]
     Undefined {
         /// Line of the use.
         line: usize,
@@ -40,7 +41,7 @@ pub enum ChatError {
         what: String,
     },
     /// Any other error while rendering: an operator on unsuitable values, an unknown method, ...
-    #[error("chat template, line {line}: {what}")]
+    #[error("chat template, line {line}: {}", escaped(.what))]
     Render {
         /// Line of the template.
         line: usize,
@@ -54,13 +55,31 @@ pub enum ChatError {
         line: usize,
     },
     /// The template made more text and values than [`MAX_MEMORY`](super::MAX_MEMORY).
-    #[error("chat template, line {line}: {}", super::budget::Spent)]
+    #[error("chat template, line {line}: {}", Spent::Memory)]
     TooLarge {
         /// Line that was reached.
         line: usize,
     },
+    /// The template compared or searched more text and values than [`MAX_WORK`](super::MAX_WORK).
+    #[error("chat template, line {line}: {}", Spent::Work)]
+    TooMuchWork {
+        /// Line that was reached.
+        line: usize,
+    },
+    /// The template did not finish before its deadline.
+    #[error("chat template, line {line}: {}", Spent::Time)]
+    TimedOut {
+        /// Line that was reached.
+        line: usize,
+    },
+    /// The caller cancelled the template.
+    #[error("chat template, line {line}: {}", Spent::Cancelled)]
+    Cancelled {
+        /// Line that was reached.
+        line: usize,
+    },
     /// Messages or variables that do not form a conversation.
-    #[error("conversation: {what}")]
+    #[error("conversation: {}", escaped(.what))]
     Input {
         /// Description of the error.
         what: String,
@@ -68,7 +87,7 @@ pub enum ChatError {
 }
 
 fn quoted(name: &Option<String>) -> String {
-    name.as_ref().map(|n| format!(" '{n}'")).unwrap_or_default()
+    name.as_ref().map(|n| format!(" '{}'", escaped(n))).unwrap_or_default()
 }
 
 /// Carries the text of `raise_exception` through the engine's own error.
@@ -92,16 +111,34 @@ impl ChatError {
             | ChatError::Undefined { line, .. }
             | ChatError::Render { line, .. }
             | ChatError::TooLong { line }
+            | ChatError::TooMuchWork { line }
+            | ChatError::TimedOut { line }
+            | ChatError::Cancelled { line }
             | ChatError::TooLarge { line } => (line > 0).then_some(line),
             _ => None,
         }
+    }
+
+    fn stopped(why: Spent, line: usize) -> ChatError {
+        match why {
+            Spent::Memory => ChatError::TooLarge { line },
+            Spent::Work => ChatError::TooMuchWork { line },
+            Spent::Time => ChatError::TimedOut { line },
+            Spent::Cancelled => ChatError::Cancelled { line },
+        }
+    }
+
+    /// Converts an error of the budget before the engine runs.
+    pub(super) fn at(error: &minijinja::Error, line: usize) -> ChatError {
+        let why = std::error::Error::source(error).and_then(|e| e.downcast_ref::<Spent>());
+        ChatError::stopped(why.copied().unwrap_or(Spent::Memory), line)
     }
 
     /// Converts an error of the engine.
     pub(super) fn from_engine(error: &minijinja::Error) -> ChatError {
         use minijinja::ErrorKind::{BadEscape, InvalidDelimiter, OutOfFuel, SyntaxError, UndefinedError};
         // The innermost error is the cause; an error in a macro is wrapped by the error of the call.
-        let (mut cause, mut text, mut spent) = (error, None, false);
+        let (mut cause, mut text, mut spent) = (error, None, None);
         let mut next = std::error::Error::source(error);
         while let Some(e) = next {
             if let Some(Exception(raised)) = e.downcast_ref() {
@@ -109,15 +146,15 @@ impl ChatError {
             } else if let Some(e) = e.downcast_ref::<minijinja::Error>() {
                 cause = e;
             }
-            spent |= e.is::<Spent>();
+            spent = spent.or(e.downcast_ref::<Spent>().copied());
             next = e.source();
         }
         let line = cause.line().or(error.line()).unwrap_or(0);
         if let Some(text) = text {
             return ChatError::Raised { line, text };
         }
-        if spent {
-            return ChatError::TooLarge { line };
+        if let Some(spent) = spent {
+            return ChatError::stopped(spent, line);
         }
         let what = match cause.detail() {
             Some(detail) => format!("{}: {detail}", cause.kind()),

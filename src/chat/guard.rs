@@ -1,9 +1,9 @@
-//! The engine's own filters and functions, with their results charged to the budget.
+//! The engine's own filters, tests and functions, with their results and their work charged to the budget.
 
 use super::args::Args;
 use super::budget::{self, ITEM};
 use minijinja::value::{Rest, Value, ValueOrKwargs};
-use minijinja::{Environment, Error, State, filters, functions};
+use minijinja::{Environment, Error, State, filters, functions, tests};
 
 /// Kind of result that a filter makes from its operands.
 #[derive(Clone, Copy, PartialEq)]
@@ -14,6 +14,8 @@ enum Makes {
     List,
     /// Either one; the operands may be written out temporarily.
     Both,
+    /// Nothing new: one of the items of the operand.
+    Nothing,
 }
 
 /// Filters and functions of the engine that are not part of Jinja2 and unused in conversations.
@@ -29,9 +31,10 @@ pub(super) fn add(env: &mut Environment<'_>) {
         env.remove_test(name);
     }
     env.remove_global("debug");
+    add_tests(env);
     env.add_test("in", |state: &State<'_, '_>, value: &Value, list: &Value| -> Result<bool, Error> {
         budget::operator("in", &[value.clone(), list.clone()])?;
-        minijinja::tests::is_in(state, value, list)
+        tests::is_in(state, value, list)
     });
     env.add_function("dict", guarded("dict", Makes::List, Value::from_function(functions::dict)));
     env.add_function(
@@ -43,9 +46,39 @@ pub(super) fn add(env: &mut Environment<'_>) {
     }
 }
 
-fn originals() -> [(&'static str, Makes, Value); 27] {
-    use Makes::{Both, List, Text};
+/// Wraps the tests that compare or read whole values, so that they are charged.
+fn add_tests(env: &mut Environment<'_>) {
+    type Compares = fn(&Value, &Value) -> bool;
+    let comparisons: [(&[&'static str], Compares); 6] = [
+        (&["eq", "equalto", "=="], tests::is_eq),
+        (&["ne", "!="], tests::is_ne),
+        (&["lt", "lessthan", "<"], tests::is_lt),
+        (&["le", "<="], tests::is_le),
+        (&["gt", "greaterthan", ">"], tests::is_gt),
+        (&["ge", ">="], tests::is_ge),
+    ];
+    for (names, test) in comparisons {
+        for name in names {
+            env.add_test(*name, move |a: &Value, b: &Value| -> Result<bool, Error> {
+                budget::compare(a, b).map(|()| test(a, b))
+            });
+        }
+    }
+    type Reads = fn(&Value) -> bool;
+    for (name, test) in [("lower", tests::is_lower as Reads), ("upper", tests::is_upper)] {
+        env.add_test(name, move |value: &Value| -> Result<bool, Error> {
+            budget::work(value.as_str().map_or(0, str::len)).map(|()| test(value))
+        });
+    }
+}
+
+fn originals() -> [(&'static str, Makes, Value); 31] {
+    use Makes::{Both, List, Nothing, Text};
     [
+        ("attr", Nothing, Value::from_function(filters::attr)),
+        ("last", Nothing, Value::from_function(filters::last)),
+        ("max", Nothing, Value::from_function(filters::max)),
+        ("min", Nothing, Value::from_function(filters::min)),
         ("safe", Text, Value::from_function(filters::safe)),
         ("escape", Text, Value::from_function(filters::escape)),
         ("e", Text, Value::from_function(filters::escape)),
@@ -86,6 +119,15 @@ fn guarded(
         let operands = operands.into_values();
         let receiver = usize::from(operands.first().is_some_and(|v| !v.is_kwargs()));
         budget::refuse_mutable_arguments(&operands[receiver..])?;
+        budget::work(operands.first().map_or(0, budget::items))?;
+        match (name, operands.first()) {
+            ("sort" | "dictsort" | "unique" | "groupby", Some(list)) => budget::sorted(list)?,
+            ("max" | "min", Some(list)) => drop(budget::walk(list)?),
+            _ => {}
+        }
+        if makes == Makes::Nothing {
+            return original.call(state, &operands);
+        }
         if makes != Makes::List {
             budget::room_to_write(&operands)?;
         }

@@ -1,11 +1,14 @@
 //! Input of a template: messages, tools and variables.
 
 use super::ChatError;
+use super::budget::{Limit, MAX_TIME};
+use crate::cancel::Cancel;
+use ggml_core::{Deadline, Phase};
 use minijinja::Value;
 use minijinja::value::{Serde, ValueKind};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Message of a conversation. A template gets its fields in the order in which they were given.
 #[derive(Clone, Debug)]
@@ -137,6 +140,25 @@ pub struct ChatInput {
     pub now: Option<SystemTime>,
     tools: Option<Value>,
     variables: Vec<(String, Value)>,
+    deadline: Option<Duration>,
+    cancel: Option<Cancel>,
+}
+
+/// Returns a value with a function applied to all its texts, but not to names of fields.
+fn mapped(value: &Value, map: &dyn Fn(&str) -> String) -> Value {
+    let items = || value.try_iter().into_iter().flatten();
+    match (value.as_str(), value.kind()) {
+        (Some(text), _) => Value::from(map(text)),
+        (None, ValueKind::Map) => {
+            let entry = |key: Value| {
+                let value = value.get_item(&key).unwrap_or_default();
+                (key, mapped(&value, map))
+            };
+            Value::from_pairs(items().map(entry))
+        }
+        (None, ValueKind::Seq | ValueKind::Iterable) => items().map(|item| mapped(&item, map)).collect(),
+        _ => value.clone(),
+    }
 }
 
 /// JSON form of an input; `tools` and every other key are variables.
@@ -196,6 +218,38 @@ impl ChatInput {
     pub fn generation_prompt(mut self, yes: bool) -> ChatInput {
         self.add_generation_prompt = yes;
         self
+    }
+
+    /// Passes the contents of all messages but the model's own through a function:
+    /// [`Tokenizer::guard`](crate::Tokenizer::guard), so that nobody who writes a message can forge the turns of
+    /// others. Encode the rendered text with
+    /// [`Tokenizer::encode_guarded`](crate::Tokenizer::encode_guarded).
+    pub fn guarded(mut self, guard: &dyn Fn(&str) -> String) -> ChatInput {
+        for message in self.messages.iter_mut().filter(|message| message.role() != "assistant") {
+            let Ok(content) = message.fields.get_attr("content") else { continue };
+            if !content.is_undefined() {
+                *message = message.clone().with("content", &mapped(&content, guard));
+            }
+        }
+        self
+    }
+
+    /// Sets the time that the template may take, in place of [`MAX_TIME`].
+    pub fn with_deadline(mut self, time: Duration) -> ChatInput {
+        self.deadline = Some(time);
+        self
+    }
+
+    /// Sets a handle that ends the template from another thread.
+    pub fn with_cancel(mut self, cancel: Cancel) -> ChatInput {
+        self.cancel = Some(cancel);
+        self
+    }
+
+    /// Returns the limits of a template that begins now.
+    pub(super) fn limit(&self) -> Limit {
+        let deadline = Deadline::new(Phase::Prepare, self.deadline.unwrap_or(MAX_TIME));
+        Limit { deadline: Some(deadline), cancel: self.cancel.clone() }
     }
 
     /// Returns all variables; of equal names the last one takes effect.

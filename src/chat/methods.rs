@@ -21,6 +21,7 @@ pub(super) fn call(
         budget::room_to_write(&operands)?;
         budget::room(guard::product(if method == "join" { guard::TEXT_JOIN } else { method }, &operands)?)?;
     } else {
+        budget::work(budget::items(value))?;
         budget::room(budget::items(value).saturating_mul(2 * budget::ITEM))?;
     }
     let args = Args::new(method, args)?;
@@ -50,7 +51,9 @@ fn map_method(map: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
         "get" => {
             let key = args.positional.first().cloned().unwrap_or_default();
             let default = || args.positional.get(1).cloned().unwrap_or(Value::from(()));
-            pairs()?.into_iter().find(|(k, _)| *k == key).map_or_else(default, |(_, v)| v)
+            let pairs = pairs()?;
+            pairs.iter().try_for_each(|(k, _)| budget::compare(k, &key))?;
+            pairs.into_iter().find(|(k, _)| *k == key).map_or_else(default, |(_, v)| v)
         }
         _ => return Ok(None),
     }))
@@ -58,6 +61,9 @@ fn map_method(map: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
 
 fn list_method(list: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {
     let wanted = args.positional.first();
+    if let ("count" | "index", Some(wanted)) = (args.method, wanted) {
+        list.try_iter()?.try_for_each(|item| budget::compare(&item, wanted))?;
+    }
     let mut items = list.try_iter()?;
     Ok(Some(match (args.method, wanted) {
         ("copy", None) => items.collect(),

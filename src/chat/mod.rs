@@ -25,9 +25,9 @@
 //! special tokens parsed and none added.
 //!
 //! A template comes from a file that may be malicious. Its steps ([`MAX_STEPS`]), the values and the text
-//! that it makes ([`MAX_MEMORY`]) and its recursion are bounded. It runs on its own thread, whose stack is
-//! large enough for any nesting that the steps can build. The time of a single step is not bounded, for
-//! instance of comparing values of that size.
+//! that it makes ([`MAX_MEMORY`]), what it compares and searches ([`MAX_WORK`]), its time ([`MAX_TIME`], or
+//! [`ChatInput::with_deadline`]) and its recursion are bounded, and [`ChatInput::with_cancel`] ends it. It runs on
+//! its own thread, whose stack is large enough for any nesting that the steps can build.
 //!
 //! One difference from Jinja2 is intended: a loop over `none` is an empty loop, not an error, so that
 //! templates written for tools can be used without any.
@@ -43,7 +43,7 @@ mod methods;
 mod source;
 mod text;
 
-pub use budget::MAX_MEMORY;
+pub use budget::{MAX_MEMORY, MAX_TIME, MAX_WORK};
 pub use engine::MAX_STEPS;
 pub use error::ChatError;
 pub use input::{ChatInput, FunctionCall, Message, ToolCall};
@@ -138,11 +138,12 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`ChatError::Raised`] if the template refuses the conversation, [`ChatError::Undefined`] if it needs a
-    /// variable that does not exist, [`ChatError::Render`], [`ChatError::TooLong`], [`ChatError::TooLarge`].
+    /// variable that does not exist, [`ChatError::Render`]; [`ChatError::TooLong`], [`ChatError::TooLarge`],
+    /// [`ChatError::TooMuchWork`], [`ChatError::TimedOut`] or [`ChatError::Cancelled`] if a limit stops it.
     pub fn render(&self, input: &ChatInput) -> Result<String, ChatError> {
         let tokens = self.tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
         let clock = ("strftime_now".to_string(), engine::clock(input.now));
         let variables = tokens.chain([clock]).chain(input.variables());
-        engine::render(&self.engine, &self.prepared, Value::from_pairs(variables))
+        engine::render(&self.engine, &self.prepared, Value::from_pairs(variables), &input.limit())
     }
 }

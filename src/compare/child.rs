@@ -11,10 +11,12 @@ use crate::leave::{crash, follow_parent, leave};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -27,8 +29,8 @@ pub fn child_entry() -> Option<ExitCode> {
     if args.next()? != CHILD {
         return None;
     }
-    let (work, events) = (args.next()?, args.next()?);
-    Some(ExitCode::from(child(Path::new(&work), Path::new(&events))))
+    let (work, events, nonce) = (args.next()?, args.next()?, args.next().unwrap_or_default());
+    Some(ExitCode::from(child(Path::new(&work), Path::new(&events), &nonce)))
 }
 
 /// Writer of events, and the last recorded call.
@@ -153,27 +155,38 @@ impl tracing::field::Visit for EventText {
     }
 }
 
-fn child(work: &Path, events: &Path) -> u8 {
-    follow_parent(FAILED);
-    match Writer::open(events, 0) {
-        Ok(writer) => drop(RECORDING.set(Mutex::new((writer, None)))),
+/// Time that a parent has for the first line to a child.
+const GREETING: Duration = Duration::from_secs(10);
+
+fn child(work: &Path, events: &Path, nonce: &OsStr) -> u8 {
+    if nonce.is_empty() || follow_parent(FAILED, GREETING).is_none_or(|line| *line != *nonce) {
+        let _ =
+            writeln!(std::io::stderr(), "error: {CHILD} is for processes that this program starts itself");
+        return WRONG_USE;
+    }
+    // The work first: without it nothing is written.
+    let opened = std::fs::read_to_string(work).map_err(|e| Error::io(work, e));
+    let (text, writer) = match opened.and_then(|text| Ok((text, Writer::begin(events)?))) {
+        Ok(opened) => opened,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");
             return UNRECORDED;
         }
-    }
+    };
+    drop(RECORDING.set(Mutex::new((writer, None))));
     record(Message::Began { pid: std::process::id() });
     let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         record(Message::Warning { what: "phases cannot be announced: another subscriber is set".into() });
     }
-    let status = serve(work);
+    let parsed = serde_json::from_str(&text);
+    let status = serve(parsed.map_err(|e| Error::model("work of a child", e, "").with_path(work)));
     record(Message::Leaving);
     status
 }
 
-fn serve(path: &Path) -> u8 {
-    let work = match read_work(path) {
+fn serve(work: Result<Work>) -> u8 {
+    let work = match work {
         Ok(work) => work,
         Err(error) => return conclude(Err(error)),
     };
@@ -207,11 +220,6 @@ fn conclude(outcome: Result<Done>) -> u8 {
             FAILED
         }
     }
-}
-
-fn read_work(path: &Path) -> Result<Work> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-    serde_json::from_str(&text).map_err(|e| Error::model("work of a child", e, "").with_path(path))
 }
 
 fn failed(error: &Error) -> Failed {

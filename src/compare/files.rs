@@ -54,9 +54,8 @@ pub(super) fn page(out: &Path) -> PathBuf {
 /// Creates the folder, and removes the report, page, header and second examinations of an earlier run. A
 /// folder that is not writable fails here, before the work.
 pub(super) fn begin(out: &Path) -> Result<()> {
-    std::fs::create_dir_all(out).map_err(|e| Error::io(out, e))?;
     let report = report(out);
-    std::fs::write(&report, []).map_err(|e| Error::io(&report, e))?;
+    replace(&report, "")?;
     remove(&report)?;
     remove(&page(out))?;
     remove(&header(out))?;

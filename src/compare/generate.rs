@@ -140,7 +140,8 @@ fn generate(
     let start = Instant::now();
     for i in 0..task.predict {
         let row = &logits[logits.len() - vocabulary..];
-        let token = greedy(row);
+        // A driver that computes only NaN is a result to compare, not the end of the run.
+        let token = greedy(row).unwrap_or(0);
         token_ids.push(token);
         margins.push(margin(row));
         if i + 1 < task.predict {

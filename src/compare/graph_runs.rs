@@ -192,6 +192,8 @@ fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBu
         Some(path) => path.into(),
         None => {
             let path = files::model(&options.out);
+            // The writer replaces what a link names.
+            files::remove(&path)?;
             synthesize::write(&Shape::small("qwen3"), options.seed, &path)?;
             path
         }

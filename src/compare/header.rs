@@ -55,10 +55,47 @@ impl Header {
         let mut header: Header = serde_json::from_str(&text)
             .map_err(|e| Error::model("description of a run", e, "one of this version").with_path(&path))?;
         header.options.out = out.into();
-        if let (Task::Model(task), Subject::Model(None)) = (&mut header.task, &header.options.work) {
-            task.model = files::model(out).into();
-        }
+        header.bind().map_err(|e| e.with_path(&path))?;
         Ok(header)
+    }
+
+    /// Reads the header of a run that continues, with the HIP library of the caller. A library is code: the one
+    /// that the folder names is never loaded, whoever wrote it there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the run had a library and the caller gives none.
+    pub(super) fn resume(out: &Path, hip_library: Option<&Path>) -> Result<Header> {
+        let mut header = Header::read(out)?;
+        if let (Some(named), None) = (&header.options.hip_library, hip_library) {
+            let found = format!("the folder names {}, and none is given", named.display());
+            let expected = "the library again (--hip-library), which is not taken from a folder";
+            return Err(Error::argument("HIP library", found, expected));
+        }
+        header.options.hip_library = hip_library.map(Path::to_path_buf);
+        Ok(header)
+    }
+
+    /// Continues a nested run with its parent's library, model or graph, whatever its folder names.
+    pub(super) fn nested(out: &Path, parent: &CompareOptions) -> Result<Header> {
+        let mut header = Header::read(out)?;
+        (header.options.hip_library, header.options.work) = (parent.hip_library.clone(), parent.work.clone());
+        header.bind()?;
+        Ok(header)
+    }
+
+    /// Gives the task the file of the options: the one that is shown is the one that is opened.
+    fn bind(&mut self) -> Result<()> {
+        let options = &mut self.options;
+        if let Subject::Model(path @ None) = &mut options.work {
+            *path = Some(files::model(&options.out));
+        }
+        match (&mut self.task, &options.work) {
+            (Task::Model(task), Subject::Model(Some(path))) => task.model = path.clone().into(),
+            (Task::Graph(task), Subject::Graph(path)) => task.graph = path.clone().into(),
+            (Task::Ops(_), Subject::Ops(_)) => {}
+            _ => return Err(Error::model("description of a run", "a task that is not its work", "")),
+        }
+        Ok(())
     }
 
     /// Writes the header to its folder.

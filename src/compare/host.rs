@@ -1,39 +1,8 @@
 //! The machine and the environment that a comparison runs in.
 
+use ggml_core::environment::{HIP, OWN, VULKAN, recorded};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-
-/// Environment variables that change the behaviour of drivers; recorded if they are set.
-const OVERRIDES: &[&str] = &[
-    "HSA_OVERRIDE_GFX_VERSION",
-    "HSA_ENABLE_SDMA",
-    "HSA_XNACK",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "GPU_MAX_HW_QUEUES",
-    "AMD_SERIALIZE_KERNEL",
-    "AMD_SERIALIZE_COPY",
-    "HIP_LAUNCH_BLOCKING",
-    "RADV_DEBUG",
-    "RADV_PERFTEST",
-    "RADV_FORCE_FAMILY",
-    "VK_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-    "VK_INSTANCE_LAYERS",
-    "MESA_VK_DEVICE_SELECT",
-    "LP_NATIVE_VECTOR_WIDTH",
-    "LP_NUM_THREADS",
-    "DIPTYCH_VULKAN_ARCH",
-    "DIPTYCH_VULKAN_MATRIX_UNITS",
-    "DIPTYCH_VULKAN_STAGED_WEIGHTS",
-    "DIPTYCH_VULKAN_SHARED_TILES",
-    "DIPTYCH_HIP_LIBRARY",
-    "DIPTYCH_HIP_STREAM",
-    "DIPTYCH_HIP_RTC",
-    "DIPTYCH_CUDA_LIBRARY",
-    "DIPTYCH_VIRTUAL_CHECKS",
-    "DIPTYCH_VIRTUAL_FAULTS",
-];
 
 /// The host machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,8 +28,7 @@ pub struct Environment {
 
 impl Environment {
     pub(crate) fn read() -> Environment {
-        let set = |name: &&str| Some((name.to_string(), lossy(std::env::var_os(name)?)));
-        Environment { overrides: OVERRIDES.iter().filter_map(set).collect() }
+        Environment { overrides: recorded(std::env::vars_os(), &[OWN, VULKAN, HIP]) }
     }
 }
 

@@ -10,7 +10,9 @@
 
 use crate::isolate::parent::Children;
 use crate::isolate::protocol::Task;
+use ggml_core::files as folder_files;
 use ggml_core::{Error, Result};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 mod advice;
@@ -33,6 +35,7 @@ mod nodes;
 mod ops;
 mod options;
 mod page;
+mod redact;
 pub mod report;
 mod second_look;
 mod shrink;
@@ -68,16 +71,50 @@ pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
 }
 
 /// Continues the run of a folder. Children that ran are not run again, including any that may have stopped
-/// the machine. Only [`CompareOptions::stop`] of the options is used.
+/// the machine. Only [`CompareOptions::stop`] and [`CompareOptions::hip_library`] of the options are used. The
+/// folder names the model or graph, see [`work_of`].
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the folder belongs to another user or contains links, or if the run loaded a
+/// HIP library and the options name none: no library is loaded because a folder names it.
 pub fn resume(out: &Path, options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
-    let header = Header::read(out)?;
+    check_no_links(out)?;
+    folder_files::check_own(out).map_err(|e| {
+        Error::argument(
+            "folder of a run",
+            e,
+            "a folder of your own; 'compare report' makes the report of another's",
+        )
+    })?;
+    let header = Header::resume(out, options.hip_library.as_deref())?;
     let mut children = Children::resume(out, options.stop.clone())?;
     execute(&header, &mut children, progress)
 }
 
+/// Returns the work of the run in a folder, with the file that [`resume`] opens.
+///
+/// # Errors
+/// As [`report()`].
+pub fn work_of(out: &Path) -> Result<Subject> {
+    check_no_links(out)?;
+    Ok(Header::read(out)?.options.work)
+}
+
+fn check_no_links(folder: &Path) -> Result<()> {
+    folder_files::check_no_links(folder).map_err(|e| match e.kind() {
+        ErrorKind::PermissionDenied => Error::argument("folder of a run", e, "a folder without links"),
+        _ => Error::io(folder, e),
+    })
+}
+
 /// Builds the report of the runs in one or more folders, finished or not. Nothing is written.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a folder with links, which may name private files of the reader; errors of
+/// files that are missing or not those of a run.
 pub fn report(folders: &[PathBuf]) -> Result<Report> {
     let one = |folder: &PathBuf| {
+        check_no_links(folder)?;
         // A folder that contains only a report is used as it is.
         if !files::header(folder).exists() && files::report(folder).exists() {
             return Report::read(&files::report(folder));

@@ -6,6 +6,7 @@ use ggml_core::backend::Program;
 use ggml_core::bound;
 use ggml_core::decode::decode;
 use ggml_core::evaluate::{Contents, write_inputs};
+use ggml_core::files;
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::metrics::Bound;
@@ -297,14 +298,14 @@ impl NodeResults {
 }
 
 fn write(path: &Path, entries: &[Entry], data: &[u8]) -> Result<()> {
-    let file = || -> std::io::Result<()> {
-        let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
+    let written = files::replace(path, |file| {
+        let mut out = std::io::BufWriter::new(file);
         serde_json::to_writer(&mut out, entries)?;
         out.write_all(b"\n")?;
         out.write_all(data)?;
         out.flush()
-    };
-    file().map_err(|e| Error::io(path, e))
+    });
+    written.map_err(|e| Error::io(path, e))
 }
 
 /// True if a model file has block-quantised matrices.

@@ -187,7 +187,7 @@ pub(super) fn run_nested(
 ) -> Result<Option<Report>> {
     let known = files::header(&options.out).exists();
     let header = if known {
-        Header::read(&options.out)?
+        Header::nested(&options.out, options)?
     } else if children.is_over() {
         return Ok(None);
     } else {

@@ -4,6 +4,7 @@ use super::ops;
 use super::report::{NodeReport, Record, Report, Statistics, Status, label};
 use super::text::{Emphasis, Rows, fit, remarks, statistics_labels, wrapped};
 use crate::statistics::Summary;
+use ggml_core::escape::escaped_line;
 use std::fmt::Write;
 
 pub use super::text::Style;
@@ -29,7 +30,7 @@ pub fn table(report: &Report, style: Style) -> String {
     if findings.len() > MAX_FINDINGS {
         let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
     }
-    text + &fit(&report.verdict.advice, MAX_ADVICE) + "\n"
+    text + &fit(&escaped_line(&report.verdict.advice), MAX_ADVICE) + "\n"
 }
 
 /// Formats the report of a model or a graph file.
@@ -137,5 +138,5 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport], style: Style) -> String {
             ],
         );
     }
-    format!("\n{backend}, {} nodes:\n{}", nodes.len(), rows.text(style))
+    format!("\n{}, {} nodes:\n{}", escaped_line(backend), nodes.len(), rows.text(style))
 }

@@ -3,6 +3,7 @@
 
 use super::cards;
 use super::report::{Report, Statistics, Status, label};
+use ggml_core::escape::{escaped, escaped_line};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -69,7 +70,7 @@ impl<const N: usize> Rows<N> {
     }
 
     pub(super) fn push(&mut self, emphasis: Emphasis, row: [String; N]) {
-        self.rows.push((emphasis, row));
+        self.rows.push((emphasis, row.map(|cell| escaped_line(&cell).into_owned())));
     }
 
     /// Formats the rows. Columns are padded to their widest entry. If a line is then too long, the last
@@ -154,7 +155,7 @@ pub(super) fn remarks(report: &Report) -> String {
         }
         if warnings.len() > MAX_WARNINGS {
             let more = warnings.len() - MAX_WARNINGS;
-            let _ = writeln!(text, "{backend}: {more} more warnings: see the report");
+            let _ = writeln!(text, "{}: {more} more warnings: see the report", escaped_line(backend));
         }
     }
     text
@@ -179,10 +180,11 @@ pub(super) fn statistics_labels(statistics: &[&Statistics]) -> (Vec<String>, Vec
 }
 
 /// Wraps a text to the table's width. Each line begins with `indent`, continuation lines with two more
-/// spaces. A text or a word that is too long is shortened by [`fit`].
+/// spaces. A text or a word that is too long is shortened by [`fit`]. Control characters are escaped.
 pub(super) fn wrapped(text: &str, indent: &str) -> String {
     let further = format!("{indent}  ");
-    let text = fit(text, MAX_LINES * (WIDTH - further.len() - 10));
+    let text = escaped(text);
+    let text = fit(&text, MAX_LINES * (WIDTH - further.len() - 10));
     let (mut out, mut line) = (String::new(), indent.to_string());
     let mut empty = true;
     for word in text.split_whitespace() {

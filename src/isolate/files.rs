@@ -1,8 +1,8 @@
 //! Files of a child in the folder of its run, and of the run's parent.
 
 use super::record::EVERYTHING;
+use ggml_core::files;
 use ggml_core::{Error, Result};
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Returns the stem of the files of a backend's run: its name, the number of offloaded units unless it is
@@ -41,27 +41,10 @@ pub(crate) fn of_step(nodes: &Path) -> PathBuf {
 
 /// Removes a file of an earlier run, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(path, e)),
-        _ => Ok(()),
-    }
+    files::remove(path).map_err(|e| Error::io(path, e))
 }
 
-/// Writes a file completely or not at all: writes a temporary file next to it and renames that.
+/// Writes a file completely or not at all.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let write = || {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    let written = write().map_err(|e| Error::io(&temporary, e));
-    let renamed = written.and_then(|()| std::fs::rename(&temporary, path).map_err(|e| Error::io(path, e)));
-    if renamed.is_err() {
-        // A partial file is useless, and its error is returned already.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    renamed
+    files::write_atomically(path, text.as_bytes()).map_err(|e| Error::io(path, e))
 }

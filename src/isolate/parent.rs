@@ -5,8 +5,10 @@ use super::files;
 use super::protocol::{CHILD, Message, Work};
 use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync, Writer};
 use super::system;
+use ggml_core::files::random;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -156,7 +158,7 @@ impl Children {
         }
         let (work_path, events) = (files::work(&self.out, stem), files::events(&self.out, stem));
         let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(&work_path, e))?;
-        std::fs::write(&work_path, text).map_err(|e| Error::io(&work_path, e))?;
+        files::replace(&work_path, &text)?;
         recorder::create(&events)?;
         let mut child = spawn(&work_path, &events, &files::log(&self.out, stem))?;
         let mut follower = Follower::open(&events)?;
@@ -229,18 +231,25 @@ impl Drop for Children {
 fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
     let open = || {
-        let log = std::fs::File::create(log)?;
+        let log = ggml_core::files::create(log)?;
         Ok::<_, std::io::Error>((log.try_clone()?, log))
     };
     let (stdout, stderr) = open().map_err(|e| Error::io(log, e))?;
-    Command::new(&program)
+    let nonce = format!("{:016x}", random());
+    let mut child = Command::new(&program)
         .arg(CHILD)
         .args([work, events])
+        .arg(&nonce)
         .stdin(Stdio::piped())
         .stdout(stdout)
         .stderr(stderr)
         .spawn()
-        .map_err(|e| Error::io(&program, e))
+        .map_err(|e| Error::io(&program, e))?;
+    if let Some(input) = &mut child.stdin {
+        // A child that has died already is noticed by its end.
+        let _ = writeln!(input, "{nonce}");
+    }
+    Ok(child)
 }
 
 fn end_of(status: ExitStatus, stopped: bool) -> End {

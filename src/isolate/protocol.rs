@@ -13,7 +13,9 @@ use ggml_core::{DType, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// First argument of a child process; followed by the paths of its work file and its event file.
+/// First argument of a child process; followed by the paths of its work file and its event file, and by a number
+/// that the parent repeats as the first line of the child's standard input. So no argument alone makes a program
+/// a child.
 pub(crate) const CHILD: &str = "--compare-child";
 
 /// Work of a child.

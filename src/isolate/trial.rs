@@ -9,9 +9,9 @@ use super::recorder::ChildOutcome;
 use super::results::Status;
 use crate::backend_name::BackendName;
 use crate::view::View;
+use ggml_core::files::TemporaryFolder;
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Outcome of a trial.
@@ -95,32 +95,8 @@ fn child(
     receive: &mut dyn FnMut(&Message),
 ) -> Result<ChildOutcome> {
     let work = Work { hip_library: library.map(JsonPath::from), ..Work::new(backend, limit, task) };
-    let folder = Folder::new()?;
-    let mut children = Children::begin(&folder.0, None)?;
+    let folder = TemporaryFolder::new().map_err(|e| Error::io(std::env::temp_dir(), e))?;
+    let mut children = Children::begin(folder.path(), None)?;
     let outcome = children.run(&work, "child", receive)?;
     outcome.ok_or_else(|| Error::argument("a child", "was not started", ""))
-}
-
-/// A temporary folder of this process, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let number = MADE.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("diptych-{}-{number}", std::process::id()));
-            match std::fs::create_dir(&path) {
-                // The folder was left by an earlier process with the same id.
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {}
-                made => return made.map(|()| Folder(path.clone())).map_err(|e| Error::io(&path, e)),
-            }
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

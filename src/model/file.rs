@@ -65,6 +65,13 @@ impl ModelFile {
         ModelFile::from_gguf(GgufFile::open(path)?).map_err(|e| e.with_path(path))
     }
 
+    /// Reads a file into memory and checks it, as [`ModelFile::open`] does. It takes as much memory as the file
+    /// is long; use it for a file that others may change, see [`Model::load`](super::Model::load).
+    pub fn read(path: impl AsRef<Path>) -> Result<ModelFile> {
+        let path = path.as_ref();
+        ModelFile::from_gguf(GgufFile::read(path)?).map_err(|e| e.with_path(path))
+    }
+
     /// Checks a GGUF file that is already open, as [`ModelFile::open`] does.
     pub fn from_gguf(gguf: GgufFile) -> Result<ModelFile> {
         let name = gguf.metadata().str("general.architecture")?;

@@ -138,6 +138,11 @@ impl std::fmt::Debug for Model {
 
 impl Model {
     /// Opens a file and loads it.
+    ///
+    /// The file is mapped into memory, and backends of the host read the weights there for as long as the model
+    /// exists. It must not be shortened or overwritten meanwhile: the system ends the process with SIGBUS when it
+    /// reads what is not there any more. (To rename another file to its name is safe.) For a file that others may
+    /// change, pass [`ModelFile::read`] to [`Model::from_file`].
     pub fn load(path: impl AsRef<Path>, backend: Arc<dyn Backend>) -> Result<Model> {
         Model::from_file(ModelFile::open(path)?, backend)
     }

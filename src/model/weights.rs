@@ -21,6 +21,7 @@ pub(super) fn load(
     check: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<HashMap<String, Slice>> {
+    gguf.check_length()?;
     let total = tensors.iter().map(|t| t.bytes as u64).sum();
     progress(0, total);
     let weights = match in_place(gguf, tensors, backend)? {
@@ -127,6 +128,7 @@ fn upload(
         let slice = Slice { buffer: blocks[block].clone(), offset };
         let mut end = offset;
         for chunk in gguf.data(t)?.chunks(UPLOAD_BYTES) {
+            gguf.check_length()?;
             backend.upload(&slice.buffer, end, chunk)?;
             end += chunk.len();
             done += chunk.len() as u64;
@@ -142,6 +144,22 @@ mod tests {
     use super::*;
     use ggml_core::DType;
     use ggml_core::gguf::GgufWriter;
+
+    /// A file that became shorter is found before its bytes are read, which would end the process.
+    #[test]
+    fn a_shorter_file_is_not_uploaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        let mut writer = GgufWriter::new();
+        writer.tensor("t", DType::F32, &[5000], vec![0u8; 20_000]).unwrap();
+        writer.write_to(&path).unwrap();
+        let gguf = GgufFile::open(&path).unwrap();
+        let backend = ggml_core::null::NullBackend::open(Default::default()).unwrap();
+        let loaded = || load(&gguf, &gguf.tensors().iter().collect(), &backend, true, &mut |_, _| ());
+        assert!(loaded().is_ok());
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
+        assert_eq!(loaded().unwrap_err().io_kind(), Some(std::io::ErrorKind::UnexpectedEof));
+    }
 
     #[test]
     fn blocks_are_few_and_within_the_limit() {

@@ -1,6 +1,7 @@
 //! The report as text: a table that fits a terminal of 100 columns.
 
 use super::report::{Answer, DeviceReport, Line, Report, State};
+use ggml_core::escape::{escaped, escaped_line};
 use std::fmt::Write;
 
 /// Width of the table in columns.
@@ -13,7 +14,8 @@ const INDENT: usize = 34;
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
-    let _ = writeln!(out, "diptych {}, kernel {kernel}, system paths below {}", report.diptych, report.root);
+    let head = format!("diptych {}, kernel {kernel}, system paths below {}", report.diptych, report.root);
+    let _ = writeln!(out, "{}", escaped_line(&head));
     for (name, value) in &report.environment {
         wrapped(&mut out, "set: ", &format!("{name}={value}"), 5);
     }
@@ -29,7 +31,7 @@ fn matrix(out: &mut String, device: &DeviceReport) {
     let parts = [&device.target, &device.ids, &device.pci];
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
-    let _ = writeln!(out, "\n{}{parts}", device.name);
+    let _ = writeln!(out, "\n{}", escaped_line(&format!("{}{parts}", device.name)));
     device.lines.iter().for_each(|line| write_line(out, line));
     for verdict in &device.verdicts {
         let answers = [
@@ -68,9 +70,9 @@ fn write_line(out: &mut String, line: &Line) {
 
 /// Appends a heading and a text wrapped at spaces; continuation lines are indented by `indent`.
 fn wrapped(out: &mut String, head: &str, text: &str, indent: usize) {
-    let mut line = format!("{head:<indent$}");
+    let mut line = format!("{:<indent$}", escaped_line(head));
     let mut is_empty = true;
-    for word in text.split_whitespace() {
+    for word in escaped(text).split_whitespace() {
         if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
             let _ = writeln!(out, "{}", line.trim_end());
             line = " ".repeat(indent);

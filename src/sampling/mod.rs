@@ -210,7 +210,7 @@ impl Sampler {
         check(logits)?;
         let o = &self.options;
         if o.temperature == 0.0 && !o.penalises() {
-            return Ok(greedy(logits));
+            return greedy(logits);
         }
         let c = &mut self.candidates;
         c.fill(logits);

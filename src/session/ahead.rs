@@ -12,6 +12,7 @@
 use super::cells::Token;
 use super::memory::Compute;
 use super::prepared::Prepared;
+use super::results::Row;
 use super::{Session, Want};
 use crate::model::BatchShape;
 use ggml_core::backend::{Buffer, Timing, Usage};
@@ -193,7 +194,11 @@ impl Session {
     pub(super) fn read_ahead(&mut self, which: usize) -> Result<()> {
         let (graph, program) = self.ahead.pair()?[which].graph_and_program();
         self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))?;
-        let best = self.rows().get(0).map(|row| row.greedy());
+        // The step in flight has this token even if no logit is a number.
+        let best = self.rows().get(0).and_then(|row| match row {
+            Row::Best(best) => best.tokens.first().copied(),
+            Row::Logits(logits) => super::greedy(logits).ok(),
+        });
         if let (Some(flight), Some(best)) = (&mut self.ahead.flight, best) {
             flight.token.id = best;
         }

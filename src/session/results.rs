@@ -1,6 +1,6 @@
 //! Results of batches, in memory that a session reuses.
 
-use super::{can_choose, greedy};
+use super::{can_choose, greedy, no_best};
 use crate::model::{BatchGraph, Hparams, Want};
 use bytemuck::Pod;
 use ggml_core::{Result, TensorId};
@@ -18,11 +18,14 @@ pub enum Row<'a> {
 }
 
 impl Row<'_> {
-    /// Returns the token with the largest logit, see [`greedy`](super::greedy).
-    pub fn greedy(&self) -> u32 {
+    /// Returns the token with the largest logit.
+    ///
+    /// # Errors
+    /// As [`greedy`](super::greedy).
+    pub fn greedy(&self) -> Result<u32> {
         match self {
             Row::Logits(logits) => greedy(logits),
-            Row::Best(best) => best.tokens.first().copied().unwrap_or(0),
+            Row::Best(best) => best.token().ok_or_else(no_best),
         }
     }
 }
@@ -37,6 +40,13 @@ pub struct Best<'a> {
     /// True if a token may be chosen by the logits, see [`can_choose`](super::can_choose); logits that are not
     /// listed count.
     pub valid: bool,
+}
+
+impl Best<'_> {
+    /// Returns the best token; `None` if none may be chosen. The device takes NaN for the smallest logit.
+    fn token(&self) -> Option<u32> {
+        self.tokens.first().copied().filter(|_| self.logits.first().is_some_and(|&x| x > f32::NEG_INFINITY))
+    }
 }
 
 /// Rows of a session's last call, one for each item after its last token, in memory of the session.
@@ -170,4 +180,22 @@ fn fetch<T: Pod + Default>(
 ) -> Result<()> {
     grow(all, begin + count);
     read(id, bytemuck::cast_slice_mut(&mut all[begin..begin + count]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a logit that can be chosen there is no best token: token 0 would hide that a device computes only
+    /// NaN.
+    #[test]
+    fn nan_is_no_token() {
+        let best = |logits, valid| Row::Best(Best { tokens: &[7], logits, valid }).greedy().ok();
+        assert_eq!(greedy(&[f32::NAN, 1.0, f32::NAN]).unwrap(), 1);
+        for logits in [&[f32::NAN; 3][..], &[f32::NEG_INFINITY; 2], &[]] {
+            assert_eq!((Row::Logits(logits).greedy().ok(), best(logits, false)), (None, None));
+        }
+        assert_eq!((best(&[1.0], true), best(&[1.0], false)), (Some(7), Some(7)));
+        assert!(greedy(&[f32::NAN]).unwrap_err().to_string().contains("all are NaN"));
+    }
 }

@@ -211,6 +211,8 @@ pub(super) struct Finder {
     parsed: Set,
     /// Special tokens that are found even if special tokens are not parsed.
     always: Set,
+    /// Texts of the control tokens.
+    control: Patterns,
 }
 
 /// Set of special tokens, in order of descending length of their texts.
@@ -232,7 +234,19 @@ impl Finder {
             let patterns = Patterns::new(found.iter().map(|(_, text, _)| *text));
             Set { patterns, tokens: found.iter().map(|(id, _, _)| (*id, strip_after(*id))).collect() }
         };
-        Finder { parsed: set(&[Control, Unknown, UserDefined]), always: set(&[UserDefined]) }
+        let control = v.iter().filter(|(_, _, kind)| matches!(kind, Control | Unknown));
+        Finder {
+            parsed: set(&[Control, Unknown, UserDefined]),
+            always: set(&[UserDefined]),
+            control: Patterns::new(control.map(|(_, text, _)| text)),
+        }
+    }
+
+    /// Returns every offset at which the text of a control token begins, in ascending order.
+    pub(super) fn control_at(&self, text: &[u8]) -> Vec<usize> {
+        let mut all: Vec<usize> = self.control.longest_at(text).map(|(at, _)| at).collect();
+        all.reverse();
+        all
     }
 
     /// Cuts a text at special tokens. All occurrences of a longer token are found before those of a shorter

@@ -122,11 +122,6 @@ impl Vocabulary {
         self.texts.len()
     }
 
-    /// Returns the number of bytes of the longest text.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
-    }
-
     /// Returns the token of a text, the first of several with the same text.
     pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
         if text.len() > self.longest { None } else { self.ids.get(text).copied() }

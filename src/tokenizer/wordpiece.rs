@@ -5,6 +5,7 @@
 //! no mark. A character with a canonical decomposition is replaced by its first character, and marks are
 //! removed, so letters lose their accents.
 
+use super::patterns::Patterns;
 use super::vocabulary::{SPACE_MARK, Vocabulary, key_error};
 use ggml_core::Result;
 use ggml_core::gguf::Metadata;
@@ -29,23 +30,30 @@ const CLASSES: [&str; 3] = [
 const SPACES: PatternID = PatternID::new_unchecked(0);
 const LEFT_OUT: PatternID = PatternID::new_unchecked(1);
 
+/// Maximum characters of a word, as in BERT's own implementation; a longer one is unknown as a whole.
+const MAX_CHARS: usize = 100;
+
 /// Data for encoding in addition to the vocabulary.
 #[derive(Debug)]
 pub(super) struct WordPiece {
     classes: Regex,
     lowercase: bool,
+    /// The texts of all tokens; a pattern is the token's ID.
+    pieces: Patterns,
 }
 
 impl WordPiece {
     /// Reads the metadata keys.
-    pub(super) fn read(m: &Metadata) -> Result<WordPiece> {
+    pub(super) fn read(m: &Metadata, v: &Vocabulary) -> Result<WordPiece> {
         let classes =
             Regex::new_many(&CLASSES).map_err(|e| key_error(LOWERCASE, e, "classes of characters"))?;
-        Ok(WordPiece { classes, lowercase: m.opt_bool(LOWERCASE)?.unwrap_or(true) })
+        let texts = (0..).map_while(|id| v.text(id));
+        let pieces = Patterns::new(texts);
+        Ok(WordPiece { classes, lowercase: m.opt_bool(LOWERCASE)?.unwrap_or(true), pieces })
     }
 
     /// Appends the tokens of a text.
-    pub(super) fn encode(&self, v: &Vocabulary, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
+    pub(super) fn encode(&self, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
         let text = String::from_utf8_lossy(text);
         let text: String = text.chars().map(|c| self.plain(c)).collect();
         let mut word = String::from(SPACE_MARK);
@@ -55,16 +63,40 @@ impl WordPiece {
             last = found.end();
             match found.pattern() {
                 LEFT_OUT => {}
-                SPACES => encode_word(v, &mut word, unknown, out),
+                SPACES => self.encode_word(&mut word, unknown, out),
                 _ => {
-                    encode_word(v, &mut word, unknown, out);
+                    self.encode_word(&mut word, unknown, out);
                     word.push_str(&text[found.range()]);
-                    encode_word(v, &mut word, unknown, out);
+                    self.encode_word(&mut word, unknown, out);
                 }
             }
         }
         word.push_str(&text[last..]);
-        encode_word(v, &mut word, unknown, out);
+        self.encode_word(&mut word, unknown, out);
+    }
+
+    /// Appends the tokens of a word, which begins with U+2581, or one unknown token if tokens do not cover the
+    /// word or it is too long. Clears the word.
+    fn encode_word(&self, word: &mut String, unknown: Option<u32>, out: &mut Vec<u32>) {
+        let before = out.len();
+        let chars = word.chars().count().saturating_sub(1);
+        if chars > MAX_CHARS {
+            out.extend(unknown);
+        } else if chars > 0 {
+            let mut longest = vec![None; word.len()];
+            self.pieces.longest_at(word.as_bytes()).for_each(|(at, token)| longest[at] = Some(token));
+            let mut at = 0;
+            while let Some(found) = longest.get(at) {
+                let Some(token) = *found else {
+                    out.truncate(before);
+                    out.extend(unknown);
+                    break;
+                };
+                out.push(token);
+                at += self.pieces.bytes(token);
+            }
+        }
+        word.truncate(SPACE_MARK.len());
     }
 
     fn plain(&self, c: char) -> char {
@@ -77,29 +109,9 @@ impl WordPiece {
     }
 }
 
-/// Appends the tokens of a word, which begins with U+2581, or one unknown token if tokens do not cover the
-/// word. Clears the word.
-fn encode_word(v: &Vocabulary, word: &mut String, unknown: Option<u32>, out: &mut Vec<u32>) {
-    let (before, mut rest) = (out.len(), if word.len() > SPACE_MARK.len() { word.as_bytes() } else { b"" });
-    while !rest.is_empty() {
-        let longest = (1..=rest.len().min(v.longest())).rev();
-        match longest.filter_map(|n| Some((n, v.find(&rest[..n])?))).next() {
-            Some((n, token)) => {
-                out.push(token);
-                rest = &rest[n..];
-            }
-            None => {
-                out.truncate(before);
-                out.extend(unknown);
-                break;
-            }
-        }
-    }
-    word.truncate(SPACE_MARK.len());
-}
-
 #[cfg(test)]
 mod tests {
+    use super::SPACE_MARK;
     use crate::tokenizer::{EncodeOptions, Tokenizer};
     use ggml_core::gguf::{Array, Metadata};
 
@@ -141,6 +153,29 @@ mod tests {
         // themselves.
         assert_eq!(plain("un\u{AD}able\u{4ECA}x~"), [3, 5, 9, 12, 10]);
         assert!(plain(" \n").is_empty());
+    }
+
+    /// The time to cut a word does not depend on the length of the tokens, and a word of more than 100
+    /// characters is unknown, even if it is a token.
+    #[test]
+    fn long_tokens_and_words() {
+        let tokens = |n: usize| (1..=n).map(|n| format!("{SPACE_MARK}{}", "a".repeat(n)));
+        // About a second per word if every length is looked up at every offset.
+        let long: Vec<String> = ["[UNK]".into(), "a".into()].into_iter().chain(tokens(100)).collect();
+        let long: Vec<String> =
+            long.into_iter().chain([format!("{SPACE_MARK}{}", "a".repeat(8000))]).collect();
+        let mut m = Metadata::new();
+        m.insert("tokenizer.ggml.model", "bert");
+        m.insert("tokenizer.ggml.tokens", Array::texts(long.iter().map(String::as_str)));
+        m.insert("tokenizer.ggml.unknown_token_id", 0u32);
+        let t = Tokenizer::from_metadata(&m).unwrap();
+        let plain = |text: &str| t.encode(text, &EncodeOptions::PLAIN);
+        assert_eq!(plain(&"a".repeat(100)), [101]);
+        assert_eq!(plain(&"a".repeat(101)), [0]);
+        assert_eq!(plain(&"\u{E9}".repeat(100)), [0], "no token");
+        let start = std::time::Instant::now();
+        assert_eq!(plain(&format!("{} ", "a".repeat(8000)).repeat(50)), [0; 50]);
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
     }
 
     #[test]

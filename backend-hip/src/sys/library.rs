@@ -177,10 +177,19 @@ impl Library {
 
 #[cfg(windows)]
 impl Library {
-    /// Opens a file, or a name in the loader's search path. The error is the loader's message.
+    /// Opens a file, or a name in the system's folder or the program's own. The folder that the program is
+    /// started in is not searched: anybody may have put a file there. The error is the loader's message.
     pub(crate) fn open(path: &Path) -> Result<Library, String> {
+        use libloading::os::windows::{
+            LOAD_LIBRARY_SEARCH_APPLICATION_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LOAD_WITH_ALTERED_SEARCH_PATH,
+        };
+        let is_name = path.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+        let flags = match is_name {
+            true => LOAD_LIBRARY_SEARCH_APPLICATION_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32,
+            false => LOAD_WITH_ALTERED_SEARCH_PATH,
+        };
         // SAFETY: loading runs the library's initialisers, as in every program that links it.
-        let library = unsafe { libloading::os::windows::Library::new(path) };
+        let library = unsafe { libloading::os::windows::Library::load_with_flags(path, flags) };
         library.map(|library| Library(library.into_raw() as *mut c_void)).map_err(|e| e.to_string())
     }
 

@@ -5,10 +5,10 @@
 
 use super::AuditRow;
 use crate::pipeline::PipelineSpec;
+use ggml_core::files;
 use ggml_core::hash::Fnv1a;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -30,11 +30,11 @@ impl Known {
     /// Reads the statistics of a device by a driver, `device` naming both, from `folder`. Unreadable files count as empty.
     pub(super) fn open(folder: &Path, device: &str) -> Known {
         let path = folder.join(format!("{:016x}.tsv", Fnv1a::of(device.as_bytes())));
-        let small = fs::metadata(&path).is_ok_and(|file| file.len() <= LIMIT);
-        let text = if small { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
-        if !small {
-            let _ = fs::remove_file(&path);
+        let read = files::read_cached(&path, LIMIT);
+        if read.is_err() {
+            let _ = files::remove(&path);
         }
+        let text = String::from_utf8(read.unwrap_or_default()).unwrap_or_default();
         let line = |line: &str| {
             let (key, rest) = line.split_once('\t')?;
             Some((u64::from_str_radix(key, 16).ok()?, rest.to_string()))
@@ -82,8 +82,8 @@ impl Known {
     /// Appends what was added to the file. If that fails it will be compiled again.
     pub(super) fn save(&self) {
         let append = || {
-            fs::create_dir_all(self.path.parent()?).ok()?;
-            let mut file = File::options().create(true).append(true).open(&self.path).ok()?;
+            files::create_folders(self.path.parent()?).ok()?;
+            let mut file = files::open_to_append(&self.path).ok()?;
             file.write_all(self.added.as_bytes()).ok()
         };
         if !self.added.is_empty() {
@@ -95,6 +95,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn row(pipeline: &PipelineSpec) -> AuditRow {
         let statistics = vec![("VGPRs".into(), 24.0), ("Inverse Throughput".into(), 0.1)];

@@ -5,7 +5,7 @@
 //! to the driver. Every failure is a warning; without a cache everything is compiled.
 
 use crate::raw::physical::Facts;
-use ggml_core::files::write_atomically;
+use ggml_core::files::{read_cached, write_cached};
 use ggml_core::hash::Fnv1a;
 use std::path::{Path, PathBuf};
 
@@ -57,11 +57,7 @@ impl DiskCache {
 
     /// Returns the data, if the file exists and was written for this device, driver and set of shaders.
     pub(crate) fn load(&self) -> Option<Vec<u8>> {
-        let length = std::fs::metadata(&self.path).ok()?.len();
-        if length > LARGEST {
-            return None;
-        }
-        let bytes = std::fs::read(&self.path).ok()?;
+        let bytes = read_cached(&self.path, LARGEST).ok()?;
         let data = self.decode(&bytes);
         if data.is_none() {
             tracing::warn!(path = %self.path.display(), "the pipeline cache is damaged or was written for another device; it is ignored");
@@ -74,7 +70,7 @@ impl DiskCache {
         if !self.is_for_device(data) {
             return;
         }
-        if let Err(error) = write_atomically(&self.path, &self.encode(data)) {
+        if let Err(error) = write_cached(&self.path, &self.encode(data)) {
             tracing::warn!(path = %self.path.display(), %error, "the pipeline cache was not written");
         }
     }
@@ -143,6 +139,24 @@ mod tests {
             std::fs::write(&cache.path, &bytes).unwrap();
             assert_eq!(cache.load(), None, "changed at {at}");
         }
+    }
+
+    /// A link in the folder is replaced; the file that it names stays as it is, and is not read either.
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = cache(dir.path(), 1);
+        let target = dir.path().join("precious");
+        std::fs::write(&target, cache.encode(&data())).unwrap();
+        let before = std::fs::read(&target).unwrap();
+        std::os::unix::fs::symlink(&target, &cache.path).unwrap();
+        assert_eq!(cache.load(), None);
+        let mut other = data();
+        other.push(1);
+        cache.store(&other);
+        assert_eq!(std::fs::read(&target).unwrap(), before);
+        assert_eq!(cache.load(), Some(other));
     }
 
     #[test]

@@ -71,6 +71,9 @@ impl Provider {
         // library loaded, and every function from it is reached through types that hold the entry.
         let entry = unsafe {
             match self {
+                #[cfg(windows)]
+                Provider::Loader => ash::Entry::load_from(system_loader()),
+                #[cfg(not(windows))]
                 Provider::Loader => ash::Entry::load(),
                 Provider::File(path) => ash::Entry::load_from(path),
                 #[cfg(feature = "virtual")]
@@ -162,4 +165,12 @@ fn loader_path() -> String {
     let path =
         maps.lines().filter_map(|l| l.split_once('/')).map(|(_, p)| p).find(|p| p.contains("libvulkan.so"));
     path.map_or_else(|| "system library".into(), |p| format!("/{p}"))
+}
+
+/// Returns the path of the system's Vulkan loader. A name without a folder would also be searched in the folder that
+/// the program is started in, where anybody may have put a file.
+#[cfg(windows)]
+fn system_loader() -> std::path::PathBuf {
+    let root = std::env::var_os("SystemRoot").unwrap_or_else(|| r"C:\Windows".into());
+    std::path::Path::new(&root).join("System32").join("vulkan-1.dll")
 }

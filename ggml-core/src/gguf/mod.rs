@@ -72,11 +72,32 @@ impl GgufFile {
     /// [`Error::Io`] if a file cannot be opened or mapped; [`Error::InvalidModel`] if a file breaks the
     /// format or a part of a split model is missing or does not belong to it. Both name the file.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile> {
-        let path = path.as_ref();
-        let contents = reader::read(MappedBytes::map(path)?, Some(path), 0)?;
+        GgufFile::open_by(path.as_ref(), MappedBytes::map)
+    }
+
+    /// Reads a model into memory and checks it, as [`GgufFile::open`] does. Later changes of the files do not
+    /// matter.
+    ///
+    /// # Errors
+    /// As [`GgufFile::open`].
+    pub fn read(path: impl AsRef<Path>) -> Result<GgufFile> {
+        GgufFile::open_by(path.as_ref(), MappedBytes::read)
+    }
+
+    fn open_by(path: &Path, bytes: fn(&Path) -> Result<MappedBytes>) -> Result<GgufFile> {
+        let contents = reader::read(bytes(path)?, Some(path), 0)?;
         let count = split::count(&contents.metadata)?;
-        let contents = if count > 1 { open_parts(path, contents, count)? } else { vec![contents] };
+        let contents = if count > 1 { open_parts(path, contents, count, bytes)? } else { vec![contents] };
         GgufFile::assemble(contents).map_err(|e| e.with_path(path))
+    }
+
+    /// Checks that all mapped files are as long as they were, see [`MappedBytes::check_length`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the file that became shorter.
+    pub fn check_length(&self) -> Result<()> {
+        let path = |part: &SplitFile| part.path().unwrap_or(Path::new("model")).to_path_buf();
+        self.parts.iter().try_for_each(|p| p.bytes().check_length().map_err(|e| Error::io(path(p), e)))
     }
 
     /// Reads a model of one file from memory. A `Vec` is copied once (to an aligned address); an `Arc<[u8]>`
@@ -188,7 +209,12 @@ fn foreign(tensor: &TensorInfo) -> Error {
 }
 
 /// Opens the remaining parts of a split model of which one part is open.
-fn open_parts(path: &Path, opened: Contents, count: usize) -> Result<Vec<Contents>> {
+fn open_parts(
+    path: &Path,
+    opened: Contents,
+    count: usize,
+    bytes: fn(&Path) -> Result<MappedBytes>,
+) -> Result<Vec<Contents>> {
     let Some(name) = SplitName::parse(path).filter(|n| n.count == count) else {
         let expected = format!("\"-00001-of-{count:05}.gguf\", or another part's number, at its end");
         let found = path.file_name().unwrap_or_default().display();
@@ -204,7 +230,7 @@ fn open_parts(path: &Path, opened: Contents, count: usize) -> Result<Vec<Content
                 let what = format!("part {} of {count} of the model", number + 1);
                 return Err(Error::model(what, "missing", "").with_path(file));
             }
-            None => reader::read(MappedBytes::map(&file)?, Some(&file), number)?,
+            None => reader::read(bytes(&file)?, Some(&file), number)?,
         };
         split::check_part(&contents.metadata, number, count).map_err(|e| e.with_path(&file))?;
         parts.push(contents);

@@ -7,6 +7,7 @@
 use super::Graph;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::op::Op;
 use crate::tensor::{Source, TensorId};
 use serde::{Deserialize, Serialize};
@@ -85,8 +86,8 @@ impl GraphFile {
         let outputs = self.graph.outputs().iter().map(|o| o.0).collect();
         let file = File { format: FORMAT.into(), version: VERSION, tensors, outputs };
         let text = serde_json::to_string_pretty(&file).map_err(|e| Error::io(path, e))?;
-        std::fs::write(data_path(path), blob).map_err(|e| Error::io(data_path(path), e))?;
-        std::fs::write(path, text).map_err(|e| Error::io(path, e))
+        write_atomically(&data_path(path), &blob).map_err(|e| Error::io(data_path(path), e))?;
+        write_atomically(path, text.as_bytes()).map_err(|e| Error::io(path, e))
     }
 
     /// Reads and checks a graph file.

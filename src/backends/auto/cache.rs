@@ -1,8 +1,12 @@
 //! File that stores the choice.
 
 use super::Choice;
+use ggml_core::files::{read_cached, write_cached};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+/// Maximum bytes of the file.
+const LARGEST: u64 = 1 << 20;
 
 /// Contents of the file that stores the choice.
 #[derive(Serialize, Deserialize)]
@@ -18,13 +22,12 @@ pub(super) struct StoredChoice {
 impl StoredChoice {
     /// Reads a file; `None` if it is missing or broken.
     pub(super) fn read(file: &Path) -> Option<StoredChoice> {
-        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+        serde_json::from_slice(&read_cached(file, LARGEST).ok()?).ok()
     }
 
     /// Writes the file, if possible. If the choice cannot be stored, it is measured again next time.
     pub(super) fn write(&self, file: &Path) {
-        let _ = file.parent().map(std::fs::create_dir_all);
-        let _ = serde_json::to_vec_pretty(self).map(|text| std::fs::write(file, text));
+        let _ = serde_json::to_vec_pretty(self).map(|text| write_cached(file, &text));
     }
 }
 

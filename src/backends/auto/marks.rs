@@ -2,13 +2,11 @@
 
 use crate::backends::OpenOptions;
 use crate::backends::files;
+use ggml_core::environment::{HIP, OWN, VULKAN, recorded};
 use ggml_core::files::Root;
+use ggml_core::hash::Fnv1a;
 
-/// Prefixes of environment variables that change the behaviour of drivers.
-const VARIABLES: &[&str] =
-    &["HSA_", "HIP_", "ROCR_", "ROCM_", "GPU_", "AMD_", "CUDA_", "VK_", "RADV_", "MESA_", "DIPTYCH_", "LD_"];
-
-/// Everything a choice depends on, as names and values. Any change triggers a new measurement.
+/// Everything a choice depends on, as names and hashes of values. Any change triggers a new measurement.
 pub(super) fn marks(options: &OpenOptions) -> Vec<(String, String)> {
     let root = Root::default();
     let environment = files::variables();
@@ -30,17 +28,15 @@ pub(super) fn marks(options: &OpenOptions) -> Vec<(String, String)> {
     for library in crate::backends::drivers::hip_libraries(options) {
         add(format!("HIP library {}", library.display()), files::mark(&library));
     }
-    let mut variables: Vec<(String, String)> = environment
-        .into_iter()
-        .filter(|(name, _)| VARIABLES.iter().any(|prefix| name.starts_with(prefix)))
-        .collect();
-    variables.sort();
-    variables.into_iter().for_each(|(name, value)| add(format!("variable {name}"), value));
+    for (name, value) in recorded(std::env::vars_os(), &[OWN, VULKAN, HIP]) {
+        add(format!("variable {name}"), value);
+    }
     add(
         "options".into(),
         format!("{:?} {:?} {:?}", options.threads, options.vulkan_arch, options.hip_library),
     );
-    marks
+    // The file of the choice needs no values: a change is enough, and a path may have the name of a user.
+    marks.into_iter().map(|(name, value)| (name, format!("{:016x}", Fnv1a::of(value.as_bytes())))).collect()
 }
 
 /// Describes the first mark that changed.

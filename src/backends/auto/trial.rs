@@ -4,7 +4,7 @@ use super::cache;
 use crate::backends::devices::{DeviceList, devices_with};
 use crate::backends::{BackendName, OpenOptions, measure, open_named};
 use ggml_core::Result;
-use std::fs::File;
+use ggml_core::files::{create_folders, create_new};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -83,8 +83,8 @@ fn guarded<T>(name: &BackendName, work: impl FnOnce() -> Result<T, String>) -> R
 }
 
 fn guarded_by<T>(mark: &Path, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
-    let _ = mark.parent().map(std::fs::create_dir_all);
-    match File::create_new(mark) {
+    let _ = mark.parent().map(create_folders);
+    match create_new(mark) {
         Ok(mut file) => drop(file.write_all(std::process::id().to_string().as_bytes())),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(left_over(mark)),
         // Without a folder to write to, nothing guards.

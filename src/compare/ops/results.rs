@@ -3,9 +3,8 @@
 //! An entry is the length of the name in bytes (u32), the number of values (u64), the name, the values (f32),
 //! all little endian. An unfinished last entry is ignored.
 
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Result, files};
 use std::collections::HashMap;
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
@@ -16,14 +15,15 @@ pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
     entry.extend_from_slice(&(values.len() as u64).to_le_bytes());
     entry.extend_from_slice(case.as_bytes());
     values.iter().for_each(|v| entry.extend_from_slice(&v.to_le_bytes()));
-    let mut open = OpenOptions::new();
-    let file = open.append(true).create(true).open(path);
-    file.and_then(|mut f| f.write_all(&entry)).map_err(|e| Error::io(path, e))
+    // On the disk before the event that announces them: a case after it may stop the machine.
+    let written =
+        files::open_to_append(path).and_then(|mut f| f.write_all(&entry).and_then(|()| f.sync_data()));
+    written.map_err(|e| Error::io(path, e))
 }
 
 /// Creates an empty file.
 pub(super) fn create(path: &Path) -> Result<()> {
-    std::fs::write(path, []).map_err(|e| Error::io(path, e))
+    files::write_atomically(path, &[]).map_err(|e| Error::io(path, e))
 }
 
 /// Reads all values, by name of the case.

@@ -3,6 +3,7 @@
 use super::by_operation;
 use crate::compare::report::{Comparison, NodeReport, Report, Status};
 use crate::compare::text::{Emphasis, Rows, Style, remarks, wrapped};
+use ggml_core::escape::escaped_line;
 use std::collections::BTreeMap;
 
 /// Formats a row for each backend, then for each backend a row for each operation and its unsupported cases.
@@ -97,8 +98,8 @@ fn operations(comparison: &Comparison, style: Style) -> String {
     }
     format!(
         "\n{}, against {}:\n{}{}",
-        comparison.lhs,
-        comparison.rhs,
+        escaped_line(&comparison.lhs),
+        escaped_line(&comparison.rhs),
         rows.text(style),
         refusals(&comparison.nodes)
     )

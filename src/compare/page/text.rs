@@ -1,5 +1,6 @@
 //! Escaping of report text for the page.
 
+use ggml_core::escape::controls;
 use std::fmt::{Display, Formatter, Result, Write};
 
 /// Text escaped for HTML elements and quoted attributes. Text from drivers is arbitrary: characters that
@@ -16,10 +17,7 @@ impl Display for Escaped<'_> {
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
                 '\n' | '\t' => f.write_char(c)?,
-                '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    write!(f, "{}", c.escape_unicode())?;
-                }
-                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c if controls(c) => write!(f, "{}", c.escape_unicode())?,
                 c => f.write_char(c)?,
             }
         }

@@ -1,11 +1,11 @@
 //! Writer of events.
 
 use super::Timed;
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Result, files};
 use serde::Serialize;
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,7 @@ pub(crate) enum Sync {
 
 /// Creates a file that contains only the reserved space.
 pub(crate) fn create(path: &Path) -> Result<()> {
-    let made = File::create(path).and_then(|mut file| {
-        file.write_all(&vec![0; ROOM])?;
-        file.sync_all()
-    });
-    made.map_err(|e| Error::io(path, e))
+    files::write_atomically(path, &vec![0; ROOM]).map_err(|e| Error::io(path, e))
 }
 
 /// Writer that appends to a file of events.
@@ -49,9 +45,22 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// Begins a file that [`create`] made and nobody has written to.
+    pub(crate) fn begin(path: &Path) -> Result<Writer> {
+        let mut first = [1];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+        read.map_err(|e| Error::io(path, e))?;
+        match first {
+            [0] => Writer::open(path, 0),
+            _ => {
+                Err(Error::argument(path.display().to_string(), "has other contents", "a new file of events"))
+            }
+        }
+    }
+
     /// Continues a file whose events end at byte `end`.
     pub(crate) fn open(path: &Path, end: u64) -> Result<Writer> {
-        let file = OpenOptions::new().write(true).open(path).map_err(|e| Error::io(path, e))?;
+        let file = files::open_to_write(path).map_err(|e| Error::io(path, e))?;
         let now = Instant::now();
         Ok(Writer { file, end, start: now, synced: now, known: HashSet::new() })
     }

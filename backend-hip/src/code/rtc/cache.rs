@@ -5,8 +5,7 @@
 //! complete and intact. Files are written under a temporary name and renamed, so a partial file is never
 //! visible. A disk that cannot be read or written costs time only.
 
-use ggml_core::files::write_atomically;
-use std::fs;
+use ggml_core::files::{read_cached, write_cached};
 use std::path::PathBuf;
 
 /// First line of a file; its number changes with the layout.
@@ -65,10 +64,7 @@ impl Cache {
     /// Returns the code object of a key.
     pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let path = self.path(key)?;
-        if fs::metadata(&path).ok()?.len() > MOST {
-            return None;
-        }
-        let image = decode(&fs::read(&path).ok()?, key).map(<[u8]>::to_vec);
+        let image = decode(&read_cached(&path, MOST).ok()?, key).map(<[u8]>::to_vec);
         if image.is_none() {
             tracing::warn!(target: "diptych::hip", "{}: damaged or for other inputs; the kernels are compiled again", path.display());
         }
@@ -78,7 +74,7 @@ impl Cache {
     /// Stores the code object of a key.
     pub(crate) fn put(&self, key: &Key, image: &[u8]) {
         let Some(path) = self.path(key) else { return };
-        if let Err(error) = write_atomically(&path, &encode(key, image)) {
+        if let Err(error) = write_cached(&path, &encode(key, image)) {
             tracing::warn!(target: "diptych::hip", "{}: {error}; the code object was not stored", path.display());
         }
     }
@@ -114,6 +110,7 @@ fn decode<'a>(file: &'a [u8], key: &Key) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn files_are_checked() {
