@@ -11,6 +11,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::exact::Sample;
 use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
@@ -383,4 +384,14 @@ pub trait Program: Send {
     /// Runs one step and waits; only for programs prepared with [`PrepareOptions::stepwise`]. `step` is an
     /// index into the plan's steps. An error names the node.
     fn run_step(&mut self, step: usize) -> Result<Timing>;
+
+    /// Computes everything from now on with operands rounded as a sample says, or exactly again with `None`. It
+    /// shows the errors that correct results may have.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for all programs but those of the reference backend.
+    fn set_rounding(&mut self, sample: Option<Sample>) -> Result<()> {
+        let _ = sample;
+        Err(Error::argument("rounding", "a program of another backend", "one of the reference backend"))
+    }
 }

@@ -28,6 +28,7 @@ pub mod error;
 pub mod escape;
 pub mod evaluate;
 pub mod exact;
+pub mod expected;
 pub mod files;
 pub mod fuse;
 pub mod gguf;

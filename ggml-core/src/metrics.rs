@@ -70,6 +70,33 @@ pub fn distance_in_rows(x: &[f32], reference: &[f32], n: usize) -> Distance {
     d
 }
 
+/// Returns the largest squared error of an element, relative to the mean square of its row of the reference or to
+/// the element's own square, whichever is larger; with `by_element` false, the largest of a row's mean squares. It
+/// exposes an error in a row of small values beside one of large values, which [`Distance::row`] does not show.
+/// Both have rows of `n` elements; NaN and infinities that are not the reference's make it infinite.
+pub fn own_row_error(x: &[f32], reference: &[f32], n: usize, by_element: bool) -> f64 {
+    let n = n.clamp(1, x.len().max(1));
+    let square = |r: f32| if r.is_finite() { f64::from(r) * f64::from(r) } else { 0.0 };
+    let relative = |error: f64, norm: f64| if error == 0.0 { 0.0 } else { error / norm };
+    let of_row = |(got, want): (&[f32], &[f32])| {
+        let norm = want.iter().map(|&r| square(r)).sum::<f64>() / want.len() as f64;
+        let errors = got.iter().zip(want).map(|(&a, &r)| {
+            let equal = a == r || a.is_nan() && r.is_nan();
+            let difference = f64::from(a) - f64::from(r);
+            let error = if difference.is_finite() { difference * difference } else { f64::INFINITY };
+            (if equal { 0.0 } else { error }, square(r))
+        });
+        match by_element {
+            true => errors.map(|(error, own)| relative(error, own.max(norm))).fold(0.0, f64::max),
+            false => relative(errors.map(|(error, _)| error).sum::<f64>() / want.len() as f64, norm),
+        }
+    };
+    if x.len() != reference.len() {
+        return f64::INFINITY;
+    }
+    x.chunks(n).zip(reference.chunks(n)).map(of_row).fold(0.0, f64::max)
+}
+
 /// Sums over a row, a column or the tensor: squared errors, squared reference values, elements.
 #[derive(Clone, Copy, Default)]
 struct Squares {
@@ -250,6 +277,21 @@ mod tests {
         assert!((all.row - all.nmse).abs() < 1e-12);
         assert!(distance(&[f32::NAN, 1.0], &[1.0, 1.0]).row.is_infinite());
         assert_eq!(distance(&[0.0, 0.5], &[0.0, 0.0]).row, 0.25, "no scale: the plain square");
+    }
+
+    /// A small row beside a large one: its error shows against its own scale only.
+    #[test]
+    fn small_rows_have_their_own_scale() {
+        let want = [1000.0, -1000.0, 1.0, -1.0, 0.0, 0.0];
+        let got = [1000.0, -1000.0, 1.0, -0.5, 0.0, 0.0];
+        assert!(distance_in_rows(&got, &want, 2).row < 1e-6);
+        assert_eq!(own_row_error(&got, &want, 2, true), 0.25);
+        assert_eq!(own_row_error(&got, &want, 2, false), 0.125);
+        assert_eq!(own_row_error(&want, &want, 2, true), 0.0);
+        let nothing = [1000.0, -1000.0, 1.0, -1.0, 0.0, 1e-30];
+        assert!(own_row_error(&nothing, &want, 2, true).is_infinite());
+        assert!(own_row_error(&[f32::NAN], &[1.0], 1, true).is_infinite());
+        assert!(own_row_error(&[1.0], &[], 1, true).is_infinite());
     }
 
     #[test]

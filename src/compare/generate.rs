@@ -1,5 +1,6 @@
 //! A child's work on a model: load it, run the prompt, generate, examine its nodes.
 
+use super::doubt;
 use super::invariance;
 use super::loaded::{load, prompt_graph, session_options, step_graph};
 use super::nodes::{self, NodeFile, Nodes};
@@ -37,6 +38,10 @@ pub(super) fn run(
             let program = debug_program(&model, graph, work.precision, true)?;
             Nodes::new(&graph.graph, program, inputs)?.locate(send)?;
         }
+        return Ok(Done::default());
+    }
+    if !task.nodes.doubtful.is_empty() {
+        doubt::estimate_model(&model, work, task, send)?;
         return Ok(Done::default());
     }
     let (mut done, logits, mut session) = generate(&model, work, task, send)?;

@@ -1,6 +1,7 @@
 //! Work of a child process on a graph file: binding of its leaves, runs, and storage of the results of its
 //! outputs or of every node.
 
+use super::doubt;
 use super::nodes::{self, NodeResults, Nodes};
 use super::options::PerNode;
 use crate::isolate::protocol::{Done, GraphTask, Message, Work};
@@ -33,6 +34,8 @@ pub(super) fn run(
     if work.stepwise {
         Nodes::new(&graph, program(true)?, &data)?.locate(send)?;
         return Ok(Done::default());
+    } else if !task.nodes.doubtful.is_empty() {
+        doubt::estimate_graph(&graph, program(false)?, &data, work.precision, &task.nodes, send)?;
     } else if task.nodes.mode == PerNode::Off {
         let results = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
         for _ in 1..work.repeat {

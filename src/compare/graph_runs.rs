@@ -4,10 +4,10 @@ use super::header::{Header, Planned};
 use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
 use super::report::{EVERYTHING, Report, Status, label};
-use super::{files, nodes};
+use super::{doubt, files, nodes};
 use crate::backends::BackendName;
 use crate::isolate::parent::Children;
-use crate::isolate::protocol::{GraphTask, Message, ModelTask, NodesTask, Task, Work};
+use crate::isolate::protocol::{Doubtful, GraphTask, Message, ModelTask, NodesTask, Task, Work};
 use crate::isolate::recorder::ChildOutcome;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
@@ -95,8 +95,46 @@ pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'
     }
     if let Some(measure) = &header.measure {
         judge::judge(&mut report, options, measure);
+        let doubtful = judge::doubtful(&report, options);
+        if !doubtful.is_empty() && estimate(header, doubtful, &report, children, progress)? {
+            judge::judge(&mut report, options, measure);
+        }
     }
     Ok(report)
+}
+
+/// Estimates the errors that rounding makes in results that are in doubt. Returns true if the estimates are
+/// there; without them these results are out of their bounds.
+fn estimate(
+    header: &Header,
+    doubtful: Vec<Doubtful>,
+    report: &Report,
+    children: &mut Children,
+    progress: Progress<'_>,
+) -> Result<bool> {
+    let (options, backend) = (&header.options, BackendName::Reference);
+    let reference = Planned { backend: options.reference.to_string(), offload: EVERYTHING, epoch: 0 };
+    let path = doubt::path(&options.out);
+    if children.starts(doubt::STEM) {
+        progress(&Event::new(&backend, format!("estimating the rounding of {} results", doubtful.len())));
+        files::remove(&path)?;
+        files::remove(&files::of_step(&path))?;
+    }
+    let mut task = task(header, &reference, report);
+    let nodes = NodesTask {
+        mode: PerNode::Isolated,
+        out: path.into(),
+        reference: Some(files::nodes(&options.out, &reference.stem()).into()),
+        alone: true,
+        doubtful,
+    };
+    match &mut task {
+        Task::Model(task) => task.nodes = nodes,
+        Task::Graph(task) => task.nodes = nodes,
+        Task::Ops(_) | Task::Trial(_) | Task::List => return Ok(false),
+    }
+    let outcome = children.run(&options.child_work(&backend, task), doubt::STEM, &mut |_| {})?;
+    Ok(outcome.is_some_and(|outcome| outcome.record.status == Status::Ok))
 }
 
 /// Runs a child and returns its outcome. If the child dies or hangs while it computes and the node is
@@ -183,6 +221,7 @@ fn nodes_task(options: &CompareOptions, run: &Planned) -> NodesTask {
         out: files::nodes(&options.out, &run.stem()).into(),
         reference: isolated.then(|| files::nodes(&options.out, &reference.stem()).into()),
         alone: *run == reference,
+        doubtful: Vec::new(),
     }
 }
 

@@ -110,7 +110,7 @@ mod tests {
         let path = folder.path().join("model.gguf");
         synthesize::write(&Shape::small("llama"), 1, &path).unwrap();
         for (name, backends) in [("null", 2), ("cpu", 1), ("reference", 1)] {
-            let nodes = NodesTask { mode: PerNode::Off, out: "".into(), reference: None, alone: false };
+            let nodes = NodesTask { mode: PerNode::Off, out: "".into(), ..NodesTask::default() };
             let task = ModelTask {
                 model: (&path).into(),
                 tokens: vec![1],

@@ -20,6 +20,7 @@ mod cards;
 mod child;
 mod comparison;
 mod counts;
+mod doubt;
 mod failing;
 mod files;
 mod generate;

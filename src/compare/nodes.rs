@@ -166,7 +166,7 @@ impl<'a> Nodes<'a> {
             let name = step.name(self.graph);
             send(Message::Node { name: name.clone() });
             if let Some(reference) = reference {
-                write_operands(self.graph, self.program.as_mut(), step, reference)?;
+                write_operands(self.graph, self.program.as_mut(), &step.nodes, reference)?;
             }
             self.program.run_step(i).map_err(|e| e.with_node(&name))?;
             for &result in &step.results {
@@ -180,18 +180,17 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Overwrites the operands of a step with the reference's results.
-fn write_operands(
+/// Overwrites the operands of nodes that are computed together with the reference's results.
+pub(super) fn write_operands(
     g: &Graph,
     program: &mut dyn Program,
-    step: &GraphStep,
+    nodes: &[TensorId],
     reference: &NodeFile,
 ) -> Result<()> {
     let mut written = HashSet::new();
-    for &operand in step.nodes.iter().flat_map(|&node| g.tensor(node).src()) {
+    for &operand in nodes.iter().flat_map(|&node| g.tensor(node).src()) {
         let producer = g.producer(operand);
-        let outside =
-            matches!(g.tensor(producer).source, Source::Node { .. }) && !step.nodes.contains(&producer);
+        let outside = matches!(g.tensor(producer).source, Source::Node { .. }) && !nodes.contains(&producer);
         if outside && written.insert(producer) {
             let name = &g.tensor(producer).name;
             let entry = reference.find(name).ok_or_else(|| {
@@ -258,23 +257,28 @@ impl NodeResults {
 
     /// Appends a node's result. If an operation writes into an operand, the entire operand is its result.
     pub(super) fn read(&mut self, g: &Graph, id: TensorId, program: &mut dyn Program) -> Result<()> {
+        let root = g.tensor(g.tensor(id).root);
+        let mut bytes = vec![0; root.dense_bytes()];
+        program.read(g.tensor(id).root, &mut bytes)?;
+        self.add(g, id, &[], root.dtype, &bytes);
+        Ok(())
+    }
+
+    /// Appends values of a node's result, computed together with others.
+    pub(super) fn add(&mut self, g: &Graph, id: TensorId, members: &[String], dtype: DType, bytes: &[u8]) {
         let t = g.tensor(id);
-        let root = g.tensor(t.root);
-        let offset = self.data.len();
-        self.data.resize(offset + root.dense_bytes(), 0);
-        program.read(t.root, &mut self.data[offset..])?;
         self.entries.push(Entry {
             name: t.name.clone(),
             op: t.op().map_or("", |o| o.name()).into(),
             operand_type: g.operands(id).first().map_or(t.dtype, |o| o.dtype),
-            dtype: root.dtype,
-            ne: root.ne,
+            dtype,
+            ne: g.tensor(t.root).ne,
             bound: bound::of_node(g, id, self.precision),
-            members: Vec::new(),
-            offset,
-            bytes: root.dense_bytes(),
+            members: members.to_vec(),
+            offset: self.data.len(),
+            bytes: bytes.len(),
         });
-        Ok(())
+        self.data.extend_from_slice(bytes);
     }
 
     /// Marks the last result as that of a group.

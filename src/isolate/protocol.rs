@@ -169,6 +169,22 @@ pub(crate) struct NodesTask {
     /// it has to have a result of every node.
     #[serde(default)]
     pub(crate) alone: bool,
+    /// Results whose errors are estimated, in place of all other work. The backend is `reference`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) doubtful: Vec<Doubtful>,
+}
+
+/// A result that differs by more than the types of its operands let expect.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Doubtful {
+    /// True for a node of a decode step's graph.
+    pub(crate) step: bool,
+    /// Name of the node.
+    pub(crate) name: String,
+    /// Names of the nodes of its group in their order; empty if it was computed by itself.
+    pub(crate) members: Vec<String>,
+    /// True if it follows from the graph's leaves, not from the reference's operands of its nodes.
+    pub(crate) whole: bool,
 }
 
 impl NodesTask {

@@ -82,6 +82,16 @@ pub struct NodeReport {
     pub ulp: u64,
     /// NaN and infinities that the reference does not have.
     pub non_finite: usize,
+    /// Largest squared error of an element, relative to the mean square of its own row of the reference or to its
+    /// own square, whichever is larger; of a row for types other than F32. Only for nodes that get the
+    /// reference's operands; null as for `nmse`.
+    #[serde(default, deserialize_with = "null_is_infinite")]
+    pub own: f64,
+    /// Error as a multiple of the largest that rounding of these operands makes, see
+    /// [`Expected::excess`](ggml_core::expected::Expected::excess). It is computed for results that exceed the
+    /// bounds of their types, and replaces these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<f64>,
     /// The largest NMSE allowed for this node.
     pub bound: f64,
     /// The largest error allowed for its worst row.
@@ -118,19 +128,41 @@ impl NodeReport {
 
     /// True if there is a result and it is out of bounds.
     pub fn is_out_of_bounds(&self) -> bool {
-        self.status == Status::Ok && !self.held_to().holds(&self.distance())
+        self.status == Status::Ok
+            && self.rounding.map_or(!self.is_small(), |excess| excess.is_nan() || excess > 1.0)
+    }
+
+    /// True if the errors are those that the types of the operands let expect, in every row.
+    fn is_small(&self) -> bool {
+        self.held_to().holds(&self.distance()) && self.own <= self.row_bound
+    }
+
+    /// True if the error is larger than the types of the operands let expect, but may be rounding.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        let may_round = self.bound > 0.0 && self.non_finite == 0;
+        self.status == Status::Ok && may_round && self.rounding.is_none() && !self.is_small()
     }
 
     /// Describes the error that exceeds its bound.
     pub(crate) fn describe_error(&self) -> String {
-        self.held_to().excess(&self.distance())
+        match self.rounding {
+            Some(excess) => format!(
+                "an error {excess:.1e} times the largest that rounding of its operands makes (NMSE {:.1e})",
+                self.nmse
+            ),
+            None if self.held_to().holds(&self.distance()) => {
+                format!("an error of {:.1e} of its own row, the bound {:.0e}", self.own, self.row_bound)
+            }
+            None => self.held_to().excess(&self.distance()),
+        }
     }
 
     /// Returns the error as a multiple of its bound.
     pub(crate) fn excess(&self) -> f64 {
         // An error of 0 gives 0, even if the bound is 0.
         let times = |error: f64, bound: f64| if error == 0.0 { 0.0 } else { error / bound };
-        times(self.nmse, self.bound).max(times(self.row, self.row_bound))
+        let of_type = || times(self.nmse, self.bound).max(times(self.row.max(self.own), self.row_bound));
+        self.rounding.unwrap_or_else(of_type)
     }
 
     fn held_to(&self) -> Bound {

@@ -9,7 +9,10 @@ use crate::shape::Shape;
 mod decode;
 mod float;
 mod points;
+mod rounding;
 mod store;
+
+pub use rounding::{Rounding, Sample};
 
 /// Error: there is no memory for intermediate values of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@
 use super::soft_max::{alibi_slope, soft_max};
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
-use crate::exact::{NoMemory, Operand, OperandMut, list};
+use crate::exact::{NoMemory, Operand, OperandMut, Rounding, list};
+use crate::precision::Precision;
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +98,11 @@ impl Operation for FlashAttnExt {
             rule(right, || "sinks must be one number for each head, contiguous".into())?;
         }
         Ok(Output::new(DType::F32, [v.ne[0], q.ne[2], q.ne[1], q.ne[3]]))
+    }
+
+    fn rounds(&self, _operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+        // Matrix units take queries in F16.
+        (precision == Precision::Fast).then_some((0, Rounding::F16))
     }
 
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {

@@ -2,7 +2,7 @@
 
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
-use crate::exact::{Operand, OperandMut, list};
+use crate::exact::{Operand, OperandMut, Rounding, list};
 use crate::metrics::Bound;
 use crate::precision::Precision;
 use crate::shape::Shape;
@@ -51,6 +51,18 @@ pub(super) fn bound_of_product(weights: DType, precision: Precision) -> Bound {
         (Precision::Fast, DType::BF16) => Bound { nmse: 1e-5, row: 1e-4 },
         (Precision::Fast, _) => Bound { nmse: 5e-4, row: 5e-3 },
     }
+}
+
+/// Returns the rounding of the activations of a product, its second operand, for [`MulMat`] and
+/// [`MulMatId`](super::MulMatId).
+pub(super) fn rounding_of_activations(weights: DType, precision: Precision) -> Option<(usize, Rounding)> {
+    let rounding = match (precision, weights) {
+        (Precision::Exact, _) | (Precision::Fast, DType::F32) => return None,
+        (Precision::Fast, DType::F16) => Rounding::F16,
+        (Precision::Fast, DType::BF16) => Rounding::BF16,
+        (Precision::Fast, _) => Rounding::Blocks8,
+    };
+    Some((1, rounding))
 }
 
 /// Matrix product.
@@ -102,5 +114,9 @@ impl Operation for MulMat {
 
     fn bound(&self, operand: DType, precision: Precision) -> Bound {
         bound_of_product(operand, precision)
+    }
+
+    fn rounds(&self, operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+        rounding_of_activations(operand, precision)
     }
 }

@@ -3,10 +3,10 @@
 //! Source of the method: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
 //! mixture-of-experts layer" (2017).
 
-use super::mul_mat::{WEIGHT_TYPES, bound_of_product};
+use super::mul_mat::{WEIGHT_TYPES, bound_of_product, rounding_of_activations};
 use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
-use crate::exact::{Operand, OperandMut};
+use crate::exact::{Operand, OperandMut, Rounding};
 use crate::metrics::Bound;
 use crate::precision::Precision;
 use crate::shape::Shape;
@@ -68,5 +68,9 @@ impl Operation for MulMatId {
 
     fn bound(&self, operand: DType, precision: Precision) -> Bound {
         bound_of_product(operand, precision)
+    }
+
+    fn rounds(&self, operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+        rounding_of_activations(operand, precision)
     }
 }

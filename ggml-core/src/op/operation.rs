@@ -1,7 +1,7 @@
 //! The definition of an operation: [`Operation`].
 
 use crate::dtype::DType;
-use crate::exact::{NoMemory, Operand, OperandMut};
+use crate::exact::{NoMemory, Operand, OperandMut, Rounding};
 use crate::metrics::Bound;
 use crate::precision::Precision;
 use crate::shape::Shape;
@@ -58,6 +58,13 @@ pub trait Operation {
     fn bound(&self, operand: DType, precision: Precision) -> Bound {
         let _ = (operand, precision);
         Bound::F32
+    }
+
+    /// Returns the index of the operand that a backend may round, and how; every other F32 operand is used as
+    /// [`Rounding::F32`] allows. `operand` is the type of the first one.
+    fn rounds(&self, operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+        let _ = (operand, precision);
+        None
     }
 
     /// Returns the operands whose storage the result may take over if nothing else needs them. Every kernel

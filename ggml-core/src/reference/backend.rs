@@ -6,11 +6,12 @@ use crate::backend::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Phase, Result};
-use crate::exact::{NoMemory, Operand, OperandMut};
+use crate::exact::{NoMemory, Operand, OperandMut, Rounding, Sample};
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
+use crate::rng::Rng;
 use crate::tensor::{Source, Tensor, TensorId};
 use std::any::Any;
 use std::collections::HashMap;
@@ -235,6 +236,7 @@ impl Backend for ReferenceBackend {
             steps,
             storage,
             deadlines: self.deadlines.clone(),
+            rounding: None,
             ran: false,
             stats: self.stats.clone(),
         }))
@@ -258,6 +260,7 @@ struct ReferenceProgram {
     steps: Vec<Vec<TensorId>>,
     storage: HashMap<TensorId, Storage>,
     deadlines: Deadlines,
+    rounding: Option<Sample>,
     ran: bool,
     stats: Arc<Mutex<Stats>>,
 }
@@ -297,12 +300,29 @@ impl ReferenceProgram {
     fn compute(&mut self, id: TensorId) -> Result<()> {
         let tensor = self.graph.tensor(id);
         let Source::Node { op, src } = &tensor.source else { return Ok(()) };
-        let inputs: Vec<Vec<u8>> = src.iter().map(|&s| self.bytes(s)).collect::<Result<_>>()?;
+        let mut inputs: Vec<Vec<u8>> = src.iter().map(|&s| self.bytes(s)).collect::<Result<_>>()?;
+        if let Some(sample) = self.rounding {
+            self.round(id, sample, src, &mut inputs)?;
+        }
         let operands: Vec<Operand<'_>> =
             src.iter().zip(&inputs).map(|(&s, bytes)| operand(self.graph.tensor(s), bytes)).collect();
         let mut result = self.bytes(id)?;
         op.definition().reference(&operands, &mut OperandMut::new(tensor, tensor.offset, &mut result))?;
         self.put(id, result)
+    }
+
+    /// Adds the errors of a sample to the operands of a node.
+    fn round(&self, id: TensorId, sample: Sample, src: &[TensorId], inputs: &mut [Vec<u8>]) -> Result<()> {
+        let (tensor, Some(&first)) = (self.graph.tensor(id), src.first()) else { return Ok(()) };
+        let weights = self.graph.tensor(first).dtype;
+        let rounds = tensor.op().and_then(|op| op.definition().rounds(weights, sample.precision));
+        let mut rng = Rng::named(&tensor.name, sample.seed);
+        for (i, (&operand, bytes)) in src.iter().zip(inputs).enumerate() {
+            let rounding = rounds.filter(|(index, _)| *index == i).map_or(Rounding::F32, |(_, r)| r);
+            let shape = self.graph.tensor(operand);
+            rounding.apply(shape, shape.offset, bytes, &mut rng)?;
+        }
+        Ok(())
     }
 
     /// Returns the byte range of a contiguous tensor of `len` bytes in its root.
@@ -360,6 +380,11 @@ impl Program for ReferenceProgram {
         }
         self.compute_step(step)?;
         Ok(Timing { host: start.elapsed(), device: None })
+    }
+
+    fn set_rounding(&mut self, sample: Option<Sample>) -> Result<()> {
+        self.rounding = sample;
+        Ok(())
     }
 }
 

@@ -56,9 +56,9 @@ mod tests {
     #[test]
     fn the_reference_shares_no_computation() {
         let of_reference =
-            ["backend", "dtype", "error", "exact", "graph", "mapped", "op", "phase", "plan", "tensor"];
+            ["backend", "dtype", "error", "exact", "graph", "mapped", "op", "phase", "plan", "rng", "tensor"];
         let of_definitions = ["dtype", "exact", "metrics", "precision", "shape"];
-        let of_operands = ["dtype", "grids", "shape"];
+        let of_operands = ["dtype", "grids", "precision", "rng", "shape"];
         for (folder, allowed) in
             [("reference", &of_reference[..]), ("op", &of_definitions), ("exact", &of_operands)]
         {

@@ -3,7 +3,7 @@
 use super::Measure;
 use super::results::differing_tokens;
 use crate::compare::options::PerNode;
-use crate::compare::report::{Comparison, Record, Status};
+use crate::compare::report::{Comparison, NodeReport, Record, Status};
 use std::collections::BTreeSet;
 
 /// Different greedy tokens are no disagreement if the reference's two best logits are closer than this many
@@ -30,9 +30,12 @@ pub(super) fn disagreement(
             return Some(why);
         }
     } else if let Measure::Outputs(bounds) = measure {
-        let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
-        if let Some((n, bound)) = results.find(|(n, bound)| !bound.holds(&n.distance())) {
-            return Some(format!("output '{}' has {}", n.node, bound.excess(&n.distance())));
+        let is_out = |n: &&NodeReport| match per_node {
+            PerNode::Off => n.is_out_of_bounds(),
+            _ => bounds.get(&n.node).is_some_and(|bound| !bound.holds(&n.distance())),
+        };
+        if let Some(n) = c.nodes.iter().find(is_out) {
+            return Some(format!("output '{}' has {}", n.node, n.describe_error()));
         }
     }
     if let Measure::Logits(bound) = measure {

@@ -9,8 +9,10 @@ pub(super) use disagreement::{differing_node, unjudged_node};
 pub(super) use measure::Measure;
 pub(super) use verdict::{conclude, failure, instability, set_verdict, variance};
 
-use super::options::CompareOptions;
+use super::options::{CompareOptions, PerNode};
 use super::report::{Comparison, Record, Report, Status};
+use crate::isolate::protocol::Doubtful;
+use std::collections::HashSet;
 
 /// Compares the results of a report's backends and sets the verdict.
 pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
@@ -22,6 +24,19 @@ pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Mea
     };
     report.comparisons = comparisons;
     set_verdict(report);
+}
+
+/// Lists the results that differ by more than the types of their operands let expect, and may be rounding.
+pub(super) fn doubtful(report: &Report, options: &CompareOptions) -> Vec<Doubtful> {
+    let mut seen = HashSet::new();
+    let all = report.comparisons.iter().flat_map(|c| &c.nodes).filter(|node| node.is_doubtful());
+    let doubtful = all.map(|node| Doubtful {
+        step: node.step,
+        name: node.node.clone(),
+        members: node.members.clone(),
+        whole: options.per_node == PerNode::Off,
+    });
+    doubtful.filter(|d| options.per_node != PerNode::Chained && seen.insert(d.clone())).collect()
 }
 
 fn compare(record: &Record, reference: &Record, options: &CompareOptions, measure: &Measure) -> Comparison {

@@ -1,13 +1,14 @@
 //! Results of two runs, read from their files, and the distances between them.
 
 use super::Measure;
+use crate::compare::doubt::{self, Estimates};
 use crate::compare::files;
 use crate::compare::nodes::{Entry, NodeFile};
 use crate::compare::options::{CompareOptions, PerNode};
 use crate::compare::report::{Comparison, Divergence, LogitsReport, NodeReport, Record};
 use crate::npy;
-use ggml_core::metrics::{Bound, Distance, distance, distance_in_rows};
-use ggml_core::{Error, Result};
+use ggml_core::metrics::{Bound, Distance, distance, distance_in_rows, own_row_error};
+use ggml_core::{DType, Error, Result};
 use std::path::Path;
 
 /// Compares all results of two runs and returns the root mean square error of a logit.
@@ -25,12 +26,17 @@ pub(super) fn compare_results(
     }
     if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
         let path = |r: &Record| files::nodes(&options.out, &r.stem);
-        let (got, want) = (path(record), path(reference));
-        comparison.nodes = compare_nodes(&got, &want)?;
-        let (got, want) = (files::of_step(&got), files::of_step(&want));
+        let (got, want, rounding) = (path(record), path(reference), doubt::path(&options.out));
+        comparison.nodes = compare_nodes(&got, &want, &rounding, options.per_node)?;
+        let [got, want, rounding] = [got, want, rounding].map(|path| files::of_step(&path));
         if want.exists() {
-            let steps = compare_nodes(&got, &want)?.into_iter();
+            let steps = compare_nodes(&got, &want, &rounding, options.per_node)?.into_iter();
             comparison.nodes.extend(steps.map(|node| NodeReport { step: true, ..node }));
+        }
+        if let (Measure::Outputs(bounds), PerNode::Off) = (measure, options.per_node) {
+            for node in &mut comparison.nodes {
+                node.hold_to(bounds.get(&node.node).unwrap_or(&Bound::default()));
+            }
         }
     }
     let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
@@ -82,19 +88,29 @@ pub(super) fn differing_tokens<'a>(
 /// Compares every node of the reference with the same node of a run, then the results of the run's groups. A
 /// result that cannot be compared gets the reason instead. A node without a result of its own is skipped if a
 /// group computed it.
-fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
-    let (got, want) = (NodeFile::open(got)?, NodeFile::open(want)?);
+fn compare_nodes(got: &Path, want: &Path, rounding: &Path, mode: PerNode) -> Result<Vec<NodeReport>> {
+    let (got, want, estimates) = (NodeFile::open(got)?, NodeFile::open(want)?, Estimates::open(rounding)?);
+    let compare_node = |own: Option<&Entry>, entry: &Entry, op: &str, bound: &Bound| {
+        let mut node = not_compared(entry, op, bound);
+        let measured = own.map(|own| measure(&mut node, (&got, own), (&want, entry), &estimates, mode));
+        match measured {
+            None => node.fail("it has no result"),
+            Some(Ok(())) => {}
+            Some(Err(error)) => node.fail(error),
+        }
+        node
+    };
     let mut nodes = Vec::new();
     for entry in &want.entries {
         let own = got.find(&entry.name);
         if own.is_none() && got.groups_of(&entry.name).next().is_some() {
             continue;
         }
-        nodes.push(compare_node((&got, own), (&want, entry), &entry.op, &entry.bound));
+        nodes.push(compare_node(own, entry, &entry.op, &entry.bound));
     }
     for group in got.entries.iter().filter(|entry| !entry.members.is_empty()) {
         let mut node = match want.find(&group.name) {
-            Some(entry) => compare_node((&got, Some(group)), (&want, entry), &group.op, &group.bound),
+            Some(entry) => compare_node(Some(group), entry, &group.op, &group.bound),
             None => {
                 let mut node = not_compared(group, &group.op, &group.bound);
                 node.fail("the reference has no result of it");
@@ -107,22 +123,24 @@ fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
     Ok(nodes)
 }
 
-/// Compares a result with the reference's.
-fn compare_node(
-    (got, own): (&NodeFile, Option<&Entry>),
+/// Measures the distance of a result from the reference's, and from what rounding makes if that was estimated.
+fn measure(
+    node: &mut NodeReport,
+    (got, own): (&NodeFile, &Entry),
     (want, entry): (&NodeFile, &Entry),
-    op: &str,
-    bound: &Bound,
-) -> NodeReport {
-    let mut node = not_compared(entry, op, bound);
-    let distance_from =
-        |other| Ok::<_, Error>(distance_in_rows(&got.values(other)?, &want.values(entry)?, entry.ne[0]));
-    match own.map(distance_from) {
-        None => node.fail("it has no result"),
-        Some(Ok(distance)) => node.set(&distance),
-        Some(Err(error)) => node.fail(error),
+    estimates: &Estimates,
+    mode: PerNode,
+) -> Result<()> {
+    let (got, want, n) = (got.values(own)?, want.values(entry)?, entry.ne[0]);
+    node.set(&distance_in_rows(&got, &want, n));
+    if mode == PerNode::Isolated {
+        node.own = own_row_error(&got, &want, n, entry.dtype == DType::F32);
     }
-    node
+    if mode != PerNode::Chained && node.non_finite == 0 {
+        let estimate = estimates.find(&own.name, &own.members)?;
+        node.rounding = estimate.map(|expected| expected.excess(&got, &want, n).min(f64::MAX));
+    }
+    Ok(())
 }
 
 /// Returns the description of a result that has not been compared yet.
