@@ -172,7 +172,7 @@ impl<'a> Nodes<'a> {
             for &result in &step.results {
                 results.read(self.graph, result, self.program.as_mut())?;
                 if step.is_group() {
-                    results.mark_group(self.graph, step);
+                    results.mark_group(self.graph, step, result);
                 }
             }
         }
@@ -282,11 +282,11 @@ impl NodeResults {
     }
 
     /// Marks the last result as that of a group.
-    fn mark_group(&mut self, g: &Graph, step: &GraphStep) {
+    fn mark_group(&mut self, g: &Graph, step: &GraphStep, result: TensorId) {
         if let Some(entry) = self.entries.last_mut() {
             entry.op = step.kind.into();
             entry.members = step.nodes.iter().map(|&id| g.tensor(id).name.clone()).collect();
-            entry.bound = step.nodes.iter().map(|&id| bound::of_node(g, id, self.precision)).sum();
+            entry.bound = bound::of_group(g, &step.nodes, result, self.precision);
         }
     }
 

@@ -3,6 +3,8 @@
 use super::{Alias, Computed, Operation, Output, operands, rule, typed};
 use crate::dtype::DType;
 use crate::exact::{Operand, OperandMut, indices};
+use crate::metrics::Bound;
+use crate::precision::Precision;
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +48,10 @@ impl Operation for Cpy {
         copy(&src[0], out);
         Ok(())
     }
+
+    fn bound(&self, _operand: DType, _precision: Precision) -> Bound {
+        Bound::EQUAL
+    }
 }
 
 impl Operation for Cont {
@@ -62,5 +68,9 @@ impl Operation for Cont {
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         copy(&src[0], out);
         Ok(())
+    }
+
+    fn bound(&self, _operand: DType, _precision: Precision) -> Bound {
+        Bound::EQUAL
     }
 }

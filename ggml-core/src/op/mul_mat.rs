@@ -46,7 +46,7 @@ pub const WEIGHT_TYPES: &[DType] = &[
 /// to 6 times the mean). Among the results of one column, the largest error is about ten times the mean.
 pub(super) fn bound_of_product(weights: DType, precision: Precision) -> Bound {
     match (precision, weights) {
-        (Precision::Exact, _) | (Precision::Fast, DType::F32) => Bound::F32,
+        (Precision::Exact, _) | (Precision::Fast, DType::F32) => Bound::plain(precision),
         (Precision::Fast, DType::F16) => Bound { nmse: 5e-7, row: 5e-7 },
         (Precision::Fast, DType::BF16) => Bound { nmse: 1e-5, row: 1e-4 },
         (Precision::Fast, _) => Bound { nmse: 5e-4, row: 5e-3 },

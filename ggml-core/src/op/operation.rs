@@ -56,8 +56,8 @@ pub trait Operation {
     /// Returns the largest allowed error of a result that is computed from the reference's operands.
     /// `operand` is the type of the first one: the weights of a product, or the destination of written rows.
     fn bound(&self, operand: DType, precision: Precision) -> Bound {
-        let _ = (operand, precision);
-        Bound::F32
+        let _ = operand;
+        Bound::plain(precision)
     }
 
     /// Returns the index of the operand that a backend may round, and how; every other F32 operand is used as

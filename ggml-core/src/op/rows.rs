@@ -73,6 +73,10 @@ impl Operation for GetRows {
         }
         Ok(())
     }
+    /// Rows of floats are copied; scales of blocks are multiplied.
+    fn bound(&self, operand: DType, precision: Precision) -> Bound {
+        if operand.block() == 1 { Bound::EQUAL } else { Bound::plain(precision) }
+    }
 }
 
 impl Operation for SetRows {
@@ -120,8 +124,8 @@ impl Operation for SetRows {
         match operand {
             DType::Q4_0 => Bound { nmse: 1e-4, row: 0.25 },
             DType::Q8_0 => Bound { nmse: 1e-6, row: 1e-3 },
-            DType::F16 => Bound { row: 2e-5, ..Bound::F32 },
-            _ => Bound::F32,
+            DType::F16 => Bound { row: 2e-5, ..Bound::FAST },
+            _ => Bound::EQUAL,
         }
     }
 }
