@@ -86,7 +86,8 @@ mod tests {
                 let is = |names: &[&str]| names.iter().any(|name| case.name.starts_with(name));
                 let stores = is(&["SET_ROWS(Q", "SET_ROWS(F16"]);
                 let rounds = is(&["MUL_MAT"]) && precision == Fast;
-                let copies = is(&["CPY", "CONT", "SET_ROWS(F32", "GET_ROWS", "RESHAPE"]) && bound == Bound::EQUAL;
+                let copies =
+                    is(&["CPY", "CONT", "SET_ROWS(F32", "GET_ROWS", "RESHAPE"]) && bound == Bound::EQUAL;
                 let plain = bound == Bound::plain(precision);
                 assert!(stores || rounds || copies || plain, "{}: {bound:?}", case.name);
             }

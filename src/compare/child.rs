@@ -24,13 +24,22 @@ use tracing_subscriber::registry::LookupSpan;
 /// Runs the work of a child process and returns its exit status; in any other process it returns `None`. Call
 /// it first in `main`.
 pub fn child_entry() -> Option<ExitCode> {
+    child_entry_with(&|_, backend| backend)
+}
+
+/// Function that puts another backend in the place of the one that a child opened by a name.
+pub type Replace<'a> = &'a dyn Fn(&str, Arc<dyn Backend>) -> Arc<dyn Backend>;
+
+/// As [`child_entry`], with a backend of the caller's in the place of the opened one: to compare a backend that
+/// the library does not know, or one with planted faults.
+pub fn child_entry_with(replace: Replace<'_>) -> Option<ExitCode> {
     allow_children();
     let mut args = std::env::args_os().skip(1);
     if args.next()? != CHILD {
         return None;
     }
     let (work, events, nonce) = (args.next()?, args.next()?, args.next().unwrap_or_default());
-    Some(ExitCode::from(child(Path::new(&work), Path::new(&events), &nonce)))
+    Some(ExitCode::from(child(Path::new(&work), Path::new(&events), &nonce, replace)))
 }
 
 /// Writer of events, and the last recorded call.
@@ -158,7 +167,7 @@ impl tracing::field::Visit for EventText {
 /// Time that a parent has for the first line to a child.
 const GREETING: Duration = Duration::from_secs(10);
 
-fn child(work: &Path, events: &Path, nonce: &OsStr) -> u8 {
+fn child(work: &Path, events: &Path, nonce: &OsStr, replace: Replace<'_>) -> u8 {
     if nonce.is_empty() || follow_parent(FAILED, GREETING).is_none_or(|line| *line != *nonce) {
         let _ =
             writeln!(std::io::stderr(), "error: {CHILD} is for processes that this program starts itself");
@@ -180,12 +189,12 @@ fn child(work: &Path, events: &Path, nonce: &OsStr) -> u8 {
         record(Message::Warning { what: "phases cannot be announced: another subscriber is set".into() });
     }
     let parsed = serde_json::from_str(&text);
-    let status = serve(parsed.map_err(|e| Error::model("work of a child", e, "").with_path(work)));
+    let status = serve(parsed.map_err(|e| Error::model("work of a child", e, "").with_path(work)), replace);
     record(Message::Leaving);
     status
 }
 
-fn serve(work: Result<Work>) -> u8 {
+fn serve(work: Result<Work>, replace: Replace<'_>) -> u8 {
     let work = match work {
         Ok(work) => work,
         Err(error) => return conclude(Err(error)),
@@ -195,7 +204,7 @@ fn serve(work: Result<Work>) -> u8 {
     }
     match open_backend(&work) {
         // The result is recorded before the device is closed, because closing may hang.
-        Ok(backend) => conclude(run(&work, backend.clone())),
+        Ok(backend) => conclude(run(&work, replace(&work.backend, backend.clone()))),
         // The invalid argument is an option or an environment variable, not an argument of the work.
         Err(error @ Error::InvalidArgument { .. }) => {
             record(Message::WrongUse { what: error.to_string() });

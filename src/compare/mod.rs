@@ -44,7 +44,7 @@ mod table;
 mod text;
 mod trial;
 
-pub use child::child_entry;
+pub use child::{Replace, child_entry, child_entry_with};
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use page::{html, write_page};
