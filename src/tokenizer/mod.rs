@@ -111,14 +111,15 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads the tokenizer of a model file. If the file has a token embedding, it must have a row for each
-    /// token.
+    /// token, except for last tokens that are no ordinary text, which are left out. It may have more rows.
     ///
     /// # Errors
     /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) with the key, if it is missing, has the wrong
     /// kind or length, or names an unknown tokenizer, pre-tokenizer or token.
     pub fn from_gguf(file: &GgufFile) -> Result<Tokenizer> {
-        let tokenizer = Tokenizer::from_metadata(file.metadata())?;
-        check_embedding(file.tensor("token_embd.weight"), tokenizer.len())?;
+        let embedding = file.tensor("token_embd.weight");
+        let tokenizer = Tokenizer::read(file.metadata(), embedding.map_or(usize::MAX, |t| t.ne[1]))?;
+        check_embedding(embedding, tokenizer.len())?;
         Ok(tokenizer)
     }
 
@@ -127,12 +128,17 @@ impl Tokenizer {
     /// # Errors
     /// Errors of [`Tokenizer::from_gguf`].
     pub fn from_metadata(m: &Metadata) -> Result<Tokenizer> {
+        Tokenizer::read(m, usize::MAX)
+    }
+
+    /// Reads a tokenizer for an embedding of so many rows.
+    fn read(m: &Metadata, rows: usize) -> Result<Tokenizer> {
         let model = m.str(MODEL)?;
         let (sentence_piece, characters, words) = (model == "llama", model == "gemma4", model == "bert");
         if !(sentence_piece || characters || words || model == "gpt2") {
             return Err(key_error(MODEL, format!("tokenizer '{model}'"), "gpt2, llama, gemma4 or bert"));
         }
-        let mut vocabulary = Vocabulary::read(m)?;
+        let mut vocabulary = Vocabulary::read(m, rows)?;
         let mut special = SpecialTokens::read(m, &vocabulary, sentence_piece)?;
         if words {
             special.frame_words(&vocabulary);
@@ -195,6 +201,22 @@ impl Tokenizer {
             out.extend(self.special.eos);
         }
         out
+    }
+
+    /// Encodes a conversation that a chat template rendered. Special tokens in it are parsed. If texts begin
+    /// with the begin token and the template wrote none, it is added, so there is one in either case.
+    pub fn encode_chat(&self, rendered: &str) -> Vec<u32> {
+        let mut out = self.encode(rendered, &EncodeOptions { add_special: false, parse_special: true });
+        if let Some(bos) = self.special.bos.filter(|bos| self.add_bos && out.first() != Some(bos)) {
+            out.insert(0, bos);
+        }
+        out
+    }
+
+    /// True if tokens begin with two begin tokens: a text wrote one, and the tokenizer or a template another.
+    /// Models were trained with one.
+    pub fn begins_twice(&self, tokens: &[u32]) -> bool {
+        matches!((tokens, self.special.bos), ([first, second, ..], Some(bos)) if [*first, *second] == [bos; 2])
     }
 
     fn encode_fragment(&self, text: &[u8], after_special: bool, out: &mut Vec<u32>) {
@@ -309,8 +331,8 @@ impl Tokenizer {
 /// Checks that the embedding of a model has a row for each token.
 fn check_embedding(embedding: Option<&gguf::TensorInfo>, tokens: usize) -> Result<()> {
     match embedding {
-        Some(tensor) if tensor.ne[1] != tokens => {
-            let rows = format!("{}, the rows of {}", tensor.ne[1], tensor.name);
+        Some(tensor) if tensor.ne[1] < tokens => {
+            let rows = format!("at most {}, the rows of {}", tensor.ne[1], tensor.name);
             Err(key_error(TOKENS, format!("{tokens} tokens"), rows))
         }
         _ => Ok(()),
