@@ -103,6 +103,7 @@ fn run(args: &Args) -> Result<()> {
         );
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.session.clone());
     let file = ModelFile::open(&args.model)?;
+    program::note_left_out(&file);
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
     if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
         program::note(estimate.to_string().trim_end());

@@ -26,7 +26,8 @@ struct Args {
     /// Text as token ids, separated by commas; may be given several times.
     #[arg(long)]
     tokens: Vec<String>,
-    /// Pooling of the token vectors: mean, first or last [default: as in the file].
+    /// Pooling of the token vectors: mean, first or last [default: as in the file, or else mean for encoders and
+    /// last for models that generate text].
     #[arg(long)]
     pooling: Option<Pooling>,
     /// Layer after which the vectors are read, 0 for the embedding of tokens [default: the last one].
@@ -45,16 +46,27 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
-    /// Tokens of one batch [default: 512 on processors, 1024 on GPUs].
+    /// Tokens of one batch [default: 512 on processors, 1024 on GPUs]. An encoder computes all tokens of a text
+    /// together, so the longest text raises it.
     #[arg(long)]
     batch: Option<usize>,
+    /// Cut texts that are longer than the model's context, and for an encoder those that are longer than a given
+    /// --batch. The token that ends a text stays.
+    #[arg(long)]
+    truncate: bool,
     /// Array file to write, F32 [texts, width].
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// Returns the texts as tokens.
+/// Returns the texts as tokens, cut if they should be.
 fn texts(args: &Args, file: &ModelFile) -> Result<Vec<Vec<u32>>> {
+    let most = match args.batch {
+        Some(batch) if !file.hparams().causal => batch.clamp(1, file.hparams().context),
+        _ => file.hparams().context,
+    };
+    let most = if args.truncate { most } else { usize::MAX };
+    let mut cut = 0;
     let mut texts = args.texts.clone();
     if let Some(path) = &args.file {
         let all = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
@@ -63,11 +75,21 @@ fn texts(args: &Args, file: &ModelFile) -> Result<Vec<Vec<u32>>> {
     let mut tokens = Vec::new();
     if !texts.is_empty() {
         let tokenizer = Tokenizer::from_gguf(file.gguf())?;
-        tokens.extend(texts.iter().map(|text| tokenizer.encode(text, &EncodeOptions::default())));
+        for text in &texts {
+            let mut text = tokenizer.encode(text, &EncodeOptions::default());
+            cut += usize::from(shortened(&mut text, most, tokenizer.add_eos()));
+            tokens.push(text);
+        }
     }
     for ids in &args.tokens {
         let wrong = |_| Error::argument("tokens", format!("'{ids}'"), "numbers separated by commas");
-        tokens.push(ids.split(',').map(|id| id.trim().parse()).collect::<Result<_, _>>().map_err(wrong)?);
+        let ids = ids.split(',').map(|id| id.trim().parse());
+        let mut text = ids.collect::<Result<Vec<u32>, _>>().map_err(wrong)?;
+        cut += usize::from(shortened(&mut text, most, false));
+        tokens.push(text);
+    }
+    if cut > 0 {
+        program::note(format!("{cut} of {} texts cut to {most} tokens", tokens.len()));
     }
     match tokens.is_empty() {
         true => Err(Error::argument("texts", "none", "at least one")),
@@ -75,16 +97,46 @@ fn texts(args: &Args, file: &ModelFile) -> Result<Vec<Vec<u32>>> {
     }
 }
 
+/// Cuts a text to a number of tokens, except for its last token if that ends it. Returns true if it was longer.
+fn shortened(text: &mut Vec<u32>, most: usize, ends: bool) -> bool {
+    let longer = text.len() > most;
+    if let Some(last) = text.last().copied().filter(|_| longer) {
+        text.truncate(most);
+        if let Some(end) = text.last_mut().filter(|_| ends) {
+            *end = last;
+        }
+    }
+    longer
+}
+
+/// Writes to standard error which pooling is used, if neither file nor arguments give one.
+fn note_pooling(args: &Args, file: &ModelFile) {
+    let h = file.hparams();
+    if args.pooling.is_none() && h.pooling.is_none() {
+        let (pooling, name) = (h.usual_pooling(), &h.architecture);
+        program::note(format!(
+            "pooling: {pooling}, the default for {name}, as the file gives none (--pooling)"
+        ));
+    }
+}
+
 fn run(args: &Args) -> Result<()> {
     let backend = program::open(&args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
+    program::note_left_out(&file);
+    note_pooling(args, &file);
     let texts = texts(args, &file)?;
     let longest = texts.iter().map(Vec::len).max().unwrap_or(1);
     let options = SessionOptions::default()
         .with_context(longest.clamp(1, file.hparams().context))
         .with_batch(args.batch)
         .with_precision(args.precision);
-    let batch = options.batch_on(backend.as_ref());
+    let mut batch = options.batch_on(backend.as_ref());
+    if !file.hparams().causal && longest > batch {
+        // A text that is too long for the model is refused before anything is computed.
+        batch = longest.min(file.hparams().context);
+    }
+    let options = options.with_batch(batch);
     let sequences = texts.len().min(batch.div_ceil(longest.max(1))).max(1);
     let options = options.with_sequences(sequences);
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());

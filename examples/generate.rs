@@ -129,14 +129,16 @@ fn show(mut generation: Generation<'_>) -> Result<String> {
 fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<()> {
     let template = template(args.template.as_ref(), session.model().file().gguf().metadata())?;
     let mut messages: Vec<Message> = args.system.iter().map(Message::system).collect();
-    for turn in turns(args.prompt.as_ref()) {
-        messages.push(Message::user(turn?));
+    for (turn, message) in turns(args.prompt.as_ref()).enumerate() {
+        messages.push(Message::user(message?));
         let input = ChatInput::new(messages.clone()).generation_prompt(true);
         let text = template
             .render(&input.guarded(&|text| tokenizer.guard(text)))
             .map_err(|e| Error::argument("chat template", e, "one that renders this conversation"))?;
-        // A template writes the first token itself.
-        let tokens = tokenizer.encode_guarded(&text);
+        let tokens = tokenizer.encode_chat(&text);
+        if turn == 0 {
+            program::note_begin(tokenizer, &tokens);
+        }
         let answer = show(Generation::advance_to(session, tokenizer, &tokens, options)?)?;
         messages.push(Message::assistant(answer));
     }
@@ -146,6 +148,7 @@ fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &Gen
 fn run(args: &Args) -> Result<()> {
     let backend = program::open(&args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
+    program::note_left_out(&file);
     let session = SessionOptions::default()
         .with_context(args.context)
         .with_cache(args.cache)
@@ -178,6 +181,7 @@ fn run(args: &Args) -> Result<()> {
         return Ok(());
     };
     let tokens = tokenizer.encode(prompt, &EncodeOptions::default());
+    program::note_begin(&tokenizer, &tokens);
     if tokens.is_empty() {
         return Err(Error::argument("--prompt", format!("{prompt:?}"), "a text to continue"));
     }

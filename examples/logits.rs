@@ -47,6 +47,7 @@ struct Args {
 fn run(args: &Args) -> Result<()> {
     let backend = program::open(&args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
+    program::note_left_out(&file);
     let context = args.tokens.len() + args.predict;
     if context > file.hparams().context {
         let expected = format!("at most {}, the model's context", file.hparams().context);

@@ -119,6 +119,9 @@ impl<'a> Generation<'a> {
         options: &GenerateOptions,
     ) -> Result<Generation<'a>> {
         session.check_tokens(0, session.position(), prompt)?;
+        if session.position() == 0 {
+            warn_of_two_begins(tokenizer, prompt);
+        }
         let writer = Writer::new(tokenizer, prompt, options)?;
         Ok(Generation { session, writer, prompt: prompt.to_vec(), next: None })
     }
@@ -137,6 +140,9 @@ impl<'a> Generation<'a> {
         session.check_tokens(0, 0, prompt)?;
         let mut writer = Writer::new(tokenizer, prompt, options)?;
         let held = session.keep_common(0, prompt)?;
+        if held == 0 {
+            warn_of_two_begins(tokenizer, prompt);
+        }
         writer.summary.held_tokens = held;
         Ok(Generation { session, writer, prompt: prompt[held..].to_vec(), next: None })
     }
@@ -195,6 +201,12 @@ impl<'a> Generation<'a> {
         let piece = self.writer.choose(self.session.rows().get(0), room)?;
         self.next = piece.as_ref().and_then(|piece| piece.token);
         Ok(piece)
+    }
+}
+
+fn warn_of_two_begins(tokenizer: &Tokenizer, prompt: &[u32]) {
+    if tokenizer.begins_twice(prompt) {
+        tracing::warn!("the prompt begins with two begin tokens; models were trained with one");
     }
 }
 

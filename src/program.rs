@@ -12,7 +12,8 @@
 use crate::backends::{self, BackendName, OpenOptions};
 pub use crate::exit_status::{FAILED, WRONG_USE};
 use crate::leave::leave;
-use crate::model::Model;
+use crate::model::{Model, ModelFile};
+use crate::tokenizer::Tokenizer;
 use ggml_core::backend::Backend;
 use ggml_core::escape::{Escaped, escaped};
 use ggml_core::{Error, Result};
@@ -89,6 +90,21 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     let (backend, choice) = backends::open_chosen(options)?;
     note(format_args!("backend auto is {}", choice.reason));
     Ok(backend)
+}
+
+/// Writes a line to standard error for each part of a model file that is left out because text does not need
+/// it.
+pub fn note_left_out(file: &ModelFile) {
+    file.left_out().iter().for_each(|part| note(format_args!("left out: {part}")));
+}
+
+/// Writes a line to standard error if a prompt begins with two begin tokens.
+pub fn note_begin(tokenizer: &Tokenizer, prompt: &[u32]) {
+    if tokenizer.begins_twice(prompt) {
+        note(
+            "the prompt begins with two begin tokens; models were trained with one: remove the one in its text",
+        );
+    }
 }
 
 /// Writes a line to standard error for each node that fell back to the host after the model was loaded.

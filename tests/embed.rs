@@ -126,8 +126,6 @@ fn the_split_does_not_matter() {
 #[test]
 fn what_cannot_be_a_vector_is_said() {
     let embedding = EmbedOptions::default().with_pooling(Pooling::Mean);
-    let mut qwen = session(&tiny("qwen3", DType::F16), &options());
-    assert!(text_of(qwen.embed(&[[1u32, 2]], &EmbedOptions::default())).contains("mean, first or last"));
     for shape in [bert(), tiny("qwen3", DType::F16)] {
         let mut session = session(&shape, &options());
         assert!(text_of(session.embed(&[[1u32; 0]], &embedding)).contains("at least one"));

@@ -6,6 +6,8 @@ mod bench;
 #[cfg(feature = "chat")]
 mod chat;
 mod common;
+#[cfg(feature = "chat")]
+mod converted;
 mod embed;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;

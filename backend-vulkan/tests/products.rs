@@ -5,7 +5,7 @@ use crate::common;
 
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::{VulkanBackend, VulkanOptions};
-use common::{floats, open, options, values};
+use common::{floats, ints, open, options, values};
 use ggml_core::backend::Backend;
 use ggml_core::evaluate::{Contents, compare_backends, evaluate};
 use ggml_core::fuse::Group;
@@ -271,4 +271,58 @@ fn what_has_no_kernel_is_not_joined() {
     assert_eq!(steps(&pair(DType::Q8_0), 1), 1);
     assert_eq!(steps(&pair(DType::Q4_0), 1), 2);
     assert_eq!(steps(&pair(DType::Q8_0), 64), 2);
+}
+
+/// Returns a product of `n` columns with matrices of `m` rows; `a` and `b` are the outer extents of its
+/// operands.
+fn of_matrices([m, n]: [usize; 2], a: [usize; 2], b: [usize; 2]) -> Graph {
+    let mut g = Graph::new();
+    let weight = g.leaf("a", DType::F32, [4, m, a[0], a[1]], Source::Weight).expect("a");
+    let x = g.leaf("b", DType::F32, [4, n, b[0], b[1]], Source::Input).expect("b");
+    let product = g.mul_mat(weight, x).expect("a product");
+    g.output(product).expect("an output");
+    g
+}
+
+/// Checks products of more matrices than a dimension of a grid may have work-groups, as vectors and as tiles:
+/// in either dimension, in both together, and with matrices of `a` for several of `b`.
+#[test]
+fn there_may_be_more_matrices_than_work_groups() {
+    let Some(backend) = open(options()) else { return };
+    let reference = ReferenceBackend::default();
+    let columns = backend.profile().tuning.vec_columns as usize + 1;
+    for (rows, a, b) in [
+        ([2, 1], [66_000, 1], [66_000, 1]),
+        ([2, 1], [1, 66_000], [1, 66_000]),
+        ([2, 1], [1, 1], [3, 66_000]),
+        ([2, columns], [300, 1], [300, 220]),
+        ([2, columns], [1, 1], [66_000, 1]),
+        ([1, 2], [330, 100], [660, 100]),
+    ] {
+        let graph = of_matrices(rows, a, b);
+        for precision in [Precision::Exact, Precision::Fast] {
+            let found = compare_backends(&[&reference, &backend], &graph, &contents(&graph), precision);
+            for found in found.unwrap_or_else(|error| panic!("{rows:?} {a:?} {b:?}: {error}")) {
+                assert!(found.agrees(), "{rows:?} {a:?} {b:?}: {found}");
+            }
+        }
+    }
+}
+
+/// Checks the same for experts whose columns are computed in tiles, with few work-groups allowed.
+#[test]
+fn there_may_be_more_experts_than_work_groups() {
+    let Some(backend) = open(VulkanOptions { max_workgroups: Some(3), ..options() }) else { return };
+    let (mut graph, experts, tokens) = (Graph::new(), 7, 7 * 20);
+    let a = graph.leaf("a", DType::F32, [4, 2, experts, 1], Source::Weight).expect("a");
+    let b = graph.leaf("b", DType::F32, [4, 1, tokens, 1], Source::Input).expect("b");
+    let ids = graph.leaf("ids", DType::I32, [1, tokens, 1, 1], Source::Input).expect("ids");
+    let product = graph.mul_mat_id(a, b, ids).expect("a product");
+    graph.output(product).expect("an output");
+    let mut data = contents(&graph);
+    data.insert(ids, ints((0..tokens).map(|token| token % experts)));
+    let found = compare_backends(&[&ReferenceBackend::default(), &backend], &graph, &data, Precision::Exact);
+    for found in found.expect("a run") {
+        assert!(found.agrees(), "{found}");
+    }
 }

@@ -139,7 +139,7 @@ const FLOORS: &[Floors] = &[
             &["estimate"],
             &["division", "identity", "outline"],
             &["file"],
-            &["nearest"],
+            &["left_out", "nearest"],
             &[
                 "bert",
                 "deepseek2",

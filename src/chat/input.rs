@@ -223,7 +223,7 @@ impl ChatInput {
     /// Passes the contents of all messages but the model's own through a function:
     /// [`Tokenizer::guard`](crate::Tokenizer::guard), so that nobody who writes a message can forge the turns of
     /// others. Encode the rendered text with
-    /// [`Tokenizer::encode_guarded`](crate::Tokenizer::encode_guarded).
+    /// [`Tokenizer::encode_chat`](crate::Tokenizer::encode_chat).
     pub fn guarded(mut self, guard: &dyn Fn(&str) -> String) -> ChatInput {
         for message in self.messages.iter_mut().filter(|message| message.role() != "assistant") {
             let Ok(content) = message.fields.get_attr("content") else { continue };

@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with
-//! special tokens parsed and none added.
+//! The text of a template usually begins with the model's first token already (`bos_token`), but not always:
+//! [`Tokenizer::encode_chat`](crate::tokenizer::Tokenizer::encode_chat) adds it where it is missing.
 //!
 //! A template comes from a file that may be malicious. Its steps ([`MAX_STEPS`]), the values and the text
 //! that it makes ([`MAX_MEMORY`]), what it compares and searches ([`MAX_WORK`]), its time ([`MAX_TIME`], or

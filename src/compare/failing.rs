@@ -115,7 +115,9 @@ fn extract(task: &ModelTask, out: &Path, report: &Report, divergence: &Divergenc
             Source::Weight => {
                 let gguf = model.gguf();
                 let name = named.get(&id).ok_or_else(missing)?;
-                Ok(gguf.data(gguf.require(name)?)?.to_vec())
+                let bytes = gguf.data(gguf.require(name)?)?;
+                // A table may have more rows than the vocabulary.
+                Ok(bytes[..t.dense_bytes().min(bytes.len())].to_vec())
             }
             Source::Input => data.get(&id).cloned().ok_or_else(missing),
             // An unknown state is empty.

@@ -177,7 +177,8 @@ impl Builder<'_> {
         let mask = self.matching(mask, tokens, layer, "mask.needed")?;
         let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: h.soft_caps.scores };
         let out = if h.sinks {
-            let sinks = self.vector(&layer.name("attn_sinks.weight"), a.heads)?;
+            let sinks =
+                self.vector(&self.stored_name(layer, ["attn_sinks.weight", "attn_sinks"]), a.heads)?;
             self.graph.flash_attn_sinks(op, [q, k, v], mask, sinks)?
         } else {
             self.graph.flash_attn_ext(op, q, k, v, Some(mask))?

@@ -24,6 +24,7 @@ impl Architecture for Bert {
     fn read(&self, _gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.without_positions();
         (h.causal, h.output) = (false, false);
+        h.positions = Some(h.context);
         Ok(())
     }
 
@@ -49,7 +50,7 @@ impl Architecture for Bert {
 /// Builds the normed sum of the embeddings of token, position and token type; the type is always the first.
 fn embedded(b: &mut Builder<'_>) -> Result<TensorId> {
     let (n, tokens) = (b.hparams.embedding, b.inputs.tokens);
-    let table = b.weight("token_embd.weight", &[n, b.hparams.vocabulary])?;
+    let table = b.token_table("token_embd.weight", n)?;
     let words = b.graph.get_rows(table, tokens)?;
     b.name(words, "embedding.words")?;
     let table = b.weight("position_embd.weight", &[n, b.hparams.context])?;

@@ -149,16 +149,16 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Checks that the architecture knows every tensor of the file.
-    pub(super) fn check_all_known(&self) -> Result<()> {
-        let unknown = |name: &String| !self.known.contains(name) && !self.hparams.is_ignored(name);
-        match self.gguf.tensors().iter().find(|t| unknown(&t.name)) {
-            Some(t) => {
-                let found = format!("not known to architecture '{}'", self.hparams.architecture);
-                Err(Error::model(format!("tensor '{}'", t.name), found, ""))
-            }
-            None => Ok(()),
-        }
+    /// Returns the names of the tensors that the architecture knows.
+    pub(super) fn known(&self) -> &HashSet<String> {
+        &self.known
+    }
+
+    /// Returns the first of several names that the file has a tensor of, or else the first of all: converters
+    /// do not agree on some names.
+    pub(super) fn stored_name(&self, layer: &Layer, names: [&str; 2]) -> String {
+        let stored = names.iter().find(|name| self.gguf.tensor(&layer.name(name)).is_some());
+        layer.name(stored.unwrap_or(&names[0]))
     }
 
     /// Returns a weight's type and its four extents, after checking the extents.
@@ -181,6 +181,18 @@ impl<'a> Builder<'a> {
     /// Returns a weight of the file as a leaf, after checking its extents.
     pub(super) fn weight(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
         let (dtype, ne) = self.known_weight(name, ne)?;
+        self.weight_leaf(name, dtype, ne)
+    }
+
+    /// Returns a table with a row for each token as a leaf. It may have more rows, which are left out.
+    pub(super) fn token_table(&mut self, name: &str, width: usize) -> Result<TensorId> {
+        let wanted = self.hparams.vocabulary;
+        let rows = self.gguf.require(name)?.ne[1].max(wanted);
+        let (dtype, _) = self.known_weight(name, &[width, rows])?;
+        self.weight_leaf(name, dtype, [width, wanted, 1, 1])
+    }
+
+    fn weight_leaf(&mut self, name: &str, dtype: DType, ne: [usize; 4]) -> Result<TensorId> {
         if let Some((id, _)) = self.weights.iter().find(|(_, known)| known == name) {
             return Ok(*id);
         }
@@ -224,7 +236,7 @@ impl<'a> Builder<'a> {
 
     /// Builds the lookup of the token embeddings, scaled if the model has a factor for them.
     pub(super) fn embedding(&mut self) -> Result<TensorId> {
-        let table = self.weight("token_embd.weight", &[self.hparams.embedding, self.hparams.vocabulary])?;
+        let table = self.token_table("token_embd.weight", self.hparams.embedding)?;
         let x = self.graph.get_rows(table, self.inputs.tokens)?;
         let x = self.name(x, "embedding")?;
         self.scaled(x, self.hparams.scales.embedding, "embedding.scaled")

@@ -4,11 +4,11 @@ use super::architecture::Architecture;
 use super::batch::{BatchGraph, BatchShape, Want};
 use super::builder::Builder;
 use super::hparams::Hparams;
-use super::nearest;
 use super::{
     bert, deepseek2, gemma2, gemma3, gemma4, glm4moe, gpt_oss, granite, lfm2, llama, llama4, mistral3,
     nemotron, olmo2, phi3, qwen2, qwen3, qwen3moe, qwen35,
 };
+use super::{left_out, nearest};
 use ggml_core::Result;
 use ggml_core::gguf::GgufFile;
 use std::path::Path;
@@ -47,6 +47,7 @@ pub struct ModelFile {
     pub(super) gguf: GgufFile,
     pub(super) hparams: Hparams,
     architecture: &'static dyn Architecture,
+    left_out: Vec<String>,
     /// Cached result of [`ModelFile::identity`], computed on first use.
     pub(super) identity: OnceLock<u64>,
 }
@@ -59,7 +60,8 @@ impl std::fmt::Debug for ModelFile {
 
 impl ModelFile {
     /// Opens a file and checks its format, architecture and hyperparameters, and the presence, shape and type
-    /// of every tensor that the architecture needs. An unknown tensor is an error.
+    /// of every tensor that the architecture needs. Parts that text does not need are left out and listed by
+    /// [`ModelFile::left_out`], and logged as warnings; any other unknown tensor is an error.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         ModelFile::from_gguf(GgufFile::open(path)?).map_err(|e| e.with_path(path))
@@ -83,12 +85,15 @@ impl ModelFile {
         if let Some(experts) = hparams.experts {
             experts.check_groups(&hparams)?;
         }
-        let file = ModelFile { gguf, hparams, architecture, identity: OnceLock::new() };
+        let left_out = Vec::new();
+        let mut file = ModelFile { gguf, hparams, architecture, left_out, identity: OnceLock::new() };
         // Even the smallest graph uses every tensor.
         let cache = ggml_core::DType::F32;
         let want = Want::Logits;
         let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want };
-        file.built(&smallest, false)?.check_all_known()?;
+        let graph = file.built(&smallest, false)?;
+        file.left_out = left_out::describe(&file.gguf, &file.hparams, graph.known())?;
+        file.left_out.iter().for_each(|part| tracing::warn!(target: "diptych::model", "left out: {part}"));
         Ok(file)
     }
 
@@ -100,6 +105,13 @@ impl ModelFile {
     /// Returns the GGUF file.
     pub fn gguf(&self) -> &GgufFile {
         &self.gguf
+    }
+
+    /// Returns descriptions of the parts of the file that text does not need and that are left out: encoders
+    /// of images and sound, layers that predict further tokens, output layers that classify, rows and tokens
+    /// beyond the vocabulary.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Builds the graph of a batch.

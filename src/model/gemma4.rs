@@ -171,7 +171,7 @@ fn share_caches(gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
 /// embedding plus a projection of the stream's embedding.
 fn embeddings_of_layers(b: &mut Builder<'_>, x: TensorId) -> Result<TensorId> {
     let (n, layers, tokens) = (b.hparams.per_layer_embedding, b.hparams.layers, b.shape.tokens);
-    let table = b.weight("per_layer_token_embd.weight", &[n * layers, b.hparams.vocabulary])?;
+    let table = b.token_table("per_layer_token_embd.weight", n * layers)?;
     let own = b.graph.get_rows(table, b.inputs.tokens)?;
     b.name(own, "per_layer.own")?;
     let own = b.scaled(own, (n as f32).sqrt(), "per_layer.own.scaled")?;

@@ -19,7 +19,7 @@ pub use rope::RopeScaling;
 pub(super) use rope::rope_factors;
 pub(super) use values::{checked, factor, named, positive};
 
-use ggml_core::gguf::GgufFile;
+use ggml_core::gguf::{Array, GgufFile};
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Error, Result};
 use rope::read_scaling;
@@ -63,7 +63,7 @@ pub struct Hparams {
     pub feed_forward: Vec<usize>,
     /// Attention of each layer.
     pub attention: Vec<Attention>,
-    /// Size of the vocabulary: rows of the token embedding.
+    /// Size of the vocabulary. The token embedding may have more rows, which are left out.
     pub vocabulary: usize,
     /// RMS_NORM's epsilon.
     pub eps: f32,
@@ -96,6 +96,12 @@ pub struct Hparams {
     pub output: bool,
     /// Pooling of the token vectors of a text, if the file gives one.
     pub pooling: Option<Pooling>,
+    /// True if the file is for ranking texts (pooling type 4) by an output layer that is left out.
+    #[serde(skip)]
+    pub ranks: bool,
+    /// Rows of a learnt table of positions, the most that a text may have; `None` if positions are computed.
+    #[serde(skip)]
+    pub positions: Option<usize>,
     /// Layers after the last one that predict further tokens; ordinary decoding does not use them.
     pub further_layers: usize,
 }
@@ -120,6 +126,7 @@ impl Hparams {
             None => vec![extent("expert_feed_forward_length")?; layers],
         };
         let key_length = attention[0].key_length;
+        let (pooling, ranks) = pooling::read(gguf, &key("pooling_type"))?;
         Ok(Hparams {
             layers,
             context: extent("context_length")?,
@@ -149,21 +156,41 @@ impl Hparams {
             per_layer_embedding: 0,
             causal: true,
             output: true,
-            pooling: Pooling::read(gguf, &key("pooling_type"))?,
+            pooling,
+            ranks,
+            positions: None,
             further_layers,
             architecture,
         })
     }
 
-    /// True if a tensor belongs to a layer that is not computed, or is a scale for rounding activations to 4
-    /// bits.
-    pub(super) fn is_ignored(&self, tensor: &str) -> bool {
-        if tensor.ends_with(".input_scale") {
-            return true;
-        }
+    /// Returns the pooling of texts: the file's, or else the default of the architecture. Causal models give
+    /// the vector of the last token, which has seen all others. Others give the mean, or the first vector if
+    /// the file is for ranking.
+    pub fn usual_pooling(&self) -> Pooling {
+        let default = match (self.causal, self.ranks) {
+            (true, _) => Pooling::Last,
+            (false, true) => Pooling::First,
+            (false, false) => Pooling::Mean,
+        };
+        self.pooling.unwrap_or(default)
+    }
+
+    /// True if a tensor is a scale for rounding activations to 4 bits, which nothing uses.
+    pub(super) fn is_rounding_scale(tensor: &str) -> bool {
+        tensor.ends_with(".input_scale")
+    }
+
+    /// True if a tensor belongs to a layer that predicts further tokens.
+    pub(super) fn is_of_further_layer(&self, tensor: &str) -> bool {
         let layer =
             tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
         layer.is_some_and(|layer| (self.layers..self.layers + self.further_layers).contains(&layer))
+    }
+
+    /// Returns the number of tokens of the file's vocabulary, if it has one.
+    pub(super) fn tokens(gguf: &GgufFile) -> Result<Option<usize>> {
+        Ok(gguf.metadata().opt_array("tokenizer.ggml.tokens")?.map(Array::len))
     }
 
     /// Returns the key `name` of this architecture.
@@ -238,15 +265,18 @@ fn read_eps(gguf: &GgufFile, architecture: &str) -> Result<f32> {
     }
 }
 
-/// Returns the rows of the token embedding, which must match the file's `vocab_size` if there is one.
+/// Returns the size of the vocabulary: `vocab_size` or the number of tokens, whichever is larger. The token
+/// embedding may have more rows, and only as many if the file gives neither.
 fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
-    let vocabulary = gguf.require("token_embd.weight")?.ne[1];
+    let rows = gguf.require("token_embd.weight")?.ne[1];
     let key = format!("{architecture}.vocab_size");
-    match gguf.metadata().opt_usize(&key)? {
-        Some(declared) if declared != vocabulary => {
-            let expected = format!("{vocabulary}, the rows of the token embedding");
-            Err(Error::model(named(&key), declared, expected))
-        }
-        _ => Ok(vocabulary),
+    let declared = gguf.metadata().opt_usize(&key)?;
+    if let Some(declared) = declared.filter(|&declared| declared > rows || declared == 0) {
+        let expected = format!("1 to {rows}, the rows of the token embedding");
+        return Err(Error::model(named(&key), declared, expected));
     }
+    // The output layer may have rows for text only.
+    let output = gguf.tensor("output.weight").map(|t| t.ne[1]).filter(|&rows| Some(rows) >= declared);
+    let most = output.filter(|_| declared.is_some()).unwrap_or(rows).min(rows).max(1);
+    Ok(declared.max(Hparams::tokens(gguf)?).unwrap_or(rows).clamp(1, most))
 }

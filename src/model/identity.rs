@@ -1,6 +1,8 @@
 //! Identity of a model: distinguishes models whose saved state has the same layout.
 
 use super::file::ModelFile;
+use super::hparams::Hparams;
+use super::left_out;
 use ggml_core::Result;
 use ggml_core::error::Error;
 use ggml_core::gguf::TensorInfo;
@@ -27,7 +29,8 @@ impl ModelFile {
         serde_json::to_writer(&mut hash, &self.hparams)
             .map_err(|e| Error::model("hyperparameters", e, "values that JSON can represent"))?;
         let mut tensors: Vec<&TensorInfo> = self.gguf.tensors().iter().collect();
-        tensors.retain(|t| !self.hparams.is_ignored(&t.name));
+        let is_left_out = |name: &str| left_out::part_of(&self.hparams, name).is_some();
+        tensors.retain(|t| !Hparams::is_rounding_scale(&t.name) && !is_left_out(&t.name));
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         for tensor in tensors {
             hash.update(format!("{} {} {:?};", tensor.name, tensor.dtype, tensor.shape()).as_bytes());

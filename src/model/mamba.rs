@@ -49,9 +49,9 @@ impl Builder<'_> {
         let b = self.heads(mixed, inner, r.key_length, r.key_heads)?;
         let c = self.heads(mixed, inner + keys, r.key_length, r.key_heads)?;
         let dt = self.columns(all, inner + r.channels(), heads)?;
-        let bias = self.vector(&layer.name("ssm_dt.bias"), heads)?;
+        let bias = self.vector(&self.name_of_step_bias(layer), heads)?;
         let dt = self.graph.add(dt, bias)?;
-        self.name(dt, &layer.name("ssm_dt"))?;
+        self.name(dt, &layer.name("ssm_dt.sum"))?;
         let a = self.plain(&layer.name("ssm_a"), &[1, heads])?;
         let ne = [r.key_length, r.value_length, heads, self.shape.sequences];
         let state = self.state(&layer.name("scan.state"), DType::F32, ne, StateKind::Slots)?;

@@ -53,6 +53,7 @@ mod granite;
 mod hparams;
 mod identity;
 mod latent;
+mod left_out;
 mod lfm2;
 mod llama;
 mod llama4;
@@ -111,6 +112,8 @@ struct Inner {
     estimate: Option<Estimate>,
     /// Guard that logs the warning of [`Model::warn_beyond_training`] once.
     warned: Once,
+    /// Guard that logs the warning of [`Model::usual_pooling`] once.
+    pooled: Once,
     /// Fallbacks of batch shapes that the estimate did not cover.
     later: Mutex<Vec<Fallback>>,
 }
@@ -122,7 +125,15 @@ impl Inner {
         weights: Vec<HashMap<String, Slice>>,
         estimate: Option<Estimate>,
     ) -> Inner {
-        Inner { file, backends, weights, estimate, warned: Once::new(), later: Mutex::default() }
+        Inner {
+            file,
+            backends,
+            weights,
+            estimate,
+            warned: Once::new(),
+            pooled: Once::new(),
+            later: Mutex::default(),
+        }
     }
 }
 
@@ -292,6 +303,17 @@ impl Model {
                 "the context is longer than the one that the model was trained on"
             );
         });
+    }
+
+    /// Returns the pooling of texts. Logs a warning, once for a model, if the file gives none.
+    pub(crate) fn usual_pooling(&self) -> Pooling {
+        let (h, pooling) = (self.hparams(), self.hparams().usual_pooling());
+        if h.pooling.is_none() {
+            self.inner.pooled.call_once(|| {
+                tracing::warn!(%pooling, "the file gives no pooling of texts; using the architecture's default");
+            });
+        }
+        pooling
     }
 
     /// Computes the needs of a graph that shares its state with no other graph.

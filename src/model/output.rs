@@ -34,16 +34,17 @@ impl Builder<'_> {
         if self.depth() < self.hparams.layers {
             return self.hidden(x);
         }
-        let x = self.norm(x, norm)?;
+        // Some converters write the usual name for every architecture.
+        let usual = self.gguf.tensor(&format!("{norm}.weight")).is_none()
+            && self.gguf.tensor("output_norm.weight").is_some();
+        let x = self.norm(x, if usual { "output_norm" } else { norm })?;
         if let Want::Hidden(_) = self.shape.want {
             return self.hidden(x);
         }
-        let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
-        let weight = match self.optional_weight("output.weight", &[width, n])? {
-            Some(weight) => weight,
-            // Tied: the token embedding is also the output layer.
-            None => self.weight("token_embd.weight", &[width, n])?,
-        };
+        // Tied: the token embedding is also the output layer.
+        let tied = self.gguf.tensor("output.weight").is_none();
+        let table = if tied { "token_embd.weight" } else { "output.weight" };
+        let weight = self.token_table(table, self.hparams.embedding)?;
         let product = self.graph.mul_mat(weight, x)?;
         let product = self.times_scale(product, "output")?;
         let (factor, cap) = (self.hparams.scales.logits, self.hparams.soft_caps.logits);

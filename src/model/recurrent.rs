@@ -66,15 +66,16 @@ impl Builder<'_> {
         };
         // One value for each head, repeated over the tokens.
         let of_heads = |b: &mut Self, name: &str| {
-            let vector = b.vector(&layer.name(name), heads)?;
+            let vector = b.vector(name, heads)?;
             if r.grouped { b.graph.reshape(vector, [n, groups, 1, 1]) } else { Ok(vector) }
         };
-        let dt = of_heads(self, "ssm_dt.bias")?;
+        let dt = self.name_of_step_bias(layer);
+        let dt = of_heads(self, &dt)?;
         let sum = self.graph.add(alpha, dt)?;
-        self.name(sum, &layer.name("ssm_dt"))?;
+        self.name(sum, &layer.name("ssm_dt.sum"))?;
         let step = self.graph.unary(Activation::Softplus, sum)?;
         self.name(step, &layer.name("ssm_step"))?;
-        let a = of_heads(self, "ssm_a")?;
+        let a = of_heads(self, &layer.name("ssm_a"))?;
         let mut decay = self.graph.mul(step, a)?;
         self.name(decay, &layer.name("ssm_decay"))?;
         let mut beta = self.graph.unary(Activation::Sigmoid, beta)?;
@@ -86,6 +87,11 @@ impl Builder<'_> {
             }
         }
         Ok((decay, beta))
+    }
+
+    /// Returns the name of the bias of a layer's steps: some converters write it without its suffix.
+    pub(super) fn name_of_step_bias(&self, layer: &Layer) -> String {
+        self.stored_name(layer, ["ssm_dt.bias", "ssm_dt"])
     }
 
     /// Reshapes `x` to the extents `ne`, permutes its dimensions and copies it; the node is called `name`.

@@ -162,8 +162,8 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that a sequence has room for tokens from position `begin` on, and that the vocabulary contains
-    /// them.
+    /// Checks that a sequence has room for tokens from position `begin` on, that the model has these positions,
+    /// and that the vocabulary contains the tokens.
     pub(crate) fn check_tokens(&self, sequence: usize, begin: usize, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::argument("tokens", "none", "at least one"));
@@ -177,9 +177,13 @@ impl Session {
             ));
         }
         let end = begin.saturating_add(tokens.len());
-        if end > self.context {
+        let (most, limit) = match self.model.hparams().positions {
+            Some(rows) if rows < self.context => (rows, "the rows of the model's table of positions"),
+            _ => (self.context, "the context"),
+        };
+        if end > most {
             let found = format!("{end} positions in sequence {sequence}");
-            return Err(Error::argument("tokens", found, format!("at most {}, the context", self.context)));
+            return Err(Error::argument("tokens", found, format!("at most {most}, {limit}")));
         }
         Ok(())
     }

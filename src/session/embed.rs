@@ -9,7 +9,8 @@ use ggml_core::{Error, Result, setters};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EmbedOptions {
-    /// Pooling of the token vectors of a text; `None`: as in the file.
+    /// Pooling of the token vectors of a text; `None`: as in the file, or else the default of the
+    /// architecture, see [`Hparams::usual_pooling`](crate::model::Hparams::usual_pooling).
     pub pooling: Option<Pooling>,
     /// True if vectors are scaled to length 1.
     pub normalised: bool,
@@ -35,12 +36,11 @@ impl Session {
     /// together as many texts as there are sequences and as fit into a batch, and leaves the sequences empty.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if neither file nor options give a pooling, for a layer that does not
-    /// exist, and for a text without tokens, with a token outside the vocabulary, with more tokens than the
-    /// context or, for non-causal models, more tokens than a batch; errors of the backend.
+    /// [`Error::InvalidArgument`] for a layer that does not exist, and for a text without tokens, with a token
+    /// outside the vocabulary, with more tokens than the context or the model's table of positions or, for
+    /// non-causal models, more tokens than a batch; errors of the backend.
     pub fn embed<T: AsRef<[u32]>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
-        let missing = || Error::argument("pooling", "none in the file", "mean, first or last in the options");
-        let pooling = options.pooling.or(self.model.hparams().pooling).ok_or_else(missing)?;
+        let pooling = options.pooling.unwrap_or_else(|| self.model.usual_pooling());
         let want = self.hidden_want(options.layer)?;
         texts.iter().try_for_each(|text| self.check_text(text.as_ref()))?;
         let (mut vectors, mut rest) = (Vec::with_capacity(texts.len()), texts);

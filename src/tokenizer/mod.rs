@@ -115,14 +115,15 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads the tokenizer of a model file. If the file has a token embedding, it must have a row for each
-    /// token.
+    /// token, except for last tokens that are no ordinary text, which are left out. It may have more rows.
     ///
     /// # Errors
     /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) with the key, if it is missing, has the wrong
     /// kind or length, or names an unknown tokenizer, pre-tokenizer or token.
     pub fn from_gguf(file: &GgufFile) -> Result<Tokenizer> {
-        let tokenizer = Tokenizer::from_metadata(file.metadata())?;
-        check_embedding(file.tensor("token_embd.weight"), tokenizer.len())?;
+        let embedding = file.tensor("token_embd.weight");
+        let tokenizer = Tokenizer::read(file.metadata(), embedding.map_or(usize::MAX, |t| t.ne[1]))?;
+        check_embedding(embedding, tokenizer.len())?;
         Ok(tokenizer)
     }
 
@@ -131,12 +132,17 @@ impl Tokenizer {
     /// # Errors
     /// Errors of [`Tokenizer::from_gguf`].
     pub fn from_metadata(m: &Metadata) -> Result<Tokenizer> {
+        Tokenizer::read(m, usize::MAX)
+    }
+
+    /// Reads a tokenizer for an embedding of so many rows.
+    fn read(m: &Metadata, rows: usize) -> Result<Tokenizer> {
         let model = m.str(MODEL)?;
         let (sentence_piece, characters, words) = (model == "llama", model == "gemma4", model == "bert");
         if !(sentence_piece || characters || words || model == "gpt2") {
             return Err(key_error(MODEL, format!("tokenizer '{model}'"), "gpt2, llama, gemma4 or bert"));
         }
-        let mut vocabulary = Vocabulary::read(m)?;
+        let mut vocabulary = Vocabulary::read(m, rows)?;
         let mut special = SpecialTokens::read(m, &vocabulary, sentence_piece)?;
         if words {
             special.frame_words(&vocabulary);
@@ -178,7 +184,7 @@ impl Tokenizer {
     }
 
     /// Returns a text in which no control token of several characters is found, although
-    /// [`Tokenizer::encode_guarded`] gives its exact characters: an invisible mark is put into each. Use it for what users and
+    /// [`Tokenizer::encode_chat`] gives its exact characters: an invisible mark is put into each. Use it for what users and
     /// tools write into a conversation ([`ChatInput::guarded`](crate::chat::ChatInput::guarded)); otherwise
     /// they can end their turn and begin another role's.
     pub fn guard(&self, text: &str) -> String {
@@ -198,7 +204,7 @@ impl Tokenizer {
 
     /// Encodes a text with special tokens, except in the parts that [`Tokenizer::guard`] returned. No token is
     /// added.
-    pub fn encode_guarded(&self, text: &str) -> Vec<u32> {
+    fn encode_guarded(&self, text: &str) -> Vec<u32> {
         let options = EncodeOptions { add_special: false, parse_special: true };
         self.encode_all(text.as_bytes(), &options, &|part| {
             Cow::Owned(String::from_utf8_lossy(part).replace(GUARD, "").into_bytes())
@@ -237,6 +243,23 @@ impl Tokenizer {
             out.extend(self.special.eos);
         }
         out
+    }
+
+    /// Encodes a conversation that a chat template rendered. Special tokens in it are parsed, except in the parts
+    /// that [`Tokenizer::guard`] returned. If texts begin
+    /// with the begin token and the template wrote none, it is added, so there is one in either case.
+    pub fn encode_chat(&self, rendered: &str) -> Vec<u32> {
+        let mut out = self.encode_guarded(rendered);
+        if let Some(bos) = self.special.bos.filter(|bos| self.add_bos && out.first() != Some(bos)) {
+            out.insert(0, bos);
+        }
+        out
+    }
+
+    /// True if tokens begin with two begin tokens: a text wrote one, and the tokenizer or a template another.
+    /// Models were trained with one.
+    pub fn begins_twice(&self, tokens: &[u32]) -> bool {
+        matches!((tokens, self.special.bos), ([first, second, ..], Some(bos)) if [*first, *second] == [bos; 2])
     }
 
     fn encode_fragment(&self, text: &[u8], after_special: bool, out: &mut Vec<u32>) {
@@ -351,8 +374,8 @@ impl Tokenizer {
 /// Checks that the embedding of a model has a row for each token.
 fn check_embedding(embedding: Option<&gguf::TensorInfo>, tokens: usize) -> Result<()> {
     match embedding {
-        Some(tensor) if tensor.ne[1] != tokens => {
-            let rows = format!("{}, the rows of {}", tensor.ne[1], tensor.name);
+        Some(tensor) if tensor.ne[1] < tokens => {
+            let rows = format!("at most {}, the rows of {}", tensor.ne[1], tensor.name);
             Err(key_error(TOKENS, format!("{tokens} tokens"), rows))
         }
         _ => Ok(()),

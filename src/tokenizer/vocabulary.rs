@@ -31,6 +31,12 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
+    /// True if tokens of this kind are no parts of ordinary text.
+    fn is_no_text(self) -> bool {
+        use TokenKind::{Control, Undefined, Unused, UserDefined};
+        matches!(self, Control | Undefined | Unused | UserDefined)
+    }
+
     fn from_gguf(number: i32) -> Option<TokenKind> {
         Some(match number {
             0 => TokenKind::Undefined,
@@ -74,9 +80,10 @@ pub(super) fn key_error(key: &str, found: impl ToString, expected: impl Into<Str
 }
 
 impl Vocabulary {
-    /// Reads tokens, kinds and scores. Call [`Vocabulary::decode_pieces`] after the last
+    /// Reads tokens, kinds and scores. Of more than `most` tokens, the last ones are left out if they are no
+    /// ordinary text, as placeholders of images are. Call [`Vocabulary::decode_pieces`] after the last
     /// [`Vocabulary::set_kind`]; until then there are no pieces.
-    pub(super) fn read(m: &Metadata) -> Result<Vocabulary> {
+    pub(super) fn read(m: &Metadata, most: usize) -> Result<Vocabulary> {
         let texts = m.array_bytes(TOKENS)?;
         if texts.is_empty() || u32::try_from(texts.len()).is_err() {
             return Err(key_error(
@@ -92,17 +99,22 @@ impl Vocabulary {
                 Err(key_error(key, format!("{len} elements"), format!("one for each of {count} tokens")))
             }
         };
-        let scores = m.opt_array_f32(SCORES)?.unwrap_or_else(|| vec![0.0; count]);
+        let mut scores = m.opt_array_f32(SCORES)?.unwrap_or_else(|| vec![0.0; count]);
         same_length(SCORES, scores.len())?;
         if let Some(i) = scores.iter().position(|s| s.is_nan()) {
             return Err(key_error(SCORES, format!("element {i} is NaN"), "a number"));
         }
-        let kinds = match m.opt_array_i32(TYPES)? {
+        let mut kinds: Vec<TokenKind> = match m.opt_array_i32(TYPES)? {
             None => vec![TokenKind::Normal; count],
             Some(numbers) => numbers.iter().enumerate().map(|(i, n)| kind(i, *n)).collect::<Result<_>>()?,
         };
         same_length(TYPES, kinds.len())?;
-        let texts: Vec<Box<[u8]>> = texts.iter().enumerate().map(|(i, t)| named(i, t)).collect();
+        let mut texts: Vec<Box<[u8]>> = texts.iter().enumerate().map(|(i, t)| named(i, t)).collect();
+        if most > 0 && kinds.iter().skip(most).all(|kind| kind.is_no_text()) {
+            texts.truncate(most);
+            kinds.truncate(most);
+            scores.truncate(most);
+        }
         let longest = texts.iter().map(|t| t.len()).max().unwrap_or(0);
         let mut ids = HashMap::with_capacity(count);
         for (text, id) in texts.iter().zip(0u32..) {

@@ -11,7 +11,8 @@ pub use ggml_core::kernel::Refusal;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
-pub mod binary;
+pub mod batches;
+mod binary;
 pub mod cache_mask;
 mod chunks;
 pub mod copy;

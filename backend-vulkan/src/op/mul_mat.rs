@@ -1,5 +1,6 @@
 //! MUL_MAT: matrix-vector products for few columns, tiles for more.
 
+use super::batches::{batches, merged};
 use super::grid::cover;
 use super::row_ranges::{Rows, split_rows};
 use super::weights::{WEIGHTS, Weights, aligned};
@@ -201,11 +202,27 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(dispatches)
 }
 
-/// Returns the dispatches of rows `first_row .. m`.
+/// Returns the dispatches of rows `first_row .. m`. If there are more matrices than a dimension of a grid can
+/// have work-groups, several dispatches compute them.
 fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
-    if p.n <= c.profile.tuning.vec_columns || p.has_few_rows(c.profile.units()) {
-        return vectors(c, &p, operands);
+    let [_, y, z] = c.profile.caps.max_workgroups;
+    let with_vectors = p.n <= c.profile.tuning.vec_columns || p.has_few_rows(c.profile.units());
+    // The kernel of vectors has groups of columns in the same dimension, and each index of the fourth is a
+    // dispatch.
+    let (p, most) = match with_vectors {
+        true => (if p.ne3 > p.ne2 { merged(&p) } else { p }, z / p.n.max(1)),
+        false => (p, y.min(z)),
+    };
+    let mut dispatches = Vec::new();
+    for part in batches(&p, most) {
+        let part = if with_vectors { vectors(c, &part, operands) } else { tiles(c, part, operands) };
+        dispatches.extend(part?);
     }
+    Ok(dispatches)
+}
+
+/// Returns the dispatches of a product in tiles.
+fn tiles(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
     let dtype = c.operand(0).dtype;
     let weights =
         Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}")))?;
@@ -247,6 +264,8 @@ fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result
             rows: [p.first_row, p.m],
             ne2: p.ne2,
             r2: p.r2,
+            nb0: [all.nb0[0], p.nb0[1]],
+            nb1: [all.nb1[0], p.nb1[1]],
             off0: [p.off0 + i3 / p.r3 * p.nb0[2], 0, 0],
             off1: p.off1 + i3 * p.nb1[2],
             offd: [p.offd + i3 * p.nbd[2], 0, 0],

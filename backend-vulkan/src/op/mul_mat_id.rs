@@ -166,14 +166,25 @@ fn tile(
     let tile = choose(c.profile, &tiles, p.m.into(), columns, p.experts.into())
         .ok_or_else(|| Refusal("no tile of MUL_MAT_ID fits the device's work-groups".into()))?;
     let spec = with_ids(tile_spec(&tiles, tile, weights, aligned));
-    let grid = checked(c, p, [p.m.div_ceil(tile.bm), p.window_experts, 1])?;
     let fragment = tiles.fragment;
     let round = fragment.rounds().then(|| round(c, fragment, &p.of_columns(), input)).transpose()?;
     let input = round.as_ref().map_or(input, |round| round.operands[1]);
-    let operands =
+    let operands: Vec<Operand> =
         [matrices, input, ids, Operand::Tensor(c.node)].into_iter().chain(weights.table()).collect();
-    let product = Dispatch { operands, ..dispatch(spec, [], p, grid) };
-    Ok(round.into_iter().chain([product]).collect())
+    // Some devices allow fewer work-groups in a dimension than there are matrices.
+    let most = c.profile.caps.max_workgroups[1].max(1);
+    let mut dispatches: Vec<Dispatch> = round.into_iter().collect();
+    for first in (0..p.window_experts).step_by(most as usize) {
+        let part = MulMatIdParams {
+            off0: p.off0 + first * p.nb0[1],
+            first_expert: p.first_expert + first,
+            window_experts: most.min(p.window_experts - first),
+            ..*p
+        };
+        let grid = checked(c, &part, [p.m.div_ceil(tile.bm), part.window_experts, 1])?;
+        dispatches.push(Dispatch { operands: operands.clone(), ..dispatch(spec.clone(), [], &part, grid) });
+    }
+    Ok(dispatches)
 }
 
 /// Returns the pipelines of this family: single products, pairs with all optional parts, and weighted sums.

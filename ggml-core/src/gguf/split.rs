@@ -5,6 +5,7 @@
 
 use super::metadata::Metadata;
 use crate::error::{Error, Result};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 pub(super) const NO_KEY: &str = "split.no";
@@ -40,18 +41,17 @@ pub(super) fn check_tensors(metadata: &Metadata, found: usize) -> Result<()> {
 #[derive(Debug, PartialEq)]
 pub(super) struct SplitName {
     folder: PathBuf,
-    stem: String,
+    stem: OsString,
     /// Part number, from 0.
     pub(super) number: usize,
     pub(super) count: usize,
 }
 
 impl SplitName {
-    /// Parses `NAME-00001-of-00003.gguf`; `None` for every other name.
+    /// Parses `NAME-00001-of-00003.gguf`; `None` for every other name. NAME need not be UTF-8.
     pub(super) fn parse(path: &Path) -> Option<SplitName> {
-        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
-        let (rest, count) = name.rsplit_once("-of-")?;
-        let (stem, number) = rest.rsplit_once('-')?;
+        let (stem, end) = at_end(path.file_name()?, "-00001-of-00001.gguf".len())?;
+        let (number, count) = end.strip_prefix('-')?.strip_suffix(".gguf")?.split_once("-of-")?;
         let digits = |text: &str| {
             let all = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
             if all { text.parse::<usize>().ok() } else { None }
@@ -59,12 +59,30 @@ impl SplitName {
         let (number, count) = (digits(number)?, digits(count)?);
         let folder = path.parent().unwrap_or(Path::new("")).into();
         let valid = (1..=count).contains(&number);
-        valid.then(|| SplitName { folder, stem: stem.into(), number: number - 1, count })
+        valid.then_some(SplitName { folder, stem, number: number - 1, count })
     }
 
     /// Returns the file of a part, counted from 0.
     pub(super) fn path(&self, number: usize) -> PathBuf {
-        self.folder.join(format!("{}-{:05}-of-{:05}.gguf", self.stem, number + 1, self.count))
+        let mut name = self.stem.clone();
+        name.push(format!("-{:05}-of-{:05}.gguf", number + 1, self.count));
+        self.folder.join(name)
+    }
+}
+
+/// Divides a name before its last `bytes` bytes, which must be text; `None` if it is shorter. A name of bytes
+/// that are no text can be divided on Unix only.
+fn at_end(name: &OsStr, bytes: usize) -> Option<(OsString, &str)> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let (stem, end) = name.as_bytes().split_at_checked(name.len().checked_sub(bytes)?)?;
+        Some((OsStr::from_bytes(stem).into(), std::str::from_utf8(end).ok()?))
+    }
+    #[cfg(not(unix))]
+    {
+        let (stem, end) = name.to_str()?.split_at_checked(name.len().checked_sub(bytes)?)?;
+        Some((stem.into(), end))
     }
 }
 
@@ -76,7 +94,7 @@ mod tests {
     fn names_are_taken_apart_and_made() {
         let path = Path::new("/models/big-of-all-00002-of-00003.gguf");
         let name = SplitName::parse(path).unwrap();
-        assert_eq!((name.stem.as_str(), name.number, name.count), ("big-of-all", 1, 3));
+        assert_eq!((name.stem.as_os_str(), name.number, name.count), ("big-of-all".as_ref(), 1, 3));
         assert_eq!(name.path(1), path);
         assert_eq!(name.path(2), Path::new("/models/big-of-all-00003-of-00003.gguf"));
         assert_eq!(

@@ -3,11 +3,15 @@
 use super::{exercise, refused, sample};
 use ggml_core::gguf::{GgufFile, GgufWriter};
 use ggml_core::{DType, Error};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes part `number` (from 0) of `count` with one tensor.
-fn write_part(folder: &Path, number: u16, count: u16, tensors: i32) -> std::path::PathBuf {
+fn write_part(folder: &Path, number: u16, count: u16, tensors: i32) -> PathBuf {
     let path = folder.join(format!("m-{:05}-of-{count:05}.gguf", number + 1));
+    write_part_to(path, number, count, tensors)
+}
+
+fn write_part_to(path: PathBuf, number: u16, count: u16, tensors: i32) -> PathBuf {
     let mut w = GgufWriter::new();
     w.set("split.no", number).unwrap().set("split.count", count).unwrap();
     w.set("split.tensors.count", tensors).unwrap();
@@ -69,5 +73,23 @@ fn split_models_with_wrong_parts_are_refused() {
             assert!(expected.starts_with(r#""-00001-of-00003.gguf""#), "{expected}");
         }
         other => panic!("{other:?}"),
+    }
+}
+
+/// The name of a split model is bytes, not text.
+#[cfg(target_os = "linux")]
+#[test]
+fn split_models_may_have_names_that_are_not_utf8() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |number: u16| {
+        let name = [b"n\xff\xc3", format!("-{:05}-of-00002.gguf", number + 1).as_bytes()].concat();
+        dir.path().join(OsStr::from_bytes(&name))
+    };
+    let paths = [0, 1].map(|number| write_part_to(path(number), number, 2, 2));
+    for path in &paths {
+        let file = GgufFile::open(path).unwrap();
+        assert_eq!(file.parts().iter().map(|part| part.path().unwrap()).collect::<Vec<_>>(), paths);
     }
 }

@@ -4,6 +4,7 @@ use super::values::named;
 use ggml_core::gguf::GgufFile;
 use ggml_core::{Error, Result};
 use serde::Serialize;
+use std::fmt;
 use std::str::FromStr;
 
 /// Method that combines the token vectors of a text into one.
@@ -17,18 +18,27 @@ pub enum Pooling {
     Last,
 }
 
-impl Pooling {
-    /// Reads the pooling of the file, if it gives one.
-    pub(super) fn read(gguf: &GgufFile, key: &str) -> Result<Option<Pooling>> {
-        Ok(match gguf.metadata().opt_usize(key)? {
-            // 4 is for models that rank: they have their own output layer.
-            None | Some(0) => None,
-            Some(1) => Some(Pooling::Mean),
-            Some(2) => Some(Pooling::First),
-            Some(3) => Some(Pooling::Last),
-            Some(other) => {
-                return Err(Error::model(named(key), other, "0 (none), 1 (mean), 2 (first) or 3 (last)"));
-            }
+/// Reads the pooling of the file, if it gives one, and whether the file is for ranking texts.
+pub(super) fn read(gguf: &GgufFile, key: &str) -> Result<(Option<Pooling>, bool)> {
+    Ok(match gguf.metadata().opt_usize(key)? {
+        None | Some(0) => (None, false),
+        Some(1) => (Some(Pooling::Mean), false),
+        Some(2) => (Some(Pooling::First), false),
+        Some(3) => (Some(Pooling::Last), false),
+        Some(4) => (None, true),
+        Some(other) => {
+            let expected = "0 (none), 1 (mean), 2 (first), 3 (last) or 4 (rank)";
+            return Err(Error::model(named(key), other, expected));
+        }
+    })
+}
+
+impl fmt::Display for Pooling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pooling::Mean => "mean",
+            Pooling::First => "first",
+            Pooling::Last => "last",
         })
     }
 }
