@@ -77,9 +77,9 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     epochs: usize,
     /// Compare node by node: off, chained (errors add up) or isolated (each node gets the reference's
-    /// operands).
-    #[arg(long, default_value = "off")]
-    per_node: PerNode,
+    /// operands). The default is isolated for one run of a model, off for graphs and several epochs.
+    #[arg(long)]
+    per_node: Option<PerNode>,
     /// Do the work N times on each backend: the results must have the same bits every time.
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
@@ -174,6 +174,8 @@ fn options(args: Args) -> CompareOptions {
     };
     let defaults = CompareOptions::default();
     let require_all = args.backends.is_some();
+    let once = matches!(work, Subject::Model(_)) && args.epochs == 1;
+    let per_node = args.per_node.unwrap_or(if once { PerNode::Isolated } else { PerNode::Off });
     let backends = args.backends.unwrap_or_else(|| defaults.backends.clone());
     defaults
         .with_work(work)
@@ -184,7 +186,7 @@ fn options(args: Args) -> CompareOptions {
         .with_tokens(args.tokens)
         .with_predict(args.predict)
         .with_offload(args.offload)
-        .with_per_node(args.per_node)
+        .with_per_node(per_node)
         .with_repeat(args.repeat)
         .with_invariance(args.invariance)
         .with_precision(args.precision)

@@ -2,6 +2,7 @@
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod faults;
 mod imports;
 mod project;
 mod sampling;

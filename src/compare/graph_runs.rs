@@ -71,6 +71,11 @@ pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'
         files::remove(&files::of_step(&nodes))?;
         files::remove(&files::failing(&options.out, &run.stem()))?;
     }
+    if children.starts(doubt::STEM) {
+        let rounding = doubt::path(&options.out);
+        files::remove(&rounding)?;
+        files::remove(&files::of_step(&rounding))?;
+    }
     for run in &header.runs {
         let backend = run.backend.parse()?;
         let work = Work { epoch: run.epoch, ..options.child_work(&backend, task(header, run, &report)) };
@@ -117,8 +122,6 @@ fn estimate(
     let path = doubt::path(&options.out);
     if children.starts(doubt::STEM) {
         progress(&Event::new(&backend, format!("estimating the rounding of {} results", doubtful.len())));
-        files::remove(&path)?;
-        files::remove(&files::of_step(&path))?;
     }
     let mut task = task(header, &reference, report);
     let nodes = NodesTask {

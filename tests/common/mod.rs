@@ -83,8 +83,11 @@ pub fn example(name: &str) -> PathBuf {
 
 /// Runs `compare` with an output folder; returns its output and `result.json`, null if missing.
 pub fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
-    let output =
-        Command::new(example("compare")).args(args).arg("--out").arg(out).output().expect("compare runs");
+    let mut command = Command::new(example("compare"));
+    if !args.contains(&"--per-node") {
+        command.args(["--per-node", "off"]);
+    }
+    let output = command.args(args).arg("--out").arg(out).output().expect("compare runs");
     (output, result(out))
 }
 

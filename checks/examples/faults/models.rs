@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Factor of the large activations.
 const OUTLIER: f32 = 2000.0;
 
-/// Writes the models.
-pub(crate) fn write(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+/// Writes the models, or two of them that show all faults.
+pub(crate) fn write(folder: &Path, quick: bool) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let model = |architecture: &str, dtype: DType, outliers: bool| -> Result<PathBuf, Box<dyn Error>> {
         let kind = if outliers { "outliers-" } else { "" };
         let path = folder.join(format!("{architecture}-{kind}{dtype}.gguf"));
@@ -20,6 +20,9 @@ pub(crate) fn write(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
         }
         Ok(path)
     };
+    if quick {
+        return Ok(vec![model("qwen3", DType::Q4_K, true)?, model("qwen3moe", DType::Q8_0, false)?]);
+    }
     Ok(vec![
         model("qwen3", DType::Q4_K, false)?,
         model("qwen3", DType::Q4_K, true)?,
