@@ -79,7 +79,7 @@ mod tests {
                     let all: Bound = nodes.iter().map(|&node| of_node(graph, node, precision)).sum();
                     let own = of_node(graph, case.node, precision);
                     assert_eq!(bound, of_group(graph, &nodes, case.node, precision), "{}", case.name);
-                    assert!(own.nmse <= bound.nmse && bound.nmse <= all.nmse, "{}", case.name);
+                    assert!(own.nmse <= bound.nmse && bound.nmse <= 1.000001 * all.nmse, "{}", case.name);
                     continue;
                 }
                 assert_eq!(bound, of_node(graph, case.node, precision), "{}", case.name);
@@ -99,10 +99,10 @@ mod tests {
         use crate::op::{MulMat, MulMatId, Operation};
         for op in [&MulMat {} as &dyn Operation, &MulMatId {}] {
             assert_eq!(op.bound(DType::Q4_K, Exact), Bound::F32);
-            assert_eq!(op.rounds(DType::Q4_K, Exact), None);
+            assert!(op.rounds(DType::Q4_K, Exact).is_empty());
             let rounds = [DType::F32, DType::F16, DType::BF16, DType::Q4_K].map(|t| op.rounds(t, Fast));
-            let expected = [Rounding::F16, Rounding::BF16, Rounding::Blocks8].map(|r| Some((1, r)));
-            assert_eq!(rounds, [None, expected[0], expected[1], expected[2]]);
+            let expected = [Rounding::F16, Rounding::BF16, Rounding::Blocks8].map(|r| [(1, r)]);
+            assert_eq!(rounds, [&[], &expected[0][..], &expected[1], &expected[2]]);
             let fast = [DType::F32, DType::F16, DType::BF16, DType::Q4_K].map(|t| op.bound(t, Fast).nmse);
             assert_eq!(fast, [1e-7, 5e-7, 1e-5, 5e-4]);
         }

@@ -14,6 +14,9 @@ pub struct Expected {
 /// Errors are wrong if their mean square over many elements is larger than this multiple of the expected one.
 const MANY: f64 = 10.0;
 
+/// Rounding of the result, relative to an element: 32 units in the last place of F32, as of its operands.
+const UNITS: f64 = 32.0 / 8_388_608.0;
+
 /// The same for one element. Its estimate has the scatter of a few samples, and one of a million is looked at.
 const ONE: f64 = 100.0;
 
@@ -47,7 +50,7 @@ impl Expected {
     }
 
     /// Returns the largest error of a result as a multiple of the largest that rounding may make: a correct
-    /// result has at most 1. Elements, rows of `n` elements, columns and the whole are each compared with their own
+    /// result has at most 1. The result itself may be rounded to F32 in any case. Elements, rows of `n` elements, columns and the whole are each compared with their own
     /// expected errors. It is infinite if a length differs or a NaN or an infinity is not the reference's, and
     /// where no sample has an error but the result has.
     pub fn excess(&self, got: &[f32], want: &[f32], n: usize) -> f64 {
@@ -57,18 +60,25 @@ impl Expected {
         let n = n.clamp(1, got.len().max(1));
         let (mut columns, mut all, mut most) = (vec![Mean::default(); n], Mean::default(), 0.0f64);
         for (i, (got, want)) in got.chunks(n).zip(want.chunks(n)).enumerate() {
-            let expected = &self.squares[i * n..i * n + got.len()];
+            let expected: Vec<f64> =
+                self.squares[i * n..].iter().zip(want).map(|(s, &r)| self.expected(*s, r)).collect();
             let of_row = expected.iter().sum::<f64>() / expected.len() as f64;
             let mut row = Mean::default();
-            for (column, ((&x, &r), &own)) in columns.iter_mut().zip(got.iter().zip(want).zip(expected)) {
+            for (column, ((&x, &r), own)) in columns.iter_mut().zip(got.iter().zip(want).zip(expected)) {
                 let square = difference(x, r).powi(2);
-                let ratio = if square == 0.0 { 0.0 } else { square * self.samples as f64 / own.max(of_row) };
+                let ratio = if square == 0.0 { 0.0 } else { square / own.max(of_row) };
                 most = most.max(ratio / ONE);
                 [&mut row, column, &mut all].into_iter().for_each(|mean| mean.add(ratio));
             }
             most = most.max(row.excess());
         }
         columns.iter().chain([&all]).fold(most, |most, mean| most.max(mean.excess()))
+    }
+
+    /// Returns the mean squared error of an element from the sum of its samples and its exact value.
+    fn expected(&self, squares: f64, exact: f32) -> f64 {
+        let rounded = if exact.is_finite() { (UNITS * f64::from(exact)).powi(2) / 3.0 } else { 0.0 };
+        squares / self.samples.max(1) as f64 + rounded
     }
 }
 
@@ -144,12 +154,13 @@ mod tests {
         assert!(excess(&|_, x| 1.05 * x) > 1.0, "a scale");
         assert!(excess(&|i, x| if i == 700 { f32::NAN } else { x }).is_infinite());
         assert!(expected.excess(&other[1..], &exact[1..], N).is_infinite());
-        // Where rounding changes nothing, nothing may differ.
+        // Where the rounding of operands changes nothing, only that of the result may differ.
+        let want = [1.0, f32::NEG_INFINITY];
         let mut still = Expected::new(2);
-        still.add(&[1.0, f32::NEG_INFINITY], &[1.0, f32::NEG_INFINITY]);
-        assert_eq!(still.excess(&[1.0, f32::NEG_INFINITY], &[1.0, f32::NEG_INFINITY], 2), 0.0);
-        assert!(
-            still.excess(&[1.0f32.next_up(), f32::NEG_INFINITY], &[1.0, f32::NEG_INFINITY], 2).is_infinite()
-        );
+        still.add(&want, &want);
+        assert_eq!(still.excess(&want, &want, 2), 0.0);
+        assert!(still.excess(&[1.0f32.next_up(), f32::NEG_INFINITY], &want, 2) < 1.0);
+        assert!(still.excess(&[1.001, f32::NEG_INFINITY], &want, 2) > 1.0);
+        assert!(still.excess(&[1.0, 0.0], &want, 2).is_infinite());
     }
 }

@@ -146,6 +146,9 @@ impl NodeReport {
     /// Describes the error that exceeds its bound.
     pub(crate) fn describe_error(&self) -> String {
         match self.rounding {
+            Some(excess) if excess > 1e100 => {
+                format!("an error where rounding of its operands makes none (NMSE {:.1e})", self.nmse)
+            }
             Some(excess) => format!(
                 "an error {excess:.1e} times the largest that rounding of its operands makes (NMSE {:.1e})",
                 self.nmse

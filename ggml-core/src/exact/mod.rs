@@ -12,7 +12,7 @@ mod points;
 mod rounding;
 mod store;
 
-pub use rounding::{Rounding, Sample};
+pub use rounding::{Rounding, Sample, Stored};
 
 /// Error: there is no memory for intermediate values of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,39 @@ pub struct Sample {
     pub seed: u64,
 }
 
+/// An operand with memory of its own.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Type, extents and strides.
+    pub shape: Shape,
+    /// Offset of the first element in the bytes.
+    pub offset: usize,
+    /// Storage.
+    pub bytes: Vec<u8>,
+}
+
+impl Stored {
+    /// Returns the operand of a definition.
+    pub fn operand(&self) -> Operand<'_> {
+        Operand::new(&self.shape, self.offset, &self.bytes)
+    }
+
+    /// Converts the elements to F32, without gaps.
+    fn widen(&mut self) -> Result<(), NoMemory> {
+        let [n, n1, n2, n3] = self.shape.ne;
+        let rows = (0..n1 * n2 * n3).map(|i| [i % n1, i / n1 % n2, i / (n1 * n2)]);
+        let mut bytes = Vec::new();
+        let asked = 4 * n * n1 * n2 * n3;
+        bytes.try_reserve_exact(asked).map_err(|_| NoMemory { asked })?;
+        for index in rows {
+            bytes.extend(self.operand().row(index)?.iter().flat_map(|&x| (x as f32).to_le_bytes()));
+        }
+        let nb = [4, 4 * n, 4 * n * n1, 4 * n * n1 * n2];
+        (self.shape.dtype, self.shape.nb, self.offset, self.bytes) = (DType::F32, nb, 0, bytes);
+        Ok(())
+    }
+}
+
 /// Elements of a block of 8-bit integers.
 const BLOCK: usize = 32;
 
@@ -51,29 +84,25 @@ const UNITS_F32: f64 = 32.0 / 8_388_608.0;
 const NORMAL_F16: f64 = 1.0 / 16384.0;
 
 impl Rounding {
-    /// Adds errors of the size of this rounding to an F32 operand that begins `offset` bytes after the start of
-    /// `bytes`. Zeros stay zeros.
+    /// Adds errors of the size of this rounding to an operand. Zeros stay zeros. An operand of another type than
+    /// F32 becomes F32, unless its elements are used as they are ([`Rounding::F32`]).
     ///
     /// # Errors
     /// [`NoMemory`] if an allocation fails.
-    pub fn apply(
-        self,
-        shape: &Shape,
-        offset: usize,
-        bytes: &mut [u8],
-        rng: &mut Rng,
-    ) -> Result<(), NoMemory> {
-        if shape.dtype != DType::F32 {
-            return Ok(());
+    pub fn apply(self, operand: &mut Stored, rng: &mut Rng) -> Result<(), NoMemory> {
+        if operand.shape.dtype != DType::F32 {
+            if self == Rounding::F32 {
+                return Ok(());
+            }
+            operand.widen()?;
         }
-        let [_, n1, n2, n3] = shape.ne;
-        let rows = (0..n1 * n2 * n3).map(|i| [i % n1, i / n1 % n2, i / (n1 * n2)]);
-        for index in rows {
-            let mut row = Operand::new(shape, offset, bytes).row(index)?;
+        let [_, n1, n2, n3] = operand.shape.ne;
+        for index in (0..n1 * n2 * n3).map(|i| [i % n1, i / n1 % n2, i / (n1 * n2)]) {
+            let mut row = operand.operand().row(index)?;
             for block in row.chunks_mut(BLOCK) {
                 self.round(block, rng);
             }
-            OperandMut::new(shape, offset, bytes).set_row(index, &row);
+            OperandMut::new(&operand.shape, operand.offset, &mut operand.bytes).set_row(index, &row);
         }
         Ok(())
     }
@@ -109,9 +138,10 @@ mod tests {
         let rms = |rounding: Rounding, range: std::ops::Range<usize>| {
             let (mut sum, count) = (0.0, 200 * range.len());
             for seed in 0..200 {
-                let mut bytes = bytemuck::cast_slice(&values).to_vec();
-                rounding.apply(&shape, 0, &mut bytes, &mut Rng::new(seed)).unwrap();
-                let got: &[f32] = bytemuck::cast_slice(&bytes);
+                let bytes = bytemuck::cast_slice(&values).to_vec();
+                let mut stored = Stored { shape: shape.clone(), offset: 0, bytes };
+                rounding.apply(&mut stored, &mut Rng::new(seed)).unwrap();
+                let got: &[f32] = bytemuck::cast_slice(&stored.bytes);
                 sum += range.clone().map(|i| f64::from(got[i] - values[i]).powi(2)).sum::<f64>();
             }
             (sum / count as f64).sqrt()
@@ -126,5 +156,26 @@ mod tests {
             let error = rms(rounding, 40..41);
             assert!((error / (300.0 * relative / 3f64.sqrt()) - 1.0).abs() < 0.15, "{rounding:?} {error}");
         }
+    }
+    /// Elements of F16 get errors that F16 has no room for; where they are used as they are, nothing changes.
+    #[test]
+    fn operands_of_other_types_become_f32() {
+        let mut bytes = vec![7; 2];
+        [1.0f32, -2.0, 0.0, 3.0].iter().for_each(|&x| bytes.extend(half::f16::from_f32(x).to_le_bytes()));
+        let shape = Shape { name: String::new(), dtype: DType::F16, ne: [2, 2, 1, 1], nb: [2, 4, 8, 8] };
+        let stored = Stored { shape, offset: 2, bytes };
+        let (mut exact, mut rounded) = (stored.clone(), stored);
+        Rounding::F32.apply(&mut exact, &mut Rng::new(1)).unwrap();
+        Rounding::F16.apply(&mut rounded, &mut Rng::new(1)).unwrap();
+        assert_eq!((exact.shape.dtype, rounded.shape.dtype), (DType::F16, DType::F32));
+        let values =
+            |s: &Stored| [s.operand().row([0, 0, 0]).unwrap(), s.operand().row([1, 0, 0]).unwrap()].concat();
+        assert_eq!(values(&exact), [1.0, -2.0, 0.0, 3.0]);
+        let errors: Vec<f64> =
+            values(&rounded).iter().zip(values(&exact)).map(|(x, r)| (x - r).abs()).collect();
+        assert!(
+            errors[2] == 0.0 && [0, 1, 3].iter().all(|&i| errors[i] > 0.0 && errors[i] < 2e-3),
+            "{errors:?}"
+        );
     }
 }

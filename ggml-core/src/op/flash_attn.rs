@@ -100,9 +100,13 @@ impl Operation for FlashAttnExt {
         Ok(Output::new(DType::F32, [v.ne[0], q.ne[2], q.ne[1], q.ne[3]]))
     }
 
-    fn rounds(&self, _operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
-        // Matrix units take queries in F16.
-        (precision == Precision::Fast).then_some((0, Rounding::F16))
+    fn rounds(&self, _operand: DType, precision: Precision) -> &'static [(usize, Rounding)] {
+        match precision {
+            Precision::Exact => &[],
+            // Matrix units take queries and the weights of the values in F16. Errors of weights and of the values
+            // that they multiply have the same effect.
+            Precision::Fast => &[(0, Rounding::F16), (2, Rounding::F16)],
+        }
     }
 
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {

@@ -55,14 +55,13 @@ pub(super) fn bound_of_product(weights: DType, precision: Precision) -> Bound {
 
 /// Returns the rounding of the activations of a product, its second operand, for [`MulMat`] and
 /// [`MulMatId`](super::MulMatId).
-pub(super) fn rounding_of_activations(weights: DType, precision: Precision) -> Option<(usize, Rounding)> {
-    let rounding = match (precision, weights) {
-        (Precision::Exact, _) | (Precision::Fast, DType::F32) => return None,
-        (Precision::Fast, DType::F16) => Rounding::F16,
-        (Precision::Fast, DType::BF16) => Rounding::BF16,
-        (Precision::Fast, _) => Rounding::Blocks8,
-    };
-    Some((1, rounding))
+pub(super) fn rounding_of_activations(weights: DType, precision: Precision) -> &'static [(usize, Rounding)] {
+    match (precision, weights) {
+        (Precision::Exact, _) | (Precision::Fast, DType::F32) => &[],
+        (Precision::Fast, DType::F16) => &[(1, Rounding::F16)],
+        (Precision::Fast, DType::BF16) => &[(1, Rounding::BF16)],
+        (Precision::Fast, _) => &[(1, Rounding::Blocks8)],
+    }
 }
 
 /// Matrix product.
@@ -116,7 +115,7 @@ impl Operation for MulMat {
         bound_of_product(operand, precision)
     }
 
-    fn rounds(&self, operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+    fn rounds(&self, operand: DType, precision: Precision) -> &'static [(usize, Rounding)] {
         rounding_of_activations(operand, precision)
     }
 }

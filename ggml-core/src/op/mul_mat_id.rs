@@ -70,7 +70,7 @@ impl Operation for MulMatId {
         bound_of_product(operand, precision)
     }
 
-    fn rounds(&self, operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+    fn rounds(&self, operand: DType, precision: Precision) -> &'static [(usize, Rounding)] {
         rounding_of_activations(operand, precision)
     }
 }

@@ -60,11 +60,11 @@ pub trait Operation {
         Bound::plain(precision)
     }
 
-    /// Returns the index of the operand that a backend may round, and how; every other F32 operand is used as
+    /// Returns the indices of the operands that a backend may round, and how; every other F32 operand is used as
     /// [`Rounding::F32`] allows. `operand` is the type of the first one.
-    fn rounds(&self, operand: DType, precision: Precision) -> Option<(usize, Rounding)> {
+    fn rounds(&self, operand: DType, precision: Precision) -> &'static [(usize, Rounding)] {
         let _ = (operand, precision);
-        None
+        &[]
     }
 
     /// Returns the operands whose storage the result may take over if nothing else needs them. Every kernel

@@ -6,13 +6,14 @@ use crate::backend::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Phase, Result};
-use crate::exact::{NoMemory, Operand, OperandMut, Rounding, Sample};
+use crate::exact::{NoMemory, Operand, OperandMut, Rounding, Sample, Stored};
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
 use crate::rng::Rng;
-use crate::tensor::{Source, Tensor, TensorId};
+use crate::shape::Shape;
+use crate::tensor::{Source, TensorId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -300,27 +301,29 @@ impl ReferenceProgram {
     fn compute(&mut self, id: TensorId) -> Result<()> {
         let tensor = self.graph.tensor(id);
         let Source::Node { op, src } = &tensor.source else { return Ok(()) };
-        let mut inputs: Vec<Vec<u8>> = src.iter().map(|&s| self.bytes(s)).collect::<Result<_>>()?;
+        let input = |&s: &TensorId| {
+            let tensor = self.graph.tensor(s);
+            Ok(Stored { shape: Shape::clone(tensor), offset: tensor.offset, bytes: self.bytes(s)? })
+        };
+        let mut inputs: Vec<Stored> = src.iter().map(input).collect::<Result<_>>()?;
         if let Some(sample) = self.rounding {
-            self.round(id, sample, src, &mut inputs)?;
+            self.round(id, sample, &mut inputs)?;
         }
-        let operands: Vec<Operand<'_>> =
-            src.iter().zip(&inputs).map(|(&s, bytes)| operand(self.graph.tensor(s), bytes)).collect();
+        let operands: Vec<Operand<'_>> = inputs.iter().map(Stored::operand).collect();
         let mut result = self.bytes(id)?;
         op.definition().reference(&operands, &mut OperandMut::new(tensor, tensor.offset, &mut result))?;
         self.put(id, result)
     }
 
     /// Adds the errors of a sample to the operands of a node.
-    fn round(&self, id: TensorId, sample: Sample, src: &[TensorId], inputs: &mut [Vec<u8>]) -> Result<()> {
-        let (tensor, Some(&first)) = (self.graph.tensor(id), src.first()) else { return Ok(()) };
-        let weights = self.graph.tensor(first).dtype;
-        let rounds = tensor.op().and_then(|op| op.definition().rounds(weights, sample.precision));
+    fn round(&self, id: TensorId, sample: Sample, inputs: &mut [Stored]) -> Result<()> {
+        let (tensor, Some(first)) = (self.graph.tensor(id), inputs.first()) else { return Ok(()) };
+        let weights = first.shape.dtype;
+        let rounds = tensor.op().map_or(&[][..], |op| op.definition().rounds(weights, sample.precision));
         let mut rng = Rng::named(&tensor.name, sample.seed);
-        for (i, (&operand, bytes)) in src.iter().zip(inputs).enumerate() {
-            let rounding = rounds.filter(|(index, _)| *index == i).map_or(Rounding::F32, |(_, r)| r);
-            let shape = self.graph.tensor(operand);
-            rounding.apply(shape, shape.offset, bytes, &mut rng)?;
+        for (i, input) in inputs.iter_mut().enumerate() {
+            let own = rounds.iter().find(|(index, _)| *index == i);
+            own.map_or(Rounding::F32, |(_, rounding)| *rounding).apply(input, &mut rng)?;
         }
         Ok(())
     }
@@ -386,11 +389,6 @@ impl Program for ReferenceProgram {
         self.rounding = sample;
         Ok(())
     }
-}
-
-/// Wraps a tensor and the storage of its root.
-fn operand<'a>(tensor: &Tensor, bytes: &'a [u8]) -> Operand<'a> {
-    Operand::new(tensor, tensor.offset, bytes)
 }
 
 #[cfg(test)]

@@ -55,8 +55,10 @@ mod tests {
     /// formats; no code that computes.
     #[test]
     fn the_reference_shares_no_computation() {
-        let of_reference =
-            ["backend", "dtype", "error", "exact", "graph", "mapped", "op", "phase", "plan", "rng", "tensor"];
+        let of_reference = [
+            "backend", "dtype", "error", "exact", "graph", "mapped", "op", "phase", "plan", "rng", "shape",
+            "tensor",
+        ];
         let of_definitions = ["dtype", "exact", "metrics", "precision", "shape"];
         let of_operands = ["dtype", "grids", "precision", "rng", "shape"];
         for (folder, allowed) in
