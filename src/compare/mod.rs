@@ -34,6 +34,7 @@ mod ops;
 mod options;
 mod page;
 pub mod report;
+mod scores;
 mod second_look;
 mod shrink;
 mod table;
