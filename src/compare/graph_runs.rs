@@ -238,8 +238,10 @@ fn text(options: &CompareOptions, file: &ModelFile) -> Result<Option<TextTask>> 
 fn describe(text: &TextTask, options: &CompareOptions) -> String {
     let path = options.text.as_ref().map_or("text".into(), |path| path.display().to_string());
     let length = text.chunks.first().map_or(0, Vec::len);
-    let (halves, s) = if text.chunks.len() == 1 { ("half", "") } else { ("halves", "s") };
-    format!("{path}: the second {halves} of its first {} chunk{s} of {length} tokens", text.chunks.len())
+    match text.chunks.len() {
+        1 => format!("{path}: the second half of its first chunk of {length} tokens"),
+        n => format!("{path}: the second halves of its first {n} chunks of {length} tokens"),
+    }
 }
 
 /// Returns the tokens of the prompt: the first chunk of the text, or those of the options.
