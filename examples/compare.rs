@@ -60,6 +60,16 @@ struct Args {
     /// Token ids of the prompt (default: 32 seeded ones).
     #[arg(long, value_delimiter = ',')]
     tokens: Option<Vec<u32>>,
+    /// Models: score this text on every backend: its perplexity with the standard error, and the KL divergence
+    /// from the reference. The first chunk is the prompt.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "tokens"])]
+    text: Option<PathBuf>,
+    /// Tokens of a chunk of the text, of which the second half is scored.
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "text")]
+    chunk: usize,
+    /// Chunks of the text to score, from its beginning. The reference needs seconds or minutes for each.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "text")]
+    chunks: usize,
     /// Tokens to generate.
     #[arg(long, default_value_t = 16)]
     predict: usize,
@@ -184,6 +194,9 @@ fn options(args: Args) -> CompareOptions {
         .with_reference(args.reference)
         .with_prompt(args.prompt)
         .with_tokens(args.tokens)
+        .with_text(args.text)
+        .with_chunk(args.chunk)
+        .with_chunks(args.chunks)
         .with_predict(args.predict)
         .with_offload(args.offload)
         .with_per_node(per_node)

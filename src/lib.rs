@@ -26,6 +26,7 @@
 //! * [`tokenizer`]: text to tokens and back, from a file's metadata
 //! * [`generate`]: text from a prompt, token by token
 //! * [`mod@bench`]: tokens per second
+//! * [`mod@perplexity`]: how probable the tokens of a text are
 //! * [`compare`]: the same work on several backends, each in its own process
 //! * [`mod@probe`]: for each card and driver, layer by layer, the conditions that allow or block its use
 //! * [`synthesize`]: models with seeded random weights, for trying everything without downloads
@@ -57,6 +58,7 @@ mod isolate;
 pub mod leave;
 pub mod model;
 pub mod npy;
+pub mod perplexity;
 #[cfg(feature = "probe")]
 pub mod probe;
 pub mod program;

@@ -22,6 +22,8 @@ mod ops;
 mod overlap;
 #[cfg(feature = "compare")]
 mod page;
+#[cfg(feature = "compare")]
+mod perplexity;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod planted;
 #[cfg(all(feature = "chat", feature = "probe"))]

@@ -21,20 +21,27 @@ fn full(text: &str) -> Value {
             "row_bound": 1e-3, "elapsed_s": 0.25, "unstable": 0,
         })
     };
+    let score = json!({"chunks": 1, "tokens": 2, "nll": 3.0, "perplexity": 20.085, "error": null});
+    let logits = json!({"nmse": 1e-4, "max_abs": 0.1, "kl": 0.0625, "top1_agreement": 0.5, "non_finite": 0});
+    let scored = |mut record: Value| {
+        record["score"] = score.clone();
+        record
+    };
     let speed = json!({"n": 3, "mean": 12.345, "sd": 0.678, "min": 11.0, "max": 13.0});
     json!({
         "run_id": "r", "started_at": text, "command": [text], "environment": {"overrides": [[text, text]]},
         "host": {"os": text, "kernel": text, "cpu": text, "threads": 1, "diptych": text},
-        "reference": text, "work": text, "precision": text, "cache": null,
+        "reference": text, "work": text, "precision": text, "cache": null, "text": text,
         "backends": [{
             "run_id": "r", "name": text, "device": text, "driver": text, "versions": [[text, text]],
             "features": [[text, text]], "arch": text, "uuid": text, "overrides": [[text, text]],
         }],
-        "records": [record(0, "ok"), record(1, "crash"), record(2, "hang")],
+        "records": [scored(record(0, "ok")), record(1, "crash"), record(2, "hang")],
         "comparisons": [{
             "run_id": "r", "lhs": text, "rhs": text, "offload": -1, "logits": null, "bound": null,
             "first_divergence": null, "nodes": [node(0.0), node(1.2345e-9), node(0.5)],
             "greedy_divergence_at": null, "disagreement": text,
+            "text": {"score": score, "reference": score, "logits": logits, "kl_max": 0.5},
         }],
         "statistics": [{
             "backend": text, "device": text, "work": text, "offload": -1, "runs": 3, "ok": 1, "errors": 0,

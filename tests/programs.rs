@@ -25,10 +25,12 @@ fn stderr(output: &Output) -> String {
 /// Returns each program with arguments that make it print something.
 fn programs(model: &Path) -> Vec<(&'static str, Vec<String>)> {
     let model = model.display().to_string();
-    let words = |text: &str| text.split(' ').map(|word| word.replace('M', &model)).collect();
+    let words = |text: &str| text.split(' ').map(|word| word.replace('M', &model)).collect::<Vec<String>>();
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md").to_string();
     vec![
         ("generate", words("--model M --prompt sea --predict 2")),
         ("bench", words("--model M --prompt-tokens 2 --predict 0 --repeat 1")),
+        ("perplexity", [words("--model M --chunk 8 --chunks 2 --text"), vec![text]].concat()),
         ("inspect", words("M")),
         ("tokenize", words("--model M --text sea")),
         ("synthesize", words("--shape list")),

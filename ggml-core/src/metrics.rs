@@ -164,31 +164,39 @@ pub fn top1_agreement(x: &[f32], reference: &[f32], n: usize) -> f64 {
     same as f64 / rows as f64
 }
 
+/// Returns the logarithm of the sum of a row's exponentials. A logit minus this is the logarithm of its
+/// probability. It is NaN for a row that is no distribution: with NaN or plus infinity, or only minus infinity.
+pub fn log_sum_exp(row: &[f32]) -> f64 {
+    let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    max + row.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
+}
+
 /// Returns the mean over rows of KL(p || q) in nats, with p the softmax of the reference row and q that of
 /// the result row.
 pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
+    let rows = kl_divergences(x, reference, n);
+    if rows.is_empty() { f64::INFINITY } else { rows.iter().sum::<f64>() / rows.len() as f64 }
+}
+
+/// Returns KL(p || q) in nats of each row, see [`kl_divergence`]. It is infinite if one of the two is no
+/// distribution or has no such row.
+pub fn kl_divergences(x: &[f32], reference: &[f32], n: usize) -> Vec<f64> {
     let rows = reference.len() / n.max(1);
     if rows == 0 || x.len() != reference.len() {
-        return f64::INFINITY;
+        return vec![f64::INFINITY; rows];
     }
-    let log_softmax = |row: &[f32]| -> Vec<f64> {
-        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = row.iter().map(|&v| (f64::from(v) - f64::from(max)).exp()).sum();
-        row.iter().map(|&v| f64::from(v) - f64::from(max) - sum.ln()).collect()
+    let divergence = |(got, want): (&[f32], &[f32])| {
+        let (of_got, of_want) = (log_sum_exp(got), log_sum_exp(want));
+        let terms = got.iter().zip(want).map(|(&got, &want)| {
+            let (p, q) = (f64::from(want) - of_want, f64::from(got) - of_got);
+            // Divided by a sum that is NaN, minus infinity is NaN too.
+            if p == f64::NEG_INFINITY && !q.is_nan() { 0.0 } else { p.exp() * (p - q) }
+        });
+        let sum: f64 = terms.sum();
+        // Rounding may make a sum slightly negative.
+        if sum.is_nan() { f64::INFINITY } else { sum.max(0.0) }
     };
-    let total: f64 = x
-        .chunks_exact(n)
-        .zip(reference.chunks_exact(n))
-        .map(|(a, r)| {
-            let (p, q) = (log_softmax(r), log_softmax(a));
-            p.iter()
-                .zip(&q)
-                .map(|(&p, &q)| if p == f64::NEG_INFINITY { 0.0 } else { p.exp() * (p - q) })
-                .sum::<f64>()
-        })
-        .sum();
-    // Rounding may make a sum slightly negative. A distribution that is none is infinitely far from any.
-    if total.is_nan() { f64::INFINITY } else { (total / rows as f64).max(0.0) }
+    x.chunks_exact(n).zip(reference.chunks_exact(n)).map(divergence).collect()
 }
 
 /// Largest errors that count as agreement ([`crate::metrics`]).
@@ -338,6 +346,11 @@ mod tests {
             assert_eq!(kl_divergence(&[1.0, 2.0], &x, 2), f64::INFINITY, "{x:?}");
         }
         assert_eq!(kl_divergence(&[1.0, -inf], &[1.0, -inf], 2), 0.0);
+        let rows = kl_divergences(&[0.0, 0.0, 0.0, nan], &[0.0, 0.0, 0.0, 0.0], 2);
+        assert_eq!(rows, [0.0, f64::INFINITY]);
+        assert_eq!(kl_divergences(&[0.0], &[0.0; 4], 2), [f64::INFINITY; 2]);
+        assert!((log_sum_exp(&[1000.0, 1000.0, -inf]) - (1000.0 + 2f64.ln())).abs() < 1e-12);
+        assert!([[nan, 1.0], [inf, 1.0], [-inf, -inf]].iter().all(|row| log_sum_exp(row).is_nan()));
         assert_eq!(top1_agreement(&[1.0, 2.0, 2.0, 1.0], &[0.0, 9.0, 0.0, 9.0], 2), 0.5);
     }
 

@@ -2,10 +2,14 @@
 //! classification of a difference.
 
 use crate::isolate::json::null_is_infinite;
-use crate::isolate::results::NodeReport;
-use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
+use crate::isolate::results::{NodeReport, TextScore};
+use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, kl_divergences, top1_agreement};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// The largest mean KL divergence from the reference, in nats, that rounding can cause, and the largest change
+/// of a text's mean negative log-likelihood.
+pub(super) const MOST_DIVERGENCE: f64 = 0.5;
 
 /// Distances of logits from the reference's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +57,25 @@ impl LogitsReport {
         }
     }
 
+    /// Adds other positions: errors are the largest of the two, shares and divergence the means over all
+    /// positions.
+    #[must_use]
+    fn with(self, other: LogitsReport) -> LogitsReport {
+        let positions = self.positions + other.positions;
+        let share = |of: &LogitsReport| of.positions as f64 / positions.max(1) as f64;
+        let mean = |a: f64, b: f64| a * share(&self) + b * share(&other);
+        LogitsReport {
+            nmse: self.nmse.max(other.nmse),
+            row: self.row.max(other.row),
+            max_abs: self.max_abs.max(other.max_abs),
+            kl: mean(self.kl, other.kl),
+            top1_agreement: mean(self.top1_agreement, other.top1_agreement),
+            non_finite: self.non_finite + other.non_finite,
+            positions,
+            flat: self.flat + other.flat,
+        }
+    }
+
     pub(super) fn distance(&self) -> Distance {
         Distance { nmse: self.nmse, row: self.row, ..Distance::default() }
     }
@@ -67,6 +90,46 @@ impl std::fmt::Display for LogitsReport {
             "the best token is the same at {percent:.0}% of the positions, KL divergence {:.1e}",
             self.kl
         )
+    }
+}
+
+/// A text scored on a backend and on the reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TextReport {
+    /// Score on the backend.
+    pub score: TextScore,
+    /// Score on the reference.
+    pub reference: TextScore,
+    /// Distances of the logits of the scored tokens. NMSE and row are those of the worst chunk.
+    pub logits: LogitsReport,
+    /// The largest Kullback-Leibler divergence at a position, in nats.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub kl_max: f64,
+}
+
+impl TextReport {
+    /// Builds the report of two scores, without distances.
+    pub(super) fn new(score: TextScore, reference: TextScore) -> TextReport {
+        TextReport { score, reference, ..TextReport::default() }
+    }
+
+    /// Adds the rows of `n` logits of a chunk.
+    pub(super) fn add(&mut self, got: &[f32], want: &[f32], n: usize) {
+        let chunk = LogitsReport::new(got, want, n);
+        self.logits = if self.logits.positions == 0 { chunk } else { self.logits.with(chunk) };
+        self.kl_max = kl_divergences(got, want, n).into_iter().fold(self.kl_max, f64::max);
+    }
+
+    /// True if the perplexities are no further apart than rounding can cause.
+    pub(super) fn is_near(&self) -> bool {
+        (self.score.nll - self.reference.nll).abs() <= MOST_DIVERGENCE
+    }
+}
+
+/// Describes the two perplexities.
+impl std::fmt::Display for TextReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the perplexity of the text is {}, the reference's {}", self.score, self.reference)
     }
 }
 
@@ -212,6 +275,9 @@ pub struct Comparison {
     /// Distances of the logits of the decode steps, each of which continues with the reference's token.
     #[serde(default)]
     pub steps: Option<LogitsReport>,
+    /// The text on both backends, if one was scored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextReport>,
     /// The largest NMSE of the logits that counts as agreement.
     pub bound: Option<f64>,
     /// The first node out of bounds, if node results were requested.

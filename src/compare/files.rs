@@ -10,6 +10,11 @@ pub(super) fn logits(out: &Path, stem: &str) -> PathBuf {
     out.join(format!("{stem}.logits.npy"))
 }
 
+/// Returns the path of a run's logits of a chunk's scored tokens.
+pub(super) fn text(out: &Path, stem: &str, chunk: usize) -> PathBuf {
+    out.join(format!("{stem}.text.{chunk}.npy"))
+}
+
 /// Returns the path of a run's node results.
 pub(super) fn nodes(out: &Path, stem: &str) -> PathBuf {
     out.join(format!("{stem}.nodes"))

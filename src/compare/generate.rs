@@ -1,18 +1,20 @@
-//! A child's work on a model: load it, run the prompt, generate, examine its nodes.
+//! A child's work on a model: load it, run the prompt, generate, score a text, examine its nodes.
 
 use super::doubt;
 use super::invariance;
 use super::loaded::{load, prompt_graph, session_options, step_graph};
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
-use super::report::OpTime;
-use crate::isolate::protocol::{Done, Message, ModelTask, Work};
+use super::report::{OpTime, TextScore};
+use crate::isolate::protocol::{Done, Message, ModelTask, TextTask, Work};
 use crate::model::{Model, Want};
 use crate::npy;
+use crate::perplexity::{Score, scored};
 use crate::session::{Session, debug_program, greedy};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -60,10 +62,19 @@ pub(super) fn run(
             }),
         }
     }
+    if let Some(text) = &task.text {
+        done.score = Some(score(&mut session, text, &logits, send)?);
+    }
     drop(session);
     for _ in 1..work.repeat {
-        let (repeated, other, _) = generate(&model, work, task, send)?;
+        let (repeated, other, mut session) = generate(&model, work, task, send)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &repeated.token_ids);
+        // The first chunk is the prompt.
+        let chunks = task.text.iter().flat_map(|text| text.chunks.iter().zip(&text.logits).skip(1));
+        for (chunk, path) in chunks {
+            let (_, _, first) = npy::read(path.as_ref())?;
+            done.unstable += differences(&first, &scored_logits(&mut session, chunk)?);
+        }
     }
     if work.invariance || work.same_bits {
         let prompt = &logits[..task.tokens.len() * vocabulary];
@@ -76,6 +87,53 @@ pub(super) fn run(
     done.load_s = load_s;
     done.stats = model.backend().stats();
     Ok(done)
+}
+
+/// Scores a text and writes the logits of its scored tokens. The logits of the first chunk are known: it is the
+/// prompt.
+fn score(
+    session: &mut Session,
+    text: &TextTask,
+    prompt: &[f32],
+    send: &mut dyn FnMut(Message),
+) -> Result<TextScore> {
+    let vocabulary = session.model().hparams().vocabulary;
+    let mut score = Score::default();
+    for (i, (chunk, path)) in text.chunks.iter().zip(&text.logits).enumerate() {
+        let computed;
+        let logits = match i {
+            0 => rows(prompt, scored(chunk.len()), vocabulary),
+            _ => {
+                send(Message::Step { what: format!("chunk {}", i + 1) });
+                computed = scored_logits(session, chunk)?;
+                &computed
+            }
+        };
+        score.add(chunk, logits, vocabulary)?;
+        npy::write(path.as_ref(), logits.len() / vocabulary, vocabulary, logits)?;
+        let (perplexity, error) = (score.perplexity(), score.error());
+        let what = format!("perplexity of {} tokens: {perplexity:.4} +- {error:.4}", score.tokens);
+        send(Message::Progress { what });
+    }
+    Ok(TextScore {
+        chunks: score.chunks,
+        tokens: score.tokens,
+        nll: score.nll(),
+        perplexity: score.perplexity(),
+        error: score.error(),
+    })
+}
+
+/// Computes the logits of a chunk's scored tokens as those of a prompt are computed.
+fn scored_logits(session: &mut Session, chunk: &[u32]) -> Result<Vec<f32>> {
+    session.reset();
+    let logits = session.logits(chunk)?;
+    Ok(rows(&logits, scored(chunk.len()), session.model().hparams().vocabulary).to_vec())
+}
+
+/// Returns some rows of logits; none if there are too few.
+fn rows(logits: &[f32], range: Range<usize>, vocabulary: usize) -> &[f32] {
+    logits.get(range.start * vocabulary..range.end * vocabulary).unwrap_or_default()
 }
 
 /// Returns the seconds of a decode step by operation, the slowest first. Each step of the program is run

@@ -6,10 +6,12 @@ use super::options::{CompareOptions, Event, PerNode, Progress};
 use super::report::{EVERYTHING, Report, Status, label};
 use super::{doubt, files, nodes};
 use crate::backends::BackendName;
+use crate::isolate::json::JsonPath;
 use crate::isolate::parent::Children;
-use crate::isolate::protocol::{Doubtful, GraphTask, Message, ModelTask, NodesTask, Task, Work};
+use crate::isolate::protocol::{Doubtful, GraphTask, Message, ModelTask, NodesTask, Task, TextTask, Work};
 use crate::isolate::recorder::ChildOutcome;
 use crate::model::{ModelFile, Offload};
+use crate::perplexity::{PerplexityOptions, chunks};
 use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
@@ -22,11 +24,16 @@ use std::path::{Path, PathBuf};
 pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Result<Header> {
     let model = prepare_model(path, options)?;
     let file = ModelFile::open(&model)?;
-    let tokens = prompt(options, &file)?;
+    let text = text(options, &file)?;
+    let tokens = prompt(options, text.as_ref().and_then(|text| text.chunks.first()), &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
     let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
     Ok(Header {
-        report: Report { cache: Some(cache.name().into()), ..Report::new(options) },
+        report: Report {
+            cache: Some(cache.name().into()),
+            text: text.as_ref().map(|text| describe(text, options)),
+            ..Report::new(options)
+        },
         options: options.clone(),
         measure: Some(Measure::logits(options.precision, quantised)),
         task: Task::Model(ModelTask {
@@ -38,6 +45,7 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
             offload: EVERYTHING,
             logits: "".into(),
             nodes: NodesTask::default(),
+            text,
         }),
         runs: runs(options, &options.offload),
     })
@@ -66,6 +74,9 @@ pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'
     for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
         // Remove the results of an earlier run, so that existing files are from this run's children.
         files::remove(&files::logits(&options.out, &run.stem()))?;
+        for path in text_logits(header, run) {
+            files::remove(path.as_ref())?;
+        }
         let nodes = files::nodes(&options.out, &run.stem());
         files::remove(&nodes)?;
         files::remove(&files::of_step(&nodes))?;
@@ -179,11 +190,21 @@ fn task(header: &Header, run: &Planned, report: &Report) -> Task {
             logits: files::logits(&options.out, &stem).into(),
             nodes,
             given: report.records.first().map_or_else(Vec::new, |reference| reference.token_ids.clone()),
+            text: task.text.clone().map(|text| TextTask { logits: text_logits(header, run), ..text }),
             ..task.clone()
         }),
         Task::Graph(task) => Task::Graph(GraphTask { nodes, ..task.clone() }),
         Task::Ops(_) | Task::Trial(_) | Task::List => header.task.clone(),
     }
+}
+
+/// Returns the paths of a run's logits of each chunk of the text; none without a text.
+fn text_logits(header: &Header, run: &Planned) -> Vec<JsonPath> {
+    let chunks = match &header.task {
+        Task::Model(task) => task.text.as_ref().map_or(0, |text| text.chunks.len()),
+        _ => 0,
+    };
+    (0..chunks).map(|i| files::text(&header.options.out, &run.stem(), i).into()).collect()
 }
 
 /// Lists the runs in their order. The reference with the whole model is first. The `reference` backend runs
@@ -243,12 +264,37 @@ fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBu
     Ok(path)
 }
 
-fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
+/// Reads the text and cuts it into chunks; `None` if there is none.
+fn text(options: &CompareOptions, file: &ModelFile) -> Result<Option<TextTask>> {
+    let chunks = match (&options.text_chunks, &options.text) {
+        (Some(chunks), _) => chunks.clone(),
+        (None, Some(path)) => {
+            let text = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+            let cut = PerplexityOptions::default().with_chunk(options.chunk).with_chunks(options.chunks);
+            chunks(file, &text, &cut)?
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(TextTask { chunks, logits: Vec::new() }))
+}
+
+/// Describes the scored part of a text.
+fn describe(text: &TextTask, options: &CompareOptions) -> String {
+    let path = options.text.as_ref().map_or("text".into(), |path| path.display().to_string());
+    let length = text.chunks.first().map_or(0, Vec::len);
+    match text.chunks.len() {
+        1 => format!("{path}: the second half of its first chunk of {length} tokens"),
+        n => format!("{path}: the second halves of its first {n} chunks of {length} tokens"),
+    }
+}
+
+/// Returns the tokens of the prompt: the first chunk of the text, or those of the options.
+fn prompt(options: &CompareOptions, chunk: Option<&Vec<u32>>, file: &ModelFile) -> Result<Vec<u32>> {
     let hparams = file.hparams();
     let vocabulary = hparams.vocabulary;
-    let tokens = match (&options.prompt, &options.tokens) {
-        (Some(text), _) => Tokenizer::from_gguf(file.gguf())?.encode(text, &EncodeOptions::default()),
-        (None, Some(tokens)) => tokens.clone(),
+    let tokens = match (chunk.or(options.tokens.as_ref()), &options.prompt) {
+        (_, Some(text)) => Tokenizer::from_gguf(file.gguf())?.encode(text, &EncodeOptions::default()),
+        (Some(tokens), None) => tokens.clone(),
         (None, None) => {
             let mut rng = Rng::named("prompt", options.seed);
             (0..32).map(|_| rng.below(vocabulary) as u32).collect()

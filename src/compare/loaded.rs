@@ -120,6 +120,7 @@ mod tests {
                 offload: EVERYTHING,
                 logits: "".into(),
                 nodes,
+                text: None,
             };
             let options = CompareOptions::default();
             let work = options.child_work(&name.parse().unwrap(), Task::Model(task.clone()));

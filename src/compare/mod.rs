@@ -38,6 +38,7 @@ mod options;
 mod page;
 mod redact;
 pub mod report;
+mod scores;
 mod second_look;
 mod shrink;
 mod table;

@@ -58,6 +58,18 @@ pub struct CompareOptions {
     pub prompt: Option<String>,
     /// Token ids of the prompt, used without `prompt`; `None` is 32 seeded random ids.
     pub tokens: Option<Vec<u32>>,
+    /// Models: text to score. Its first chunk is the prompt, so `prompt` and `tokens` are none.
+    #[serde(default, with = "json::some_path")]
+    pub text: Option<PathBuf>,
+    /// Tokens of a chunk of the text.
+    #[serde(default)]
+    pub chunk: usize,
+    /// Number of chunks of the text that are scored, from its beginning; fewer if the text has fewer.
+    #[serde(default)]
+    pub chunks: usize,
+    /// Chunks of the text, if they have been read already.
+    #[serde(default)]
+    pub(super) text_chunks: Option<Vec<Vec<u32>>>,
     /// Number of tokens to generate greedily.
     pub predict: usize,
     /// Models: the amounts to offload to the device, with one run for each. Backends of the host run once.
@@ -115,6 +127,10 @@ impl Default for CompareOptions {
             reference: BackendName::Reference,
             prompt: None,
             tokens: None,
+            text: None,
+            chunk: 128,
+            chunks: 1,
+            text_chunks: None,
             predict: 16,
             offload: vec![Offload::All],
             epochs: 1,
@@ -141,6 +157,9 @@ setters!(CompareOptions {
     with_reference => reference: BackendName,
     with_prompt => prompt: impl Into<Option<String>>,
     with_tokens => tokens: impl Into<Option<Vec<u32>>>,
+    with_text => text: impl Into<Option<PathBuf>>,
+    with_chunk => chunk: usize,
+    with_chunks => chunks: usize,
     with_predict => predict: usize,
     with_offload => offload: impl Into<Vec<Offload>>,
     with_epochs => epochs: usize,
@@ -166,6 +185,9 @@ impl CompareOptions {
         let model = matches!(self.work, Subject::Model(_));
         if !model && (self.invariance || self.prompt.is_some()) {
             return Err(Error::argument("prompt or invariance", &self.work, "a model"));
+        }
+        if self.text.is_some() && (!model || self.prompt.is_some() || self.tokens.is_some()) {
+            return Err(Error::argument("text", "with other work", "a model, without prompt and tokens"));
         }
         if self.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least one run"));

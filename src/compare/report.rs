@@ -1,13 +1,13 @@
 //! `result.json`: the machine-readable report of a comparison.
 
-pub use super::comparison::{Comparison, Divergence, LogitsReport, SecondLook};
+pub use super::comparison::{Comparison, Divergence, LogitsReport, SecondLook, TextReport};
 use super::files::replace;
 use super::host::lossy;
 pub use super::host::{Environment, Host};
 use super::options::CompareOptions;
 pub(super) use crate::isolate::record::label;
 pub use crate::isolate::record::{BackendReport, EVERYTHING, OpTime, Record, Stuck};
-pub use crate::isolate::results::{NodeReport, Status, Variant};
+pub use crate::isolate::results::{NodeReport, Status, TextScore, Variant};
 use crate::statistics::Summary;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,9 @@ pub struct Report {
     pub precision: String,
     /// Type of the cache, if the work is a model.
     pub cache: Option<String>,
+    /// Text that was scored, and which part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// The backends.
     pub backends: Vec<BackendReport>,
     /// Records of all runs.
@@ -152,6 +155,7 @@ impl Report {
             work: options.work.to_string(),
             precision: options.precision.name().into(),
             cache: None,
+            text: None,
             backends: Vec::new(),
             records: Vec::new(),
             missing: 0,

@@ -15,6 +15,7 @@
 //!
 //! Each examination is a run in a separate folder.
 
+use super::comparison::MOST_DIVERGENCE;
 use super::graph_runs::{plan_graph, plan_model};
 use super::header::Header;
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
@@ -33,9 +34,6 @@ const MOST_ROUNDING: f64 = 0.25;
 
 /// The same for the prompt or the decode steps alone, which may be few positions.
 const MOST_IN_A_PART: f64 = 0.9;
-
-/// The largest mean KL divergence from the reference, in nats, that rounding can cause.
-const MOST_DIVERGENCE: f64 = 0.5;
 
 /// The smallest share of positions whose best token is the reference's.
 const LEAST_AGREEMENT: f64 = 0.5;
@@ -91,13 +89,17 @@ fn examine_one(
             false => "differs: running it in exact precision, and node by node",
         },
     ));
-    let base = single_backend(&header.options, c)?
+    let chunks = task.text.as_ref().map(|text| text.chunks.clone());
+    let base = CompareOptions { text_chunks: chunks, ..single_backend(&header.options, c)? }
         .with_cache(task.cache)
         .with_work(Subject::Model(Some(task.model.as_ref().into())));
     let folder = |what: &str| {
         files::second_look(&header.options.out).join(format!("{}-{what}", files::stem(&c.lhs, c.offload, 0)))
     };
-    let nodes = base.clone().with_per_node(PerNode::Isolated).with_predict(header.options.predict.min(2));
+    // The prompt alone has every node; a text would be computed for nothing.
+    let prompt = CompareOptions { text: None, text_chunks: None, ..base.clone() };
+    let prompt = prompt.with_prompt(None).with_tokens(task.tokens.clone());
+    let nodes = prompt.with_per_node(PerNode::Isolated).with_predict(header.options.predict.min(2));
     let base = base.with_precision(Precision::Exact);
     let mut found = SecondLook { difference, ..SecondLook::default() };
     if is_exact {
@@ -154,7 +156,8 @@ fn differing_bits(ran: &Report) -> Option<String> {
 }
 
 fn is_rounding(found: &SecondLook, c: &Comparison) -> bool {
-    let parts: Vec<LogitsReport> = [c.logits, c.steps].into_iter().flatten().collect();
+    let text = c.text.map(|text| text.logits);
+    let parts: Vec<LogitsReport> = [c.logits, c.steps, text].into_iter().flatten().collect();
     let positions: usize = parts.iter().map(|l| l.positions).sum();
     let mean = |of: fn(&LogitsReport) -> f64| {
         parts.iter().map(|l| of(l) * l.positions as f64).sum::<f64>() / positions as f64
@@ -162,7 +165,8 @@ fn is_rounding(found: &SecondLook, c: &Comparison) -> bool {
     let is_small = parts.iter().all(|l| l.non_finite == 0 && l.flat == 0 && l.nmse <= MOST_IN_A_PART)
         && mean(|l| l.nmse) <= MOST_ROUNDING
         && mean(|l| l.kl) <= MOST_DIVERGENCE
-        && mean(|l| l.top1_agreement) >= LEAST_AGREEMENT;
+        && mean(|l| l.top1_agreement) >= LEAST_AGREEMENT
+        && c.text.is_none_or(|text| text.is_near() && text.logits.kl <= MOST_DIVERGENCE);
     let exact = found.exact_disagreement.is_none() || found.amplified;
     exact && found.node.is_none() && found.bits.is_none() && is_small
 }
@@ -205,6 +209,7 @@ pub(super) fn run_nested(
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::{TextReport, TextScore};
     use super::*;
 
     /// Compares rows of eight logits, of which `change` alters a copy.
@@ -225,6 +230,25 @@ mod tests {
         assert!(!looks_like_rounding(|_, x| -x), "another sign");
         assert!(!looks_like_rounding(|i, _| (i as f32 * 1.3).cos() * 4.0), "unrelated");
         assert!(!looks_like_rounding(|i, x| if i == 5 { f32::NAN } else { x }));
+    }
+
+    /// A text whose logits differ, or whose perplexity does although its logits hardly differ.
+    #[test]
+    fn a_text_that_became_improbable_is_no_rounding() {
+        let want: Vec<f32> = (0..64).map(|i| (i as f32 * 0.7).sin() * 4.0).collect();
+        let near: Vec<f32> = want.iter().map(|x| x + 0.1).collect();
+        let score = |nll: f64| TextScore { nll, perplexity: nll.exp(), chunks: 1, ..TextScore::default() };
+        let rounds = |got: &[f32], nll: f64| {
+            let mut text = TextReport::new(score(nll), score(3.0));
+            text.add(&want, &want, 8);
+            text.add(got, &want, 8);
+            let logits = Some(LogitsReport::new(&want, &want, 8));
+            let comparison = Comparison { logits, text: Some(text), ..Comparison::default() };
+            is_rounding(&SecondLook::default(), &comparison)
+        };
+        assert!(rounds(&near, 3.0) && rounds(&near, 3.4) && rounds(&near, 2.6));
+        assert!(!rounds(&near, 3.6) && !rounds(&near, 2.4) && !rounds(&near, f64::INFINITY));
+        assert!(!rounds(&near, f64::NAN) && !rounds(&vec![0.0; 64], 3.0));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The table that `compare` prints at its end.
 
-use super::ops;
 use super::report::{NodeReport, Record, Report, Statistics, Status, label};
 use super::text::{Emphasis, Rows, fit, remarks, statistics_labels, wrapped};
+use super::{ops, scores};
 use crate::statistics::Summary;
 use ggml_core::escape::escaped_line;
 use std::fmt::Write;
@@ -43,11 +43,25 @@ fn graphs(report: &Report, style: Style) -> String {
         let (emphasis, cells) = row(report, record, &backend.device);
         rows.push(emphasis, cells);
     }
-    let mut text = rows.text(style) + &remarks(report) + &repeated(report, style);
+    let mut text = rows.text(style) + &remarks(report) + &scored(report, style) + &repeated(report, style);
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0) {
         text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes, style));
     }
     text
+}
+
+/// Formats the scores of the text.
+fn scored(report: &Report, style: Style) -> String {
+    let lines = scores::lines(report);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut rows = Rows::new(scores::HEAD);
+    for (record, cells) in lines {
+        rows.push(emphasis(report, record), cells);
+    }
+    let what = report.text.as_deref().unwrap_or("a text");
+    format!("\n{}{}", wrapped(&format!("perplexity of {what}"), ""), rows.text(style))
 }
 
 /// True if a run's status differs from that of the first run of the same backend and offload.
@@ -65,12 +79,6 @@ fn row(report: &Report, record: &Record, device: &str) -> (Emphasis, [String; 9]
     // Without logits, the largest error of a node is shown.
     let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
     let nmse = logits.map(|l| l.nmse).or(worst);
-    let emphasis = match record.status {
-        Status::Ok if c.is_some_and(|c| c.disagreement.is_some()) => Emphasis::Bad,
-        Status::Ok => Emphasis::Good,
-        Status::Unsupported if !report.require_all => Emphasis::Neutral,
-        _ => Emphasis::Bad,
-    };
     let epoch = if record.epoch == 0 { String::new() } else { format!(" epoch {}", record.epoch + 1) };
     let cells = [
         format!("{}{epoch}", record.label()),
@@ -83,7 +91,17 @@ fn row(report: &Report, record: &Record, device: &str) -> (Emphasis, [String; 9]
         record.tokens_per_s.map_or("-".into(), |t| format!("{t:.1}")),
         device.into(),
     ];
-    (emphasis, cells)
+    (emphasis(report, record), cells)
+}
+
+fn emphasis(report: &Report, record: &Record) -> Emphasis {
+    let differs = || report.comparison_of(record).is_some_and(|c| c.disagreement.is_some());
+    match record.status {
+        Status::Ok if differs() => Emphasis::Bad,
+        Status::Ok => Emphasis::Good,
+        Status::Unsupported if !report.require_all => Emphasis::Neutral,
+        _ => Emphasis::Bad,
+    }
 }
 
 /// Formats the statistics of repeated measurements: mean, deviation, smallest and largest value.

@@ -4,7 +4,7 @@
 use super::files;
 use super::json::{JsonPath, null_is_nan};
 use super::record::{EVERYTHING, OpTime};
-use super::results::{NodeReport, Status, Variant};
+use super::results::{NodeReport, Status, TextScore, Variant};
 use crate::backend_name::BackendName;
 use crate::view::View;
 use ggml_core::backend::{DeviceInfo, Stats};
@@ -119,6 +119,19 @@ pub(crate) struct ModelTask {
     pub(crate) logits: JsonPath,
     /// Results of nodes.
     pub(crate) nodes: NodesTask,
+    /// Text to score, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<TextTask>,
+}
+
+/// A text to score: chunks of equal length. The first one is the prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TextTask {
+    /// Token ids of each chunk.
+    pub(crate) chunks: Vec<Vec<u32>>,
+    /// Paths for the logits of the scored tokens of each chunk.
+    #[serde(default)]
+    pub(crate) logits: Vec<JsonPath>,
 }
 
 /// A graph file with the contents of its leaves.
@@ -242,7 +255,7 @@ pub(crate) enum Message {
     },
     /// A part of a model's work is about to start.
     Step {
-        /// Name of the part: "prompt", "decode step 3".
+        /// Name of the part: "prompt", "decode step 3", "chunk 2".
         what: String,
     },
     /// Current memory use.
@@ -319,6 +332,9 @@ pub(crate) struct Done {
     /// Seconds of a decode step by operation.
     #[serde(default)]
     pub(crate) times: Vec<OpTime>,
+    /// Score of the text.
+    #[serde(default)]
+    pub(crate) score: Option<TextScore>,
     /// Counters of the backend.
     pub(crate) stats: Stats,
 }

@@ -1,7 +1,7 @@
 //! Record of a child: the backend that it opened, and how its work ended.
 
 use super::json::null_is_nan;
-use super::results::{Status, Variant};
+use super::results::{Status, TextScore, Variant};
 use crate::view::View;
 use ggml_core::backend::DeviceInfo;
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ pub struct Record {
     pub phase: Option<String>,
     /// Node at which it failed, if known.
     pub node: Option<String>,
-    /// Part of a model's work that was being computed: "prompt", "decode step 3".
+    /// Part of a model's work that was being computed: "prompt", "decode step 3", "chunk 2".
     #[serde(default)]
     pub step: Option<String>,
     /// Library that the backend loaded, or was about to load, if known.
@@ -153,6 +153,9 @@ pub struct Record {
     /// Times of a decode step by operation, the slowest first; only in the first epoch.
     #[serde(default)]
     pub times: Vec<OpTime>,
+    /// Score of the text, if one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<TextScore>,
 }
 
 /// Time of an operation, or of a kind of group.

@@ -50,6 +50,31 @@ pub struct Variant {
     pub changed: bool,
 }
 
+/// Score of a text: the probability of the tokens in the second halves of its chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TextScore {
+    /// Number of chunks.
+    pub chunks: usize,
+    /// Number of scored tokens.
+    pub tokens: usize,
+    /// Mean negative log-likelihood of a token, in nats; null in JSON, read as infinity, if it is no number.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub nll: f64,
+    /// Perplexity, the exponential of `nll`; null as for `nll`.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub perplexity: f64,
+    /// Standard error of the perplexity; null as for `nll`.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub error: f64,
+}
+
+/// Formats the perplexity with its standard error.
+impl std::fmt::Display for TextScore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.4} +- {:.4}", self.perplexity, self.error)
+    }
+}
+
 /// Result of one node of a graph, or of one case of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {

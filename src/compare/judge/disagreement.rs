@@ -39,10 +39,15 @@ pub(super) fn disagreement(
         }
     }
     if let Measure::Logits(bound) = measure {
-        let logits = [("prompt", c.logits), ("steps after the prompt", c.steps)];
+        let text = c.text.map(|text| text.logits);
+        let logits = [("prompt", c.logits), ("steps after the prompt", c.steps), ("text", text)];
         let mut logits = logits.into_iter().filter_map(|(of, l)| Some((of, l?)));
         if let Some((of, l)) = logits.find(|(_, l)| !bound.holds(&l.distance())) {
-            return Some(format!("the logits of the {of} have {} ({l})", bound.excess(&l.distance())));
+            let text = c.text.map(|text| format!("; {text}")).unwrap_or_default();
+            return Some(format!("the logits of the {of} have {} ({l}){text}", bound.excess(&l.distance())));
+        }
+        if let Some(text) = c.text.filter(|text| !text.is_near()) {
+            return Some(text.to_string());
         }
     }
     let margin = |at: usize| f64::from(reference.margins.get(at).copied().unwrap_or(0.0));

@@ -61,7 +61,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
 #[cfg(test)]
 mod tests {
     use super::super::files;
-    use super::super::report::EVERYTHING;
+    use super::super::report::{EVERYTHING, TextScore};
     use super::*;
     use crate::npy;
     use ggml_core::metrics::Bound;
@@ -106,6 +106,50 @@ mod tests {
             npy::write(&files::logits(dir.path(), backend), 1, 2, &[1.0, 2.0]).unwrap();
         }
         assert_eq!(finding(dir.path(), &measure), "");
+    }
+
+    /// Scores are judged, and the logits of every chunk of the text.
+    #[test]
+    fn a_text_that_differs_is_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CompareOptions { out: dir.path().into(), ..CompareOptions::default() };
+        let score = |nll: f64| {
+            Some(TextScore { chunks: 2, tokens: 2, nll, perplexity: nll.exp(), ..TextScore::default() })
+        };
+        let write = |backend: &str, last: f32| {
+            npy::write(&files::logits(dir.path(), backend), 1, 2, &[1.0, 2.0]).unwrap();
+            npy::write(&files::text(dir.path(), backend, 0), 1, 2, &[1.0, 2.0]).unwrap();
+            npy::write(&files::text(dir.path(), backend, 1), 1, 2, &[1.0, last]).unwrap();
+        };
+        write("reference", 3.0);
+        let finding = |last: f32, got: Option<TextScore>, want: Option<TextScore>| {
+            write("cpu", last);
+            let mut report = judged(dir.path(), &Measure::logits(Precision::Fast, false));
+            (report.records[0].score, report.records[1].score) = (want, got);
+            judge(&mut report, &options, &Measure::logits(Precision::Fast, false));
+            report.verdict.findings.join("; ")
+        };
+        assert_eq!(finding(3.0, score(2.0), score(2.0)), "");
+        assert_eq!(finding(3.0, None, None), "");
+        for (last, got, words) in [
+            (4.0, score(2.0), "cpu differs from reference: the logits of the text have NMSE"),
+            (f32::NAN, score(2.0), "cpu differs from reference: the logits of the text have NMSE"),
+            (
+                3.0,
+                score(2.6),
+                "cpu differs from reference: the perplexity of the text is 13.4637 +- 0.0000, the reference's 7.3891",
+            ),
+            (3.0, score(f64::INFINITY), "cpu: the text has no perplexity"),
+            (3.0, None, "cpu differs from reference: the results cannot be judged: "),
+        ] {
+            let text = finding(last, got, score(2.0));
+            assert!(text.contains(words), "{text}");
+        }
+        let text = finding(3.0, score(f64::NAN), score(f64::NAN));
+        assert!(
+            text.contains("cpu: the text has no") && text.contains("reference: the text has no"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::compare::doubt::{self, Estimates};
 use crate::compare::files;
 use crate::compare::nodes::{Entry, NodeFile};
 use crate::compare::options::{CompareOptions, PerNode};
-use crate::compare::report::{Comparison, Divergence, LogitsReport, NodeReport, Record};
+use crate::compare::report::{Comparison, Divergence, LogitsReport, NodeReport, Record, TextReport};
 use crate::npy;
 use ggml_core::metrics::{Bound, Distance, distance, distance_in_rows, own_row_error};
 use ggml_core::{DType, Error, Result};
@@ -22,6 +22,7 @@ pub(super) fn compare_results(
     let mut rms = 0.0;
     if let Measure::Logits(_) = measure {
         rms = compare_logits(comparison, record, reference, options)?;
+        comparison.text = compare_text(record, reference, options)?;
         comparison.greedy_divergence_at = differing_tokens(record, reference).next();
     }
     if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
@@ -67,6 +68,23 @@ fn compare_logits(
     comparison.logits = Some(LogitsReport::new(got_prompt, want_prompt, n));
     comparison.steps = (steps > 0).then(|| LogitsReport::new(got_steps, want_steps, n));
     Ok(rms_error(&distance(&got, &want), &want))
+}
+
+/// Computes the distances of the logits of the text's scored tokens, chunk by chunk.
+fn compare_text(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Option<TextReport>> {
+    let Some(want_score) = reference.score else { return Ok(None) };
+    let missing = || Error::model("score of the text", "", "one, as of the reference");
+    let mut report = TextReport::new(record.score.ok_or_else(missing)?, want_score);
+    for chunk in 0..want_score.chunks {
+        let path = |r: &Record| files::text(&options.out, &r.stem, chunk);
+        let (_, _, got) = npy::read(&path(record))?;
+        let (_, n, want) = npy::read(&path(reference))?;
+        if want.is_empty() {
+            return Err(Error::model("logits", 0, "at least one").with_path(path(reference)));
+        }
+        report.add(&got, &want, n);
+    }
+    Ok(Some(report))
 }
 
 /// Returns the root mean square error per logit.

@@ -9,6 +9,7 @@ pub(in crate::compare) fn set_verdict(report: &mut Report) {
     let mut findings: Vec<String> = report.records.iter().filter_map(failure).collect();
     findings.extend(report.records.iter().filter_map(instability));
     findings.extend(report.records.iter().flat_map(variance));
+    findings.extend(report.records.iter().filter_map(without_perplexity));
     let differs = |c: &Comparison| {
         let why = c.disagreement.as_ref()?;
         let file = c.first_divergence.as_ref().and_then(|d| d.rerun.as_ref());
@@ -32,7 +33,9 @@ pub(in crate::compare) fn set_verdict(report: &mut Report) {
 
 /// True if the record itself is a finding.
 fn has_finding(record: &Record) -> bool {
-    failure(record).is_some() || instability(record).is_some() || variance(record).next().is_some()
+    let of_results =
+        instability(record).or_else(|| variance(record).next()).or_else(|| without_perplexity(record));
+    failure(record).or(of_results).is_some()
 }
 
 /// Sets the verdict from all findings. If nothing was compared, the absence of differences is no agreement.
@@ -61,6 +64,13 @@ pub(in crate::compare) fn variance(record: &Record) -> impl Iterator<Item = Stri
         let d = Distance { nmse: v.nmse, row: v.row, ..Distance::default() };
         format!("{}: the logits change with {}: {}", record.label(), v.name, v.bound.excess(&d))
     })
+}
+
+/// Describes a text that has no perplexity.
+fn without_perplexity(record: &Record) -> Option<String> {
+    let has_none = record.score.is_some_and(|score| !score.perplexity.is_finite());
+    let why = "its logits are NaN, infinite, or minus infinity for a token of the text";
+    has_none.then(|| format!("{}: the text has no perplexity: {why}", record.label()))
 }
 
 /// Removes duplicate findings and appends their count.

@@ -8,6 +8,7 @@ mod text;
 
 use super::files::replace;
 use super::report::{Comparison, Report};
+use super::scores;
 use ggml_core::Result;
 use std::fmt::Write;
 use std::path::Path;
@@ -31,6 +32,7 @@ pub fn html(report: &Report) -> String {
     );
     page.push_str(&head(report));
     page.push_str(&section("Runs", "", &matrix::matrix(report)));
+    page.push_str(&scores(report));
     page.push_str(&errors::errors(report));
     page.push_str(&bars::times_of_cases(report));
     page.push_str(&bars::times_of_steps(report));
@@ -71,6 +73,21 @@ fn head(report: &Report) -> String {
 fn list<'a>(class: &str, lines: impl Iterator<Item = &'a String>) -> String {
     let items: String = lines.map(|line| format!("<li>{}</li>\n", Escaped(line))).collect();
     if items.is_empty() { items } else { format!("<ul class=\"{class}\">\n{items}</ul>\n") }
+}
+
+/// Formats the scores of the text.
+fn scores(report: &Report) -> String {
+    let row = |cells: &[String]| {
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", Escaped(cell))).collect();
+        format!("<tr>{cells}</tr>\n")
+    };
+    let lines: String = scores::lines(report).iter().map(|(_, cells)| row(cells)).collect();
+    if lines.is_empty() {
+        return lines;
+    }
+    let what = Escaped(report.text.as_deref().unwrap_or_default()).to_string();
+    let table = format!("<table>\n{}{lines}</table>\n", row(&scores::HEAD.map(String::from)));
+    section("Perplexity", &what, &table)
 }
 
 /// Formats a section of the page; empty if its body is empty.
