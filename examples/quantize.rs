@@ -61,7 +61,8 @@ fn run(args: &Args) -> Result<()> {
     let types: Vec<String> = summary.types.iter().map(|(dtype, n)| format!("{n} of {dtype}")).collect();
     let megabytes = |bytes: u64| bytes / 1_000_000;
     let sizes = format!("{} MB to {} MB", megabytes(summary.before), megabytes(summary.after));
-    program::print(format!("{}: {sizes}; {}\n", args.out.display(), types.join(", ")))
+    program::print(format!("{}: {sizes}; {}\n", args.out.display(), types.join(", ")))?;
+    summary.substitutions.iter().try_for_each(|instead| program::print(format!("{instead}\n")))
 }
 
 fn main() -> ExitCode {

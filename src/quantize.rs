@@ -12,10 +12,12 @@ mod importance;
 mod mix;
 mod progress;
 mod scale;
+mod substitution;
 
 pub use crate::cancel::Cancel;
 pub use importance::Importance;
 pub use mix::Mix;
+pub use substitution::Substitution;
 
 use convert::Conversion;
 use ggml_core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, TensorInfo};
@@ -44,6 +46,8 @@ pub struct Summary {
     pub after: u64,
     /// Types in the order of their ids, each with its number of tensors.
     pub types: Vec<(DType, usize)>,
+    /// Types whose blocks do not fit the rows of some tensors.
+    pub substitutions: Vec<Substitution>,
     /// Tensors of F32, F16 or BF16 with values that are NaN or infinite, as in the input, each with their
     /// number.
     pub non_finite: Vec<(String, usize)>,
@@ -95,14 +99,16 @@ pub fn quantize(
     let total = input.tensors().iter().map(|t| t.bytes as u64).sum();
     let progress = Progress::new(out, cancel, progress, total);
     let model = ModelProperties::new(input, recipe.importance.is_some());
-    let dtype = |t| if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
-    let scales: Vec<_> = input.tensors().iter().map(|t| Scales::new(input, t, dtype(t))).collect();
+    let choice = |t| if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
+    let scales: Vec<_> = input.tensors().iter().map(|t| Scales::new(input, t, choice(t).dtype)).collect();
     let non_finite = RefCell::new(Vec::new());
     let mut writer = GgufWriter::new();
     writer.set_all(&metadata(input, recipe))?;
-    let mut summary = Summary { before: total, after: 0, types: Vec::new(), non_finite: Vec::new() };
+    let (types, substitutions, before) = (Vec::new(), Vec::new(), total);
+    let mut summary = Summary { before, after: 0, types, substitutions, non_finite: Vec::new() };
     for (t, own) in input.tensors().iter().zip(&scales) {
-        let dtype = dtype(t);
+        let dtype = choice(t).dtype;
+        substitution::add(&mut summary.substitutions, t, choice(t));
         summary.add(dtype, dtype.row_bytes(t.ne[0]).unwrap_or(0) * (t.elements() / t.ne[0]));
         let (progress, non_finite) = (&progress, &non_finite);
         if let Some(of) = scales.iter().flatten().find(|of| of.name() == t.name) {
@@ -111,7 +117,7 @@ pub fn quantize(
             writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
             continue;
         }
-        let importance = if dtype == t.dtype { None } else { columns(t, dtype, recipe.importance)? };
+        let importance = if dtype == t.dtype { None } else { columns(t, dtype, &model, recipe.importance)? };
         let conversion = Conversion { dtype, importance, scales: own.as_ref() };
         let data = TensorData::stream(move |sink| {
             let count = conversion.write(input, t, progress, sink)?;
@@ -132,7 +138,12 @@ pub fn quantize(
 }
 
 /// Returns the importance of a tensor's columns, for each matrix of a stack.
-fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Result<Option<&'a [f32]>> {
+fn columns<'a>(
+    t: &TensorInfo,
+    dtype: DType,
+    model: &ModelProperties,
+    of: Option<&'a Importance>,
+) -> Result<Option<&'a [f32]>> {
     let found = of.and_then(|of| of.of(&t.name));
     let count = t.ne[0] * t.ne[2];
     match found.filter(|found| found.len() == count || !mix::is_table(&t.name)) {
@@ -140,7 +151,7 @@ fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Resu
             let expected = format!("{count} for tensor {:?}", t.name);
             Err(Error::argument("importance matrix", format!("{} values", found.len()), expected))
         }
-        None if mix::needs_importance(&t.name, dtype) => {
+        None if model.needs_importance(&t.name, dtype) => {
             let found = if of.is_some() { "no entry for the tensor" } else { "none given" };
             let expected = format!("an entry for tensor {:?}, which becomes {dtype}", t.name);
             Err(Error::argument("importance matrix", found, expected))
@@ -335,6 +346,76 @@ mod tests {
         assert_eq!(m.u32("general.file_type").unwrap(), 19);
     }
 
+    /// Checks that a bias of the attention values is no layer: the choice of layers with more bits depends on
+    /// the matrices only.
+    #[test]
+    fn biases_are_no_layers() {
+        for architecture in ["qwen2", "bert"] {
+            let small = Shape { layers: 8, vocabulary: 300, embedding: 256, ..Shape::small(architecture) };
+            let input = file(&Shape { feed_forward: 256, ..small }.with_type(DType::F16));
+            assert!(input.tensor("blk.7.attn_v.bias").is_some(), "{architecture}");
+            let model = ModelProperties::new(&input, false);
+            let types = |mix: &str, part: &str| -> Vec<DType> {
+                let mix = Mix::named(mix).unwrap();
+                let tensor = |i| input.require(&format!("blk.{i}.{part}.weight")).unwrap();
+                (0..8).map(|i| mix.of(tensor(i), &model).dtype).collect()
+            };
+            use DType::{Q4_K, Q5_K, Q6_K};
+            let want = [Q6_K, Q4_K, Q4_K, Q6_K, Q4_K, Q4_K, Q6_K, Q6_K];
+            assert_eq!(types("Q4_K_M", "attn_v"), want, "{architecture}");
+            assert_eq!(types("Q4_K_M", "ffn_down"), want, "{architecture}");
+            let want = [Q5_K, Q5_K, Q4_K, Q4_K, Q4_K, Q4_K, Q4_K, Q4_K];
+            assert_eq!(types("Q3_K_M", "attn_v"), want, "{architecture}");
+        }
+    }
+
+    /// Checks that the summary names each type that does not fit, and what was used in its place.
+    #[test]
+    fn substitutions_are_named() {
+        let input = file(&shape());
+        let dir = tempfile::tempdir().unwrap();
+        let made = |name: &str| {
+            let recipe = Recipe::new(Mix::named(name).unwrap());
+            let out = dir.path().join("out.gguf");
+            quantize(&input, &out, &recipe, &Cancel::default(), &|_, _| {}).unwrap().substitutions
+        };
+        // Rows of 320.
+        let first = "blk.0.ffn_down.weight".to_string();
+        let tensors = vec![first.clone(), "blk.1.ffn_down.weight".to_string()];
+        let (wanted, used) = (DType::Q6_K, DType::Q8_0);
+        assert_eq!(made("Q6_K"), [Substitution { wanted, used, columns: 320, tensors }]);
+        let (wanted, used) = (DType::TQ2_0, DType::Q2_0);
+        let text = made("TQ2_0")[0].to_string();
+        let reason = "whose blocks of 256 do not fit rows of 320";
+        assert_eq!(text, format!("{used} in place of {wanted}, {reason}: 2 tensors, {first} first"));
+        assert_eq!(made("Q8_0"), []);
+    }
+
+    /// Checks that tensors that a text does not pass through need no entry in an importance matrix.
+    #[test]
+    fn bypassed_tensors_need_no_importance() {
+        let input = file(&shape());
+        let importance = matrix(&input, &["blk.1.attn_q.weight"]);
+        let mut writer = GgufWriter::new();
+        writer.set_all(input.metadata()).unwrap();
+        writer.set("llama.nextn_predict_layers", 1u32).unwrap();
+        for t in input.tensors() {
+            let data = TensorData::Bytes(input.data(t).unwrap().into());
+            writer.tensor(t.name.clone(), t.dtype, t.shape(), data).unwrap();
+        }
+        let tower = TensorData::Bytes(vec![0; 256 * 2 * 2].into());
+        writer.tensor("v.blk.0.attn_q.weight", DType::F16, &[256, 2], tower).unwrap();
+        let input = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
+        let out = quantized(&input, "IQ2_XXS", Some(&importance));
+        for (name, want) in [
+            ("blk.0.attn_q.weight", DType::IQ2_XXS),
+            ("blk.1.attn_q.weight", DType::IQ3_S),
+            ("v.blk.0.attn_q.weight", DType::IQ3_S),
+        ] {
+            assert_eq!(out.require(name).unwrap().dtype, want, "{name}");
+        }
+    }
+
     /// Returns the same model with its weights decoded to F32.
     fn plain(file: &GgufFile) -> GgufFile {
         let mut writer = GgufWriter::new();
@@ -363,7 +444,7 @@ mod tests {
             ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"]
         {
             let out = quantized(&input, mix, Some(&importance));
-            let main = Mix::named(mix).unwrap().pure(out.require("blk.0.ffn_up.weight").unwrap());
+            let main = Mix::named(mix).unwrap().pure(out.require("blk.0.ffn_up.weight").unwrap()).dtype;
             assert!(out.tensors().iter().any(|t| t.dtype == main), "{mix}");
             let want = logits(plain(&out));
             let distance = distance(&logits(out), &want);

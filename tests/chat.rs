@@ -4,7 +4,7 @@ use diptych::chat::{ChatError, ChatInput, ChatTemplate, Message, ToolCall};
 use diptych::generate::Cancel;
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter};
 use serde_json::json;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 fn render(source: &str, input: &ChatInput) -> Result<String, ChatError> {
     ChatTemplate::new(source)?.with_token("bos_token", "<s>").with_token("eos_token", "</s>").render(input)

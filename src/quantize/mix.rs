@@ -66,7 +66,7 @@ const MIXES: &[Mix] = &[
     mix("MXFP4_MOE", DType::MXFP4, Size::Experts, 38),
     mix("NVFP4", DType::NVFP4, Size::Plain, 39),
     mix("Q1_0", DType::Q1_0, Size::Plain, 40),
-    Mix { name: "Q2_0", main: DType::Q2_0, size: Size::Plain, file_type: None },
+    mix("Q2_0", DType::Q2_0, Size::Plain, 41),
 ];
 
 /// Short names for the middle one of several mixes.
@@ -78,11 +78,12 @@ const FEW: [DType; 5] = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_
 /// Token tables: operations select rows of them, so importance has no meaning for their columns.
 const TABLES: [&str; 2] = ["token_embd.weight", "per_layer_token_embd.weight"];
 
-/// True if a tensor loses too much in a type when all of its columns have equal importance. (Token tables and
-/// the output layer may have any type.)
-pub(super) fn needs_importance(name: &str, dtype: DType) -> bool {
-    let free = name == "output.weight" || TABLES.contains(&name);
-    !free && (FEW.contains(&dtype) || dtype == DType::IQ3_XXS)
+/// Prefixes of the tensors of towers for images and sound, and of their projections.
+const TOWERS: [&str; 3] = ["v.", "a.", "mm."];
+
+/// True if a type loses too much when all columns have equal importance.
+fn is_rough(dtype: DType) -> bool {
+    FEW.contains(&dtype) || dtype == DType::IQ3_XXS
 }
 
 /// True for a token table, for which an importance matrix may have an entry of another length.
@@ -105,10 +106,12 @@ const UNCHANGED: [&str; 8] = [
 /// Properties of a model that the rules depend on.
 pub(super) struct ModelProperties {
     layers: usize,
+    /// Number of layers that a text passes through; those after them predict further tokens.
+    computed: usize,
     experts: usize,
     /// Number of query heads for each key head.
     shared_heads: usize,
-    /// Indices of layers with attention values.
+    /// Indices of layers with a matrix for attention values.
     values: Vec<usize>,
     tied: bool,
     /// True if there is an importance matrix.
@@ -139,11 +142,14 @@ impl ModelProperties {
             one.or_else(|| m.opt_array_usize(&key).ok().flatten()?.into_iter().max()).unwrap_or(0)
         };
         let names = || file.tensors().iter().map(|t| t.name.as_str());
-        let mut values: Vec<usize> =
-            names().filter(|n| VALUES.contains(&part(n))).filter_map(layer).collect();
+        // A bias has the same part.
+        let is_value = |name: &&str| VALUES.contains(&part(name)) && name.ends_with(".weight");
+        let mut values: Vec<usize> = names().filter(is_value).filter_map(layer).collect();
         values.sort_unstable();
+        let layers = number("block_count");
         ModelProperties {
-            layers: number("block_count"),
+            layers,
+            computed: layers.saturating_sub(number("nextn_predict_layers")),
             experts: number("expert_count"),
             shared_heads: number("attention.head_count") / number("attention.head_count_kv").max(1),
             values,
@@ -151,6 +157,30 @@ impl ModelProperties {
             weighed,
         }
     }
+
+    /// True if a text does not pass through a tensor, so that no importance matrix has an entry for it:
+    /// layers that predict further tokens, and towers.
+    fn is_bypassed(&self, name: &str) -> bool {
+        let further =
+            layer(name).is_some_and(|i| (self.computed..self.layers).contains(&i)) || part(name) == "nextn";
+        further || TOWERS.iter().any(|tower| name.starts_with(tower))
+    }
+
+    /// True if a tensor loses too much in a type when all of its columns have equal importance. (Token
+    /// tables, the output layer and tensors that a text does not pass through may have any type.)
+    pub(super) fn needs_importance(&self, name: &str, dtype: DType) -> bool {
+        let free = name == "output.weight" || TABLES.contains(&name) || self.is_bypassed(name);
+        !free && is_rough(dtype)
+    }
+}
+
+/// Type of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Type that the tensor gets.
+    pub(super) dtype: DType,
+    /// Type by the rules of the mix, whose blocks may not fit the tensor's rows.
+    pub(super) wanted: DType,
 }
 
 /// True if layer `i` of `n` gets more bits: the first and last eighths, and every third layer between.
@@ -164,7 +194,9 @@ fn fitting(dtype: DType, columns: usize) -> DType {
         _ if columns.is_multiple_of(dtype.block()) => return dtype,
         DType::Q2_K | DType::Q3_K | DType::IQ4_XS | DType::IQ3_XXS | DType::IQ3_S => DType::IQ4_NL,
         _ if FEW.contains(&dtype) => DType::IQ4_NL,
-        DType::Q4_K | DType::TQ1_0 | DType::TQ2_0 | DType::NVFP4 | DType::Q1_0 | DType::Q2_0 => DType::Q5_0,
+        DType::TQ1_0 | DType::TQ2_0 => DType::Q2_0,
+        DType::Q1_0 | DType::Q2_0 => DType::Q4_0,
+        DType::Q4_K | DType::NVFP4 => DType::Q5_0,
         DType::Q5_K => DType::Q5_1,
         DType::Q6_K => DType::Q8_0,
         _ => return DType::F16,
@@ -198,22 +230,37 @@ impl Mix {
     }
 
     /// Returns the type of a tensor if all matrices get the main type.
-    pub(super) fn pure(&self, t: &TensorInfo) -> DType {
+    pub(super) fn pure(&self, t: &TensorInfo) -> Choice {
         let matrix = t.n_dims > 1 && t.name.ends_with("weight");
         if matrix && !UNCHANGED.iter().any(|part| t.name.contains(part)) && t.dtype.info().computable {
-            fitting(self.main, t.ne[0])
+            Choice { dtype: fitting(self.main, t.ne[0]), wanted: self.main }
         } else {
-            t.dtype
+            Choice { dtype: t.dtype, wanted: t.dtype }
         }
     }
 
     /// Returns the type of a tensor.
-    pub(super) fn of(&self, t: &TensorInfo, model: &ModelProperties) -> DType {
+    pub(super) fn of(&self, t: &TensorInfo, model: &ModelProperties) -> Choice {
         let pure = self.pure(t);
-        if pure == t.dtype || !self.main.is_quantized() {
+        if pure.dtype == t.dtype || !self.main.is_quantized() {
             return pure;
         }
-        fitting(self.special(t, model).unwrap_or(self.main), t.ne[0])
+        let wanted = self.special(t, model).unwrap_or(self.main);
+        let fits = t.ne[0].is_multiple_of(wanted.block());
+        // The output layer has the most influence.
+        let instead = if self.is_output(&t.name, model) && !fits { DType::Q8_0 } else { wanted };
+        Choice { dtype: fitting(instead, t.ne[0]), wanted }
+    }
+
+    /// True for the token table `token_embd`, and for further ones if the main type is rough.
+    fn is_embedding(&self, name: &str) -> bool {
+        name == "token_embd.weight" || is_rough(self.main) && is_table(name)
+    }
+
+    /// True for the output layer, and for a token table in its place.
+    fn is_output(&self, name: &str, model: &ModelProperties) -> bool {
+        let experts = self.size == Size::Experts;
+        !experts && (name == "output.weight" || self.is_embedding(name) && model.tied)
     }
 
     /// Returns the type of a matrix that does not get the main type.
@@ -226,19 +273,22 @@ impl Mix {
             return (!name.contains("_exps.")).then_some(Q8_0);
         }
         let few = FEW.contains(&main);
-        let embedding = name == "token_embd.weight" || (few || main == IQ3_XXS) && is_table(name);
-        if name == "output.weight" || embedding && model.tied {
-            let eight = matches!(main, Q8_0 | MXFP4 | NVFP4) || !t.ne[0].is_multiple_of(Q6_K.block());
-            let five = few || main == IQ3_XXS;
+        let rough = is_rough(main);
+        let embedding = self.is_embedding(name);
+        if self.is_output(name, model) {
+            let eight = matches!(main, Q8_0 | MXFP4 | NVFP4);
             return Some(if eight {
                 Q8_0
-            } else if five {
+            } else if rough {
                 Q5_K
             } else {
                 Q6_K
             });
         }
-        if embedding && (few || main == IQ3_XXS) {
+        if rough && model.is_bypassed(name) {
+            return Some(IQ3_S);
+        }
+        if embedding && rough {
             return Some(if few && size == Small { Q2_K } else { IQ3_S });
         }
         if embedding {
@@ -339,12 +389,13 @@ mod tests {
         writer.tensor(name, DType::F16, &[columns, 8], data).unwrap();
         let file = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
         let t = &file.tensors()[0];
-        Mix::named(mix).unwrap().of(t, model)
+        Mix::named(mix).unwrap().of(t, model).dtype
     }
 
     fn plain() -> ModelProperties {
         let values = (0..16).collect();
-        ModelProperties { layers: 16, experts: 0, shared_heads: 2, values, tied: false, weighed: false }
+        let [layers, computed] = [16; 2];
+        ModelProperties { layers, computed, experts: 0, shared_heads: 2, values, tied: false, weighed: false }
     }
 
     #[test]
@@ -374,6 +425,8 @@ mod tests {
             ("MXFP4_MOE", "blk.0.attn_q.weight", 512, Q8_0),
             ("MXFP4_MOE", "blk.0.ffn_up_exps.weight", 512, DType::MXFP4),
             ("TQ2_0", "token_embd.weight", 512, Q4_K),
+            ("TQ2_0", "blk.3.attn_q.weight", 576, DType::Q2_0),
+            ("TQ1_0", "blk.3.attn_q.weight", 96, DType::Q4_0),
         ] {
             assert_eq!(of(mix, name, columns, &model), want, "{mix} {name} {columns}");
         }
@@ -448,6 +501,7 @@ mod tests {
 
     #[test]
     fn some_types_need_importance() {
+        let model = ModelProperties { computed: 15, ..plain() };
         for (dtype, needs) in [
             (DType::IQ1_S, true),
             (DType::IQ2_S, true),
@@ -455,10 +509,24 @@ mod tests {
             (DType::IQ3_S, false),
             (DType::Q2_K, false),
         ] {
-            assert_eq!(needs_importance("blk.0.attn_q.weight", dtype), needs, "{dtype}");
+            assert_eq!(model.needs_importance("blk.0.attn_q.weight", dtype), needs, "{dtype}");
             assert!(
-                !needs_importance("token_embd.weight", dtype) && !needs_importance("output.weight", dtype)
+                !model.needs_importance("token_embd.weight", dtype)
+                    && !model.needs_importance("output.weight", dtype)
             );
+        }
+        for name in [
+            "blk.15.attn_q.weight",
+            "blk.14.nextn.eh_proj.weight",
+            "v.blk.0.attn_q.weight",
+            "a.blk.0.ffn_up.weight",
+            "mm.0.weight",
+        ] {
+            assert!(!model.needs_importance(name, DType::IQ2_XXS), "{name}");
+            for mix in ["IQ1_S", "IQ2_M", "IQ3_XXS"] {
+                assert_eq!(of(mix, name, 512, &model), DType::IQ3_S, "{mix} {name}");
+            }
+            assert_eq!(of("Q8_0", name, 512, &model), DType::Q8_0, "{name}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Encoders of the evenly spaced types with blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is
-//! ggml's reference rounding. With the importance of columns, a [`search`] finds the scales.
+//! ggml's reference rounding, or a [`search`] finds the scales: of all but Q8_0 with the importance of
+//! columns, of Q4_1 and Q5_1 also without.
 
 use super::{BlockMethod, extreme, inverse, put_half, search, weights};
 use half::f16;
@@ -25,7 +26,9 @@ pub(super) fn q8_0(block: &[f32; 32], _: BlockMethod<'_>, out: &mut Vec<u8>) {
 }
 
 /// Writes the scale and returns the codes. Scale = the value of largest magnitude / -2^(bits - 1), so that
-/// this value gets the lowest code; codes are `x / scale + 2^(bits - 1) + 0.5` truncated.
+/// this value gets the lowest code, or with importance the result of a search; codes are
+/// `x / scale + 2^(bits - 1) + 0.5` truncated. Without importance a search lowers the squared error by 10 to
+/// 20 percent, but shortens the largest values, and trained models get no better by it.
 fn centred(block: &[f32; 32], method: BlockMethod<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let zero = (1 << (bits - 1)) as f32;
     let scale = match method {
@@ -41,17 +44,22 @@ fn centred(block: &[f32; 32], method: BlockMethod<'_>, bits: u32, out: &mut Vec<
     block.map(|v| ((v * inverse + zero + 0.5) as u8).min((1 << bits) - 1))
 }
 
-/// Writes the scale and the minimum and returns the codes. Scale = range / (2^bits - 1); codes are
-/// `(x - minimum) / scale + 0.5` truncated.
+/// Writes the scale and the minimum and returns the codes. Scale = range / (2^bits - 1), or the result of a
+/// search; codes are `(x - minimum) / scale + 0.5` truncated.
 fn ranged(block: &[f32; 32], method: BlockMethod<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let top = (1u8 << bits) - 1;
-    let (scale, low) = match method {
-        BlockMethod::Weighted(importance, square) => {
-            let weights = weights(block, importance, Some(square));
-            let [scale, minimum] = search::affine(block, &weights, f32::from(top), search::WEIGHTED);
+    let weights = match method {
+        BlockMethod::Quick => None,
+        BlockMethod::Search => Some([1.0; 32]),
+        BlockMethod::Weighted(importance, square) => Some(weights(block, importance, Some(square))),
+    };
+    let (scale, low) = match weights {
+        Some(weights) => {
+            let search = search::Affine { top: f32::from(top), above_zero: true };
+            let [scale, minimum] = search.best(block, &weights);
             (f16::from_f32(scale).to_f32(), f16::from_f32(-minimum).to_f32())
         }
-        _ => {
+        None => {
             let low = block.iter().copied().fold(f32::INFINITY, f32::min);
             let high = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             ((high - low) / f32::from(top), low)

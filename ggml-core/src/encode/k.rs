@@ -2,10 +2,11 @@
 //!
 //! Every part gets the scale (and minimum) of its range, improved by one least-squares fit to the resulting
 //! codes, or the best result of a [`search`]. The scales of a block are then rounded to a few bits of a
-//! common F16 scale, and the codes are chosen again. ggml rounds in another order, so its files differ in
-//! some bits.
+//! common F16 scale ([`Parts`]), and the codes are chosen again. ggml rounds in another order, so its files
+//! differ in some bits.
 
-use super::{BlockMethod, extreme, inverse, mean_square, search, signed_multiples, signed_scales, weights};
+use super::parts::Parts;
+use super::{BlockMethod, extreme, inverse, mean_square, search, signed_scales, weights};
 use half::f16;
 
 /// A block as `scale * q - minimum`, with a scale and a minimum for each part.
@@ -17,94 +18,49 @@ struct Affine<const PARTS: usize> {
     q: [u8; 256],
 }
 
-/// Parameters of an [`affine`] block: the largest code, the largest integer scale, the search to use without
-/// importance, and the multiple of the block's mean square in the error weights with importance.
+/// Parameters of an [`affine`] block: the largest code, the largest integer scale, and the multiple
+/// of the block's mean square in the error weights with importance.
 struct Shape {
     top: u8,
     steps: u8,
-    search: search::Affine,
     squares: f32,
 }
 
 /// Returns codes `0..=top` for `PARTS` equal parts, with scales and minima in `0..=steps`. Except for
 /// `BlockMethod::Quick`, the scales come from a search.
 fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, method: BlockMethod<'_>) -> Affine<PARTS> {
-    let Shape { top, steps, search, squares } = shape;
+    let Shape { top, steps, squares } = shape;
     let size = 256 / PARTS;
     let range = f32::from(top);
-    let parts = block.chunks_exact(size);
-    let mut fits = [[0.0f32; 2]; PARTS];
-    let (units, [scales, minima]) = if let BlockMethod::Weighted(importance, _) = method {
-        let weights = weights(block, importance, Some(squares * mean_square(block)));
-        let mut sums = [0.0f32; PARTS];
-        for (i, (part, weights)) in parts.zip(weights.chunks_exact(size)).enumerate() {
-            fits[i] = search::affine(part, weights, range, search::WEIGHTED);
-            sums[i] = weights.iter().sum();
+    let searched = |weights: &[f32; 256]| {
+        let parts = Parts::new(block, weights, PARTS);
+        let search = search::Affine { top: range, above_zero: false };
+        parts.affine_multiples::<PARTS>(&parts.map(|x, weights| search.best(x, weights)), [top, steps])
+    };
+    let (units, [scales, minima]) = match method {
+        BlockMethod::Quick => {
+            let mut fits = [[0.0f32; 2]; PARTS];
+            fits.iter_mut()
+                .zip(block.chunks_exact(size))
+                .for_each(|(fit, part)| *fit = fit_affine(part, range));
+            let units =
+                [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
+            let inverses = units.map(|u| inverse(u.to_f32()));
+            (units, [0, 1].map(|i| fits.map(|f| ((f[i] * inverses[i]).round() as u8).min(steps))))
         }
-        let [(scale, scales), (minimum, minima)] =
-            [0, 1].map(|i| search::positive(&fits.map(|f| f[i]), &sums, steps));
-        let units = [scale, minimum].map(f16::from_f32);
-        (units, polished(block, &weights, [top, steps], units, [scales, minima]))
-    } else {
-        for (fit, part) in fits.iter_mut().zip(parts) {
-            *fit = match method {
-                BlockMethod::Quick => fit_affine(part, range),
-                _ => searched(part, range, search),
-            };
+        BlockMethod::Search => searched(&[1.0; 256]),
+        BlockMethod::Weighted(importance, _) => {
+            searched(&weights(block, importance, Some(squares * mean_square(block))))
         }
-        let units =
-            [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
-        let inverses = units.map(|u| inverse(u.to_f32()));
-        (units, [0, 1].map(|i| fits.map(|f| ((f[i] * inverses[i]).round() as u8).min(steps))))
     };
     let mut q = [0; 256];
     for (i, (q, x)) in q.iter_mut().zip(block).enumerate() {
         let part = i / size;
         let inverse = inverse(units[0].to_f32() * f32::from(scales[part]));
         let minimum = units[1].to_f32() * f32::from(minima[part]);
-        *q = (((x + minimum) * inverse).round() as u8).min(top);
+        *q = search::nearest(((x + minimum) * inverse).max(0.0).min(range)) as u8;
     }
     Affine { units, scales, minima, q }
-}
-
-/// Replaces each scale and minimum by a neighbour if that reduces the weighted error.
-fn polished<const PARTS: usize>(
-    block: &[f32; 256],
-    weights: &[f32; 256],
-    [top, steps]: [u8; 2],
-    units: [f16; 2],
-    [mut scales, mut minima]: [[u8; PARTS]; 2],
-) -> [[u8; PARTS]; 2] {
-    let size = 256 / PARTS;
-    let units = units.map(f16::to_f32);
-    for (i, (part, weights)) in block.chunks_exact(size).zip(weights.chunks_exact(size)).enumerate() {
-        let lost = |s: u8, m: u8| -> f32 {
-            let (scale, minimum) = (units[0] * f32::from(s), units[1] * f32::from(m));
-            let inverse = inverse(scale);
-            let error =
-                |x: f32| scale * ((x + minimum) * inverse).round().clamp(0.0, f32::from(top)) - minimum - x;
-            part.iter().zip(weights).map(|(x, weight)| weight * error(*x).powi(2)).sum()
-        };
-        let near = |number: u8| number.saturating_sub(1)..=(number + 1).min(steps);
-        let mut best = (lost(scales[i], minima[i]), scales[i], minima[i]);
-        for (s, m) in near(scales[i]).flat_map(|s| near(minima[i]).map(move |m| (s, m))) {
-            let lost = lost(s, m);
-            if lost < best.0 {
-                best = (lost, s, m);
-            }
-        }
-        (scales[i], minima[i]) = (best.1, best.2);
-    }
-    [scales, minima]
-}
-
-/// Searches the scale and minimum of a part without importance. The weight of an error is the value's
-/// magnitude, plus the root mean square of the part if squared errors count.
-fn searched(part: &[f32], range: f32, search: search::Affine) -> [f32; 2] {
-    let mean = if search.magnitudes { 0.0 } else { mean_square(part).sqrt() };
-    let mut weights = [0.0; 32];
-    weights.iter_mut().zip(part).for_each(|(weight, v)| *weight = mean + v.abs());
-    search::affine(part, &weights, range, search)
 }
 
 /// Returns the least-squares scale and minimum (subtracted, not negative) of `x` for codes `0..=top`.
@@ -150,8 +106,7 @@ fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
 
 /// Encodes 16 parts: scale and minimum in the nibbles of a byte, codes of 2 bits.
 pub(super) fn q2_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
-    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: true, follow: false };
-    let shape = Shape { top: 3, steps: 15, search, squares: 1.0 };
+    let shape = Shape { top: 3, steps: 15, squares: 1.0 };
     let Affine { units, scales, minima, q } = affine::<16>(block, shape, method);
     out.extend(scales.iter().zip(minima).map(|(s, m)| s | m << 4));
     out.extend_from_slice(&bit_pairs(&q, 0));
@@ -194,8 +149,7 @@ fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
 
 /// Encodes eight parts of 4 bits.
 pub(super) fn q4_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
-    let search = search::Affine { first: -1.0, step: 0.1, tries: 20, magnitudes: false, follow: false };
-    let shape = Shape { top: 15, steps: 63, search, squares: 2.0 };
+    let shape = Shape { top: 15, steps: 63, squares: 2.0 };
     let Affine { units, scales, minima, q } = affine(block, shape, method);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
@@ -204,8 +158,7 @@ pub(super) fn q4_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8
 
 /// Encodes eight parts of 5 bits; the fifth bits of part `n` are bit `n` of 32 bytes.
 pub(super) fn q5_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
-    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: false, follow: false };
-    let shape = Shape { top: 31, steps: 63, search, squares: 2.0 };
+    let shape = Shape { top: 31, steps: 63, squares: 2.0 };
     let Affine { units, scales, minima, q } = affine(block, shape, method);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
@@ -234,38 +187,31 @@ pub(super) fn q6_k(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8
 /// Returns the F16 unit, the scales `-steps .. steps` of 16 parts in this unit, and the codes:
 /// `-zero .. zero` with `zero` added.
 fn centred(block: &[f32; 256], zero: f32, steps: f32, method: BlockMethod<'_>) -> (f16, [i8; 16], [u8; 256]) {
-    let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-zero, zero - 1.0);
-    // Scales of 8 bits need no further search, and ggml weights the errors of Q6_K by importance only.
-    let coarse = steps < 128.0;
-    let weights = match method {
-        BlockMethod::Quick => [1.0; 256],
-        BlockMethod::Search => block.map(|x| x * x),
-        BlockMethod::Weighted(importance, _) => {
-            weights(block, importance, coarse.then(|| 2.0 * mean_square(block)))
-        }
+    let code = |x: f32| search::nearest(x.max(-zero).min(zero - 1.0));
+    let searched = |weights: &[f32; 256]| {
+        let parts = Parts::new(block, weights, 16);
+        let fits = parts.map(|x, weights| search::signed(x, weights, zero));
+        parts.multiples::<16>(&fits, steps, code)
     };
-    let mut fits = [0.0f32; 16];
-    let mut sums = [0.0f32; 16];
-    for (i, (part, weights)) in block.chunks_exact(16).zip(weights.chunks_exact(16)).enumerate() {
-        fits[i] = match method {
-            BlockMethod::Quick => {
-                let scale = extreme(part) / -zero;
-                let fit = search::centred(part, weights, [inverse(scale)].into_iter(), |x| number(x, 1.0));
-                if fit == 0.0 { scale } else { fit }
-            }
-            _ => search::signed(part, weights, zero),
-        };
-        sums[i] = weights.iter().sum();
-    }
     let (unit, scales) = match method {
-        BlockMethod::Weighted(..) if coarse => {
-            signed_multiples(f16::from_f32(search::signed(&fits, &sums, steps)), &fits, steps)
+        BlockMethod::Quick => {
+            let mut fits = [0.0f32; 16];
+            for (fit, part) in fits.iter_mut().zip(block.chunks_exact(16)) {
+                let scale = extreme(part) / -zero;
+                let fitted = search::fit(part, &[1.0; 16], inverse(scale), code).0;
+                *fit = if fitted == 0.0 { scale } else { fitted };
+            }
+            signed_scales(&fits, steps)
         }
-        _ => signed_scales(&fits, steps),
+        BlockMethod::Search => searched(&[1.0; 256]),
+        // ggml weights the errors of Q6_K, with scales of 8 bits, by importance only.
+        BlockMethod::Weighted(importance, _) => {
+            searched(&weights(block, importance, (steps < 128.0).then(|| 2.0 * mean_square(block))))
+        }
     };
     let mut q = [0; 256];
     for (i, (q, &x)) in q.iter_mut().zip(block).enumerate() {
-        *q = (number(x, inverse(unit.to_f32() * f32::from(scales[i / 16]))) + zero) as u8;
+        *q = (code(x * inverse(unit.to_f32() * f32::from(scales[i / 16]))) + zero) as u8;
     }
     (unit, scales, q)
 }

@@ -1,8 +1,8 @@
 //! Encoders: convert F32 values to the bytes of a type, for writing models and test data. [`crate::decode`]
 //! is the inverse.
 //!
-//! Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 are rounded as by ggml's reference code, so that a file quantised
-//! here equals one quantised by ggml.
+//! Q8_0, Q4_0, Q5_0 and MXFP4 are rounded as by ggml's reference code, so that a file quantised here equals
+//! one quantised by ggml. So are Q4_1 and Q5_1 with [`Effort::Quick`].
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -11,18 +11,19 @@ use half::{bf16, f16};
 mod blocks;
 mod k;
 mod lattice;
+mod parts;
 mod points;
 mod search;
 mod table;
 mod ternary;
 
-/// Method to find the scales of K-quants and of IQ1 to IQ4, for which there is no formula. Other types have
-/// one method only. [`encode_weighted`] uses the importance of columns.
+/// Method to find the scales of K-quants, of IQ1 to IQ4, and of Q4_1 and Q5_1. Other types have one method
+/// only. [`encode_weighted`] uses the importance of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// From the range of the values and one fit.
     Quick,
-    /// The best of several scales, as in ggml, at 10 to 20 times the cost.
+    /// The best of several scales by the sum of squared errors, at 10 to 20 times the cost.
     Search,
 }
 

@@ -1,6 +1,7 @@
 //! Encoders of the types whose 4-bit codes are indices of a value table: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 
 use super::blocks::put_nibbles;
+use super::parts::Parts;
 use super::{BlockMethod, extreme, inverse, mean_square, put_half, search, signed_scales, weights};
 
 /// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`), denser around zero.
@@ -24,27 +25,40 @@ fn nearest(table: &[f32; 16], x: f32) -> u8 {
     best.0 as u8
 }
 
-/// Returns the scale of a block. With `BlockMethod::Quick`, the value of largest magnitude maps to -127 and a
-/// least-squares fit to the resulting entries follows. Otherwise it is the best of several targets around
-/// -127 and of 127.
-fn fit(block: &[f32; 32], weights: &[f32; 32], method: BlockMethod<'_>) -> f32 {
-    let number = |x| NONLINEAR[usize::from(nearest(&NONLINEAR, x))];
-    if matches!(method, BlockMethod::Quick) {
-        let inverse = inverse(extreme(block) / NONLINEAR[0]);
-        let numbers = block.iter().map(|&x| (x, number(x * inverse)));
-        let (q2, qx) = numbers.fold((0.0, 0.0), |(q2, qx), (x, q)| (q2 + q * q, qx + q * x));
-        return qx / q2;
+/// Middles between neighbours of [`NONLINEAR`], each with the distance of the neighbours.
+const GAPS: [(f32, f32); 15] = {
+    let mut gaps = [(0.0, 0.0); 15];
+    let mut i = 0;
+    while i < 15 {
+        gaps[i] = (0.5 * (NONLINEAR[i] + NONLINEAR[i + 1]), NONLINEAR[i + 1] - NONLINEAR[i]);
+        i += 1;
     }
-    let most = inverse(extreme(block));
-    let inverses = (-7..=7).map(|step| (NONLINEAR[0] + step as f32) * most);
-    search::centred(block, weights, inverses.chain([-NONLINEAR[0] * most]), number)
+    gaps
+};
+
+/// Returns the nearest entry of [`NONLINEAR`], the first among equal ones, without a branch: the first entry
+/// plus the gaps below the value.
+fn nonlinear(x: f32) -> f32 {
+    GAPS.iter().fold(NONLINEAR[0], |entry, (middle, gap)| entry + if x > *middle { *gap } else { 0.0 })
 }
 
-/// Returns the weights of errors: with importance as in ggml, else the squares of the values.
+/// Returns the scale of a block. With `BlockMethod::Quick`, the value of largest magnitude maps to -127 and a
+/// least-squares fit to the resulting entries follows. Otherwise it is the best of several targets around
+/// -127 and around 113, refined.
+fn fit(block: &[f32], weights: &[f32], method: BlockMethod<'_>) -> f32 {
+    let most = inverse(extreme(block));
+    if matches!(method, BlockMethod::Quick) {
+        return search::fit(block, weights, NONLINEAR[0] * most, nonlinear).0;
+    }
+    let inverses =
+        (-7..=7).flat_map(|step| [NONLINEAR[0], NONLINEAR[15]].map(|end| (end + step as f32) * most));
+    search::centred(block, weights, inverses, nonlinear)
+}
+
+/// Returns the weights of errors.
 fn weigh<const N: usize>(block: &[f32; N], method: BlockMethod<'_>) -> [f32; N] {
     match method {
-        BlockMethod::Quick => [1.0; N],
-        BlockMethod::Search => block.map(|x| x * x),
+        BlockMethod::Quick | BlockMethod::Search => [1.0; N],
         BlockMethod::Weighted(importance, _) => weights(block, importance, Some(2.0 * mean_square(block))),
     }
 }
@@ -64,12 +78,12 @@ pub(super) fn iq4_nl(block: &[f32; 32], method: BlockMethod<'_>, out: &mut Vec<u
 /// the nibbles in 4 bytes.
 pub(super) fn iq4_xs(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<u8>) {
     let weights = weigh(block, method);
-    let (parts, weights) = (block.as_chunks::<32>().0, weights.as_chunks::<32>().0);
-    let mut fits = [0.0; 8];
-    fits.iter_mut()
-        .zip(parts.iter().zip(weights))
-        .for_each(|(f, (part, weights))| *f = fit(part, weights, method));
-    let (unit, scales) = signed_scales(&fits, 32.0);
+    let parts = Parts::new(block, &weights, 8);
+    let fits = parts.map(|x, weights| fit(x, weights, method));
+    let (unit, scales) = match method {
+        BlockMethod::Quick => signed_scales(&fits, 32.0),
+        _ => parts.multiples::<8>(&fits, 32.0, nonlinear),
+    };
     let (mut high, mut low) = (0u16, [0u8; 4]);
     for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
         high |= u16::from(scale >> 4) << (2 * i);
@@ -78,7 +92,7 @@ pub(super) fn iq4_xs(block: &[f32; 256], method: BlockMethod<'_>, out: &mut Vec<
     out.extend_from_slice(&unit.to_le_bytes());
     out.extend_from_slice(&high.to_le_bytes());
     out.extend_from_slice(&low);
-    for (part, scale) in parts.iter().zip(scales) {
+    for (part, scale) in block.as_chunks::<32>().0.iter().zip(scales) {
         put_numbers(&NONLINEAR, part, inverse(unit.to_f32() * f32::from(scale)), out);
     }
 }
