@@ -1,7 +1,7 @@
 //! Portable vectors: arrays of eight floats. The compiler vectorises them with SSE2 or the target's default
 //! features.
 //!
-//! What takes many instructions is not inlined: lanes are unrolled, and this code is in every program.
+//! Long functions are not inlined: lanes are unrolled, and this code is in every program.
 
 use super::{Simd, math};
 use half::f16;
