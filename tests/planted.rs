@@ -26,6 +26,9 @@ fn has_card() -> bool {
 /// Runs `compare` on the card with wrong results planted in some kernels.
 fn compare(out: &Path, fault: &str, args: &[&str]) -> (Output, Value) {
     let mut command = Command::new(example("compare"));
+    if !args.contains(&"--per-node") {
+        command.args(["--per-node", "off"]);
+    }
     command.args(args).args(["--backends", CARD, "--out"]).arg(out);
     let output = command.env("DIPTYCH_VIRTUAL_FAULTS", fault).output().expect("compare runs");
     (output, result(out))

@@ -56,40 +56,32 @@ template <class OP, int THREADS> DEVICE float threads_reduce(float x, float *scr
     }
 }
 
-// Calls `use` with the position and eight elements of each row of this thread: of `count` positions every SETS-th from `set`
-// on, AT_ONCE of them in flight. Positions after the last have its row.
-template <class KV, u32 SETS, u32 AT_ONCE, class USE>
-DEVICE void for_each_row(const u8 *rows, u32 stride, u32 length, u32 part, u32 set, u32 count, const USE &use) {
-    NO_UNROLL for (u32 j = set; j < SPAN; j += AT_ONCE * SETS) {
-        typename KV::Raw raw[AT_ONCE];
-        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
-            const u8 *row = rows + (u64)minimum(j + i * SETS, count - 1) * stride * KV::BYTES;
-            raw[i] = fetch_eight<KV>(row, part * 8, length);
-        }
-        LOADS_FIRST();
-        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
-            float y[8];
-            decode_values<KV>(raw[i], y);
-            use(j + i * SETS, y);
-        }
-    }
-}
-
 // Computes this thread's weighted sums of v, over every SETS-th of `count` positions from `set` on. EACH skips hidden positions
-// one by one; otherwise they are multiplied by 0.
+// one by one; otherwise they are multiplied by 0. AT_ONCE rows are in flight; positions after the last read its row. (With this
+// loop and that of the scores in one function that calls a lambda, clang 19 gives the kernels of gfx803 hidden arguments.)
 template <bool EACH, class KV, int D, int G>
 DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAttnParams &p, const float *weights,
                        float (*total)[8]) {
     constexpr u32 SETS = SPLIT_THREADS / (D / 8), AT_ONCE = EACH ? 1 : IN_FLIGHT;
     UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
-    for_each_row<KV, SETS, AT_ONCE>(v, p.nbv[0], p.d[1], part, set, count, [&] INLINED(u32 position, const float *y) {
-        UNROLL for (int g = 0; g < G; g++) {
-            // Positions after the last are hidden.
-            float w = weights[position * G + g];
-            bool left_out = EACH && is_weight_hidden(w);
-            UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
+    NO_UNROLL for (u32 j = set; j < SPAN; j += AT_ONCE * SETS) {
+        typename KV::Raw raw[AT_ONCE];
+        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+            const u8 *row = v + (u64)minimum(j + i * SETS, count - 1) * p.nbv[0] * KV::BYTES;
+            raw[i] = fetch_eight<KV>(row, part * 8, p.d[1]);
         }
-    });
+        LOADS_FIRST();
+        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+            float y[8];
+            decode_values<KV>(raw[i], y);
+            UNROLL for (int g = 0; g < G; g++) {
+                // Positions after the last are hidden.
+                float w = weights[(j + i * SETS) * G + g];
+                bool left_out = EACH && is_weight_hidden(w);
+                UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
+            }
+        }
+    }
 }
 
 // Joins the pieces of the work-group's rows. The sets of lanes are divided among the rows, and the pieces of a row among its
@@ -187,14 +179,24 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             WeightF32::decode(fetch_eight<WeightF32>(row, part * 8, p.d[0]), x[g]);
         }
         k += row_offset(p.off[1], p.nbk, begin, h.kv_head, h.batch) * KV::BYTES;
-        for_each_row<KV, SETS, IN_FLIGHT>(k, p.nbk[0], p.d[0], part, set, count, [&] INLINED(u32 position, const float *y) {
-            UNROLL for (int g = 0; g < G; g++) {
-                float s = x[g][0] * y[0];
-                UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
-                s = lanes_reduce<Sum, LANES>(s);
-                if (part == 0) shared->score[position * G + g] = s;
+        NO_UNROLL for (u32 j = set; j < SPAN; j += IN_FLIGHT * SETS) {
+            typename KV::Raw raw[IN_FLIGHT];
+            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
+                const u8 *row = k + (u64)minimum(j + i * SETS, count - 1) * p.nbk[0] * KV::BYTES;
+                raw[i] = fetch_eight<KV>(row, part * 8, p.d[0]);
             }
-        });
+            LOADS_FIRST();
+            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
+                float y[8];
+                decode_values<KV>(raw[i], y);
+                UNROLL for (int g = 0; g < G; g++) {
+                    float s = x[g][0] * y[0];
+                    UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
+                    s = lanes_reduce<Sum, LANES>(s);
+                    if (part == 0) shared->score[(j + i * SETS) * G + g] = s;
+                }
+            }
+        }
         barrier();
 
         // 3. Soft-max; the weights take the place of the scores.
