@@ -293,7 +293,7 @@ fn a_graph_file_is_compared() {
     assert_eq!(output.status.code(), Some(1));
     let r = record(&result, "null=crash@first_compute:norm");
     assert_eq!((&r["status"], &r["node"]), (&"crash".into(), &"norm".into()), "{r}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("output 'product' has NMSE"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("output 'product' has an error"));
 
     let input = file.data.keys().copied().next().unwrap();
     file.data.remove(&input);

@@ -16,6 +16,9 @@ const SOON: Duration = Duration::from_secs(60);
 /// Starts `compare`.
 fn start(out: &Path, args: &[&str], environment: &[(&str, &str)]) -> Child {
     let mut command = Command::new(example("compare"));
+    if !args.contains(&"--per-node") {
+        command.args(["--per-node", "off"]);
+    }
     command.args(args).arg("--out").arg(out).envs(environment.iter().copied());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
