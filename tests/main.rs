@@ -5,6 +5,8 @@ mod ahead;
 mod bench;
 #[cfg(feature = "chat")]
 mod chat;
+#[cfg(feature = "chat")]
+mod chat_limits;
 mod common;
 #[cfg(feature = "chat")]
 mod converted;

@@ -204,7 +204,7 @@ const FLOORS: &[Floors] = &[
     Floors {
         folder: "src",
         module: "quantize",
-        floors: &[&["convert"], &["scale"], &["finite", "importance", "mix", "progress"]],
+        floors: &[&["convert"], &["scale", "substitution"], &["finite", "importance", "mix", "progress"]],
     },
     Floors {
         folder: "virtual-vulkan/src",

@@ -101,7 +101,7 @@ fn work() -> Result<ExitCode, Box<dyn Error>> {
 /// A model, a precision and a fault.
 type Job<'a> = (&'a PathBuf, &'a str, Option<&'static Fault>);
 
-/// What a comparison said of a fault.
+/// Judgement of a comparison with a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// It was found, or there was none.
