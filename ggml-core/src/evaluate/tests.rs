@@ -207,7 +207,7 @@ fn one_node_has_the_bound_of_its_operation() {
         assert!(compared[0].agrees(), "{}", compared[0]);
         compared[0].outputs.as_ref().unwrap()[0].bound.nmse
     };
-    assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-7, 5e-4]);
+    assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [2e-10, 5e-4]);
     let z = g.scale(y, 2.0, 0.0).unwrap();
     g.output(z).unwrap();
     assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-7, 5e-3]);

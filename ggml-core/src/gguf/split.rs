@@ -59,7 +59,7 @@ impl SplitName {
         let (number, count) = (digits(number)?, digits(count)?);
         let folder = path.parent().unwrap_or(Path::new("")).into();
         let valid = (1..=count).contains(&number);
-        valid.then_some(SplitName { folder, stem, number: number - 1, count })
+        valid.then(|| SplitName { folder, stem, number: number - 1, count })
     }
 
     /// Returns the file of a part, counted from 0.
