@@ -71,7 +71,7 @@ pub fn note(line: impl Display) {
 /// escaped; a file or pipe receives the text as it is.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_text(text: &str) -> Result<()> {
     match std::io::stdout().is_terminal() {
         true => print(escaped(text).as_bytes()),
