@@ -32,7 +32,7 @@
 //!     let mut logits = session.batch(&items)?;
 //!     let mut answers = vec![Vec::new(); prompts.len()];
 //!     for _ in 0..16 {
-//!         let next: Vec<[u32; 1]> = logits.iter().map(|row| [greedy(row)?]).collect();
+//!         let next: Vec<[u32; 1]> = logits.iter().map(|row| Ok([greedy(row)?])).collect::<Result<_>>()?;
 //!         let items: Vec<Item<'_>> =
 //!             next.iter().enumerate().map(|(sequence, tokens)| Item { sequence, tokens }).collect();
 //!         answers.iter_mut().zip(&next).for_each(|(answer, token)| answer.extend(token));
