@@ -4,9 +4,6 @@
 #   TIME    seconds for each target of:  make fuzz TIME=600 ARGS="gguf chat"
 #   SETUP   'no' goes on without looking for, or installing, system packages:  make test SETUP=no
 
-# HIP kernels for what this machine has. All targets: DIPTYCH_HIP_TARGETS=all, which is what the crate does by default.
-export DIPTYCH_HIP_TARGETS ?= local
-
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 ARGS ?=

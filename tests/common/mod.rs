@@ -7,6 +7,7 @@ use diptych::model::ModelFile;
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, OpenOptions, open};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,9 +28,18 @@ pub fn tiny(architecture: &str, dtype: DType) -> Shape {
     }
 }
 
+/// Models that were made for [`file`], by shape. Drawing weights takes longer than running most of these models.
+static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+
 /// Returns a synthetic model file in memory.
 pub fn file(shape: &Shape) -> ModelFile {
-    let bytes = synthesize::bytes(shape, 11).expect("a model");
+    let key = format!("{shape:?}");
+    let known = MADE.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+    let bytes = known.unwrap_or_else(|| {
+        let bytes = synthesize::bytes(shape, 11).expect("a model");
+        MADE.lock().unwrap_or_else(PoisonError::into_inner).insert(key, bytes.clone());
+        bytes
+    });
     ModelFile::from_gguf(GgufFile::from_bytes(bytes).expect("a GGUF file")).expect("a known architecture")
 }
 

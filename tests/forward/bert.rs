@@ -29,6 +29,7 @@ fn gelu(x: f64) -> f64 {
 
 /// Returns the residual stream of an encoder after `depth` layers.
 fn encoded(file: &ModelFile, tokens: &[u32], depth: usize) -> Vec<Vec<f64>> {
+    super::begin_pass();
     let h = file.hparams();
     let get = |name: &str| weight(file, name).unwrap_or_else(|| panic!("{name}"));
     let (words, places, kinds) =

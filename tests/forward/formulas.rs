@@ -1,6 +1,6 @@
 //! Differences between the architectures, and the formulas of a head.
 
-use super::{Matrix, weight};
+use super::{Matrix, decode};
 use diptych::model::ModelFile;
 
 /// Parameters in which the architectures differ, from the metadata.
@@ -110,8 +110,8 @@ impl Formulas {
                 "gemma3" => 6,
                 _ => 1,
             },
-            factors: weight(file, &format!("rope_factors_{kind}.weight"))
-                .or_else(|| weight(file, "rope_freqs.weight")),
+            factors: decode(file, &format!("rope_factors_{kind}.weight"))
+                .or_else(|| decode(file, "rope_freqs.weight")),
             magnitude: yarn
                 .filter(|_| architecture == "gpt-oss")
                 .map_or(float("rope.scaling.attn_factor", 1.0), |(factor, _)| 1.0 + 0.1 * factor.ln()),

@@ -5,7 +5,7 @@ use super::{Layer, Matrix, add, rms, weight};
 use diptych::model::ModelFile;
 
 fn unweighted(x: &[f64], eps: f64) -> Vec<f64> {
-    rms(x, &Matrix { columns: x.len(), values: vec![1.0; x.len()] }, eps)
+    rms(x, &Matrix { columns: x.len(), values: vec![1.0; x.len()].into() }, eps)
 }
 
 /// Returns the per-layer embeddings of each token, concatenated over layers: its own embedding plus a

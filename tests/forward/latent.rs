@@ -37,7 +37,7 @@ impl Layer<'_> {
                 (0..rank).for_each(|i| add(&mut own, key.row(h * rank + i), latent[i]));
                 k.push([own, rotated.clone()].concat());
                 let rows = value.values[h * rank * length..(h + 1) * rank * length].to_vec();
-                v.push(Matrix { columns: rank, values: rows }.times(&latent));
+                v.push(Matrix { columns: rank, values: rows.into() }.times(&latent));
             }
         }
         let output = self.get("attn_output.weight");

@@ -46,7 +46,7 @@ impl Layer<'_> {
             let normed: Vec<f64> = (0..groups)
                 .flat_map(|g| {
                     let width = inner / groups;
-                    let weight = super::Matrix { columns: width, values: norm.row(g).to_vec() };
+                    let weight = super::Matrix { columns: width, values: norm.row(g).into() };
                     rms(&gated[g * width..(g + 1) * width], &weight, self.f.eps)
                 })
                 .collect();

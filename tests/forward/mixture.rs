@@ -7,7 +7,7 @@ impl Layer<'_> {
     fn expert(&self, part: &str, expert: usize, rows: usize, x: &[f64]) -> Vec<f64> {
         let all = self.get(&format!("{part}.weight"));
         let matrix = &all.values[expert * rows * all.columns..(expert + 1) * rows * all.columns];
-        let mut y = Matrix { columns: all.columns, values: matrix.to_vec() }.times(x);
+        let mut y = Matrix { columns: all.columns, values: matrix.into() }.times(x);
         if let Some(bias) = self.find(&format!("{part}.bias")) {
             add(&mut y, bias.row(expert), 1.0);
         }

@@ -29,11 +29,21 @@ use diptych::model::{Experts, Gating, Latent, ModelFile};
 use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions, greedy};
 use formulas::Formulas;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::LazyLock;
 
 /// A row-major matrix of the file, or a vector as one row.
+#[derive(Clone)]
 struct Matrix {
     columns: usize,
-    values: Vec<f64>,
+    values: Rc<[f64]>,
+}
+
+thread_local! {
+    /// Matrices of the file of the current pass, decoded.
+    static DECODED: RefCell<HashMap<String, Option<Matrix>>> = RefCell::default();
 }
 
 impl Matrix {
@@ -58,24 +68,46 @@ impl Matrix {
     }
 }
 
+/// Values of all patterns of F16.
+static HALVES: LazyLock<Vec<f64>> = LazyLock::new(|| (0..=u16::MAX).map(half).collect());
+
 fn half(bits: u16) -> f64 {
     let (sign, e, m) =
         (if bits >> 15 == 1 { -1.0 } else { 1.0 }, i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     sign * if e == 0 { m * 2f64.powi(-24) } else { (1.0 + m / 1024.0) * 2f64.powi(e - 15) }
 }
 
+/// Returns a weight, which is decoded once in a pass, see [`begin_pass`].
 fn weight(file: &ModelFile, name: &str) -> Option<Matrix> {
+    let known = DECODED.with_borrow(|all| all.get(name).cloned());
+    known.unwrap_or_else(|| {
+        let matrix = decode(file, name);
+        DECODED.with_borrow_mut(|all| all.insert(name.into(), matrix.clone()));
+        matrix
+    })
+}
+
+/// Forgets the weights of another file.
+fn begin_pass() {
+    DECODED.with_borrow_mut(HashMap::clear);
+}
+
+fn decode(file: &ModelFile, name: &str) -> Option<Matrix> {
     let t = file.gguf().tensor(name)?;
     let data = file.gguf().data(t).unwrap();
+    let half = |b: &[u8]| HALVES[usize::from(u16::from_le_bytes([b[0], b[1]]))];
     let values = match t.dtype {
         DType::F32 => {
             data.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
         }
-        DType::F16 => data.chunks_exact(2).map(|b| half(u16::from_le_bytes(b.try_into().unwrap()))).collect(),
-        DType::Q8_0 => data
-            .chunks_exact(34)
-            .flat_map(|b| b[2..].iter().map(|&q| half(u16::from_le_bytes([b[0], b[1]])) * f64::from(q as i8)))
-            .collect(),
+        DType::F16 => data.chunks_exact(2).map(half).collect(),
+        DType::Q8_0 => {
+            let block = |b: &[u8]| -> [f64; 32] {
+                let scale = half(b);
+                std::array::from_fn(|i| scale * f64::from(b[2 + i] as i8))
+            };
+            data.chunks_exact(34).flat_map(block).collect()
+        }
         other => panic!("{other}"),
     };
     Some(Matrix { columns: t.ne[0], values })
@@ -93,7 +125,7 @@ fn rows(file: &ModelFile, name: &str, fused: &str, first: usize, n: usize) -> Ma
     }
     let all = weight(file, fused).unwrap_or_else(|| panic!("{name}"));
     let columns = all.columns;
-    Matrix { columns, values: all.values[first * columns..(first + n) * columns].to_vec() }
+    Matrix { columns, values: all.values[first * columns..(first + n) * columns].into() }
 }
 
 fn add(x: &mut [f64], y: &[f64], scale: f64) {
@@ -154,7 +186,11 @@ impl Layer<'_> {
                 }
                 f.rotate(head, position, self.index);
                 if f.norms_rotated(self.index) {
-                    head.copy_from_slice(&rms(head, &Matrix { columns: d, values: vec![1.0; d] }, f.eps));
+                    head.copy_from_slice(&rms(
+                        head,
+                        &Matrix { columns: d, values: vec![1.0; d].into() },
+                        f.eps,
+                    ));
                 }
             }
             if part == "attn_q" {
@@ -267,7 +303,7 @@ impl Layer<'_> {
             // One fused weight: rows of the gate, then of up.
             None => {
                 let (gate, up) = both.values.split_at(down.columns * width);
-                let half = |values: &[f64]| Matrix { columns: width, values: values.to_vec() };
+                let half = |values: &[f64]| Matrix { columns: width, values: values.into() };
                 (half(gate), half(up))
             }
         };
@@ -279,6 +315,7 @@ impl Layer<'_> {
 
 /// Returns the stream after `depth` layers; after all of them, normed as for the output layer.
 fn hidden(file: &ModelFile, f: &Formulas, tokens: &[u32], depth: usize) -> Vec<Vec<f64>> {
+    begin_pass();
     let embedding = weight(file, "token_embd.weight").expect("an embedding");
     let scaled = |row: &[f64]| -> Vec<f64> { row.iter().map(|x| x * f.embedding_scale).collect() };
     let mut stream: Vec<Vec<f64>> = tokens.iter().map(|&t| scaled(embedding.row(t as usize))).collect();

@@ -20,11 +20,13 @@ use crate::device::tuning::Profile;
 use crate::op;
 use crate::options::VulkanOptions;
 use crate::pipeline::{PipelineSet, PipelineSpec};
-use crate::raw::device::Purpose;
+use crate::raw::device::{Device, Purpose};
 use crate::raw::pipeline::Capture;
 use crate::raw::provider::BACKEND;
+use ggml_core::hash::Fnv1a;
 use ggml_core::{Deadline, Error, Phase, Result};
 use known::Known;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -107,12 +109,55 @@ impl Audit {
     }
 }
 
-/// Compiles every pipeline of the chosen device's class. Statistics that an earlier audit stored in the folder `known` are
-/// taken from there, new ones are added.
+/// The pipelines of a device that are made of one module.
+#[derive(Clone, Debug)]
+pub struct ModulePipelines {
+    /// Shader and variant.
+    pub module: (&'static str, &'static str),
+    /// Hash of the module and the pipelines.
+    pub digest: u64,
+    /// Pipelines, in the order of [`compile`].
+    pub pipelines: Vec<PipelineSpec>,
+}
+
+/// Lists the pipelines of the chosen device's class by module, and returns them with the driver's name and version.
+/// Nothing is compiled.
+///
+/// # Errors
+/// Errors of opening the device.
+pub fn list(options: VulkanOptions) -> Result<(String, Vec<ModulePipelines>)> {
+    let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
+    guarded(BACKEND, deadline, move || {
+        let device = device::open(&options, Purpose::Compile)?;
+        let profile = Profile::new(device.facts.caps.clone());
+        let mut modules: BTreeMap<_, Vec<PipelineSpec>> = BTreeMap::new();
+        for pipeline in op::all_pipelines(&profile) {
+            modules.entry((pipeline.shader, pipeline.variant)).or_default().push(pipeline);
+        }
+        let of_module = |(module, pipelines): ((&'static str, &'static str), Vec<PipelineSpec>)| {
+            let code = shaders::module(module.0, module.1).map(shaders::manifest::module_digest);
+            let text =
+                pipelines.iter().fold(format!("{code:?}"), |text, pipeline| format!("{text}\n{pipeline}"));
+            ModulePipelines { module, digest: Fnv1a::of(text.as_bytes()), pipelines }
+        };
+        Ok((driver_of(&device), modules.into_iter().map(of_module).collect()))
+    })
+}
+
+fn driver_of(device: &Device) -> String {
+    format!("{} {}", device.facts.driver, device.facts.driver_info)
+}
+
+/// Compiles the pipelines of the chosen device's class for which `wanted` returns true. Statistics that an earlier audit
+/// stored in the folder `known` are taken from there, new ones are added.
 ///
 /// # Errors
 /// Errors of opening the device. A pipeline that fails to compile is an entry of [`Audit::failures`].
-pub fn compile_all(options: VulkanOptions, known: Option<PathBuf>) -> Result<Audit> {
+pub fn compile(
+    options: VulkanOptions,
+    known: Option<PathBuf>,
+    wanted: impl Fn(&PipelineSpec) -> bool + Send + 'static,
+) -> Result<Audit> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {
         let device = device::open(&options, Purpose::Compile)?;
@@ -120,7 +165,7 @@ pub fn compile_all(options: VulkanOptions, known: Option<PathBuf>) -> Result<Aud
         let set = PipelineSet::new(&device, None, Capture::Statistics);
         let mut audit = Audit {
             device: device.facts.name.clone(),
-            driver: format!("{} {}", device.facts.driver, device.facts.driver_info),
+            driver: driver_of(&device),
             arch: profile.caps.arch,
             rows: Vec::new(),
             failures: Vec::new(),
@@ -133,7 +178,7 @@ pub fn compile_all(options: VulkanOptions, known: Option<PathBuf>) -> Result<Aud
             }
         }
         let mut known = known.map(|folder| Known::open(&folder, &by));
-        for pipeline in op::all_pipelines(&profile) {
+        for pipeline in op::all_pipelines(&profile).into_iter().filter(wanted) {
             if let Some(row) = known.as_ref().and_then(|known| known.get(&pipeline)) {
                 audit.rows.push(row);
                 continue;
@@ -185,8 +230,7 @@ pub fn count_loops(options: VulkanOptions, wanted: fn(&PipelineSpec) -> bool) ->
         let device = device::open(&options, Purpose::Compile)?;
         let profile = Profile::new(device.facts.caps.clone());
         let set = PipelineSet::new(&device, None, Capture::Listing);
-        let driver = format!("{} {}", device.facts.driver, device.facts.driver_info);
-        let mut loops = Loops { driver, rows: Vec::new(), others: Vec::new() };
+        let mut loops = Loops { driver: driver_of(&device), rows: Vec::new(), others: Vec::new() };
         for pipeline in op::all_pipelines(&profile).into_iter().filter(wanted) {
             let (lanes, text) = set.listing(&pipeline)?.ok_or_else(|| {
                 Error::argument(format!("pipeline {pipeline}"), "no machine code", "a driver that prints it")

@@ -12,14 +12,17 @@ mod models;
 mod planted;
 
 use backend::Faulty;
-use diptych::compare::{CompareOptions, PerNode, Report, Subject, child_entry_with, report_path, run};
+use diptych::compare::report::Status;
+use diptych::compare::{
+    CompareOptions, Event, PerNode, Report, Subject, child_entry_with, report_path, resume, run,
+};
 use diptych::ggml::backend::Backend;
 use planted::{FAULTS, Fault, When};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Variable that names the fault of a child.
@@ -31,7 +34,7 @@ const MARK: &str = "DIPTYCH_PLANTED_MARK";
 /// Argument for two models only.
 const QUICK: &str = "--quick";
 
-/// First argument of a process that compares one model with one fault.
+/// First argument of a process that continues the comparison of a folder, with one fault.
 const ONE: &str = "--one";
 
 fn planted() -> Option<&'static Fault> {
@@ -64,10 +67,10 @@ fn main() -> ExitCode {
 
 fn work() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [one, model, precision, out] = &args[..]
+    if let [one, out] = &args[..]
         && one == ONE
     {
-        return compare(Path::new(model), precision, Path::new(out));
+        return compare(Path::new(out));
     }
     let folder = tempfile::tempdir()?;
     let quick = args.first().is_some_and(|arg| arg == QUICK);
@@ -80,7 +83,11 @@ fn work() -> Result<ExitCode, Box<dyn Error>> {
     let of_model =
         |model| precisions.iter().flat_map(move |&precision| faults().map(move |f| (model, precision, f)));
     let jobs: Vec<Job<'_>> = models.iter().flat_map(of_model).collect();
-    let judged = judge_all(&jobs, folder.path())?;
+    let references = folder.path().join("references");
+    for model in &models {
+        precisions.iter().try_for_each(|precision| reference(model, precision, &references))?;
+    }
+    let judged = judge_all(&jobs, &references, folder.path())?;
     let mut wrong = 0;
     for ((model, precision, _), (line, verdict)) in jobs.iter().zip(&judged) {
         let name = model.file_stem().unwrap_or_default().to_string_lossy();
@@ -115,7 +122,11 @@ enum Verdict {
 type Judged = Result<(String, Verdict), Box<dyn Error + Send + Sync>>;
 
 /// Judges all jobs, on all processors.
-fn judge_all(jobs: &[Job<'_>], folder: &Path) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
+fn judge_all(
+    jobs: &[Job<'_>],
+    references: &Path,
+    folder: &Path,
+) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
     let (next, judged) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
@@ -123,7 +134,8 @@ fn judge_all(jobs: &[Job<'_>], folder: &Path) -> Result<Vec<(String, Verdict)>, 
                 while let i = next.fetch_add(1, Ordering::Relaxed)
                     && let Some((model, precision, fault)) = jobs.get(i)
                 {
-                    let result = judge(model, precision, *fault, &folder.join(format!("run{i}")));
+                    let begun = of_reference(model, precision, references);
+                    let result = judge(&begun, *fault, &folder.join(format!("run{i}")));
                     judged.lock().unwrap_or_else(PoisonError::into_inner).insert(i, result);
                 }
             });
@@ -133,9 +145,18 @@ fn judge_all(jobs: &[Job<'_>], folder: &Path) -> Result<Vec<(String, Verdict)>, 
     judged.into_values().map(|result: Judged| result.map_err(|e| e as Box<dyn Error>)).collect()
 }
 
-/// Compares one model in this process, whose children have the fault that the environment names.
-fn compare(model: &Path, precision: &str, out: &Path) -> Result<ExitCode, Box<dyn Error>> {
+/// Returns the folder of a comparison of which only the reference has run.
+fn of_reference(model: &Path, precision: &str, references: &Path) -> PathBuf {
+    references.join(format!("{}-{precision}", model.file_stem().unwrap_or_default().to_string_lossy()))
+}
+
+/// Begins the comparison of a model, and stops it when the reference has run. All comparisons of this model
+/// continue from there.
+fn reference(model: &Path, precision: &str, references: &Path) -> Result<(), Box<dyn Error>> {
+    let out = of_reference(model, precision, references);
+    std::fs::create_dir_all(&out)?;
     let backends = ["reference", "cpu"].iter().map(|name| name.parse()).collect::<Result<Vec<_>, _>>()?;
+    let stop = Arc::new(AtomicBool::new(false));
     let options = CompareOptions::default()
         .with_work(Subject::Model(Some(model.into())))
         .with_backends(backends)
@@ -143,17 +164,37 @@ fn compare(model: &Path, precision: &str, out: &Path) -> Result<ExitCode, Box<dy
         .with_predict(3)
         .with_per_node(PerNode::Isolated)
         .with_precision(precision.parse()?)
-        .with_out(out);
-    let report = run(&options, &mut |_| ())?;
-    report.write(&report_path(out))?;
+        .with_stop(Some(stop.clone()))
+        .with_out(&out);
+    let mut has_run = |event: &Event| {
+        if event.backend == "reference" && event.what == Status::Ok.to_string() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let report = run(&options, &mut has_run)?;
+    match &report.records[..] {
+        [record] if record.status == Status::Ok => Ok(()),
+        records => Err(format!("the reference of {}: {records:?}", model.display()).into()),
+    }
+}
+
+/// Continues a comparison in this process, whose children have the fault that the environment names.
+fn compare(out: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    resume(out, &CompareOptions::default(), &mut |_| ())?.write(&report_path(out))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compares a model with a fault in a process of its own. Returns a line on it, and whether the verdict is right.
-fn judge(model: &Path, precision: &str, fault: Option<&Fault>, out: &Path) -> Judged {
+/// Continues a copy of a comparison, with a fault, in a process of its own. Returns a line on it, and whether
+/// the verdict is right.
+fn judge(begun: &Path, fault: Option<&Fault>, out: &Path) -> Judged {
+    std::fs::create_dir(out)?;
+    for file in std::fs::read_dir(begun)? {
+        let file = file?;
+        std::fs::copy(file.path(), out.join(file.file_name()))?;
+    }
     let mark = out.with_extension("changed");
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(ONE).args([model.as_os_str(), precision.as_ref(), out.as_os_str()]);
+    command.arg(ONE).arg(out);
     command.env(VARIABLE, fault.map_or("", |fault| fault.name)).env(MARK, &mark);
     let output = command.output()?;
     if !output.status.success() {

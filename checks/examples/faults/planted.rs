@@ -155,7 +155,7 @@ fn other_expert(r: &mut Result<'_>) {
     });
 }
 
-/// Clips at the largest value of F16, or at the largest but one of four if all are smaller.
+/// Clips at the largest value of F16.
 fn clipped(r: &mut Result<'_>) {
     r.values.iter_mut().for_each(|x| *x = x.clamp(-65504.0, 65504.0));
 }

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Runs all tests of the workspace: builds them, then runs two test programs at a time, each with half of the processors.
+#
+#   scripts/test.sh
+#
+# `cargo test` runs the same programs one after the other; most of them end with one long test, for which all other
+# processors wait. The output of a program is printed when it has ended. Exit status: 0 if all tests passed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+# Programs that take longest; they begin first.
+readonly FIRST="backend-hip/all all backend-vulkan/all cards"
+
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'kill 0' INT TERM
+
+# Prints "NAME FOLDER EXECUTABLE" for each test program in the messages of cargo. The name is that of the folder and the
+# program: backend-hip/all, or all for the package of the root.
+programs() {
+    sed -nE '/"profile":\{[^}]*"test":true/ s|.*"manifest_path":"([^"]*)/Cargo.toml".*"name":"([^"]*)","src_path".*"executable":"([^"]*)".*|\1/\2 \1 \3|p' "$1" |
+        sed "s|^$PWD/||"
+}
+
+# run NAME FOLDER EXECUTABLE: runs a test program in its package's folder, as cargo does, and prints its output.
+run() {
+    local name=$1 folder=$2 executable=$3 status begin=$SECONDS output=$work/${1//\//-}.log
+    if [ "$name" = doc ]; then
+        cargo test --workspace --doc --no-fail-fast >"$output" 2>&1
+    else
+        (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$executable" --test-threads="$threads" >"$output" 2>&1)
+    fi
+    status=$?
+    [ "$status" = 0 ] || echo "$name" >>"$work/failed"
+    {
+        flock 9
+        echo "     Running $name ($executable)"
+        cat "$output"
+        echo "$name: status $status after $((SECONDS - begin)) s"
+        echo
+    } 9>"$work/lock"
+}
+
+cargo test --workspace --no-run --message-format=json-render-diagnostics >"$work/messages" || exit 1
+threads=$((($(getconf _NPROCESSORS_ONLN) + 1) / 2))
+programs "$work/messages" >"$work/programs"
+[ -s "$work/programs" ] || { echo "error: cargo named no test programs" >&2; exit 1; }
+for name in $FIRST; do grep "^$name " "$work/programs"; done >"$work/queue"
+grep -vxFf "$work/queue" "$work/programs" >>"$work/queue"
+echo "doc . documentation" >>"$work/queue"
+
+export -f run
+export work threads
+xargs -P 2 -L 1 bash -c 'run "$@"' run <"$work/queue"
+
+if [ -s "$work/failed" ]; then
+    echo "failed: $(sort "$work/failed" | paste -sd ' ')"
+    exit 1
+fi
