@@ -52,7 +52,7 @@ impl Layer<'_> {
         let scale = self.get("ffn_gate_inp.scale");
         let width = (x.len() as f64).sqrt();
         let routed: Vec<f64> =
-            unweighted(x, eps).iter().zip(&scale.values).map(|(x, s)| x * s / width).collect();
+            unweighted(x, eps).iter().zip(scale.values.iter()).map(|(x, s)| x * s / width).collect();
         let mixed = self.mixture(&rms(x, &self.get("pre_ffw_norm_2.weight"), eps), &routed);
         add(&mut out, &rms(&mixed, &self.get("post_ffw_norm_2.weight"), eps), 1.0);
         out

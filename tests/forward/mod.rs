@@ -115,7 +115,7 @@ fn decode(file: &ModelFile, name: &str) -> Option<Matrix> {
 
 fn rms(x: &[f64], w: &Matrix, eps: f64) -> Vec<f64> {
     let scale = 1.0 / (x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64 + eps).sqrt();
-    x.iter().zip(&w.values).map(|(v, w)| v * scale * w).collect()
+    x.iter().zip(w.values.iter()).map(|(v, w)| v * scale * w).collect()
 }
 
 /// Returns `n` rows of a weight; if it is fused into another one, rows of that one from `first` on.
