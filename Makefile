@@ -28,8 +28,8 @@ endif
 compare: ready ## run the same work on every backend and say where they part (ARGS: --help, --model FILE ...)
 	cargo run --release --example compare -- $(ARGS)
 
-test: ready ## run all tests (ARGS: arguments of cargo test)
-	cargo test --workspace $(ARGS)
+test: ready ## run all tests (ARGS: arguments of cargo test, which then runs one program after the other)
+	$(if $(ARGS),cargo test --workspace $(ARGS),scripts/test.sh)
 
 bench: ready ## run the benchmarks (ARGS: arguments of cargo bench)
 	cargo bench -p diptych-checks $(ARGS)

@@ -10,7 +10,7 @@ use diptych::{DType, Model, Precision, SessionOptions};
 
 /// Returns `x` minus its mean, divided by its standard deviation, with weight and bias.
 fn layer_norm(file: &ModelFile, name: &str, x: &[f64]) -> Vec<f64> {
-    let get = |part: &str| weight(file, &format!("{name}.{part}")).expect("a norm").values;
+    let get = |part: &str| weight(file, &format!("{name}.{part}")).expect("a norm").values.to_vec();
     let mean = x.iter().sum::<f64>() / x.len() as f64;
     let variance = x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / x.len() as f64;
     let deviation = (variance + 1e-5).sqrt();
