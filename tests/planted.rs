@@ -93,6 +93,22 @@ fn operation_tests_find_a_wrong_row() {
     }
 }
 
+/// Hidden states that are wrong, of a model without an output layer.
+#[test]
+fn wrong_hidden_states_are_a_finding() {
+    if !has_card() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    synthesize::write(&Shape { heads_kv: 6, ..tiny("bert", DType::F16) }, 1, &path).unwrap();
+    let args = ["--model", path.to_str().unwrap(), "--precision", "exact"];
+    let (output, found) = compare(dir.path(), "wrong=0.1@norm:5", &args);
+    let text = finding(&output, &found);
+    assert!(text.contains("the hidden states of the prompt have NMSE"), "{text}");
+    assert!(!text.contains("best token"), "{text}");
+}
+
 /// An error in the single-column kernel: a prompt of one token uses it; with a longer prompt only the steps
 /// after it do.
 #[test]

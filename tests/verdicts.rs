@@ -8,6 +8,7 @@ use diptych::DType;
 use diptych::ggml::gguf::GgufFile;
 use diptych::synthesize::{self, Shape};
 use diptych::tokenizer::{EncodeOptions, Tokenizer};
+use serde_json::Value;
 use std::path::Path;
 
 fn write(folder: &Path, shape: &Shape) -> String {
@@ -60,6 +61,34 @@ fn rounding_is_no_difference() {
         // With these weights the mixture exceeds the bound of whole models, so that a second look is needed.
         let looked = comparisons.iter().any(|c| c["second_look"].is_object());
         assert!(looked || architecture == "qwen35");
+    }
+}
+
+/// A model without an output layer: its hidden states are compared, no token is generated, and rounding is judged as
+/// that of logits.
+#[test]
+fn hidden_states_are_compared() {
+    for (dtype, precision) in [(DType::F16, "exact"), (DType::Q8_0, "fast")] {
+        let dir = tempfile::tempdir().unwrap();
+        let model = write(dir.path(), &Shape { heads_kv: 6, ..tiny("bert", dtype) });
+        let args = ["--model", &model, "--predict", "8", "--per-node", "isolated", "--invariance"];
+        let args = [&args[..], &["--backends", "cpu,hip-virtual:gfx906", "--precision", precision]].concat();
+        let (output, result) = compare(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        let comparisons = result["comparisons"].as_array().unwrap();
+        assert!(!comparisons.is_empty());
+        for c in comparisons {
+            assert_eq!((&c["logits"]["hidden"], &c["steps"]), (&true.into(), &Value::Null), "{c}");
+            assert_eq!(c["logits"]["positions"], 32);
+            assert!(c["logits"]["nmse"].as_f64() <= c["bound"].as_f64(), "{c}");
+            assert!(c["nodes"].as_array().unwrap().len() > 20);
+        }
+        let record = record(&result, "cpu");
+        assert!(record["token_ids"].as_array().is_none_or(Vec::is_empty), "{record}");
+        let ways: Vec<&str> =
+            record["variants"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
+        assert_eq!(ways, ["memory elsewhere", "each step alone", "node by node", "step by step"]);
+        assert!(!stdout(&output).contains("100%"), "no token is the best: {}", stdout(&output));
     }
 }
 

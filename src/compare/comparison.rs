@@ -37,6 +37,10 @@ pub struct LogitsReport {
     /// Number of positions whose logits are all the same, such as zeros, while the reference's are not.
     #[serde(default)]
     pub flat: usize,
+    /// True if the rows are hidden states of a model without an output layer. Then `row` is of a position or an
+    /// element of the vectors, and divergence and largest logit do not exist: both are 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
 }
 
 impl LogitsReport {
@@ -54,7 +58,18 @@ impl LogitsReport {
             kl: kl_divergence(got, want, n),
             top1_agreement: top1_agreement(got, want, n),
             non_finite: d.non_finite,
+            hidden: false,
         }
+    }
+
+    /// Compares rows of `n` elements of hidden states with the reference's.
+    pub(super) fn of_hidden(got: &[f32], want: &[f32], n: usize) -> LogitsReport {
+        LogitsReport { kl: 0.0, top1_agreement: 0.0, hidden: true, ..LogitsReport::new(got, want, n) }
+    }
+
+    /// Returns the words for what is compared.
+    pub(super) fn what(&self) -> &'static str {
+        if self.hidden { "hidden states" } else { "logits" }
     }
 
     /// Adds other positions: errors are the largest of the two, shares and divergence the means over all
@@ -73,6 +88,7 @@ impl LogitsReport {
             non_finite: self.non_finite + other.non_finite,
             positions,
             flat: self.flat + other.flat,
+            hidden: self.hidden,
         }
     }
 
@@ -81,9 +97,12 @@ impl LogitsReport {
     }
 }
 
-/// Describes the effect on sampling.
+/// Describes the effect on sampling, or on vectors of texts.
 impl std::fmt::Display for LogitsReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.hidden {
+            return write!(f, "largest difference {:.1e}", self.max_abs);
+        }
         let percent = 100.0 * self.top1_agreement;
         write!(
             f,

@@ -2,7 +2,7 @@
 
 use super::doubt;
 use super::invariance;
-use super::loaded::{load, prompt_graph, session_options, step_graph};
+use super::loaded::{load, prompt_graph, rows as rows_of, session_options, step_graph, wanted};
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::report::{OpTime, TextScore};
@@ -47,8 +47,8 @@ pub(super) fn run(
         return Ok(Done::default());
     }
     let (mut done, logits, mut session) = generate(&model, work, task, send)?;
-    let vocabulary = model.hparams().vocabulary;
-    npy::write(task.logits.as_ref(), logits.len() / vocabulary, vocabulary, &logits)?;
+    let width = wanted(model.hparams()).width(model.hparams());
+    npy::write(task.logits.as_ref(), logits.len() / width, width, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     send(Message::Progress { what });
     let last = done.token_ids.last().copied();
@@ -77,7 +77,7 @@ pub(super) fn run(
         }
     }
     if work.invariance || work.same_bits {
-        let prompt = &logits[..task.tokens.len() * vocabulary];
+        let prompt = &logits[..task.tokens.len() * width];
         done.variants = invariance::variants(&model, work, task, prompt, send)?;
     }
     if task.nodes.mode != PerNode::Off {
@@ -180,7 +180,7 @@ fn examine_nodes(
     nodes::examine(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, send)
 }
 
-/// Computes the prompt with logits of every token, then a decode step for each generated token but the first.
+/// Computes the prompt with logits (or hidden states) of every token, then a decode step for each generated token but the first.
 /// Returns the logits of all, and the session, which has room for one more step.
 fn generate(
     model: &Model,
@@ -191,7 +191,7 @@ fn generate(
     let mut session = model.session(&session_options(work, task))?;
     send(Message::Step { what: "prompt".into() });
     let start = Instant::now();
-    let mut logits = session.logits(&task.tokens)?;
+    let mut logits = rows_of(&mut session, &task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();
 
     let vocabulary = model.hparams().vocabulary;

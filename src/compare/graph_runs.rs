@@ -26,7 +26,7 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
     let file = ModelFile::open(&model)?;
     let text = text(options, &file)?;
     let tokens = prompt(options, text.as_ref().and_then(|text| text.chunks.first()), &file)?;
-    let quantised = nodes::has_quantised_weights(file.gguf());
+    let (quantised, output) = (nodes::has_quantised_weights(file.gguf()), file.hparams().output);
     let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
     Ok(Header {
         report: Report {
@@ -35,11 +35,11 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
             ..Report::new(options)
         },
         options: options.clone(),
-        measure: Some(Measure::logits(options.precision, quantised)),
+        measure: Some(Measure::of_model(options.precision, quantised, output)),
         task: Task::Model(ModelTask {
             model: model.into(),
             tokens,
-            predict: options.predict,
+            predict: predict(options, &file),
             given: Vec::new(),
             cache,
             offload: EVERYTHING,
@@ -288,6 +288,11 @@ fn describe(text: &TextTask, options: &CompareOptions) -> String {
     }
 }
 
+/// Returns the number of tokens to generate: none without an output layer.
+fn predict(options: &CompareOptions, file: &ModelFile) -> usize {
+    if file.hparams().output { options.predict } else { 0 }
+}
+
 /// Returns the tokens of the prompt: the first chunk of the text, or those of the options.
 fn prompt(options: &CompareOptions, chunk: Option<&Vec<u32>>, file: &ModelFile) -> Result<Vec<u32>> {
     let hparams = file.hparams();
@@ -306,7 +311,7 @@ fn prompt(options: &CompareOptions, chunk: Option<&Vec<u32>>, file: &ModelFile) 
     if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
         return Err(Error::argument("token id", bad, format!("one of a vocabulary of {vocabulary}")));
     }
-    let needed = tokens.len().saturating_add(options.predict);
+    let needed = tokens.len().saturating_add(predict(options, file));
     if needed > hparams.context {
         let found = format!("{needed} positions are needed");
         return Err(Error::argument("context", found, format!("at most the model's {}", hparams.context)));

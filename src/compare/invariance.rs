@@ -2,7 +2,7 @@
 //! for the rounding of kernels that are selected by the number of tokens, or that compute the members of a
 //! group one by one.
 
-use super::loaded::{load, prompt_graph, session_options};
+use super::loaded::{load, prompt_graph, rows, session_options, wanted};
 use super::nodes::has_quantised_weights;
 use super::report::{EVERYTHING, Variant};
 use crate::backends::BackendName;
@@ -31,7 +31,8 @@ pub(super) fn variants(
     logits: &[f32],
     send: &mut dyn FnMut(Message),
 ) -> Result<Vec<Variant>> {
-    let n = model.hparams().vocabulary;
+    let h = model.hparams();
+    let n = wanted(h).width(h);
     let rounds = bound::of_graph(work.precision, has_quantised_weights(model.file().gguf()));
     // These variants run the same kernels with the same operands.
     let same = Bound::default();
@@ -61,9 +62,12 @@ pub(super) fn variants(
     if !work.invariance {
         return Ok(variants);
     }
-    add("batches of 7 tokens", rounds, methods.batches(model, ODD))?;
-    add("one token at a time", rounds, methods.batches(model, 1))?;
-    add("two sequences", rounds, methods.two_sequences())?;
+    // All tokens of a text are computed together unless the attention is causal, and hidden states are of one text.
+    if h.output {
+        add("batches of 7 tokens", rounds, methods.batches(model, ODD))?;
+        add("one token at a time", rounds, methods.batches(model, 1))?;
+        add("two sequences", rounds, methods.two_sequences())?;
+    }
     add("node by node", rounds, methods.step_by_step(false))?;
     add("step by step", rounds, methods.step_by_step(true))?;
     if !work.backend.parse().is_ok_and(|name: BackendName| name.is_host()) {
@@ -94,7 +98,7 @@ impl Methods<'_> {
         let mut session = model.session(&session_options(self.work, self.task))?;
         let mut logits = Vec::new();
         for tokens in self.task.tokens.chunks(size) {
-            logits.extend(session.logits(tokens)?);
+            logits.extend(rows(&mut session, tokens)?);
         }
         Ok(logits)
     }
@@ -113,7 +117,7 @@ impl Methods<'_> {
     /// Runs the program as it ships, but submits and waits for each of its steps separately.
     fn each_step_separately(&self) -> Result<Vec<f32>> {
         let mut session = self.model.session(&session_options(self.work, self.task))?;
-        session.logits_step_by_step(&self.task.tokens)
+        session.rows_step_by_step(&self.task.tokens, wanted(self.model.hparams()))
     }
 
     /// Submits and waits for each step separately, with fused groups or node by node, and retains every

@@ -2,8 +2,8 @@
 
 use crate::backends::BackendName;
 use crate::isolate::protocol::{Message, ModelTask, Work};
-use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
-use crate::session::{KV_STEP, SessionOptions, inputs_after};
+use crate::model::{BatchGraph, BatchShape, Hparams, LoadOptions, Model, ModelFile, Offload, Want};
+use crate::session::{KV_STEP, Session, SessionOptions, inputs_after};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -55,6 +55,19 @@ pub(super) fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     }
 }
 
+/// Returns the rows that are compared: logits, or hidden states if the model has no output layer.
+pub(super) fn wanted(hparams: &Hparams) -> Want {
+    if hparams.output { Want::Logits } else { Want::Hidden(hparams.layers) }
+}
+
+/// Appends tokens and returns the wanted rows of all of them.
+pub(super) fn rows(session: &mut Session, tokens: &[u32]) -> Result<Vec<f32>> {
+    match session.model().hparams().output {
+        true => session.logits(tokens),
+        false => session.hidden(tokens, None),
+    }
+}
+
 /// Builds the graph of the prompt as one batch, with logits of every token, and its inputs.
 pub(super) fn prompt_graph(model: &ModelFile, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
     graph_after(model, task, &[], &task.tokens)
@@ -84,7 +97,7 @@ fn graph_after(
         sequences: 1,
         outputs: n,
         cache: task.cache,
-        want: Want::Logits,
+        want: wanted(model.hparams()),
     };
     let graph = model.graph(&shape)?;
     let inputs = inputs_after(&graph, before, tokens)?;

@@ -165,7 +165,7 @@ fn is_rounding(found: &SecondLook, c: &Comparison) -> bool {
     let is_small = parts.iter().all(|l| l.non_finite == 0 && l.flat == 0 && l.nmse <= MOST_IN_A_PART)
         && mean(|l| l.nmse) <= MOST_ROUNDING
         && mean(|l| l.kl) <= MOST_DIVERGENCE
-        && mean(|l| l.top1_agreement) >= LEAST_AGREEMENT
+        && mean(|l| if l.hidden { 1.0 } else { l.top1_agreement }) >= LEAST_AGREEMENT
         && c.text.is_none_or(|text| text.is_near() && text.logits.kl <= MOST_DIVERGENCE);
     let exact = found.exact_disagreement.is_none() || found.amplified;
     exact && found.node.is_none() && found.bits.is_none() && is_small

@@ -84,7 +84,7 @@ fn row(report: &Report, record: &Record, device: &str) -> (Emphasis, [String; 9]
         format!("{}{epoch}", record.label()),
         record.status.to_string(),
         nmse.map_or(if is_reference { "reference".into() } else { "-".into() }, |x| format!("{x:.1e}")),
-        logits.map_or("-".into(), |l| format!("{:.0}%", 100.0 * l.top1_agreement)),
+        logits.filter(|l| !l.hidden).map_or("-".into(), |l| format!("{:.0}%", 100.0 * l.top1_agreement)),
         seconds(record.load_s),
         seconds(record.prompt_s),
         seconds(record.eval_s),

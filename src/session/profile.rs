@@ -83,14 +83,14 @@ impl Session {
     /// normal operation, but each step is submitted and waited for individually. Sequence 0 is left as
     /// [`Session::profile`] leaves it.
     #[cfg(feature = "compare")]
-    pub(crate) fn logits_step_by_step(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+    pub(crate) fn rows_step_by_step(&mut self, tokens: &[u32], want: Want) -> Result<Vec<f32>> {
         let items = [Item { sequence: 0, tokens }];
         self.check(&items)?;
         let (model, position) = (self.model.clone(), self.position());
-        self.results.begin(Want::Logits, model.hparams());
+        self.results.begin(want, model.hparams());
         for begin in (0..tokens.len()).step_by(self.batch) {
             self.assign_cells(&items, begin, tokens.len().min(begin + self.batch), true);
-            let shape = self.shape(self.placed.len(), self.outputs.len(), Want::Logits);
+            let shape = self.shape(self.placed.len(), self.outputs.len(), want);
             let graph = model.file().graph(&shape)?;
             let (mut program, steps) =
                 timed_program(&model, &graph, &self.state, &mut self.compute, self.precision)?;

@@ -38,13 +38,14 @@ pub(super) fn disagreement(
             return Some(format!("output '{}' has {}", n.node, n.describe_error()));
         }
     }
-    if let Measure::Logits(bound) = measure {
+    if let Measure::Logits(bound) | Measure::Hidden(bound) = measure {
         let text = c.text.map(|text| text.logits);
         let logits = [("prompt", c.logits), ("steps after the prompt", c.steps), ("text", text)];
         let mut logits = logits.into_iter().filter_map(|(of, l)| Some((of, l?)));
         if let Some((of, l)) = logits.find(|(_, l)| !bound.holds(&l.distance())) {
             let text = c.text.map(|text| format!("; {text}")).unwrap_or_default();
-            return Some(format!("the logits of the {of} have {} ({l}){text}", bound.excess(&l.distance())));
+            let (what, excess) = (l.what(), bound.excess(&l.distance()));
+            return Some(format!("the {what} of the {of} have {excess} ({l}){text}"));
         }
         if let Some(text) = c.text.filter(|text| !text.is_near()) {
             return Some(text.to_string());

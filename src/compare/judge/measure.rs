@@ -12,14 +12,18 @@ use std::collections::HashMap;
 pub(in crate::compare) enum Measure {
     /// Logits, with their bound.
     Logits(Bound),
+    /// Hidden states of a model without an output layer, with their bound.
+    Hidden(Bound),
     /// Outputs of a graph by name, each with its bound.
     Outputs(HashMap<String, Bound>),
 }
 
 impl Measure {
-    /// Builds the measure of a model's logits, with the bounds of [`bound`].
-    pub(in crate::compare) fn logits(precision: Precision, quantised: bool) -> Measure {
-        Measure::Logits(bound::of_graph(precision, quantised))
+    /// Builds the measure of a model's logits, or of its hidden states if it has no output layer, with the bounds
+    /// of [`bound`].
+    pub(in crate::compare) fn of_model(precision: Precision, quantised: bool, output: bool) -> Measure {
+        let bound = bound::of_graph(precision, quantised);
+        if output { Measure::Logits(bound) } else { Measure::Hidden(bound) }
     }
 
     pub(in crate::compare) fn outputs(precision: Precision, graph: &Graph) -> Measure {
@@ -34,7 +38,7 @@ impl Measure {
     /// Returns the largest of its NMSE bounds.
     pub(super) fn bound(&self) -> Option<f64> {
         match self {
-            Measure::Logits(bound) => Some(bound.nmse),
+            Measure::Logits(bound) | Measure::Hidden(bound) => Some(bound.nmse),
             Measure::Outputs(bounds) => bounds.values().map(|bound| bound.nmse).max_by(f64::total_cmp),
         }
     }

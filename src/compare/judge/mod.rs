@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn logits_that_are_not_there_are_a_finding() {
         let dir = tempfile::tempdir().unwrap();
-        let measure = Measure::logits(Precision::Fast, false);
+        let measure = Measure::of_model(Precision::Fast, false, true);
         let text = finding(dir.path(), &measure);
         assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
         for backend in ["reference", "cpu"] {
@@ -124,9 +124,9 @@ mod tests {
         write("reference", 3.0);
         let finding = |last: f32, got: Option<TextScore>, want: Option<TextScore>| {
             write("cpu", last);
-            let mut report = judged(dir.path(), &Measure::logits(Precision::Fast, false));
+            let mut report = judged(dir.path(), &Measure::of_model(Precision::Fast, false, true));
             (report.records[0].score, report.records[1].score) = (want, got);
-            judge(&mut report, &options, &Measure::logits(Precision::Fast, false));
+            judge(&mut report, &options, &Measure::of_model(Precision::Fast, false, true));
             report.verdict.findings.join("; ")
         };
         assert_eq!(finding(3.0, score(2.0), score(2.0)), "");

@@ -20,8 +20,8 @@ pub(super) fn compare_results(
     measure: &Measure,
 ) -> Result<f64> {
     let mut rms = 0.0;
-    if let Measure::Logits(_) = measure {
-        rms = compare_logits(comparison, record, reference, options)?;
+    if let Measure::Logits(_) | Measure::Hidden(_) = measure {
+        rms = compare_logits(comparison, record, reference, (options, measure))?;
         comparison.text = compare_text(record, reference, options)?;
         comparison.greedy_divergence_at = differing_tokens(record, reference).next();
     }
@@ -45,13 +45,13 @@ pub(super) fn compare_results(
     Ok(rms)
 }
 
-/// Computes the distances of the logits of the prompt and of the decode steps, and returns the root mean
+/// Computes the distances of the logits or hidden states of the prompt and of the decode steps, and returns the root mean
 /// square error of a logit.
 fn compare_logits(
     comparison: &mut Comparison,
     record: &Record,
     reference: &Record,
-    options: &CompareOptions,
+    (options, measure): (&CompareOptions, &Measure),
 ) -> Result<f64> {
     let path = |r: &Record| files::logits(&options.out, &r.stem);
     let (_, n, got) = npy::read(&path(record))?;
@@ -65,7 +65,8 @@ fn compare_logits(
     let split = |values: &'_ [f32]| values.len().min(prompt);
     let [(got_prompt, got_steps), (want_prompt, want_steps)] =
         [&got, &want].map(|values| values.split_at(split(values)));
-    comparison.logits = Some(LogitsReport::new(got_prompt, want_prompt, n));
+    let report = if let Measure::Hidden(_) = measure { LogitsReport::of_hidden } else { LogitsReport::new };
+    comparison.logits = Some(report(got_prompt, want_prompt, n));
     comparison.steps = (steps > 0).then(|| LogitsReport::new(got_steps, want_steps, n));
     Ok(rms_error(&distance(&got, &want), &want))
 }
