@@ -3,6 +3,7 @@
 //! `cargo run --release --example bench -- --model F --backend vulkan`
 
 use clap::Parser;
+use diptych::backends::BackendName;
 use diptych::bench::{BenchOptions, Breakdown, bench, copy_bandwidth, profile};
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, program};
@@ -61,6 +62,21 @@ struct Args {
     trace: Option<PathBuf>,
 }
 
+/// Label of times that are no card's.
+const EMULATED: &str =
+    "the card is emulated: these times are the emulation's or made up, and say nothing of a card\n";
+
+/// True if the backend's card is emulated.
+fn is_emulated(args: &Args) -> bool {
+    args.backend.parse().is_ok_and(|name: BackendName| name.is_emulated())
+}
+
+/// Returns the first lines of the output.
+fn heading(args: &Args, device: &str) -> String {
+    let label = if is_emulated(args) { EMULATED } else { "" };
+    format!("{} on {} ({device})\n{label}", args.model.display(), args.backend)
+}
+
 /// Measures the steps of a batch.
 fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
     let backend = model.backend();
@@ -75,12 +91,11 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
     if args.json {
         let device = backend.device();
         let report = serde_json::json!({
-            "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver, "profiles": all,
+            "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver, "emulated": is_emulated(args), "profiles": all,
         });
         return program::print(format!("{report:#}\n"));
     }
-    let device = &backend.device().name;
-    let mut text = format!("{} on {} ({device})\n", args.model.display(), args.backend);
+    let mut text = heading(args, &backend.device().name);
     all.iter().for_each(|breakdown| text += &format!("\n{breakdown}"));
     program::print(text)
 }
@@ -124,11 +139,11 @@ fn run(args: &Args) -> Result<()> {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
             "offload": args.offload.to_string(), "precision": args.precision, "cache": options.session.cache_on(backend.as_ref()).name(),
-            "batch": options.session.batch_on(backend.as_ref()), "measurements": measured,
+            "batch": options.session.batch_on(backend.as_ref()), "emulated": is_emulated(args), "measurements": measured,
         });
         return program::print(format!("{report:#}\n"));
     }
-    let mut text = format!("{} on {} ({})\n", args.model.display(), args.backend, device.name);
+    let mut text = heading(args, &device.name);
     for m in measured {
         text += &format!("{:>8}  {:10.2} +- {:.2} t/s\n", m.name, m.mean, m.sd);
     }

@@ -3,8 +3,10 @@
 //! `cargo run --release --example generate -- --model F --prompt "The sea is"`
 
 use clap::Parser;
-use diptych::chat::{ChatInput, ChatTemplate, Message};
-use diptych::generate::{GenerateOptions, Generation};
+use clap::builder::RangedU64ValueParser;
+use diptych::chat::{ChatInput, ChatTemplate, Conversation, Message};
+use diptych::generate::{Finish, GenerateOptions, Generation};
+use diptych::ggml::backend::Backend;
 use diptych::ggml::gguf::Metadata;
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::tokenizer::EncodeOptions;
@@ -52,8 +54,10 @@ struct Args {
     /// Maximum number of tokens to generate.
     #[arg(long, default_value_t = 256)]
     predict: usize,
-    /// Maximum number of positions in the context.
-    #[arg(long)]
+    /// Maximum number of positions in the context [default: the model's, or its half, quarter and so on if that
+    /// would take more than half of the memory that the weights leave free, but not less than 4096]. A chat that
+    /// fills it begins anew with its last turns.
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     context: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision
     /// exact].
@@ -105,7 +109,7 @@ fn template(path: Option<&PathBuf>, metadata: &Metadata) -> Result<ChatTemplate>
     Ok(template.with_tokens_of(metadata))
 }
 
-/// Prints the text of a generation as it is produced, and returns it.
+/// Prints the text of a generation as it is produced, and returns it. Says so if the context ended it.
 fn show(mut generation: Generation<'_>) -> Result<String> {
     let bar = ProgressBar::new(0).with_message("prompt");
     generation.prompt(&mut |done, all| {
@@ -121,41 +125,114 @@ fn show(mut generation: Generation<'_>) -> Result<String> {
     }
     program::print("\n")?;
     program::note(generation.summary());
+    if generation.summary().finish == Some(Finish::ContextFull) {
+        program::note("the text is cut off: --context N sets the number of positions");
+    }
     Ok(text)
 }
 
+/// Checks that a prompt fits into the context.
+fn check_context(what: &str, tokens: &[u32], context: usize) -> Result<()> {
+    if tokens.len() <= context {
+        return Ok(());
+    }
+    let expected = format!("at most {context}, the positions of the context; --context N sets their number");
+    Err(Error::argument(what, format!("{} tokens", tokens.len()), expected))
+}
+
+/// Returns the tokens of a conversation. If the context has no room for them and an answer, the conversation
+/// begins anew with its last turns: as many as fill half of the context, but at least one. After an error it is
+/// unchanged.
+fn prompt_of(
+    conversation: &mut Conversation,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    (context, predict): (usize, usize),
+) -> Result<Vec<u32>> {
+    let encode = |conversation: &Conversation| -> Result<Vec<u32>> {
+        let input = ChatInput::new(conversation.messages().to_vec()).generation_prompt(true);
+        let text = template.render(&input.guarded(&|text| tokenizer.guard(text)));
+        let text =
+            text.map_err(|e| Error::argument("chat template", e, "one that renders this conversation"))?;
+        Ok(tokenizer.encode_chat(&text))
+    };
+    let mut tokens = encode(conversation)?;
+    if tokens.len() + predict.min(context / 4) <= context {
+        return Ok(tokens);
+    }
+    let (mut shorter, before) = (conversation.clone(), conversation.turns());
+    while tokens.len() > context / 2 && shorter.drop_turn() {
+        tokens = encode(&shorter)?;
+    }
+    check_context("message", &tokens, context)?;
+    let turns = shorter.turns();
+    if turns < before {
+        program::note(format_args!(
+            "the context of {context} positions is full: the conversation begins anew with the last {turns} of its \
+             {before} turns; --context N has room for more"
+        ));
+        *conversation = shorter;
+    }
+    Ok(tokens)
+}
+
 /// Answers each turn. The conversation is rendered from its beginning each time; the session computes only
-/// the new tokens.
+/// the new tokens. A message that is too long for the context is left out; it is an error if none has an answer.
 fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<()> {
     let template = template(args.template.as_ref(), session.model().file().gguf().metadata())?;
-    let mut messages: Vec<Message> = args.system.iter().map(Message::system).collect();
-    for (turn, message) in turns(args.prompt.as_ref()).enumerate() {
-        messages.push(Message::user(message?));
-        let input = ChatInput::new(messages.clone()).generation_prompt(true);
-        let text = template
-            .render(&input.guarded(&|text| tokenizer.guard(text)))
-            .map_err(|e| Error::argument("chat template", e, "one that renders this conversation"))?;
-        let tokens = tokenizer.encode_chat(&text);
-        if turn == 0 {
+    let mut conversation = Conversation::new(args.system.iter().map(Message::system));
+    let room = (session.context(), args.predict);
+    let (mut answered, mut refused) = (false, Ok(()));
+    for message in turns(args.prompt.as_ref()) {
+        conversation.push(Message::user(message?));
+        let tokens = match prompt_of(&mut conversation, &template, tokenizer, room) {
+            Ok(tokens) => tokens,
+            Err(error) if args.prompt.is_some() => return Err(error),
+            Err(error) => {
+                program::note(format_args!("no answer: {error}"));
+                conversation.pop();
+                refused = Err(error);
+                continue;
+            }
+        };
+        if !answered {
             program::note_begin(tokenizer, &tokens);
         }
         let answer = show(Generation::advance_to(session, tokenizer, &tokens, options)?)?;
-        messages.push(Message::assistant(answer));
+        conversation.push(Message::assistant(answer));
+        answered = true;
     }
-    Ok(())
+    if answered { Ok(()) } else { refused }
+}
+
+/// Returns the options for loading, with the context that was given or fits.
+fn load_options(args: &Args, file: &ModelFile, backend: &dyn Backend) -> Result<LoadOptions> {
+    let session = SessionOptions::default().with_cache(args.cache).with_precision(args.precision);
+    let options = LoadOptions::default().with_offload(args.offload).with_session(session.clone());
+    let context = match args.context {
+        Some(context) => context,
+        None => file.fitting_context(backend, &options)?,
+    };
+    let own = file.hparams().context;
+    if args.context.is_none() && context < own {
+        program::note(format_args!(
+            "the context has {context} of the model's {own} positions: more would take over half of the memory that \
+             is known to be free; --context N sets their number"
+        ));
+    }
+    Ok(options.with_session(session.with_context(context)))
 }
 
 fn run(args: &Args) -> Result<()> {
     let backend = program::open(&args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
     program::note_left_out(&file);
-    let session = SessionOptions::default()
-        .with_context(args.context)
-        .with_cache(args.cache)
-        .with_precision(args.precision);
-    let options = LoadOptions::default().with_offload(args.offload).with_session(session);
+    program::note_rounding(&file, args.precision);
+    let options = load_options(args, &file, backend.as_ref())?;
     if args.estimate {
-        return program::print(file.estimate(backend.as_ref(), &options)?.to_string());
+        let context = options.session.context.unwrap_or_default();
+        let estimate = file.estimate(backend.as_ref(), &options)?;
+        return program::print(format!("context of {context} positions\n{estimate}"));
     }
     let bar = ProgressBar::new(0).with_message(format!("loading {}", args.model.display()));
     bar.set_style(
@@ -185,6 +262,7 @@ fn run(args: &Args) -> Result<()> {
     if tokens.is_empty() {
         return Err(Error::argument("--prompt", format!("{prompt:?}"), "a text to continue"));
     }
+    check_context("--prompt", &tokens, session.context())?;
     show(Generation::start(&mut session, &tokenizer, &tokens, &options)?)?;
     program::note_fallbacks(&model);
     Ok(())
@@ -200,6 +278,13 @@ fn generate_options(args: &Args) -> GenerateOptions {
     GenerateOptions::default().with_predict(args.predict).with_sampler(sampler).with_stop(args.stop.clone())
 }
 
+/// Says which options need less memory, if an error is about memory.
+fn advise(error: &Error) {
+    if matches!(error, Error::DoesNotFit { .. } | Error::OutOfMemory { .. }) {
+        program::note("less memory is needed with a smaller --context, with --cache q8_0 or --offload auto");
+    }
+}
+
 fn main() -> ExitCode {
-    program::run(|| run(&Args::parse()))
+    program::run(|| run(&Args::parse()).inspect_err(advise))
 }

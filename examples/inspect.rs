@@ -36,6 +36,7 @@ struct Args {
 fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
     let backend = program::open(backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.file)?;
+    program::note_left_out(&file);
     let context = file.hparams().context.min(4096);
     let shape = |tokens: usize| BatchShape {
         tokens,
@@ -84,10 +85,31 @@ fn json(gguf: &GgufFile) -> serde_json::Value {
     serde_json::json!({ "metadata": metadata, "tensors": tensors })
 }
 
+/// Elements of an array that are printed; JSON has all.
+const SHOWN: usize = 8;
+
+/// Bytes of a text in an array that are printed.
+const SHOWN_BYTES: usize = 200;
+
+/// Formats a metadata value. Of an array only the first elements are printed, with their kind and number in front.
+fn shown(value: &Value) -> String {
+    let Some(array) = value.as_array() else { return value.to_string() };
+    let element = |value: Value| match value.as_bytes() {
+        Some(text) if text.len() > SHOWN_BYTES => format!("a text of {} bytes", text.len()),
+        _ => value.to_string(),
+    };
+    let mut elements: Vec<String> = array.values().take(SHOWN).map(element).collect();
+    if array.len() > SHOWN {
+        elements.push("...".into());
+    }
+    format!("{value} {}", elements.join(", "))
+}
+
 fn text(gguf: &GgufFile) -> String {
     let mut out = String::new();
     for (key, value) in gguf.metadata().iter() {
-        out += &format!("{key} = {value}\n");
+        out += format!("{key} = {}", shown(value)).trim_end();
+        out += "\n";
     }
     let total: usize = gguf.tensors().iter().map(|t| t.bytes).sum();
     out += &format!("\n{} tensors, {total} bytes\n", gguf.tensors().len());

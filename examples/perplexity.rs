@@ -67,6 +67,7 @@ fn words(score: &Score) -> String {
 fn run(args: &Args) -> Result<ExitCode> {
     let file = ModelFile::open(&args.model)?;
     program::note_left_out(&file);
+    program::note_rounding(&file, args.precision);
     let text = std::fs::read(&args.text).map_err(|e| Error::io(&args.text, e))?;
     let options = PerplexityOptions::default().with_chunk(args.chunk).with_chunks(args.chunks);
     let chunks = chunks(&file, &text, &options)?;

@@ -74,6 +74,12 @@ impl BackendName {
     pub(crate) fn is_host(&self) -> bool {
         matches!(self, BackendName::Reference | BackendName::Cpu)
     }
+
+    /// True if its card is emulated. Such a card has no time of its own: under HIP the clock is the host's, under
+    /// Vulkan it is made up.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self, BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_))
+    }
 }
 
 impl FromStr for BackendName {

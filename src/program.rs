@@ -16,6 +16,8 @@ use crate::model::{Model, ModelFile};
 use crate::tokenizer::Tokenizer;
 use ggml_core::backend::Backend;
 use ggml_core::escape::{Escaped, escaped};
+use ggml_core::gguf::TensorInfo;
+use ggml_core::precision::Precision;
 use ggml_core::{Error, Result};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -96,6 +98,28 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
 /// it.
 pub fn note_left_out(file: &ModelFile) {
     file.left_out().iter().for_each(|part| note(format_args!("left out: {part}")));
+}
+
+/// Average bits of a weight up to which [`note_rounding`] writes its line.
+const FEW_BITS: f64 = 5.0;
+
+/// Number of weights up to which it does.
+const FEW_WEIGHTS: u64 = 1_000_000_000;
+
+/// Writes a line to standard error if text in `fast` precision differs visibly from text in `exact` precision:
+/// if a model is small and the weights of its layers have few bits.
+pub fn note_rounding(file: &ModelFile, precision: Precision) {
+    let matrices = file.gguf().tensors().iter().filter(|t| t.name.starts_with("blk.") && t.n_dims > 1);
+    let sum = |(weights, bytes): (u64, u64), t: &TensorInfo| {
+        (weights + t.shape().iter().map(|&n| n as u64).product::<u64>(), bytes + t.bytes as u64)
+    };
+    let (weights, bytes) = matrices.fold((0, 0), sum);
+    let bits = 8.0 * bytes as f64 / weights.max(1) as f64;
+    if precision == Precision::Fast && weights > 0 && weights <= FEW_WEIGHTS && bits <= FEW_BITS {
+        note(format_args!(
+            "a small model with weights of {bits:.1} bits: --precision exact computes other text than fast"
+        ));
+    }
 }
 
 /// Writes a line to standard error if a prompt begins with two begin tokens.

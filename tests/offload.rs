@@ -184,6 +184,33 @@ fn as_much_as_fits_is_chosen() {
     assert!((2..4).contains(&model.units()));
 }
 
+/// The default context of a program is the model's, halved until it fits into memory that is known to be free.
+#[test]
+fn the_context_is_as_long_as_fits() {
+    let host = backend("cpu").expect("a processor");
+    let long = || file(&Shape { context: 20_000, ..tiny("llama", DType::F32) });
+    let of = |context: usize| {
+        let options = options(Offload::All, &host).with_session(session_options().with_context(context));
+        let need = long().estimate(null(None).as_ref(), &options).unwrap().devices.remove(0);
+        need.weights + 2 * (need.state + need.compute)
+    };
+    let fitting = |file: ModelFile, offload, memory| {
+        file.fitting_context(null(memory).as_ref(), &options(offload, &host)).unwrap()
+    };
+    for (memory, context) in [
+        (Some(of(20_000)), 20_000),
+        (Some(of(20_000) - 1), 10_000),
+        (Some(of(5_000)), 5_000),
+        (Some(1), 4096),
+        (None, 4096),
+    ] {
+        assert_eq!(fitting(long(), Offload::All, memory), context, "{memory:?}");
+    }
+    assert_eq!(fitting(three_layers(), Offload::Auto, Some(1)), three_layers().hparams().context);
+    // What the processor computes needs its memory.
+    assert_eq!(fitting(long(), Offload::None, Some(1)), 20_000);
+}
+
 #[test]
 fn what_does_not_fit_is_refused_with_numbers() {
     let host = backend("cpu").expect("a processor");

@@ -112,6 +112,17 @@ fn its_numbers_are_those_of_the_report() {
     }
 }
 
+/// The clock of an emulated card is made up, so its times stand beside no others.
+#[test]
+fn times_of_emulated_cards_are_left_out() {
+    for (backend, cases_only) in
+        [("vulkan-virtual:vega20", true), ("hip-virtual:gfx906", true), ("hip:1", false)]
+    {
+        let times = numbers(&page(&full(backend)), "data-op-s");
+        assert_eq!(times, if cases_only { vec![0.75] } else { vec![0.5, 0.75] }, "{backend}");
+    }
+}
+
 #[test]
 fn hostile_text_stays_text() {
     let plain = elements(&page(&full("a backend")));

@@ -202,6 +202,13 @@ fn a_text_without_a_perplexity_is_a_finding() {
         assert!(words.contains(&format!("{name}: the text has no perplexity")), "{words}");
     }
 
+    // Without a text the reference's logits are judged themselves: what is NaN on both sides is no agreement.
+    let [model, _] = files(dir.path(), &with_output(f32::NAN));
+    let (output, found) = compare(dir.path(), &["--model", &model, "--predict", "1", "--backends", "cpu"]);
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    let words = "reference: 9600 of its own logits are NaN or infinite: nothing can agree with them";
+    assert_eq!(found["verdict"]["findings"], serde_json::json!([words]));
+
     let [model, text] = files(dir.path(), &with_output(0.0));
     for args in [["--model", &model, "--chunk", "600"], ["--ops", "RELU", "--chunk", "32"]] {
         let (output, _) = compare(dir.path(), &[&args[..], &["--text", &text]].concat());

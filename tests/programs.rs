@@ -163,6 +163,104 @@ fn a_chat_has_turns() {
     }
 }
 
+/// Runs a chat with a template that only joins messages; returns status, standard output and standard error.
+fn joined_chat(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let (model, template) = (synthesized(folder, "small-llama"), folder.join("template.jinja"));
+    std::fs::write(&template, "{% for m in messages %}{{ m.content }};{% endfor %}").unwrap();
+    let mut command = Command::new(example("generate"));
+    command.arg("--model").arg(&model).arg("--chat").arg("--template").arg(&template).args(args);
+    let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = streams.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), stdout(&output), stderr(&output))
+}
+
+/// A conversation that is longer than the context goes on with its last turns, and a message that is too long
+/// costs only its own answer.
+#[test]
+fn a_full_context_does_not_end_a_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = ["--context", "64", "--predict", "6"];
+    let long = "b".repeat(200);
+    let lines = ["aaaaaaaaaa"; 6].join("\n") + "\n" + &long + "\ncccc\n";
+    let (status, _, errors) = joined_chat(dir.path(), &short, &lines);
+    assert_eq!(status, Some(0), "{errors}");
+    assert_eq!(errors.matches("; ended by ").count(), 7, "{errors}");
+    assert!(
+        errors.contains("the context of 64 positions is full: the conversation begins anew with the last ")
+    );
+    let refused = errors.lines().find(|line| line.starts_with("no answer: message: ")).expect("a line");
+    assert!(
+        refused.ends_with("expected at most 64, the positions of the context; --context N sets their number")
+    );
+    // Nothing has an answer: an error.
+    for args in [&["--prompt", &long][..], &[]] {
+        let (status, _, errors) = joined_chat(dir.path(), &[&short[..], args].concat(), &long);
+        assert!(
+            status == Some(2) && errors.contains("error: message: ") && errors.contains("--context N"),
+            "{errors}"
+        );
+    }
+    let (status, _, errors) = joined_chat(dir.path(), &["--context", "16", "--predict", "99"], "aaaaaaaa");
+    assert!(status == Some(0) && errors.contains("the text is cut off: --context N sets"), "{errors}");
+}
+
+/// Errors of a context that is too small or too large name the option.
+#[test]
+fn an_error_of_the_context_names_its_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = synthesized(dir.path(), "small-llama");
+    let run = |args: &[&str]| {
+        let output =
+            Command::new(example("generate")).args(args).arg("--model").arg(&model).output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    for (context, prompt, status) in [("4", "a long prompt", 2), ("0", "a", 2), ("2000000000", "a", 1)] {
+        let (code, errors) = run(&["--prompt", prompt, "--context", context]);
+        assert!(code == Some(status) && errors.contains("--context"), "{context}: {errors}");
+    }
+}
+
+/// An estimate has the weights that are read in place, and the context.
+#[test]
+fn an_estimate_says_what_is_read_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = synthesized(dir.path(), "small-llama");
+    let output =
+        Command::new(example("generate")).args(["--estimate", "--model"]).arg(&model).output().unwrap();
+    let text = stdout(&output);
+    assert!(text.starts_with("context of 2048 positions\n"), "{text}");
+    let of_file = std::fs::metadata(&model).unwrap().len() as f64 / f64::from(1 << 20);
+    let (before, _) = text.split_once(" MiB of weights are read in place in the file").expect("the weights");
+    let weights: f64 = before.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(
+        weights > 0.5 * of_file && weights <= of_file && !text.contains("weights 0.0 MiB, state"),
+        "{text}"
+    );
+}
+
+/// Rounding of activations is noted where it shows: in `fast`, with few weights of few bits.
+#[test]
+fn rounding_is_noted_where_it_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = |dtype: &str| {
+        let path = dir.path().join(format!("{dtype}.gguf"));
+        let mut command = Command::new(example("synthesize"));
+        let output = command.args(["--shape", "small-llama", "--type", dtype]).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        path
+    };
+    for (dtype, precision, noted) in
+        [("Q4_K", "fast", true), ("Q4_K", "exact", false), ("Q8_0", "fast", false)]
+    {
+        let mut command = Command::new(example("generate"));
+        command.args(["--prompt", "sea", "--predict", "1", "--precision", precision, "--model"]);
+        let errors = stderr(&command.arg(model(dtype)).output().unwrap());
+        assert_eq!(errors.contains("--precision exact"), noted, "{dtype} {precision}: {errors}");
+    }
+}
+
 /// Returns a file with only a SentencePiece vocabulary: `<unk> <s> </s>`, the 256 bytes, one piece.
 fn vocabulary() -> Vec<u8> {
     let bytes = (0..=255).map(|byte| (format!("<0x{byte:02X}>"), 6));

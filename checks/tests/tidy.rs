@@ -185,7 +185,7 @@ const FLOORS: &[Floors] = &[
         module: "chat",
         floors: &[
             &["engine"],
-            &["compile", "methods"],
+            &["compile", "conversation", "methods"],
             &["guard", "input"],
             &["args", "error", "text"],
             &["budget", "source"],

@@ -105,6 +105,10 @@ pub struct MemoryNeed {
     pub backend: String,
     /// Weights that are copied to the device. Weights that are read in place need none.
     pub weights: u64,
+    /// Weights that are read in the memory map of their file. They are no part of the total: the system keeps as
+    /// much of the file in memory as it has room for.
+    #[serde(default)]
+    pub in_place: u64,
     /// State: the KV cache.
     pub state: u64,
     /// Inputs, intermediates and outputs of the largest batch.
@@ -128,13 +132,16 @@ impl MemoryNeed {
 impl std::fmt::Display for MemoryNeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
-        let (weights, state, compute) = (mib(self.weights), mib(self.state), mib(self.compute));
-        write!(
-            f,
-            "{} needs {} (weights {weights}, state {state}, compute {compute})",
-            self.backend,
-            mib(self.total())
-        )?;
+        let (state, compute) = (mib(self.state), mib(self.compute));
+        write!(f, "{} needs {} (", self.backend, mib(self.total()))?;
+        if self.weights > 0 || self.in_place == 0 {
+            write!(f, "weights {}, ", mib(self.weights))?;
+        }
+        write!(f, "state {state}, compute {compute}")?;
+        if self.in_place > 0 {
+            write!(f, "; {} of weights are read in place in the file", mib(self.in_place))?;
+        }
+        f.write_str(")")?;
         match self.free {
             Some(free) => write!(f, ", free are {}", mib(free)),
             None => Ok(()),

@@ -35,6 +35,7 @@
 mod args;
 mod budget;
 mod compile;
+mod conversation;
 mod engine;
 mod error;
 mod guard;
@@ -44,6 +45,7 @@ mod source;
 mod text;
 
 pub use budget::{MAX_MEMORY, MAX_TIME, MAX_WORK};
+pub use conversation::Conversation;
 pub use engine::MAX_STEPS;
 pub use error::ChatError;
 pub use input::{ChatInput, FunctionCall, Message, ToolCall};

@@ -41,7 +41,7 @@ fn kind(report: &Report, name: &str) -> Kind {
     let device = report.backends.iter().find(|backend| backend.name == name).map_or("", |b| &b.device);
     match name.parse() {
         Ok(BackendName::Reference | BackendName::Cpu) => Kind::Host,
-        Ok(BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_)) => Kind::Software,
+        Ok(name) if name.is_emulated() => Kind::Software,
         _ if SOFTWARE.iter().any(|software| device.contains(software)) => Kind::Software,
         _ => Kind::Device,
     }
@@ -83,6 +83,9 @@ fn trouble(report: &Report) -> Option<String> {
         };
         let node = r.node.as_ref().map_or(String::new(), |node| format!(" at node '{node}'"));
         return Some(format!("{} {verb}{location}{node}", r.label()));
+    }
+    if let Some(r) = report.records.iter().find(|r| r.invalid_logits > 0) {
+        return Some(format!("{} computes logits that are NaN or infinite", r.label()));
     }
     if let Some(c) = report.comparisons.iter().find(|c| c.disagreement.is_some()) {
         let node = c.first_divergence.as_ref().map_or(String::new(), |d| format!(" at '{}'", d.node));

@@ -6,6 +6,7 @@ use super::loaded::{load, prompt_graph, rows as rows_of, session_options, step_g
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::report::{OpTime, TextScore};
+use crate::backends::BackendName;
 use crate::isolate::protocol::{Done, Message, ModelTask, TextTask, Work};
 use crate::model::{Model, Want};
 use crate::npy;
@@ -52,7 +53,9 @@ pub(super) fn run(
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     send(Message::Progress { what });
     let last = done.token_ids.last().copied();
-    if let Some(token) = last.filter(|_| task.predict > 1 && work.epoch == 0) {
+    // An emulated card has no times that are worth comparing.
+    let emulated = work.backend.parse().is_ok_and(|name: BackendName| name.is_emulated());
+    if let Some(token) = last.filter(|_| task.predict > 1 && work.epoch == 0 && !emulated) {
         send(Message::Step { what: "profile of a decode step".into() });
         match times(&mut session, token) {
             Ok(times) => done.times = times,

@@ -32,6 +32,7 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
         report: Report {
             cache: Some(cache.name().into()),
             text: text.as_ref().map(|text| describe(text, options)),
+            left_out: file.left_out().to_vec(),
             ..Report::new(options)
         },
         options: options.clone(),
@@ -110,24 +111,25 @@ pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'
         report.records.push(outcome.record);
     }
     if let Some(measure) = &header.measure {
-        judge::judge(&mut report, options, measure);
+        judge::judge(&mut report, options, measure, None);
         let doubtful = judge::doubtful(&report, options);
-        if !doubtful.is_empty() && estimate(header, doubtful, &report, children, progress)? {
-            judge::judge(&mut report, options, measure);
+        if !doubtful.is_empty() {
+            let missing = estimate(header, doubtful, &report, children, progress)?;
+            judge::judge(&mut report, options, measure, missing.as_deref());
         }
     }
     Ok(report)
 }
 
-/// Estimates the errors that rounding makes in results that are in doubt. Returns true if the estimates are
-/// there; without them these results are out of their bounds.
+/// Estimates the errors that rounding makes in results that are in doubt. Returns the reason if the estimates are
+/// missing: without them these results are out of their bounds.
 fn estimate(
     header: &Header,
     doubtful: Vec<Doubtful>,
     report: &Report,
     children: &mut Children,
     progress: Progress<'_>,
-) -> Result<bool> {
+) -> Result<Option<String>> {
     let (options, backend) = (&header.options, BackendName::Reference);
     let reference = Planned { backend: options.reference.to_string(), offload: EVERYTHING, epoch: 0 };
     let path = doubt::path(&options.out);
@@ -145,10 +147,16 @@ fn estimate(
     match &mut task {
         Task::Model(task) => task.nodes = nodes,
         Task::Graph(task) => task.nodes = nodes,
-        Task::Ops(_) | Task::Trial(_) | Task::List => return Ok(false),
+        Task::Ops(_) | Task::Trial(_) | Task::List => return Ok(Some("the work has no graph".into())),
     }
     let outcome = children.run(&options.child_work(&backend, task), doubt::STEM, &mut |_| {})?;
-    Ok(outcome.is_some_and(|outcome| outcome.record.status == Status::Ok))
+    Ok(match outcome {
+        Some(ChildOutcome { record, .. }) if record.status == Status::Ok => None,
+        Some(ChildOutcome { record, .. }) => {
+            Some(judge::failure(&record).unwrap_or_else(|| record.headline().into()))
+        }
+        None => Some("the run ended before (--resume continues it)".into()),
+    })
 }
 
 /// Runs a child and returns its outcome. If the child dies or hangs while it computes and the node is

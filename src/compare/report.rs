@@ -38,6 +38,9 @@ pub struct Report {
     /// Text that was scored, and which part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Parts of the model's file that text does not need, see [`ModelFile::left_out`](crate::model::ModelFile::left_out).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The backends.
     pub backends: Vec<BackendReport>,
     /// Records of all runs.
@@ -156,6 +159,7 @@ impl Report {
             precision: options.precision.name().into(),
             cache: None,
             text: None,
+            left_out: Vec::new(),
             backends: Vec::new(),
             records: Vec::new(),
             missing: 0,

@@ -125,7 +125,7 @@ pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(|row| format!("{}\n", joined(row, &widths).trim_end())).collect()
 }
 
-/// Formats the remarks: backends that drive the same card or different ones, reasons why backends cannot run
+/// Formats the remarks: backends that drive the same card or different ones, parts that are left out, reasons why backends cannot run
 /// here, and the first two warnings of each backend in alphabetical order. Warnings that are part of a
 /// finding are left out.
 pub(super) fn remarks(report: &Report) -> String {
@@ -135,7 +135,10 @@ pub(super) fn remarks(report: &Report) -> String {
     }
     // Warnings that are part of a finding are printed there.
     let findings = report.verdict.findings.join("\n");
-    let new = |what: &str| !findings.contains(what);
+    // Each backend warns of the parts that are left out, which are printed once.
+    let left_out: Vec<String> = report.left_out.iter().map(|part| format!("left out: {part}")).collect();
+    left_out.iter().for_each(|line| text.push_str(&wrapped(line, "")));
+    let new = |what: &str| !findings.contains(what) && left_out.iter().all(|line| line != what);
     let mut seen = BTreeSet::new();
     for (record, _) in report.backend_records() {
         let backend = &record.backend;

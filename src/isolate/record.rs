@@ -147,6 +147,9 @@ pub struct Record {
     /// The largest observed number of bytes allocated on the device.
     #[serde(default)]
     pub device_bytes: Option<u64>,
+    /// Number of the reference's logits that are NaN or plus infinity: with such logits nothing can agree.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub invalid_logits: usize,
     /// Results of the prompt by other methods, if requested.
     #[serde(default)]
     pub variants: Vec<Variant>,
@@ -165,6 +168,11 @@ pub struct OpTime {
     pub op: String,
     /// Seconds of all its nodes, each run and waited for separately; more than their share of a whole step.
     pub seconds: f64,
+}
+
+/// True if a number is not worth writing.
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Formats a run's name for texts.

@@ -91,7 +91,8 @@ pub struct NodeReport {
     pub shape: [usize; 4],
     /// `Ok` if there is a result to judge, otherwise the kind of failure.
     pub status: Status,
-    /// The reason or error for a status other than `Ok`.
+    /// The reason or error for a status other than `Ok`. For an error that may be rounding: the reason why that was
+    /// not estimated.
     pub message: Option<String>,
     /// Normalised mean squared error; null in JSON if it is infinite or there is nothing to compare.
     #[serde(deserialize_with = "null_is_infinite")]
@@ -170,6 +171,11 @@ impl NodeReport {
 
     /// Describes the error that exceeds its bound.
     pub(crate) fn describe_error(&self) -> String {
+        let why = self.message.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        self.describe_excess() + &why
+    }
+
+    fn describe_excess(&self) -> String {
         match self.rounding {
             Some(excess) if excess > 1e100 => {
                 format!("an error where rounding of its operands makes none (NMSE {:.1e})", self.nmse)

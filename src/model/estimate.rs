@@ -13,7 +13,7 @@ use ggml_core::{MemoryNeed, Result};
 /// Memory that a model and one session on it need, and the division of the model.
 ///
 /// Weights count only if they are copied: a device that reads the memory map in place, as the processor does,
-/// needs no memory for them. For a device that shares the host's memory only its own part counts. Drivers
+/// needs no memory for them ([`MemoryNeed::in_place`]). For a device that shares the host's memory only its own part counts. Drivers
 /// need additional memory for programs, kernels and transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
@@ -68,6 +68,43 @@ impl ModelFile {
         let host = options.host_backend()?;
         Ok(estimate(self, backend, host.as_ref(), options)?.0)
     }
+
+    /// Returns the largest context with which a session takes at most half of the memory that the weights leave free:
+    /// the model's own, or its half, its quarter and so on. The context of the options has no effect. It is never
+    /// less than the default of [`SessionOptions::context`], and no more than that where the free memory is unknown.
+    /// With [`Offload::Auto`] the part on the device is the one that fits with that default.
+    ///
+    /// # Errors
+    /// As [`ModelFile::estimate`].
+    ///
+    /// [`Offload::Auto`]: super::Offload::Auto
+    pub fn fitting_context(&self, backend: &dyn Backend, options: &LoadOptions) -> Result<usize> {
+        let host = options.host_backend()?;
+        let session = options.session.clone().with_context(None);
+        let least = session.room(self.hparams());
+        let mut context = self.hparams().context;
+        if context <= least {
+            return Ok(least);
+        }
+        let options = options.clone().with_session(session.clone());
+        let units = match options.offload.units(self.hparams().layers) {
+            Some(units) => units,
+            None => estimate(self, backend, host.as_ref(), &options)?.0.units,
+        };
+        let backends = [backend, host.as_ref()];
+        let in_place = in_place(self, backends)?;
+        while context > least {
+            let session = session.clone().with_context(context);
+            let checked = session.check(self.hparams());
+            // A context that is too large for any session is too large here.
+            let found = checked.and_then(|()| of_units(self, backends, in_place, units, &session));
+            if found.is_ok_and(|(estimate, _)| estimate.devices.iter().all(is_half_free)) {
+                return Ok(context);
+            }
+            context /= 2;
+        }
+        Ok(least)
+    }
 }
 
 /// Returns an estimate and the needs that it is computed from.
@@ -79,8 +116,7 @@ pub(super) fn estimate(
 ) -> Result<(Estimate, Needs)> {
     options.session.check(file.hparams())?;
     let layers = file.hparams().layers;
-    // Queried only once: a driver may have to map the whole file for it.
-    let in_place = [weights::reads_in_place(file.gguf(), main)?, weights::reads_in_place(file.gguf(), host)?];
+    let in_place = in_place(file, [main, host])?;
     let of = |units: usize| of_units(file, [main, host], in_place, units, &options.session);
     if let Some(units) = options.offload.units(layers) {
         return of(units);
@@ -104,12 +140,24 @@ pub(super) fn estimate(
     Ok(best)
 }
 
+/// Returns which devices read the file in place. Queried only once: a driver may have to map the whole file for it.
+fn in_place(file: &ModelFile, [main, host]: [&dyn Backend; DEVICES]) -> Result<[bool; DEVICES]> {
+    Ok([weights::reads_in_place(file.gguf(), main)?, weights::reads_in_place(file.gguf(), host)?])
+}
+
 /// Divisor of the share of free memory that an automatic choice leaves to the driver and to other programs.
 const RESERVE: u64 = 16;
 
 fn has_room(estimate: &Estimate) -> bool {
     let need = &estimate.devices[MAIN];
     need.free.is_none_or(|free| need.total() <= free - free / RESERVE)
+}
+
+/// True if state and intermediates are known to need at most half of the memory that the weights leave free.
+fn is_half_free(need: &MemoryNeed) -> bool {
+    let weights = need.weights.saturating_add(need.in_place);
+    let session = need.state.saturating_add(need.compute);
+    need.total() == 0 || need.free.is_some_and(|free| session <= free.saturating_sub(weights) / 2)
 }
 
 fn of_units(
@@ -124,12 +172,15 @@ fn of_units(
     let mut devices = Vec::new();
     for device in [MAIN, HOST] {
         let backend = backends[device];
+        let used = file.gguf().tensors().iter().filter(|t| needs.weights[device].contains(&t.name));
+        let (weights, in_place) = match in_place[device] {
+            true => (0, used.map(|t| t.bytes as u64).sum()),
+            false => (weights::allocated(&needs.tensors(file, device), backend)?, 0),
+        };
         devices.push(MemoryNeed {
             backend: backend.device().backend.clone(),
-            weights: match in_place[device] {
-                true => 0,
-                false => weights::allocated(&needs.tensors(file, device), backend)?,
-            },
+            weights,
+            in_place,
             state: needs.state[device] as u64,
             compute: needs.compute[device] as u64,
             free: backend.free_memory(),

@@ -286,6 +286,7 @@ impl Model {
         let need = |(device, backend): (usize, &Arc<dyn Backend>)| MemoryNeed {
             backend: backend.device().backend.clone(),
             weights: 0,
+            in_place: 0,
             state: needs.state[device] as u64,
             compute: needs.compute[device] as u64,
             free: backend.free_memory(),

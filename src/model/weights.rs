@@ -54,6 +54,7 @@ fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
     check_fits(vec![MemoryNeed {
         backend: backend.device().backend.clone(),
         weights: allocated(tensors, backend)?,
+        in_place: 0,
         state: 0,
         compute: 0,
         free: backend.free_memory(),

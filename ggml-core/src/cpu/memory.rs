@@ -48,6 +48,8 @@ enum Bytes {
 /// Zeroed memory from the allocator.
 #[derive(Debug)]
 struct Allocation {
+    /// Beginning of what was allocated, and the first aligned byte of it.
+    base: NonNull<u8>,
     at: NonNull<u8>,
     layout: Layout,
     len: usize,
@@ -61,21 +63,25 @@ unsafe impl Sync for Allocation {}
 
 impl Allocation {
     fn new(len: usize, stats: SharedStats) -> Option<Allocation> {
-        let layout = Layout::from_size_align(len.max(1), ALIGNMENT).ok()?;
+        // The allocator would write zeros into memory of a larger alignment. Without one it gets pages that are zero
+        // already, so that the part of a long cache that is never used takes no memory.
+        let layout = Layout::from_size_align(len.checked_add(ALIGNMENT)?, align_of::<u64>()).ok()?;
         // SAFETY: the layout has a size of at least one byte.
-        let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        // SAFETY: the next aligned byte is less than `ALIGNMENT` bytes away, and `len` bytes follow it.
+        let at = unsafe { base.add(base.as_ptr().addr().wrapping_neg() % ALIGNMENT) };
         stats.change(|s| {
             s.driver_allocations += 1;
             s.allocated_bytes += len as u64;
         });
-        Some(Allocation { at, layout, len, stats })
+        Some(Allocation { base, at, layout, len, stats })
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `new`, and freed only here.
-        unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
         self.stats.change(|s| s.allocated_bytes = s.allocated_bytes.saturating_sub(self.len as u64));
     }
 }

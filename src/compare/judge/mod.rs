@@ -14,12 +14,25 @@ use super::report::{Comparison, Record, Report, Status};
 use crate::isolate::protocol::Doubtful;
 use std::collections::HashSet;
 
-/// Compares the results of a report's backends and sets the verdict.
-pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
-    let reference = report.reference_record().filter(|r| r.status == Status::Ok);
+/// Compares the results of a report's backends and sets the verdict. Nothing is compared with a reference whose own
+/// logits are invalid. `unestimated` is the reason if the rounding of results in doubt was to be estimated and was
+/// not.
+pub(super) fn judge(
+    report: &mut Report,
+    options: &CompareOptions,
+    measure: &Measure,
+    unestimated: Option<&str>,
+) {
+    let reference = report.records.iter().position(|r| report.is_reference(r) && r.status == Status::Ok);
+    if let (Some(at), Measure::Logits(_) | Measure::Hidden(_)) = (reference, measure) {
+        report.records[at].invalid_logits = results::invalid_logits(&report.records[at], options);
+    }
+    let reference = reference.map(|at| &report.records[at]).filter(|r| r.invalid_logits == 0);
     let others = report.records.iter().filter(|r| r.status == Status::Ok && !report.is_reference(r));
     let comparisons = match reference {
-        Some(reference) => others.map(|record| compare(record, reference, options, measure)).collect(),
+        Some(reference) => {
+            others.map(|record| compare(record, reference, options, measure, unestimated)).collect()
+        }
         None => Vec::new(),
     };
     report.comparisons = comparisons;
@@ -39,7 +52,13 @@ pub(super) fn doubtful(report: &Report, options: &CompareOptions) -> Vec<Doubtfu
     doubtful.filter(|d| options.per_node != PerNode::Chained && seen.insert(d.clone())).collect()
 }
 
-fn compare(record: &Record, reference: &Record, options: &CompareOptions, measure: &Measure) -> Comparison {
+fn compare(
+    record: &Record,
+    reference: &Record,
+    options: &CompareOptions,
+    measure: &Measure,
+    unestimated: Option<&str>,
+) -> Comparison {
     let mut comparison = Comparison {
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),
@@ -48,13 +67,16 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         bound: measure.bound(),
         ..Comparison::default()
     };
-    comparison.disagreement =
-        match results::compare_results(&mut comparison, record, reference, options, measure) {
-            Ok(rms) => {
-                disagreement::disagreement(&comparison, options.per_node, measure, (record, reference), rms)
-            }
-            Err(error) => Some(format!("the results cannot be judged: {error}")),
-        };
+    let compared = results::compare_results(&mut comparison, record, reference, options, measure);
+    for node in comparison.nodes.iter_mut().filter(|node| node.is_doubtful()) {
+        node.message = unestimated.map(|why| format!("whether this is rounding was not estimated: {why}"));
+    }
+    comparison.disagreement = match compared {
+        Ok(rms) => {
+            disagreement::disagreement(&comparison, options.per_node, measure, (record, reference), rms)
+        }
+        Err(error) => Some(format!("the results cannot be judged: {error}")),
+    };
     comparison
 }
 
@@ -83,7 +105,7 @@ mod tests {
         };
         let mut report = Report::new(&options);
         report.records = vec![done("reference"), done("cpu")];
-        judge(&mut report, &options, measure);
+        judge(&mut report, &options, measure, None);
         assert_eq!(report.verdict.agree, report.verdict.findings.is_empty());
         report
     }
@@ -126,7 +148,7 @@ mod tests {
             write("cpu", last);
             let mut report = judged(dir.path(), &Measure::of_model(Precision::Fast, false, true));
             (report.records[0].score, report.records[1].score) = (want, got);
-            judge(&mut report, &options, &Measure::of_model(Precision::Fast, false, true));
+            judge(&mut report, &options, &Measure::of_model(Precision::Fast, false, true), None);
             report.verdict.findings.join("; ")
         };
         assert_eq!(finding(3.0, score(2.0), score(2.0)), "");
@@ -150,6 +172,56 @@ mod tests {
             text.contains("cpu: the text has no") && text.contains("reference: the text has no"),
             "{text}"
         );
+    }
+
+    /// Logits that are NaN on both sides are no agreement, and the verdict says once whose they are.
+    #[test]
+    fn a_reference_without_valid_logits_agrees_with_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let measure = Measure::of_model(Precision::Fast, false, true);
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        for (logits, invalid) in [([1.0, nan, inf, nan], 3), ([1.0, 2.0, -inf, 4.0], 0)] {
+            for backend in ["reference", "cpu"] {
+                npy::write(&files::logits(dir.path(), backend), 2, 2, &logits).unwrap();
+            }
+            let report = judged(dir.path(), &measure);
+            assert_eq!(report.records[0].invalid_logits, invalid);
+            let verdict = report.verdict;
+            if invalid == 0 {
+                assert!(verdict.agree, "{verdict:?}");
+                continue;
+            }
+            let finding = "reference: 3 of its own logits are NaN or infinite: nothing can agree with them";
+            assert_eq!(verdict.findings, [finding]);
+            let advice =
+                "reference computes logits that are NaN or infinite; no other backend agrees with reference";
+            assert_eq!(verdict.advice, advice);
+        }
+    }
+
+    /// A result in doubt says why its rounding was not estimated.
+    #[test]
+    fn a_missing_estimate_has_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut graph = Graph::new();
+        let x = graph.leaf("x", DType::F32, [2, 1, 1, 1], Source::Input).unwrap();
+        let y = graph.unary(Activation::Relu, x).unwrap();
+        graph.output(y).unwrap();
+        let entry = json!([{"name": graph.tensor(y).name, "op": "RELU", "operand_type": "F32", "dtype": "F32",
+            "ne": [2, 1, 1, 1], "bound": Bound::F32, "offset": 0, "bytes": 8}]);
+        for (backend, value) in [("reference", 2.0f32), ("cpu", 3.0)] {
+            let bytes = [value.to_le_bytes(), value.to_le_bytes()].concat();
+            let file = [format!("{entry}\n").into_bytes(), bytes].concat();
+            std::fs::write(files::nodes(dir.path(), backend), file).unwrap();
+        }
+        let measure = Measure::outputs(Precision::Fast, &graph);
+        let mut report = judged(dir.path(), &measure);
+        assert!(!report.verdict.findings[0].contains("estimated"), "{:?}", report.verdict);
+        let options = CompareOptions { out: dir.path().into(), ..CompareOptions::default() };
+        judge(&mut report, &options, &measure, Some("reference: hang in phase compute"));
+        let words = "; whether this is rounding was not estimated: reference: hang in phase compute";
+        assert!(report.verdict.findings[0].contains(words), "{:?}", report.verdict);
+        assert!(report.comparisons[0].nodes[0].message.is_some());
     }
 
     #[test]

@@ -45,6 +45,14 @@ pub(super) fn compare_results(
     Ok(rms)
 }
 
+/// Counts the logits of a reference that no token can be chosen by, see
+/// [`can_choose`](crate::session::can_choose). A file that is missing is a finding of the comparison.
+pub(super) fn invalid_logits(reference: &Record, options: &CompareOptions) -> usize {
+    let read = npy::read(&files::logits(&options.out, &reference.stem));
+    let invalid = |x: &&f32| x.is_nan() || **x == f32::INFINITY;
+    read.map_or(0, |(_, _, logits)| logits.iter().filter(invalid).count())
+}
+
 /// Computes the distances of the logits or hidden states of the prompt and of the decode steps, and returns the root mean
 /// square error of a logit.
 fn compare_logits(

@@ -10,6 +10,7 @@ pub(in crate::compare) fn set_verdict(report: &mut Report) {
     findings.extend(report.records.iter().filter_map(instability));
     findings.extend(report.records.iter().flat_map(variance));
     findings.extend(report.records.iter().filter_map(without_perplexity));
+    findings.extend(report.records.iter().filter_map(invalid));
     let differs = |c: &Comparison| {
         let why = c.disagreement.as_ref()?;
         let file = c.first_divergence.as_ref().and_then(|d| d.rerun.as_ref());
@@ -33,9 +34,9 @@ pub(in crate::compare) fn set_verdict(report: &mut Report) {
 
 /// True if the record itself is a finding.
 fn has_finding(record: &Record) -> bool {
-    let of_results =
-        instability(record).or_else(|| variance(record).next()).or_else(|| without_perplexity(record));
-    failure(record).or(of_results).is_some()
+    let of_results = instability(record).or_else(|| variance(record).next());
+    let of_logits = without_perplexity(record).or_else(|| invalid(record));
+    failure(record).or(of_results).or(of_logits).is_some()
 }
 
 /// Sets the verdict from all findings. If nothing was compared, the absence of differences is no agreement.
@@ -71,6 +72,14 @@ fn without_perplexity(record: &Record) -> Option<String> {
     let has_none = record.score.is_some_and(|score| !score.perplexity.is_finite());
     let why = "its logits are NaN, infinite, or minus infinity for a token of the text";
     has_none.then(|| format!("{}: the text has no perplexity: {why}", record.label()))
+}
+
+/// Describes a reference whose own logits are invalid. If it scored a text, it has no perplexity, which is said.
+fn invalid(record: &Record) -> Option<String> {
+    let n = record.invalid_logits;
+    (n > 0 && without_perplexity(record).is_none()).then(|| {
+        format!("{}: {n} of its own logits are NaN or infinite: nothing can agree with them", record.label())
+    })
 }
 
 /// Removes duplicate findings and appends their count.

@@ -4,6 +4,7 @@ use super::super::report::{NodeReport, Report, Status};
 use super::super::text::statistics_labels;
 use super::text::Escaped;
 use super::{name, section, with_nodes};
+use crate::backends::BackendName;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -38,15 +39,17 @@ pub(super) fn times_of_cases(report: &Report) -> String {
     )
 }
 
-/// Plots the times of a model's decode step, if it was measured step by step.
+/// Plots the times of a model's decode step, if it was measured step by step. Those of emulated cards, which
+/// earlier versions measured, are left out.
 pub(super) fn times_of_steps(report: &Report) -> String {
-    let records = report.records.iter().filter(|r| r.case.is_none());
+    let has_clock = |backend: &str| !backend.parse().is_ok_and(|name: BackendName| name.is_emulated());
+    let records = report.records.iter().filter(|r| r.case.is_none() && has_clock(&r.backend));
     let timed =
         records.map(|r| (r.label(), r.times.iter().map(|t| (t.op.as_str(), t.seconds)).collect::<Vec<_>>()));
     section(
         "Time by operation",
         "Milliseconds of a decode step. Each step of the program is run and waited for separately, so that the sum is longer \
-         than a decode step; every backend has its own scale.",
+         than a decode step; every backend has its own scale. Emulated cards have no clock.",
         &plots(timed.collect(), 1e3, "ms"),
     )
 }

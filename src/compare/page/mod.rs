@@ -67,6 +67,8 @@ fn head(report: &Report) -> String {
     text.push_str("</header>\n");
     text.push_str(&list("findings", verdict.findings.iter()));
     text.push_str(&list("notes", verdict.notes.iter()));
+    let left_out: Vec<String> = report.left_out.iter().map(|part| format!("left out: {part}")).collect();
+    text.push_str(&list("notes", left_out.iter()));
     text
 }
 

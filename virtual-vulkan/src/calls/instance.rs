@@ -1,6 +1,7 @@
 //! Instances: RADV's, created for the family of the card.
 
 use super::api::{code, extension, write_list};
+use super::terminal::without_remark;
 use crate::card::{Card, Model};
 use crate::environment::next_card;
 use crate::instance::{INSTANCES, Instance, PHYSICAL};
@@ -36,7 +37,7 @@ unsafe fn make(info: *const vk::InstanceCreateInfo<'_>) -> Reply<Instance> {
     // SAFETY: `info` is the caller's, and valid.
     let radv = unsafe { entry.create_instance(&*info, None) }?;
     // SAFETY: the instance was just made.
-    let physical = unsafe { radv.enumerate_physical_devices() };
+    let physical = without_remark(|| unsafe { radv.enumerate_physical_devices() });
     drop(family);
     let instance = physical.and_then(|physical| {
         check_version(&radv, &physical).map_err(|why| refused(&card, why))?;

@@ -14,3 +14,4 @@ mod pipeline;
 mod queries;
 mod queue;
 mod semaphores;
+mod terminal;
