@@ -29,9 +29,9 @@ impl BufferLimits {
 /// The most bytes that all buffers of a layout have together.
 const ADDRESSABLE: usize = isize::MAX as usize;
 
-/// Place of a tensor.
+/// Location of a tensor in a layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Index of the buffer.
     pub buffer: usize,
     /// Offset in bytes.
@@ -64,23 +64,23 @@ impl Buffers {
     /// Places a tensor at the end of the first buffer that has room for it, or in a further one. A tensor that
     /// fits no buffer ([`BufferLimits::fits`]) gets one of its own, which the device will refuse. `None`: all
     /// together have more bytes than can be addressed.
-    pub fn place(&mut self, bytes: usize) -> Option<Place> {
+    pub fn place(&mut self, bytes: usize) -> Option<Location> {
         let bytes = bytes.checked_next_multiple_of(self.limits.alignment)?;
         if let Some(place) = (0..self.lengths.len()).find_map(|buffer| self.extend(buffer, bytes)) {
             return Some(place);
         }
         self.check_total(bytes)?;
         self.lengths.push(bytes);
-        Some(Place { buffer: self.lengths.len() - 1, offset: 0 })
+        Some(Location { buffer: self.lengths.len() - 1, offset: 0 })
     }
 
     /// Appends bytes to a buffer and returns their place; `None` if it would exceed the largest one.
-    pub(crate) fn extend(&mut self, buffer: usize, bytes: usize) -> Option<Place> {
+    pub(crate) fn extend(&mut self, buffer: usize, bytes: usize) -> Option<Location> {
         self.check_total(bytes)?;
         let offset = *self.lengths.get(buffer)?;
         let end = offset.checked_add(bytes).filter(|&end| end <= self.limits.largest)?;
         self.lengths[buffer] = end;
-        Some(Place { buffer, offset })
+        Some(Location { buffer, offset })
     }
 
     /// Returns the bytes of all buffers with `more`, if they can be addressed.
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn one_buffer_is_enough_without_a_limit() {
         let mut buffers = Buffers::new(64);
-        assert!((0..100).all(|i| buffers.place(100) == Some(Place { buffer: 0, offset: i * 128 })));
+        assert!((0..100).all(|i| buffers.place(100) == Some(Location { buffer: 0, offset: i * 128 })));
         assert_eq!(buffers.lengths(), [12_800]);
         assert!(BufferLimits::from(64).fits(1 << 40) && !BufferLimits::from(64).fits(usize::MAX));
     }

@@ -9,7 +9,7 @@ use super::batch::{BatchGraph, BatchShape, Want};
 use super::file::ModelFile;
 use super::session_options::SessionOptions;
 use ggml_core::backend::Backend;
-use ggml_core::buffers::{BufferLimits, Buffers, Place, enlarge};
+use ggml_core::buffers::{BufferLimits, Buffers, Location, enlarge};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
@@ -45,7 +45,7 @@ pub(crate) struct Needs {
     /// Device of each state tensor.
     pub(crate) state_device: Vec<usize>,
     /// Places of the state tensors in the buffers of their devices.
-    pub(crate) state_places: Vec<Place>,
+    pub(crate) state_places: Vec<Location>,
     /// Lengths of the buffers of state on each device.
     pub(crate) state: [Vec<usize>; DEVICES],
     /// Lengths of the buffers of the largest arena on each device.

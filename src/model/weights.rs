@@ -2,7 +2,7 @@
 
 use super::memory::check_fits;
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
-use ggml_core::buffers::{BufferLimits, Buffers, Place};
+use ggml_core::buffers::{BufferLimits, Buffers, Location};
 use ggml_core::error::Error;
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{MemoryNeed, Result};
@@ -82,9 +82,9 @@ fn imported(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<Vec<Buffer>
     (0..gguf.parts().len()).map(|part| backend.import(gguf.part_bytes(part)?)).collect()
 }
 
-/// Place of each tensor, and the length of each block.
+/// Location of each tensor, and the length of each block.
 struct Layout {
-    places: Vec<Place>,
+    places: Vec<Location>,
     blocks: Vec<usize>,
 }
 
@@ -168,7 +168,7 @@ mod tests {
         let limits = |largest| BufferLimits { alignment: 64, largest };
         let layout = lay_out(&tensors, limits(1000)).unwrap();
         assert_eq!((layout.blocks.len(), layout.blocks[0]), (15, 896));
-        assert_eq!(layout.places[7], Place { buffer: 1, offset: 0 });
+        assert_eq!(layout.places[7], Location { buffer: 1, offset: 0 });
         assert_eq!(lay_out(&tensors, 64.into()).unwrap().blocks, vec![12800]);
         assert!(lay_out(&tensors, limits(100)).is_err());
     }

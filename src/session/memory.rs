@@ -3,7 +3,7 @@
 
 use crate::model::{DEVICES, Model, Needs};
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
-use ggml_core::buffers::{Place, enlarge};
+use ggml_core::buffers::{Location, enlarge};
 use ggml_core::{Error, Result};
 
 /// State tensors of a session, zero at first. A tensor is identified by its index in [`BatchGraph::state`](crate::model::BatchGraph::state).
@@ -13,7 +13,7 @@ pub(super) struct State {
     buffers: [Vec<Buffer>; DEVICES],
     /// Device of each tensor.
     pub(super) device: Vec<usize>,
-    places: Vec<Place>,
+    places: Vec<Location>,
 }
 
 impl State {
