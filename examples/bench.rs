@@ -120,9 +120,7 @@ fn run(args: &Args) -> Result<()> {
     let file = ModelFile::open(&args.model)?;
     program::note_left_out(&file);
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
-    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        program::note(estimate.to_string().trim_end());
-    }
+    program::note_division(&model);
     if args.profile || args.trace.is_some() {
         return profiled(args, &model, &options);
     }

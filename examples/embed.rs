@@ -141,9 +141,11 @@ fn run(args: &Args) -> Result<()> {
     let options = options.with_sequences(sequences);
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());
     let model = Model::load_with(file, backend, &loading, &mut |_, _| ())?;
+    program::note_division(&model);
     let embedding =
         EmbedOptions::default().with_pooling(args.pooling).with_normalised(!args.raw).with_layer(args.layer);
     let vectors = model.session(&options)?.embed(&texts, &embedding)?;
+    program::note_fallbacks(&model);
     if let Some(path) = &args.out {
         return diptych::npy::write(path, vectors.len(), model.hparams().embedding, &vectors.concat());
     }

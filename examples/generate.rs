@@ -245,9 +245,7 @@ fn run(args: &Args) -> Result<()> {
     let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
     let mut session = model.session(&options.session)?;
     bar.finish_and_clear();
-    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        program::note(estimate.to_string().trim_end());
-    }
+    program::note_division(&model);
     if session.is_beyond_training() {
         program::note(format!("the model was trained on {} positions", model.hparams().context));
     }

@@ -60,9 +60,7 @@ fn run(args: &Args) -> Result<()> {
         .with_precision(args.precision);
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());
     let model = Model::load_with(file, backend, &loading, &mut |_, _| ())?;
-    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        program::note(estimate.to_string().trim_end());
-    }
+    program::note_division(&model);
     let mut session = model.session(&options)?;
     let logits = session.logits(&args.tokens)?;
     let vocabulary = model.hparams().vocabulary;

@@ -79,9 +79,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         .with_precision(args.precision);
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
-    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        program::note(estimate.to_string().trim_end());
-    }
+    program::note_division(&model);
     let (mut running, mut printed) = (Vec::new(), Ok(()));
     let score = perplexity(&mut model.session(&options)?, &chunks, &mut |score| {
         running.push(numbers(score));

@@ -131,6 +131,14 @@ pub fn note_begin(tokenizer: &Tokenizer, prompt: &[u32]) {
     }
 }
 
+/// Writes a model's division and memory to standard error if the host computes part of it, with the nodes that
+/// the device cannot compute.
+pub fn note_division(model: &Model) {
+    if let Some(estimate) = model.estimate().filter(|estimate| estimate.is_partial()) {
+        estimate.to_string().lines().for_each(note);
+    }
+}
+
 /// Writes a line to standard error for each node that fell back to the host after the model was loaded.
 pub fn note_fallbacks(model: &Model) {
     model.later_fallbacks().iter().for_each(|fallback| note(format_args!("on the host: {fallback}")));

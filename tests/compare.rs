@@ -271,7 +271,7 @@ fn with_tower(path: &Path) {
     let file = GgufFile::from_bytes(synthesize::bytes(&shape, 1).unwrap()).unwrap();
     let mut writer = GgufWriter::new();
     writer.set_all(file.metadata()).unwrap();
-    writer.set("general.languages", Array::texts(&["en", "de"])).unwrap();
+    writer.set("general.languages", Array::texts(["en", "de"])).unwrap();
     for t in file.tensors() {
         let data = TensorData::from(file.data(t).unwrap().to_vec());
         writer.tensor(t.name.clone(), t.dtype, t.shape(), data).unwrap();

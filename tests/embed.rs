@@ -166,6 +166,10 @@ fn the_program_prints_vectors() {
     let want = session(&shape, &options()).embed(&[[1u32, 2, 3]], &EmbedOptions::default()).unwrap();
     assert_eq!(lines.len(), 2);
     close(&lines[1], &want[0], "the second text");
+    assert!(!error.contains("units on"), "the device computes all of it: {error}");
+    let (done, part, error) = run(&["--tokens", "1,2,3", "--precision", "exact", "--offload", "1"]);
+    assert!(done && error.contains("1 of 3 units on cpu\ncpu needs"), "what the host computes: {error}");
+    close(&serde_json::from_str::<Vec<f32>>(&part).unwrap(), &want[0], "in part");
     let (done, _, error) = run(&["--pooling", "best", "a text"]);
     assert!(!done && error.contains("mean, first or last"), "{error}");
     let (done, _, error) = run(&["--tokens", "1,x"]);

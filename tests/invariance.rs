@@ -144,10 +144,10 @@ fn programs_share_an_arena() {
         let backend = backend.as_ref();
         let alignment = backend.device().limits.alignment;
         let plan = Plan::new(&setup.graph.graph, alignment, Precision::Fast).unwrap();
-        let arena: Buffer = backend.allocate(plan.arena_bytes * 2, Usage::Compute).unwrap();
+        let arena: Buffer = backend.allocate(plan.arena_bytes() * 2, Usage::Compute).unwrap();
         let (mut a, mut b) = (bind(&setup, backend, 0), bind(&setup, backend, 1));
-        a.compute = Some(arena.clone());
-        b.compute = Some(arena);
+        a.compute = vec![arena.clone()];
+        b.compute = vec![arena];
         let before = backend.stats().driver_allocations;
         let mut a = prepare(&setup, backend, false, false, &a);
         a.run().unwrap();

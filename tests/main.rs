@@ -3,6 +3,7 @@
 
 mod ahead;
 mod bench;
+mod buffers;
 #[cfg(feature = "chat")]
 mod chat;
 #[cfg(feature = "chat")]

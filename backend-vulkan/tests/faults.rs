@@ -113,7 +113,7 @@ fn wrong_arguments_are_errors() {
     says(prepare(&plan, &Bindings::default()), "bindings of weight");
     says(prepare(&plan, &layer.bind(&reference)), "another backend");
     let mut small = bindings.clone();
-    small.compute = Some(backend.allocate(64, Usage::Compute).expect("memory"));
+    small.compute = vec![backend.allocate(64, Usage::Compute).expect("memory")];
     says(prepare(&plan, &small), "the plan needs");
     let mut g = Graph::new();
     g.leaf("only", DType::F32, [1; 4], Source::Input).expect("a leaf");

@@ -47,8 +47,8 @@ fn programs_share_compute_memory_weights_and_state() {
         let (prompt, token) = (Layer::new(5), Layer::new(1));
         let outputs = [&backend as &dyn Backend, &reference].map(|backend| {
             let mut bindings = prompt.bind(backend);
-            let longest = [&prompt, &token].map(|l| l.plan(backend).arena_bytes).into_iter().max();
-            bindings.compute = Some(backend.allocate(longest.unwrap_or(0), Usage::Compute).expect("memory"));
+            let longest = [&prompt, &token].map(|l| l.plan(backend).arena_bytes()).into_iter().max();
+            bindings.compute = vec![backend.allocate(longest.unwrap_or(0), Usage::Compute).expect("memory")];
             let mut first = prompt.program(backend, &bindings);
             let mut then = token.program(backend, &token.rebind(&prompt, &bindings));
             let mut out = prompt.run(&mut *first, 0);
@@ -70,7 +70,7 @@ fn a_model_takes_few_allocations() {
         let (prompt, token) = (Layer::new(8), Layer::new(1));
         let mut bindings = prompt.bind(&backend);
         bindings.compute =
-            Some(backend.allocate(prompt.plan(&backend).arena_bytes, Usage::Compute).expect("memory"));
+            vec![backend.allocate(prompt.plan(&backend).arena_bytes(), Usage::Compute).expect("memory")];
         let mut first = prompt.program(&backend, &bindings);
         let mut then = token.program(&backend, &token.rebind(&prompt, &bindings));
         prompt.run(&mut *first, 0);

@@ -71,7 +71,7 @@ const FLOORS: &[Floors] = &[
             &["gguf", "op"],
             &["encode", "exact"],
             &["grids", "shape"],
-            &["expected", "mapped", "metrics", "options", "phase", "precision", "rng", "sync"],
+            &["buffers", "expected", "mapped", "metrics", "options", "phase", "precision", "rng", "sync"],
             &["deadline", "dtype"],
             &["error"],
             &["environment", "escape", "files", "hash"],

@@ -9,6 +9,7 @@
 //! for a memory map that the device can read in place, [`Backend::upload`], then [`Backend::prepare`] for
 //! each graph, then [`Program::write`] of inputs, [`Program::run`], [`Program::read`] of outputs.
 
+use crate::buffers::BufferLimits;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::exact::Sample;
@@ -122,10 +123,31 @@ pub struct Bindings {
     /// Storage of weights and state, by tensor. Every weight and state tensor of the graph must have an
     /// entry.
     pub leaves: HashMap<TensorId, Slice>,
-    /// Memory for the plan's arena, at least `plan.arena_bytes` long. Programs that share it must not run at
-    /// the same time, and its contents are not retained from run to run. `None`: the backend allocates it for
-    /// this program.
-    pub compute: Option<Buffer>,
+    /// Memory for the plan's arena: a buffer for each of `plan.arena`, at least as long. Programs that share it
+    /// must not run at the same time, and its contents are not retained from run to run. Empty: the backend
+    /// allocates it for this program.
+    pub compute: Vec<Buffer>,
+}
+
+impl Bindings {
+    /// Checks that the arena, if there is one, is large enough for a plan.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is not.
+    pub fn check_arena(&self, plan: &Plan) -> Result<()> {
+        let held = |i: usize| self.compute.get(i).map_or(0, Buffer::bytes);
+        match plan.arena.iter().enumerate().find(|&(i, &bytes)| held(i) < bytes) {
+            Some((i, bytes)) if !self.compute.is_empty() => {
+                let found = format!("{} bytes", held(i));
+                Err(Error::argument(
+                    format!("compute buffer {i}"),
+                    found,
+                    format!("{bytes}, which the plan needs"),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Answer of a backend: it can compute a node or a group, or the reason why it cannot.
@@ -150,12 +172,19 @@ impl Support {
 /// Limits on the layout of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Largest single allocation in bytes.
+    /// Largest buffer in bytes: state and arenas beyond it lie in several, a tensor beyond it is on the host.
     pub max_allocation: u64,
     /// Largest operand window in bytes.
     pub max_binding: u64,
     /// Alignment in bytes of tensors in an arena.
     pub alignment: usize,
+}
+
+impl From<&Limits> for BufferLimits {
+    fn from(limits: &Limits) -> BufferLimits {
+        let largest = usize::try_from(limits.max_allocation).unwrap_or(usize::MAX);
+        BufferLimits { alignment: limits.alignment, largest }
+    }
 }
 
 /// Description of a device.
@@ -338,8 +367,8 @@ pub trait Backend: Send + Sync {
 }
 
 impl<B: Backend + ?Sized> Target for B {
-    fn alignment(&self) -> usize {
-        self.device().limits.alignment
+    fn buffer_limits(&self) -> BufferLimits {
+        BufferLimits::from(&self.device().limits)
     }
 
     fn fuses(&self, graph: &Graph, group: &Group, precision: Precision) -> bool {

@@ -16,6 +16,7 @@
 
 pub mod backend;
 pub mod bound;
+pub mod buffers;
 pub mod catalogue;
 pub mod cost;
 pub mod cpu;

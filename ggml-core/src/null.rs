@@ -77,6 +77,8 @@ pub struct NullOptions {
     pub deadlines: Deadlines,
     /// Bytes of memory that the device reports. Allocations are not limited by it.
     pub memory: Option<u64>,
+    /// Bytes of the largest buffer; `None`: any length.
+    pub largest_buffer: Option<u64>,
     /// Function called for [`FaultKind::Crash`]. Without it, that fault acts as [`FaultKind::Fail`].
     pub crash: Option<fn()>,
 }
@@ -85,6 +87,7 @@ crate::setters!(NullOptions {
     with_fault => fault: impl Into<Option<Fault>>,
     with_deadlines => deadlines: Deadlines,
     with_memory => memory: impl Into<Option<u64>>,
+    with_largest_buffer => largest_buffer: impl Into<Option<u64>>,
     with_crash => crash: impl Into<Option<fn()>>,
 });
 
@@ -161,7 +164,7 @@ impl Shared {
 impl NullBackend {
     /// Opens the backend. It passes through the opening phases, so that each can fail.
     pub fn open(options: NullOptions) -> Result<NullBackend> {
-        let memory = options.memory;
+        let (memory, largest) = (options.memory, options.largest_buffer.unwrap_or(u64::MAX));
         let shared = Arc::new(Shared { options, stats: Mutex::default() });
         for phase in [Phase::LoadRuntime, Phase::Enumerate, Phase::OpenDevice] {
             let _span = phase::enter(phase, NAME);
@@ -177,7 +180,7 @@ impl NullBackend {
             memory,
             features: Vec::new(),
             overrides: Vec::new(),
-            limits: Limits { max_allocation: u64::MAX, max_binding: u64::MAX, alignment: 64 },
+            limits: Limits { max_allocation: largest, max_binding: u64::MAX, alignment: 64 },
         };
         Ok(NullBackend { shared, device })
     }
@@ -203,6 +206,11 @@ impl Backend for NullBackend {
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
         let _span = phase::enter(Phase::Allocate, NAME);
         self.shared.fault(Phase::Allocate, None)?;
+        if bytes as u64 > self.device.limits.max_allocation {
+            let heap = format!("buffers of at most {} bytes", self.device.limits.max_allocation);
+            let (backend, free) = (NAME.into(), self.free_memory());
+            return Err(Error::OutOfMemory { backend, asked: bytes as u64, free, heap, driver: None });
+        }
         self.shared.count(|s| {
             s.driver_allocations += 1;
             s.allocated_bytes += bytes as u64;

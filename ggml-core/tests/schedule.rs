@@ -163,8 +163,9 @@ fn split(w: &Work, device: &[usize], backends: &[&dyn Backend], mode: Mode) -> V
     let arenas = split.arenas(&plans);
     let mut bindings: Vec<Bindings> = backends.iter().map(|b| bind(w, *b)).collect();
     if mode == Mode::SharedMemory {
-        for (&device, &bytes) in &arenas {
-            bindings[device].compute = Some(backends[device].allocate(bytes, Usage::Compute).unwrap());
+        for (&device, arena) in &arenas {
+            let allocate = |&bytes: &usize| backends[device].allocate(bytes, Usage::Compute).unwrap();
+            bindings[device].compute = arena.iter().map(allocate).collect();
         }
     }
     let devices: Vec<SplitDevice<'_>> = backends

@@ -55,7 +55,7 @@ fn copy_time(backend: &dyn Backend, bytes: usize) -> Result<Option<f64>> {
         ids.push(id);
     }
     graph.cpy(ids[0], ids[1])?;
-    let plan = Plan::new(&graph, backend.device().limits.alignment, Precision::Exact)?;
+    let plan = Plan::new(&graph, &backend.device().limits, Precision::Exact)?;
     let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
     let [from, to] = [ids[0], ids[1]].map(|id| bindings.leaves[&id].clone());
     let mut best = f64::INFINITY;

@@ -62,7 +62,7 @@ fn debug_program(
 ) -> Result<Stepwise> {
     let plan = match fused {
         true => Plan::fused_debug(g, backend, precision)?,
-        false => Plan::debug(g, backend.device().limits.alignment, precision)?,
+        false => Plan::debug(g, &backend.device().limits, precision)?,
     };
     let program = backend.prepare(g, &plan, bindings, PrepareOptions::STEPWISE)?;
     Ok((program, named_steps(g, &plan)))

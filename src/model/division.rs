@@ -3,12 +3,13 @@
 //! A model has units: the embedding, its layers, and the output (final norm and output layer). Units move to
 //! the device from the end: the output first, then the last layer and so on; the embedding moves with the
 //! first layer. A node that the device cannot compute stays on the host, and so do the nodes that use the
-//! same state.
+//! same state. A tensor longer than the device's largest buffer stays there too, with the nodes that use it.
 
 use super::batch::{BatchGraph, BatchShape, Want};
 use super::file::ModelFile;
 use super::session_options::SessionOptions;
 use ggml_core::backend::Backend;
+use ggml_core::buffers::{BufferLimits, Buffers, Location, enlarge};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
@@ -43,12 +44,12 @@ pub(super) struct Division<'a> {
 pub(crate) struct Needs {
     /// Device of each state tensor.
     pub(crate) state_device: Vec<usize>,
-    /// Offsets of the state tensors in the buffers of their devices.
-    pub(crate) state_offsets: Vec<usize>,
-    /// Bytes of state on each device.
-    pub(crate) state: [usize; DEVICES],
-    /// Bytes of the largest arena on each device.
-    pub(crate) compute: [usize; DEVICES],
+    /// Places of the state tensors in the buffers of their devices.
+    pub(crate) state_places: Vec<Location>,
+    /// Lengths of the buffers of state on each device.
+    pub(crate) state: [Vec<usize>; DEVICES],
+    /// Lengths of the buffers of the largest arena on each device.
+    pub(crate) compute: [Vec<usize>; DEVICES],
     /// Names of the weights that each device uses.
     pub(super) weights: [HashSet<String>; DEVICES],
     /// Nodes that the device should compute but cannot.
@@ -103,9 +104,17 @@ impl Division<'_> {
             let state = roots(id).find(|root| bound.get(root) == Some(&HOST))?;
             Some(format!("its state '{}' is on the host", g.tensor(state).name))
         };
+        let limits = BufferLimits::from(&self.main.device().limits);
+        let too_large = |id: TensorId| {
+            let large =
+                roots(id).chain([g.tensor(id).root]).find(|&root| !limits.fits(g.tensor(root).span_bytes()));
+            large.map(|root| over_limit(g, root, &limits))
+        };
         let refuses = |id: TensorId, device: usize| match device {
             HOST => unsupported(host, g, id),
-            _ => unsupported(self.main, g, id).or_else(|| lacks(id)).or_else(|| away(id)),
+            _ => (too_large(id).or_else(|| unsupported(self.main, g, id)))
+                .or_else(|| lacks(id))
+                .or_else(|| away(id)),
         };
         let placement = assign_devices(g, (HOST, &host.device().backend), &wanted, &refuses)?;
         check_bound(graph, &placement, &bound, self.main)?;
@@ -124,8 +133,8 @@ impl Division<'_> {
         let placements = self.placements(graphs)?;
         let mut needs = Needs::default();
         for (graph, placement) in graphs.iter().zip(&placements) {
-            for (device, bytes) in self.arenas(graph, placement, precision)? {
-                needs.compute[device] = needs.compute[device].max(bytes);
+            for (device, arena) in self.arenas(graph, placement, precision)? {
+                enlarge(&mut needs.compute[device], &arena);
             }
             used_weights(graph, placement, &mut needs.weights);
             for fallback in &placement.fallbacks {
@@ -134,24 +143,32 @@ impl Division<'_> {
                 }
             }
         }
-        let graph = &graphs[0];
-        needs.state_device = state_devices(graph, &placements[0]);
+        needs.state_device = state_devices(&graphs[0], &placements[0]);
+        self.place_state(&graphs[0], &mut needs)?;
+        Ok(needs)
+    }
+
+    /// Places the state tensors in buffers of their devices.
+    fn place_state(&self, graph: &BatchGraph, needs: &mut Needs) -> Result<()> {
+        let limits = [MAIN, HOST].map(|device| BufferLimits::from(&self.backend(device).device().limits));
+        let mut buffers = limits.map(Buffers::new);
         for (&id, &device) in graph.state.iter().zip(&needs.state_device) {
-            let alignment = self.backend(device).device().limits.alignment;
-            needs.state_offsets.push(needs.state[device]);
-            let bytes = graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
-            let end = needs.state[device].checked_add(bytes).filter(|&end| end <= isize::MAX as usize);
+            let bytes = graph.graph.tensor(id).span_bytes();
             let absurd = || {
-                let found = format!(
-                    "{} cells of {} bytes and more",
-                    graph.shape.cells(),
-                    bytes / graph.shape.cells()
-                );
+                let cells = graph.shape.cells();
+                let found = format!("{cells} cells of {} bytes and more", bytes / cells);
                 Error::argument("session", found, "state that fits into the address space")
             };
-            needs.state[device] = end.ok_or_else(absurd)?;
+            let place = buffers[device].place(bytes).ok_or_else(absurd)?;
+            if !limits[device].fits(bytes) {
+                let expected = "a shorter context, or a model loaded with a host that takes it (--offload)";
+                let found = over_limit(&graph.graph, id, &limits[device]);
+                return Err(Error::argument("session", found, expected));
+            }
+            needs.state_places.push(place);
         }
-        Ok(needs)
+        needs.state = buffers.map(Buffers::into_lengths);
+        Ok(())
     }
 
     /// Places graphs that share their state: a state tensor that one graph needs on the host is on the host
@@ -181,17 +198,17 @@ impl Division<'_> {
         self.place(graph, &only_host)
     }
 
-    /// Returns the bytes of the largest arena of a graph on each device.
+    /// Returns the lengths of the buffers of the largest arena of a graph on each device.
     fn arenas(
         &self,
         graph: &BatchGraph,
         placement: &Placement,
         precision: Precision,
-    ) -> Result<BTreeMap<usize, usize>> {
+    ) -> Result<BTreeMap<usize, Vec<usize>>> {
         match placement.only_device(&graph.graph) {
             Some(device) => {
                 let plan = Plan::fused(&graph.graph, self.backend(device), precision)?;
-                Ok(BTreeMap::from([(device, plan.arena_bytes)]))
+                Ok(BTreeMap::from([(device, plan.arena)]))
             }
             None => {
                 let split = Split::new(&graph.graph, &placement.device)?;
@@ -200,6 +217,19 @@ impl Division<'_> {
             }
         }
     }
+}
+
+/// Returns the reason why a device cannot hold a tensor that exceeds its largest buffer.
+fn over_limit(graph: &Graph, root: TensorId, limits: &BufferLimits) -> String {
+    let tensor = graph.tensor(root);
+    let kind = match tensor.source {
+        Source::Weight => "weight",
+        Source::State => "state",
+        Source::Input => "input",
+        Source::Node { .. } => "result",
+    };
+    let (name, bytes, largest) = (&tensor.name, tensor.span_bytes(), limits.largest);
+    format!("the {kind} '{name}' has {bytes} bytes, and the device's largest buffer {largest}")
 }
 
 /// Device of a state tensor that is not yet assigned.

@@ -3,7 +3,7 @@
 use super::division::{DEVICES, Division, HOST, MAIN, Needs};
 use super::file::ModelFile;
 use super::load_options::LoadOptions;
-use super::memory::check_fits;
+use super::memory::{bytes, check_fits};
 use super::session_options::SessionOptions;
 use super::weights;
 use ggml_core::backend::Backend;
@@ -181,8 +181,8 @@ fn of_units(
             backend: backend.device().backend.clone(),
             weights,
             in_place,
-            state: needs.state[device] as u64,
-            compute: needs.compute[device] as u64,
+            state: bytes(&needs.state[device]),
+            compute: bytes(&needs.compute[device]),
             free: backend.free_memory(),
         });
     }

@@ -287,8 +287,8 @@ impl Model {
             backend: backend.device().backend.clone(),
             weights: 0,
             in_place: 0,
-            state: needs.state[device] as u64,
-            compute: needs.compute[device] as u64,
+            state: memory::bytes(&needs.state[device]),
+            compute: memory::bytes(&needs.compute[device]),
             free: backend.free_memory(),
         };
         memory::check_fits(self.backends().iter().enumerate().map(need).collect())

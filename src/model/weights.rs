@@ -2,6 +2,7 @@
 
 use super::memory::check_fits;
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
+use ggml_core::buffers::{BufferLimits, Buffers, Location};
 use ggml_core::error::Error;
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{MemoryNeed, Result};
@@ -45,7 +46,7 @@ pub(super) fn reads_in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<b
 /// Returns the bytes that [`load`] allocates if a backend does not read the memory map in place.
 pub(super) fn allocated(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<u64> {
     let limits = &backend.device().limits;
-    let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
+    let layout = lay_out(tensors, limits.into())?;
     Ok(layout.blocks.iter().map(|&bytes| bytes as u64).sum())
 }
 
@@ -82,33 +83,28 @@ fn imported(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<Vec<Buffer>
     (0..gguf.parts().len()).map(|part| backend.import(gguf.part_bytes(part)?)).collect()
 }
 
-/// Block and offset of each tensor, and the length of each block.
+/// Location of each tensor, and the length of each block.
 struct Layout {
-    locations: Vec<(usize, usize)>,
+    places: Vec<Location>,
     blocks: Vec<usize>,
 }
 
-fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> {
-    let mut layout = Layout { locations: Vec::new(), blocks: Vec::new() };
+fn lay_out(tensors: &Tensors<'_>, limits: BufferLimits) -> Result<Layout> {
+    let (mut places, mut blocks) = (Vec::new(), Buffers::new(limits));
     for t in tensors {
-        let bytes = t.bytes.next_multiple_of(alignment);
-        if bytes as u64 > max {
-            let expected = format!("at most {max} bytes, the largest allocation of the device");
-            return Err(Error::argument(format!("tensor '{}'", t.name), format!("{bytes} bytes"), expected));
+        let wrong = |expected: String| {
+            Error::argument(format!("tensor '{}'", t.name), format!("{} bytes", t.bytes), expected)
+        };
+        if !limits.fits(t.bytes) {
+            let largest = limits.largest;
+            return Err(wrong(format!(
+                "at most {largest} bytes, the device's largest buffer, or a model loaded with a host (--offload)"
+            )));
         }
-        let current = layout.blocks.len().wrapping_sub(1);
-        match layout.blocks.last_mut() {
-            Some(end) if (*end + bytes) as u64 <= max => {
-                layout.locations.push((current, *end));
-                *end += bytes;
-            }
-            _ => {
-                layout.locations.push((layout.blocks.len(), 0));
-                layout.blocks.push(bytes);
-            }
-        }
+        let place = blocks.place(t.bytes);
+        places.push(place.ok_or_else(|| wrong("what is left of the address space".into()))?);
     }
-    Ok(layout)
+    Ok(Layout { places, blocks: blocks.into_lengths() })
 }
 
 fn upload(
@@ -118,16 +114,16 @@ fn upload(
     progress: &mut dyn FnMut(u64),
 ) -> Result<HashMap<String, Slice>> {
     let limits = &backend.device().limits;
-    let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
+    let layout = lay_out(tensors, limits.into())?;
     let blocks = layout
         .blocks
         .iter()
         .map(|&bytes| backend.allocate(bytes, Usage::Weights))
         .collect::<Result<Vec<_>>>()?;
     let (mut weights, mut done) = (HashMap::new(), 0);
-    for (t, &(block, offset)) in tensors.iter().zip(&layout.locations) {
-        let slice = Slice { buffer: blocks[block].clone(), offset };
-        let mut end = offset;
+    for (t, place) in tensors.iter().zip(&layout.places) {
+        let slice = Slice { buffer: blocks[place.buffer].clone(), offset: place.offset };
+        let mut end = place.offset;
         for chunk in gguf.data(t)?.chunks(UPLOAD_BYTES) {
             gguf.check_length()?;
             backend.upload(&slice.buffer, end, chunk)?;
@@ -170,10 +166,11 @@ mod tests {
         }
         let gguf = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
         let tensors = gguf.tensors().iter().collect();
-        let layout = lay_out(&tensors, 64, 1000).unwrap();
+        let limits = |largest| BufferLimits { alignment: 64, largest };
+        let layout = lay_out(&tensors, limits(1000)).unwrap();
         assert_eq!((layout.blocks.len(), layout.blocks[0]), (15, 896));
-        assert_eq!(layout.locations[7], (1, 0));
-        assert_eq!(lay_out(&tensors, 64, u64::MAX).unwrap().blocks, vec![12800]);
-        assert!(lay_out(&tensors, 64, 100).is_err());
+        assert_eq!(layout.places[7], Location { buffer: 1, offset: 0 });
+        assert_eq!(lay_out(&tensors, 64.into()).unwrap().blocks, vec![12800]);
+        assert!(lay_out(&tensors, limits(100)).is_err());
     }
 }

@@ -1,31 +1,31 @@
-//! Device memory of a session: its state, and the memory for intermediates.
+//! Device memory of a session: its state, and the memory for intermediates. Each has one buffer on a device, or
+//! several if it exceeds the device's largest.
 
 use crate::model::{DEVICES, Model, Needs};
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
+use ggml_core::buffers::{Location, enlarge};
 use ggml_core::{Error, Result};
 
-/// State tensors of a session: one buffer on each device that has any, zero at first. A tensor is identified
-/// by its index in [`BatchGraph::state`](crate::model::BatchGraph::state).
+/// State tensors of a session, zero at first. A tensor is identified by its index in [`BatchGraph::state`](crate::model::BatchGraph::state).
 #[derive(Clone, Debug)]
 pub(super) struct State {
     model: Model,
-    buffers: [Option<Buffer>; DEVICES],
+    buffers: [Vec<Buffer>; DEVICES],
     /// Device of each tensor.
     pub(super) device: Vec<usize>,
-    offsets: Vec<usize>,
+    places: Vec<Location>,
 }
 
 impl State {
     /// Allocates the state that a session needs.
     pub(super) fn new(model: &Model, needs: &Needs) -> Result<State> {
-        let mut buffers = [None, None];
+        let mut buffers = <[Vec<Buffer>; DEVICES]>::default();
         for (device, backend) in model.backends().iter().enumerate() {
-            if needs.state[device] > 0 {
-                buffers[device] = Some(backend.allocate(needs.state[device], Usage::State)?);
-            }
+            let allocate = |&bytes: &usize| backend.allocate(bytes, Usage::State);
+            buffers[device] = needs.state[device].iter().map(allocate).collect::<Result<_>>()?;
         }
-        let (device, offsets) = (needs.state_device.clone(), needs.state_offsets.clone());
-        Ok(State { model: model.clone(), buffers, device, offsets })
+        let (device, places) = (needs.state_device.clone(), needs.state_places.clone());
+        Ok(State { model: model.clone(), buffers, device, places })
     }
 
     /// Reads `out.len()` bytes of a tensor from byte `offset` on.
@@ -49,10 +49,10 @@ impl State {
                 format!("one of {}", self.device.len()),
             )
         };
-        let (&device, &offset) = self.device.get(tensor).zip(self.offsets.get(tensor)).ok_or_else(missing)?;
+        let (&device, &place) = self.device.get(tensor).zip(self.places.get(tensor)).ok_or_else(missing)?;
         let backend = self.model.backends().get(device).ok_or_else(missing)?;
-        let buffer = self.buffers.get(device).cloned().flatten().ok_or_else(missing)?;
-        Ok((backend.as_ref(), Slice { buffer, offset }))
+        let buffer = self.buffers.get(device).and_then(|all| all.get(place.buffer)).ok_or_else(missing)?;
+        Ok((backend.as_ref(), Slice { buffer: buffer.clone(), offset: place.offset }))
     }
 }
 
@@ -60,25 +60,38 @@ impl State {
 /// needs, more if a program needs more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compute {
-    buffers: [Option<Buffer>; DEVICES],
-    least: [usize; DEVICES],
+    buffers: [Vec<Buffer>; DEVICES],
+    least: [Vec<usize>; DEVICES],
 }
 
 impl Compute {
     /// Creates the structure without allocating memory.
     pub(super) fn new(needs: &Needs) -> Compute {
-        Compute { buffers: [None, None], least: needs.compute }
+        Compute { buffers: Default::default(), least: needs.compute.clone() }
     }
 
-    /// Returns at least `bytes` bytes of memory on a device.
-    pub(super) fn buffer(&mut self, backend: &dyn Backend, device: usize, bytes: usize) -> Result<Buffer> {
-        match &self.buffers[device] {
-            Some(buffer) if buffer.bytes() >= bytes => Ok(buffer.clone()),
-            _ => {
-                let buffer = backend.allocate(bytes.max(self.least[device]), Usage::Compute)?;
-                self.buffers[device] = Some(buffer.clone());
-                Ok(buffer)
+    /// Returns the buffers of an arena on a device, each at least as long as asked for.
+    pub(super) fn buffers(
+        &mut self,
+        backend: &dyn Backend,
+        device: usize,
+        arena: &[usize],
+    ) -> Result<Vec<Buffer>> {
+        if arena.is_empty() {
+            return Ok(Vec::new());
+        }
+        let held = &mut self.buffers[device];
+        // Everything that was estimated is allocated at once, not in the middle of a text.
+        let mut wanted = self.least[device].clone();
+        enlarge(&mut wanted, arena);
+        for (i, &bytes) in wanted.iter().enumerate() {
+            let needed = arena.get(i).copied().unwrap_or(0);
+            match held.get_mut(i) {
+                Some(buffer) if buffer.bytes() >= needed => {}
+                Some(smaller) => *smaller = backend.allocate(bytes, Usage::Compute)?,
+                None => held.push(backend.allocate(bytes, Usage::Compute)?),
             }
         }
+        Ok(held[..arena.len()].to_vec())
     }
 }

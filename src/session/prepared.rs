@@ -210,7 +210,7 @@ impl Preparation<'_> {
                 #[cfg(feature = "compare")]
                 Kind::FusedDebug => Plan::fused_debug(graph, backend, self.precision),
                 #[cfg(feature = "compare")]
-                Kind::Debug => Plan::debug(graph, backend.device().limits.alignment, self.precision),
+                Kind::Debug => Plan::debug(graph, &backend.device().limits, self.precision),
             }
         };
         if let Some(device) = placement.only_device(graph) {
@@ -229,16 +229,16 @@ impl Preparation<'_> {
         mut compute: Option<&mut Compute>,
     ) -> Result<Box<dyn Program>> {
         let backends = self.model.backends();
-        let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
+        let mut bind = |device: usize, arena: &[usize]| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
-            if let (Some(compute), Some(arena)) = (&mut compute, arena) {
-                bindings.compute = Some(compute.buffer(backends[device].as_ref(), device, arena)?);
+            if let Some(compute) = &mut compute {
+                bindings.compute = compute.buffers(backends[device].as_ref(), device, arena)?;
             }
             Ok(bindings)
         };
         let (split, plans) = match planned {
             Planned::OneDevice(device, plan) => {
-                let bindings = bind(device, Some(plan.arena_bytes))?;
+                let bindings = bind(device, &plan.arena)?;
                 return backends[device].prepare(&self.graph.graph, &plan, &bindings, options);
             }
             Planned::Divided(split, plans) => (split, plans),
@@ -246,7 +246,7 @@ impl Preparation<'_> {
         let arenas = split.arenas(&plans);
         let mut bindings = Vec::new();
         for device in 0..backends.len() {
-            bindings.push(bind(device, arenas.get(&device).copied())?);
+            bindings.push(bind(device, arenas.get(&device).map_or(&[][..], Vec::as_slice))?);
         }
         let device = |(backend, bindings)| SplitDevice { backend, bindings };
         let devices: Vec<SplitDevice<'_>> =

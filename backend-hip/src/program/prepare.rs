@@ -9,7 +9,7 @@ use crate::runtime::session::Pointer;
 use crate::runtime::staging::ALIGNMENT;
 use ggml_core::backend::{Bindings, Buffer, Slice};
 use ggml_core::kernel::Constants;
-use ggml_core::plan::{Plan, Step};
+use ggml_core::plan::{Plan, Region, Step};
 use ggml_core::repeat::Repeats;
 use ggml_core::{Error, Graph, Result, Source, Tensor, TensorId};
 use std::collections::HashMap;
@@ -32,6 +32,8 @@ pub(crate) struct Draft<'a> {
     plan: &'a Plan,
     /// The launches of each step.
     steps: Vec<Vec<(Launch, Kernel)>>,
+    /// Offsets of the arena's buffers in the program's own memory; empty if the caller provides them.
+    arena_at: Vec<usize>,
     constants: Constants,
     /// Offset of each constant in the program's own memory.
     constant_at: Vec<usize>,
@@ -98,9 +100,8 @@ impl<'a> Draft<'a> {
                 .ok_or_else(too_large)?;
             Ok::<usize, Error>(at)
         };
-        if bindings.compute.is_none() {
-            take(plan.arena_bytes)?;
-        }
+        let own: &[usize] = if bindings.compute.is_empty() { &plan.arena } else { &[] };
+        let arena_at = own.iter().map(|&bytes| take(bytes)).collect::<Result<_>>()?;
         let constant_at =
             constants.contents().iter().map(|data| take(4 * data.len())).collect::<Result<_>>()?;
         let (mut scratch, mut counters) = (0usize, 0usize);
@@ -120,6 +121,7 @@ impl<'a> Draft<'a> {
             graph,
             plan,
             steps,
+            arena_at,
             constants,
             constant_at,
             counters,
@@ -184,10 +186,11 @@ impl<'a> Draft<'a> {
         address: &dyn Fn(&Buffer) -> Result<Address>,
     ) -> Result<Storage> {
         let (graph, plan) = (self.graph, self.plan);
-        if let Some(compute) = &bindings.compute {
-            compute.check_range(0, plan.arena_bytes)?;
-        }
-        let arena = bindings.compute.as_ref().or(own);
+        bindings.check_arena(plan)?;
+        let arena = |place: Region| {
+            let given = bindings.compute.get(place.buffer).map(|buffer| (buffer, place.offset));
+            given.or_else(|| Some((own?, self.arena_at.get(place.buffer)? + place.offset)))
+        };
         let mut storage = Storage::new();
         for id in graph.ids() {
             let tensor = graph.tensor(id);
@@ -200,10 +203,10 @@ impl<'a> Draft<'a> {
                     check_alignment(tensor, slice.offset)?;
                     slice.clone()
                 }
-                Source::Input | Source::Node { .. } => match (plan.region(graph, id), arena) {
-                    (Some(place), Some(arena)) => Slice { buffer: arena.clone(), offset: place.offset },
+                Source::Input | Source::Node { .. } => match plan.region(graph, id).and_then(arena) {
+                    Some((buffer, offset)) => Slice { buffer: buffer.clone(), offset },
                     // Another tensor reuses its memory.
-                    _ => continue,
+                    None => continue,
                 },
             };
             slice.buffer.check_range(slice.offset, tensor.span_bytes())?;

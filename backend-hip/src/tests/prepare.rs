@@ -48,11 +48,11 @@ fn operands_have_the_addresses_of_their_tensors() {
 
     let draft = Draft::new(host, &g, &plan, &bindings).unwrap();
     // The norm of these kernels uses 256 bytes of scratch after 256 unused ones.
-    assert_eq!(draft.bytes(), plan.arena_bytes + 512);
+    assert_eq!(draft.bytes(), plan.arena_bytes() + 512);
     let own = buffer(0x8_0000, draft.bytes());
     let (storage, launches) = draft.place(&bindings, Some(&own), &address, false).unwrap();
     let at = |id| 0x8_0000 + storage[&id].offset as u64;
-    let scratch = 0x8_0000 + plan.arena_bytes as u64 + 256;
+    let scratch = 0x8_0000 + plan.arena_bytes() as u64 + 256;
     let found: Vec<(usize, &str, Vec<u64>)> = launches
         .iter()
         .map(|l| (l.step, l.launch.kernel, l.pointers.iter().map(|p| p.address).collect()))

@@ -108,7 +108,7 @@ fn an_arena_is_shared() {
     let s = sample();
     let mut bindings = bind(&backend, &s);
     let plan = Plan::new(&s.graph, 256, Precision::Exact).unwrap();
-    bindings.compute = Some(backend.allocate(plan.arena_bytes, Usage::Compute).unwrap());
+    bindings.compute = vec![backend.allocate(plan.arena_bytes(), Usage::Compute).unwrap()];
     let mut one = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).unwrap();
     let mut two = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).unwrap();
     write(&mut *one, s.x, &[1.0; 64]);
@@ -119,7 +119,7 @@ fn an_arena_is_shared() {
         two.run().unwrap();
         assert_eq!(read(&mut *two, s.sum, 64), [5.5; 64]);
     }
-    bindings.compute = Some(backend.allocate(plan.arena_bytes - 1, Usage::Compute).unwrap());
+    bindings.compute = vec![backend.allocate(plan.arena_bytes() - 1, Usage::Compute).unwrap()];
     assert!(backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).is_err(), "too small");
 }
 
@@ -177,11 +177,12 @@ fn constants_with_and_without_an_arena_of_the_callers() {
     let want = &table[..2];
     assert!(want[0] != 0.0);
     for own in [true, false] {
-        let arena = backend.allocate(plan.arena_bytes, Usage::Compute).unwrap();
-        let bindings = Bindings { compute: (!own).then(|| arena.clone()), ..Bindings::default() };
+        let arena = backend.allocate(plan.arena_bytes(), Usage::Compute).unwrap();
+        let bindings =
+            Bindings { compute: if own { Vec::new() } else { vec![arena.clone()] }, ..Bindings::default() };
         let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).unwrap();
         // Data that another program left in a shared arena does not matter.
-        backend.upload(&arena, 0, &vec![0x77; plan.arena_bytes]).unwrap();
+        backend.upload(&arena, 0, &vec![0x77; plan.arena_bytes()]).unwrap();
         program.run().unwrap();
         for node in [y, z] {
             assert_eq!(&read(&mut *program, node, 8)[..2], want);

@@ -24,13 +24,13 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Collects the buffers of a planned graph. `arena` is the compute memory.
+    /// Collects the buffers of a planned graph. `arena` has the buffers of the plan's arena.
     pub(crate) fn new(
         device: &Arc<Device>,
         graph: &Graph,
         plan: &Plan,
         bindings: &Bindings,
-        arena: &Arc<Buffer>,
+        arena: &[Arc<Buffer>],
     ) -> Result<Bound> {
         let mut bound = Bound::default();
         let written: HashSet<TensorId> =
@@ -53,7 +53,10 @@ impl Bound {
                     let (buffer, offset) = find(&slice.buffer, slice.offset, tensor.span_bytes(), device)?;
                     (buffer, offset, writable)
                 }
-                Source::Input | Source::Node { .. } => (arena, arena_offset(graph, plan, id)?, true),
+                Source::Input | Source::Node { .. } => {
+                    let (buffer, offset) = in_arena(graph, plan, id, arena)?;
+                    (buffer, offset, true)
+                }
             };
             let (room, bytes) = (buffer.bytes(), tensor.span_bytes() as u64);
             let buffer = bound.add(buffer);
@@ -81,17 +84,23 @@ impl Bound {
     }
 }
 
-/// Returns the offset in the arena that the plan gives a tensor.
-fn arena_offset(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
+/// Returns the buffer of the arena and the offset in it that the plan gives a tensor.
+fn in_arena<'a>(
+    graph: &Graph,
+    plan: &Plan,
+    id: TensorId,
+    arena: &'a [Arc<Buffer>],
+) -> Result<(&'a Arc<Buffer>, u64)> {
     let tensor = graph.tensor(id);
     let wrong = |found: &str| {
-        let expected = format!("{} bytes in an arena of {}", tensor.span_bytes(), plan.arena_bytes);
+        let expected = format!("{} bytes in an arena of {:?}", tensor.span_bytes(), plan.arena);
         Error::argument(format!("planned offset of '{}'", tensor.name), found, expected)
     };
     let place = plan.region(graph, id).ok_or_else(|| wrong("none"))?;
-    let fits = place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
-    if !fits {
-        return Err(wrong(&format!("byte {}", place.offset)));
+    let end = place.offset.checked_add(tensor.span_bytes());
+    let fits = plan.arena.get(place.buffer).is_some_and(|&bytes| end.is_some_and(|end| end <= bytes));
+    match arena.get(place.buffer) {
+        Some(buffer) if fits => Ok((buffer, place.offset as u64)),
+        _ => Err(wrong(&format!("byte {} of buffer {}", place.offset, place.buffer))),
     }
-    Ok(place.offset as u64)
 }

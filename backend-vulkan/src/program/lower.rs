@@ -304,7 +304,7 @@ mod tests {
         /// Lowers a graph of inputs and nodes whose arena begins `shift` bytes into its buffer.
         fn lower(&self, graph: &Graph, shift: u64) -> Result<Lowering> {
             let plan = Plan::new(graph, 256, Precision::Exact)?;
-            let room = shift + plan.arena_bytes as u64;
+            let room = shift + plan.arena_bytes() as u64;
             let storage = graph.ids().filter(|&id| graph.tensor(id).root == id).map(|id| {
                 let offset = shift + plan.region(graph, id).expect("a place").offset as u64;
                 let bytes = graph.tensor(id).span_bytes() as u64;

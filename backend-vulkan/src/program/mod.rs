@@ -397,21 +397,16 @@ fn check(graph: &Graph, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline) -> Result<Arc<Buffer>> {
-    match &bindings.compute {
-        Some(given) if given.bytes() < plan.arena_bytes => {
-            let found = format!("{} bytes", given.bytes());
-            Err(Error::argument(
-                "compute buffer",
-                found,
-                format!("{}, which the plan needs", plan.arena_bytes),
-            ))
-        }
-        Some(given) => {
-            Ok(VulkanMemory::writable(given, 0, plan.arena_bytes, &memory.context().device)?.0.clone())
-        }
-        None => memory.arena(plan.arena_bytes, Usage::Compute, deadline),
-    }
+/// Returns the buffers of the arena: the caller's, or new ones.
+fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline) -> Result<Vec<Arc<Buffer>>> {
+    bindings.check_arena(plan)?;
+    let of_plan = plan.arena.iter().enumerate();
+    of_plan
+        .map(|(i, &bytes)| match bindings.compute.get(i) {
+            Some(given) => Ok(VulkanMemory::writable(given, 0, bytes, &memory.context().device)?.0.clone()),
+            None => memory.arena(bytes, Usage::Compute, deadline),
+        })
+        .collect()
 }
 
 /// Creates staging for inputs that the host cannot write in place, or must not write while other programs use

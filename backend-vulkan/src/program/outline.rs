@@ -22,7 +22,7 @@ pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result
     Ok(steps)
 }
 
-/// Returns imaginary storage: the arena in one buffer, and a separate buffer for every weight and state
+/// Returns imaginary storage: the arena in its buffers, and a separate buffer for every weight and state
 /// tensor.
 fn imagined(graph: &Graph, plan: &Plan) -> HashMap<TensorId, Storage> {
     let roots = graph.ids().filter(|&id| graph.tensor(id).root == id);
@@ -31,8 +31,8 @@ fn imagined(graph: &Graph, plan: &Plan) -> HashMap<TensorId, Storage> {
         let bytes = tensor.span_bytes() as u64;
         let bound = matches!(tensor.source, Source::Weight | Source::State);
         let (number, offset, room) = match plan.region(graph, id) {
-            _ if bound => (i + 1, 0, bytes.next_multiple_of(4)),
-            Some(place) => (0, place.offset as u64, plan.arena_bytes as u64),
+            _ if bound => (plan.arena.len() + i, 0, bytes.next_multiple_of(4)),
+            Some(place) => (place.buffer, place.offset as u64, *plan.arena.get(place.buffer)? as u64),
             None => return None,
         };
         let (buffer, writable) = (BufferRef::Bound(number), tensor.source != Source::Weight);

@@ -87,7 +87,7 @@ impl Backend for Faulty {
     ) -> Result<Box<dyn Program>> {
         // Every result has to stay until it is changed, so the steps of the plan get memory of their own.
         let whole = if plan.debug { plan.clone() } else { Plan::fused_debug(graph, self, plan.precision)? };
-        let bindings = Bindings { leaves: bindings.leaves.clone(), compute: None };
+        let bindings = Bindings { leaves: bindings.leaves.clone(), compute: Vec::new() };
         let inner = self.inner.prepare(graph, &whole, &bindings, PrepareOptions::STEPWISE)?;
         Ok(Box::new(FaultyProgram {
             inner,

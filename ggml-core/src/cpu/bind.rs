@@ -15,7 +15,7 @@ pub(super) struct Storage<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
     leaves: &'a Bindings,
-    arena: Buffer,
+    arena: Vec<Buffer>,
     /// Memories of the program, each with its kind of access.
     pub(super) memories: MemorySet,
 }
@@ -33,18 +33,15 @@ impl<'a> Storage<'a> {
     /// Returns the storage of `graph` under `plan`, with `arena` for the tensors that the plan places.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the arena is too small, read-only or from another backend.
+    /// [`Error::InvalidArgument`] if the arena is read-only or from another backend.
     pub(super) fn new(
         graph: &'a Graph,
         plan: &'a Plan,
         leaves: &'a Bindings,
-        arena: Buffer,
+        arena: Vec<Buffer>,
     ) -> Result<Storage<'a>> {
-        let memory = HostMemory::of(&arena)?;
-        memory.check_writable()?;
-        if memory.len() < plan.arena_bytes {
-            let expected = format!("at least {} for the plan", plan.arena_bytes);
-            return Err(Error::argument("compute memory", format!("{} bytes", memory.len()), expected));
+        for buffer in &arena {
+            HostMemory::of(buffer)?.check_writable()?;
         }
         Ok(Storage { graph, plan, leaves, arena, memories: MemorySet::default() })
     }
@@ -90,7 +87,8 @@ impl<'a> Storage<'a> {
             }
             Source::Input | Source::Node { .. } => {
                 let place = self.plan.region(self.graph, id).ok_or_else(none)?;
-                Slice { buffer: self.arena.clone(), offset: place.offset }
+                let buffer = self.arena.get(place.buffer).cloned().ok_or_else(none)?;
+                Slice { buffer, offset: place.offset }
             }
         };
         let offset = slice.offset.checked_add(tensor.offset).ok_or_else(none)?;

@@ -85,9 +85,10 @@ impl CpuProgram {
         bindings: &Bindings,
         options: PrepareOptions,
     ) -> Result<CpuProgram> {
-        let arena = match &bindings.compute {
-            Some(buffer) => buffer.clone(),
-            None => allocate(&engine, plan.arena_bytes)?,
+        bindings.check_arena(plan)?;
+        let arena = match bindings.compute.is_empty() {
+            true => plan.arena.iter().map(|&bytes| allocate(&engine, bytes)).collect::<Result<_>>()?,
+            false => bindings.compute.clone(),
         };
         let mut storage = Storage::new(graph, plan, bindings, arena)?;
         for id in graph.ids().filter(|&id| matches!(graph.tensor(id).source, Source::Weight | Source::State))

@@ -1,32 +1,52 @@
 //! Layout of the compute arena, which holds inputs and results of a plan.
 
+use crate::buffers::{BufferLimits, Buffers};
+
 /// Region of the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Region {
+    /// Index of the buffer that it lies in.
+    pub buffer: usize,
     /// Offset in bytes.
     pub offset: usize,
     /// Length in bytes.
     pub bytes: usize,
 }
 
-/// Free regions of an arena while it is laid out, sorted by offset.
+impl Region {
+    fn end(&self) -> usize {
+        self.offset + self.bytes
+    }
+
+    /// True if the other region begins where this one ends.
+    fn precedes(&self, other: &Region) -> bool {
+        self.buffer == other.buffer && self.end() == other.offset
+    }
+}
+
+/// Free regions of an arena while it is laid out, sorted by buffer and offset.
 pub(super) struct Arena {
     free: Vec<Region>,
-    pub(super) end: usize,
+    buffers: Buffers,
     alignment: usize,
 }
 
 impl Arena {
-    /// Creates an empty arena whose regions begin at multiples of `alignment`.
-    pub(super) fn new(alignment: usize) -> Arena {
-        Arena { free: Vec::new(), end: 0, alignment }
+    /// Creates an empty arena.
+    pub(super) fn new(limits: BufferLimits) -> Arena {
+        Arena { free: Vec::new(), buffers: Buffers::new(limits), alignment: limits.alignment }
     }
 
-    /// Allocates the lowest free region that is large enough, or extends the arena. `None` on overflow.
+    /// Returns the length of each buffer in bytes.
+    pub(super) fn into_lengths(self) -> Vec<usize> {
+        self.buffers.into_lengths()
+    }
+
+    /// Allocates the first free region that is large enough, or extends the arena. `None` on overflow.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<Region> {
         let bytes = bytes.checked_next_multiple_of(self.alignment)?.max(self.alignment);
         if let Some(i) = self.free.iter().position(|f| f.bytes >= bytes) {
-            let place = Region { offset: self.free[i].offset, bytes };
+            let place = Region { bytes, ..self.free[i] };
             self.free[i].offset += bytes;
             self.free[i].bytes -= bytes;
             if self.free[i].bytes == 0 {
@@ -34,28 +54,26 @@ impl Arena {
             }
             return Some(place);
         }
-        // A free region at the end is extended.
-        let offset = match self.free.last() {
-            Some(last) if last.offset + last.bytes == self.end => {
-                let offset = last.offset;
-                self.free.pop();
-                offset
+        // A free region at the end of a buffer is extended.
+        for (i, free) in self.free.iter().enumerate() {
+            if self.buffers.lengths().get(free.buffer) == Some(&free.end())
+                && self.buffers.extend(free.buffer, bytes - free.bytes).is_some()
+            {
+                return Some(Region { bytes, ..self.free.remove(i) });
             }
-            _ => self.end,
-        };
-        self.end = offset.checked_add(bytes)?;
-        Some(Region { offset, bytes })
+        }
+        let place = self.buffers.place(bytes)?;
+        Some(Region { buffer: place.buffer, offset: place.offset, bytes })
     }
 
     /// Frees a region.
     pub(super) fn free(&mut self, place: Region) {
-        let at = self.free.partition_point(|f| f.offset < place.offset);
+        let at = self.free.partition_point(|f| *f < place);
         self.free.insert(at, place);
-        if at + 1 < self.free.len() && self.free[at].offset + self.free[at].bytes == self.free[at + 1].offset
-        {
+        if at + 1 < self.free.len() && self.free[at].precedes(&self.free[at + 1]) {
             self.free[at].bytes += self.free.remove(at + 1).bytes;
         }
-        if at > 0 && self.free[at - 1].offset + self.free[at - 1].bytes == self.free[at].offset {
+        if at > 0 && self.free[at - 1].precedes(&self.free[at]) {
             self.free[at - 1].bytes += self.free.remove(at).bytes;
         }
     }

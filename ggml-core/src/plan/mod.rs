@@ -4,8 +4,9 @@
 //! levels. Steps of one level do not depend on each other and share no memory that one of them writes, so
 //! they may run at the same time or in any order.
 //!
-//! A plan assigns a region of one compute arena to every input and every result of a step; intermediate
-//! results of a step have none. A region is reused when its contents are not needed any more. An operation
+//! A plan assigns a region of the compute arena to every input and every result of a step; intermediate
+//! results of a step have none. The arena is one buffer, or several if it exceeds the device's largest; no
+//! region lies in two. A region is reused when its contents are not needed any more. An operation
 //! whose definition allows it takes over the region of an operand of which it is the last reader. Inputs
 //! retain their regions, so that a program can be run again without writing unchanged inputs; outputs retain
 //! theirs until the next run. The constants of kernels belong to the backends
@@ -17,6 +18,7 @@
 //!
 //! Weights and state are not in the arena: they are bound by the caller.
 
+use crate::buffers::BufferLimits;
 use crate::error::{Error, Result};
 use crate::fuse::{self, Group};
 use crate::graph::Graph;
@@ -37,8 +39,8 @@ use lifetimes::Uses;
 /// Properties of a device that planning depends on. Every [`Backend`](crate::backend::Backend) implements
 /// this trait.
 pub trait Target {
-    /// Returns the alignment of regions in the arena: a power of two.
-    fn alignment(&self) -> usize;
+    /// Returns the rules for the layout of the arena.
+    fn buffer_limits(&self) -> BufferLimits;
 
     /// True if the device computes the nodes of `group` as one step.
     fn fuses(&self, graph: &Graph, group: &Group, precision: Precision) -> bool;
@@ -49,8 +51,8 @@ pub trait Target {
 pub struct Plan {
     /// All computing nodes, in groups, sorted by level.
     pub steps: Vec<Step>,
-    /// Length of the arena in bytes.
-    pub arena_bytes: usize,
+    /// Lengths in bytes of the arena's buffers: one, unless the arena exceeds the device's largest.
+    pub arena: Vec<usize>,
     /// Alignment of regions in bytes.
     pub alignment: usize,
     /// Allowed rounding.
@@ -61,14 +63,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan that reuses memory and computes node by node. `alignment` is that of the device (a
-    /// power of two).
+    /// Creates a plan that reuses memory and computes node by node. `limits` are those of the device, or its
+    /// alignment only, if the length of a buffer does not matter.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `alignment` is no power of two, or if the graph needs more memory than
+    /// [`Error::InvalidArgument`] if the alignment is no power of two, or if the graph needs more memory than
     /// can be addressed. The same applies to the other constructors.
-    pub fn new(graph: &Graph, alignment: usize, precision: Precision) -> Result<Plan> {
-        Plan::build(graph, alignment, precision, false, by_level(graph, &|_| false)?)
+    pub fn new(graph: &Graph, limits: impl Into<BufferLimits>, precision: Precision) -> Result<Plan> {
+        Plan::build(graph, limits.into(), precision, false, by_level(graph, &|_| false)?)
     }
 
     /// Creates the plan for normal use: it reuses memory and computes together the groups that the backend
@@ -92,10 +94,10 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn debug(graph: &Graph, alignment: usize, precision: Precision) -> Result<Plan> {
+    pub fn debug(graph: &Graph, limits: impl Into<BufferLimits>, precision: Precision) -> Result<Plan> {
         let one_by_one = graph.computed().enumerate();
         let steps = one_by_one.map(|(level, id)| Step { group: Group::Node(id), level }).collect();
-        Plan::build(graph, alignment, precision, true, steps)
+        Plan::build(graph, limits.into(), precision, true, steps)
     }
 
     fn for_target(
@@ -105,25 +107,26 @@ impl Plan {
         debug: bool,
     ) -> Result<Plan> {
         let fuses = |group: &Group| target.fuses(graph, group, precision);
-        Plan::build(graph, target.alignment(), precision, debug, by_level(graph, &fuses)?)
+        Plan::build(graph, target.buffer_limits(), precision, debug, by_level(graph, &fuses)?)
     }
 
     fn build(
         graph: &Graph,
-        alignment: usize,
+        limits: BufferLimits,
         precision: Precision,
         debug: bool,
         steps: Vec<Step>,
     ) -> Result<Plan> {
+        let alignment = limits.alignment;
         if !alignment.is_power_of_two() {
             return Err(Error::argument("alignment", alignment, "a power of two"));
         }
         let regions = vec![None; graph.tensors().len()];
-        let mut plan = Plan { steps, arena_bytes: 0, alignment, precision, debug, regions };
-        let mut arena = Arena::new(alignment);
+        let mut plan = Plan { steps, arena: Vec::new(), alignment, precision, debug, regions };
+        let mut arena = Arena::new(limits);
         plan.place_inputs(graph, &mut arena)?;
         plan.place_results(graph, &mut arena)?;
-        plan.arena_bytes = arena.end;
+        plan.arena = arena.into_lengths();
         Ok(plan)
     }
 
@@ -204,6 +207,11 @@ impl Plan {
         })
     }
 
+    /// Returns the length of the arena in bytes.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.iter().sum()
+    }
+
     /// Returns the region of a tensor's storage (that of its root), if it is in the arena. With a plan that
     /// reuses memory, the region holds the contents from the step that computes the tensor to its last use.
     pub fn region(&self, graph: &Graph, id: TensorId) -> Option<Region> {
@@ -216,7 +224,7 @@ impl Plan {
         let mut text = format!(
             "{} steps, {levels} levels, arena {} bytes, {}{}\n",
             self.steps.len(),
-            self.arena_bytes,
+            self.arena_bytes(),
             self.precision.name(),
             if self.debug { ", debug" } else { "" }
         );
@@ -235,6 +243,9 @@ impl Plan {
     fn describe_result(&self, graph: &Graph, id: TensorId) -> String {
         let tensor = graph.tensor(id);
         match self.region(graph, id) {
+            Some(p) if p.buffer > 0 => {
+                format!("{} @ {}:{}+{}", tensor.describe(), p.buffer, p.offset, p.bytes)
+            }
             Some(p) => format!("{} @ {}+{}", tensor.describe(), p.offset, p.bytes),
             None => format!("{} in {}", tensor.describe(), graph.tensor(tensor.root).name),
         }
@@ -274,13 +285,15 @@ mod tests {
         g
     }
 
+    fn apart(a: Region, b: Region) -> bool {
+        a.buffer != b.buffer || a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset
+    }
+
     /// Replays a plan and checks that no step overwrites what a later step or the caller reads.
     fn check(graph: &Graph, plan: &Plan) {
         let mut owner: Vec<(Region, TensorId)> = Vec::new();
         let claim = |owner: &mut Vec<(Region, TensorId)>, place: Region, id: TensorId| {
-            owner.retain(|(p, _)| {
-                p.offset + p.bytes <= place.offset || place.offset + place.bytes <= p.offset
-            });
+            owner.retain(|(p, _)| apart(*p, place));
             owner.push((place, id));
         };
         for id in graph.ids().filter(|&id| graph.tensor(id).source == Source::Input) {
@@ -300,13 +313,11 @@ mod tests {
             for (i, step) in level.iter().enumerate() {
                 for id in step.group.results() {
                     let Some(place) = plan.regions[graph.tensor(id).root.index()] else { continue };
-                    assert!(place.offset + place.bytes <= plan.arena_bytes);
+                    assert!(place.offset + place.bytes <= plan.arena[place.buffer]);
                     for (_, other) in level.iter().enumerate().filter(|(j, _)| *j != i) {
                         let of = other.group.operands(graph).into_iter().chain(other.group.results());
                         for used in of.filter_map(|id| plan.regions[graph.tensor(id).root.index()]) {
-                            let apart = place.offset + place.bytes <= used.offset
-                                || used.offset + used.bytes <= place.offset;
-                            assert!(apart, "{step:?} and {other:?}");
+                            assert!(apart(place, used), "{step:?} and {other:?}");
                         }
                     }
                     if graph.tensor(id).root == id {
@@ -325,12 +336,33 @@ mod tests {
         let (short, long) = (chain(2), chain(40));
         let plan = |g: &Graph| Plan::new(g, 256, Precision::Exact).unwrap();
         check(&long, &plan(&long));
-        assert_eq!(plan(&short).arena_bytes, plan(&long).arena_bytes);
-        assert_eq!(plan(&long).arena_bytes, 3 * 512);
+        assert_eq!(plan(&short).arena_bytes(), plan(&long).arena_bytes());
+        assert_eq!(plan(&long).arena_bytes(), 3 * 512);
         let debug = Plan::debug(&long, 256, Precision::Exact).unwrap();
         check(&long, &debug);
-        assert_eq!(debug.arena_bytes, 81 * 512);
+        assert_eq!(debug.arena_bytes(), 81 * 512);
         assert!(plan(&short).describe(&short).contains("RMS_NORM"));
+    }
+
+    /// An arena beyond the device's largest buffer has several; no tensor lies in two.
+    #[test]
+    fn an_arena_has_as_many_buffers_as_it_needs() {
+        let graph = chain(40);
+        let limits = |largest| BufferLimits { alignment: 256, largest };
+        for (largest, arena, debug) in [
+            (1536, vec![1536], vec![1536; 27]),
+            (1535, vec![1024, 512], [vec![1024; 40], vec![512]].concat()),
+            (512, vec![512; 3], vec![512; 81]),
+            // The device refuses buffers for tensors that are larger than any.
+            (256, vec![512; 3], vec![512; 81]),
+        ] {
+            let plan = Plan::new(&graph, limits(largest), Precision::Exact).unwrap();
+            check(&graph, &plan);
+            assert_eq!(plan.arena, arena, "{largest}");
+            let plan = Plan::debug(&graph, limits(largest), Precision::Exact).unwrap();
+            check(&graph, &plan);
+            assert_eq!(plan.arena, debug, "{largest}");
+        }
     }
 
     #[test]

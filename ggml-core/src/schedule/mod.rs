@@ -9,6 +9,7 @@
 //! segment that uses them. Tensors keep their names. State is never copied: all nodes that use one state
 //! tensor are on one device.
 
+use crate::buffers::enlarge;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::op::{Op, View};
@@ -118,12 +119,11 @@ impl Split {
         self.segments.iter().map(|segment| plan(&segment.graph, segment.device)).collect()
     }
 
-    /// Returns the bytes of the largest arena on each device that has a segment.
-    pub fn arenas(&self, plans: &[Plan]) -> BTreeMap<usize, usize> {
-        let mut arenas = BTreeMap::new();
+    /// Returns the lengths of the buffers of an arena for all segments, on each device that has one.
+    pub fn arenas(&self, plans: &[Plan]) -> BTreeMap<usize, Vec<usize>> {
+        let mut arenas: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (segment, plan) in self.segments.iter().zip(plans) {
-            let arena = arenas.entry(segment.device).or_insert(0);
-            *arena = plan.arena_bytes.max(*arena);
+            enlarge(arenas.entry(segment.device).or_default(), &plan.arena);
         }
         arenas
     }

@@ -73,7 +73,7 @@ impl SplitProgram {
         for (i, segment) in split.segments.iter().enumerate() {
             let device = devices.get(segment.device).ok_or_else(missing)?;
             let bindings = local_bindings(segment, device.bindings);
-            shared |= bindings.compute.is_some();
+            shared |= !bindings.compute.is_empty();
             let plan = plans.get(i).ok_or_else(missing)?;
             let program = device.backend.prepare(&segment.graph, plan, &bindings, options)?;
             let feed = |&(local, root): &(TensorId, TensorId)| Feed { local, root, version: 0 };

@@ -44,7 +44,7 @@ fn a_memory_map_is_read_in_place_and_never_written() {
     let got = work.read(&mut *program, work.graph.outputs()[0]).unwrap();
     assert!(got == work.run(&backend, Precision::Exact)[0]);
 
-    bindings.compute = Some(buffer.clone());
+    bindings.compute = vec![buffer.clone()];
     assert!(backend.prepare(&work.graph, &plan, &bindings, PrepareOptions::default()).is_err());
     let mut state = Work::new();
     let s = state.leaf("s", DType::F32, [8, 8, 1, 1], Source::State);
@@ -91,15 +91,15 @@ fn wrong_bindings_and_calls_are_typed_errors() {
     let at = |offset| Slice { buffer: large.clone(), offset };
     invalid(backend.copy(&at(0), &at(5), 6), "ranges that overlap");
     bindings = bound(large.clone(), 64);
-    bindings.compute = Some(backend.allocate(plan.arena_bytes - 1, Usage::Compute).unwrap());
+    bindings.compute = vec![backend.allocate(plan.arena_bytes() - 1, Usage::Compute).unwrap()];
     invalid(prepare(&bindings, &plan), "an arena that is too small");
-    bindings.compute = None;
+    bindings.compute = Vec::new();
     invalid(
         prepare(&bindings, &Plan::new(&layers(1).graph, 64, Precision::Exact).unwrap()),
         "another graph's plan",
     );
     let mut wrong = plan.clone();
-    wrong.arena_bytes = 0;
+    wrong.arena = vec![0];
     invalid(prepare(&bindings, &wrong), "places outside of the arena");
 
     let mut program = backend.prepare(&work.graph, &plan, &bindings, PrepareOptions::default()).unwrap();
@@ -172,7 +172,7 @@ fn programs_share_memory_in_turns() {
             bindings.leaves.insert(*id, Slice { buffer, offset: 0 });
         }
     }
-    bindings.compute = Some(backend.allocate(plan.arena_bytes, Usage::Compute).unwrap());
+    bindings.compute = vec![backend.allocate(plan.arena_bytes(), Usage::Compute).unwrap()];
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {

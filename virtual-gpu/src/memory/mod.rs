@@ -174,7 +174,19 @@ impl Memory {
 
     pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), FaultKind> {
         let (region, offset) = self.region(address, bytes, Access::Write)?;
-        region.fill(offset, byte, bytes);
+        if byte != 0 {
+            region.fill(offset, byte, bytes);
+            return Ok(());
+        }
+        // Zeros are not written over zeros: pages of the host are committed only when they are written.
+        let mut page = [0; ALIGN];
+        for at in (0..bytes).step_by(ALIGN) {
+            let (offset, part) = (offset + at as u64, &mut page[..ALIGN.min(bytes - at)]);
+            region.read(offset, part);
+            if *part != [0; ALIGN][..part.len()] {
+                region.fill(offset, 0, part.len());
+            }
+        }
         Ok(())
     }
 
@@ -266,7 +278,12 @@ mod tests {
         let device = memory.allocate(1 << 30).unwrap();
         assert_eq!(host % ALIGN as u64, 0);
         for base in [host, device] {
-            memory.write(base + (1 << 30) - 4, &[1, 2, 3, 4]).unwrap();
+            let last = base + (1 << 30) - 4;
+            memory.write(last, &[1, 2, 3, 4]).unwrap();
+            memory.fill(base + 5, 0, (1 << 30) - 6).unwrap();
+            let mut got = [9; 4];
+            memory.read(last, &mut got).unwrap();
+            assert_eq!(got, [0, 0, 0, 4], "all but the last byte is zero");
         }
         assert!(resident() < before + (256 << 20));
     }
