@@ -19,6 +19,8 @@ mod generate;
 mod invariance;
 mod model_files;
 #[cfg(feature = "compare")]
+mod notes;
+#[cfg(feature = "compare")]
 mod offload;
 #[cfg(feature = "compare")]
 mod ops;

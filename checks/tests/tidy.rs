@@ -236,7 +236,7 @@ const FLOORS: &[Floors] = &[
                 "queries",
                 "semaphores",
             ],
-            &["api"],
+            &["api", "terminal"],
         ],
     },
     Floors {

@@ -44,11 +44,13 @@ impl Estimate {
 }
 
 impl std::fmt::Display for Estimate {
-    /// Writes a line for each device and one for each fallback.
+    /// Writes a line for the device, one for the host if it has a part, and one for each fallback.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let device = self.devices.get(MAIN).map_or("the device", |need| &need.backend);
         writeln!(f, "{} of {} units on {device}", self.units, self.layers + 1)?;
-        self.devices.iter().try_for_each(|need| writeln!(f, "{need}"))?;
+        let has_part = |(at, need): &(usize, &MemoryNeed)| *at == MAIN || need.total() + need.in_place > 0;
+        let parts = self.devices.iter().enumerate().filter(has_part);
+        parts.map(|(_, need)| need).try_for_each(|need| writeln!(f, "{need}"))?;
         self.fallbacks.iter().try_for_each(|fallback| writeln!(f, "on the host: {fallback}"))
     }
 }
