@@ -1,4 +1,4 @@
-//! What `compare` and `inspect` say beside a result: parts of a file that are left out, estimates that are missing.
+//! Notes of `compare` and `inspect` beside a result: parts of a file that are left out, estimates that are missing.
 
 use crate::common;
 

@@ -235,7 +235,7 @@ fn an_estimate_says_what_is_read_in_place() {
     let (before, _) = text.split_once(" MiB of weights are read in place in the file").expect("the weights");
     let weights: f64 = before.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(
-        weights > 0.5 * of_file && weights <= of_file && !text.contains("weights 0.0 MiB, state"),
+        weights > 0.5 * of_file && weights <= of_file + 0.05 && !text.contains("weights 0.0 MiB, state"),
         "{text}"
     );
 }
