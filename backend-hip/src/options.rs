@@ -102,7 +102,7 @@ pub enum Copies {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostWeights {
     /// Pinned host memory if host and device share one memory; then weights fit even if the firmware reserves
-    /// little of it for the device. Else device memory.
+    /// little of it for the device. Else, and on gfx942, device memory.
     #[default]
     Auto,
     /// Pinned host memory, which the device reads in place.
