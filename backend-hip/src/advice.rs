@@ -12,7 +12,7 @@ mod rows;
 pub use rows::ADVICE;
 
 use crate::driver::codes::Call;
-use crate::options::{Environment, HipOptions};
+use crate::options::{Environment, Graphs, HipOptions};
 use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::sync::OnceLock;
@@ -75,6 +75,8 @@ pub enum Circumstance {
     Overridden,
     /// Copies run on the DMA engines: neither copies by a kernel nor `HSA_ENABLE_SDMA=0` is in use.
     DmaCopies,
+    /// Launches are started as graphs. The option [`Graphs::Auto`] uses none where such a row applies.
+    Graphs,
 }
 
 /// Major, minor and patch version of HIP. The patch version distinguishes releases of ROCm: 7.2.1 is
@@ -130,6 +132,8 @@ pub struct Situation {
     pub environment: Environment,
     /// True if the runtime copies between host and device.
     pub dma_copies: bool,
+    /// True if launches are started as graphs.
+    pub graphs: bool,
 }
 
 impl Situation {
@@ -153,6 +157,7 @@ impl Situation {
             kernel: KernelFacts::read(options, pci),
             environment: options.environment.clone(),
             dma_copies: true,
+            graphs: false,
         }
     }
 
@@ -179,6 +184,7 @@ impl Situation {
             Circumstance::DmaCopies => {
                 self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
             }
+            Circumstance::Graphs => self.graphs,
             Circumstance::Overridden => self.real_target.as_ref().is_some_and(|real| *real != self.target),
         }
     }
@@ -215,6 +221,14 @@ impl Advice {
 /// Returns the rows that apply to a device.
 pub fn known(situation: &Situation) -> impl Iterator<Item = &'static Advice> {
     ADVICE.iter().filter(|row| row.applies(situation))
+}
+
+/// Returns the use of graphs that an option means on a device: [`Graphs::Auto`] uses none where they are known
+/// to fail.
+pub(crate) fn graphs(situation: &Situation, option: Graphs) -> Graphs {
+    let with = Situation { graphs: true, ..situation.clone() };
+    let fail = || known(&with).any(|row| row.when == Circumstance::Graphs);
+    if option == Graphs::Auto && fail() { Graphs::Off } else { option }
 }
 
 /// Returns the rows that may explain why a call failed; empty for errors that explain themselves.
@@ -329,6 +343,38 @@ mod tests {
         assert_eq!(sources(&s, &hang).len(), 1);
         s.hip = Some((7, 2, 53211));
         assert!(sources(&s, &hang).is_empty());
+    }
+
+    /// Graphs are used where nothing is known against them, and where they are requested.
+    #[test]
+    fn graphs_that_fail_are_not_used() {
+        let used = |target, hip| graphs(&situation(target, hip), Graphs::Auto);
+        for (target, hip) in [
+            ("gfx942", (7, 2, 0)),
+            ("gfx950", (7, 2, 53220)),
+            ("gfx1201", (7, 2, 53211)),
+            ("gfx1200", (7, 14, 60850)),
+        ] {
+            assert_eq!(used(target, hip), Graphs::Off, "{target} {hip:?}");
+        }
+        for (target, hip) in [
+            ("gfx942", (7, 1, 52802)),
+            ("gfx942", (7, 13, 0)),
+            ("gfx1201", (7, 1, 52802)),
+            ("gfx1100", (7, 2, 53211)),
+            ("gfx906", (7, 2, 53211)),
+        ] {
+            assert_eq!(used(target, hip), Graphs::Auto, "{target} {hip:?}");
+        }
+        let mut forced = situation("gfx1201", (7, 2, 53211));
+        assert_eq!(graphs(&forced, Graphs::On), Graphs::On);
+        // The row is shown only while graphs are used.
+        let is_shown =
+            |situation: &Situation| known(situation).any(|row| row.symptom == Symptom::WrongResult);
+        assert!(!is_shown(&forced));
+        forced.graphs = true;
+        assert!(is_shown(&forced));
+        assert_eq!(graphs(&Situation::default(), Graphs::Auto), Graphs::Auto, "no version is known");
     }
 
     #[test]

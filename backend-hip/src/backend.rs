@@ -93,6 +93,7 @@ impl HipBackend {
             situation,
             copy_by_kernel,
             host_weights,
+            graphs,
             staging,
             events,
             ahead,
@@ -109,6 +110,7 @@ impl HipBackend {
         let advisor = Arc::new(Advisor::new(&info.backend, situation));
         let (events, staging) = (Arc::new(events), Mutex::new(Some(staging)));
         let ahead = Mutex::new(ahead);
+        let options = HipOptions { graphs, ..options };
         let shared =
             Shared { thread, info, profile, kernels, options, host_weights, stats, events, ahead, staging };
         Ok(HipBackend { shared: Arc::new(shared), advisor })

@@ -62,9 +62,10 @@ pub enum Breadcrumbs {
 /// Use of graphs: a program's launches are combined so that the runtime starts them as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graphs {
-    /// Used if the runtime's graphs are known to work: with NVIDIA's driver, and with HIP from 6.0 on. A
-    /// program's first run still launches one kernel after the other, so that an error names its node.
-    /// Branches of independent steps are used with NVIDIA's driver only.
+    /// Used if the runtime's graphs are known to work: with NVIDIA's driver, and with HIP from 6.0 on unless
+    /// the table of advice has a report of wrong results for the version and the processor. A program's first
+    /// run still launches one kernel after the other, so that an error names its node. Branches of independent
+    /// steps are used with NVIDIA's driver only.
     #[default]
     Auto,
     /// Used if the runtime supports graphs, with branches.
@@ -102,7 +103,7 @@ pub enum Copies {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostWeights {
     /// Pinned host memory if host and device share one memory; then weights fit even if the firmware reserves
-    /// little of it for the device. Else device memory.
+    /// little of it for the device. Else, and on gfx942, device memory.
     #[default]
     Auto,
     /// Pinned host memory, which the device reads in place.

@@ -6,6 +6,8 @@ mod attention;
 #[cfg(feature = "virtual")]
 mod attention_units;
 #[cfg(feature = "virtual")]
+mod begun;
+#[cfg(feature = "virtual")]
 mod conformance;
 #[cfg(feature = "virtual")]
 mod copies;

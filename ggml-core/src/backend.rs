@@ -390,7 +390,8 @@ pub trait Program: Send {
 
     /// Begins to run all steps and does not wait, so that the device has further work when earlier runs are
     /// complete. Runs are executed in the order in which they began, across all programs of a backend. Each
-    /// run must be ended with [`Program::finish`] before its program begins another.
+    /// run must be ended with [`Program::finish`] before its program begins another, and before the program is
+    /// written: until then [`Program::write`] is an error or waits for the run.
     ///
     /// Programs in flight at the same time need separate arenas ([`Bindings::compute`]), because inputs are
     /// written there, unless they were prepared for sharing one ([`PrepareOptions::overlaps`]). Read outputs

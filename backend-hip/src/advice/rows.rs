@@ -124,6 +124,36 @@ pub const ADVICE: &[Advice] = &[
         ..ROW
     },
     Advice {
+        symptom: Symptom::WrongResult,
+        phases: COMPUTE,
+        targets: &["gfx942", "gfx950"],
+        from: Some((7, 2, 0)),
+        before: Some((7, 13, 0)),
+        when: Circumstance::Graphs,
+        advice: "graphs may read inputs of an earlier step or compute wrong results: unset DIPTYCH_HIP_GRAPHS or set it to off",
+        source: "ROCm/clr issue 279; HIP issue 3902",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::WrongResult,
+        phases: COMPUTE,
+        targets: &["gfx12*"],
+        from: Some((7, 2, 0)),
+        when: Circumstance::Graphs,
+        advice: "graphs may read inputs of an earlier step: unset DIPTYCH_HIP_GRAPHS or set it to off",
+        source: "HIP issue 3887",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Slow,
+        from: Some((7, 14, 0)),
+        when: Circumstance::Unset("HIP_VISIBLE_DEVICES"),
+        advice: "if one core stays busy although nothing runs, and several devices are listed, show the runtime only one \
+                 (HIP_VISIBLE_DEVICES=0): with several a thread of it polls",
+        source: "TheRock issue 7051; legacy-rocm-build issue 6634",
+        ..ROW
+    },
+    Advice {
         symptom: Symptom::Slow,
         targets: &["gfx11*", "gfx12*"],
         when: Circumstance::Unset("GPU_MAX_HW_QUEUES"),

@@ -65,6 +65,10 @@ pub const CODES: &[(Code, &str)] = &[
 /// broken links, stacks, instructions and addresses.
 const FATAL: &[Code] = &[4, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
 
+/// Codes of a runtime that does not accept a code object for the device: invalid device function, invalid
+/// image, no binary for the GPU, invalid kernel file.
+const CODE_REFUSED: &[Code] = &[98, INVALID_IMAGE, 209, 218];
+
 macro_rules! calls {
     ($($variant:ident = $name:literal),* $(,)?) => {
         /// Driver functions that errors and hangs can name.
@@ -165,6 +169,11 @@ pub(crate) fn is_fatal(error: &Error) -> bool {
         Error::Driver { code, .. } => FATAL.iter().any(|f| i64::from(*f) == *code),
         _ => false,
     }
+}
+
+/// Returns true for the code of a runtime that does not accept a code object for the device.
+pub(crate) fn refuses_code(code: i64) -> bool {
+    CODE_REFUSED.iter().any(|refused| i64::from(*refused) == code)
 }
 
 #[cfg(test)]

@@ -180,6 +180,10 @@ impl Program for HipProgram {
     fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
         let _span = phase::enter(Phase::Upload, self.shared.backend());
         self.shared.thread.monitor().check(Phase::Upload)?;
+        // The device may still be copying the inputs of the run, and reads states until it ends.
+        if self.begun.is_some() {
+            return Err(Error::argument("write", "a program that has begun", "one that has ended"));
+        }
         self.window(tensor, data.len())?;
         let root = self.graph.tensor(tensor).root;
         if self.graph.tensor(root).source == Source::Weight {

@@ -34,10 +34,11 @@ pub(crate) fn by_kernel(options: &HipOptions, p: &Properties, backend: &str) -> 
     }
 }
 
-/// Returns true if weights are stored in pinned host memory.
+/// Returns true if weights are stored in pinned host memory. gfx942 (MI300A) reads its own memory faster, and
+/// its firmware reserves none of it.
 pub(crate) fn host_weights(options: &HipOptions, p: &Properties) -> bool {
     match options.host_weights {
-        HostWeights::Auto => p.integrated,
+        HostWeights::Auto => p.integrated && p.arch.split(':').next() != Some("gfx942"),
         HostWeights::On => true,
         HostWeights::Off => false,
     }
@@ -64,4 +65,24 @@ pub(crate) fn use_kernel(thread: &DriverThread, options: &HipOptions, kernels: &
     };
     thread.call(Phase::OpenDevice, options.deadlines.open, move |session| session.use_copier(kernel))?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_integrated_devices() {
+        let on_host = |arch: &str, integrated, host_weights| {
+            let options = HipOptions { host_weights, ..HipOptions::default() };
+            super::host_weights(
+                &options,
+                &Properties { arch: arch.into(), integrated, ..Properties::default() },
+            )
+        };
+        assert!(on_host("gfx1151", true, HostWeights::Auto));
+        assert!(!on_host("gfx1100", false, HostWeights::Auto));
+        assert!(!on_host("gfx942:sramecc+:xnack-", true, HostWeights::Auto));
+        assert!(on_host("gfx942:sramecc+:xnack-", true, HostWeights::On));
+    }
 }

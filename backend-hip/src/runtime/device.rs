@@ -10,9 +10,9 @@ use crate::advice::{self, Situation};
 use crate::arch::{Family, Matrix, Profile, Target};
 use crate::code::kernels::{KernelSet, Kernels};
 use crate::code::rtc::{self, Job, Runtime};
-use crate::driver::codes::{Call, describe, driver_error};
+use crate::driver::codes::{Call, describe, driver_error, refuses_code};
 use crate::driver::{Driver, Properties};
-use crate::options::{HipOptions, MatrixUnits, StreamMode};
+use crate::options::{Graphs, HipOptions, MatrixUnits, RtcMode, StreamMode};
 use crate::provider::nvidia;
 use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
@@ -39,6 +39,8 @@ pub(crate) struct Opened {
     pub(crate) copy_by_kernel: bool,
     /// True if weights are stored in pinned host memory.
     pub(crate) host_weights: bool,
+    /// Use of graphs on this device.
+    pub(crate) graphs: Graphs,
     /// Pinned host memory for transfers.
     pub(crate) staging: Staging,
     /// Events of runs that are waited for immediately.
@@ -73,9 +75,16 @@ pub(crate) fn open(
     let kernels = Kernels::new(set, &profile.target);
     profile.matrix = matrix_units(options, &profile, kernels.target());
     profile.copies = profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
-    let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
+    let mut job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
     let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
+    let mut refusal = None;
+    if job.is_none() && may_compile(options, &profile.target) {
+        refusal = refusal_of_code(&mut session, &kernels)?;
+        if let Some(why) = &mut refusal {
+            job = job_after_refusal(monitor, options, &*driver, &profile.target, why);
+        }
+    }
     let staging = Staging::open(&mut session, options.staging_bytes)?;
     let events = RunEvents::open(&mut session, MARKS, options.device_timing)?;
     let ahead =
@@ -84,11 +93,14 @@ pub(crate) fn open(
     let (mut info, situation) = info(monitor, options, &*driver, &properties);
     let code = job.as_ref().map_or(kernels.target().unwrap_or("none").into(), Job::describe);
     info.versions.push(("code objects".into(), code));
+    info.versions.extend(refusal.map(|why| ("code objects refused".into(), why)));
     let compiler = hip_kernels::compiler().filter(|_| job.is_none());
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
     let copy_by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
     let host_weights = copies::host_weights(options, &properties);
+    let graphs = advice::graphs(&situation, options.graphs);
     let opened = Opened {
+        graphs,
         info,
         profile,
         kernels,
@@ -143,6 +155,42 @@ fn compile_job(
         let missing = missing.unwrap_or_else(|| "compilation at run time was requested".into());
         unavailable(monitor, Missing::Feature, format!("{missing}; at run time: {why}"))
     })
+}
+
+/// Returns true if the options allow a compilation at run time that they do not require.
+fn may_compile(options: &HipOptions, device: &Target) -> bool {
+    options.rtc == RtcMode::Auto && device.processor.starts_with("gfx")
+}
+
+/// Loads one built-in code object. Returns the runtime's answer if it refuses code objects like this one: it
+/// is older than their format, for example.
+fn refusal_of_code(session: &mut Session, kernels: &Kernels) -> Result<Option<String>> {
+    let Ok(kernel) = kernels.word_copier() else { return Ok(None) };
+    match session.load(&kernel) {
+        Ok(_) => Ok(None),
+        Err(Error::Driver { code, name, .. }) if refuses_code(code) => Ok(Some(format!("{name} ({code})"))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the compilation for a runtime that refuses the built-in code: it may have a compiler whose code it
+/// accepts. Without a compiler the reason is added to the refusal, and the programs that need code fail.
+fn job_after_refusal(
+    monitor: &Monitor,
+    options: &HipOptions,
+    driver: &dyn Driver,
+    device: &Target,
+    refusal: &mut String,
+) -> Option<Job> {
+    monitor.enter(Call::LoadLibrary);
+    let job = Job::new(options, &Runtime::of(driver), device);
+    monitor.leave();
+    if let Err(why) = &job {
+        let _ = write!(refusal, "; at run time: {why}");
+    }
+    let backend = &monitor.backend;
+    tracing::warn!(target: "diptych::hip", backend, "the runtime refuses the built-in kernels: {refusal}");
+    job.ok()
 }
 
 /// Returns all devices that the runtime lists, with or without kernels for them. The calls run on a thread of
@@ -293,6 +341,8 @@ fn info(
     let arch = p.arch.split(':').next().unwrap_or_default();
     let mut situation = Situation::read(options, &versions, arch, p.pci);
     situation.dma_copies = !copies::by_kernel(options, p, &monitor.backend);
+    let graphs = advice::graphs(&situation, options.graphs);
+    situation.graphs = graphs != Graphs::Off;
     versions.push(("properties".into(), p.layout.into()));
     versions.extend(system_versions(options, driver, &situation));
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
@@ -304,6 +354,10 @@ fn info(
         _ => p.memory,
     };
     let mut features = features(options, p);
+    if graphs != options.graphs {
+        let text = "off: they are reported to fail with this version of the runtime on this processor";
+        features.push(("graphs".into(), text.into()));
+    }
     features.extend(advice::known(&situation).map(|row| ("advice".to_string(), row.text())));
     let info = DeviceInfo {
         backend: monitor.backend.clone(),

@@ -12,6 +12,7 @@ use ggml_core::backend::{Buffer, DeviceMemory, Usage};
 use ggml_core::{Error, Phase, Result};
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Fill byte of uninitialised memory: every float type reads it as NaN.
 const POISON: u8 = 0xff;
@@ -51,6 +52,7 @@ impl Drop for Memory {
             }
             Block::Host(block) => {
                 let block = block.take();
+                let limit = pinning_limit(limit, block.as_ref().map_or(0, |block| block.bytes()));
                 self.shared.thread.post(Phase::Close, limit, move |session| {
                     // The session is the only holder after this.
                     drop(block);
@@ -106,13 +108,20 @@ impl Memory {
     }
 }
 
+/// Returns the deadline of a call that pins or unpins host memory, from the deadline of an allocation: the
+/// runtime clears and pins memory page by page, so the whole memory of a machine takes longer than any other
+/// allocation.
+fn pinning_limit(limit: Duration, bytes: usize) -> Duration {
+    limit.saturating_add(Duration::from_secs(bytes as u64 >> 30))
+}
+
 /// Allocates memory with one call of the driver.
 pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Result<Buffer> {
     let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
     thread.monitor().check(Phase::Allocate)?;
     let host_weights = usage == Usage::Weights && shared.host_weights;
     if usage == Usage::Staging || host_weights {
-        match thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes)) {
+        match thread.call(Phase::Allocate, pinning_limit(limit, bytes), move |s| s.allocate_host(bytes)) {
             Ok(block) => return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage)),
             // If the host cannot pin the memory, the device may still have room.
             Err(error @ Error::OutOfMemory { .. })
@@ -152,4 +161,18 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
         Ok(block)
     })?;
     Ok(Buffer::new(Arc::new(Memory::device(shared, block)), bytes, usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 60 GiB of weights in host memory at 1 GB/s.
+    #[test]
+    fn pinning_takes_longer_for_more_memory() {
+        let limit = Duration::from_secs(30);
+        assert_eq!(pinning_limit(limit, 60 << 30), Duration::from_secs(90));
+        assert_eq!(pinning_limit(limit, (1 << 30) - 1), limit);
+        assert_eq!(pinning_limit(Duration::MAX, usize::MAX), Duration::MAX);
+    }
 }

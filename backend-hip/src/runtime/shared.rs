@@ -106,8 +106,8 @@ pub(crate) struct PinnedRange {
 }
 
 impl PinnedRange {
-    /// Copies into the range. The program's last run is complete, so the device does not read the range.
-    /// Returns false if the data does not fit.
+    /// Copies into the range. The caller guarantees that the program's last run is complete, so that the
+    /// device does not read the range. Returns false if the data does not fit.
     pub(crate) fn write(&self, at: usize, data: &[u8]) -> bool {
         at.checked_add(data.len()).is_some_and(|end| end <= self.bytes)
             && self.block.write(self.offset + at, data)

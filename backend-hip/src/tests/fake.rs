@@ -58,6 +58,8 @@ pub(crate) struct Fake {
     released: AtomicBool,
     pub(crate) properties: Mutex<Properties>,
     pub(crate) memory: usize,
+    /// Version of the runtime.
+    pub(crate) version: Option<&'static str>,
 }
 
 impl Default for Fake {
@@ -81,6 +83,7 @@ impl Default for Fake {
             released: AtomicBool::new(false),
             properties: Mutex::new(properties),
             memory: 1 << 30,
+            version: None,
         }
     }
 }
@@ -215,7 +218,8 @@ impl Driver for Fake {
     }
 
     fn versions(&self) -> Vec<(String, String)> {
-        vec![("library".into(), "/fake/libamdhip64.so.6".into())]
+        let version = self.version.map(|version| ("hip runtime".into(), version.into()));
+        [("library".into(), "/fake/libamdhip64.so.6".into())].into_iter().chain(version).collect()
     }
 
     fn major(&self) -> Option<u32> {

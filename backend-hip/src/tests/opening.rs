@@ -5,7 +5,7 @@ use super::{SHORT, SOON, open, options, pair, short};
 use crate::HipBackend;
 use crate::driver::Driver;
 use crate::driver::codes::Call;
-use crate::options::{Environment, HipOptions, StreamMode};
+use crate::options::{Environment, Graphs, HipOptions, StreamMode};
 use ggml_core::backend::{Backend, Usage};
 use ggml_core::sync::lock;
 use ggml_core::{Error, Missing, Phase};
@@ -218,4 +218,28 @@ fn the_null_stream_is_used_only_when_asked_for() {
         backend.upload(&buffer, 0, &[1; 64]).unwrap();
         assert_eq!((fake.used_null_stream(), fake.count(Call::CreateStream)), (null, 1 - usize::from(null)));
     }
+}
+
+/// Graphs are left out with a version that is reported to compute wrong results with them, and reports say so.
+#[test]
+fn graphs_of_a_runtime_that_is_known_to_fail() {
+    let graphs = |version, graphs| {
+        let mut fake = Fake::default();
+        fake.version = Some(version);
+        lock(&fake.properties).arch = "gfx942:sramecc+:xnack-".into();
+        let fake = Arc::new(fake);
+        let driver: Arc<dyn Driver> = fake.clone();
+        let kernels = FakeKernels { targets: vec!["gfx942"] };
+        let options = HipOptions { graphs, ..options() };
+        let backend =
+            HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(kernels)).unwrap();
+        let has = |name: &str, part: &str| {
+            backend.device().features.iter().any(|(n, text)| n == name && text.contains(part))
+        };
+        (has("graphs", "off: "), has("advice", "graphs"))
+    };
+    assert_eq!(graphs("7.2.53211", Graphs::Auto), (true, false));
+    assert_eq!(graphs("7.2.53211", Graphs::On), (false, true));
+    assert_eq!(graphs("7.2.53211", Graphs::Off), (false, false));
+    assert_eq!(graphs("7.1.52802", Graphs::Auto), (false, false));
 }

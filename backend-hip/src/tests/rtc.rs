@@ -226,10 +226,33 @@ fn kept_on_disk() {
 fn not_compiled_unless_it_has_to_be() {
     let Some(system) = System::new(LIBRARY) else { return };
     for rtc in [RtcMode::Auto, RtcMode::Off] {
-        let backend = open(HipOptions { rtc, ..system.options() }).unwrap();
+        let backend = crate::virtual_gpu::open(TARGET, HipOptions { rtc, ..system.options() }).unwrap();
         assert!(system.calls().is_empty());
         assert_eq!(version(&backend, "code objects"), TARGET);
+        assert_eq!(version(&backend, "code objects refused"), "");
     }
+}
+
+/// A runtime that refuses the built-in code gets code of its own compiler; the fake device refuses all code.
+/// Without a compiler the device opens as well, and reports say both.
+#[test]
+fn compiled_if_the_runtime_refuses_the_built_in_code() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    system.rename(LIBRARY, "libhiprtc.so.7.6.6");
+    let auto = HipOptions { rtc: RtcMode::Auto, ..system.options() };
+    let backend = open(auto.clone()).unwrap();
+    assert_eq!(system.calls().len(), hip_kernels::stems().len());
+    assert!(version(&backend, "code objects").starts_with("gfx906 by hiprtc 9.1 of "));
+    assert_eq!(version(&backend, "code objects refused"), "hipErrorInvalidImage (200)");
+
+    let backend = open(HipOptions { rtc: RtcMode::Off, ..auto.clone() }).unwrap();
+    assert_eq!(version(&backend, "code objects refused"), "", "it was not asked");
+
+    let empty = tempfile::tempdir().unwrap();
+    let backend = open(HipOptions { system_root: empty.path().into(), ..auto }).unwrap();
+    assert_eq!(version(&backend, "code objects"), TARGET);
+    let refused = version(&backend, "code objects refused");
+    assert!(refused.starts_with("hipErrorInvalidImage (200); at run time: libhiprtc was not "), "{refused}");
 }
 
 /// Releases before 7.0 have the functions in libamdhip64, whose path the driver reports.

@@ -70,10 +70,17 @@ fn functions_have_the_same_arguments() {
         hipModuleUnload(_);
         hipModuleGetFunction(_, _, _);
         hipModuleLaunchKernel(_, _, _, _, _, _, _, _, _, _, _);
-        hipGetDeviceProperties(_, _);
         hipGetErrorName(_);
     }
     let optional = [
+        (
+            of(|s: &Symbols| s.hipGetDeviceProperties.unwrap()),
+            of(|_: ()| hip::hipGetDeviceProperties as unsafe extern "C" fn(_, _) -> _),
+        ),
+        (
+            of(|s: &Symbols| s.hipSetDeviceFlags.unwrap()),
+            of(|_: ()| hip::hipSetDeviceFlags as unsafe extern "C" fn(_) -> _),
+        ),
         (
             of(|s: &Symbols| s.hipDriverGetVersion.unwrap()),
             of(|_: ()| hip::hipDriverGetVersion as unsafe extern "C" fn(_) -> _),
@@ -122,6 +129,7 @@ fn constants_are_the_same() {
         assert_eq!(ours, theirs as i32, "{theirs:?}");
     }
     assert_eq!(symbols::HOST_MALLOC_DEFAULT, hip::hipHostMallocDefault);
+    assert_eq!(symbols::DEVICE_BLOCKING_SYNC, hip::hipDeviceScheduleBlockingSync);
     assert_eq!(ffi::STREAM_NON_BLOCKING, hip::hipStreamNonBlocking);
     assert_eq!(ffi::EVENT_DEFAULT, hip::hipEventDefault);
     assert_eq!(ffi::EVENT_DISABLE_TIMING, hip::hipEventDisableTiming);

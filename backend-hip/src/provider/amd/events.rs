@@ -99,28 +99,42 @@ fn describe(event: &Event) -> String {
     let address = u64::from(high) << 32 | u64::from(low);
     match kind {
         0 => format!("memory fault at {address:#x}: {} (agent {agent:#x})", reasons(mask)),
-        // The kind of reset, then its cause.
-        1 if high == 0 => format!("hang of the device, which was reset (agent {agent:#x})"),
-        1 => format!("uncorrectable memory error, the device was reset (agent {agent:#x})"),
+        // The first word is the kind of reset, which has one value, the second its cause.
+        1 => format!("{} (agent {agent:#x})", reset(high)),
         2 => format!("memory error at {address:#x} (agent {agent:#x})"),
         other => format!("event {other} of the HSA runtime (agent {agent:#x})"),
     }
 }
 
+/// Returns what the bits of `hsa_amd_hw_exception_reset_cause_t` mean.
+fn reset(cause: u32) -> String {
+    const GPU_HANG: u32 = 1 << 0;
+    const ECC: u32 = 1 << 1;
+    match cause {
+        cause if cause & GPU_HANG != 0 => "hang of the device, which was reset".into(),
+        cause if cause & ECC != 0 => "uncorrectable memory error, the device was reset".into(),
+        other => format!("reset of the device with the unknown cause {other:#x}"),
+    }
+}
+
 /// Returns the names of the bits of `hsa_amd_memory_fault_reason_t`.
 fn reasons(mask: u32) -> String {
-    const REASONS: [&str; 8] = [
-        "page not present",
-        "read-only page",
-        "page that is not executable",
-        "page that only the host may access",
-        "ECC failure of device memory",
-        "inexact address",
-        "ECC failure of on-chip memory",
-        "hang",
+    const REASONS: [(u32, &str); 8] = [
+        (1 << 0, "page not present"),
+        (1 << 1, "read-only page"),
+        (1 << 2, "page that is not executable"),
+        (1 << 3, "page that only the host may access"),
+        (1 << 4, "ECC failure of device memory"),
+        (1 << 5, "inexact address"),
+        (1 << 6, "ECC failure of on-chip memory"),
+        (1 << 31, "hang"),
     ];
-    let set = |(bit, reason): (usize, &&'static str)| (mask >> bit & 1 == 1).then_some(*reason);
-    let found: Vec<&str> = REASONS.iter().enumerate().filter_map(set).collect();
+    let set = REASONS.iter().filter(|(bit, _)| mask & bit != 0);
+    let mut found: Vec<String> = set.map(|(_, reason)| (*reason).into()).collect();
+    let unknown = REASONS.iter().fold(mask, |mask, (bit, _)| mask & !bit);
+    if unknown != 0 {
+        found.push(format!("reason {unknown:#x}"));
+    }
     if found.is_empty() { "no reason given".into() } else { found.join(", ") }
 }
 
@@ -136,7 +150,12 @@ mod tests {
             "memory fault at 0x7f00dead0000: page not present, inexact address (agent 0x7)"
         );
         assert!(event(0, [0; 3]).contains("no reason given"));
-        assert!(event(1, [0, 0, 0]).starts_with("hang of the device"));
+        assert!(event(0, [0, 0, 1 << 31]).ends_with(": hang (agent 0x7)"));
+        assert!(event(0, [0, 0, 1 << 7 | 1]).ends_with(": page not present, reason 0x80 (agent 0x7)"));
+        // The kind of reset, always 1, and its cause.
+        assert!(event(1, [1, 1, 0]).starts_with("hang of the device, which was reset"));
+        assert!(event(1, [1, 2, 0]).starts_with("uncorrectable memory error, the device was reset"));
+        assert!(event(1, [1, 4, 0]).starts_with("reset of the device with the unknown cause 0x4"));
         assert!(event(9, [0; 3]).starts_with("event 9 of the HSA runtime"));
     }
 }

@@ -102,7 +102,7 @@ fn finish(found: Found) -> Result<Loaded, String> {
     let Found { library, name, how } = found;
     // SAFETY: `symbol` returns null or an address in the library, which is never unloaded. A library with
     // this name exports HIP's functions under HIP's names.
-    let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
+    let symbols = unsafe { Symbols::find(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
     let path = library.file(c"hipInit").unwrap_or(name);
     phase::learnt("library", &path.to_string_lossy());
     match symbols {

@@ -4,7 +4,7 @@
 //! which returns a value or a code.
 
 use super::ffi::{self, check, handle, same_calls};
-use crate::driver::codes::{CODES, OUT_OF_MEMORY};
+use crate::driver::codes::{CODES, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream};
 use crate::options::HipOptions;
 use std::ffi::{CStr, c_int, c_void};
@@ -63,14 +63,28 @@ impl Amd {
 
     /// Reads the properties in the layout of the function that filled them.
     fn structure(&self, device: c_int) -> Reply<Properties> {
-        let (layout, function) = match self.symbols.hipGetDevicePropertiesR0600 {
-            Some(function) => (properties::R0600, function),
-            None => (properties::R0000, self.symbols.hipGetDeviceProperties),
+        let s = &self.symbols;
+        let (layout, function) = match (s.hipGetDevicePropertiesR0600, s.hipGetDeviceProperties) {
+            (Some(function), _) => (properties::R0600, function),
+            (None, Some(function)) => (properties::R0000, function),
+            (None, None) => return Err(NOT_SUPPORTED),
         };
         let mut data = Box::new([0u8; properties::BUFFER_BYTES]);
         // SAFETY: the function fills a structure of less than half this size in any known release.
         check(unsafe { function(data.as_mut_ptr().cast(), device) })?;
         Ok(layout.read(&data))
+    }
+
+    /// Prevents a thread of the runtime from polling, which keeps a core busy from the first kernel on. From
+    /// [`POLLS`] on it polls unless calls that wait are to block. With several devices nothing prevents it.
+    fn stop_polling(&self) {
+        let polls = self.version(self.symbols.hipRuntimeGetVersion).is_some_and(|version| version >= POLLS);
+        let Some(set_flags) = self.symbols.hipSetDeviceFlags.filter(|_| polls) else { return };
+        if self.device_count() == Ok(1) {
+            // SAFETY: takes flags and checks them.
+            let code = unsafe { set_flags(symbols::DEVICE_BLOCKING_SYNC) };
+            tracing::debug!(target: "diptych::hip", code, "hipSetDeviceFlags, so that the runtime does not poll");
+        }
     }
 
     fn uuid(&self, device: c_int) -> Option<[u8; 16]> {
@@ -80,6 +94,9 @@ impl Amd {
         Some(uuid).filter(|u| *u != [0; 16])
     }
 }
+
+/// First version of the runtime with a thread that polls.
+const POLLS: u32 = 71_400_000;
 
 /// Formats 70253211 as "7.2.53211".
 fn version_text(version: u32) -> String {
@@ -174,6 +191,7 @@ impl Driver for Amd {
     }
 
     fn attach(&self, device: u32) -> Reply<()> {
+        self.stop_polling();
         // SAFETY: takes an integer and checks it.
         check(unsafe { (self.symbols.hipSetDevice)(c_int::try_from(device).unwrap_or(c_int::MAX)) })
     }

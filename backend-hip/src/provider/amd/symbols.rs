@@ -6,7 +6,7 @@
 
 use crate::provider::ffi::Handle;
 use crate::sys::table::function_table;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 function_table! {
     /// Addresses of the functions in a loaded library, which stays loaded.
@@ -22,8 +22,6 @@ function_table! {
         hipSetDevice: fn(c_int) -> c_int;
         /// Value, attribute, device.
         hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> c_int;
-        /// Structure in the layout R0000 ([`super::properties`]), device.
-        hipGetDeviceProperties: fn(*mut c_void, c_int) -> c_int;
         /// Free and total bytes.
         hipMemGetInfo: fn(*mut usize, *mut usize) -> c_int;
         /// Address, bytes.
@@ -64,8 +62,12 @@ function_table! {
         hipGetErrorName: fn(c_int) -> *const c_char;
     }
     optional {
+        /// Structure in the layout R0000 ([`super::properties`]), device. One of this and the next is required.
+        hipGetDeviceProperties: fn(*mut c_void, c_int) -> c_int;
         /// As `hipGetDeviceProperties`, in the layout R0600; from 6.0.
         hipGetDevicePropertiesR0600: fn(*mut c_void, c_int) -> c_int;
+        /// Flags of the current device.
+        hipSetDeviceFlags: fn(c_uint) -> c_int;
         /// Version of the kernel driver's interface; actually the runtime's version.
         hipDriverGetVersion: fn(*mut c_int) -> c_int;
         /// 16 bytes, device. Older layouts of the properties have no UUID.
@@ -90,8 +92,40 @@ function_table! {
     }
 }
 
+/// Functions with a second name for the same signature and meaning. Headers of late releases prefer the second
+/// name, so a release may export that one only.
+const SECOND_NAMES: [(&CStr, &CStr); 2] =
+    [(c"hipHostMalloc", c"hipHostAlloc"), (c"hipHostFree", c"hipFreeHost")];
+
+impl Symbols {
+    /// Fills the table from a runtime of any release. The error lists the required functions that are missing
+    /// under each of their names.
+    ///
+    /// # Safety
+    /// As [`Symbols::resolve`].
+    pub(crate) unsafe fn find(
+        mut lookup: impl FnMut(&CStr) -> *mut c_void,
+    ) -> Result<Symbols, Vec<&'static str>> {
+        let either = |name: &CStr| {
+            let second = SECOND_NAMES.iter().find(|(first, _)| *first == name);
+            match (lookup(name), second) {
+                (address, Some((_, second))) if address.is_null() => lookup(second),
+                (address, _) => address,
+            }
+        };
+        // SAFETY: the functions of a pair have the same signature; the caller guarantees the rest.
+        let symbols = unsafe { Symbols::resolve(either) }?;
+        match (symbols.hipGetDeviceProperties, symbols.hipGetDevicePropertiesR0600) {
+            (None, None) => Err(vec!["hipGetDeviceProperties"]),
+            _ => Ok(symbols),
+        }
+    }
+}
+
 /// `hipHostMallocDefault`: pinned, mapped, coherent.
 pub const HOST_MALLOC_DEFAULT: c_uint = 0;
+/// `hipDeviceScheduleBlockingSync`: calls that wait for the device block instead of polling.
+pub const DEVICE_BLOCKING_SYNC: c_uint = 4;
 /// `hipMemcpyHostToHost`.
 pub const COPY_HOST_TO_HOST: c_int = 0;
 /// `hipMemcpyHostToDevice`.
@@ -151,5 +185,30 @@ mod tests {
             })
         };
         assert_eq!(found.err().unwrap(), ["hipMalloc", "hipEventQuery"]);
+    }
+
+    /// A release without the older names of functions is used with the newer ones.
+    #[test]
+    fn second_names() {
+        let without = |absent: &[&CStr]| {
+            // SAFETY: no function is called; only the addresses matter.
+            unsafe {
+                Symbols::find(|name| match name.to_bytes() {
+                    _ if absent.contains(&name) => std::ptr::null_mut(),
+                    b"hipHostAlloc" => 16 as *mut c_void,
+                    b"hipFreeHost" => 24 as *mut c_void,
+                    _ => 8 as *mut c_void,
+                })
+            }
+        };
+        let symbols = without(&[c"hipHostMalloc", c"hipHostFree", c"hipGetDeviceProperties"]).unwrap();
+        assert_eq!((symbols.hipHostMalloc as usize, symbols.hipHostFree as usize), (16, 24));
+        assert!(symbols.hipGetDeviceProperties.is_none() && symbols.hipGetDevicePropertiesR0600.is_some());
+        let symbols = without(&[c"hipGetDevicePropertiesR0600"]).unwrap();
+        assert_eq!((symbols.hipHostMalloc as usize, symbols.hipHostFree as usize), (8, 8));
+        let none = without(&[c"hipHostMalloc", c"hipHostAlloc"]).unwrap_err();
+        assert_eq!(none, ["hipHostMalloc"]);
+        let none = without(&[c"hipGetDeviceProperties", c"hipGetDevicePropertiesR0600"]).unwrap_err();
+        assert_eq!(none, ["hipGetDeviceProperties"]);
     }
 }

@@ -117,12 +117,45 @@ extern "C" fn unused() -> c_int {
     801
 }
 
+extern "C" fn polling_version(to: *mut c_int) -> c_int {
+    // SAFETY: the provider passes the address of an integer.
+    unsafe { *to = 71_460_850 };
+    0
+}
+
+extern "C" fn one(to: *mut c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { *to = 1 };
+    0
+}
+
+extern "C" fn two(to: *mut c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { *to = 2 };
+    0
+}
+
+extern "C" fn set_flags(flags: c_uint) -> c_int {
+    saw(format!("flags {flags}"))
+}
+
+extern "C" fn set_device(device: c_int) -> c_int {
+    saw(format!("device {device}"))
+}
+
 /// Returns the provider over the functions above; `new`: with the functions that HIP 6 added.
 fn provider(new: bool) -> Amd {
+    provider_with(new, version as *mut c_void, count as *mut c_void)
+}
+
+/// As [`provider`], with other functions that return the version and the number of devices.
+fn provider_with(new: bool, version: *mut c_void, count: *mut c_void) -> Amd {
     let address = |name: &CStr| -> *mut c_void {
         match name.to_bytes() {
-            b"hipRuntimeGetVersion" => version as *mut c_void,
-            b"hipGetDeviceCount" => count as *mut c_void,
+            b"hipRuntimeGetVersion" => version,
+            b"hipGetDeviceCount" => count,
+            b"hipSetDevice" => set_device as *mut c_void,
+            b"hipSetDeviceFlags" => set_flags as *mut c_void,
             b"hipDeviceGetAttribute" => attribute_of as *mut c_void,
             b"hipGetDeviceProperties" => old_properties as *mut c_void,
             b"hipGetDevicePropertiesR0600" if new => new_properties as *mut c_void,
@@ -138,7 +171,7 @@ fn provider(new: bool) -> Amd {
     };
     // SAFETY: the functions have the signatures of their names. `unused` ignores its arguments, which C's
     // calling conventions allow on the systems that HIP is loaded on.
-    let symbols = unsafe { Symbols::resolve(address) }.unwrap();
+    let symbols = unsafe { Symbols::find(address) }.unwrap();
     Amd { symbols, path: "/x/libamdhip64.so.6".into(), found: "test".into(), events: OnceLock::new() }
 }
 
@@ -216,4 +249,15 @@ fn calls_pass_what_they_are_given() {
     assert_eq!(seen(), ["launch 0xf 7,8,9 64,2,1 512 0x5 0xaabb 0xccdd [1, 2, 3]"]);
     assert_eq!(launch(&[0, 8, 28]), Err(1), "an argument outside the segment");
     assert_eq!(launch(&[0; 17]), Err(1), "too many arguments");
+
+    // From HIP 7.14 on calls that wait have to block, before the device is chosen, if there is only one.
+    let attached = |version: *mut c_void, count: *mut c_void| {
+        provider_with(true, version, count).attach(0).unwrap();
+        seen()
+    };
+    let (old, new) = (version as *mut c_void, polling_version as *mut c_void);
+    let (one, two) = (one as *mut c_void, two as *mut c_void);
+    assert_eq!(attached(new, one), ["flags 4", "device 0"]);
+    assert_eq!(attached(new, two), ["device 0"]);
+    assert_eq!(attached(old, one), ["device 0"]);
 }

@@ -252,23 +252,26 @@ impl Session {
         result
     }
 
+    /// Loads a kernel's code object, unless it is loaded.
+    pub(crate) fn load(&mut self, kernel: &Kernel) -> Result<Module> {
+        if let Some(loaded) = self.modules.get(kernel.module) {
+            return Ok(loaded.module);
+        }
+        let image = Image::new(kernel.image);
+        // SAFETY: the image is a whole code object (`Kernels` has read its headers to the end) and lives as
+        // long as the module: moving an `Image` does not move its bytes.
+        let module = self.call(Call::LoadModule, |d| unsafe { d.load_module(image.get()) })?;
+        self.modules.insert(kernel.module, Loaded { module, _image: image });
+        Ok(module)
+    }
+
     /// Returns a kernel; its code object is loaded on first use.
     fn function(&mut self, kernel: &Kernel) -> Result<FunctionId> {
         if let Some(id) = self.function_ids.get(&(kernel.module, kernel.name)) {
             return Ok(*id);
         }
         let start = Instant::now();
-        let module = match self.modules.get(kernel.module) {
-            Some(loaded) => loaded.module,
-            None => {
-                let image = Image::new(kernel.image);
-                // SAFETY: the image is a whole code object (`Kernels` has read its headers to the end) and
-                // lives as long as the module: moving an `Image` does not move its bytes.
-                let module = self.call(Call::LoadModule, |d| unsafe { d.load_module(image.get()) })?;
-                self.modules.insert(kernel.module, Loaded { module, _image: image });
-                module
-            }
-        };
+        let module = self.load(kernel)?;
         let name = CString::new(kernel.name).map_err(|_| {
             Error::argument("kernel", format!("{:?}", kernel.name), "a name without zero bytes")
         })?;
