@@ -110,7 +110,8 @@ fn a_child_is_killed_in_a_call() {
         ("hang@hipInit", "enumerate", "hipInit"),
         ("hang@hipGetDeviceProperties", "open_device", "hipGetDeviceProperties"),
         ("hang@hipMalloc", "allocate", "hipMalloc"),
-        ("hang@hipModuleLoadData", "compile", "hipModuleLoadData"),
+        ("hang@hipModuleLoadData", "open_device", "hipModuleLoadData"),
+        ("hang@hipModuleGetFunction", "compile", "hipModuleGetFunction"),
         ("hang@hipModuleLaunchKernel", "first_compute", "hipModuleLaunchKernel"),
         ("hang@hipFree", "close", "hipFree"),
     ] {
