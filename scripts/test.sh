@@ -17,18 +17,21 @@ readonly DOCUMENTATION="(line "
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-trap 'kill 0' INT TERM
+trap 'trap - TERM; kill 0' INT TERM
 
-# Prints "NAME FOLDER EXECUTABLE" for each test program in the messages of cargo. The name is that of the folder and the
-# program: backend-hip/all, or all for the package of the root.
+# Prints name, folder and executable, with tabs between them, for each test program in the messages of cargo. The name
+# is that of the folder and the program: backend-hip/all, or all for the package of the root.
 programs() {
-    sed -nE '/"profile":\{[^}]*"test":true/ s|.*"manifest_path":"([^"]*)/Cargo.toml".*"name":"([^"]*)","src_path".*"executable":"([^"]*)".*|\1/\2 \1 \3|p' "$1" |
+    sed -nE '/"profile":\{[^}]*"test":true/ s|.*"manifest_path":"([^"]*)/Cargo.toml".*"name":"([^"]*)","src_path".*"executable":"([^"]*)".*|\1/\2\t\1\t\3|p' "$1" |
         sed "s|^$PWD/||"
 }
 
-# run NAME FOLDER EXECUTABLE: runs a test program in its package's folder, as cargo does, and prints its output.
+# run LINE: runs a test program, given as `programs` prints it, in its package's folder, as cargo does, and prints its
+# output.
 run() {
-    local name=$1 folder=$2 executable=$3 status begin=$SECONDS output=$work/${1//\//-}.log
+    local name folder executable status begin=$SECONDS output
+    IFS=$'\t' read -r name folder executable <<<"$1"
+    output=$work/${name//\//-}.log
     if [ "$name" = doc ]; then
         cargo test --workspace --no-fail-fast -- "$DOCUMENTATION" >"$output" 2>&1
     else
@@ -49,13 +52,13 @@ cargo test --workspace --no-run --message-format=json-render-diagnostics >"$work
 threads=$((($(getconf _NPROCESSORS_ONLN) + 1) / 2))
 programs "$work/messages" >"$work/programs"
 [ -s "$work/programs" ] || { echo "error: cargo named no test programs" >&2; exit 1; }
-for name in $FIRST; do grep "^$name " "$work/programs"; done >"$work/queue"
+for name in $FIRST; do grep "^$name"$'\t' "$work/programs"; done >"$work/queue"
 grep -vxFf "$work/queue" "$work/programs" >>"$work/queue"
-echo "doc . documentation" >>"$work/queue"
+printf 'doc\t.\tdocumentation\n' >>"$work/queue"
 
 export -f run
 export work threads DOCUMENTATION
-xargs -P 2 -L 1 bash -c 'run "$@"' run <"$work/queue"
+xargs -P 2 -d '\n' -n 1 bash -c 'run "$1"' run <"$work/queue"
 
 if [ -s "$work/failed" ]; then
     echo "failed: $(sort "$work/failed" | paste -sd ' ')"
