@@ -183,8 +183,8 @@ fn examine_nodes(
     nodes::examine(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, send)
 }
 
-/// Computes the prompt with logits (or hidden states) of every token, then a decode step for each generated token but the first.
-/// Returns the logits of all, and the session, which has room for one more step.
+/// Computes the prompt with logits (or hidden states) of every token, then a decode step for each generated
+/// token but the first. Returns the logits of all, and the session, which has room for one more step.
 fn generate(
     model: &Model,
     work: &Work,

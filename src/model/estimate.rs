@@ -13,8 +13,8 @@ use ggml_core::{MemoryNeed, Result};
 /// Memory that a model and one session on it need, and the division of the model.
 ///
 /// Weights count only if they are copied: a device that reads the memory map in place, as the processor does,
-/// needs no memory for them ([`MemoryNeed::in_place`]). For a device that shares the host's memory only its own part counts. Drivers
-/// need additional memory for programs, kernels and transfers.
+/// needs no memory for them ([`MemoryNeed::in_place`]). For a device that shares the host's memory only its
+/// own part counts. Drivers need additional memory for programs, kernels and transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Units on the device, counted from the end: the output, the last layer and so on.

@@ -53,8 +53,8 @@ pub(super) fn invalid_logits(reference: &Record, options: &CompareOptions) -> us
     read.map_or(0, |(_, _, logits)| logits.iter().filter(invalid).count())
 }
 
-/// Computes the distances of the logits or hidden states of the prompt and of the decode steps, and returns the root mean
-/// square error of a logit.
+/// Computes the distances of the logits or hidden states of the prompt and of the decode steps, and returns
+/// the root mean square error of a logit.
 fn compare_logits(
     comparison: &mut Comparison,
     record: &Record,
