@@ -342,6 +342,37 @@ fn two_threads_run_their_own_programs() {
     });
 }
 
+/// The inputs of a run that has begun stay as they are until it has been finished.
+#[test]
+fn a_program_under_way_is_not_written() {
+    for options in ways() {
+        let Some(backend) = open(options) else { return };
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [8, 1, 1, 1], Source::Input).expect("x");
+        let y = g.scale(x, 2.0, 0.0).expect("y");
+        g.output(y).unwrap();
+        // Under this plan nodes can be written too.
+        let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+        let bindings = Bindings::default();
+        let mut program = backend.prepare(&g, &plan, &bindings, Default::default()).expect("a program");
+        let ones = bytemuck::cast_slice::<f32, u8>(&[1.0; 8]).to_vec();
+        program.write(x, &ones).expect("an idle program");
+        program.begin().expect("a run");
+        let refused = [program.write(x, &ones), program.write(y, &ones), program.run().map(|_| ())];
+        for error in refused {
+            let text = error.expect_err("a run is under way").to_string();
+            assert!(text.contains("has begun") && text.contains("finish"), "{text}");
+        }
+        program.finish().expect("its end");
+        let mut out = [0.0f32; 8];
+        program.read(y, bytemuck::cast_slice_mut(&mut out)).expect("y");
+        assert_eq!(out, [2.0; 8]);
+        program.write(y, &ones).expect("an idle program");
+        program.read(y, bytemuck::cast_slice_mut(&mut out)).expect("y");
+        assert_eq!(out, [1.0; 8]);
+    }
+}
+
 /// Returns the result of a chain of products, the number of dispatches, and the device time of a run.
 fn chain(options: VulkanOptions) -> Option<(Vec<f32>, usize, Option<Duration>)> {
     let backend = open(options)?;
