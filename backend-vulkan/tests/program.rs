@@ -3,8 +3,10 @@
 use crate::common;
 
 use backend_vulkan::VulkanOptions;
+use backend_vulkan::arch::ArchClass;
 use common::{Layer, close, floats, heavy, open, options, values};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Support, Usage};
+use ggml_core::op::FlashAttnExt;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
@@ -340,6 +342,51 @@ fn two_threads_run_their_own_programs() {
             });
         }
     });
+}
+
+/// Attention to positions that are all masked takes much less time than its estimate. The first run of a program
+/// teaches that, and other programs of the device know it.
+#[test]
+fn the_first_run_of_a_program_teaches() {
+    let slow = VulkanOptions { arch: Some(ArchClass::Cpu), ..options() };
+    let Some(backend) = open(slow) else { return };
+    const SIZE: usize = 256;
+    const TOKENS: usize = 64;
+    const POSITIONS: usize = 2048;
+    const STEPS: usize = 8;
+    let mut g = Graph::new();
+    let input = |g: &mut Graph, name: &str, dtype, rows| {
+        g.leaf(name, dtype, [SIZE, rows, 1, 1], Source::Input).expect("an input")
+    };
+    let q = input(&mut g, "q", DType::F32, TOKENS);
+    let [k, v] = ["k", "v"].map(|name| input(&mut g, name, DType::F16, POSITIONS));
+    let mask = g.leaf("mask", DType::F16, [POSITIONS, TOKENS, 1, 1], Source::Input).expect("a mask");
+    for i in 1..=STEPS {
+        let op = FlashAttnExt { scale: i as f32, max_bias: 0.0, logit_softcap: 0.0 };
+        let attended = g.flash_attn_ext(op, q, k, v, Some(mask)).expect("attention");
+        g.output(attended).unwrap();
+    }
+    let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+    let prepare = || {
+        let mut program =
+            backend.program(&g, &plan, &Bindings::default(), Default::default()).expect("a program");
+        // Minus infinity.
+        program.write(mask, &[0x00, 0xfc].repeat(POSITIONS * TOKENS)).expect("a mask");
+        program
+    };
+    let submissions = |program: &mut dyn Program| {
+        let before = backend.stats().submissions;
+        let timing = program.run().expect("a run");
+        println!("{timing:?}");
+        backend.stats().submissions - before
+    };
+    let mut program = prepare();
+    let first = submissions(&mut program);
+    assert_eq!((first, program.stats().segments), (STEPS as u64, STEPS), "each takes most of the budget");
+    let second = submissions(&mut program);
+    assert!(second <= 4, "{second}");
+    let mut other = prepare();
+    assert!(other.stats().segments <= 4 && submissions(&mut other) <= 4, "{:?}", other.stats());
 }
 
 /// The inputs of a run that has begun stay as they are until it has been finished.

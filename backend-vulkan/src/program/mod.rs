@@ -229,9 +229,10 @@ impl VulkanProgram {
         if self.stepwise {
             return 1;
         }
+        let context = self.context();
         segments_of_submission(
-            self.segments[rest].iter().map(|segment| segment.seconds),
-            self.context().budget(),
+            self.segments[rest].iter().map(|segment| context.model.seconds(segment.estimate)),
+            context.budget(),
         )
     }
 
@@ -242,12 +243,13 @@ impl VulkanProgram {
     /// Returns the device time of completed segments and updates the time model with it.
     fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
-        // The time of a first run includes page faults, loading of code and rising clocks.
-        if self.ran {
-            self.context().model.observe(range.clone().filter_map(|index| {
+        // A single step may be much faster than the other steps of its kind.
+        if !self.stepwise {
+            let parts = range.clone().filter_map(|index| {
                 let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
-                Some((self.segments[index].seconds, measured))
-            }));
+                Some((self.segments[index].estimate, measured))
+            });
+            self.context().model.observe(parts, !self.ran);
         }
         timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }
