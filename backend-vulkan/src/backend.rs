@@ -72,7 +72,7 @@ impl VulkanBackend {
         let info = device::info(&device, &profile, &lanes, pool.largest(), &options);
         let disk = options.pipeline_cache_dir.as_ref().map(|dir| DiskCache::new(dir, &device.facts));
         let pipelines = PipelineSet::new(&device, disk, Capture::Nothing);
-        let model = Model::new(profile.caps.arch);
+        let model = Model::new(&profile.caps);
         let context =
             Arc::new(DeviceContext { device, profile, model, options, counters: Counters::default() });
         let memory = Arc::new(Memory::new(&context, pool));
@@ -225,6 +225,7 @@ impl Backend for VulkanBackend {
 mod tests {
     use super::*;
     use crate::arch::ArchClass;
+    use crate::device::cost::Estimate;
     use ggml_core::precision::Precision;
     use ggml_core::{Error, Source};
 
@@ -265,7 +266,8 @@ mod tests {
         let (first, result) = run();
         assert_eq!(first, 8, "each product takes most of the budget at the rates that are assumed at first");
         for _ in 0..12 {
-            backend.context.model.observe([(1.0, Duration::from_millis(3))]);
+            let second = Estimate { arithmetic: 1.0, ..Estimate::default() };
+            backend.context.model.observe([(second, Duration::from_millis(3))], false);
         }
         assert_eq!(run(), (1, result));
     }

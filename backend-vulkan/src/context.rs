@@ -42,9 +42,9 @@ impl DeviceContext {
         &self.device.name
     }
 
-    /// Returns the time budget of a submission, in estimated seconds before the model's correction.
+    /// Returns the time budget of a submission in seconds.
     pub(crate) fn budget(&self) -> f64 {
-        self.options.submission_budget.as_secs_f64() / self.model.factor()
+        self.options.submission_budget.as_secs_f64()
     }
 
     /// Returns a deadline for the phase that starts now.

@@ -3,7 +3,7 @@
 
 use crate::raw::faults::{self, Call, Fault};
 use crate::{VulkanBackend, VulkanOptions};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::phase::Deadlines;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
@@ -157,6 +157,63 @@ fn every_call_fails_once() {
     }
     assert!(failed * 2 > calls.len(), "{failed} of {} calls matter", calls.len());
     assert_eq!(life(cache.path(), LONG, None).recv().unwrap().unwrap(), RIGHT, "the next one works");
+    assert!(settled(), "{:?}", faults::live());
+}
+
+/// Runs the best of a long row, whose work-groups arrive at a counter, in one submission for each work-group.
+/// Returns the best token, element 5, of a run after one whose second submission failed.
+fn best_after_a_partial_run() -> Result<i32> {
+    const LENGTH: usize = 40_000;
+    let second = Call { part: "run", function: "vkQueueSubmit", count: 1 };
+    faults::begin(Some((second, Fault::Refuse)));
+    faults::stage("open");
+    let backend = VulkanBackend::open(VulkanOptions {
+        functions: faults::functions(),
+        pipeline_cache_dir: None,
+        submission_budget: Duration::from_nanos(1),
+        ..VulkanOptions::default()
+    })?;
+    let mut graph = Graph::new();
+    let logits = graph.leaf("logits", DType::F32, [LENGTH, 1, 1, 1], Source::Input)?;
+    let token_id = graph.top_k(logits, 1)?;
+    let elements = graph.reshape(logits, [1, LENGTH, 1, 1])?;
+    let value = graph.get_rows(elements, token_id)?;
+    let squares = graph.mul_mat(logits, logits)?;
+    for output in [token_id, value, squares] {
+        graph.output(output)?;
+    }
+    let plan = Plan::fused(&graph, &backend, Precision::Exact)?;
+    let mut program = backend.program(&graph, &plan, &Bindings::default(), PrepareOptions::default())?;
+    assert!((plan.steps.len(), program.stats().steps) == (1, 1) && program.stats().segments > 3);
+    let mut run = |stage, best: usize| {
+        let mut values = vec![0.0f32; LENGTH];
+        values[best] = best as f32;
+        program.write(logits, bytemuck::cast_slice(&values))?;
+        faults::stage(stage);
+        program.run()?;
+        let mut token = [0i32];
+        program.read(token_id, bytemuck::cast_slice_mut(&mut token))?;
+        Ok(token[0])
+    };
+    assert_eq!(run("before", LENGTH - 1)?, LENGTH as i32 - 1);
+    let failed = run(second.part, 5);
+    assert!(matches!(failed, Err(Error::Driver { call: "vkQueueSubmit", .. })), "{failed:?}");
+    run("after", 5)
+}
+
+/// The work-groups of a part that was not submitted never arrive: counters must not wait for them in the next
+/// run.
+#[test]
+fn a_run_after_one_that_was_submitted_in_part_is_right() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if faults::functions().is_none() {
+        return eprintln!("skipped: no Vulkan loader");
+    }
+    match std::thread::spawn(best_after_a_partial_run).join().expect("no panic") {
+        Ok(best) => assert_eq!(best, 5),
+        Err(Error::Unavailable { reason, .. }) => eprintln!("skipped: {reason}"),
+        Err(error) => panic!("{error}"),
+    }
     assert!(settled(), "{:?}", faults::live());
 }
 

@@ -3,8 +3,10 @@
 use crate::common;
 
 use backend_vulkan::VulkanOptions;
+use backend_vulkan::arch::ArchClass;
 use common::{Layer, close, floats, heavy, open, options, values};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Support, Usage};
+use ggml_core::op::FlashAttnExt;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
@@ -340,6 +342,82 @@ fn two_threads_run_their_own_programs() {
             });
         }
     });
+}
+
+/// Attention to positions that are all masked takes much less time than its estimate. The first run of a program
+/// teaches that, and other programs of the device know it.
+#[test]
+fn the_first_run_of_a_program_teaches() {
+    let slow = VulkanOptions { arch: Some(ArchClass::Cpu), ..options() };
+    let Some(backend) = open(slow) else { return };
+    const SIZE: usize = 256;
+    const TOKENS: usize = 64;
+    const POSITIONS: usize = 2048;
+    const STEPS: usize = 8;
+    let mut g = Graph::new();
+    let input = |g: &mut Graph, name: &str, dtype, rows| {
+        g.leaf(name, dtype, [SIZE, rows, 1, 1], Source::Input).expect("an input")
+    };
+    let q = input(&mut g, "q", DType::F32, TOKENS);
+    let [k, v] = ["k", "v"].map(|name| input(&mut g, name, DType::F16, POSITIONS));
+    let mask = g.leaf("mask", DType::F16, [POSITIONS, TOKENS, 1, 1], Source::Input).expect("a mask");
+    for i in 1..=STEPS {
+        let op = FlashAttnExt { scale: i as f32, max_bias: 0.0, logit_softcap: 0.0 };
+        let attended = g.flash_attn_ext(op, q, k, v, Some(mask)).expect("attention");
+        g.output(attended).unwrap();
+    }
+    let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+    let prepare = || {
+        let mut program =
+            backend.program(&g, &plan, &Bindings::default(), Default::default()).expect("a program");
+        // Minus infinity.
+        program.write(mask, &[0x00, 0xfc].repeat(POSITIONS * TOKENS)).expect("a mask");
+        program
+    };
+    let submissions = |program: &mut dyn Program| {
+        let before = backend.stats().submissions;
+        let timing = program.run().expect("a run");
+        println!("{timing:?}");
+        backend.stats().submissions - before
+    };
+    let mut program = prepare();
+    let first = submissions(&mut program);
+    assert_eq!((first, program.stats().segments), (STEPS as u64, STEPS), "each takes most of the budget");
+    let second = submissions(&mut program);
+    assert!(second <= 4, "{second}");
+    let mut other = prepare();
+    assert!(other.stats().segments <= 4 && submissions(&mut other) <= 4, "{:?}", other.stats());
+}
+
+/// The inputs of a run that has begun stay as they are until it has been finished.
+#[test]
+fn a_program_under_way_is_not_written() {
+    for options in ways() {
+        let Some(backend) = open(options) else { return };
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [8, 1, 1, 1], Source::Input).expect("x");
+        let y = g.scale(x, 2.0, 0.0).expect("y");
+        g.output(y).unwrap();
+        // Under this plan nodes can be written too.
+        let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+        let bindings = Bindings::default();
+        let mut program = backend.prepare(&g, &plan, &bindings, Default::default()).expect("a program");
+        let ones = bytemuck::cast_slice::<f32, u8>(&[1.0; 8]).to_vec();
+        program.write(x, &ones).expect("an idle program");
+        program.begin().expect("a run");
+        let refused = [program.write(x, &ones), program.write(y, &ones), program.run().map(|_| ())];
+        for error in refused {
+            let text = error.expect_err("a run is under way").to_string();
+            assert!(text.contains("has begun") && text.contains("finish"), "{text}");
+        }
+        program.finish().expect("its end");
+        let mut out = [0.0f32; 8];
+        program.read(y, bytemuck::cast_slice_mut(&mut out)).expect("y");
+        assert_eq!(out, [2.0; 8]);
+        program.write(y, &ones).expect("an idle program");
+        program.read(y, bytemuck::cast_slice_mut(&mut out)).expect("y");
+        assert_eq!(out, [1.0; 8]);
+    }
 }
 
 /// Returns the result of a chain of products, the number of dispatches, and the device time of a run.

@@ -3,6 +3,7 @@
 pub(crate) mod cost;
 mod mat_vec;
 pub(crate) mod probe;
+mod processor;
 mod tiles;
 pub mod tuning;
 
@@ -19,6 +20,7 @@ use crate::raw::provider::{BACKEND, Provider};
 use ggml_core::Deadline;
 use ggml_core::backend::{DeviceInfo, Limits};
 use ggml_core::{Error, Missing, Phase, Result, phase};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Properties of a device that are known without opening it.
@@ -56,6 +58,10 @@ pub fn enumerate(options: &VulkanOptions) -> Result<Vec<DeviceSummary>> {
     guarded(BACKEND, deadline, move || {
         let instance = instance(&options)?;
         let all = candidates(&instance)?;
+        let is_processor = |c: &Candidate| c.facts.as_ref().is_ok_and(|f| f.kind == DeviceKind::Cpu);
+        if all.iter().all(is_processor) {
+            report_processor(&instance);
+        }
         Ok(all.iter().map(Candidate::summary).collect())
     })
 }
@@ -123,8 +129,8 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
         Candidate { index, physical, facts }
     };
     let all: Vec<Candidate> = instance.physical_devices()?.into_iter().enumerate().map(candidate).collect();
-    let denied = denied_nodes();
     if all.is_empty() {
+        let denied = processor::denied_nodes(Path::new("/"));
         let (missing, why) = match denied.is_empty() {
             true => (Missing::Device, driver_manifests()),
             false => {
@@ -134,25 +140,21 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
         let reason = format!("{} lists no device; {why}", instance.library);
         return Err(Error::Unavailable { backend: BACKEND.into(), phase: Phase::Enumerate, missing, reason });
     }
-    let only_cpu = all.iter().all(|c| c.facts.as_ref().is_ok_and(|f| f.kind == DeviceKind::Cpu));
-    if only_cpu && !denied.is_empty() {
-        tracing::warn!(
-            nodes = denied.join(", "),
-            "the loader lists only CPU devices; this user has no permission to open the device nodes"
-        );
-    }
     Ok(all)
 }
 
-/// Returns the existing render nodes that this user may not open.
-fn denied_nodes() -> Vec<String> {
-    let entries = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
-    let nodes = entries.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("renderD"));
-    let denied = |path: &std::path::PathBuf| {
-        let opened = std::fs::OpenOptions::new().read(true).write(true).open(path);
-        opened.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
-    };
-    nodes.filter(denied).map(|p| p.display().to_string()).collect()
+/// Says that a processor stands in for a card, and why a card of this machine is not listed.
+fn report_processor(instance: &Instance) {
+    let root = Path::new("/");
+    let (denied, library) = (processor::denied_nodes(root), &instance.library);
+    match processor::missing_card(root, &denied, &driver_manifests()) {
+        Some(why) => tracing::warn!(
+            library,
+            why,
+            "the Vulkan loader lists no GPU, and a processor is many times slower"
+        ),
+        None => tracing::info!(library, "the Vulkan loader lists no GPU: a processor is used"),
+    }
 }
 
 /// Returns the device selected by the options.
@@ -192,6 +194,9 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     let (staged, shared) = (options.staged_weights()?, options.shared_tiles()?);
     let instance = instance(options)?;
     let (index, physical, mut facts) = choose(candidates(&instance)?, options.device)?;
+    if options.device.is_none() && facts.kind == DeviceKind::Cpu {
+        report_processor(&instance);
+    }
     if let Some(class) = forced {
         facts.caps.arch = class;
     }

@@ -150,8 +150,8 @@ impl Memory {
         }
     }
 
-    /// Fills a new buffer with a byte.
-    fn fill(&self, buffer: &Arc<Buffer>, byte: u8, deadline: &Deadline) -> Result<()> {
+    /// Fills a buffer that no submission uses with a byte.
+    pub(crate) fn fill(&self, buffer: &Arc<Buffer>, byte: u8, deadline: &Deadline) -> Result<()> {
         if self.writes_directly(buffer) {
             buffer.fill(byte)
         } else {

@@ -3,6 +3,7 @@
 use super::hazard::ByteRange;
 use super::target::{Target, plan as plan_checked};
 use super::windows::{BufferRef, Storage, Window, window};
+use crate::device::cost::Estimate;
 use crate::op::{Context, Dispatch, Operand, Refusal, Windows};
 use crate::pipeline::PipelineSpec;
 use ggml_core::cost::group_work;
@@ -31,8 +32,8 @@ pub(crate) struct Lowered {
     pub(crate) params: Vec<u8>,
     /// Work-groups.
     pub(crate) grid: [u32; 3],
-    /// Estimated seconds, before correction.
-    pub(crate) seconds: f64,
+    /// Estimated device time.
+    pub(crate) estimate: Estimate,
     /// Axes along which the grid may be split.
     pub(crate) divisible: [bool; 3],
 }
@@ -104,7 +105,7 @@ pub(crate) fn lower(
     for (step, planned) in plan.steps.iter().enumerate() {
         let group = &planned.group;
         let lowered = lower_step(target, graph, plan.precision, group, storage, &mut lowering)?;
-        let seconds = target.model.seconds(group_work(graph, group)) / lowered.len().max(1) as f64;
+        let estimate = target.model.estimate(group_work(graph, group)).part(lowered.len());
         for (dispatch, windows) in lowered {
             let next = lowering.pipelines.len();
             let pipeline = *known.entry(dispatch.pipeline.clone()).or_insert(next);
@@ -134,7 +135,7 @@ pub(crate) fn lower(
                 divisible: target.modules.get(&dispatch.pipeline).map_or([false; 3], |m| m.divisible()),
                 params: dispatch.params,
                 grid: dispatch.grid,
-                seconds,
+                estimate,
             });
         }
     }
@@ -294,7 +295,8 @@ mod tests {
                 ..ShaderSupport::default()
             };
             let modules = Modules::new(support, caps.clone());
-            Imagined { profile: Profile::new(caps), modules, model: Model::new(ArchClass::AmdGcn) }
+            let model = Model::new(&caps);
+            Imagined { profile: Profile::new(caps), modules, model }
         }
 
         fn target(&self) -> Target<'_> {

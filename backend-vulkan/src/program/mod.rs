@@ -56,6 +56,8 @@ pub struct VulkanProgram {
     ran: bool,
     /// True if a run has begun and has not been finished.
     begun: bool,
+    /// True if only a part of the last run was submitted, so that its counters may not be zero.
+    partial: bool,
     /// True if the staged outputs are from the last run.
     fresh: bool,
     last: u64,
@@ -134,6 +136,7 @@ impl VulkanProgram {
             stepwise: options.stepwise,
             ran: false,
             begun: false,
+            partial: false,
             fresh: false,
             last: 0,
             stats,
@@ -175,9 +178,27 @@ impl VulkanProgram {
         Ok(Timing { host, device: self.measure(range) })
     }
 
+    /// Returns an error if a run has begun and has not been finished.
+    fn check_idle(&self, call: &str) -> Result<()> {
+        match self.begun {
+            true => Err(Error::argument(call, "a program whose run has begun", "one ended with `finish`")),
+            false => Ok(()),
+        }
+    }
+
+    /// Zeros the counters if a part of the last run was not submitted: its work-groups never arrive.
+    fn restore_counters(&mut self, deadline: &Deadline) -> Result<()> {
+        if let (true, [_, counters]) = (self.partial, &self.bound.own[..]) {
+            self.memory.fill(counters, 0, deadline)?;
+        }
+        self.partial = false;
+        Ok(())
+    }
+
     /// Submits a range of segments. No earlier run may be in flight.
     fn submit(&mut self, range: Range<usize>, deadline: &Deadline) -> Result<()> {
         let context = self.context().clone();
+        self.restore_counters(deadline)?;
         self.fresh = false;
         if let Some(breadcrumb) = &self.breadcrumb {
             breadcrumb.reset()?;
@@ -190,6 +211,7 @@ impl VulkanProgram {
             match Commands::submit_together(commands.collect(), deadline) {
                 Ok(value) => self.last = value,
                 Err(error) => {
+                    self.partial = true;
                     self.record_use();
                     return Err(self.with_running_node(error));
                 }
@@ -207,9 +229,10 @@ impl VulkanProgram {
         if self.stepwise {
             return 1;
         }
+        let context = self.context();
         segments_of_submission(
-            self.segments[rest].iter().map(|segment| segment.seconds),
-            self.context().budget(),
+            self.segments[rest].iter().map(|segment| context.model.seconds(segment.estimate)),
+            context.budget(),
         )
     }
 
@@ -220,12 +243,13 @@ impl VulkanProgram {
     /// Returns the device time of completed segments and updates the time model with it.
     fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
-        // The time of a first run includes page faults, loading of code and rising clocks.
-        if self.ran {
-            self.context().model.observe(range.clone().filter_map(|index| {
+        // A single step may be much faster than the other steps of its kind.
+        if !self.stepwise {
+            let parts = range.clone().filter_map(|index| {
                 let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
-                Some((self.segments[index].seconds, measured))
-            }));
+                Some((self.segments[index].estimate, measured))
+            });
+            self.context().model.observe(parts, !self.ran);
         }
         timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }
@@ -274,6 +298,7 @@ impl VulkanProgram {
 
 impl Program for VulkanProgram {
     fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
+        self.check_idle("write")?;
         let memory = self.memory.clone();
         let _span = phase::enter(Phase::Upload, memory.context().name());
         let deadline = memory.context().deadline(Phase::Upload);
@@ -328,6 +353,7 @@ impl Program for VulkanProgram {
     }
 
     fn run(&mut self) -> Result<Timing> {
+        self.check_idle("run")?;
         let timing = self.execute(0..self.segments.len())?;
         self.ran = true;
         self.fresh = true;
@@ -335,9 +361,10 @@ impl Program for VulkanProgram {
     }
 
     fn begin(&mut self) -> Result<()> {
-        if self.stepwise || self.begun {
-            let found = if self.begun { "one that has begun" } else { "one that was prepared stepwise" };
-            return Err(Error::argument("begin", found, "an idle program that was not prepared stepwise"));
+        self.check_idle("begin")?;
+        if self.stepwise {
+            let found = "a program that was prepared stepwise";
+            return Err(Error::argument("begin", found, "one that was not"));
         }
         let context = self.context().clone();
         let _span = phase::enter(self.phase(), context.name());

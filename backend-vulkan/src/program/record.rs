@@ -8,6 +8,7 @@ use super::lower::{Lowered, Lowering};
 use super::schedule::{Item, Portion, schedule};
 use super::windows::Window;
 use crate::context::DeviceContext;
+use crate::device::cost::Estimate;
 use crate::raw::buffer::Buffer;
 use crate::raw::commands::{CommandPool, Commands, Recorder, Scope};
 use crate::raw::descriptors::{self, DescriptorPool, DescriptorSet};
@@ -16,7 +17,7 @@ use crate::raw::queries::Timestamps;
 use ggml_core::{Phase, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ops::Range;
+use std::ops::{Add, Range};
 use std::sync::Arc;
 
 /// A command buffer. A submission has one or more consecutive ones.
@@ -25,8 +26,8 @@ pub(crate) struct Segment {
     pub(crate) commands: Commands,
     /// Steps that are at least partly in this segment.
     pub(crate) steps: Range<usize>,
-    /// Estimated device time in seconds, before the correction that is learnt from timestamps.
-    pub(crate) seconds: f64,
+    /// Estimated device time.
+    pub(crate) estimate: Estimate,
 }
 
 /// Sizes of a prepared program.
@@ -84,7 +85,10 @@ pub(crate) struct Recording<'a> {
 /// Records a lowered graph.
 pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Result<Recorded> {
     let Recording { lowering, staging, stepwise, .. } = *recording;
-    let item = |d: &Lowered| Item { step: d.step, grid: d.grid, seconds: d.seconds, divisible: d.divisible };
+    let item = |d: &Lowered| {
+        let seconds = context.model.seconds(d.estimate);
+        Item { step: d.step, grid: d.grid, seconds, divisible: d.divisible }
+    };
     let items: Vec<Item> = lowering.dispatches.iter().map(item).collect();
     let mut scheduled = schedule(&items, context.budget(), stepwise);
     if scheduled.is_empty() && !stepwise {
@@ -114,7 +118,7 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
         segments.push(Segment {
             commands: recorder.finish()?,
             steps: recording.steps(portions),
-            seconds: total_seconds(portions),
+            estimate: recording.estimate(portions),
         });
     }
     let stats = ProgramStats {
@@ -126,10 +130,6 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
         descriptor_sets: distinct,
     };
     Ok(Recorded { segments, timestamps, stats })
-}
-
-fn total_seconds(portions: &[Portion]) -> f64 {
-    portions.iter().map(|p| p.seconds).sum()
 }
 
 fn begin_timing(recorder: &mut Recorder<'_>, timestamps: &Option<Arc<Timestamps>>, index: usize) {
@@ -162,6 +162,11 @@ fn copy_outputs(recorder: &mut Recorder<'_>, outputs: &Staged, bound: &Bound) ->
 }
 
 impl Recording<'_> {
+    fn estimate(&self, portions: &[Portion]) -> Estimate {
+        let of = |p: &Portion| self.lowering.dispatches[p.item].estimate.part(p.count);
+        portions.iter().map(of).fold(Estimate::default(), Estimate::add)
+    }
+
     fn steps(&self, portions: &[Portion]) -> Range<usize> {
         let step = |p: &Portion| self.lowering.dispatches[p.item].step;
         match (portions.first(), portions.last()) {

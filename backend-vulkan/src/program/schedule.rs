@@ -11,7 +11,7 @@ pub(crate) struct Item {
     pub(crate) step: usize,
     /// Work-groups.
     pub(crate) grid: [u32; 3],
-    /// Estimated seconds, before correction.
+    /// Estimated seconds.
     pub(crate) seconds: f64,
     /// Axes along which its grid may be split.
     pub(crate) divisible: [bool; 3],
@@ -26,8 +26,8 @@ pub(crate) struct Portion {
     pub(crate) base: [u32; 3],
     /// Work-groups.
     pub(crate) grid: [u32; 3],
-    /// Estimated seconds, before correction.
-    pub(crate) seconds: f64,
+    /// Number of portions of its dispatch.
+    pub(crate) count: usize,
     /// True if the step is complete after this portion.
     pub(crate) last_of_step: bool,
 }
@@ -35,8 +35,8 @@ pub(crate) struct Portion {
 /// Maximum portions of one dispatch.
 const MOST_PORTIONS: u32 = 256;
 
-/// Distributes items in order; each inner list is a segment. `budget` is in seconds before correction.
-/// `stepwise`: every step begins a segment.
+/// Distributes items in order; each inner list is a segment. `budget` is in seconds. `stepwise`: every step
+/// begins a segment.
 pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<Portion>> {
     let mut segments: Vec<Vec<Portion>> = Vec::new();
     let mut used = f64::INFINITY;
@@ -55,7 +55,7 @@ pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<P
             used = if count > 1 { f64::INFINITY } else { used + seconds };
             let last_of_step = last_item && portion + 1 == count;
             if let Some(current) = segments.last_mut() {
-                current.push(Portion { item: index, base, grid, seconds, last_of_step });
+                current.push(Portion { item: index, base, grid, count, last_of_step });
             }
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<P
 }
 
 /// Returns how many segments the next submission holds, at least one. `seconds`: the estimate of each remaining
-/// segment, before correction, like `budget`.
+/// segment.
 pub(crate) fn segments_of_submission(seconds: impl IntoIterator<Item = f64>, budget: f64) -> usize {
     let sums = seconds.into_iter().scan(0.0, |sum, segment| {
         *sum += segment;
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(portions.len(), 8);
         assert_eq!(portions.iter().map(|p| p.grid[1]).sum::<u32>(), 300);
         assert!(portions.windows(2).all(|w| w[0].base[1] + w[0].grid[1] == w[1].base[1]));
-        assert!(portions.iter().all(|p| p.grid[0] == 10 && p.grid[2] == 2 && p.seconds < 0.1));
+        assert!(portions.iter().all(|p| p.grid[0] == 10 && p.grid[2] == 2 && p.count == 8));
         assert_eq!(portions.iter().filter(|p| p.last_of_step).count(), 1);
         assert_eq!(submissions.len(), 10);
         let whole = Item { divisible: [false; 3], ..item(0, 9.0) };

@@ -230,7 +230,8 @@ fn bind(
         pool.release(allocation);
         return Err(pool.device().failed(Phase::Allocate, "vkBindBufferMemory", code));
     }
-    let mapped = allocation.mapped_ptr().filter(|_| allocation.size() >= size).map(|p| HostPointer(p.cast()));
+    let usable = choice.is_accessible() && allocation.size() >= size;
+    let mapped = allocation.mapped_ptr().filter(|_| usable).map(|p| HostPointer(p.cast()));
     Ok((allocation, mapped, choice))
 }
 

@@ -17,6 +17,8 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 pub(crate) enum Fault {
     /// Returns the error code that fits the function.
     Fail,
+    /// Returns the error code of too little host memory, after which the device goes on.
+    Refuse,
     /// Does not return until [`release`], then does its work.
     Hang,
 }
@@ -132,6 +134,7 @@ fn enter(function: &'static str) -> Option<vk::Result> {
     state.met = true;
     match fault {
         Fault::Fail => Some(code_of(function)),
+        Fault::Refuse => Some(vk::Result::ERROR_OUT_OF_HOST_MEMORY),
         Fault::Hang => {
             state.hanging += 1;
             while !state.released {

@@ -24,6 +24,13 @@ pub(super) struct Choice {
     pub(super) heap: usize,
 }
 
+impl Choice {
+    /// Returns true if the host may access the memory directly: nothing here flushes the host's caches.
+    pub(super) fn is_accessible(&self) -> bool {
+        self.flags.contains(HOST)
+    }
+}
+
 /// Memory properties required for host access.
 const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
 
@@ -59,7 +66,9 @@ fn choose(types: &[MemoryType], heap: usize, required: Flags, preferred: Flags) 
         .enumerate()
         .filter(|(_, (flags, of))| *of == heap && flags.contains(required) && !flags.intersects(unwanted))
         .max_by_key(|(index, (flags, _))| {
-            let liked = (*flags & preferred).as_raw().count_ones() as i64;
+            // What the host sees but has to flush is worth no more than what it does not see.
+            let useful = if flags.contains(HOST) { *flags } else { *flags & !(HOST | Flags::HOST_CACHED) };
+            let liked = (useful & preferred).as_raw().count_ones() as i64;
             let extra = (*flags & !(required | preferred)).as_raw().count_ones() as i64;
             // Ties go to the first: drivers list the better type first.
             (16 * liked - extra, -(*index as i64))
@@ -123,6 +132,20 @@ mod tests {
         assert_eq!(chosen(&heaps, &types, true, Side::Host), [(4, 0), (3, 1)]);
         let visible_and_cached = [(LOCAL, 1), (LOCAL | HOST, 1), (LOCAL | HOST | CACHED, 1), (HOST, 0)];
         assert_eq!(chosen(&heaps, &visible_and_cached, true, Side::Device), [(2, 1), (3, 0)]);
+    }
+
+    /// Types that Mali, Adreno and MoltenVK list: the host sees the memory, but its caches have to be flushed.
+    #[test]
+    fn memory_that_must_be_flushed_is_not_preferred() {
+        let flushed = LOCAL | Flags::HOST_VISIBLE | CACHED;
+        let (heaps, types) = ([(8 * GIB, true)], [(flushed, 0), (LOCAL | HOST, 0)]);
+        assert_eq!(chosen(&heaps, &types, true, Side::Device), [(1, 0)]);
+        assert_eq!(chosen(&heaps, &types, true, Side::Host), [(1, 0)]);
+        let heaps = [Heap { bytes: 8 * GIB, local: true }];
+        for (flags, accessible) in [(flushed, false), (LOCAL | HOST, true)] {
+            let choices = choices(&heaps, &[(flags, 0)], true, Side::Device);
+            assert_eq!(choices.iter().map(Choice::is_accessible).collect::<Vec<_>>(), [accessible]);
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Mapped files that the device reads in place without a copy (VK_EXT_external_memory_host), where the CPU
 //! and the device share memory.
+//!
+//! RADV never does: amdgpu accepts anonymous pages only (AMDGPU_GEM_USERPTR_ANONONLY), so weights are copied there.
 
 use super::buffer::Buffer;
 use super::device::Device;
