@@ -55,6 +55,7 @@ mod exit_status;
 pub mod generate;
 #[cfg(feature = "compare")]
 mod isolate;
+mod json;
 pub mod leave;
 pub mod model;
 pub mod npy;

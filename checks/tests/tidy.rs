@@ -91,7 +91,17 @@ const FLOORS: &[Floors] = &[
             &["backends"],
             &["isolate"],
             &["view"],
-            &["backend_name", "cancel", "chat", "exit_status", "leave", "npy", "statistics", "tokenizer"],
+            &[
+                "backend_name",
+                "cancel",
+                "chat",
+                "exit_status",
+                "json",
+                "leave",
+                "npy",
+                "statistics",
+                "tokenizer",
+            ],
         ],
     },
     Floors {

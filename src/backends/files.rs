@@ -1,5 +1,6 @@
 //! The drivers installed on a system, found by reading files: nothing is loaded.
 
+use crate::json;
 use ggml_core::files::Root;
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -101,7 +102,7 @@ struct Icd {
 
 fn vulkan_driver(root: &Root, manifest: PathBuf) -> VulkanDriver {
     let text = std::fs::read_to_string(root.at(&manifest)).unwrap_or_default();
-    let named = serde_json::from_str::<Manifest>(&text).ok().map(|m| PathBuf::from(m.icd.library_path));
+    let named = json::read::<Manifest>(&text).ok().map(|m| PathBuf::from(m.icd.library_path));
     let library = named.and_then(|path| match path.components().count() {
         1 => find(root, path.to_str()?),
         _ if path.is_absolute() => root.at(&path).is_file().then_some(path),

@@ -7,6 +7,7 @@ use crate::isolate::protocol::{CHILD, Done, Failed, Message, Task, Work};
 use crate::isolate::recorder::{Sync, UNRECORDED, Writer};
 use crate::isolate::results::Status;
 use crate::isolate::{allow_children, system};
+use crate::json;
 use crate::leave::{crash, follow_parent, leave};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
@@ -188,7 +189,7 @@ fn child(work: &Path, events: &Path, nonce: &OsStr, replace: Replace<'_>) -> u8 
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         record(Message::Warning { what: "phases cannot be announced: another subscriber is set".into() });
     }
-    let parsed = serde_json::from_str(&text);
+    let parsed = json::read(&text);
     let status = serve(parsed.map_err(|e| Error::model("work of a child", e, "").with_path(work)), replace);
     record(Message::Leaving);
     status

@@ -5,6 +5,7 @@ use super::judge::Measure;
 use super::options::{CompareOptions, PerNode, Subject};
 use super::report::Report;
 use crate::isolate::protocol::Task;
+use crate::json;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -52,7 +53,7 @@ impl Header {
     pub(super) fn read(out: &Path) -> Result<Header> {
         let path = files::header(out);
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
-        let mut header: Header = serde_json::from_str(&text)
+        let mut header: Header = json::read(&text)
             .map_err(|e| Error::model("description of a run", e, "one of this version").with_path(&path))?;
         header.options.out = out.into();
         header.bind().map_err(|e| e.with_path(&path))?;

@@ -1,6 +1,7 @@
 //! Results of every step of a graph, and their file: a line of JSON, then the bytes.
 
 use crate::isolate::protocol::{Message, NodesTask};
+use crate::json;
 use crate::session::{NamedStep, Stepwise};
 use ggml_core::backend::Program;
 use ggml_core::bound;
@@ -45,7 +46,7 @@ impl NodeFile {
         let bytes = MappedBytes::map(path)?;
         let broken = || Error::model("file of node results", "another format", "").with_path(path);
         let end = bytes.iter().position(|&b| b == b'\n').ok_or_else(broken)?;
-        let entries: Vec<Entry> = serde_json::from_slice(&bytes[..end]).map_err(|_| broken())?;
+        let entries: Vec<Entry> = json::read(&bytes[..end]).map_err(|_| broken())?;
         let data = bytes.slice(end + 1..bytes.len())?;
         let fits = |e: &Entry| e.offset.checked_add(e.bytes).is_some_and(|end| end <= data.len());
         if entries.iter().all(fits) { Ok(NodeFile { entries, data }) } else { Err(broken()) }

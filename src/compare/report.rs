@@ -8,6 +8,7 @@ use super::options::CompareOptions;
 pub(super) use crate::isolate::record::label;
 pub use crate::isolate::record::{BackendReport, EVERYTHING, OpTime, Record, Stuck};
 pub use crate::isolate::results::{NodeReport, Status, TextScore, Variant};
+use crate::json;
 use crate::statistics::Summary;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -207,7 +208,7 @@ impl Report {
     /// Reads a report that was written by this version or an earlier one.
     pub fn read(path: &Path) -> Result<Report> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-        serde_json::from_str(&text).map_err(|e| Error::model("report", e, "one of compare").with_path(path))
+        json::read(&text).map_err(|e| Error::model("report", e, "one of compare").with_path(path))
     }
 
     /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null. The file is replaced as

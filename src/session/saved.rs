@@ -8,6 +8,7 @@
 
 use super::Session;
 use super::layout::StateLayout;
+use crate::json;
 use crate::model::{RopeScaling, StateKind};
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -111,8 +112,7 @@ impl Session {
         }
         let (length, rest) = number(rest).ok_or_else(truncated)?;
         let (text, rest) = rest.split_at_checked(length as usize).ok_or_else(truncated)?;
-        let saved: Header =
-            serde_json::from_slice(text).map_err(|e| Error::argument(SAVED, e, "a header"))?;
+        let saved: Header = json::read(text).map_err(|e| Error::argument(SAVED, e, "a header"))?;
         let mine = self.header(saved.position)?;
         if saved.model != mine.model {
             return wrong("state of another model".into(), "the state of this model".into());

@@ -1,6 +1,7 @@
 //! File that stores the choice.
 
 use super::Choice;
+use crate::json;
 use ggml_core::files::{read_cached, write_cached};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub(super) struct StoredChoice {
 impl StoredChoice {
     /// Reads a file; `None` if it is missing or broken.
     pub(super) fn read(file: &Path) -> Option<StoredChoice> {
-        serde_json::from_slice(&read_cached(file, LARGEST).ok()?).ok()
+        json::read(read_cached(file, LARGEST).ok()?).ok()
     }
 
     /// Writes the file, if possible. If the choice cannot be stored, it is measured again next time.

@@ -1,6 +1,7 @@
 //! Reader of events, also while they are being written.
 
 use super::Timed;
+use crate::json;
 use ggml_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -41,7 +42,7 @@ impl Follower {
         let complete = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         self.end += complete as u64;
         let lines = text[..complete].split(|&b| b == b'\n').filter(|line| !line.is_empty());
-        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+        Ok(lines.filter_map(|line| json::read(line).ok()).collect())
     }
 
     /// Returns the offset of the next event.

@@ -87,9 +87,15 @@ pub(in crate::cpu) fn gated<S: Simd>(s: S, x: S::F, u: S::F) -> S::F {
     s.div(x, s.add(s.splat(1.0), exp(s, s.flip(u, s.splat(-1.0)))))
 }
 
-/// Applies an activation function.
+/// Applies an activation function as [`activate_lanes`] does.
 #[inline(always)]
 pub(in crate::cpu) fn activate<S: Simd>(s: S, activation: Activation, x: S::F) -> S::F {
+    s.activate(activation, x)
+}
+
+/// Applies an activation function.
+#[inline(always)]
+pub(super) fn activate_lanes<S: Simd>(s: S, activation: Activation, x: S::F) -> S::F {
     match activation {
         Activation::Silu => gated(s, x, x),
         // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), which avoids cancellation where tanh is near -1.

@@ -10,6 +10,7 @@
 
 use super::dot::int8::IntDot;
 use super::isa::{Detected, Isa};
+use crate::op::Activation;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
@@ -89,6 +90,11 @@ pub(super) trait Simd: IntDot {
     #[inline(always)]
     fn exp(self, x: Self::F) -> Self::F {
         math::exp_lanes(self, x)
+    }
+    /// Applies an activation function ([`math::activate`]).
+    #[inline(always)]
+    fn activate(self, activation: Activation, x: Self::F) -> Self::F {
+        math::activate_lanes(self, activation, x)
     }
     /// Returns two to the power of an integer in -126 ..= 127.
     fn exp2i(self, n: Self::F) -> Self::F;

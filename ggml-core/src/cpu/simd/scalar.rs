@@ -4,6 +4,7 @@
 //! Long functions are not inlined: lanes are unrolled, and this code is in every program.
 
 use super::{Simd, math};
+use crate::op::Activation;
 use half::f16;
 
 const LANES: usize = 8;
@@ -52,6 +53,12 @@ fn narrow_f16(x: f32) -> u16 {
 #[inline(never)]
 fn exp(x: &[f32; LANES]) -> [f32; LANES] {
     math::exp_lanes(Scalar, *x)
+}
+
+/// [`math::activate_lanes`].
+#[inline(never)]
+fn activate(activation: Activation, x: &[f32; LANES]) -> [f32; LANES] {
+    math::activate_lanes(Scalar, activation, *x)
 }
 
 impl Simd for Scalar {
@@ -171,6 +178,11 @@ impl Simd for Scalar {
     #[inline(always)]
     fn exp(self, x: Self::F) -> Self::F {
         exp(&x)
+    }
+
+    #[inline(always)]
+    fn activate(self, activation: Activation, x: Self::F) -> Self::F {
+        activate(activation, &x)
     }
 
     #[inline(always)]
