@@ -389,6 +389,24 @@ fn a_quantised_mixture_agrees_node_by_node() {
     assert!(products.clone().any(|n| n["nmse"].as_f64().unwrap() > 1e-7));
 }
 
+/// Latent attention writes two parts into one tensor, one after the other: what a node reads is what the last of
+/// both left.
+#[test]
+fn tensors_written_in_parts_agree_node_by_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("latent.gguf");
+    synthesize::write(&tiny("deepseek2", DType::F16), 1, &path).unwrap();
+    let path = path.to_str().unwrap();
+    for precision in ["exact", "fast"] {
+        let args = ["--model", path, "--backends", "cpu,hip-virtual:gfx906", "--per-node", "isolated"];
+        let (output, result) =
+            compare(dir.path(), &[&args[..], &["--predict", "1", "--precision", precision]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        let nodes = result["comparisons"][0]["nodes"].as_array().unwrap();
+        assert!(nodes.iter().any(|n| n["node"] == "blk.0.k.second"), "{nodes:?}");
+    }
+}
+
 /// A graph file with a too long name is rejected, and the longest allowed name is printed.
 #[test]
 fn names_of_any_length() {

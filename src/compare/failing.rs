@@ -3,7 +3,7 @@
 
 use super::header::Header;
 use super::loaded::{prompt_graph, step_graph};
-use super::nodes::{NodeFile, state_after};
+use super::nodes::{NodeFile, last_writer, state_after};
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
 use super::report::{Comparison, Divergence, Report};
 use super::{files, judge, second_look, shrink};
@@ -186,22 +186,24 @@ impl Subgraph<'_> {
     /// Copies a tensor that no node of the subgraph computes: its entire root tensor as a leaf, and the view
     /// of it.
     fn leaf(&mut self, id: TensorId) -> Result<TensorId> {
-        let (t, producer) = (self.graph.tensor(id), self.graph.producer(id));
+        let t = self.graph.tensor(id);
         let root = self.graph.tensor(t.root);
-        let leaf = match self.copied.get(&producer).filter(|_| producer != id) {
+        let leaf = match self.copied.get(&t.root) {
             Some(&known) => known,
             None => {
+                let last = self.nodes.last().copied().unwrap_or(id);
+                let writer = last_writer(self.graph, t.root, last, &self.nodes).unwrap_or(t.root);
                 let source = match root.source {
                     Source::Node { .. } => Source::Input,
                     ref source => source.clone(),
                 };
-                let name = &self.graph.tensor(producer).name;
+                let name = &self.graph.tensor(writer).name;
                 let leaf = self.file.graph.leaf(name, root.dtype, root.ne, source)?;
-                self.file.data.insert(leaf, (self.contents)(producer)?);
+                self.file.data.insert(leaf, (self.contents)(writer)?);
                 leaf
             }
         };
-        self.copied.insert(producer, leaf);
+        self.copied.insert(t.root, leaf);
         if (t.ne, t.nb, t.offset) == (root.ne, root.nb, 0) {
             return Ok(leaf);
         }

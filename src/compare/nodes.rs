@@ -189,18 +189,33 @@ pub(super) fn write_operands(
     reference: &NodeFile,
 ) -> Result<()> {
     let mut written = HashSet::new();
-    for &operand in nodes.iter().flat_map(|&node| g.tensor(node).src()) {
-        let producer = g.producer(operand);
-        let outside = matches!(g.tensor(producer).source, Source::Node { .. }) && !nodes.contains(&producer);
-        if outside && written.insert(producer) {
-            let name = &g.tensor(producer).name;
+    let operands = |&node: &TensorId| g.tensor(node).src().iter().map(move |&operand| (node, operand));
+    for (node, operand) in nodes.iter().flat_map(operands) {
+        let root = g.tensor(operand).root;
+        if let Some(writer) = last_writer(g, root, node, nodes)
+            && written.insert(root)
+        {
+            let name = &g.tensor(writer).name;
             let entry = reference.find(name).ok_or_else(|| {
                 Error::argument("reference", format!("no result of node '{name}'"), "one of every node")
             })?;
-            program.write(g.tensor(producer).root, reference.bytes(entry))?;
+            program.write(root, reference.bytes(entry))?;
         }
     }
     Ok(())
+}
+
+/// Returns the last node before `node` that stored something in a root tensor and is none of `others`: that
+/// which computed the tensor, or one that wrote into it later. `None` if it is a leaf in which nothing has been
+/// stored.
+pub(super) fn last_writer(
+    g: &Graph,
+    root: TensorId,
+    node: TensorId,
+    others: &[TensorId],
+) -> Option<TensorId> {
+    let earlier = g.computed().take_while(|id| id.index() < node.index());
+    earlier.filter(|id| g.tensor(*id).root == root && !others.contains(id)).last()
 }
 
 /// Returns the state of `graph` after `earlier`, whose results are given: for each leaf, the last result
