@@ -10,6 +10,7 @@ use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOption
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Measures tokens per second of a prompt (pp) and of generation (tg): mean and standard deviation of several
 /// runs.
@@ -39,6 +40,9 @@ struct Args {
     /// Runs of each measurement.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
+    /// Seconds of uncounted runs before each measurement, in which a GPU raises its clocks.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    warm_up: Duration,
     /// Tokens of one batch of the prompt [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
     batch: Option<usize>,
@@ -60,6 +64,11 @@ struct Args {
     /// Measure the steps and write them to this file, for chrome://tracing and similar viewers.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds.ok_or_else(|| "seconds, 0 or more, are expected".into())
 }
 
 /// Label of times that are no card's.
@@ -107,6 +116,7 @@ fn run(args: &Args) -> Result<()> {
         .with_predict(args.predict)
         .with_depth(args.depth)
         .with_repeat(args.repeat)
+        .with_warm_up(args.warm_up)
         .with_session(
             SessionOptions::default()
                 .with_batch(args.batch)

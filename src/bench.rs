@@ -1,8 +1,12 @@
 //! Speed of a model on a backend: tokens per second of prompts (pp) and of generation (tg), repeated.
 //!
 //! A measurement is the wall time of the calls an application makes for greedy decoding: building the inputs,
-//! running, choosing the token, reading it back. An uncounted run prepares the programs first. Prompts are
-//! random tokens from a seed: the speed does not depend on them.
+//! running, choosing the token, reading it back. Prompts are random tokens from a seed: the speed does not
+//! depend on them.
+//!
+//! Uncounted runs come first: one that prepares the programs, and more for [`BenchOptions::warm_up`]. An idle GPU
+//! raises its clocks only while it works. (An H100 under Vulkan takes about half a second: its first runs of one
+//! token took 7 times as long as later ones.)
 
 mod profile;
 
@@ -15,7 +19,10 @@ use ggml_core::rng::Rng;
 use ggml_core::setters;
 use ggml_core::{Error, Result};
 use serde::Serialize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Time of a first run beyond which nothing is warmed up: a backend that slow has no clocks to wait for.
+pub const SLOW: Duration = Duration::from_secs(5);
 
 /// Options of a measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +36,9 @@ pub struct BenchOptions {
     pub depth: usize,
     /// Number of counted runs of each measurement.
     pub repeat: usize,
+    /// Minimum time of uncounted runs after the first one, before each measurement. There are none if the first
+    /// run takes more than [`SLOW`].
+    pub warm_up: Duration,
     /// Seed of the prompt.
     pub seed: u64,
     /// Options of the session; its context is enlarged to what the measurement needs.
@@ -40,6 +50,7 @@ setters!(BenchOptions {
     with_predict => predict: usize,
     with_depth => depth: usize,
     with_repeat => repeat: usize,
+    with_warm_up => warm_up: Duration,
     with_seed => seed: u64,
     with_session => session: SessionOptions,
 });
@@ -47,7 +58,8 @@ setters!(BenchOptions {
 impl Default for BenchOptions {
     fn default() -> Self {
         let session = SessionOptions::default();
-        BenchOptions { prompt_tokens: 512, predict: 128, depth: 0, repeat: 5, seed: 1, session }
+        let warm_up = Duration::from_secs(1);
+        BenchOptions { prompt_tokens: 512, predict: 128, depth: 0, repeat: 5, warm_up, seed: 1, session }
     }
 }
 
@@ -90,15 +102,17 @@ pub fn bench(
     let (mut session, tokens) = session(model, options)?;
     let mut all = Vec::new();
     let mut measure = |name: String, count: usize, work: &mut dyn FnMut(&mut Session) -> Result<()>| {
-        let mut seconds = Vec::with_capacity(repeat);
-        for run in 0..=repeat {
+        let mut run = || {
             return_to(&mut session, &tokens[..depth])?;
             let start = Instant::now();
             work(&mut session)?;
-            if run > 0 {
-                seconds.push(start.elapsed().as_secs_f64());
-                progress(&name, seconds[run - 1]);
-            }
+            Ok(start.elapsed())
+        };
+        warm_up(options.warm_up, &mut run)?;
+        let mut seconds = Vec::with_capacity(repeat);
+        for _ in 0..repeat {
+            seconds.push(run()?.as_secs_f64());
+            progress(&name, seconds[seconds.len() - 1]);
         }
         all.push(Measurement::new(name, count, &seconds));
         Ok::<(), Error>(())
@@ -117,6 +131,18 @@ pub fn bench(
     Ok(all)
 }
 
+/// Runs work once, and again until `time` has passed.
+fn warm_up(time: Duration, run: &mut dyn FnMut() -> Result<Duration>) -> Result<()> {
+    if run()? > SLOW {
+        return Ok(());
+    }
+    let start = Instant::now();
+    while start.elapsed() < time {
+        run()?;
+    }
+    Ok(())
+}
+
 /// Measures the steps of a prompt batch and of a decode step, each if requested, with `repeat` passes.
 ///
 /// # Errors
@@ -127,6 +153,12 @@ pub fn profile(model: &Model, options: &BenchOptions) -> Result<Vec<Profile>> {
     let mut profiles = Vec::new();
     for (wanted, count) in [(options.prompt_tokens > 0, batch), (options.predict > 0, 1)] {
         if wanted {
+            warm_up(options.warm_up, &mut || {
+                return_to(&mut session, &tokens[..options.depth])?;
+                let start = Instant::now();
+                step(&mut session, &tokens[..count])?;
+                Ok(start.elapsed())
+            })?;
             return_to(&mut session, &tokens[..options.depth])?;
             profiles.push(session.profile(&tokens[..count], Want::Best(1), options.repeat)?);
         }

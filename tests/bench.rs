@@ -6,12 +6,17 @@ use common::{backends, model, tiny};
 use diptych::bench::{BenchOptions, Breakdown, StepTotal, bench, copy_bandwidth, profile};
 use diptych::session::Want;
 use diptych::{DType, Error, SessionOptions};
+use std::time::Duration;
 
 #[test]
 fn every_run_is_measured() {
     for (name, backend) in backends() {
         let model = model(&tiny("qwen2", DType::F16), &backend);
-        let options = BenchOptions::default().with_prompt_tokens(9).with_predict(3).with_repeat(2);
+        let options = BenchOptions::default()
+            .with_prompt_tokens(9)
+            .with_predict(3)
+            .with_repeat(2)
+            .with_warm_up(Duration::ZERO);
         let mut runs = Vec::new();
         let measured = bench(&model, &options, &mut |run, seconds| {
             assert!(seconds > 0.0);
@@ -34,7 +39,12 @@ fn every_run_is_measured() {
 fn recurrent_models_are_measured_at_a_depth() {
     let backend = common::backend("cpu").expect("the CPU");
     let model = model(&tiny("qwen35", DType::F16), &backend);
-    let options = BenchOptions::default().with_prompt_tokens(3).with_predict(2).with_depth(5).with_repeat(2);
+    let options = BenchOptions::default()
+        .with_prompt_tokens(3)
+        .with_predict(2)
+        .with_depth(5)
+        .with_repeat(2)
+        .with_warm_up(Duration::from_millis(50));
     assert_eq!(bench(&model, &options, &mut |_, _| ()).expect("a measurement").len(), 2);
 }
 
@@ -61,8 +71,12 @@ fn what_cannot_be_measured_is_an_error() {
 fn steps_are_measured() {
     for (name, backend) in backends() {
         let model = model(&tiny("llama", DType::Q8_0), &backend);
-        let options =
-            BenchOptions::default().with_prompt_tokens(5).with_predict(1).with_repeat(2).with_depth(3);
+        let options = BenchOptions::default()
+            .with_prompt_tokens(5)
+            .with_predict(1)
+            .with_repeat(2)
+            .with_depth(3)
+            .with_warm_up(Duration::ZERO);
         let profiles = profile(&model, &options).expect("profiles");
         assert_eq!(profiles.iter().map(|p| p.tokens).collect::<Vec<_>>(), [5, 1], "{name}");
         for profile in profiles {

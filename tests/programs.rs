@@ -29,7 +29,7 @@ fn programs(model: &Path) -> Vec<(&'static str, Vec<String>)> {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md").to_string();
     vec![
         ("generate", words("--model M --prompt sea --predict 2")),
-        ("bench", words("--model M --prompt-tokens 2 --predict 0 --repeat 1")),
+        ("bench", words("--model M --prompt-tokens 2 --predict 0 --repeat 1 --warm-up 0.1")),
         ("perplexity", [words("--model M --chunk 8 --chunks 2 --text"), vec![text]].concat()),
         ("inspect", words("M")),
         ("tokenize", words("--model M --text sea")),
