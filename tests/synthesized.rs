@@ -23,7 +23,8 @@ const KINDS: [&str; 9] = [
 ];
 
 /// Returns a narrow shape as deep as a model of one to four billion weights, with many experts if it has
-/// experts.
+/// experts. These are narrow: their number, depth and norms decide what becomes of rounding, and drawing their weights
+/// takes most of the time.
 fn deep(architecture: &str) -> Shape {
     const LAYERS: usize = 26;
     let small = Shape::small(architecture).with_type(DType::Q8_0);
@@ -32,7 +33,7 @@ fn deep(architecture: &str) -> Shape {
         r.layers = cycle(&r.layers);
         r
     });
-    let experts = small.experts.map(|experts| Experts { count: 32, used: 4, ..experts });
+    let experts = small.experts.map(|experts| Experts { count: 32, used: 4, feed_forward: 64, ..experts });
     Shape {
         layers: LAYERS,
         vocabulary: 512,

@@ -12,7 +12,7 @@ use ggml_core::metrics::distance;
 use ggml_core::op::flash_attn::FlashAttnExt;
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
-use ggml_core::{DType, Graph, Result};
+use ggml_core::{DType, Graph, Result, TensorId};
 use std::sync::LazyLock;
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};
 
@@ -51,11 +51,10 @@ impl Device {
         self.gpu.launch(&kernel, &launch).unwrap();
     }
 
-    fn run(&self, case: &Case) -> Vec<f32> {
+    fn run(&self, case: &Case, leaves: &[(TensorId, Vec<u8>)]) -> Vec<f32> {
         let graph = case.graph.as_ref().unwrap();
         let operands = graph.operands(case.node);
         let p = FlashAttnParams::new(graph, case.node, &[]).unwrap();
-        let leaves = case.leaves().unwrap();
         let places: Vec<u64> = leaves
             .iter()
             .map(|(_, bytes)| {
@@ -95,6 +94,8 @@ impl Device {
         }
         let mut got = vec![0f32; values];
         self.gpu.read(result, bytemuck::cast_slice_mut(&mut got)).unwrap();
+        let taken = places.iter().chain(&joined).chain([&result]);
+        taken.for_each(|&address| self.gpu.free(address).unwrap());
         got
     }
 }
@@ -102,6 +103,8 @@ impl Device {
 /// A case with its results by the reference, which are the same for all units.
 struct Judged {
     case: Case,
+    /// Contents of the leaves.
+    leaves: Vec<(TensorId, Vec<u8>)>,
     dtype: DType,
     right: Vec<f32>,
     /// With queries as a unit gets them.
@@ -112,10 +115,12 @@ struct Judged {
 static JUDGED: LazyLock<Vec<Judged>> = LazyLock::new(|| {
     let judge = |case: Case| {
         let dtype = case.graph.as_ref().unwrap().operands(case.node)[1].dtype;
-        let right = catalogue::run(&case, &ReferenceBackend::default(), Precision::Exact);
+        let leaves = case.leaves().unwrap();
+        let contents = leaves.iter().cloned().collect();
+        let right = catalogue::run_with(&case, &contents, &ReferenceBackend::default(), Precision::Exact);
         let Outcome::Values(right) = right.unwrap() else { panic!("the reference refuses nothing") };
-        let rounded = with_rounded_queries(&case);
-        Judged { case, dtype, right, rounded }
+        let rounded = with_rounded_queries(&case, contents);
+        Judged { case, leaves, dtype, right, rounded }
     };
     cases().into_iter().map(judge).collect()
 });
@@ -135,10 +140,9 @@ fn cases() -> Vec<Case> {
 }
 
 /// Returns the result of a case whose queries are rounded to the eleven bits of F16.
-fn with_rounded_queries(case: &Case) -> Vec<f32> {
+fn with_rounded_queries(case: &Case, mut data: Contents) -> Vec<f32> {
     let graph = case.graph.as_ref().unwrap();
     let queries = graph.operands(case.node)[0].root;
-    let mut data: Contents = case.leaves().unwrap().into_iter().collect();
     for x in data.get_mut(&queries).unwrap().as_chunks_mut().0 {
         let bits = u32::from_le_bytes(*x);
         if bits >> 23 & 0xff != 0xff {
@@ -156,8 +160,10 @@ fn check(unit: &str, threads: u32) {
     for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
         let mut worst = (0.0, 0.0);
         let mut count = 0;
-        for Judged { case, right, rounded, .. } in JUDGED.iter().filter(|judged| judged.dtype == dtype) {
-            let got = device.run(case);
+        for Judged { case, leaves, right, rounded, .. } in
+            JUDGED.iter().filter(|judged| judged.dtype == dtype)
+        {
+            let got = device.run(case, leaves);
             let error = catalogue::distance(case, &got, right);
             let bound = catalogue::bound(case, Precision::Fast);
             assert!(bound.holds(&error), "{unit} {}: {error:?}", case.name);
@@ -185,7 +191,9 @@ fn check_sizes(device: &Device, unit: &str) {
             let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
             g.flash_attn_ext(op, q, k, v, None)
         });
-        let error = distance(&device.run(&case), &with_rounded_queries(&case)).nmse;
+        let leaves = case.leaves().unwrap();
+        let right = with_rounded_queries(&case, leaves.iter().cloned().collect());
+        let error = distance(&device.run(&case, &leaves), &right).nmse;
         assert!(error < 1e-11, "{unit} {dtype}: {error:e}");
     }
 }

@@ -4,12 +4,15 @@
 
 use bytemuck::{Pod, Zeroable};
 use ggml_core::DType;
-use ggml_core::catalogue::{self, Case, Fill, Outcome};
+use ggml_core::catalogue::{self, Case, Fill, Judged, Outcome};
+use ggml_core::evaluate::Contents;
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::metrics::distance;
 use ggml_core::phase::Deadlines;
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target, metadata};
 
 /// Threads of a wavefront of the virtual processors.
@@ -242,25 +245,55 @@ fn right(case: &Case) -> Vec<f32> {
     }
 }
 
-/// Builds a product of random values: parameters, operands, the reference's result.
-fn case(
+/// Parameters of a product, its operands, the reference's result.
+type Product = (MulMatParams, [Vec<u8>; 2], Vec<f32>);
+
+/// Products by their description. Each is made once, by the first that asks for it.
+type Products = HashMap<String, Arc<OnceLock<Arc<Product>>>>;
+
+/// Returns a product of values between -1 and 1. It is made once for all kernels and targets.
+fn uniform(dtype: DType, k: usize, m: usize, n: usize, batch: [usize; 4]) -> Arc<Product> {
+    static MADE: LazyLock<Mutex<Products>> = LazyLock::new(Mutex::default);
+    let key = format!("{dtype} {k} {m} {n} {batch:?}");
+    let place = MADE.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+    place.get_or_init(|| Arc::new(case(dtype, k, m, n, batch, Fill::Uniform(-1.0, 1.0)))).clone()
+}
+
+/// Builds a product and computes it on the reference.
+fn case(dtype: DType, k: usize, m: usize, n: usize, batch: [usize; 4], fill: Fill) -> Product {
+    let case = build(dtype, k, m, n, batch, fill);
+    let judged = Judged::new(case, &ReferenceBackend::default()).expect("the reference refuses nothing");
+    let (p, operands) = split(&judged.case, &judged.contents);
+    (p, operands, judged.wanted)
+}
+
+/// Builds a product of which only the instructions count, or whose result is known.
+fn operands(
     dtype: DType,
     k: usize,
     m: usize,
     n: usize,
     batch: [usize; 4],
     fill: Fill,
-) -> (MulMatParams, [Vec<u8>; 2], Vec<f32>) {
+) -> (MulMatParams, [Vec<u8>; 2]) {
+    let case = build(dtype, k, m, n, batch, fill);
+    split(&case, &case.contents().unwrap())
+}
+
+fn build(dtype: DType, k: usize, m: usize, n: usize, batch: [usize; 4], fill: Fill) -> Case {
     let [a2, a3, b2, b3] = batch;
-    let case = Case::new(format!("{dtype} {k} {m} {n} {batch:?}"), |g, c| {
+    Case::new(format!("{dtype} {k} {m} {n} {batch:?}"), |g, c| {
         let a = c.leaf(g, "a", dtype, [k, m, a2, a3], Fill::Uniform(-1.0, 1.0))?;
         let b = c.leaf(g, "b", DType::F32, [k, n, b2, b3], fill.clone())?;
         g.mul_mat(a, b)
-    });
-    let leaves = case.leaves().unwrap();
-    let operands = [leaves[0].1.clone(), leaves[1].1.clone()];
-    let p = MulMatParams::new(case.graph.as_ref().unwrap(), case.node, &[]).unwrap();
-    (p, operands, right(&case))
+    })
+}
+
+/// Returns the parameters of a product and its operands.
+fn split(case: &Case, contents: &Contents) -> (MulMatParams, [Vec<u8>; 2]) {
+    let graph = case.graph.as_ref().unwrap();
+    let operands = ["a", "b"].map(|name| contents[&graph.find(name).unwrap()].clone());
+    (MulMatParams::new(graph, case.node, &[]).unwrap(), operands)
 }
 
 /// Checks the results of each kernel that a target has.
@@ -286,12 +319,13 @@ fn results_are_right(target: Target) {
             ];
             // The length of a row has the same effect for all types.
             for (k, m, n, batch) in shapes.into_iter().take(if FULL.contains(&dtype) { 3 } else { 2 }) {
-                let (p, [a, b], right) = case(dtype, k, m, n, batch, Fill::Uniform(-1.0, 1.0));
+                let product = uniform(dtype, k, m, n, batch);
+                let (p, [a, b], right) = &*product;
                 let bound = if kernel.form == Form::Exact { 1e-11 } else { 5e-5 };
                 let deals = [ONCE, Deal { passes: 2, split: 0 }, Deal { passes: 1, split: 2 }];
                 for deal in deals.into_iter().take(if kernel.is_vec() { 3 } else { 1 }) {
-                    let (result, _) = device.product((&kernel, deal), &name, &p, &a, &b);
-                    let error = distance(&result, &right).nmse;
+                    let (result, _) = device.product((&kernel, deal), &name, p, a, b);
+                    let error = distance(&result, right).nmse;
                     assert!(error < bound, "{name} k={k} m={m} n={n} {deal:?}: {error:e}");
                 }
             }
@@ -353,7 +387,7 @@ fn unusual_activations() {
             // One of these values in the second block of 32; the others are zeros.
             let mut values = vec![0.0; 96 * n];
             values[40] = value;
-            let (p, [a, b], _) = case(DType::Q8_0, 96, 5, n, [1; 4], Fill::Values(values));
+            let (p, [a, b]) = operands(DType::Q8_0, 96, 5, n, [1; 4], Fill::Values(values));
             let (result, _) = device.product((kernel, ONCE), &name, &p, &a, &b);
             for (i, &x) in result.iter().enumerate() {
                 let right = if i < 5 { right } else { 0.0 };
@@ -379,7 +413,7 @@ fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) 
             }
             // Four tiles of rows: at least four tiles share the rounding.
             let (k, m) = if n < 64 { (4096, 128) } else { (1024, 512) };
-            let (p, [a, b], _) = case(dtype, k, m, n, [1; 4], Fill::Uniform(-1.0, 1.0));
+            let (p, [a, b]) = operands(dtype, k, m, n, [1; 4], Fill::Uniform(-1.0, 1.0));
             let counters = [exact, bytes].map(|template| {
                 let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
                 // Many rows are processed in several passes.
@@ -442,7 +476,7 @@ fn tiles_of_bytes_are_dot4_on_gfx906() {
         let kernel = KERNELS.iter().find(|k| k.name == TILES.1).unwrap();
         let name = kernel.name.replace('@', &suffix(dtype));
         let [short, long] = [1024, 3072].map(|k| {
-            let (p, [a, b], _) = case(dtype, k, 256, 64, [1; 4], Fill::Uniform(-1.0, 1.0));
+            let (p, [a, b]) = operands(dtype, k, 256, 64, [1; 4], Fill::Uniform(-1.0, 1.0));
             device.product((kernel, ONCE), &name, &p, &a, &b).1[1]
         });
         let products = 2048 * 256 * 64 / 4 / u64::from(WAVE);

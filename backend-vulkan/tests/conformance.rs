@@ -6,13 +6,13 @@
 
 use crate::agreement;
 
-use agreement::{Wanted, failures, wanted};
+use agreement::{failures, judged};
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::tuning::Profile;
 use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
 use ggml_core::Error;
 use ggml_core::backend::Backend;
-use ggml_core::catalogue::{self, Case};
+use ggml_core::catalogue::{self, Case, Judged};
 use ggml_core::precision::Precision;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,14 +91,15 @@ fn is_usual(case: &Case) -> bool {
 /// Returns the work for a device: its own class in two halves, then the forced classes. Every second forced
 /// class runs its cases in reverse order, so that pipelines common to two classes are compiled by one and
 /// found in the driver's cache by the other.
-fn work(device: usize, all: &[Case]) -> Vec<(VulkanBackend, Vec<Case>)> {
+fn work(device: usize, all: &[Judged]) -> Vec<(VulkanBackend, Vec<&Judged>)> {
+    let all: Vec<&Judged> = all.iter().collect();
     let (first, second) = all.split_at(all.len() / 2);
     let mut classes = backends(device).into_iter();
     let own = classes.next().into_iter().map(|own| (own, first.to_vec()));
-    let mut work: Vec<(VulkanBackend, Vec<Case>)> = own.collect();
+    let mut work: Vec<(VulkanBackend, Vec<&Judged>)> = own.collect();
     work.push((open(device, None), second.to_vec()));
     for (i, class) in classes.enumerate() {
-        let mut cases: Vec<Case> = all.iter().filter(|case| is_usual(case)).cloned().collect();
+        let mut cases: Vec<&Judged> = all.iter().copied().filter(|judged| is_usual(&judged.case)).collect();
         if i % 2 == 1 {
             cases.reverse();
         }
@@ -108,9 +109,9 @@ fn work(device: usize, all: &[Case]) -> Vec<(VulkanBackend, Vec<Case>)> {
 }
 
 /// Returns the failures of a class and prints a summary.
-fn failures_of((backend, cases): &(VulkanBackend, Vec<Case>), wanted: &Wanted) -> Vec<String> {
+fn failures_of((backend, cases): &(VulkanBackend, Vec<&Judged>)) -> Vec<String> {
     let start = Instant::now();
-    let found = failures(backend, cases, wanted);
+    let found = failures(backend, cases);
     let info = backend.device();
     println!(
         "{} {} as {}: {} cases, {} failures, {:.1} s, {:?}",
@@ -129,15 +130,14 @@ fn failures_of((backend, cases): &(VulkanBackend, Vec<Case>), wanted: &Wanted) -
 /// runs, in the single thread of its queue, and that dominates the time.
 #[test]
 fn catalogue_agrees_with_the_reference() {
-    let all = agreement::cases();
-    let wanted = wanted(&all);
+    let all = judged(agreement::cases());
     let work: Vec<_> = devices().into_iter().flat_map(|device| work(device, &all)).collect();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
             scope.spawn(|| {
                 while let Some(part) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = failures_of(part, &wanted);
+                    let found = failures_of(part);
                     wrong.lock().expect("no thread panics").extend(found);
                 }
             });

@@ -37,7 +37,7 @@ fn a_missed_deadline_names_phase_and_node_and_the_device_goes_on() {
     let limit = Duration::from_millis(3);
     for breadcrumbs in [false, true] {
         let Some(backend) = open(with_compute_deadline(limit, breadcrumbs)) else { return };
-        let n = if backend.device().arch == "CPU" { 512 } else { 2048 };
+        let n = if backend.device().arch == "CPU" { 256 } else { 2048 };
         let (mut program, output) = heavy_program(&backend, n, 24);
         let start = Instant::now();
         match program.run() {

@@ -8,7 +8,7 @@
 use crate::common;
 
 use backend_vulkan::{DeviceKind, VulkanOptions, enumerate};
-use common::{open, options};
+use common::{open, options, user_cache};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue;
 use ggml_core::precision::Precision;
@@ -62,14 +62,17 @@ fn subgroups_are_used_only_where_the_probe_agrees() {
         return;
     }
     for (width, class) in [("128", "CPU"), ("256", "CPU"), ("2048", "CPU"), ("2048", "AMD_GCN")] {
-        let output = Command::new(std::env::current_exe().expect("a test has a path"))
-            .args(["--exact", "lanes::child", "--nocapture", "--test-threads=1"])
-            .env(CHILD, "1")
-            .env("LP_NATIVE_VECTOR_WIDTH", width)
-            .env("DIPTYCH_VULKAN_ARCH", class)
-            .env("MESA_SHADER_CACHE_DISABLE", "true")
-            .output()
-            .expect("the test can start itself");
+        let mut child = Command::new(std::env::current_exe().expect("a test has a path"));
+        child.args(["--exact", "lanes::child", "--nocapture", "--test-threads=1"]);
+        child.env(CHILD, "1").env("LP_NATIVE_VECTOR_WIDTH", width).env("DIPTYCH_VULKAN_ARCH", class);
+        // The driver's cache on disk does not distinguish widths, so each width has its own.
+        match user_cache("lanes").map(|folder| folder.join(width)) {
+            Some(folder) if std::fs::create_dir_all(&folder).is_ok() => {
+                child.env_remove("MESA_SHADER_CACHE_DISABLE").env("MESA_SHADER_CACHE_DIR", folder)
+            }
+            _ => child.env("MESA_SHADER_CACHE_DISABLE", "true"),
+        };
+        let output = child.output().expect("the test can start itself");
         let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         println!("== {width} bits as {class}\n{out}");
         assert!(out.contains(&format!("class: {class}")), "{out}");

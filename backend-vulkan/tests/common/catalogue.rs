@@ -2,10 +2,9 @@
 #![allow(unreachable_pub)]
 
 use backend_vulkan::VulkanBackend;
-use ggml_core::catalogue::{self, Case, Outcome};
+use ggml_core::catalogue::{self, Case, Judged};
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
-use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,26 +14,23 @@ pub fn cases() -> Vec<Case> {
     catalogue::cases().into_iter().filter(|case| case.name.contains(&part)).collect()
 }
 
-/// Results of the reference by case name; computed once.
-pub type Wanted = HashMap<String, Vec<f32>>;
-
-pub fn wanted(cases: &[Case]) -> Wanted {
+/// Returns the cases with the contents of their leaves and the results of the reference.
+pub fn judged(cases: Vec<Case>) -> Vec<Judged> {
     let reference = ReferenceBackend::default();
-    let run = |case: &Case| match catalogue::run(case, &reference, Precision::Exact) {
-        Ok(Outcome::Values(values)) => (case.name.clone(), values),
-        other => panic!("{}: {other:?}", case.name),
-    };
-    cases.iter().map(run).collect()
+    cases
+        .into_iter()
+        .map(|case| Judged::new(case, &reference).expect("the reference has no failures"))
+        .collect()
 }
 
 /// Returns the failures of a backend in the catalogue. Cases run on as many threads as there are CPUs,
 /// because compiling shaders for the first time dominates the time.
-pub fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<String> {
+pub fn failures(backend: &VulkanBackend, cases: &[&Judged]) -> Vec<String> {
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             for precision in [Precision::Exact, Precision::Fast] {
-                if let Some(failure) = catalogue::fault(case, backend, precision, &wanted[&case.name]) {
+                if let Some(failure) = case.fault(backend, precision) {
                     wrong.lock().expect("no thread panics").push(failure);
                 }
             }

@@ -9,10 +9,18 @@ use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Graph, Missing, Source, TensorId, encode};
+use std::path::PathBuf;
 
 /// Returns options without a cache on disk, so that tests leave no files behind.
 pub fn options() -> VulkanOptions {
     VulkanOptions { pipeline_cache_dir: None, ..VulkanOptions::default() }
+}
+
+/// Returns a folder of Diptych in the user's cache; `None` if the environment names no cache.
+pub fn user_cache(name: &str) -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
+    Some(cache.join("diptych").join(name))
 }
 
 /// Opens a backend; `None` with a message if the machine has no Vulkan (or no validation layer, if

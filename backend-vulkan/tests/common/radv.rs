@@ -3,6 +3,7 @@
 //! compiler crash must not end the tests of other families.
 #![allow(dead_code, unreachable_pub)]
 
+use crate::common::user_cache;
 use backend_vulkan::{Matrices, VulkanOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -39,9 +40,7 @@ pub fn child(manifest: &Path, family: &str, test: &str, (variable, value): (&str
 /// Returns the folder in the user's cache that holds compiler statistics of earlier runs. `DIPTYCH_AUDIT=new` compiles
 /// everything again.
 pub fn known() -> Option<PathBuf> {
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
-    (std::env::var_os("DIPTYCH_AUDIT").is_none()).then(|| cache.join("diptych/audits"))
+    std::env::var_os("DIPTYCH_AUDIT").is_none().then(|| user_cache("audits")).flatten()
 }
 
 /// Returns the options of the child: matrix units are used.

@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::encode;
 use crate::error::{Error, Result};
+use crate::evaluate::Contents;
 use crate::graph::Graph;
 use crate::rng::Rng;
 use crate::tensor::{Source, TensorId};
@@ -103,6 +104,14 @@ impl Case {
                 Ok((*id, encode::encode(t.dtype, t.ne[0], &values)?))
             })
             .collect()
+    }
+
+    /// Returns the contents of every leaf, by its number.
+    ///
+    /// # Errors
+    /// As [`Case::leaves`].
+    pub fn contents(&self) -> Result<Contents> {
+        Ok(self.leaves()?.into_iter().collect())
     }
 }
 

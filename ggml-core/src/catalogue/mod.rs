@@ -7,8 +7,8 @@
 use crate::backend::{Backend, Program};
 use crate::bound;
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::evaluate;
+use crate::error::{Error, Result};
+use crate::evaluate::{self, Contents};
 use crate::exact::{Operand, indices};
 use crate::graph::Graph;
 use crate::metrics::{Bound, Distance, distance_in_rows};
@@ -73,13 +73,66 @@ pub enum Outcome {
 
 /// Runs a case on a backend.
 pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<Outcome> {
+    run_with(case, &case.contents()?, backend, precision)
+}
+
+/// Runs a case on a backend, with the contents of its leaves: making them again for every run can take longer than
+/// the run, because the encoders of few bits search.
+pub fn run_with(
+    case: &Case,
+    contents: &Contents,
+    backend: &dyn Backend,
+    precision: Precision,
+) -> Result<Outcome> {
     let graph = case.graph.clone()?;
     if let Some((_, reason)) = evaluate::refusal(backend, &graph) {
         return Ok(Outcome::Unsupported(reason));
     }
-    let data = case.leaves()?.into_iter().collect();
-    let mut program = evaluate::run(backend, &graph, &data, precision)?;
+    let mut program = evaluate::run(backend, &graph, contents, precision)?;
     result(case, &graph, program.as_mut()).map(Outcome::Values)
+}
+
+/// A case with the contents of its leaves and the results of the reference, for any number of backends.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The case.
+    pub case: Case,
+    /// Contents of its leaves.
+    pub contents: Contents,
+    /// Results of the reference.
+    pub wanted: Vec<f32>,
+}
+
+impl Judged {
+    /// Makes the contents of the leaves, and computes the results on the reference.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the reference refuses the case; errors of building and running it.
+    pub fn new(case: Case, reference: &dyn Backend) -> Result<Judged> {
+        let contents = case.contents()?;
+        match run_with(&case, &contents, reference, Precision::Exact)? {
+            Outcome::Values(wanted) => Ok(Judged { case, contents, wanted }),
+            Outcome::Unsupported(reason) => Err(Error::Unsupported {
+                backend: reference.device().backend.clone(),
+                op: "",
+                node: case.name,
+                reason,
+            }),
+        }
+    }
+
+    /// Runs the case on a backend.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(&self, backend: &dyn Backend, precision: Precision) -> Result<Outcome> {
+        run_with(&self.case, &self.contents, backend, precision)
+    }
+
+    /// Describes a failure of the case on a backend; see [`fault`].
+    pub fn fault(&self, backend: &dyn Backend, precision: Precision) -> Option<String> {
+        describe_fault(&self.case, self.run(backend, precision), backend, precision, &self.wanted)
+    }
 }
 
 /// Reads the result of a case. For an operation that writes into an operand, the entire operand is compared: the
@@ -101,11 +154,12 @@ pub fn compare(
     reference: &dyn Backend,
     precision: Precision,
 ) -> Result<std::result::Result<Distance, String>> {
-    let got = match run(case, backend, precision)? {
+    let contents = case.contents()?;
+    let got = match run_with(case, &contents, backend, precision)? {
         Outcome::Values(values) => values,
         Outcome::Unsupported(reason) => return Ok(Err(reason)),
     };
-    match run(case, reference, precision)? {
+    match run_with(case, &contents, reference, precision)? {
         Outcome::Values(want) => Ok(Ok(distance(case, &got, &want))),
         Outcome::Unsupported(reason) => Ok(Err(reason)),
     }
@@ -114,7 +168,18 @@ pub fn compare(
 /// Describes a failure of a case on a backend: unsupported, an error, or a distance from `wanted` beyond the
 /// case's [`bound`](bound()). `None` if the case passes.
 pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &[f32]) -> Option<String> {
-    let what = match run(case, backend, precision) {
+    describe_fault(case, run(case, backend, precision), backend, precision, wanted)
+}
+
+/// Describes why an outcome of a case is a failure.
+fn describe_fault(
+    case: &Case,
+    outcome: Result<Outcome>,
+    backend: &dyn Backend,
+    precision: Precision,
+    wanted: &[f32],
+) -> Option<String> {
+    let what = match outcome {
         Ok(Outcome::Unsupported(reason)) => format!("unsupported: {reason}"),
         Ok(Outcome::Values(values)) => {
             let d = distance(case, &values, wanted);

@@ -7,55 +7,96 @@ use half::f16;
 
 /// Decodes element `i` of the block that begins at `block[0]`.
 pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
+    let mut value = [0.0];
+    elements(dtype, block, i, &mut value);
+    value[0]
+}
+
+/// Decodes the elements from `first` on of the block that begins at `block[0]`. For a plain type, of any number of
+/// elements without gaps.
+pub(super) fn elements(dtype: DType, block: &[u8], first: usize, values: &mut [f64]) {
+    let to = Range { block, first, values };
     match dtype {
-        DType::F32 => f64::from(f32::from_le_bytes([block[0], block[1], block[2], block[3]])),
-        DType::F16 => half_float(block),
-        DType::BF16 => f64::from(f32::from_bits(u32::from(u16::from_le_bytes([block[0], block[1]])) << 16)),
-        DType::I32 => f64::from(i32::from_le_bytes([block[0], block[1], block[2], block[3]])),
+        DType::F32 => to.fill(|row, i| f64::from(f32::from_le_bytes(bytes(row, i)))),
+        DType::F16 => to.fill(|row, i| half_float(&row[2 * i..])),
+        DType::BF16 => {
+            to.fill(|row, i| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(bytes(row, i))) << 16)))
+        }
+        DType::I32 => to.fill(|row, i| f64::from(i32::from_le_bytes(bytes(row, i)))),
         // F16 scale, then 32 signed bytes.
-        DType::Q8_0 => half_float(block) * f64::from(block[2 + i] as i8),
+        DType::Q8_0 => to.fill(|block, i| half_float(block) * f64::from(block[2 + i] as i8)),
         // F16 scale, then 16 bytes: elements 0..16 in the low nibbles, 16..32 in the high ones; code 8 is
         // zero.
-        DType::Q4_0 => half_float(block) * (f64::from(nibble(&block[2..], i)) - 8.0),
+        DType::Q4_0 => to.fill(|block, i| half_float(block) * (f64::from(nibble(&block[2..], i)) - 8.0)),
         // F16 scale, F16 minimum, nibbles as in Q4_0.
-        DType::Q4_1 => half_float(block) * f64::from(nibble(&block[4..], i)) + half_float(&block[2..]),
+        DType::Q4_1 => to
+            .fill(|block, i| half_float(block) * f64::from(nibble(&block[4..], i)) + half_float(&block[2..])),
         // F16 scale, fifth bits, nibbles; code 16 is zero.
-        DType::Q5_0 => half_float(block) * (f64::from(five_bits(&block[2..], i)) - 16.0),
+        DType::Q5_0 => to.fill(|block, i| half_float(block) * (f64::from(five_bits(&block[2..], i)) - 16.0)),
         // F16 scale, F16 minimum, fifth bits, nibbles.
-        DType::Q5_1 => half_float(block) * f64::from(five_bits(&block[4..], i)) + half_float(&block[2..]),
-        DType::Q2_K => q2_k(block, i),
-        DType::Q3_K => q3_k(block, i),
-        DType::Q4_K => q4_k(block, i),
-        DType::Q5_K => q5_k(block, i),
-        DType::Q6_K => q6_k(block, i),
+        DType::Q5_1 => to.fill(|block, i| {
+            half_float(block) * f64::from(five_bits(&block[4..], i)) + half_float(&block[2..])
+        }),
+        DType::Q2_K => to.fill(q2_k),
+        DType::Q3_K => to.fill(q3_k),
+        DType::Q4_K => to.fill(q4_k),
+        DType::Q5_K => to.fill(q5_k),
+        DType::Q6_K => to.fill(q6_k),
         // F16 scale, nibbles as in Q4_0.
-        DType::IQ4_NL => half_float(block) * nonlinear(nibble(&block[2..], i)),
-        DType::IQ4_XS => iq4_xs(block, i),
+        DType::IQ4_NL => to.fill(|block, i| half_float(block) * nonlinear(nibble(&block[2..], i))),
+        DType::IQ4_XS => to.fill(iq4_xs),
         // Exponent, nibbles as in Q4_0. ggml has no NaN here: 255 is an ordinary exponent.
-        DType::MXFP4 => power_of_two(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)),
+        DType::MXFP4 => {
+            to.fill(|block, i| power_of_two(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)))
+        }
         // Four scales, then 8 bytes for each 16 elements: the first eight in the low nibbles.
-        DType::NVFP4 => {
+        DType::NVFP4 => to.fill(|block, i| {
             let byte = block[4 + i / 16 * 8 + i % 8];
             ue4m3(block[i / 16]) * e2m1(if i % 16 < 8 { byte & 15 } else { byte >> 4 })
-        }
+        }),
         // F16 scale, then a bit for each element, the first in the lowest.
-        DType::Q1_0 => half_float(block) * if block[2 + i / 8] >> (i % 8) & 1 == 1 { 1.0 } else { -1.0 },
+        DType::Q1_0 => to.fill(|block, i| {
+            half_float(block) * if block[2 + i / 8] >> (i % 8) & 1 == 1 { 1.0 } else { -1.0 }
+        }),
         // F16 scale, then two bits for each element, the first in the lowest; code 1 is zero.
-        DType::Q2_0 => half_float(block) * (f64::from(block[2 + i / 4] >> (2 * (i % 4)) & 3) - 1.0),
-        DType::TQ1_0 => tq1_0(block, i),
+        DType::Q2_0 => {
+            to.fill(|block, i| half_float(block) * (f64::from(block[2 + i / 4] >> (2 * (i % 4)) & 3) - 1.0))
+        }
+        DType::TQ1_0 => to.fill(tq1_0),
         // Bit pairs in the order of Q6_K, F16 scale; code 1 is zero.
-        DType::TQ2_0 => {
+        DType::TQ2_0 => to.fill(|block, i| {
             let pair = block[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3;
             half_float(&block[64..]) * (f64::from(pair) - 1.0)
+        }),
+        DType::IQ2_XXS => to.fill(points::iq2_xxs),
+        DType::IQ2_XS => to.fill(points::iq2_xs),
+        DType::IQ2_S => to.fill(points::iq2_s),
+        DType::IQ3_XXS => to.fill(points::iq3_xxs),
+        DType::IQ3_S => to.fill(points::iq3_s),
+        DType::IQ1_S => to.fill(points::iq1_s),
+        DType::IQ1_M => to.fill(points::iq1_m),
+        _ => to.fill(|_, _| f64::NAN),
+    }
+}
+
+/// Returns the bytes of plain element `i`.
+fn bytes<const N: usize>(row: &[u8], i: usize) -> [u8; N] {
+    std::array::from_fn(|n| row[N * i + n])
+}
+
+/// Elements of a block that are decoded.
+struct Range<'a> {
+    block: &'a [u8],
+    first: usize,
+    values: &'a mut [f64],
+}
+
+impl Range<'_> {
+    /// Decodes each element with the decoder of its type, which gets the block and the number of the element.
+    fn fill(self, decode: impl Fn(&[u8], usize) -> f64) {
+        for (i, value) in self.values.iter_mut().enumerate() {
+            *value = decode(self.block, self.first + i);
         }
-        DType::IQ2_XXS => points::iq2_xxs(block, i),
-        DType::IQ2_XS => points::iq2_xs(block, i),
-        DType::IQ2_S => points::iq2_s(block, i),
-        DType::IQ3_XXS => points::iq3_xxs(block, i),
-        DType::IQ3_S => points::iq3_s(block, i),
-        DType::IQ1_S => points::iq1_s(block, i),
-        DType::IQ1_M => points::iq1_m(block, i),
-        _ => f64::NAN,
     }
 }
 

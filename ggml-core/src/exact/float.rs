@@ -6,17 +6,21 @@ pub(super) fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(u64::from((exponent + 1023).cast_unsigned()) << 52)
 }
 
+/// Smallest positive IEEE binary16, 2^-24.
+const LEAST_HALF: f64 = 1.0 / 16_777_216.0;
+
 /// Decodes an IEEE binary16 (little-endian).
 pub(super) fn half_float(bytes: &[u8]) -> f64 {
-    let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
-    sign * match exponent {
-        0 => mantissa * power_of_two(-24),
-        31 if mantissa == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        _ => (1.0 + mantissa / 1024.0) * power_of_two(exponent - 15),
-    }
+    let bits = u64::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let (exponent, mantissa) = (bits >> 10 & 31, bits & 1023);
+    let magnitude = match (exponent, mantissa) {
+        (0, _) => mantissa as f64 * LEAST_HALF,
+        (31, 0) => f64::INFINITY,
+        (31, _) => f64::NAN,
+        // An f64 has these fields too, with a bias of 1023 instead of 15 and 52 bits instead of 10.
+        _ => f64::from_bits((exponent + 1023 - 15) << 52 | mantissa << 42),
+    };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 
 /// Decodes an unsigned E4M3: four bits of exponent with bias 7, three of mantissa. The highest bit is ignored,

@@ -59,13 +59,15 @@ impl<'a> Operand<'a> {
     /// # Errors
     /// [`NoMemory`] if the allocation fails.
     pub fn row(&self, row: [usize; 3]) -> Result<Vec<f64>, NoMemory> {
-        let (bytes, block) = (self.row_bytes(row), self.dtype.block());
+        let bytes = self.row_bytes(row);
         let mut values = list(std::iter::repeat_n(0.0, self.ne[0]))?;
+        let without_gaps = self.nb[0] == self.dtype.block_bytes();
+        let block = match self.dtype.block() {
+            1 if without_gaps => self.ne[0].max(1),
+            elements => elements,
+        };
         for (b, values) in values.chunks_mut(block).enumerate() {
-            let bytes = &bytes[b * self.nb[0]..];
-            for (i, value) in values.iter_mut().enumerate() {
-                *value = decode::element(self.dtype, bytes, i);
-            }
+            decode::elements(self.dtype, &bytes[b * self.nb[0]..], 0, values);
         }
         Ok(values)
     }

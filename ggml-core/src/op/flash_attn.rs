@@ -138,8 +138,11 @@ impl Operation for FlashAttnExt {
                     // The sink's weight is added last and multiplies no value.
                     let weights = soft_max(list(scores.chain(sink))?);
                     let nan = weights.iter().any(|w| w.is_nan());
-                    for i in 0..dv {
-                        let sum = weights.iter().zip(&seen).map(|(w, &j)| w * values[j * dv + i]).sum();
+                    let mut sums = list(std::iter::repeat_n(0.0, dv))?;
+                    for (w, &j) in weights.iter().zip(&seen) {
+                        sums.iter_mut().zip(&values[j * dv..]).for_each(|(sum, v)| *sum += w * v);
+                    }
+                    for (i, &sum) in sums.iter().enumerate() {
                         out.set([i, h, t, b], if nan { f64::NAN } else { sum });
                     }
                 }

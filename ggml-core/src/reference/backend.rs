@@ -16,6 +16,7 @@ use crate::shape::Shape;
 use crate::tensor::{Source, TensorId};
 use std::any::Any;
 use std::collections::HashMap;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -29,11 +30,29 @@ pub struct ReferenceBackend {
     stats: Arc<Mutex<Stats>>,
 }
 
-/// Memory: owned bytes, or a memory map.
+/// Memory: owned bytes, or a memory map. Owned bytes are shared with the operands of a node while it is computed;
+/// writing to shared bytes copies them.
 #[derive(Debug)]
 enum Memory {
-    Own(Mutex<Vec<u8>>),
+    Own(Mutex<Arc<Vec<u8>>>),
     Mapped(MappedBytes),
+}
+
+/// Bytes of a tensor's storage.
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Shared(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Borrowed(bytes) => bytes,
+            Bytes::Shared(bytes, range) => &bytes[range.clone()],
+        }
+    }
 }
 
 impl DeviceMemory for Memory {
@@ -89,17 +108,23 @@ impl Memory {
         buffer.downcast::<Memory>().ok_or_else(foreign)
     }
 
-    fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+    fn read(&self, offset: usize, len: usize) -> Bytes<'_> {
         match self {
-            Memory::Own(bytes) => copied(&lock(bytes)[offset..offset + len]),
-            Memory::Mapped(bytes) => copied(&bytes[offset..offset + len]),
+            Memory::Own(bytes) => Bytes::Shared(lock(bytes).clone(), offset..offset + len),
+            Memory::Mapped(bytes) => Bytes::Borrowed(&bytes[offset..offset + len]),
         }
     }
 
     fn write(&self, offset: usize, data: &[u8]) -> Result<()> {
         match self {
             Memory::Own(bytes) => {
-                lock(bytes)[offset..offset + data.len()].copy_from_slice(data);
+                let mut own = lock(bytes);
+                if Arc::get_mut(&mut own).is_none() {
+                    *own = Arc::new(copied(&own)?);
+                }
+                if let Some(bytes) = Arc::get_mut(&mut own) {
+                    bytes[offset..offset + data.len()].copy_from_slice(data);
+                }
                 Ok(())
             }
             Memory::Mapped(_) => Err(Error::argument("buffer", "a memory map", "memory that can be written")),
@@ -164,7 +189,7 @@ impl Backend for ReferenceBackend {
         let mut stats = lock(&self.stats);
         stats.driver_allocations += 1;
         stats.allocated_bytes += bytes as u64;
-        Ok(Buffer::new(Arc::new(Memory::Own(Mutex::new(memory))), bytes, usage))
+        Ok(Buffer::new(Arc::new(Memory::Own(Mutex::new(Arc::new(memory)))), bytes, usage))
     }
 
     fn import(&self, bytes: MappedBytes) -> Result<Option<Buffer>> {
@@ -180,14 +205,16 @@ impl Backend for ReferenceBackend {
 
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         buffer.check_range(offset, out.len())?;
-        out.copy_from_slice(&Memory::of(buffer)?.read(offset, out.len())?);
+        out.copy_from_slice(&Memory::of(buffer)?.read(offset, out.len()));
         Ok(())
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
         from.buffer.check_range(from.offset, bytes)?;
         to.buffer.check_range(to.offset, bytes)?;
-        Memory::of(&to.buffer)?.write(to.offset, &Memory::of(&from.buffer)?.read(from.offset, bytes)?)
+        // A copy, because both may be in one buffer.
+        let bytes = copied(&Memory::of(&from.buffer)?.read(from.offset, bytes))?;
+        Memory::of(&to.buffer)?.write(to.offset, &bytes)
     }
 
     fn prepare(
@@ -267,13 +294,13 @@ struct ReferenceProgram {
 }
 
 impl ReferenceProgram {
-    /// Copies the storage of a tensor; a copy, because a result may use the storage of an operand.
-    fn bytes(&self, id: TensorId) -> Result<Vec<u8>> {
+    /// Returns the storage of a tensor.
+    fn bytes(&self, id: TensorId) -> Result<Bytes<'_>> {
         let root = self.graph.tensor(id).root;
         match self.storage.get(&root) {
-            Some(Storage::Own(bytes)) => copied(bytes),
+            Some(Storage::Own(bytes)) => Ok(Bytes::Borrowed(bytes)),
             Some(Storage::Bound(slice)) => {
-                Memory::of(&slice.buffer)?.read(slice.offset, self.graph.tensor(root).span_bytes())
+                Ok(Memory::of(&slice.buffer)?.read(slice.offset, self.graph.tensor(root).span_bytes()))
             }
             None => Err(foreign_tensor(id)),
         }
@@ -301,23 +328,31 @@ impl ReferenceProgram {
     fn compute(&mut self, id: TensorId) -> Result<()> {
         let tensor = self.graph.tensor(id);
         let Source::Node { op, src } = &tensor.source else { return Ok(()) };
-        let input = |&s: &TensorId| {
-            let tensor = self.graph.tensor(s);
-            Ok(Stored { shape: Shape::clone(tensor), offset: tensor.offset, bytes: self.bytes(s)? })
-        };
-        let mut inputs: Vec<Stored> = src.iter().map(input).collect::<Result<_>>()?;
+        // A copy, because a result may use the storage of an operand.
+        let mut result = copied(&self.bytes(id)?)?;
+        let mut out = OperandMut::new(tensor, tensor.offset, &mut result);
         if let Some(sample) = self.rounding {
-            self.round(id, sample, &mut inputs)?;
+            let inputs = self.rounded(id, sample, src)?;
+            let operands: Vec<Operand<'_>> = inputs.iter().map(Stored::operand).collect();
+            op.definition().reference(&operands, &mut out)?;
+        } else {
+            let inputs: Vec<Bytes<'_>> = src.iter().map(|&s| self.bytes(s)).collect::<Result<_>>()?;
+            let tensors = src.iter().map(|&s| self.graph.tensor(s)).zip(&inputs);
+            let operands: Vec<Operand<'_>> =
+                tensors.map(|(tensor, bytes)| Operand::new(tensor, tensor.offset, bytes)).collect();
+            op.definition().reference(&operands, &mut out)?;
         }
-        let operands: Vec<Operand<'_>> = inputs.iter().map(Stored::operand).collect();
-        let mut result = self.bytes(id)?;
-        op.definition().reference(&operands, &mut OperandMut::new(tensor, tensor.offset, &mut result))?;
         self.put(id, result)
     }
 
-    /// Adds the errors of a sample to the operands of a node.
-    fn round(&self, id: TensorId, sample: Sample, inputs: &mut [Stored]) -> Result<()> {
-        let (tensor, Some(first)) = (self.graph.tensor(id), inputs.first()) else { return Ok(()) };
+    /// Returns copies of the operands of a node with the errors of a sample.
+    fn rounded(&self, id: TensorId, sample: Sample, src: &[TensorId]) -> Result<Vec<Stored>> {
+        let input = |&s: &TensorId| {
+            let (tensor, bytes) = (self.graph.tensor(s), copied(&self.bytes(s)?)?);
+            Ok(Stored { shape: Shape::clone(tensor), offset: tensor.offset, bytes })
+        };
+        let mut inputs: Vec<Stored> = src.iter().map(input).collect::<Result<_>>()?;
+        let (tensor, Some(first)) = (self.graph.tensor(id), inputs.first()) else { return Ok(inputs) };
         let weights = first.shape.dtype;
         let rounds = tensor.op().map_or(&[][..], |op| op.definition().rounds(weights, sample.precision));
         let mut rng = Rng::named(&tensor.name, sample.seed);
@@ -325,7 +360,7 @@ impl ReferenceProgram {
             let own = rounds.iter().find(|(index, _)| *index == i);
             own.map_or(Rounding::F32, |(_, rounding)| *rounding).apply(input, &mut rng)?;
         }
-        Ok(())
+        Ok(inputs)
     }
 
     /// Returns the byte range of a contiguous tensor of `len` bytes in its root.
@@ -345,7 +380,7 @@ impl ReferenceProgram {
 impl Program for ReferenceProgram {
     fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
         let (from, to) = self.range(tensor, data.len())?;
-        let mut bytes = self.bytes(tensor)?;
+        let mut bytes = copied(&self.bytes(tensor)?)?;
         bytes[from..to].copy_from_slice(data);
         self.put(tensor, bytes)
     }

@@ -6,7 +6,7 @@ mod mixture;
 mod vectors;
 mod work;
 
-use ggml_core::catalogue::{self, Outcome};
+use ggml_core::catalogue::{self, Judged, Outcome};
 use ggml_core::cpu::{CpuBackend, Isa};
 use ggml_core::op::FlashAttnExt;
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
@@ -27,17 +27,15 @@ fn catalogue_agrees(is_asked: impl Fn(&str) -> bool) {
     let cases: Vec<_> = catalogue::cases().into_iter().filter(|case| is_asked(&case.name)).collect();
     assert!(!cases.is_empty());
     for case in cases {
-        let want = match catalogue::run(&case, &reference, Precision::Exact).unwrap() {
-            Outcome::Values(values) => values,
-            Outcome::Unsupported(reason) => panic!("{}: {reason}", case.name),
-        };
+        let judged = Judged::new(case, &reference).unwrap();
+        let case = &judged.case;
         for (isa, backend) in isas().into_iter().zip(&backends) {
             for precision in [Precision::Exact, Precision::Fast] {
                 let place = format!("{} on {}, {}", case.name, isa.name(), precision.name());
-                match catalogue::run(&case, backend, precision) {
+                match judged.run(backend, precision) {
                     Ok(Outcome::Values(got)) => {
-                        let d = catalogue::distance(&case, &got, &want);
-                        let bound = catalogue::bound(&case, precision);
+                        let d = catalogue::distance(case, &got, &judged.wanted);
+                        let bound = catalogue::bound(case, precision);
                         if !bound.holds(&d) {
                             let excess = bound.excess(&d);
                             wrong.push(format!("{place}: {excess}, max {:.2e} at {}", d.max_abs, d.worst));

@@ -47,8 +47,9 @@ pub(in crate::compare) fn run_cases(
 fn run_case(work: &Work, case: &Case, backend: &dyn Backend) -> Result<(NodeReport, Option<Vec<f32>>)> {
     let mut report = describe(case, work.precision);
     let mut first: Option<Vec<f32>> = None;
+    let contents = case.contents()?;
     for _ in 0..work.repeat {
-        let values = match catalogue::run(case, backend, work.precision) {
+        let values = match catalogue::run_with(case, &contents, backend, work.precision) {
             Ok(Outcome::Values(values)) => values,
             Ok(Outcome::Unsupported(reason)) | Err(Error::Unsupported { reason, .. }) => {
                 (report.status, report.message) = (Status::Unsupported, Some(reason));

@@ -97,8 +97,12 @@ fn operation(case: &Case) -> &'static str {
 /// Selects cases by a filter. A term that is a case's name selects that case, an operation's name selects its
 /// cases, `all` selects every case, and any other term selects the cases whose names contain it.
 pub(super) fn select(filter: &str) -> Result<Vec<Case>> {
-    let mut cases = catalogue::cases();
-    let names: HashSet<String> = cases.iter().map(|c| c.name.clone()).collect();
+    Ok(selected(&catalogue::cases(), filter)?.into_iter().cloned().collect())
+}
+
+/// Returns those of some cases that a filter selects.
+fn selected<'a>(cases: &'a [Case], filter: &str) -> Result<Vec<&'a Case>> {
+    let names: HashSet<&str> = cases.iter().map(|c| c.name.as_str()).collect();
     let operations: BTreeSet<&str> = cases.iter().map(operation).collect();
     let terms = if names.contains(filter) { vec![filter] } else { terms(filter) };
     let selects = |term: &str, case: &Case| {
@@ -117,8 +121,8 @@ pub(super) fn select(filter: &str) -> Result<Vec<Case>> {
         let expected = format!("a part of a case's name, or an operation: {}", all.join(", "));
         return Err(Error::argument(format!("filter '{term}'"), "selects no case", expected));
     }
-    cases.retain(|case| terms.is_empty() || terms.iter().any(|t| selects(t, case)));
-    Ok(cases)
+    let is_selected = |case: &&Case| terms.is_empty() || terms.iter().any(|t| selects(t, case));
+    Ok(cases.iter().filter(is_selected).collect())
 }
 
 /// Splits a filter into terms at commas, except within parentheses and brackets, so that a case's whole name
@@ -286,9 +290,10 @@ mod tests {
         assert!(!muls.is_empty() && muls.iter().all(|c| operation(c) == "MUL"), "MUL is not MUL_MAT");
         let both = select("MUL,RMS_NORM").unwrap();
         assert_eq!(both.len(), muls.len() + select("RMS_NORM").unwrap().len());
-        for case in all {
-            let names: Vec<String> = select(&case.name).unwrap().into_iter().map(|c| c.name).collect();
-            assert_eq!(names, [case.name]);
+        for case in &all {
+            let names: Vec<&str> =
+                selected(&all, &case.name).unwrap().iter().map(|case| case.name.as_str()).collect();
+            assert_eq!(names, [case.name.as_str()]);
         }
         let error = select("ADD,QUANTUM").unwrap_err().to_string();
         assert!(error.contains("'QUANTUM'") && error.contains("RMS_NORM"), "{error}");
