@@ -1,5 +1,6 @@
 //! Mixes: the rules that give each tensor its type, as in llama.cpp's files.
 
+use crate::model::part_by_name;
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{DType, Error, Result};
 
@@ -77,9 +78,6 @@ const FEW: [DType; 5] = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_
 
 /// Token tables: operations select rows of them, so importance has no meaning for their columns.
 const TABLES: [&str; 2] = ["token_embd.weight", "per_layer_token_embd.weight"];
-
-/// Prefixes of the tensors of towers for images and sound, and of their projections.
-const TOWERS: [&str; 3] = ["v.", "a.", "mm."];
 
 /// True if a type loses too much when all columns have equal importance.
 fn is_rough(dtype: DType) -> bool {
@@ -159,11 +157,11 @@ impl ModelProperties {
     }
 
     /// True if a text does not pass through a tensor, so that no importance matrix has an entry for it:
-    /// layers that predict further tokens, and towers.
+    /// layers that predict further tokens, and what [`ModelFile::left_out`](crate::model::ModelFile::left_out) lists.
     fn is_bypassed(&self, name: &str) -> bool {
         let further =
             layer(name).is_some_and(|i| (self.computed..self.layers).contains(&i)) || part(name) == "nextn";
-        further || TOWERS.iter().any(|tower| name.starts_with(tower))
+        further || part_by_name(name).is_some()
     }
 
     /// True if a tensor loses too much in a type when all of its columns have equal importance. (Token
