@@ -106,7 +106,7 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
     }
     let mut text = heading(args, &backend.device().name);
     all.iter().for_each(|breakdown| text += &format!("\n{breakdown}"));
-    program::print(text)
+    program::print_text(&text)
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -155,7 +155,7 @@ fn run(args: &Args) -> Result<()> {
     for m in measured {
         text += &format!("{:>8}  {:10.2} +- {:.2} t/s\n", m.name, m.mean, m.sd);
     }
-    program::print(text)
+    program::print_text(&text)
 }
 
 fn main() -> ExitCode {

@@ -56,7 +56,7 @@ struct Args {
     predict: usize,
     /// Maximum number of positions in the context [default: the model's, or its half, quarter and so on if that
     /// would take more than half of the memory that the weights leave free, but not less than 4096]. A chat that
-    /// fills it begins anew with its last turns.
+    /// fills it begins anew with its last turns, and an answer that fills it goes on after these.
     #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     context: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision
@@ -109,26 +109,48 @@ fn template(path: Option<&PathBuf>, metadata: &Metadata) -> Result<ChatTemplate>
     Ok(template.with_tokens_of(metadata))
 }
 
-/// Prints the text of a generation as it is produced, and returns it. Says so if the context ended it.
-fn show(mut generation: Generation<'_>) -> Result<String> {
+/// Computes the prompt of a generation, with a progress bar.
+fn compute_prompt(generation: &mut Generation<'_>) -> Result<()> {
     let bar = ProgressBar::new(0).with_message("prompt");
     generation.prompt(&mut |done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
-    let mut text = String::new();
-    for piece in generation.by_ref() {
+    Ok(())
+}
+
+/// Prints the text of a generation as it is produced, and returns it. If a full context cuts it off, `shorten` gets its
+/// tokens and returns a prompt after which it goes on, or `None`. What a full context has changed is said at the end.
+fn show(
+    mut generation: Generation<'_>,
+    shorten: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<u32>>>,
+) -> Result<String> {
+    compute_prompt(&mut generation)?;
+    let (mut text, mut tokens) = (String::new(), Vec::new());
+    while let Some(piece) = generation.next() {
         let piece = piece?;
         program::print_text(&piece.text)?;
         text += &piece.text;
+        tokens.extend(piece.token);
+        if piece.token.is_some()
+            && generation.summary().finish == Some(Finish::ContextFull)
+            && let Some(prompt) = shorten(&tokens)?
+        {
+            generation.go_on(&prompt)?;
+        }
     }
     program::print("\n")?;
     program::note(generation.summary());
-    if generation.summary().finish == Some(Finish::ContextFull) {
-        program::note("the text is cut off: --context N sets the number of positions");
-    }
     Ok(text)
+}
+
+/// Says that a full context has cut off a text, and how much is missing at most.
+fn note_cut_off(tokens: usize, predict: usize, context: usize) {
+    program::note(format_args!(
+        "the text is cut off after {tokens} of at most {predict} tokens, since the context of {context} positions is \
+         full: --context N has room for the rest"
+    ));
 }
 
 /// Checks that a prompt fits into the context.
@@ -140,57 +162,110 @@ fn check_context(what: &str, tokens: &[u32], context: usize) -> Result<()> {
     Err(Error::argument(what, format!("{} tokens", tokens.len()), expected))
 }
 
-/// Returns the tokens of a conversation. If the context has no room for them and an answer, the conversation
-/// begins anew with its last turns: as many as fill half of the context, but at least one. After an error it is
-/// unchanged.
-fn prompt_of(
-    conversation: &mut Conversation,
-    template: &ChatTemplate,
-    tokenizer: &Tokenizer,
-    (context, predict): (usize, usize),
-) -> Result<Vec<u32>> {
-    let encode = |conversation: &Conversation| -> Result<Vec<u32>> {
+/// A chat: the conversation and how it becomes tokens.
+struct Chat<'a> {
+    conversation: Conversation,
+    template: ChatTemplate,
+    tokenizer: &'a Tokenizer,
+    /// Positions of the context.
+    context: usize,
+    /// Maximum number of tokens of an answer.
+    predict: usize,
+}
+
+impl Chat<'_> {
+    /// Returns the tokens of a conversation up to the beginning of its next answer.
+    fn encode(&self, conversation: &Conversation) -> Result<Vec<u32>> {
         let input = ChatInput::new(conversation.messages().to_vec()).generation_prompt(true);
-        let text = template.render(&input.guarded(&|text| tokenizer.guard(text)));
+        let text = self.template.render(&input.guarded(&|text| self.tokenizer.guard(text)));
         let text =
             text.map_err(|e| Error::argument("chat template", e, "one that renders this conversation"))?;
-        Ok(tokenizer.encode_chat(&text))
-    };
-    let mut tokens = encode(conversation)?;
-    if tokens.len() + predict.min(context / 4) <= context {
-        return Ok(tokens);
+        Ok(self.tokenizer.encode_chat(&text))
     }
-    let (mut shorter, before) = (conversation.clone(), conversation.turns());
-    while tokens.len() > context / 2 && shorter.drop_turn() {
-        tokens = encode(&shorter)?;
+
+    /// Returns the conversation's last turns, as many as fill half of the context together with `more` tokens, but at
+    /// least one, and their tokens.
+    fn last_turns(&self, more: usize) -> Result<(Conversation, Vec<u32>)> {
+        let mut shorter = self.conversation.clone();
+        let mut tokens = self.encode(&shorter)?;
+        while tokens.len() + more > self.context / 2 && shorter.drop_turn() {
+            tokens = self.encode(&shorter)?;
+        }
+        Ok((shorter, tokens))
     }
-    check_context("message", &tokens, context)?;
-    let turns = shorter.turns();
-    if turns < before {
-        program::note(format_args!(
-            "the context of {context} positions is full: the conversation begins anew with the last {turns} of its \
-             {before} turns; --context N has room for more"
-        ));
-        *conversation = shorter;
+
+    /// Returns the tokens of the conversation. If the context has no room for them and an answer, the conversation
+    /// begins anew with its last turns. After an error it is unchanged.
+    fn prompt(&mut self) -> Result<Vec<u32>> {
+        let tokens = self.encode(&self.conversation)?;
+        let context = self.context;
+        if tokens.len() + self.predict.min(context / 4) <= context {
+            return Ok(tokens);
+        }
+        let before = self.conversation.turns();
+        let (shorter, tokens) = self.last_turns(0)?;
+        check_context("message", &tokens, context)?;
+        let turns = shorter.turns();
+        if turns < before {
+            program::note(format_args!(
+                "the context of {context} positions is full: the conversation begins anew with the last {turns} of its \
+                 {before} turns; --context N has room for more"
+            ));
+            self.conversation = shorter;
+        }
+        Ok(tokens)
     }
-    Ok(tokens)
+
+    /// Prints the answer to the last message and adds it to the conversation. If it fills the context, its rest follows
+    /// after the conversation's last turns; without further turns to leave out it is cut off.
+    fn answer(&mut self, session: &mut Session, tokens: &[u32], options: &GenerateOptions) -> Result<()> {
+        let (before, context) = (self.conversation.turns(), self.context);
+        let (mut cut_off, mut shorter) = (None, None);
+        let mut shorten = |answer: &[u32]| {
+            let (turns, mut prompt) = self.last_turns(answer.len())?;
+            prompt.extend(answer);
+            let known = shorter.as_ref().map_or(before, Conversation::turns);
+            if turns.turns() == known || prompt.len() >= context {
+                cut_off = Some(answer.len());
+                return Ok(None);
+            }
+            shorter = Some(turns);
+            Ok(Some(prompt))
+        };
+        let generation = Generation::advance_to(session, self.tokenizer, tokens, options)?;
+        let text = show(generation, &mut shorten)?;
+        if let Some(shorter) = shorter {
+            let turns = shorter.turns();
+            program::note(format_args!(
+                "the context of {context} positions was full: the rest of this answer was computed after the last \
+                 {turns} of {before} turns; --context N has room for more"
+            ));
+            self.conversation = shorter;
+        }
+        if let Some(tokens) = cut_off {
+            note_cut_off(tokens, self.predict, context);
+        }
+        self.conversation.push(Message::assistant(text));
+        Ok(())
+    }
 }
 
 /// Answers each turn. The conversation is rendered from its beginning each time; the session computes only
 /// the new tokens. A message that is too long for the context is left out; it is an error if none has an answer.
 fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<()> {
     let template = template(args.template.as_ref(), session.model().file().gguf().metadata())?;
-    let mut conversation = Conversation::new(args.system.iter().map(Message::system));
-    let room = (session.context(), args.predict);
+    let conversation = Conversation::new(args.system.iter().map(Message::system));
+    let (context, predict) = (session.context(), args.predict);
+    let mut chat = Chat { conversation, template, tokenizer, context, predict };
     let (mut answered, mut refused) = (false, Ok(()));
     for message in turns(args.prompt.as_ref()) {
-        conversation.push(Message::user(message?));
-        let tokens = match prompt_of(&mut conversation, &template, tokenizer, room) {
+        chat.conversation.push(Message::user(message?));
+        let tokens = match chat.prompt() {
             Ok(tokens) => tokens,
             Err(error) if args.prompt.is_some() => return Err(error),
             Err(error) => {
                 program::note(format_args!("no answer: {error}"));
-                conversation.pop();
+                chat.conversation.pop();
                 refused = Err(error);
                 continue;
             }
@@ -198,8 +273,7 @@ fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &Gen
         if !answered {
             program::note_begin(tokenizer, &tokens);
         }
-        let answer = show(Generation::advance_to(session, tokenizer, &tokens, options)?)?;
-        conversation.push(Message::assistant(answer));
+        chat.answer(session, &tokens, options)?;
         answered = true;
     }
     if answered { Ok(()) } else { refused }
@@ -261,7 +335,15 @@ fn run(args: &Args) -> Result<()> {
         return Err(Error::argument("--prompt", format!("{prompt:?}"), "a text to continue"));
     }
     check_context("--prompt", &tokens, session.context())?;
-    show(Generation::start(&mut session, &tokenizer, &tokens, &options)?)?;
+    let (mut cut_off, context) = (None, session.context());
+    let mut shorten = |text: &[u32]| {
+        cut_off = Some(text.len());
+        Ok(None)
+    };
+    show(Generation::start(&mut session, &tokenizer, &tokens, &options)?, &mut shorten)?;
+    if let Some(tokens) = cut_off {
+        note_cut_off(tokens, args.predict, context);
+    }
     program::note_fallbacks(&model);
     Ok(())
 }

@@ -105,7 +105,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         let (model, text) = (args.model.display(), args.text.display());
         let on = format!("{model} on {} ({}), {}", args.backend, device.name, args.precision.name());
         let of = format!("{} tokens in {} chunks of {} of {text}", score.tokens, score.chunks, args.chunk);
-        program::print(format!("{on}\n{}, {of}\n", words(&score)))?;
+        program::print_text(&format!("{on}\n{}, {of}\n", words(&score)))?;
     }
     if score.perplexity().is_finite() {
         return Ok(ExitCode::SUCCESS);

@@ -56,13 +56,15 @@ fn run(args: &Args) -> Result<()> {
     let summary = quantize(&input, &args.out, &recipe, &Cancel::from(stop), &progress)?;
     bar.finish_and_clear();
     for (name, count) in &summary.non_finite {
-        eprintln!("warning: tensor '{name}' has {count} values that are NaN or infinite, as in the input");
+        program::note(format_args!(
+            "warning: tensor '{name}' has {count} values that are NaN or infinite, as in the input"
+        ));
     }
     let types: Vec<String> = summary.types.iter().map(|(dtype, n)| format!("{n} of {dtype}")).collect();
     let megabytes = |bytes: u64| bytes / 1_000_000;
     let sizes = format!("{} MB to {} MB", megabytes(summary.before), megabytes(summary.after));
     program::print(format!("{}: {sizes}; {}\n", args.out.display(), types.join(", ")))?;
-    summary.substitutions.iter().try_for_each(|instead| program::print(format!("{instead}\n")))
+    summary.substitutions.iter().try_for_each(|instead| program::print_text(&format!("{instead}\n")))
 }
 
 fn main() -> ExitCode {

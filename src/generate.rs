@@ -35,10 +35,8 @@ pub use summary::{Finish, Summary};
 use crate::session::Item;
 use crate::tokenizer::Tokenizer;
 use crate::{SamplerOptions, Session};
-#[cfg(doc)]
-use ggml_core::Error;
-use ggml_core::Result;
 use ggml_core::setters;
+use ggml_core::{Error, Result};
 use std::ops::ControlFlow;
 use std::time::Instant;
 use writer::Writer;
@@ -178,6 +176,28 @@ impl<'a> Generation<'a> {
                 return Err(error);
             }
         }
+        Ok(())
+    }
+
+    /// Continues a text that a full context has cut off ([`Finish::ContextFull`]) after another, shorter prompt: the
+    /// conversation without its oldest turns, then the tokens generated so far, which must include the last one.
+    /// Characters, stop texts, penalties and the limit of tokens go on as if nothing had happened. Call it as soon as
+    /// [`Generation::summary`] says that the context is full: the next call of [`Iterator::next`] ends the text. In the
+    /// summary, the prompt is then this one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the context has not cut off the text, or if it has already ended, and for a prompt
+    /// that is empty, has tokens outside the vocabulary or leaves no room.
+    pub fn go_on(&mut self, prompt: &[u32]) -> Result<()> {
+        self.session.check_tokens(0, 0, prompt)?;
+        if prompt.len() >= self.session.context() {
+            let most = format!("fewer than {}, the positions of the context", self.session.context());
+            return Err(Error::argument("prompt", format!("{} tokens", prompt.len()), most));
+        }
+        self.writer.go_on()?;
+        let held = self.session.keep_common(0, prompt)?;
+        (self.writer.summary.prompt_tokens, self.writer.summary.held_tokens) = (prompt.len(), held);
+        (self.prompt, self.next) = (prompt[held..].to_vec(), None);
         Ok(())
     }
 

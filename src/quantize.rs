@@ -403,16 +403,30 @@ mod tests {
             let data = TensorData::Bytes(input.data(t).unwrap().into());
             writer.tensor(t.name.clone(), t.dtype, t.shape(), data).unwrap();
         }
-        let tower = TensorData::Bytes(vec![0; 256 * 2 * 2].into());
-        writer.tensor("v.blk.0.attn_q.weight", DType::F16, &[256, 2], tower).unwrap();
+        let towers =
+            ["v.blk.0.attn_q", "s.position_table", "model.vision_tower.fc", "mtp.layers.0.mlp.up_proj"];
+        for name in towers {
+            let tower = TensorData::Bytes([0x00, 0x3c].repeat(256 * 2).into());
+            writer.tensor(format!("{name}.weight"), DType::F16, &[256, 2], tower).unwrap();
+        }
+        let norm = TensorData::Bytes(vec![7; 256 * 4].into());
+        writer.tensor("mtp.norm.weight", DType::F32, &[256], norm).unwrap();
         let input = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
-        let out = quantized(&input, "IQ2_XXS", Some(&importance));
-        for (name, want) in [
-            ("blk.0.attn_q.weight", DType::IQ2_XXS),
-            ("blk.1.attn_q.weight", DType::IQ3_S),
-            ("v.blk.0.attn_q.weight", DType::IQ3_S),
-        ] {
-            assert_eq!(out.require(name).unwrap().dtype, want, "{name}");
+        for (mix, dtype) in [("IQ2_XXS", DType::IQ3_S), ("Q4_K_M", DType::Q4_K), ("F16", DType::F16)] {
+            let importance = Some(&importance).filter(|_| mix == "IQ2_XXS");
+            let out = quantized(&input, mix, importance);
+            for name in towers {
+                let t = out.require(&format!("{name}.weight")).unwrap();
+                assert_eq!((t.dtype, t.shape()), (dtype, &[256, 2][..]), "{mix} {name}");
+                let values = decode(t.dtype, out.data(t).unwrap()).unwrap();
+                assert!(values.iter().all(|x| (x - 1.0).abs() < 0.02), "{mix} {name}: {:?}", &values[..4]);
+            }
+            let norm = out.require("mtp.norm.weight").unwrap();
+            assert_eq!(out.data(norm).unwrap(), [7; 256 * 4], "{mix}");
+            if mix == "IQ2_XXS" {
+                let layer = |i: usize| out.require(&format!("blk.{i}.attn_q.weight")).unwrap().dtype;
+                assert_eq!([layer(0), layer(1)], [DType::IQ2_XXS, DType::IQ3_S]);
+            }
         }
     }
 

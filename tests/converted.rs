@@ -5,7 +5,7 @@ use crate::common;
 
 use common::{backend, example, model, stdout, tiny};
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
-use diptych::model::{ModelFile, Pooling};
+use diptych::model::{ModelFile, Pooling, RopeScaling};
 use diptych::session::EmbedOptions;
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, Precision, Session, SessionOptions, Tokenizer};
@@ -17,6 +17,10 @@ use std::process::Command;
 struct Changes<'a> {
     /// Keys and their new values; `None` removes a key.
     keys: Vec<(&'a str, Option<Value>)>,
+    /// Another name of the architecture.
+    architecture: Option<&'a str>,
+    /// Keys without the architecture, and their new names.
+    moved: Vec<(&'a str, &'a str)>,
     /// Ends of tensor names and their replacements.
     renamed: Vec<(&'a str, &'a str)>,
     /// Further tensors.
@@ -30,8 +34,14 @@ impl Changes<'_> {
         let original = GgufFile::from_bytes(synthesize::bytes(shape, 11).unwrap()).unwrap();
         let mut all = Metadata::new();
         let changed = |key: &str| self.keys.iter().any(|(name, _)| *name == key);
+        let own = self.architecture.unwrap_or(&shape.architecture);
         for (key, value) in original.metadata().iter().filter(|(key, _)| !changed(key)) {
-            all.insert(key, value.clone());
+            let Some(name) = key.strip_prefix(&format!("{}.", shape.architecture)) else {
+                all.insert(key, if key == "general.architecture" { own.into() } else { value.clone() });
+                continue;
+            };
+            let moved = self.moved.iter().find(|(from, _)| *from == name);
+            all.insert(format!("{own}.{}", moved.map_or(name, |(_, to)| to)), value.clone());
         }
         for (key, value) in self.keys.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
             all.insert(*key, value.clone());
@@ -113,6 +123,159 @@ fn other_names_and_other_parts_change_nothing() {
         let changes = Changes { added: vec![unknown], ..Changes::default() };
         assert!(refused(changes.file(&shape("llama"))).contains(unknown));
     }
+}
+
+/// Files as Ollama's converters write them: other names of architectures, keys and tensors, and keys that are missing
+/// where the model's own value is the default.
+#[test]
+fn files_of_ollama_are_the_same_models() {
+    let number = |n: usize| Some(Value::from(n as u32));
+    let gpt_oss = Shape { layers: 2, ..tiny("gpt-oss", DType::F16) };
+    let experts = gpt_oss.experts.expect("a mixture");
+    let deepseek = tiny("deepseek2", DType::F16);
+    let latent = deepseek.latent.expect("latent attention");
+    let gemma = [("gemma3.attention.layer_norm_rms_epsilon", Some(Value::from(1e-6f32)))];
+    let all: [(Shape, Changes<'_>, Changes<'_>); 6] = [
+        (
+            gpt_oss.clone(),
+            Changes::default(),
+            Changes {
+                architecture: Some("gptoss"),
+                keys: vec![
+                    ("gpt-oss.rope.scaling.type", None),
+                    ("gpt-oss.expert_feed_forward_length", None),
+                    ("gpt-oss.feed_forward_length", None),
+                    ("gptoss.feed_forward_length", number(experts.feed_forward)),
+                ],
+                renamed: vec![
+                    (".attn_output.weight", ".attn_out.weight"),
+                    (".attn_output.bias", ".attn_out.bias"),
+                    (".attn_sinks.weight", ".attn_sinks"),
+                    (".post_attention_norm.weight", ".ffn_norm.weight"),
+                ],
+                ..Changes::default()
+            },
+        ),
+        (
+            tiny("olmo2", DType::F16),
+            Changes::default(),
+            Changes { architecture: Some("olmo3"), ..Changes::default() },
+        ),
+        (
+            deepseek.clone(),
+            Changes::default(),
+            Changes {
+                architecture: Some("glm4moelite"),
+                keys: vec![
+                    ("deepseek2.attention.head_count_kv", None),
+                    ("glm4moelite.attention.head_count_kv", number(deepseek.heads)),
+                    ("deepseek2.attention.key_length", None),
+                    ("glm4moelite.attention.key_length", number(latent.plain + latent.rotated)),
+                    ("deepseek2.attention.value_length", None),
+                    ("glm4moelite.attention.value_length", number(latent.value_length)),
+                    ("deepseek2.attention.key_length_mla", None),
+                    ("glm4moelite.attention.key_length_mla", number(latent.rank + latent.rotated)),
+                    ("deepseek2.attention.value_length_mla", None),
+                ],
+                ..Changes::default()
+            },
+        ),
+        (
+            tiny("mistral3", DType::F16),
+            Changes {
+                keys: vec![
+                    ("mistral3.rope.scaling.yarn_beta_fast", Some(8.0f32.into())),
+                    ("mistral3.rope.scaling.yarn_beta_slow", Some(2.0f32.into())),
+                ],
+                ..Changes::default()
+            },
+            Changes {
+                keys: vec![
+                    ("mistral3.rope.scaling.beta_fast", Some(8.0f32.into())),
+                    ("mistral3.rope.scaling.beta_slow", Some(2.0f32.into())),
+                    ("mistral3.rope.scaling.mscale", Some(1.0f32.into())),
+                ],
+                moved: vec![
+                    ("rope.scaling.yarn_log_multiplier", "rope.scaling.mscale_all_dim"),
+                    ("attention.temperature_scale", "rope.scaling_beta"),
+                ],
+                ..Changes::default()
+            },
+        ),
+        // A model without scaling: the converter writes the keys all the same.
+        (
+            tiny("mistral3", DType::F16),
+            Changes { keys: vec![("mistral3.rope.scaling.type", Some("none".into()))], ..Changes::default() },
+            Changes {
+                keys: vec![
+                    ("mistral3.rope.scaling.type", Some("".into())),
+                    ("mistral3.rope.scaling.factor", Some(0.0f32.into())),
+                    ("mistral3.rope.scaling.beta_fast", Some(0.0f32.into())),
+                ],
+                ..Changes::default()
+            },
+        ),
+        (
+            Shape { freq_base: 1e6, ..tiny("gemma3", DType::F16) },
+            Changes { keys: gemma.to_vec(), ..Changes::default() },
+            Changes {
+                keys: vec![
+                    ("gemma3.attention.layer_norm_rms_epsilon", None),
+                    ("gemma3.rope.freq_base", None),
+                    ("gemma3.rope.local.freq_base", Some(10000.0f32.into())),
+                ],
+                ..Changes::default()
+            },
+        ),
+    ];
+    for (shape, usual, ollama) in all {
+        let name = ollama.architecture.unwrap_or(&shape.architecture).to_string();
+        let file = ollama.file(&shape).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(file.hparams().architecture, name);
+        let want = logits(usual.file(&shape).unwrap(), "cpu").unwrap();
+        assert_eq!(logits(file, "cpu").unwrap(), want, "{name}");
+    }
+}
+
+/// The larger models of gemma3 divide positions in their global layers, which files of Ollama do not say.
+#[test]
+fn long_models_of_gemma3_divide_positions() {
+    let shape = tiny("gemma3", DType::F16);
+    let scaling = |context: u32, eps: Option<Value>| {
+        let keys = vec![
+            ("gemma3.context_length", Some(context.into())),
+            ("gemma3.attention.layer_norm_rms_epsilon", eps),
+        ];
+        let file = Changes { keys, ..Changes::default() }.file(&shape).unwrap();
+        let local = file.hparams().attention[0].rope.unwrap().freq_scale;
+        (file.hparams().scaling, local)
+    };
+    assert_eq!(scaling(131_072, None), (RopeScaling::Linear(8.0), 1.0));
+    assert_eq!(scaling(32_768, None), (RopeScaling::None, 1.0));
+    assert_eq!(scaling(131_072, Some(1e-6f32.into())), (RopeScaling::None, 1.0));
+}
+
+/// What is not implemented is said as such, not as a key or a tensor that is missing.
+#[test]
+fn models_of_ollama_that_do_not_run_say_so() {
+    let refused_with = |architecture: &str, added: &'static str| {
+        let shape = tiny(architecture, DType::F16);
+        refused(Changes { added: vec![added], ..Changes::default() }.file(&shape))
+    };
+    assert!(refused_with("gpt-oss", "blk.0.ffn_gate_up_exps.weight").contains("an older converter"));
+    assert!(refused_with("gemma3", "dense.0.weight").contains("EmbeddingGemma"));
+    let olmo = Changes { architecture: Some("olmo"), ..Changes::default() };
+    assert!(refused(olmo.file(&tiny("llama", DType::F16))).contains("nearest to 'olmo2'"));
+}
+
+/// The end tokens that are listed end a text, besides those known by their names.
+#[test]
+fn listed_end_tokens_end_a_text() {
+    let shape = Shape { vocabulary: 300, ..tiny("llama", DType::F16) };
+    let keys = vec![("tokenizer.ggml.eos_token_ids", Some(Array::from(&[5i32, 7, -1, 4000][..]).into()))];
+    let file = Changes { keys, ..Changes::default() }.file(&shape).unwrap();
+    let ends: Vec<u32> = Tokenizer::from_gguf(file.gguf()).unwrap().ends().collect();
+    assert!(ends.contains(&5) && ends.contains(&7) && !ends.contains(&4000), "{ends:?}");
 }
 
 /// Tables with more rows than the vocabulary, which is the larger of `vocab_size` and the tokens.

@@ -71,6 +71,41 @@ fn tokens_are_those_of_decoding_by_hand() {
     }
 }
 
+/// A text that a full context has cut off goes on after a shorter prompt: with the tokens that follow it, in unbroken
+/// text, up to the same limit.
+#[test]
+fn a_text_goes_on_after_a_shorter_prompt() {
+    let backend = common::backend("cpu").expect("the CPU");
+    let model = model(&tiny("llama", DType::F16), &backend);
+    let tokenizer = tokenizer(202);
+    let short = options().with_context(12);
+    let mut session = model.session(&short).expect("a session");
+    let limited = GenerateOptions::default().with_predict(14);
+    let mut generation = Generation::start(&mut session, &tokenizer, &PROMPT, &limited).expect("a prompt");
+    assert!(generation.go_on(&PROMPT[..1]).is_err(), "nothing is cut off");
+    let (mut tokens, mut shown, mut cuts) = (Vec::new(), String::new(), 0);
+    while let Some(piece) = generation.next() {
+        let piece = piece.expect("no error");
+        tokens.extend(piece.token);
+        shown += &piece.text;
+        if generation.summary().finish == Some(Finish::ContextFull) {
+            let last = tokens.len() - 3;
+            cuts += 1;
+            assert!(generation.go_on(&[1; 12]).is_err(), "no room");
+            generation.go_on(&[&PROMPT[..2], &tokens[last..]].concat()).expect("a shorter prompt");
+        }
+    }
+    assert_eq!((tokens.len(), shown), (14, text(&tokens)));
+    // The first 8 tokens fill the context, so do 8 more after a prompt of 5.
+    assert_eq!((cuts, generation.summary().finish.clone()), (1, Some(Finish::Limit)));
+    assert!(generation.go_on(&PROMPT[..1]).is_err(), "the text has ended");
+    let mut fresh = model.session(&short).expect("a session");
+    let after = [&PROMPT[..2], &tokens[5..8]].concat();
+    let six = GenerateOptions::default().with_predict(6);
+    let (rest, _) = collect(&mut Generation::start(&mut fresh, &tokenizer, &after, &six).expect("a prompt"));
+    assert_eq!(tokens[8..], rest);
+}
+
 #[test]
 fn a_generation_ends_as_asked() {
     let backend = common::backend("cpu").expect("the CPU");

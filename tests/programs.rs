@@ -165,8 +165,12 @@ fn a_chat_has_turns() {
 
 /// Runs a chat with a template that only joins messages; returns status, standard output and standard error.
 fn joined_chat(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
+    chat_with("{% for m in messages %}{{ m.content }};{% endfor %}", folder, args, input)
+}
+
+fn chat_with(text: &str, folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
     let (model, template) = (synthesized(folder, "small-llama"), folder.join("template.jinja"));
-    std::fs::write(&template, "{% for m in messages %}{{ m.content }};{% endfor %}").unwrap();
+    std::fs::write(&template, text).unwrap();
     let mut command = Command::new(example("generate"));
     command.arg("--model").arg(&model).arg("--chat").arg("--template").arg(&template).args(args);
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -203,7 +207,29 @@ fn a_full_context_does_not_end_a_chat() {
         );
     }
     let (status, _, errors) = joined_chat(dir.path(), &["--context", "16", "--predict", "99"], "aaaaaaaa");
-    assert!(status == Some(0) && errors.contains("the text is cut off: --context N sets"), "{errors}");
+    assert!(status == Some(0) && errors.contains("the text is cut off after "), "{errors}");
+    assert!(
+        errors.contains(" of at most 99 tokens, since the context of 16 positions is full: "),
+        "{errors}"
+    );
+}
+
+/// An answer that fills the context goes on after the last turns: it has as many tokens as were asked for.
+#[test]
+fn the_rest_of_an_answer_follows_after_fewer_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    // Answers are left out, so that the length of the second prompt is known: 42 tokens at most.
+    let template = "{% for m in messages if m.role == 'user' %}{{ m.content }};{% endfor %}";
+    let input = format!("{}\n{}\n", "a".repeat(20), "b".repeat(20));
+    let args = ["--context", "64", "--predict", "30"];
+    let (status, _, errors) = chat_with(template, dir.path(), &args, &input);
+    assert_eq!(status, Some(0), "{errors}");
+    let rest = "the context of 64 positions was full: the rest of this answer was computed after the last 1 of 2 turns";
+    assert!(errors.contains(rest), "{errors}");
+    assert!(!errors.contains("cut off") && !errors.contains("begins anew"), "{errors}");
+    let ends: Vec<&str> = errors.lines().filter(|line| line.contains("; ended by ")).collect();
+    assert!(ends.len() == 2 && ends.iter().all(|line| line.contains("; 30 tokens, ")), "{errors}");
+    assert!(ends.iter().all(|line| line.ends_with("ended by the limit of tokens")), "{errors}");
 }
 
 /// Errors of a context that is too small or too large name the option.

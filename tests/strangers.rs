@@ -4,7 +4,11 @@
 use crate::common;
 
 use common::{compare, example, result};
+use diptych::DType;
+use diptych::compare::Report;
+use diptych::ggml::gguf::{GgufWriter, TensorData};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -167,6 +171,27 @@ fn secrets_are_not_recorded() {
     assert_eq!(result(dir.path())["environment"]["overrides"], json!([["RADV_DEBUG", "nocache"]]));
 }
 
+/// Names in a model file do not control the terminal, in errors and in warnings.
+#[test]
+fn names_in_a_file_do_not_control_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (dir.path().join("m.gguf"), dir.path().join("out.gguf"));
+    let hostile = "\u{1b}]0;x\u{7}\u{9b}2J";
+    let mut writer = GgufWriter::new();
+    writer.set("general.architecture", hostile).unwrap();
+    let nan = TensorData::from([f32::NAN.to_le_bytes(); 64].concat());
+    writer.tensor(format!("blk.0.{hostile}.weight"), DType::F32, &[32, 2], nan).unwrap();
+    writer.write_to(&model).unwrap();
+    let quantize: [&OsStr; 3] = [model.as_ref(), out.as_ref(), "F16".as_ref()];
+    let generate: [&OsStr; 4] = ["--model".as_ref(), model.as_ref(), "--prompt".as_ref(), "a".as_ref()];
+    for (program, args) in [("quantize", &quantize[..]), ("generate", &generate)] {
+        let output = Command::new(example(program)).args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("\\u{1b}]0;x\\u{7}\\u{9b}2J"), "{program}: {text:?}");
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{program}: {text:?}");
+    }
+}
+
 /// No argument alone makes a program a child process, and a child writes only to a new file of events.
 #[test]
 fn arguments_make_no_child() {
@@ -193,6 +218,35 @@ fn arguments_make_no_child() {
     }
     let refused = String::from_utf8_lossy(&child("").stderr).into_owned();
     assert!(refused.contains("processes that this program starts itself"), "{refused}");
+}
+
+/// Every fuzz target has seeds, without which libFuzzer ends at once, and those of run folders and reports are read.
+#[test]
+fn fuzzing_begins_with_runs_that_are_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = std::fs::read_to_string(root.join("scripts/fuzz.sh")).unwrap();
+    let (_, targets) = script.split_once("targets=(gguf ").expect("the list of targets");
+    let (targets, _) = targets.split_once(')').unwrap();
+    let seeds = |target: &str| -> Vec<Vec<u8>> {
+        let files = std::fs::read_dir(root.join("fuzz/seeds").join(target)).expect("a folder of seeds");
+        files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
+    };
+    for target in targets.split_whitespace().chain(["gguf"]) {
+        assert!(!seeds(target).is_empty(), "{target}");
+    }
+    for seed in seeds("report") {
+        let report: Report = serde_json::from_slice(&seed).unwrap();
+        assert!(!report.records.is_empty());
+    }
+    for seed in seeds("run_folder") {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["run.json", "run.events.jsonl", "cpu.events.jsonl", "cpu.log"];
+        for (name, contents) in names.iter().zip(seed.split(|byte| *byte == 0)) {
+            std::fs::write(dir.path().join(name), contents).unwrap();
+        }
+        let report = diptych::compare::report(&[dir.path().to_path_buf()]).unwrap();
+        assert!(report.records.iter().any(|record| record.backend == "cpu"), "{:?}", report.records);
+    }
 }
 
 /// A report that goes to others names no folder; the one in the run's folder has everything.

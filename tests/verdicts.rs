@@ -5,7 +5,7 @@ use crate::common;
 
 use common::{compare, record, stdout, tiny};
 use diptych::DType;
-use diptych::ggml::gguf::GgufFile;
+use diptych::ggml::gguf::{GgufFile, GgufWriter, TensorData};
 use diptych::synthesize::{self, Shape};
 use diptych::tokenizer::{EncodeOptions, Tokenizer};
 use serde_json::Value;
@@ -61,6 +61,34 @@ fn rounding_is_no_difference() {
         // With these weights the mixture exceeds the bound of whole models, so that a second look is needed.
         let looked = comparisons.iter().any(|c| c["second_look"].is_object());
         assert!(looked || architecture == "qwen35");
+    }
+}
+
+/// A weight that is NaN: the finding names the node that reads it, of the prompt and of a decode step alike.
+#[test]
+fn the_node_with_which_nan_begins_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = GgufFile::from_bytes(synthesize::bytes(&tiny("llama", DType::F16), 1).unwrap()).unwrap();
+    let mut writer = GgufWriter::new();
+    writer.set_all(file.metadata()).unwrap();
+    for t in file.tensors() {
+        let mut data = file.data(t).unwrap().to_vec();
+        if t.name == "blk.1.ffn_down.weight" {
+            data[..2].copy_from_slice(&0x7e00u16.to_le_bytes());
+        }
+        writer.tensor(t.name.clone(), t.dtype, t.shape(), TensorData::from(data)).unwrap();
+    }
+    let path = dir.path().join("nan.gguf");
+    writer.write_to(&path).unwrap();
+    let args = ["--model", path.to_str().unwrap(), "--predict", "2", "--backends", "cpu"];
+    let (output, result) = compare(&dir.path().join("out"), &args);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let node = "node 'blk.1.ffn_down";
+    let finding = result["verdict"]["findings"][0].as_str().unwrap();
+    assert!(finding.contains(&format!("NaN or infinite, which begins with {node}")), "{finding}");
+    for backend in ["reference", "cpu"] {
+        let begin = record(&result, backend)["invalid_from"].as_str().unwrap_or_default();
+        assert!(begin.contains(node) || begin.contains("blk.1.ffn_down .. "), "{backend}: {begin}");
     }
 }
 

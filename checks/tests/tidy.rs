@@ -121,7 +121,7 @@ const FLOORS: &[Floors] = &[
             &["doubt"],
             &["invariance"],
             &["advice", "loaded", "nodes", "scores", "text"],
-            &["cards", "redact"],
+            &["cards", "circumstances", "redact"],
             &["report"],
             &["comparison", "files"],
             &["options"],

@@ -52,6 +52,7 @@ pub(super) fn run(
     npy::write(task.logits.as_ref(), logits.len() / width, width, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     send(Message::Progress { what });
+    done.invalid_from = invalid_from(&model, work, task, (&logits, &done.token_ids), width, send);
     let last = done.token_ids.last().copied();
     // An emulated card has no times that are worth comparing.
     let emulated = work.backend.parse().is_ok_and(|name: BackendName| name.is_emulated());
@@ -90,6 +91,37 @@ pub(super) fn run(
     done.load_s = load_s;
     done.stats = model.backend().stats();
     Ok(done)
+}
+
+/// Finds the node with which NaN or plus infinity begins, if one of the logits is such a value. The tokens up to that
+/// row are computed as one prompt, step by step. An error in this search leaves the results as they are.
+fn invalid_from(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    (logits, chosen): (&[f32], &[u32]),
+    width: usize,
+    send: &mut dyn FnMut(Message),
+) -> Option<String> {
+    let row = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY)? / width;
+    // A step continues with the given token, if there is one.
+    let token = |step: usize| task.given.get(step).or(chosen.get(step)).copied();
+    let steps = (row + 1).saturating_sub(task.tokens.len());
+    let tokens = task.tokens.iter().copied().chain((0..steps).filter_map(token)).collect();
+    send(Message::Step { what: "search for the node with which NaN or infinity begins".into() });
+    let search = |send: &mut dyn FnMut(Message)| {
+        let (graph, inputs) = prompt_graph(model.file(), &ModelTask { tokens, ..task.clone() })?;
+        let program = debug_program(model, &graph, work.precision, true)?;
+        Nodes::new(&graph.graph, program, &inputs)?.first_invalid(send)
+    };
+    match search(send) {
+        Ok(found) => found,
+        Err(error) => {
+            let what = format!("the node with which NaN or infinity begins was not found: {error}");
+            send(Message::Warning { what });
+            None
+        }
+    }
 }
 
 /// Scores a text and writes the logits of its scored tokens. The logits of the first chunk are known: it is the

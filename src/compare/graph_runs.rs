@@ -3,7 +3,7 @@
 use super::header::{Header, Planned};
 use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
-use super::report::{EVERYTHING, Report, Status, label};
+use super::report::{EVERYTHING, PROMPT_HASH, Report, Status, label};
 use super::{doubt, files, nodes};
 use crate::backends::BackendName;
 use crate::isolate::json::JsonPath;
@@ -16,8 +16,9 @@ use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use ggml_core::graph::file::GraphFile;
+use ggml_core::hash::Fnv1a;
 use ggml_core::rng::Rng;
-use ggml_core::{Error, Result, evaluate};
+use ggml_core::{DType, Error, Result, evaluate};
 use std::path::{Path, PathBuf};
 
 /// Checks the work on a model and builds the header of the run.
@@ -28,12 +29,14 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
     let tokens = prompt(options, text.as_ref().and_then(|text| text.chunks.first()), &file)?;
     let (quantised, output) = (nodes::has_quantised_weights(file.gguf()), file.hparams().output);
     let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
+    let mut report = Report::new(options);
+    report.settings.extend(settings(&file, &tokens, text.as_ref(), predict(options, &file), cache)?);
     Ok(Header {
         report: Report {
             cache: Some(cache.name().into()),
             text: text.as_ref().map(|text| describe(text, options)),
             left_out: file.left_out().to_vec(),
-            ..Report::new(options)
+            ..report
         },
         options: options.clone(),
         measure: Some(Measure::of_model(options.precision, quantised, output)),
@@ -294,6 +297,28 @@ fn describe(text: &TextTask, options: &CompareOptions) -> String {
         1 => format!("{path}: the second half of its first chunk of {length} tokens"),
         n => format!("{path}: the second halves of its first {n} chunks of {length} tokens"),
     }
+}
+
+/// Returns what the work on a model depends on, by name.
+fn settings(
+    file: &ModelFile,
+    tokens: &[u32],
+    text: Option<&TextTask>,
+    predict: usize,
+    cache: DType,
+) -> Result<impl Iterator<Item = (String, String)>> {
+    let mut prompt = Fnv1a::default();
+    let chunks = text.map_or(&[][..], |text| &text.chunks);
+    tokens.iter().chain(chunks.iter().flatten()).for_each(|token| prompt.update(&token.to_le_bytes()));
+    let settings = [
+        ("model", format!("{:016x}", file.identity()?)),
+        (PROMPT_HASH, format!("{:016x}", prompt.finish())),
+        ("prompt tokens", tokens.len().to_string()),
+        ("chunks", chunks.len().to_string()),
+        ("predict", predict.to_string()),
+        ("cache", cache.name().into()),
+    ];
+    Ok(settings.into_iter().map(|(name, value)| (name.to_string(), value)))
 }
 
 /// Returns the number of tokens to generate: none without an output layer.

@@ -7,6 +7,9 @@ use std::ffi::OsString;
 /// The host machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
+    /// Name of the machine; reports for others have a number in its place.
+    #[serde(default)]
+    pub name: String,
     /// Name of the operating system, as it reports it.
     pub os: String,
     /// Kernel release.
@@ -37,6 +40,14 @@ pub(crate) fn lossy(text: OsString) -> String {
     text.to_string_lossy().into_owned()
 }
 
+/// Returns the name of this machine; empty if the system does not say it.
+pub(super) fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let name = read("/proc/sys/kernel/hostname").or_else(|| read("/etc/hostname"));
+    let name = name.or_else(|| std::env::var("COMPUTERNAME").ok());
+    name.unwrap_or_default().trim().to_string()
+}
+
 impl Host {
     pub(crate) fn read() -> Host {
         let line = |path: &str, key: &str| {
@@ -48,6 +59,7 @@ impl Host {
                 .to_string()
         };
         Host {
+            name: machine(),
             os: line("/etc/os-release", "PRETTY_NAME="),
             kernel: line("/proc/sys/kernel/osrelease", ""),
             cpu: line("/proc/cpuinfo", "model name"),

@@ -1,5 +1,6 @@
 //! Merges several runs into one report, with statistics over all their records.
 
+use super::circumstances::work_of;
 use super::report::{Record, Report, Run, Statistics, Status};
 use crate::statistics::Summary;
 use ggml_core::{Error, Result};
@@ -19,6 +20,7 @@ pub(super) fn complete(report: &mut Report, folder: &Path) {
         environment: report.environment.clone(),
         work: report.work.clone(),
         precision: report.precision.clone(),
+        settings: report.settings.clone(),
         folder: folder.display().to_string(),
     }];
     report.statistics = statistics(report);
@@ -62,39 +64,16 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
 /// not the same in all runs.
 type Key = (String, String, String, i64);
 
-/// Returns the work of a run with the circumstances in which the runs of the report differ: precision,
-/// environment, host. Values that were measured under different circumstances have no common mean.
-fn work_of(report: &Report, run: Option<&Run>) -> String {
-    let Some(run) = run else { return report.work.clone() };
-    let differ = |same: fn(&Run, &Run) -> bool| report.runs.iter().any(|other| !same(run, other));
-    let mut parts = vec![run.work.clone()];
-    if differ(|a, b| a.precision == b.precision) {
-        parts.push(run.precision.clone());
-    }
-    if differ(|a, b| a.environment == b.environment) {
-        let set = run.environment.overrides.iter().map(|(name, value)| format!("{name}={value}"));
-        let set: Vec<String> = set.collect();
-        parts.push(if set.is_empty() { "no variables set".into() } else { set.join(" ") });
-    }
-    if differ(|a, b| a.host == b.host) {
-        let host = &run.host;
-        let (cpu, os, kernel, version) = (&host.cpu, &host.os, &host.kernel, &host.diptych);
-        parts.push(format!("{cpu}, {} threads, {os}, kernel {kernel}, diptych {version}", host.threads));
-    }
-    parts.join("; ")
-}
-
 /// Computes a line of statistics for each backend, device, work and offload, in order of first occurrence.
 fn statistics(report: &Report) -> Vec<Statistics> {
     let mut groups: Vec<(Key, Vec<&Record>)> = Vec::new();
     for record in report.records.iter().filter(|r| r.case.is_none()) {
-        let device = report
-            .backends
-            .iter()
-            .find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id))
-            .map_or(String::new(), |b| b.device.clone());
+        let backend =
+            report.backends.iter().find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id));
+        let device = backend.map_or(String::new(), |b| b.device.clone());
         let run = report.runs.iter().find(|run| run.run_id == record.run_id);
-        let key = (record.backend.clone(), device, work_of(report, run), record.offload);
+        let work = run.map_or_else(|| report.work.clone(), |run| work_of(report, run, backend));
+        let key = (record.backend.clone(), device, work, record.offload);
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, records)) => records.push(record),
             None => groups.push((key, vec![record])),
@@ -133,40 +112,43 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
 #[cfg(test)]
 mod tests {
     use super::super::host::{Environment, Host};
-    use super::super::report::{EVERYTHING, Verdict};
+    use super::super::report::{BackendReport, EVERYTHING, Verdict};
     use super::super::{CompareOptions, table, text::Style};
     use super::*;
 
-    fn report(id: &str, precision: &str, variable: Option<&str>, cpu: &str, tokens_per_s: f64) -> Report {
+    /// A report of two runs with the same speed, in which a part is changed.
+    fn report(id: &str, tokens_per_s: f64, change: fn(&mut Report)) -> Report {
         let mut report = Report::new(&CompareOptions::default());
         report.run_id = id.into();
-        report.precision = precision.into();
-        let overrides = variable.map(|value| ("DIPTYCH_VULKAN_MATRIX_UNITS".into(), value.into()));
-        report.environment = Environment { overrides: overrides.into_iter().collect() };
-        report.host = Host { cpu: cpu.into(), ..Host::default() };
-        let (backend, status) = ("vulkan".to_string(), Status::Ok);
-        let tokens_per_s = Some(tokens_per_s);
-        report.records = [0, 1]
-            .map(|epoch| Record {
-                backend: backend.clone(),
-                epoch,
-                status,
-                tokens_per_s,
-                offload: EVERYTHING,
-                ..Record::default()
-            })
-            .into();
+        report.environment = Environment::default();
+        report.host = Host { name: "desk".into(), cpu: "one".into(), threads: 8, ..Host::default() };
+        report.backends = vec![BackendReport {
+            name: "vulkan".into(),
+            device: "card".into(),
+            features: pair("matrix units", "F16 16x16x16"),
+            ..BackendReport::default()
+        }];
+        let record = |epoch| Record {
+            backend: "vulkan".into(),
+            epoch,
+            status: Status::Ok,
+            tokens_per_s: Some(tokens_per_s),
+            offload: EVERYTHING,
+            ..Record::default()
+        };
+        report.records = [0, 1].map(record).into();
         report.verdict = Verdict { findings: vec!["it differs".into()], ..Verdict::default() };
+        change(&mut report);
         complete(&mut report, Path::new(id));
         report
     }
 
-    /// Runs of another precision, with another environment or on another host have statistics of their own,
-    /// and the table says which; runs that differ in nothing share them.
+    /// Runs of another precision, with other settings or variables, on another host or by other routes have statistics
+    /// of their own, and the table says which; runs that differ in nothing share them.
     #[test]
     fn only_runs_alike_have_a_common_mean() {
-        let first = || report("a", "fast", None, "one", 10.0);
-        let alike = merge(vec![first(), report("b", "fast", None, "one", 20.0)]).unwrap();
+        let first = || report("a", 10.0, |_| ());
+        let alike = merge(vec![first(), report("b", 20.0, |_| ())]).unwrap();
         let lines = |report: &Report| {
             report.statistics.iter().map(|s| (s.runs, s.tokens_per_s.unwrap().mean)).collect::<Vec<_>>()
         };
@@ -174,20 +156,39 @@ mod tests {
         assert_eq!(alike.statistics[0].work, first().work);
         assert_eq!(alike.verdict.findings, ["a: it differs", "b: it differs"]);
         assert_eq!(merge(vec![first()]).unwrap().verdict.findings, ["it differs"]);
-        for (other, words) in [
-            (report("b", "exact", None, "one", 20.0), "; exact"),
-            (report("b", "fast", Some("off"), "one", 20.0), "; DIPTYCH_VULKAN_MATRIX_UNITS=off"),
-            (report("b", "fast", None, "two", 20.0), "; two, 0 threads"),
-        ] {
-            let all = merge(vec![first(), other]).unwrap();
-            assert_eq!(lines(&all), [(2, 10.0), (2, 20.0)], "{words}");
-            assert!(all.statistics[1].work.contains(words), "{:?}", all.statistics[1].work);
+        let changes: [(fn(&mut Report), [&str; 2]); 9] = [
+            (|r| r.precision = "exact".into(), ["fast", "exact"]),
+            (
+                |r| r.environment.overrides = pair("DIPTYCH_VULKAN_MATRIX_UNITS", "off"),
+                ["DIPTYCH_VULKAN_MATRIX_UNITS not set", "DIPTYCH_VULKAN_MATRIX_UNITS=off"],
+            ),
+            (|r| r.settings.extend(pair("predict", "4")), ["predict not recorded", "predict 4"]),
+            (|r| r.host.name = "tower".into(), ["host desk", "host tower"]),
+            (|r| r.host.cpu = "two".into(), ["processor one", "processor two"]),
+            (
+                |r| r.backends[0].features = pair("matrix units", "none"),
+                ["matrix units F16 16x16x16", "matrix units none"],
+            ),
+            (|r| r.backends[0].versions = pair("api", "1.4"), ["api not recorded", "api 1.4"]),
+            (|r| r.backends[0].overrides = pair("RADV_DEBUG", "x"), ["RADV_DEBUG not set", "RADV_DEBUG=x"]),
+            (|r| r.backends[0].uuid = Some("77".into()), ["UUID not recorded", "UUID 77"]),
+        ];
+        for (change, words) in changes {
+            let all = merge(vec![first(), report("b", 20.0, change)]).unwrap();
+            assert_eq!(lines(&all), [(2, 10.0), (2, 20.0)], "{words:?}");
             let text = table::table(&all, Style::Plain);
             assert!(text.contains("vulkan (1)") && text.contains("vulkan (2)"), "{text}");
             let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (line, words) in all.statistics.iter().zip(words) {
+                assert_eq!(line.work, format!("model; {words}"));
+            }
             assert!(flat.contains(&format!("(2): {}", all.statistics[1].work)), "{text}");
             let page = super::super::page::html(&all);
             assert!(page.contains("vulkan (2)"), "the page says which");
         }
+    }
+
+    fn pair(name: &str, value: &str) -> Vec<(String, String)> {
+        vec![(name.into(), value.into())]
     }
 }

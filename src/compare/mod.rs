@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 mod advice;
 mod cards;
 mod child;
+mod circumstances;
 mod comparison;
 mod counts;
 mod doubt;

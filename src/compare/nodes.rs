@@ -151,6 +151,29 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
+    /// Runs the graph step by step up to the first result with NaN or plus infinity, and describes its node. Minus
+    /// infinity is what masks consist of.
+    pub(super) fn first_invalid(&mut self, send: &mut dyn FnMut(Message)) -> Result<Option<String>> {
+        for (i, step) in self.steps.iter().enumerate() {
+            let name = step.name(self.graph);
+            send(Message::Node { name: name.clone() });
+            self.program.run_step(i).map_err(|e| e.with_node(&name))?;
+            for &result in &step.results {
+                let root = self.graph.tensor(self.graph.tensor(result).root);
+                let mut bytes = vec![0; root.dense_bytes()];
+                self.program.read(self.graph.tensor(result).root, &mut bytes)?;
+                if decode(root.dtype, &bytes)?.iter().any(|x| x.is_nan() || *x == f32::INFINITY) {
+                    let (node, op) = (&self.graph.tensor(result).name, self.graph.tensor(result).op());
+                    return Ok(Some(match step.is_group() {
+                        true => format!("node '{node}' of the group {name}"),
+                        false => format!("node '{node}' ({})", op.map_or("", |op| op.name())),
+                    }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Runs the graph step by step and appends every result. With a reference, each step gets the reference's
     /// operands. With `only_groups`, only groups run.
     pub(super) fn run(

@@ -208,6 +208,21 @@ impl CompareOptions {
         Ok(())
     }
 
+    /// Returns the options on which measurements depend, by name.
+    pub(super) fn settings(&self) -> Vec<(String, String)> {
+        let per_node = match self.per_node {
+            PerNode::Off => "off",
+            PerNode::Chained => "chained",
+            PerNode::Isolated => "isolated",
+        };
+        let mut settings = vec![("repeat", self.repeat.to_string()), ("per-node", per_node.into())];
+        if matches!(self.work, Subject::Model(_)) {
+            settings.push(("invariance", self.invariance.to_string()));
+        }
+        settings.extend(self.vulkan_arch.as_ref().map(|arch| ("vulkan-arch", arch.clone())));
+        settings.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
     /// Builds the work of a child on a backend.
     pub(super) fn child_work(&self, backend: &BackendName, task: Task) -> Work {
         Work {

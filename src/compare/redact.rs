@@ -1,6 +1,7 @@
 //! Reports for others: without the names of users and machines, paths, prompts and generated tokens.
 
-use super::report::Report;
+use super::host::machine;
+use super::report::{PROMPT_HASH, Report};
 use ggml_core::{Error, Result};
 use serde_json::Value;
 
@@ -17,6 +18,11 @@ const PROMPT: &str = "[prompt]";
 const USER: &str = "[user]";
 const HOST: &str = "[host]";
 
+/// Returns the replacement of the machine with a number, from 0 on.
+fn numbered_host(number: usize) -> String {
+    if number == 0 { HOST.into() } else { format!("[host {}]", number + 1) }
+}
+
 /// Options whose values are private.
 const PRIVATE: &[&str] = &["--prompt", "--tokens"];
 
@@ -24,7 +30,7 @@ const PRIVATE: &[&str] = &["--prompt", "--tokens"];
 const SHORTEST: usize = 3;
 
 impl Report {
-    /// Returns the report without what identifies a user: names of users and of this machine, paths (their last
+    /// Returns the report without what identifies a user: names of users and machines, paths (their last
     /// component is kept; paths of the system's drivers are kept whole), the prompt and the generated tokens. A
     /// report contains text of drivers, so look through it before you send it all the same.
     ///
@@ -36,6 +42,14 @@ impl Report {
         let mut report: Report =
             serde_json::from_value(names.value(serde_json::to_value(self).map_err(wrong)?)).map_err(wrong)?;
         report.command = names.command(&self.command);
+        // Whole, however short: a name of two letters is not looked for in other texts.
+        let machines = machines(self);
+        let hosts = report.runs.iter_mut().map(|run| &mut run.host).chain([&mut report.host]);
+        for (host, original) in hosts.zip(self.runs.iter().map(|run| &run.host).chain([&self.host])) {
+            if let Some(number) = machines.iter().position(|name| *name == original.name) {
+                host.name = numbered_host(number);
+            }
+        }
         for (run, original) in report.runs.iter_mut().zip(&self.runs) {
             run.command = names.command(&original.command);
             run.folder = names.text(&names.path(&original.folder));
@@ -43,7 +57,7 @@ impl Report {
         }
         report.work = names.work(&self.work);
         for (line, original) in report.statistics.iter_mut().zip(&self.statistics) {
-            line.work = names.work(&original.work);
+            line.work = names.work_of_line(&original.work, self);
         }
         for record in &mut report.records {
             record.token_ids.clear();
@@ -54,22 +68,25 @@ impl Report {
 }
 
 /// Texts that are left out, with their replacements, the longest first.
-struct Names(Vec<(String, &'static str)>);
+struct Names(Vec<(String, String)>);
 
 impl Names {
     fn of(report: &Report) -> Names {
         let mut names = Vec::new();
-        let mut add = |name: &str, replacement| {
-            if name.chars().count() >= SHORTEST && name != "root" {
-                names.push((name.to_string(), replacement));
+        let mut add = |name: &str, replacement: &str| {
+            if name.chars().count() >= SHORTEST && name != "root" && !name.starts_with('[') {
+                names.push((name.to_string(), replacement.to_string()));
             }
         };
         for name in ["USER", "LOGNAME", "USERNAME"] {
             add(&std::env::var(name).unwrap_or_default(), USER);
         }
-        for file in ["/proc/sys/kernel/hostname", "/etc/hostname"] {
-            add(std::fs::read_to_string(file).unwrap_or_default().trim(), HOST);
+        for (number, name) in machines(report).iter().enumerate() {
+            add(name, &numbered_host(number));
         }
+        add(&machine(), HOST);
+        let settings = report.runs.iter().map(|run| &run.settings).chain([&report.settings]).flatten();
+        settings.filter(|(name, _)| name == PROMPT_HASH).for_each(|(_, hash)| add(hash, PROMPT));
         let commands = report.runs.iter().map(|run| &run.command).chain([&report.command]);
         for command in commands {
             private_values(command).for_each(|value| add(value, PROMPT));
@@ -78,8 +95,9 @@ impl Names {
         each_text(&serde_json::to_value(report).unwrap_or_default(), &mut |text| {
             users(text).for_each(|user| add(user, USER));
         });
-        names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        names.dedup();
+        // The first replacement of a name counts.
+        names.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        names.dedup_by(|(later, _), (first, _)| later == first);
         Names(names)
     }
 
@@ -127,6 +145,13 @@ impl Names {
         }
     }
 
+    /// Shortens the path in the work of a line of statistics, which circumstances follow.
+    fn work_of_line(&self, line: &str, report: &Report) -> String {
+        let works = report.runs.iter().filter(|run| line.starts_with(&run.work)).map(|run| run.work.len());
+        let (work, circumstances) = line.split_at(works.max().unwrap_or(line.len()));
+        self.work(work) + &self.text(circumstances)
+    }
+
     /// Replaces the private values of a command line, and the paths in it, relative ones too.
     fn command(&self, command: &[String]) -> Vec<String> {
         let mut after = "";
@@ -146,6 +171,17 @@ impl Names {
         });
         replaced.collect()
     }
+}
+
+/// Returns the names of the machines of a report, each once.
+fn machines(report: &Report) -> Vec<&str> {
+    let mut machines = Vec::new();
+    for host in report.runs.iter().map(|run| &run.host).chain([&report.host]) {
+        if !host.name.is_empty() && !machines.contains(&host.name.as_str()) {
+            machines.push(&host.name);
+        }
+    }
+    machines
 }
 
 /// Returns the values of the private options of a command line.
@@ -221,7 +257,7 @@ fn replace_word(text: &str, name: &str, replacement: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::CompareOptions;
-    use super::super::report::{BackendReport, Record, Run, Verdict};
+    use super::super::report::{BackendReport, Host, Record, Run, Statistics, Verdict};
     use super::*;
 
     /// Every text of a report that a user, a machine, a path or a prompt can be in.
@@ -241,23 +277,49 @@ mod tests {
             token_ids: vec![1, 2],
             ..Record::default()
         };
-        let run = Run { command: command.clone(), folder: "/srv/anna".into(), ..Run::default() };
+        let run = |name: &str| Run {
+            command: command.clone(),
+            folder: "/srv/anna".into(),
+            work: format!("model {private}"),
+            host: Host { name: name.into(), ..Host::default() },
+            settings: vec![(PROMPT_HASH.into(), "0123456789abcdef".into())],
+            ..Run::default()
+        };
+        let line = |name: &str| Statistics {
+            work: format!(
+                "model {private}; prompt 0123456789abcdef; VK_ICD_FILENAMES=/home/anna/x.json; host {name}"
+            ),
+            ..Statistics::default()
+        };
         let backend = BackendReport {
             overrides: vec![("LD_LIBRARY_PATH".into(), "/home/anna/lib:/usr/lib/x".into())],
             ..BackendReport::default()
         };
         let report = Report {
-            command,
+            command: command.clone(),
             work: format!("model {private}"),
             backends: vec![backend],
             records: vec![record],
-            runs: vec![run],
+            host: Host { name: "annas-desk".into(), ..Host::default() },
+            runs: vec![run("annas-desk"), run("tower"), run("mi")],
+            statistics: vec![line("annas-desk"), line("tower")],
             verdict: Verdict { findings: vec![text], ..Verdict::default() },
             ..Report::new(&CompareOptions::default())
         };
         let redacted = report.redacted().unwrap();
         let json = serde_json::to_string(&redacted).unwrap();
-        for word in ["anna", "secret", "wish", "999999917", "my models", "/home", "/srv"] {
+        for word in [
+            "anna",
+            "secret",
+            "wish",
+            "999999917",
+            "my models",
+            "/home",
+            "/srv",
+            "tower",
+            "\"mi\"",
+            "0123456789",
+        ] {
             assert!(!json.contains(word), "{word}: {json}");
         }
         assert_eq!(redacted.work, "model [path]/x.gguf");
@@ -270,13 +332,19 @@ mod tests {
         assert_eq!(last, ["--out", "[path]/out", "--ops", "RELU"]);
         assert_eq!(redacted.records[0].library.as_deref(), Some("/opt/rocm-7/lib/libamdhip64.so.7"));
         assert!(redacted.records[0].token_ids.is_empty());
+        let host = |at: usize| redacted.runs[at].host.name.as_str();
+        assert_eq!([host(0), host(1), host(2)], ["[host]", "[host 2]", "[host 3]"]);
+        let circumstances = "prompt [prompt]; VK_ICD_FILENAMES=[path]/x.json";
+        let line = |host: &str| format!("model [path]/x.gguf; {circumstances}; host {host}");
+        let works: Vec<String> = redacted.statistics.iter().map(|s| s.work.clone()).collect();
+        assert_eq!(works, [line("[host]"), line("[host 2]")]);
         // A second time nothing changes.
         assert_eq!(redacted.redacted().unwrap(), redacted);
     }
 
     #[test]
     fn words_and_rates_stay() {
-        let names = Names(vec![("ann".into(), USER)]);
+        let names = Names(vec![("ann".into(), USER.into())]);
         for text in ["a/b of 3 t/s", "channel", "1/2; I/O", "MUL_MAT(a[1,2]/b)", "https://mesa3d.org"] {
             assert_eq!(names.text(text), text);
         }

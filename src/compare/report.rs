@@ -15,6 +15,10 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::SystemTime;
 
+/// Name of the setting that tells prompts apart. Reports for others leave its value out, since short prompts can be
+/// guessed from it.
+pub(super) const PROMPT_HASH: &str = "prompt";
+
 /// Report of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -34,6 +38,10 @@ pub struct Report {
     pub work: String,
     /// Precision, which determines how much rounding was allowed.
     pub precision: String,
+    /// What else the work depends on, by name: the model's identity, the prompt, the number of tokens to generate and so
+    /// on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<(String, String)>,
     /// Type of the cache, if the work is a model.
     pub cache: Option<String>,
     /// Text that was scored, and which part of it.
@@ -81,6 +89,9 @@ pub struct Run {
     pub work: String,
     /// Precision, which determines how much rounding was allowed.
     pub precision: String,
+    /// What else the work depends on, see [`Report::settings`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<(String, String)>,
     /// The folder's path, as it was given.
     pub folder: String,
 }
@@ -100,14 +111,16 @@ pub struct Verdict {
     pub advice: String,
 }
 
-/// Statistics of a backend with one offload, over all epochs and folders.
+/// Statistics of a backend with one offload, over all epochs and folders in which it did the same work under the same
+/// circumstances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Backend name.
     pub backend: String,
     /// Device of the backend, which may differ between machines.
     pub device: String,
-    /// The work.
+    /// The work, and the circumstances in which the runs of the report differ: precision, settings, variables, host, and
+    /// the driver, routes and overrides of the backend.
     pub work: String,
     /// Units of the model on the device, see [`Record::offload`].
     pub offload: i64,
@@ -158,6 +171,7 @@ impl Report {
             reference: options.reference.to_string(),
             work: options.work.to_string(),
             precision: options.precision.name().into(),
+            settings: options.settings(),
             cache: None,
             text: None,
             left_out: Vec::new(),

@@ -69,6 +69,16 @@ impl<'a> Writer<'a> {
         (!stopped && !text.is_empty()).then_some(Piece { token: None, text })
     }
 
+    /// Continues the text that a full context has cut off.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        if self.done || self.summary.finish != Some(Finish::ContextFull) {
+            let found = if self.done { "that has ended" } else { "that goes on" };
+            return Err(Error::argument("text", found, "one that a full context has just cut off"));
+        }
+        self.summary.finish = None;
+        Ok(())
+    }
+
     /// Ends the generation after an error.
     pub(super) fn fail(&mut self) {
         self.summary.finish = Some(Finish::Failed);

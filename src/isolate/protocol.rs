@@ -335,6 +335,9 @@ pub(crate) struct Done {
     /// Score of the text.
     #[serde(default)]
     pub(crate) score: Option<TextScore>,
+    /// The node with which invalid values begin, if there are some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) invalid_from: Option<String>,
     /// Counters of the backend.
     pub(crate) stats: Stats,
 }

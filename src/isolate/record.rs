@@ -150,6 +150,10 @@ pub struct Record {
     /// Number of the reference's logits that are NaN or plus infinity: with such logits nothing can agree.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub invalid_logits: usize,
+    /// The node with which NaN or plus infinity begins, if a logit is one of these: the first result with such a value
+    /// when the steps run one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid_from: Option<String>,
     /// Results of the prompt by other methods, if requested.
     #[serde(default)]
     pub variants: Vec<Variant>,

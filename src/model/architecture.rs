@@ -20,6 +20,11 @@ pub(super) trait Architecture: Sync {
         Ok(())
     }
 
+    /// Returns other names of the architecture in files. The keys of such a file begin with its name.
+    fn other_names(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Builds q, k and v of a layer as `[d, heads, tokens]`, positions included, from its normed input.
     fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let heads = b.qkv(x, layer)?;
@@ -87,7 +92,10 @@ impl Builder<'_> {
     ) -> Result<TensorId> {
         let heads = architecture.project(self, x, layer)?;
         let attended = self.attention(heads, layer)?;
-        self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)
+        // Ollama's files of gpt-oss have another name (`gptoss/model.go`).
+        let stored = self.stored_name(layer, ["attn_output.weight", "attn_out.weight"]);
+        let stored = stored.strip_suffix(".weight").unwrap_or(&stored);
+        self.linear(attended, stored, self.hparams.embedding)
     }
 
     /// Builds a decoder: for each layer attention, then feed-forward, each on a normed copy of the residual
@@ -113,8 +121,14 @@ impl Builder<'_> {
         self.output(x, architecture.output_norm())
     }
 
-    /// Applies the layer's norm of this name to `x`, or returns `x` if there is none.
+    /// Applies the layer's norm of this name to `x`, or returns `x` if there is none. Ollama's files of gpt-oss name the
+    /// norm in front of the feed-forward network after its place (`gptoss/model.go`), not after attention.
     fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
+        let has = |name: &str| self.gguf.tensor(&layer.name(&format!("{name}.weight"))).is_some();
+        let norm = norm.map(|norm| match norm {
+            "post_attention_norm" if !has(norm) && has("ffn_norm") => "ffn_norm",
+            norm => norm,
+        });
         norm.map_or(Ok(x), |norm| self.norm(x, &layer.name(norm)))
     }
 }

@@ -5,7 +5,7 @@
 use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::{Experts, Hparams, Latent, RopeScaling, factor};
+use super::hparams::{Experts, GLM4MOELITE, Hparams, Latent, RopeScaling, factor};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
 use ggml_core::{Error, Result, TensorId};
@@ -15,6 +15,10 @@ pub(super) struct Deepseek2;
 impl Architecture for Deepseek2 {
     fn name(&self) -> &'static str {
         "deepseek2"
+    }
+
+    fn other_names(&self) -> &'static [&'static str] {
+        &[GLM4MOELITE]
     }
 
     fn rope_mode(&self) -> RopeMode {

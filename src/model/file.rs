@@ -77,7 +77,9 @@ impl ModelFile {
     /// Checks a GGUF file that is already open, as [`ModelFile::open`] does.
     pub fn from_gguf(gguf: GgufFile) -> Result<ModelFile> {
         let name = gguf.metadata().str("general.architecture")?;
-        let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
+        let Some(architecture) =
+            ARCHITECTURES.iter().copied().find(|a| a.name() == name || a.other_names().contains(&name))
+        else {
             return Err(nearest::unknown(&gguf, name, ARCHITECTURES));
         };
         let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;

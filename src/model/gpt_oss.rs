@@ -4,10 +4,10 @@
 use super::architecture::Architecture;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
-use super::hparams::{Experts, Hparams, Window};
+use super::hparams::{Experts, GPTOSS, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Glu, RopeMode};
-use ggml_core::{Result, TensorId};
+use ggml_core::{Error, Result, TensorId};
 
 pub(super) struct GptOss;
 
@@ -20,11 +20,21 @@ impl Architecture for GptOss {
         "gpt-oss"
     }
 
+    fn other_names(&self) -> &'static [&'static str] {
+        &[GPTOSS]
+    }
+
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Neox
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        let both = "blk.0.ffn_gate_up_exps.weight";
+        if gguf.tensor(both).is_some() {
+            // Rows of gates and of the others take turns there (Ollama, `gptoss/model.go`).
+            let expected = "ffn_gate_exps and ffn_up_exps, which newer converters write";
+            return Err(Error::model(format!("tensor '{both}'"), "from an older converter", expected));
+        }
         h.sinks = true;
         h.experts = Some(Experts::read(gguf, h, true)?);
         if let Some(size) = h.window_size(gguf)? {
@@ -35,6 +45,15 @@ impl Architecture for GptOss {
 
     fn norms_before(&self) -> [Option<&'static str>; 2] {
         [Some("attn_norm"), Some("post_attention_norm")]
+    }
+
+    /// Queries, keys and values may be the rows of one weight, as in the original files (Ollama, `gptoss/model.go`).
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = match b.gguf.tensor(&layer.name("attn_qkv.weight")) {
+            Some(_) => b.qkv_fused(x, layer)?,
+            None => b.qkv(x, layer)?,
+        };
+        b.rope_heads(heads, layer)
     }
 
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {

@@ -3,6 +3,7 @@
 mod attention;
 mod experts;
 mod latent;
+mod ollama;
 mod pooling;
 mod recurrent;
 mod rope;
@@ -12,6 +13,7 @@ pub(super) use attention::window_layers;
 pub use attention::{Attention, Temperature, Window};
 pub use experts::{Experts, Gating};
 pub use latent::Latent;
+pub(super) use ollama::{GLM4MOELITE, GPTOSS, OLMO3};
 pub use pooling::Pooling;
 pub use recurrent::Recurrent;
 pub(super) use recurrent::{MAX_TAPS, delta_net_layers};
@@ -257,7 +259,10 @@ fn read_eps(gguf: &GgufFile, architecture: &str) -> Result<f32> {
     let [usual, other] = ["layer_norm_rms_epsilon", "layer_norm_epsilon"]
         .map(|name| format!("{architecture}.attention.{name}"));
     let key = if m.value(&usual).is_none() && m.value(&other).is_some() { other } else { usual };
-    let eps = m.f32(&key)?;
+    let eps = match ollama::eps(architecture).filter(|_| m.value(&key).is_none()) {
+        Some(default) => default,
+        None => m.f32(&key)?,
+    };
     if eps.is_finite() && eps >= 0.0 {
         Ok(eps)
     } else {

@@ -49,6 +49,11 @@ pub(super) fn part_of(hparams: &Hparams, tensor: &str) -> Option<&'static str> {
     if hparams.is_of_further_layer(tensor) {
         return Some(FURTHER);
     }
+    part_by_name(tensor)
+}
+
+/// Returns the part that a tensor belongs to by its name alone, if text does not need it.
+pub(crate) fn part_by_name(tensor: &str) -> Option<&'static str> {
     let first = tensor.strip_prefix("model.").unwrap_or(tensor).split('.').next()?;
     let known = COMPONENTS.iter().find(|(name, _)| *name == first);
     let known = known.or_else(|| BEGINNINGS.iter().find(|(name, _)| first.starts_with(name)));

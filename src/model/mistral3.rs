@@ -24,14 +24,20 @@ impl Architecture for Mistral3 {
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.experts = Experts::read_if_any(gguf, h, true)?;
         // YaRN's factor of rotated elements is the quotient of two multipliers' factors (`mscale`,
-        // `mscale_all_dim`). Files have the latter; in released models both are equal, and the quotient is 1.
-        let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
+        // `mscale_all_dim`). Files of llama.cpp have the latter, under another name; in released models both are equal,
+        // and the quotient is 1. Ollama's files have them under these names (`convert_mistral.go`).
+        let ollama = factor(gguf, &h.key("rope.scaling.mscale_all_dim"), 0.0)?;
+        let all = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), ollama)?;
+        let one = factor(gguf, &h.key("rope.scaling.mscale"), all)?;
         if let RopeScaling::Yarn { factor, .. } = h.scaling
-            && multiplier != 0.0
+            && all != 0.0
         {
-            h.divide_magnitudes(1.0 + 0.1 * factor.ln());
+            let magnitude = |multiplier: f32| 1.0 + 0.1 * multiplier * factor.ln();
+            h.divide_magnitudes(magnitude(1.0) * magnitude(all) / magnitude(one));
         }
-        let key = h.key("attention.temperature_scale");
+        let has = |key: &String| gguf.metadata().value(key).is_some();
+        let keys = ["attention.temperature_scale", "rope.scaling_beta"].map(|k| h.key(k));
+        let Some(key) = keys.into_iter().find(has) else { return Ok(()) };
         let Some(scale) = gguf.metadata().opt_f32(&key)?.filter(|&scale| scale != 0.0) else { return Ok(()) };
         let scale = positive(&key, scale)?;
         let keys = ["attention.temperature_length", "rope.scaling.original_context_length"].map(|k| h.key(k));

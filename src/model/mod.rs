@@ -86,6 +86,7 @@ pub use hparams::{
     Attention, Experts, Gating, Hparams, Latent, Pooling, Recurrent, RopeScaling, Scales, SoftCaps,
     Temperature, Window,
 };
+pub(crate) use left_out::part_by_name;
 pub use load_options::LoadOptions;
 pub use offload::Offload;
 pub use outline::{Outline, OutlineStep, OutlineUnit};

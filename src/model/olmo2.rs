@@ -4,7 +4,7 @@
 
 use super::architecture::Architecture;
 use super::builder::{Builder, Layer};
-use super::hparams::{Hparams, Window, window_layers};
+use super::hparams::{Hparams, OLMO3, Window, window_layers};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Result, TensorId};
@@ -17,6 +17,10 @@ const PERIOD: usize = 4;
 impl Architecture for Olmo2 {
     fn name(&self) -> &'static str {
         "olmo2"
+    }
+
+    fn other_names(&self) -> &'static [&'static str] {
+        &[OLMO3]
     }
 
     fn rope_mode(&self) -> RopeMode {

@@ -3,6 +3,7 @@
 //! and each of their errors reaches several heads. For SmolLM2-135M the files are 0.7 and 0.6 % larger, and perplexity on
 //! 3,570 tokens is 21.02 in place of 21.62 (IQ4_XS) and 18.78 in place of 18.99 (Q4_K_M).
 
+use crate::model::part_by_name;
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{DType, Error, Result};
 
@@ -80,9 +81,6 @@ const FEW: [DType; 5] = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_
 
 /// Token tables: operations select rows of them, so importance has no meaning for their columns.
 const TABLES: [&str; 2] = ["token_embd.weight", "per_layer_token_embd.weight"];
-
-/// Prefixes of the tensors of towers for images and sound, and of their projections.
-const TOWERS: [&str; 3] = ["v.", "a.", "mm."];
 
 /// True if a type loses too much when all columns have equal importance.
 fn is_rough(dtype: DType) -> bool {
@@ -162,11 +160,11 @@ impl ModelProperties {
     }
 
     /// True if a text does not pass through a tensor, so that no importance matrix has an entry for it:
-    /// layers that predict further tokens, and towers.
+    /// layers that predict further tokens, and what [`ModelFile::left_out`](crate::model::ModelFile::left_out) lists.
     fn is_bypassed(&self, name: &str) -> bool {
         let further =
             layer(name).is_some_and(|i| (self.computed..self.layers).contains(&i)) || part(name) == "nextn";
-        further || TOWERS.iter().any(|tower| name.starts_with(tower))
+        further || part_by_name(name).is_some()
     }
 
     /// True if a tensor loses too much in a type when all of its columns have equal importance. (Token

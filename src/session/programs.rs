@@ -55,8 +55,6 @@ impl Session {
     /// Starts a prepared program for the batch whose cells are assigned, then waits for the program in
     /// flight. So the device already has the next batch of a prompt while the host prepares the one after it.
     fn begin_program(&mut self, index: usize) -> Result<()> {
-        // The program may still read its inputs from the memory that is written next.
-        self.wait_for(index)?;
         self.write_batch_inputs(index)?;
         self.programs[index].begin()?;
         (0..self.programs.len()).filter(|&other| other != index).try_for_each(|other| self.wait_for(other))
@@ -97,11 +95,12 @@ impl Session {
         BatchShape { tokens, kv, context, sequences, outputs, cache, want }
     }
 
-    /// Returns the index of the prepared program for a batch whose cells are assigned; the most recently used
-    /// program is last.
+    /// Returns the index of a prepared program for a batch whose cells are assigned, which is not in flight: a batch of
+    /// the same shape as the one in flight gets another program, so that it can begin meanwhile. The most recently
+    /// used program is last.
     pub(super) fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
         let shape = self.shape(tokens, outputs, want);
-        if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape) {
+        if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape && !p.is_in_flight()) {
             self.programs[i..].rotate_left(1);
             return Ok(self.programs.len() - 1);
         }

@@ -155,7 +155,8 @@ impl Tokenizer {
         } else {
             Algorithm::Bpe(Bpe::read(m, &vocabulary, characters)?)
         };
-        let ends = special::classify(&mut vocabulary, &mut special);
+        let mut ends = special::classify(&mut vocabulary, &mut special);
+        ends.extend(special::further_ends(m, &vocabulary)?);
         let of_pieces = sentence_piece || characters || words;
         vocabulary.decode_pieces(if of_pieces { Spelling::SentencePiece } else { Spelling::ByteAlphabet });
         let default_bos = match &algorithm {

@@ -22,6 +22,11 @@ use std::ops::Range;
 /// Key of the pre-tokenizer's name.
 const PRE: &str = "tokenizer.ggml.pre";
 
+/// Architectures of Ollama's files that name another pre-tokenizer than their own, or none: the architecture, its
+/// pre-tokenizer, and whether it replaces any name. Source: Ollama, `llama/compat/llama-ollama-compat.cpp`.
+const OF_ARCHITECTURES: &[(&str, &str, bool)] =
+    &[("gptoss", "gpt-4o", true), ("glm4moelite", "glm4", true), ("mistral3", "tekken", false)];
+
 /// Pattern of white space, the second of its stage.
 const SPACES: PatternID = PatternID::new_unchecked(1);
 
@@ -43,7 +48,11 @@ impl PreTokenizer {
     /// # Errors
     /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) for an unknown name.
     pub(super) fn read(m: &Metadata) -> Result<PreTokenizer> {
-        let name = m.opt_str(PRE)?.filter(|n| !n.is_empty()).unwrap_or("default");
+        let named = m.opt_str(PRE)?.filter(|n| !n.is_empty());
+        let architecture = m.opt_str("general.architecture")?.unwrap_or_default();
+        let known = OF_ARCHITECTURES.iter().find(|(of, ..)| *of == architecture);
+        let own = known.filter(|(_, _, always)| *always || named.is_none_or(|name| name == "default"));
+        let name = own.map(|(_, name, _)| *name).or(named).unwrap_or("default");
         let Some(scheme) = SCHEMES.iter().find(|k| k.names.contains(&name)) else {
             let known: Vec<&str> = SCHEMES.iter().flat_map(|k| k.names.iter().copied()).collect();
             return Err(key_error(
@@ -123,6 +132,28 @@ mod tests {
 
     fn split<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
         pre(name).split(text).into_iter().map(|range| &text[range]).collect()
+    }
+
+    /// Some files of Ollama name the pre-tokenizer of GPT-2, whatever the model.
+    #[test]
+    fn an_architecture_may_know_better() {
+        for (architecture, named, number) in [
+            ("gptoss", Some("gpt-2"), "123"),
+            ("gptoss", None, "123"),
+            ("glm4moelite", Some("chatglm-bpe"), "123"),
+            ("mistral3", Some("default"), "1"),
+            ("mistral3", Some("qwen2"), "1"),
+            ("mistral3", Some("llama-bpe"), "123"),
+            ("llama", Some("gpt-2"), "12345"),
+        ] {
+            let mut m = Metadata::new();
+            m.insert("general.architecture", architecture);
+            if let Some(named) = named {
+                m.insert(PRE, named);
+            }
+            let words = PreTokenizer::read(&m).unwrap().split("12345");
+            assert_eq!(&"12345"[words[0].clone()], number, "{architecture} {named:?}");
+        }
     }
 
     #[test]

@@ -195,6 +195,14 @@ pub(super) fn classify(v: &mut Vocabulary, special: &mut SpecialTokens) -> BTree
     ends
 }
 
+/// Returns the tokens of the list of end tokens that Ollama's files have (`convert/convert_gptoss.go` and others). Those
+/// beyond the vocabulary are left out.
+pub(super) fn further_ends(m: &Metadata, v: &Vocabulary) -> Result<Vec<u32>> {
+    let ids = m.opt_array_i64("tokenizer.ggml.eos_token_ids")?.unwrap_or_default();
+    let known = |id: &u32| (*id as usize) < v.len();
+    Ok(ids.into_iter().filter_map(|id| u32::try_from(id).ok()).filter(known).collect())
+}
+
 /// Part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fragment {

@@ -247,6 +247,27 @@ mod tests {
         );
     }
 
+    /// A link in the place of the stored choice is replaced: what it names is neither read nor written.
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_no_stored_choice() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, precious) = (dir.path().join("diptych/auto.json"), dir.path().join("precious"));
+        let mut machine = SimulatedMachine { views: vec![("cpu", Ok(0.004))], measurements: 0 };
+        let choose = |machine: &mut SimulatedMachine| {
+            choose_with(&marks("6.8"), Some(&file), 1_000, machine).unwrap();
+            machine.measurements
+        };
+        assert_eq!((choose(&mut machine), choose(&mut machine)), (1, 1));
+        std::fs::copy(&file, &precious).unwrap();
+        let before = std::fs::read(&precious).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(&precious, &file).unwrap();
+        assert_eq!(choose(&mut machine), 2, "it is not read");
+        assert_eq!(std::fs::read(&precious).unwrap(), before);
+        assert!(!std::fs::symlink_metadata(&file).unwrap().file_type().is_symlink());
+    }
+
     /// A failure is tried again after an hour, or if the clock was set back; a backend that another process
     /// is trying decides nothing. A choice without failures stays.
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Measure;
 use super::results::differing_tokens;
+use super::verdict::invalid_from;
 use crate::compare::options::PerNode;
 use crate::compare::report::{Comparison, NodeReport, Record, Status};
 use std::collections::BTreeSet;
@@ -45,7 +46,11 @@ pub(super) fn disagreement(
         if let Some((of, l)) = logits.find(|(_, l)| !bound.holds(&l.distance())) {
             let text = c.text.map(|text| format!("; {text}")).unwrap_or_default();
             let (what, excess) = (l.what(), bound.excess(&l.distance()));
-            return Some(format!("the {what} of the {of} have {excess} ({l}){text}"));
+            let begin = match l.non_finite {
+                0 => String::new(),
+                n => format!(": {n} are NaN or infinite{}", invalid_from(record)),
+            };
+            return Some(format!("the {what} of the {of} have {excess} ({l}){text}{begin}"));
         }
         if let Some(text) = c.text.filter(|text| !text.is_near()) {
             return Some(text.to_string());

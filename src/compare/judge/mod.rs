@@ -199,6 +199,26 @@ mod tests {
         }
     }
 
+    /// The finding says where the NaN of a backend begin.
+    #[test]
+    fn the_beginning_of_nan_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CompareOptions { out: dir.path().into(), ..CompareOptions::default() };
+        let measure = Measure::of_model(Precision::Fast, false, true);
+        npy::write(&files::logits(dir.path(), "reference"), 1, 2, &[1.0, 2.0]).unwrap();
+        npy::write(&files::logits(dir.path(), "cpu"), 1, 2, &[1.0, f32::NAN]).unwrap();
+        let mut report = judged(dir.path(), &measure);
+        for (node, end) in [
+            (None, ": 1 are NaN or infinite"),
+            (Some("node 'x' (MUL_MAT)"), ", which begins with node 'x' (MUL_MAT)"),
+        ] {
+            report.records[1].invalid_from = node.map(str::to_string);
+            judge(&mut report, &options, &measure, None);
+            let finding = &report.verdict.findings[0];
+            assert!(finding.ends_with(end), "{finding}");
+        }
+    }
+
     /// A result in doubt says why its rounding was not estimated.
     #[test]
     fn a_missing_estimate_has_a_reason() {

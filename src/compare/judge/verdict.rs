@@ -78,8 +78,15 @@ fn without_perplexity(record: &Record) -> Option<String> {
 fn invalid(record: &Record) -> Option<String> {
     let n = record.invalid_logits;
     (n > 0 && without_perplexity(record).is_none()).then(|| {
-        format!("{}: {n} of its own logits are NaN or infinite: nothing can agree with them", record.label())
+        let begin = invalid_from(record);
+        let what = format!("{n} of its own logits are NaN or infinite{begin}");
+        format!("{}: {what}: nothing can agree with them", record.label())
     })
+}
+
+/// Says where NaN or infinity begins in the results of a run, as the end of a clause; empty if that is not known.
+pub(in crate::compare) fn invalid_from(record: &Record) -> String {
+    record.invalid_from.as_ref().map(|node| format!(", which begins with {node}")).unwrap_or_default()
 }
 
 /// Removes duplicate findings and appends their count.

@@ -8,7 +8,11 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Bytes per read.
+/// Bytes of the first read; each further one reads twice as many, up to [`CHUNK`]. Most calls find nothing new, and
+/// they are made every few milliseconds while the child is measured.
+const FIRST: usize = 256;
+
+/// Maximum bytes of a read.
 const CHUNK: usize = 64 << 10;
 
 /// Reader of a growing file of events.
@@ -28,18 +32,8 @@ impl Follower {
     /// Returns the events added since the last call. Invalid lines, such as one torn by a full disk, are
     /// skipped.
     pub(crate) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
-        let mut text = Vec::new();
-        let mut chunk = vec![0; CHUNK];
-        self.file.seek(SeekFrom::Start(self.end))?;
-        // The reserved space after the events is zeros.
-        while text.last() != Some(&0) {
-            match self.file.read(&mut chunk)? {
-                0 => break,
-                n => text.extend_from_slice(&chunk[..n]),
-            }
-        }
-        let written = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        let complete = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let text = written_after(&mut self.file, self.end)?;
+        let complete = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         self.end += complete as u64;
         let lines = text[..complete].split(|&b| b == b'\n').filter(|line| !line.is_empty());
         Ok(lines.filter_map(|line| json::read(line).ok()).collect())
@@ -49,6 +43,24 @@ impl Follower {
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
+}
+
+/// Returns the bytes from an offset to the reserved space after the events, which is zeros.
+fn written_after(file: &mut (impl Read + Seek), begin: u64) -> std::io::Result<Vec<u8>> {
+    let (mut text, mut size) = (Vec::new(), FIRST);
+    file.seek(SeekFrom::Start(begin))?;
+    while text.last() != Some(&0) {
+        let before = text.len();
+        text.resize(before + size, 0);
+        let read = file.read(&mut text[before..])?;
+        text.truncate(before + read);
+        if read == 0 {
+            break;
+        }
+        size = CHUNK.min(2 * size);
+    }
+    text.truncate(text.iter().position(|&b| b == 0).unwrap_or(text.len()));
+    Ok(text)
 }
 
 /// Reads all events of a file.
@@ -61,10 +73,42 @@ mod tests {
     use super::super::{Sync, Writer, create};
     use super::*;
     use crate::isolate::protocol::Message;
-    use std::io::Write;
+    use std::io::{Cursor, Write};
 
     fn node(name: &str) -> Message {
         Message::Node { name: name.into() }
+    }
+
+    struct Counted {
+        file: Cursor<Vec<u8>>,
+        bytes: usize,
+    }
+
+    impl Read for Counted {
+        fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+            let read = self.file.read(out)?;
+            self.bytes += read;
+            Ok(read)
+        }
+    }
+
+    impl Seek for Counted {
+        fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+            self.file.seek(to)
+        }
+    }
+
+    /// A call that finds nothing new reads little of the reserved space, and one that finds events reads little more
+    /// than these.
+    #[test]
+    fn nothing_new_costs_little() {
+        for written in [0, 1, 255, 256, 5_000, 300_000] {
+            let mut file = vec![b'x'; written];
+            file.resize(1 << 20, 0);
+            let mut file = Counted { file: Cursor::new(file), bytes: 0 };
+            assert_eq!(written_after(&mut file, 0).unwrap(), vec![b'x'; written]);
+            assert!(file.bytes <= 512 + 2 * written, "{written}: {} bytes are read", file.bytes);
+        }
     }
 
     /// Events arrive once and in order, also beyond the reserved space; torn lines are skipped.

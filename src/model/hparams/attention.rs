@@ -1,8 +1,8 @@
 //! Attention of each layer: heads, positions, attention windows, and the growth of queries.
 
-use super::Hparams;
 use super::rope::{RopeScaling, read_rope};
 use super::values::{checked, flags, named, per_layer};
+use super::{Hparams, ollama};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{CacheMask, Rope, RopeMode};
 use ggml_core::{Error, Result};
@@ -114,7 +114,8 @@ impl Attention {
             Some(value) => checked(&key(name), value),
             None => Ok(default),
         };
-        let key_length = match m.opt_usize(&key("attention.key_length"))? {
+        let given = m.opt_usize(&key("attention.key_length"))?.or(ollama::key_length(architecture));
+        let key_length = match given {
             Some(n) => checked(&key("attention.key_length"), n)?,
             None if embedding % most == 0 => checked("head width", embedding / most)?,
             None => {

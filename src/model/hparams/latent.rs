@@ -1,7 +1,7 @@
 //! Extents of latent attention.
 
-use super::Hparams;
 use super::values::{checked, named};
+use super::{GLM4MOELITE, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::{Error, Result};
 use serde::Serialize;
@@ -27,12 +27,17 @@ impl Latent {
         let m = gguf.metadata();
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
         let rank = extent("attention.kv_lora_rank")?;
-        let (key, value_length) =
-            (extent("attention.key_length_mla")?, extent("attention.value_length_mla")?);
+        // Files of glm4moelite have the lengths of a head under the plain names. Under the others, if at all, they have
+        // the lengths of the cached vectors.
+        let names = match h.architecture == GLM4MOELITE {
+            true => ["attention.key_length", "attention.value_length"],
+            false => ["attention.key_length_mla", "attention.value_length_mla"],
+        };
+        let (key, value_length) = (extent(names[0])?, extent(names[1])?);
         let rotated = extent("rope.dimension_count")?;
         if rotated >= key {
             let expected = format!("more than the {rotated} elements with positions");
-            return Err(Error::model(named(&h.key("attention.key_length_mla")), key, expected));
+            return Err(Error::model(named(&h.key(names[0])), key, expected));
         }
         let query_rank = m.opt_usize(&h.key("attention.q_lora_rank"))?.unwrap_or(0);
         for attention in &mut h.attention {

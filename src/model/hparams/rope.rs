@@ -1,5 +1,6 @@
 //! Rotary positions: their scaling and the parameters of ROPE.
 
+use super::ollama;
 use super::values::{checked, named, positive};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
@@ -36,18 +37,22 @@ pub(in crate::model) fn rope_factors(kind: &str) -> String {
 pub(super) fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
     let m = gguf.metadata();
     let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
-    let factor = m.opt_f32(&key("factor"))?.map(|f| positive(&key("factor"), f)).transpose()?;
+    // Ollama's converter of mistral3 writes all keys, with 0 and an empty text for what the model does not have
+    // (`convert_mistral.go`).
+    let factor = m.opt_f32(&key("factor"))?.filter(|&factor| factor != 0.0);
+    let factor = factor.map(|factor| positive(&key("factor"), factor)).transpose()?;
     let original_context =
         || checked(&key("original_context_length"), m.usize(&key("original_context_length"))?);
     // Files of phi3 have LongRoPE's tensors without naming the type.
-    let declared = match m.opt_str(&key("type"))? {
+    let declared = match m.opt_str(&key("type"))?.filter(|kind| !kind.is_empty()) {
         None if ["short", "long"].iter().any(|kind| gguf.tensor(&rope_factors(kind)).is_some()) => {
             Some("longrope")
         }
+        None if factor.is_some() => ollama::scaling(architecture),
         declared => declared,
     };
     match (declared, factor) {
-        (None, None) | (Some("none"), _) => Ok(RopeScaling::None),
+        (None, None) | (Some("none" | "default"), _) => Ok(RopeScaling::None),
         (None | Some("linear"), Some(factor)) => Ok(RopeScaling::Linear(factor)),
         (Some("yarn"), Some(factor)) => {
             Ok(RopeScaling::Yarn { factor, original_context: original_context()? })
@@ -84,12 +89,17 @@ pub(super) fn read_rope(
             rope.freq_scale = 1.0 / factor;
             rope.ext_factor = 1.0;
             rope.n_ctx_orig = original_context;
-            let bound = |name: &str, default| match m.opt_f32(&key(name))? {
-                Some(value) => positive(&key(name), value),
-                None => Ok(default),
+            // The second names are those of Ollama's converters (`convert_mistral.go`), with 0 for none.
+            let bound = |names: [&str; 2], default| {
+                for name in names {
+                    if let Some(value) = m.opt_f32(&key(name))?.filter(|&value| value != 0.0) {
+                        return positive(&key(name), value);
+                    }
+                }
+                Ok(default)
             };
-            rope.beta_fast = bound("scaling.yarn_beta_fast", rope.beta_fast)?;
-            rope.beta_slow = bound("scaling.yarn_beta_slow", rope.beta_slow)?;
+            rope.beta_fast = bound(["scaling.yarn_beta_fast", "scaling.beta_fast"], rope.beta_fast)?;
+            rope.beta_slow = bound(["scaling.yarn_beta_slow", "scaling.beta_slow"], rope.beta_slow)?;
             rope.truncate = m.opt_bool(&key("scaling.yarn_truncate"))?.unwrap_or(true);
         }
     }
