@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(alike.statistics[0].work, first().work);
         assert_eq!(alike.verdict.findings, ["a: it differs", "b: it differs"]);
         assert_eq!(merge(vec![first()]).unwrap().verdict.findings, ["it differs"]);
-        let changes: [(fn(&mut Report), [&str; 2]); 9] = [
+        type Change = fn(&mut Report);
+        let changes: [(Change, [&str; 2]); 9] = [
             (|r| r.precision = "exact".into(), ["fast", "exact"]),
             (
                 |r| r.environment.overrides = pair("DIPTYCH_VULKAN_MATRIX_UNITS", "off"),
