@@ -120,12 +120,12 @@ fn compute_prompt(generation: &mut Generation<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Gets the tokens of a text that a full context cuts off, and returns a prompt after which it goes on, or `None`.
+type Shorten<'a> = &'a mut dyn FnMut(&[u32]) -> Result<Option<Vec<u32>>>;
+
 /// Prints the text of a generation as it is produced, and returns it. If a full context cuts it off, `shorten` gets its
 /// tokens and returns a prompt after which it goes on, or `None`. What a full context has changed is said at the end.
-fn show(
-    mut generation: Generation<'_>,
-    shorten: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<u32>>>,
-) -> Result<String> {
+fn show(mut generation: Generation<'_>, shorten: Shorten<'_>) -> Result<String> {
     compute_prompt(&mut generation)?;
     let (mut text, mut tokens) = (String::new(), Vec::new());
     while let Some(piece) = generation.next() {
