@@ -255,7 +255,7 @@ fn long_models_of_gemma3_divide_positions() {
     assert_eq!(scaling(131_072, Some(1e-6f32.into())), (RopeScaling::None, 1.0));
 }
 
-/// What is not implemented is said as such, not as a key or a tensor that is missing.
+/// An architecture that is not implemented is said to be so, not as a key or a tensor that is missing.
 #[test]
 fn models_of_ollama_that_do_not_run_say_so() {
     let refused_with = |architecture: &str, added: &'static str| {

@@ -38,8 +38,8 @@ pub struct Report {
     pub work: String,
     /// Precision, which determines how much rounding was allowed.
     pub precision: String,
-    /// What else the work depends on, by name: the model's identity, the prompt, the number of tokens to generate and so
-    /// on.
+    /// Further facts that the work depends on, by name: identity of the model, prompt, number of tokens to generate, and
+    /// others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<(String, String)>,
     /// Type of the cache, if the work is a model.
@@ -89,7 +89,7 @@ pub struct Run {
     pub work: String,
     /// Precision, which determines how much rounding was allowed.
     pub precision: String,
-    /// What else the work depends on, see [`Report::settings`].
+    /// Further facts that the work depends on, see [`Report::settings`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<(String, String)>,
     /// The folder's path, as it was given.
