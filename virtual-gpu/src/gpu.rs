@@ -3,10 +3,11 @@
 use crate::code::{CodeObject, Descriptor};
 use crate::counters::Counters;
 use crate::exec::group::{Context, Machine};
-use crate::exec::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
+use crate::exec::lds::CAPACITY;
 use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::isa::Target;
+use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::memory::Memory;
 use crate::metadata::KernelInfo;
 use crate::options::Options;
@@ -50,7 +51,7 @@ pub struct Launch<'a> {
 }
 
 /// Maximum LDS of a work-group in bytes.
-pub const MAX_LDS: u32 = 64 << 10;
+pub const MAX_LDS: u32 = CAPACITY as u32;
 /// Maximum work-items of a work-group.
 pub const MAX_THREADS: u32 = 1024;
 /// Scratch bytes per lane for a kernel that does not declare its need (recursion).
