@@ -44,6 +44,43 @@ pub(crate) struct Machine {
     unit: Unit,
 }
 
+/// Machines between two launches. They are large, and many launches are short.
+#[derive(Default)]
+pub(crate) struct Machines(Mutex<Vec<Machine>>);
+
+impl Machines {
+    /// Returns a machine, which comes back here when it is dropped.
+    pub(crate) fn borrow(&self) -> Borrowed<'_> {
+        let machine = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Borrowed { machine: Some(machine.unwrap_or_else(Machine::new)), to: self }
+    }
+}
+
+impl std::fmt::Debug for Machines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Machines")
+    }
+}
+
+/// A machine in use.
+pub(crate) struct Borrowed<'a> {
+    machine: Option<Machine>,
+    to: &'a Machines,
+}
+
+impl Borrowed<'_> {
+    /// Runs a work-group to its end.
+    pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
+        self.machine.get_or_insert_with(Machine::new).run(context, id)
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        self.to.0.lock().unwrap_or_else(PoisonError::into_inner).extend(self.machine.take());
+    }
+}
+
 /// A running work-group.
 pub(crate) struct Group<'a> {
     context: &'a Context<'a>,
@@ -135,7 +172,9 @@ impl<'a> Group<'a> {
         wave.waits.clear();
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
-        wave.vgpr[..descriptor.vgprs].fill([0; LANES]);
+        // Those of the last kernel too: its values must not reach a kernel that reads more registers than it has.
+        wave.vgpr[..descriptor.vgprs.max(wave.vgprs)].fill([0; LANES]);
+        wave.vgprs = descriptor.vgprs;
         wave.scratch.clear();
         wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
         let first = n * LANES as u32;

@@ -2,7 +2,7 @@
 
 use super::rounding;
 use super::simd::Host;
-use super::wave::{Wave, is_vector};
+use super::wave::{MODE_INDEX, Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::inst::{Dpp, Form, Inst, Sdwa, Table};
 use crate::isa::lanes::{BITS, LANES, Mode, Results, Sources};
@@ -52,22 +52,26 @@ impl Unit {
             return separate(wave, inst, row);
         }
         let Buffers { operands, carry, moved } = &mut *self.buffers;
-        let mut sources = Sources::new(Mode { bits: wave.mode, clamp: inst.clamp });
-        for (source, buffer) in plan.sources.iter().zip(operands).take(plan.count.into()) {
-            let i = usize::from(source.number & 3);
-            (sources.lo[i], sources.hi[i]) = buffer.source(self.host, wave, inst, source);
+        // Most sources are registers as they are, and stay where they are.
+        let mut lo = plan.registers.map(|[lo, _]| &wave.vgpr[usize::from(lo)]);
+        let mut hi = plan.registers.map(|[_, hi]| &wave.vgpr[usize::from(hi)]);
+        let others = if is_usual(wave.mode, plan.source_keeps) { plan.others } else { plan.all };
+        for (i, buffer) in operands.iter_mut().enumerate() {
+            if others >> i & 1 != 0 {
+                (lo[i], hi[i]) = buffer.source(self.host, wave, inst, i, &plan.sources[i]);
+            }
         }
         match plan.carry {
             Carry::None => {}
             Carry::Vcc => expand(wave.vcc(), carry),
             Carry::Source(i) => expand(wave.scalar(inst.src[usize::from(i) % 3], Kind::Mask, 0), carry),
         }
-        sources.carry = carry;
         let mut enabled = wave.exec();
         if let Form::Dpp(dpp) = inst.form {
-            enabled &= move_lanes(wave.exec(), dpp, sources.lo[0], moved);
-            sources.lo[0] = moved;
+            enabled &= move_lanes(wave.exec(), dpp, lo[0], moved);
+            lo[0] = moved;
         }
+        let sources = Sources { lo, hi, carry, mode: Mode { bits: wave.mode, clamp: inst.clamp } };
         if wave.mode & plan.rounding == 0 {
             self.host.execute(table, row.code, &sources, &mut self.results);
         } else if !rounding::execute(row, wave.mode, &sources, &mut self.results) {
@@ -82,6 +86,10 @@ impl Unit {
     #[inline(always)]
     fn finish(&mut self, wave: &mut Wave, inst: &Inst, row: &Row, enabled: u64) {
         let (plan, results) = (&inst.plan, &mut *self.results);
+        if plan.simple && is_usual(wave.mode, plan.keeps) {
+            write(&mut wave.vgpr[usize::from(inst.dst & 255)], &results.lo, enabled);
+            return;
+        }
         match plan.finish {
             Finish::Nothing => {}
             Finish::Mask { exec } => {
@@ -123,12 +131,12 @@ impl Operand {
         host: Host,
         wave: &'a Wave,
         inst: &Inst,
+        i: usize,
         plan: &SourcePlan,
     ) -> (&'a [u32; LANES], &'a [u32; LANES]) {
-        let (i, kind) = (usize::from(plan.number), plan.kind);
-        let (modified, flushed) = (plan.modified, !wave.mode & plan.keeps != 0);
+        let (kind, modified, flushed) = (plan.kind, plan.modified, !wave.mode & plan.keeps != 0);
         if plan.fetch == Fetch::Vector {
-            let n = wave.register(plan.operand, plan.number.into());
+            let n = wave.register(plan.operand, i as u32);
             let (lo, hi) = (&wave.vgpr[n], &wave.vgpr[(n + 1) & 255]);
             if !modified && !flushed {
                 return (lo, hi);
@@ -157,7 +165,7 @@ impl Operand {
     }
 
     /// Applies source modifiers: selection of parts, absolute value, sign.
-    #[inline(never)]
+    #[inline(always)]
     fn modify(&mut self, inst: &Inst, i: usize, kind: Kind) {
         let (lo, hi) = (&mut self.lo, &mut self.hi);
         let set = |mask: u8| mask >> i & 1 != 0;
@@ -209,16 +217,48 @@ impl Operand {
     }
 }
 
+/// Returns true if MODE is as most kernels have it: the bits of `keeps` are 1, so that no denormals are replaced, and no
+/// registers are numbered relative to M0.
+#[inline(always)]
+fn is_usual(mode: u32, keeps: u32) -> bool {
+    (mode ^ keeps) & (keeps | MODE_INDEX) == 0
+}
+
 /// Makes the lanes of a source come from other lanes (DPP); returns the lanes to write.
+#[inline(never)]
 fn move_lanes(exec: u64, dpp: Dpp, before: &[u32; LANES], after: &mut [u32; LANES]) -> u64 {
-    let mut enabled = 0u64;
-    for lane in 0..LANES {
-        let chosen = dpp.rows >> (lane / 16) & 1 != 0 && dpp.banks >> (lane / 4 % 4) & 1 != 0;
-        let from = dpp_lane(dpp.control, lane).filter(|&l| exec >> l & 1 != 0);
-        after[lane] = from.map_or(0, |l| before[l]);
-        enabled |= u64::from(chosen && (from.is_some() || dpp.bound)) << lane;
+    // Of each row of 16 lanes, the chosen banks of 4 lanes.
+    let bank = |i: usize| if dpp.banks >> i & 1 != 0 { 15 << (4 * i) } else { 0 };
+    let row = |i: usize| if dpp.rows >> i & 1 != 0 { 0xffff << (16 * i) } else { 0 };
+    let banks = (0..4).fold(0, |mask, i| mask | bank(i)) * 0x0001_0001_0001_0001;
+    let chosen = (0..4).fold(0u64, |mask, i| mask | row(i)) & banks;
+    let n = dpp.control & 15;
+    // One loop for each frequent kind: there the compiler knows which lane a lane reads.
+    let found = match dpp.control {
+        control @ 0..=0xff => gather(exec, before, after, |lane| dpp_lane(control & 0xff, lane)),
+        0x101..=0x10f => gather(exec, before, after, |lane| dpp_lane(0x100 | n, lane)),
+        0x111..=0x11f => gather(exec, before, after, |lane| dpp_lane(0x110 | n, lane)),
+        0x121..=0x12f => gather(exec, before, after, |lane| dpp_lane(0x120 | n, lane)),
+        control => gather(exec, before, after, |lane| dpp_lane(control, lane)),
+    };
+    chosen & if dpp.bound { u64::MAX } else { found }
+}
+
+/// Reads each lane from another, or 0 if there is none that is active; returns the lanes that had one.
+#[inline(always)]
+fn gather(
+    exec: u64,
+    before: &[u32; LANES],
+    after: &mut [u32; LANES],
+    from: impl Fn(usize) -> Option<usize>,
+) -> u64 {
+    let mut found = 0;
+    for (lane, after) in after.iter_mut().enumerate() {
+        let other = from(lane).filter(|&other| exec >> other & 1 != 0);
+        *after = other.map_or(0, |other| before[other % LANES]);
+        found |= u64::from(other.is_some()) << lane;
     }
-    enabled
+    found
 }
 
 /// Completes results that fill only a part of the register with its old value.
@@ -232,17 +272,20 @@ fn merge(old: &[u32; LANES], inst: &Inst, row: &Row, new: &mut [u32; LANES]) {
     }
 }
 
+#[inline(always)]
 fn part(x: u32, upper: bool) -> u32 {
     if upper { x >> 16 } else { x & 0xffff }
 }
 
 /// Applies absolute value, then negation, to floats with the sign at `bit` of a word.
+#[inline(always)]
 fn signs(words: &mut [u32; LANES], bit: u32, absolute: bool, negative: bool) {
     let (keep, flip) = (if absolute { !(1u32 << bit) } else { u32::MAX }, u32::from(negative) << bit);
     words.iter_mut().for_each(|x| *x = *x & keep ^ flip);
 }
 
 /// Applies SDWA's source selection: 0 to 3 a byte, 4 and 5 a half, 6 the whole word.
+#[inline(always)]
 fn select(words: &mut [u32; LANES], which: u8, extend: bool) {
     let which = u32::from(which);
     for x in words.iter_mut() {
@@ -276,6 +319,7 @@ fn insert(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
 }
 
 /// Returns the lane that a lane reads with DPP; `None` if it is outside the row or wavefront.
+#[inline(always)]
 fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
     let (row, in_row) = (lane & !15, lane & 15);
     let n = usize::from(control & 15);

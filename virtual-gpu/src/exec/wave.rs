@@ -16,6 +16,8 @@ pub(crate) struct Wave {
     /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
     pub(crate) vgpr: Box<[[u32; LANES]; 256]>,
+    /// Number of vector registers of the last kernel.
+    pub(crate) vgprs: usize,
     pub(crate) scc: bool,
     /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
@@ -46,6 +48,7 @@ impl Wave {
             id: 0,
             sgpr: [0; 128],
             vgpr: Box::new([[0; LANES]; 256]),
+            vgprs: 0,
             scc: false,
             pc: 0,
             at: 0,

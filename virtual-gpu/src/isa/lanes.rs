@@ -10,20 +10,18 @@ use super::half;
 /// Number of lanes of a wavefront.
 pub(crate) const LANES: usize = 64;
 
-/// Calls `f` for each lane of a mask. For short functions, which are vectorised where all lanes are active; long ones
-/// are better off in a loop over [`lanes`], because they would be inline twice or not at all.
-#[inline(always)]
-pub(crate) fn each(mask: u64, mut f: impl FnMut(usize)) {
-    if mask == u64::MAX {
-        for lane in 0..LANES {
-            f(lane);
+/// Does something for each lane of a mask. A macro, because a closure that is called in two loops is not inline: then
+/// neither loop is vectorised.
+macro_rules! each_lane {
+    ($mask:expr, |$lane:ident| $body:block) => {
+        if $mask == u64::MAX {
+            for $lane in 0..$crate::isa::lanes::LANES $body
+        } else {
+            for $lane in $crate::isa::lanes::lanes($mask) $body
         }
-    } else {
-        for lane in lanes(mask) {
-            f(lane);
-        }
-    }
+    };
 }
+pub(crate) use each_lane;
 
 /// Bits of half a mask. Loops over lanes that use them are vectorised; loops that shift by the lane index are
 /// not.
@@ -84,11 +82,10 @@ impl Mode {
 }
 
 /// Sources of an instruction: the low and high words of up to three operands, and one bit per lane. Operands that
-/// are registers as they are stay where they are: copies cost more than most formulas. There is room for a fourth, so
-/// that two bits are an index.
+/// are registers as they are stay where they are: copies cost more than most formulas.
 pub(crate) struct Sources<'a> {
-    pub(crate) lo: [&'a [u32; LANES]; 4],
-    pub(crate) hi: [&'a [u32; LANES]; 4],
+    pub(crate) lo: [&'a [u32; LANES]; 3],
+    pub(crate) hi: [&'a [u32; LANES]; 3],
     pub(crate) carry: &'a [u32; LANES],
     pub(crate) mode: Mode,
 }
@@ -98,15 +95,6 @@ pub(crate) struct Results {
     pub(crate) lo: [u32; LANES],
     pub(crate) hi: [u32; LANES],
     pub(crate) carry: [u32; LANES],
-}
-
-impl Sources<'_> {
-    /// Returns sources that are all 0.
-    #[inline(always)]
-    pub(crate) fn new(mode: Mode) -> Self {
-        const NOTHING: &[u32; LANES] = &[0; LANES];
-        Sources { lo: [NOTHING; 4], hi: [NOTHING; 4], carry: NOTHING, mode }
-    }
 }
 
 impl Results {

@@ -18,8 +18,6 @@ pub(crate) enum Fetch {
 pub(crate) struct SourcePlan {
     pub(crate) fetch: Fetch,
     pub(crate) kind: Kind,
-    /// Its number among the sources, and its operand.
-    pub(crate) number: u8,
     pub(crate) operand: u16,
     /// True if it has two words.
     pub(crate) wide: bool,
@@ -55,8 +53,14 @@ pub(crate) struct Plan {
     /// True if the instruction is executed without its formula, or not at all.
     pub(crate) separate: bool,
     pub(crate) sources: [SourcePlan; 3],
-    /// Number of sources.
-    pub(crate) count: u8,
+    /// The registers of the sources, and those that follow them.
+    pub(crate) registers: [[u8; 2]; 3],
+    /// Bits of MODE that sources need; if they are 1, all are registers as they are, except those of `others`, which is
+    /// a bit for each.
+    pub(crate) source_keeps: u32,
+    pub(crate) others: u8,
+    /// The sources, as bits.
+    pub(crate) all: u8,
     pub(crate) carry: Carry,
     /// Bits of MODE. If one is 1, the result is not that of the formula, which rounds to the nearest.
     pub(crate) rounding: u32,
@@ -68,6 +72,8 @@ pub(crate) struct Plan {
     pub(crate) merged: bool,
     /// True if the result has two words.
     pub(crate) wide: bool,
+    /// True if the results are one register, and the formula's.
+    pub(crate) simple: bool,
     pub(crate) finish: Finish,
 }
 
@@ -78,19 +84,22 @@ impl Plan {
         sources: [SourcePlan {
             fetch: Fetch::Scalar,
             kind: Kind::None,
-            number: 0,
             operand: 0,
             wide: false,
             modified: false,
             keeps: 0,
         }; 3],
-        count: 0,
+        registers: [[0; 2]; 3],
+        source_keeps: 0,
+        others: 0,
+        all: 0,
         carry: Carry::None,
         rounding: 0,
         keeps: 0,
         scaled: false,
         merged: false,
         wide: false,
+        simple: false,
         finish: Finish::Nothing,
     };
 }

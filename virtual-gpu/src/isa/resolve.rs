@@ -21,10 +21,7 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
             Kind::None => break,
             Kind::Mask => plan.carry = Carry::Source(i as u8),
             Kind::Vcc => plan.carry = Carry::Vcc,
-            _ if i < 3 => {
-                plan.sources[usize::from(plan.count)] = source(inst, i, kind);
-                plan.count += 1;
-            }
+            _ if i < 3 => add(&mut plan, i, source(inst, i, kind)),
             _ => {}
         }
     }
@@ -33,6 +30,15 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
     }
     result(&mut plan, inst, row);
     plan
+}
+
+fn add(plan: &mut Plan, i: usize, source: SourcePlan) {
+    let register = source.operand as u8;
+    plan.sources[i] = source;
+    plan.registers[i] = [register, register.wrapping_add(1)];
+    plan.source_keeps |= source.keeps;
+    plan.all |= 1 << i;
+    plan.others |= u8::from(source.fetch != Fetch::Vector || source.modified) << i;
 }
 
 fn source(inst: &Inst, i: usize, kind: Kind) -> SourcePlan {
@@ -48,7 +54,7 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> SourcePlan {
         _ => 0,
     };
     let (wide, modified) = (kind.registers() == 2, is_modified(inst, i, kind));
-    SourcePlan { fetch, kind, number: i as u8, operand, wide, modified, keeps }
+    SourcePlan { fetch, kind, operand, wide, modified, keeps }
 }
 
 fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
@@ -67,6 +73,8 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
         _ => row.is(flag::KEEP_HIGH | flag::KEEP_LOW) || inst.op_sel & 8 != 0,
     };
     plan.wide = row.dst.registers() == 2;
+    plan.simple =
+        plan.finish == Finish::Register && !(plan.scaled || plan.merged || plan.wide || row.carry_out);
 }
 
 /// Returns true if modifiers change a source: a part is selected, a sign changed.

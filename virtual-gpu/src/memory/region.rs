@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::isa::lanes::{LANES, each, lanes};
+use crate::isa::lanes::{LANES, each_lane, lanes};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -244,7 +244,7 @@ impl Region {
         let (first, limit) =
             (u32::try_from(start).ok()?, limit.min(room).min(u64::from(u32::MAX) - start) as u32);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
-        each(lanes, |lane| {
+        each_lane!(lanes, |lane| {
             offsets[lane] = first.wrapping_add(add[lane]);
             all |= offsets[lane];
             beyond |= add[lane] > limit;
@@ -265,7 +265,7 @@ impl Region {
         let room = self.bytes.checked_sub(bytes.into())?.min(u32::MAX.into());
         let base = self.base.wrapping_sub(add);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
-        each(lanes, |lane| {
+        each_lane!(lanes, |lane| {
             let address = u64::from(low[lane]) | u64::from(high[lane]) << 32;
             let offset = address.wrapping_sub(base);
             offsets[lane] = offset as u32;
