@@ -271,6 +271,7 @@ const FLOORS: &[Floors] = &[
             &["vector"],
             &["wave"],
             &["atomic", "lds", "location", "rounding", "simd", "waits"],
+            &["history"],
         ],
     },
     Floors {
@@ -278,11 +279,11 @@ const FLOORS: &[Floors] = &[
         module: "isa",
         floors: &[
             &["decode", "text"],
-            &["uses"],
+            &["resolve", "uses"],
             &["inst", "vop3"],
             &["vop1", "vop2", "vop3p", "vopc"],
             &["math"],
-            &["lanes", "registers", "sop"],
+            &["lanes", "plan", "registers", "sop"],
             &["half", "memory", "operand"],
         ],
     },

@@ -129,7 +129,7 @@ impl Gpu {
             max_instructions: self.options.max_instructions,
             footprint,
         };
-        run(&context, launch.first_group, launch.groups)
+        run(&self.machines, &context, launch.first_group, launch.groups)
     }
 }
 

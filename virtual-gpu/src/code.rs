@@ -38,7 +38,8 @@ pub(crate) struct Text {
     /// Address of the first word, relative to the loaded object.
     pub(crate) base: u64,
     pub(crate) words: Vec<u32>,
-    decoded: Vec<OnceLock<Option<Inst>>>,
+    /// On the heap: most words of a large code object are never executed.
+    decoded: Vec<OnceLock<Option<Box<Inst>>>>,
     target: Target,
 }
 
@@ -48,11 +49,16 @@ impl Text {
         Text { base, words, decoded, target }
     }
 
+    #[inline(never)]
+    fn decode(&self, word: usize) -> Option<Box<Inst>> {
+        decode(&self.words[word..self.words.len().min(word + 3)], self.target).map(Box::new)
+    }
+
     /// Returns the instruction that starts at a word.
     #[inline(always)]
     pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
         let slot = self.decoded.get(word)?;
-        slot.get_or_init(|| decode(&self.words[word..self.words.len().min(word + 3)], self.target)).as_ref()
+        slot.get_or_init(|| self.decode(word)).as_deref()
     }
 }
 

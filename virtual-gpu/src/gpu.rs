@@ -2,11 +2,12 @@
 
 use crate::code::{CodeObject, Descriptor};
 use crate::counters::Counters;
-use crate::exec::group::{Context, Machine};
-use crate::exec::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
+use crate::exec::group::{Borrowed, Context, Machines};
+use crate::exec::lds::CAPACITY;
 use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::isa::Target;
+use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::memory::Memory;
 use crate::metadata::KernelInfo;
 use crate::options::Options;
@@ -20,6 +21,7 @@ pub struct Gpu {
     pub(crate) target: Target,
     pub(crate) options: Options,
     pub(crate) memory: Memory,
+    pub(crate) machines: Machines,
 }
 
 /// A loaded code object. Its memory is freed with [`Gpu::unload`].
@@ -50,7 +52,7 @@ pub struct Launch<'a> {
 }
 
 /// Maximum LDS of a work-group in bytes.
-pub const MAX_LDS: u32 = 64 << 10;
+pub const MAX_LDS: u32 = CAPACITY as u32;
 /// Maximum work-items of a work-group.
 pub const MAX_THREADS: u32 = 1024;
 /// Scratch bytes per lane for a kernel that does not declare its need (recursion).
@@ -59,7 +61,7 @@ const DYNAMIC_STACK: u32 = 16 << 10;
 impl Gpu {
     /// Creates a device with empty memory.
     pub fn new(target: Target, options: Options) -> Gpu {
-        Gpu { target, options, memory: Memory::new(options.memory) }
+        Gpu { target, options, memory: Memory::new(options.memory), machines: Machines::default() }
     }
 
     /// Returns the processor that the device emulates.
@@ -212,7 +214,7 @@ impl Gpu {
             max_instructions: self.options.max_instructions,
             footprint,
         };
-        let counters = run(&context, [0; 3], launch.groups);
+        let counters = run(&self.machines, &context, [0; 3], launch.groups);
         drop((freed, freed_too));
         counters
     }
@@ -232,18 +234,23 @@ impl Drop for Freed<'_> {
 }
 
 /// Runs all work-groups, with ids from `first` on.
-pub(crate) fn run(context: &Context<'_>, first: [u32; 3], groups: [u32; 3]) -> Result<Counters> {
+pub(crate) fn run(
+    machines: &Machines,
+    context: &Context<'_>,
+    first: [u32; 3],
+    groups: [u32; 3],
+) -> Result<Counters> {
     let [x, y, z] = groups.map(|n| n as usize);
     let total = x.saturating_mul(y).saturating_mul(z);
     let id =
         |n: usize| [first[0] + (n % x) as u32, first[1] + (n / x % y) as u32, first[2] + (n / x / y) as u32];
     if total == 1 {
-        return Machine::new().run(context, first);
+        return machines.borrow().run(context, first);
     }
     (0..total)
         .into_par_iter()
         .with_min_len((total / 256).clamp(1, 64))
-        .map_init(Machine::new, |machine, n| machine.run(context, id(n)))
+        .map_init(|| machines.borrow(), |machine: &mut Borrowed<'_>, n| machine.run(context, id(n)))
         .try_reduce(Counters::default, |mut a, b| {
             a += b;
             Ok(a)

@@ -1,6 +1,7 @@
 //! A work-group: its wavefronts run in turn, each to its next barrier.
 
 use super::lds::Lds;
+use super::simd::Work;
 use super::vector::Unit;
 use super::wave::{Progress, Wave};
 use crate::code::{Descriptor, Text};
@@ -8,7 +9,7 @@ use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::footprint::Footprint;
 use crate::isa::Rate;
-use crate::isa::inst::Body;
+use crate::isa::inst::{Body, Inst};
 use crate::isa::lanes::LANES;
 use crate::isa::operand::EXEC;
 use crate::isa::text;
@@ -43,6 +44,43 @@ pub(crate) struct Machine {
     unit: Unit,
 }
 
+/// Machines between two launches. They are large, and many launches are short.
+#[derive(Default)]
+pub(crate) struct Machines(Mutex<Vec<Machine>>);
+
+impl Machines {
+    /// Returns a machine, which comes back here when it is dropped.
+    pub(crate) fn borrow(&self) -> Borrowed<'_> {
+        let machine = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Borrowed { machine: Some(machine.unwrap_or_else(Machine::new)), to: self }
+    }
+}
+
+impl std::fmt::Debug for Machines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Machines")
+    }
+}
+
+/// A machine in use.
+pub(crate) struct Borrowed<'a> {
+    machine: Option<Machine>,
+    to: &'a Machines,
+}
+
+impl Borrowed<'_> {
+    /// Runs a work-group to its end.
+    pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
+        self.machine.get_or_insert_with(Machine::new).run(context, id)
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        self.to.0.lock().unwrap_or_else(PoisonError::into_inner).extend(self.machine.take());
+    }
+}
+
 /// A running work-group.
 pub(crate) struct Group<'a> {
     context: &'a Context<'a>,
@@ -56,6 +94,26 @@ pub(crate) struct Group<'a> {
     last: usize,
 }
 
+/// A wavefront runs to its next barrier or its end: compiled for the host's widest vectors, with all functions that it
+/// calls inline.
+struct Advance<'a, 'b> {
+    group: &'a mut Group<'b>,
+    wave: &'a mut Wave,
+    unit: &'a mut Unit,
+}
+
+impl Work for Advance<'_, '_> {
+    type Output = Result<(), FaultKind>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        self.group.lds.begin(self.wave.id);
+        let done = self.group.advance(self.wave, self.unit);
+        self.group.lds.end();
+        done
+    }
+}
+
 impl Machine {
     pub(crate) fn new() -> Machine {
         Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new() }
@@ -65,7 +123,7 @@ impl Machine {
     pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
         let threads: u32 = context.threads.iter().product();
         let count = (threads as usize).div_ceil(LANES);
-        self.lds.reset(context.lds_bytes);
+        self.lds.reset(context.lds_bytes, context.checks);
         while self.waves.len() < count {
             self.waves.push(Wave::new());
         }
@@ -85,7 +143,9 @@ impl Machine {
         loop {
             for wave in waves.iter_mut().filter(|w| w.state != Progress::Ended) {
                 wave.state = Progress::Running;
-                group.advance(wave, &mut self.unit).map_err(|kind| group.fault(wave, kind))?;
+                let host = self.unit.host;
+                let done = host.run(Advance { group: &mut group, wave, unit: &mut self.unit });
+                done.map_err(|kind| group.fault(wave, kind))?;
             }
             if waves.iter().all(|w| w.state == Progress::Ended) {
                 break;
@@ -112,7 +172,9 @@ impl<'a> Group<'a> {
         wave.waits.clear();
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
-        wave.vgpr[..descriptor.vgprs].fill([0; LANES]);
+        // Those of the last kernel too: its values must not reach a kernel that reads more registers than it has.
+        wave.vgpr[..descriptor.vgprs.max(wave.vgprs)].fill([0; LANES]);
+        wave.vgprs = descriptor.vgprs;
         wave.scratch.clear();
         wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
         let first = n * LANES as u32;
@@ -155,6 +217,7 @@ impl<'a> Group<'a> {
     }
 
     /// Runs a wavefront to its next barrier or its end.
+    #[inline(always)]
     fn advance(&mut self, wave: &mut Wave, unit: &mut Unit) -> Result<(), FaultKind> {
         let text = self.context.text;
         while wave.state == Progress::Running {
@@ -165,12 +228,8 @@ impl<'a> Group<'a> {
             wave.at = wave.pc;
             wave.pc += usize::from(inst.words);
             wave.executed += 1;
-            if self.checks.waits {
-                if !wave.waits.is_idle() {
-                    wave.check_waits(inst)?;
-                }
-                let lanes = wave.exec();
-                wave.waits.after(inst, lanes);
+            if self.checks.waits && wave.waits.uses_pending(inst) {
+                wave.check_waits(inst)?;
             }
             match inst.body {
                 Body::Vector(table, row) => {
@@ -185,12 +244,30 @@ impl<'a> Group<'a> {
                     }
                     self.scalar(wave, inst, table, row)?;
                 }
-                Body::ScalarMemory(row) => self.scalar_memory(wave, inst, row)?,
-                Body::Memory(segment, row) => self.vector_memory(wave, inst, segment, row)?,
-                Body::Lds(row) => self.ds(wave, inst, row)?,
+                Body::ScalarMemory(row) => {
+                    self.begin_waiting(wave, inst);
+                    self.scalar_memory(wave, inst, row)?;
+                }
+                Body::Memory(segment, row) => {
+                    self.begin_waiting(wave, inst);
+                    self.vector_memory(wave, inst, segment, row)?;
+                }
+                Body::Lds(row) => {
+                    self.begin_waiting(wave, inst);
+                    self.ds(wave, inst, row)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Notes that an access to memory is in flight, if waits are checked.
+    #[inline(always)]
+    fn begin_waiting(&self, wave: &mut Wave, inst: &Inst) {
+        if self.checks.waits {
+            let lanes = wave.exec();
+            wave.waits.begin(inst, lanes);
+        }
     }
 
     /// Handles a barrier: all wavefronts have stopped, at least one of them at a barrier.

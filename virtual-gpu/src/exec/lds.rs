@@ -1,236 +1,197 @@
-//! LDS of a work-group, with the history of each word for the checks.
-//!
-//! Wavefronts of a work-group run one after another from barrier to barrier; an *epoch* is the interval
-//! between two barriers. Two accesses by different wavefronts to the same bytes in one epoch, at least one of
-//! them a write, could happen in either order on hardware: a race. Atomic accesses do not race with each
-//! other.
+//! LDS of a work-group.
 
+pub(crate) use super::history::CAPACITY;
+use super::history::{Conflict, History, in_one_word};
 use crate::fault::{Access, FaultKind, Range, Space};
+use crate::isa::lanes::{LANES, each_lane, lanes};
 use crate::options::Checks;
 
-/// History of a word.
-#[derive(Clone, Copy, Default)]
-struct Shadow {
-    /// Last write: its epoch, wavefront, bytes (bit mask), and if it was atomic.
-    write_epoch: u32,
-    writer: u16,
-    write_bytes: u8,
-    atomic: bool,
-    /// Last reads: their epoch, one of the readers, their bytes, and if there were more readers.
-    read_epoch: u32,
-    reader: u16,
-    read_bytes: u8,
-    more_readers: bool,
-    /// Bytes that have ever been written.
-    written: u8,
-}
-
-impl Shadow {
-    /// Records that a wavefront reads the word; returns false, recording nothing, if the read might be an
-    /// error.
-    #[inline(always)]
-    fn is_read(&mut self, epoch: u32, wave: u16) -> bool {
-        if self.written != 15 || self.write_epoch == epoch && self.writer != wave {
-            return false;
-        }
-        let first = self.read_epoch != epoch;
-        self.more_readers = !first && (self.more_readers || self.reader != wave);
-        self.reader = if first { wave } else { self.reader };
-        (self.read_epoch, self.read_bytes) = (epoch, 15);
-        true
-    }
-
-    /// Records that a wavefront writes the word; returns false, recording nothing, if the write might be an
-    /// error.
-    #[inline(always)]
-    fn is_written(&mut self, epoch: u32, wave: u16) -> bool {
-        let of_others = self.write_epoch == epoch && self.writer != wave
-            || self.read_epoch == epoch && (self.reader != wave || self.more_readers);
-        if !of_others {
-            (self.write_epoch, self.writer, self.write_bytes, self.atomic) = (epoch, wave, 15, false);
-            self.written = 15;
-        }
-        !of_others
-    }
-}
+/// Words of the memory.
+const WORDS: usize = CAPACITY / 4;
 
 /// LDS of a work-group.
 pub(crate) struct Lds {
-    words: Vec<u32>,
-    shadow: Vec<Shadow>,
+    /// Three more than are used: so an access of four words that begins inside is inside for the compiler.
+    words: Box<[u32; WORDS + 3]>,
+    history: History,
     bytes: u32,
-    epoch: u32,
+    checks: Checks,
     pub(crate) read: u64,
     pub(crate) stored: u64,
 }
 
-/// Calls `f` with the index of each word that a range touches and a bit mask of its bytes.
-#[inline(always)]
-fn each_word(at: u32, bytes: u32, mut f: impl FnMut(usize, u8) -> Result<(), u32>) -> Result<(), u32> {
-    if bytes < 4 || at % 4 != 0 {
-        // Partial words.
-        for i in at..at + bytes {
-            f(i as usize / 4, 1 << (i % 4))?;
-        }
-        return Ok(());
-    }
-    for word in at / 4..(at + bytes) / 4 {
-        f(word as usize, 15)?;
-    }
-    Ok(())
-}
-
 impl Lds {
     pub(crate) fn new() -> Lds {
-        Lds { words: Vec::new(), shadow: Vec::new(), bytes: 0, epoch: 1, read: 0, stored: 0 }
+        let (words, history) = (Box::new([0; WORDS + 3]), History::new());
+        Lds { words, history, bytes: 0, checks: Checks::NONE, read: 0, stored: 0 }
     }
 
     /// Resets the memory for a new work-group.
-    pub(crate) fn reset(&mut self, bytes: u32) {
-        let words = bytes.div_ceil(4) as usize;
-        self.words.clear();
+    pub(crate) fn reset(&mut self, bytes: u32, checks: Checks) {
+        (self.bytes, self.checks) = (bytes.min(CAPACITY as u32), checks);
+        (self.read, self.stored) = (0, 0);
         // Not zeros: uninitialised data must not look plausible.
-        self.words.resize(words, 0xdead_beef);
-        self.shadow.clear();
-        self.shadow.resize(words, Shadow::default());
-        (self.bytes, self.epoch) = (bytes, 1);
+        self.words[..self.bytes.div_ceil(4) as usize].fill(0xdead_beef);
+        self.history.reset(self.bytes, checks);
     }
 
-    /// Starts a new epoch: all wavefronts have reached a barrier.
+    /// All wavefronts have reached a barrier.
     pub(crate) fn barrier(&mut self) {
-        self.epoch += 1;
+        self.history.barrier();
     }
 
-    fn check(&self, at: u32, bytes: u32, access: Access, checks: Checks) -> Result<(), FaultKind> {
-        let range = Range { space: Space::Lds, access, at: at.into(), bytes };
+    /// A wavefront begins to run, after those with lower numbers.
+    pub(crate) fn begin(&mut self, wave: u32) {
+        self.history.begin(wave);
+    }
+
+    /// It has reached a barrier or its end.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        self.history.end();
+    }
+
+    fn check(&self, range: Range) -> Result<u32, FaultKind> {
+        let (at, bytes) = (range.at as u32, range.bytes);
         if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(FaultKind::OutOfBounds(range));
         }
         // 12 bytes need an alignment of 16; all other sizes need their own.
         let wanted = bytes.next_power_of_two();
-        if checks.alignment && at % wanted != 0 {
+        if self.checks.alignment && at % wanted != 0 {
             return Err(FaultKind::Misaligned(range, wanted));
         }
-        Ok(())
+        Ok(at)
     }
 
-    fn on_read(&mut self, at: u32, bytes: u32, wave: u32, checks: Checks) -> Result<(), FaultKind> {
-        let range = Range { space: Space::Lds, access: Access::Read, at: at.into(), bytes };
-        let (epoch, shadow, wave) = (self.epoch, &mut self.shadow, wave as u16);
-        let mut uninitialised = false;
-        let found = each_word(at, bytes, |word, mask| {
-            let s = &mut shadow[word];
-            if checks.races && s.write_epoch == epoch && s.writer != wave && s.write_bytes & mask != 0 {
-                return Err(s.writer.into());
-            }
-            uninitialised |= s.written & mask != mask;
-            if s.read_epoch != epoch {
-                (s.read_epoch, s.reader, s.read_bytes, s.more_readers) = (epoch, wave, mask, false);
-            } else {
-                s.more_readers |= s.reader != wave;
-                s.read_bytes |= mask;
-            }
-            Ok(())
+    /// Returns true if the accesses of all lanes are inside, aligned as words are and as it is checked, and in one
+    /// word of a map each.
+    #[inline(always)]
+    fn fit(&self, at: &[u32; LANES], mask: u64, bytes: u32) -> bool {
+        let Some(last) = self.bytes.checked_sub(bytes) else { return false };
+        let (mut most, mut all) = (0, 0);
+        each_lane!(mask, |lane| {
+            most = most.max(at[lane]);
+            all |= at[lane];
         });
-        found.map_err(|other| FaultKind::Race(range, other))?;
-        if checks.uninitialised && uninitialised {
-            return Err(FaultKind::Uninitialised(range));
+        let size = bytes.next_power_of_two();
+        if all % size != 0 {
+            let astride = |lane: usize| mask >> lane & 1 != 0 && !in_one_word(at[lane], bytes);
+            if self.checks.alignment || all % size.min(4) != 0 || (0..LANES).any(astride) {
+                return false;
+            }
         }
-        Ok(())
+        most <= last
     }
 
-    fn on_write(
+    /// Loads N words for each lane of a mask if there is nothing to report; the caller counts the bytes. Otherwise
+    /// returns false, and [`Lds::load`] for each lane decides.
+    #[inline(always)]
+    pub(crate) fn load_lanes<const N: usize>(
         &mut self,
-        at: u32,
-        bytes: u32,
-        wave: u32,
-        atomic: bool,
-        checks: Checks,
-    ) -> Result<(), FaultKind> {
-        let access = if atomic { Access::Atomic } else { Access::Write };
-        let range = Range { space: Space::Lds, access, at: at.into(), bytes };
-        let (epoch, shadow, wave) = (self.epoch, &mut self.shadow, wave as u16);
-        let found = each_word(at, bytes, |word, mask| {
-            let s = &mut shadow[word];
-            if checks.races {
-                let written = s.write_epoch == epoch && s.write_bytes & mask != 0;
-                if written && s.writer != wave && !(atomic && s.atomic) {
-                    return Err(s.writer.into());
-                }
-                let read = s.read_epoch == epoch && s.read_bytes & mask != 0;
-                if read && (s.reader != wave || s.more_readers) {
-                    return Err(s.reader.into());
+        at: &[u32; LANES],
+        mask: u64,
+        to: &mut [[u32; LANES]; N],
+    ) -> bool {
+        let bytes = 4 * N as u32;
+        if !self.fit(at, mask, bytes) {
+            return false;
+        }
+        let Some(mut reads) = self.history.reads() else { return false };
+        let words = &self.words;
+        each_lane!(mask, |lane| {
+            reads.add(at[lane], bytes);
+            let first = at[lane] as usize / 4 % WORDS;
+            for (i, to) in to.iter_mut().enumerate() {
+                to[lane] = words[first + i];
+            }
+        });
+        reads.are_good(bytes)
+    }
+
+    /// Loads a byte or two for each lane of a mask, as [`Lds::load_lanes`].
+    #[inline(always)]
+    pub(crate) fn load_parts<const BYTES: u32>(
+        &mut self,
+        at: &[u32; LANES],
+        mask: u64,
+        to: &mut [u32; LANES],
+    ) -> bool {
+        if !self.fit(at, mask, BYTES) {
+            return false;
+        }
+        let Some(mut reads) = self.history.reads() else { return false };
+        for lane in lanes(mask) {
+            reads.add(at[lane], BYTES);
+            let word = self.words[at[lane] as usize / 4 % WORDS] >> (8 * (at[lane] % 4));
+            to[lane] = word & ((1 << (8 * BYTES)) - 1);
+        }
+        let good = reads.are_good(BYTES);
+        self.read += if good { u64::from(BYTES * mask.count_ones()) } else { 0 };
+        good
+    }
+
+    /// Stores N words of each lane of a mask, at one address or at each of two, if there is nothing to report.
+    /// Otherwise returns false, and [`Lds::store`] for each lane decides.
+    #[inline(always)]
+    pub(crate) fn store_lanes<const COUNT: usize, const N: usize>(
+        &mut self,
+        at: &[[u32; LANES]; COUNT],
+        mask: u64,
+        from: [Option<&[[u32; LANES]; N]>; COUNT],
+    ) -> bool {
+        let bytes = 4 * N as u32;
+        if from.iter().any(Option::is_none) || at.iter().any(|at| !self.fit(at, mask, bytes)) {
+            return false;
+        }
+        let Some(mut writes) = self.history.writes() else { return false };
+        let words = &mut self.words;
+        // Lane after lane, so that the last lane wins where lanes write the same word.
+        for lane in lanes(mask) {
+            for (at, from) in at.iter().zip(from) {
+                let Some(from) = from else { return false };
+                writes.add(at[lane], bytes);
+                let first = at[lane] as usize / 4 % WORDS;
+                for (i, from) in from.iter().enumerate() {
+                    words[first + i] = from[lane];
                 }
             }
-            let before = if s.write_epoch == epoch { s.write_bytes } else { 0 };
-            (s.write_epoch, s.writer, s.write_bytes, s.atomic) = (epoch, wave, before | mask, atomic);
-            s.written |= mask;
-            Ok(())
-        });
-        found.map_err(|other| FaultKind::Race(range, other))
-    }
-
-    /// Returns the index of the first word of an aligned access inside the memory.
-    #[inline(always)]
-    fn first_word(&self, at: u32, bytes: u32, checks: Checks) -> Option<usize> {
-        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        let aligned = at % 4 == 0 && (!checks.alignment || at % bytes.next_power_of_two() == 0);
-        (inside && aligned).then_some(at as usize / 4)
-    }
-
-    /// Loads entire words if there is nothing to report; returns `None` if there may be, and [`Lds::load`]
-    /// decides.
-    #[inline(always)]
-    pub(crate) fn load_words<const N: usize>(
-        &mut self,
-        at: u32,
-        wave: u32,
-        checks: Checks,
-    ) -> Option<[u32; N]> {
-        let first = self.first_word(at, 4 * N as u32, checks)?;
-        let (epoch, tracked) = (self.epoch, checks.races || checks.uninitialised);
-        let shadow = self.shadow.get_mut(first..)?.first_chunk_mut::<N>()?;
-        if tracked && !shadow.iter_mut().all(|s| s.is_read(epoch, wave as u16)) {
-            return None;
         }
-        self.read += 4 * N as u64;
-        self.words.get(first..)?.first_chunk::<N>().copied()
+        let good = writes.are_good(bytes);
+        self.stored += if good { u64::from(COUNT as u32 * bytes * mask.count_ones()) } else { 0 };
+        good
     }
 
-    /// Stores entire words if there is nothing to report; returns `None` if there may be, and [`Lds::store`]
-    /// decides.
+    /// Stores a byte or two of each lane of a mask, as [`Lds::store_lanes`].
     #[inline(always)]
-    pub(crate) fn store_words<const N: usize>(
+    pub(crate) fn store_parts<const BYTES: u32>(
         &mut self,
-        at: u32,
-        values: [u32; N],
-        wave: u32,
-        checks: Checks,
-    ) -> Option<()> {
-        let first = self.first_word(at, 4 * N as u32, checks)?;
-        let (epoch, tracked) = (self.epoch, checks.races || checks.uninitialised);
-        let shadow = self.shadow.get_mut(first..)?.first_chunk_mut::<N>()?;
-        if tracked && !shadow.iter_mut().all(|s| s.is_written(epoch, wave as u16)) {
-            return None;
+        at: &[u32; LANES],
+        mask: u64,
+        from: &[u32; LANES],
+        shift: u32,
+    ) -> bool {
+        if !self.fit(at, mask, BYTES) {
+            return false;
         }
-        self.stored += 4 * N as u64;
-        *self.words.get_mut(first..)?.first_chunk_mut::<N>()? = values;
-        Some(())
+        let Some(mut writes) = self.history.writes() else { return false };
+        let part = (1u32 << (8 * BYTES)) - 1;
+        for lane in lanes(mask) {
+            writes.add(at[lane], BYTES);
+            let (word, to) = (&mut self.words[at[lane] as usize / 4 % WORDS], 8 * (at[lane] % 4));
+            *word = *word & !(part << to) | (from[lane] >> shift & part) << to;
+        }
+        let good = writes.are_good(BYTES);
+        self.stored += if good { u64::from(BYTES * mask.count_ones()) } else { 0 };
+        good
     }
 
     /// Loads up to 16 bytes as words.
     #[inline(never)]
-    pub(crate) fn load(
-        &mut self,
-        at: u32,
-        bytes: u32,
-        wave: u32,
-        checks: Checks,
-    ) -> Result<[u32; 4], FaultKind> {
-        self.check(at, bytes, Access::Read, checks)?;
-        if checks.races || checks.uninitialised {
-            self.on_read(at, bytes, wave, checks)?;
-        }
+    pub(crate) fn load(&mut self, at: u32, bytes: u32) -> Result<[u32; 4], FaultKind> {
+        let range = range(at, bytes, Access::Read);
+        let at = self.check(range)?;
+        self.history.on_read(at, bytes).map_err(|conflict| fault(conflict, range))?;
         self.read += u64::from(bytes);
         let mut values = [0; 4];
         for i in 0..bytes {
@@ -242,18 +203,10 @@ impl Lds {
 
     /// Stores up to 16 bytes from words.
     #[inline(never)]
-    pub(crate) fn store(
-        &mut self,
-        at: u32,
-        bytes: u32,
-        values: &[u32; 4],
-        wave: u32,
-        checks: Checks,
-    ) -> Result<(), FaultKind> {
-        self.check(at, bytes, Access::Write, checks)?;
-        if checks.races || checks.uninitialised {
-            self.on_write(at, bytes, wave, false, checks)?;
-        }
+    pub(crate) fn store(&mut self, at: u32, bytes: u32, values: &[u32; 4]) -> Result<(), FaultKind> {
+        let range = range(at, bytes, Access::Write);
+        let at = self.check(range)?;
+        self.history.on_write(at, bytes, false).map_err(|conflict| fault(conflict, range))?;
         self.stored += u64::from(bytes);
         for i in 0..bytes {
             let (word, shift) = ((at + i) as usize / 4, 8 * ((at + i) % 4));
@@ -264,24 +217,13 @@ impl Lds {
     }
 
     /// Updates 4 or 8 bytes with `f` and returns the old value.
-    pub(crate) fn atomic(
-        &mut self,
-        at: u32,
-        bytes: u32,
-        wave: u32,
-        checks: Checks,
-        f: impl Fn(u64) -> u64,
-    ) -> Result<u64, FaultKind> {
-        let range = Range { space: Space::Lds, access: Access::Atomic, at: at.into(), bytes };
+    pub(crate) fn atomic(&mut self, at: u32, bytes: u32, f: impl Fn(u64) -> u64) -> Result<u64, FaultKind> {
+        let range = range(at, bytes, Access::Atomic);
         if at % bytes != 0 {
             return Err(FaultKind::Misaligned(range, bytes));
         }
-        self.check(at, bytes, Access::Atomic, checks)?;
-        let first = at as usize / 4;
-        if checks.uninitialised && (0..bytes as usize / 4).any(|i| self.shadow[first + i].written != 15) {
-            return Err(FaultKind::Uninitialised(range));
-        }
-        self.on_write(at, bytes, wave, true, checks)?;
+        let first = self.check(range)? as usize / 4;
+        self.history.on_write(at, bytes, true).map_err(|conflict| fault(conflict, range))?;
         (self.read, self.stored) = (self.read + u64::from(bytes), self.stored + u64::from(bytes));
         let high = if bytes == 8 { u64::from(self.words[first + 1]) << 32 } else { 0 };
         let old = u64::from(self.words[first]) | high;
@@ -291,5 +233,172 @@ impl Lds {
             self.words[first + 1] = (new >> 32) as u32;
         }
         Ok(old)
+    }
+}
+
+fn range(at: u32, bytes: u32, access: Access) -> Range {
+    Range { space: Space::Lds, access, at: at.into(), bytes }
+}
+
+fn fault(conflict: Conflict, range: Range) -> FaultKind {
+    match conflict {
+        Conflict::Race(other) => FaultKind::Race(range, other),
+        Conflict::Uninitialised => FaultKind::Uninitialised(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// History of a byte, by definition.
+    #[derive(Clone, Copy, Default)]
+    struct Byte {
+        initialised: bool,
+        /// Wavefronts that have read and written it in this epoch, as bits.
+        readers: u32,
+        writers: u32,
+        /// Last write in this epoch: its wavefront, and if it was atomic.
+        last: (u32, bool),
+    }
+
+    impl Byte {
+        fn may_be_read(&self, wave: u32) -> bool {
+            self.initialised && (self.writers & !(1 << wave) == 0 || self.last.0 == wave)
+        }
+
+        fn may_be_written(&self, wave: u32, atomic: bool) -> bool {
+            let both_atomic = atomic && self.last.1;
+            self.readers & !(1 << wave) == 0 && (self.writers & !(1 << wave) == 0 || both_atomic)
+        }
+
+        fn write(&mut self, wave: u32, atomic: bool) {
+            (self.initialised, self.last) = (true, (wave, atomic));
+            self.writers |= 1 << wave;
+        }
+    }
+
+    /// Returns the next value of a small generator (G. Marsaglia's xorshift).
+    fn random(state: &mut u64, below: u32) -> u32 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 32) as u32 % below
+    }
+
+    /// Accesses of any size by any wavefront are errors when the definition says so. All lanes at once do what lane
+    /// by lane does.
+    #[test]
+    fn history_is_that_of_each_byte() {
+        const BYTES: u32 = 1024;
+        let (mut lds, mut state, mut errors, mut good) = (Lds::new(), 0x1234_5678_9abc_def1, 0, 0);
+        for group in 0..600 {
+            lds.reset(BYTES, Checks { alignment: false, ..Checks::ALL });
+            let mut bytes = [Byte::default(); BYTES as usize];
+            if group % 4 != 0 {
+                lds.begin(0);
+                (0..BYTES).step_by(16).for_each(|at| assert!(store(&mut lds, at, 16)));
+                lds.end();
+                lds.barrier();
+                bytes.fill(Byte { initialised: true, ..Byte::default() });
+            }
+            'group: for _ in 0..3 {
+                for wave in 0..3 {
+                    lds.begin(wave);
+                    for _ in 0..12 {
+                        let size = [1, 2, 4, 8, 12, 16][random(&mut state, 6) as usize];
+                        let kind = random(&mut state, 8);
+                        let at = random(&mut state, BYTES - size + 1) / if kind > 4 { 8 } else { 1 };
+                        let size = if kind == 7 { 4 } else { size };
+                        let at = if kind == 7 { at / 4 * 4 } else { at };
+                        let range = &mut bytes[at as usize..(at + size) as usize];
+                        let (want, got) = match kind {
+                            7 => {
+                                let free =
+                                    range.iter().all(|b| b.initialised && b.may_be_written(wave, true));
+                                range.iter_mut().for_each(|b| b.write(wave, true));
+                                (free, lds.atomic(at, size, |old| old).is_ok())
+                            }
+                            0..=3 => {
+                                let free = range.iter().all(|b| b.may_be_read(wave));
+                                range.iter_mut().for_each(|b| b.readers |= 1 << wave);
+                                (free, load(&mut lds, at, size))
+                            }
+                            _ => {
+                                let free = range.iter().all(|b| b.may_be_written(wave, false));
+                                range.iter_mut().for_each(|b| b.write(wave, false));
+                                (free, store(&mut lds, at, size))
+                            }
+                        };
+                        assert_eq!(got, want, "wavefront {wave}, {kind}: {size} bytes at {at}");
+                        (errors, good) = (errors + u32::from(!want), good + u32::from(want));
+                        if !want {
+                            break 'group;
+                        }
+                    }
+                    lds.end();
+                }
+                lds.barrier();
+                bytes.iter_mut().for_each(|b| *b = Byte { initialised: b.initialised, ..Byte::default() });
+            }
+        }
+        assert!(errors > 100 && good > 1000, "{errors} {good}");
+    }
+
+    /// Loads in one lane, then with all at once; returns true if there is nothing to report.
+    fn load(lds: &mut Lds, at: u32, size: u32) -> bool {
+        let (addresses, mut to) = ([at; LANES], [[0; LANES]; 4]);
+        let whole = match size {
+            1 => lds.load_parts::<1>(&addresses, 1 << 63, &mut to[0]),
+            2 => lds.load_parts::<2>(&addresses, 1 << 63, &mut to[0]),
+            4 => lds.load_lanes::<1>(&addresses, 1 << 63, to.first_chunk_mut().expect("registers")),
+            8 => lds.load_lanes::<2>(&addresses, 1 << 63, to.first_chunk_mut().expect("registers")),
+            12 => lds.load_lanes::<3>(&addresses, 1 << 63, to.first_chunk_mut().expect("registers")),
+            _ => lds.load_lanes::<4>(&addresses, 1 << 63, &mut to),
+        };
+        let words = lds.load(at, size);
+        assert!(
+            !whole || words.as_ref().is_ok_and(|words| *words == to.map(|register| register[63])),
+            "{size} bytes at {at}"
+        );
+        words.is_ok()
+    }
+
+    /// Stores all at once, and lane by lane if that is refused; returns true if there is nothing to report.
+    fn store(lds: &mut Lds, at: u32, size: u32) -> bool {
+        let (addresses, from) = ([at; LANES], [[at.wrapping_mul(0x0102_0304); LANES]; 4]);
+        let whole = match size {
+            1 => lds.store_parts::<1>(&addresses, 1, &from[0], 0),
+            2 => lds.store_parts::<2>(&addresses, 1, &from[0], 0),
+            4 => lds.store_lanes::<1, 1>(&[addresses], 1, [from.first_chunk()]),
+            8 => lds.store_lanes::<1, 2>(&[addresses], 1, [from.first_chunk()]),
+            12 => lds.store_lanes::<1, 3>(&[addresses], 1, [from.first_chunk()]),
+            _ => lds.store_lanes::<1, 4>(&[addresses], 1, [Some(&from)]),
+        };
+        whole || lds.store(at, size, &from.map(|register| register[0])).is_ok()
+    }
+
+    #[test]
+    fn conflicts_name_the_other_wavefront() {
+        let mut lds = Lds::new();
+        lds.reset(64, Checks::ALL);
+        for wave in 0..2 {
+            lds.begin(wave);
+            assert_eq!(lds.store(8 + wave, 1, &[7; 4]), Ok(()), "different bytes of a word");
+            lds.end();
+        }
+        lds.begin(2);
+        let race = |access, at, other| Err(FaultKind::Race(range(at, 1, access), other));
+        assert_eq!(lds.load(8, 1).map(|_| ()), race(Access::Read, 8, 0));
+        assert_eq!(lds.store(9, 1, &[7; 4]), race(Access::Write, 9, 1));
+        assert_eq!(lds.load(10, 1).map(|_| ()), Err(FaultKind::Uninitialised(range(10, 1, Access::Read))));
+        // The last writer of one byte has not written its neighbour.
+        lds.reset(64, Checks::ALL);
+        lds.begin(0);
+        assert_eq!(lds.store(8, 1, &[7; 4]), Ok(()));
+        lds.end();
+        lds.begin(1);
+        assert_eq!(lds.store(9, 1, &[7; 4]), Ok(()));
+        assert_eq!(lds.load(8, 1).map(|_| ()), race(Access::Read, 8, 0));
     }
 }

@@ -11,6 +11,7 @@ use crate::isa::memory::{Atomic, MemoryRow, Op, RegisterBits};
 
 impl Group<'_> {
     /// Executes a DS instruction.
+    #[inline(always)]
     pub(super) fn ds(
         &mut self,
         wave: &mut Wave,
@@ -34,18 +35,8 @@ impl Group<'_> {
             Op::Store { bytes: 16, .. } => self.ds_store_words::<1, 4>(wave, inst, 0),
             Op::Store2 { bytes: 4, stride } => self.ds_store_words::<2, 1>(wave, inst, stride),
             Op::Store2 { stride, .. } => self.ds_store_words::<2, 2>(wave, inst, stride),
-            Op::Load { bytes, signed, bits } => self.ds_load(wave, inst, u32::from(bytes), signed, bits),
-            Op::Store { bytes, bits } => {
-                for lane in lanes(wave.exec()) {
-                    let mut words = data(wave, inst.src[1], lane);
-                    if bits == RegisterBits::High {
-                        words[0] >>= 16;
-                    }
-                    let at = address(wave, inst, lane);
-                    self.lds.store(at, bytes.into(), &words, wave.id, self.checks)?;
-                }
-                Ok(())
-            }
+            Op::Load { bytes, signed, bits } => self.ds_load_part(wave, inst, bytes.into(), signed, bits),
+            Op::Store { bytes, bits } => self.ds_store_part(wave, inst, bytes.into(), bits),
             Op::Exchange2 { bytes, stride } => self.ds_exchange2(wave, inst, bytes, stride),
             Op::Atomic { op, bytes, returns } => self.ds_atomic(wave, inst, op, bytes, returns),
             Op::Swizzle => {
@@ -62,7 +53,7 @@ impl Group<'_> {
                 let mut values = [0; LANES];
                 for lane in lanes(exec) {
                     let at = (inst.offset as u32).wrapping_add(wave.m0()).wrapping_add(4 * lane as u32);
-                    values[lane] = self.lds.load(at, 4, wave.id, self.checks)?[0];
+                    values[lane] = self.lds.load(at, 4)?[0];
                 }
                 write(&mut wave.vgpr[usize::from(inst.dst)], &values, exec);
                 Ok(())
@@ -71,7 +62,7 @@ impl Group<'_> {
                 for lane in lanes(wave.exec()) {
                     let at = (inst.offset as u32).wrapping_add(wave.m0()).wrapping_add(4 * lane as u32);
                     let words = data(wave, inst.src[1], lane);
-                    self.lds.store(at, 4, &words, wave.id, self.checks)?;
+                    self.lds.store(at, 4, &words)?;
                 }
                 Ok(())
             }
@@ -80,7 +71,9 @@ impl Group<'_> {
         }
     }
 
-    fn ds_load(
+    /// Loads a byte or two.
+    #[inline(always)]
+    fn ds_load_part(
         &mut self,
         wave: &mut Wave,
         inst: &Inst,
@@ -88,68 +81,101 @@ impl Group<'_> {
         signed: bool,
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
-        let (exec, count) = (wave.exec(), bytes.div_ceil(4) as usize);
-        let mut values = [[0u32; LANES]; 4];
-        for lane in lanes(exec) {
-            let words = self.lds.load(address(wave, inst, lane), bytes, wave.id, self.checks)?;
-            for (value, word) in values.iter_mut().zip(words).take(count) {
-                value[lane] = word;
+        let (exec, [at]) = (wave.exec(), addresses::<1>(wave, inst, 0));
+        let mut values = [0; LANES];
+        let loaded = match bytes {
+            1 => self.lds.load_parts::<1>(&at, exec, &mut values),
+            _ => self.lds.load_parts::<2>(&at, exec, &mut values),
+        };
+        if !loaded {
+            for lane in lanes(exec) {
+                values[lane] = self.lds.load(at[lane], bytes)?[0];
             }
         }
-        if bytes < 4 {
-            let old = wave.vgpr[usize::from(inst.dst)];
-            narrow(&mut values[0], &old, bytes, signed, bits);
-        }
-        write_all(wave, inst.dst, &values[..count], exec);
+        let register = &mut wave.vgpr[usize::from(inst.dst & 255)];
+        narrow(&mut values, register, bytes, signed, bits);
+        write(register, &values, exec);
         Ok(())
     }
 
-    /// Loads N words from one address or from each of two.
+    /// Stores a byte or two.
+    #[inline(always)]
+    fn ds_store_part(
+        &mut self,
+        wave: &Wave,
+        inst: &Inst,
+        bytes: u32,
+        bits: RegisterBits,
+    ) -> Result<(), FaultKind> {
+        let (exec, [at]) = (wave.exec(), addresses::<1>(wave, inst, 0));
+        let (from, shift) =
+            (&wave.vgpr[usize::from(inst.src[1] & 255)], if bits == RegisterBits::High { 16 } else { 0 });
+        let stored = match bytes {
+            1 => self.lds.store_parts::<1>(&at, exec, from, shift),
+            _ => self.lds.store_parts::<2>(&at, exec, from, shift),
+        };
+        if !stored {
+            for lane in lanes(exec) {
+                self.lds.store(at[lane], bytes, &[from[lane] >> shift, 0, 0, 0])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads N words from one address or from each of two: straight into the registers, if there is nothing to
+    /// report.
+    #[inline(always)]
     fn ds_load_words<const COUNT: usize, const N: usize>(
         &mut self,
         wave: &mut Wave,
         inst: &Inst,
         stride: u16,
     ) -> Result<(), FaultKind> {
-        let exec = wave.exec();
-        let mut values = [[[0u32; LANES]; N]; COUNT];
+        let (exec, at, first) = (wave.exec(), addresses::<COUNT>(wave, inst, stride), usize::from(inst.dst));
+        let mut loaded = 0;
+        if let Some(to) = wave.vgpr.get_mut(first..first + COUNT * N) {
+            for (at, to) in at.iter().zip(to.as_chunks_mut::<N>().0) {
+                loaded += usize::from(self.lds.load_lanes(at, exec, to));
+            }
+        }
+        if loaded == COUNT {
+            self.lds.read += u64::from((4 * COUNT * N) as u32 * exec.count_ones());
+            return Ok(());
+        }
         for lane in lanes(exec) {
-            let addresses = addresses::<COUNT>(wave, inst, lane, stride);
-            for (at, values) in addresses.into_iter().zip(&mut values) {
-                if let Some(words) = self.lds.load_words::<N>(at, wave.id, self.checks) {
-                    (0..N).for_each(|i| values[i][lane] = words[i]);
-                } else {
-                    let words = self.lds.load(at, 4 * N as u32, wave.id, self.checks)?;
-                    (0..N).for_each(|i| values[i][lane] = words[i]);
+            for (which, at) in at.iter().enumerate() {
+                let words = self.lds.load(at[lane], 4 * N as u32)?;
+                for (i, &word) in words.iter().enumerate().take(N) {
+                    wave.vgpr[(first + which * N + i) & 255][lane] = word;
                 }
             }
         }
-        write_all(wave, inst.dst, values.as_flattened(), exec);
         Ok(())
     }
 
     /// Stores N words at one address or at each of two.
+    #[inline(always)]
     fn ds_store_words<const COUNT: usize, const N: usize>(
         &mut self,
-        wave: &mut Wave,
+        wave: &Wave,
         inst: &Inst,
         stride: u16,
     ) -> Result<(), FaultKind> {
-        for lane in lanes(wave.exec()) {
-            let addresses = addresses::<COUNT>(wave, inst, lane, stride);
-            for (at, register) in addresses.into_iter().zip(&inst.src[1..]) {
-                let register = usize::from(*register);
-                let words: [u32; N] = std::array::from_fn(|i| wave.vgpr[(register + i) & 255][lane]);
-                if self.lds.store_words(at, words, wave.id, self.checks).is_none() {
-                    let mut values = [0; 4];
-                    values[..N].copy_from_slice(&words);
-                    self.lds.store(at, 4 * N as u32, &values, wave.id, self.checks)?;
-                }
+        let (exec, at) = (wave.exec(), addresses::<COUNT>(wave, inst, stride));
+        let from: [_; COUNT] =
+            std::array::from_fn(|i| wave.vgpr.get(usize::from(inst.src[1 + i])..)?.first_chunk::<N>());
+        if self.lds.store_lanes(&at, exec, from) {
+            return Ok(());
+        }
+        for lane in lanes(exec) {
+            for (at, &register) in at.iter().zip(&inst.src[1..]) {
+                self.lds.store(at[lane], 4 * N as u32, &data(wave, register, lane))?;
             }
         }
         Ok(())
     }
 
+    #[inline(never)]
     fn ds_exchange2(
         &mut self,
         wave: &mut Wave,
@@ -163,7 +189,7 @@ impl Group<'_> {
             for (which, at) in pair(wave, inst, lane, stride).into_iter().enumerate() {
                 let words = data(wave, inst.src[1 + which], lane);
                 let new = u64::from(words[0]) | u64::from(words[1]) << 32;
-                let old = self.lds.atomic(at, bytes.into(), wave.id, self.checks, |_| new)?;
+                let old = self.lds.atomic(at, bytes.into(), |_| new)?;
                 values[which * each][lane] = old as u32;
                 if each == 2 {
                     values[which * each + 1][lane] = (old >> 32) as u32;
@@ -174,6 +200,7 @@ impl Group<'_> {
         Ok(())
     }
 
+    #[inline(never)]
     fn ds_atomic(
         &mut self,
         wave: &mut Wave,
@@ -195,8 +222,7 @@ impl Group<'_> {
                 std::mem::swap(&mut a, &mut b);
             }
             let (at, bytes) = (address(wave, inst, lane), u32::from(bytes));
-            let before =
-                self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?;
+            let before = self.lds.atomic(at, bytes, |old| apply(op, bytes, old, a, b))?;
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
         }
         if returns {
@@ -207,11 +233,12 @@ impl Group<'_> {
 
     /// Adds or subtracts the number of active lanes to a counter at M0's upper half plus the offset; all
     /// lanes get the old value.
+    #[inline(never)]
     fn ds_count(&mut self, wave: &mut Wave, inst: &Inst, up: bool) -> Result<(), FaultKind> {
         let (exec, at) = (wave.exec(), (wave.m0() >> 16).wrapping_add(inst.offset as u32));
         let count = u64::from(exec.count_ones());
         let step = |old: u64| if up { old.wrapping_add(count) } else { old.wrapping_sub(count) };
-        let old = self.lds.atomic(at, 4, wave.id, self.checks, step)?;
+        let old = self.lds.atomic(at, 4, step)?;
         write(&mut wave.vgpr[usize::from(inst.dst)], &[old as u32; LANES], exec);
         Ok(())
     }
@@ -229,11 +256,13 @@ fn pair(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; 2] {
     [offset & 255, offset >> 8 & 255].map(|units| base.wrapping_add(units * u32::from(stride)))
 }
 
-/// Returns the one or two addresses of an instruction.
+/// Returns the one or two addresses of each lane.
 #[inline(always)]
-fn addresses<const COUNT: usize>(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; COUNT] {
-    let one = if COUNT == 1 { [address(wave, inst, lane); 2] } else { pair(wave, inst, lane, stride) };
-    std::array::from_fn(|i| one[i])
+fn addresses<const COUNT: usize>(wave: &Wave, inst: &Inst, stride: u16) -> [[u32; LANES]; COUNT] {
+    let (base, offset) = (&wave.vgpr[usize::from(inst.src[0] & 255)], inst.offset as u32);
+    let units = [offset & 255, offset >> 8 & 255];
+    let add = |i: usize| if COUNT == 1 { offset & 0xffff } else { units[i] * u32::from(stride) };
+    std::array::from_fn(|i| base.map(|base| base.wrapping_add(add(i))))
 }
 
 /// Returns up to four registers of a lane.

@@ -5,17 +5,18 @@ use super::buffer::Resource;
 use super::group::Group;
 use super::location::Location;
 use super::vector::write;
-use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE, Wave};
+use super::wave::Wave;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, Segment};
 use crate::isa::lanes::{LANES, lanes};
 use crate::isa::memory::{Atomic, MemoryRow, Op, RegisterBits};
-use crate::isa::operand::OFF;
+use crate::isa::operand::{OFF, PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::memory::Span;
 
 impl<'a> Group<'a> {
     /// Executes a vector memory instruction.
+    #[inline(always)]
     pub(super) fn vector_memory(
         &mut self,
         wave: &mut Wave,
@@ -50,6 +51,7 @@ impl<'a> Group<'a> {
         }
     }
 
+    #[inline(always)]
     fn load(
         &mut self,
         wave: &mut Wave,
@@ -74,13 +76,27 @@ impl<'a> Group<'a> {
             write(&mut to[0], &values[0], exec);
             return Ok(());
         }
+        self.load_by_lane(wave, inst, segment, bytes, signed, bits)
+    }
+
+    #[inline(never)]
+    fn load_by_lane(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        bytes: u32,
+        signed: bool,
+        bits: RegisterBits,
+    ) -> Result<(), FaultKind> {
+        let (exec, first, count) = (wave.exec(), usize::from(inst.dst & 255), bytes.div_ceil(4) as usize);
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
             let words = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {
                 Location::Global(at) => self.global_load(at, bytes)?,
                 Location::Clipped(_, 0) => [0; 4],
                 Location::Clipped(at, bytes) => self.global_load(at, bytes)?,
-                Location::Lds(at) => self.lds.load(at, bytes, wave.id, self.checks)?,
+                Location::Lds(at) => self.lds.load(at, bytes)?,
                 Location::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
             };
             for (value, word) in values.iter_mut().zip(words).take(count) {
@@ -97,6 +113,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn store(
         &mut self,
         wave: &mut Wave,
@@ -114,6 +131,19 @@ impl<'a> Group<'a> {
             span.store(from);
             return Ok(());
         }
+        self.store_by_lane(wave, inst, segment, bytes, bits)
+    }
+
+    #[inline(never)]
+    fn store_by_lane(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        bytes: u32,
+        bits: RegisterBits,
+    ) -> Result<(), FaultKind> {
+        let (exec, data, count) = (wave.exec(), usize::from(inst.src[1]), bytes.div_ceil(4) as usize);
         for lane in lanes(exec) {
             let mut words = [0; 4];
             for (i, word) in words.iter_mut().enumerate().take(count) {
@@ -126,13 +156,14 @@ impl<'a> Group<'a> {
                 Location::Global(at) => self.global_store(at, bytes, &words)?,
                 Location::Clipped(_, 0) => {}
                 Location::Clipped(at, bytes) => self.global_store(at, bytes, &words)?,
-                Location::Lds(at) => self.lds.store(at, bytes, &words, wave.id, self.checks)?,
+                Location::Lds(at) => self.lds.store(at, bytes, &words)?,
                 Location::Scratch(at) => self.scratch_store(wave, at, bytes, &words, lane)?,
             }
         }
         Ok(())
     }
 
+    #[inline(never)]
     fn atomic(
         &mut self,
         wave: &mut Wave,
@@ -155,9 +186,7 @@ impl<'a> Group<'a> {
             let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
             let before = match self.location(wave, inst, segment, lane, Access::Atomic, bytes)? {
                 Location::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
-                Location::Lds(at) => {
-                    self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?
-                }
+                Location::Lds(at) => self.lds.atomic(at, bytes, |old| apply(op, bytes, old, a, b))?,
                 Location::Scratch(_) => {
                     return Err(FaultKind::Unimplemented("an atomic access to scratch".into()));
                 }

@@ -3,6 +3,7 @@
 pub(crate) mod atomic;
 mod buffer;
 pub(crate) mod group;
+mod history;
 pub(crate) mod lds;
 pub(crate) mod lds_ops;
 mod location;

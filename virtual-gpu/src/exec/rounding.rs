@@ -111,7 +111,7 @@ impl Direction {
 
 /// Executes a row for all lanes in the rounding modes of `mode` (bits 0 and 1 for F32, 2 and 3 for F16 and
 /// F64). Returns `false` if the row is not supported here or the mode is to nearest.
-pub(super) fn execute(row: &Row, mode: u32, sources: &Sources, results: &mut Results) -> bool {
+pub(super) fn execute(row: &Row, mode: u32, sources: &Sources<'_>, results: &mut Results) -> bool {
     let bits = if row.dst == Kind::F32 { mode } else { mode >> 2 };
     let Some(direction) = Direction::of(bits) else { return false };
     let Some(formula) = formula(row.name) else { return false };
@@ -145,7 +145,7 @@ fn formula(name: &str) -> Option<fn([f64; 3]) -> Exact> {
     })
 }
 
-fn source(kind: Kind, sources: &Sources, n: usize, lane: usize) -> f64 {
+fn source(kind: Kind, sources: &Sources<'_>, n: usize, lane: usize) -> f64 {
     // Rows supported here have at most three sources.
     let n = n.min(2);
     let lo = sources.lo[n][lane];

@@ -1,15 +1,17 @@
 //! Scalar instructions: arithmetic, branches, hardware registers, scalar loads.
 
 use super::group::Group;
-use super::wave::{MODE_INDEX, PRIVATE_APERTURE, Progress, SHARED_APERTURE, Wave};
+use super::wave::{MODE_INDEX, Progress, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
+use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::isa::sop::{self, SaveExec, ScalarRow, State};
 
 impl Group<'_> {
     /// Executes a scalar instruction. The program counter already points to the next one.
+    #[inline(always)]
     pub(super) fn scalar(
         &mut self,
         wave: &mut Wave,
@@ -49,15 +51,24 @@ impl Group<'_> {
     }
 
     /// Executes branches, barriers and waits.
+    #[inline(always)]
     fn program(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
-        let taken = match row.name {
-            "s_branch" => true,
-            "s_cbranch_scc0" => !wave.scc,
-            "s_cbranch_scc1" => wave.scc,
-            "s_cbranch_vccz" => wave.vcc() == 0,
-            "s_cbranch_vccnz" => wave.vcc() != 0,
-            "s_cbranch_execz" => wave.exec() == 0,
-            "s_cbranch_execnz" => wave.exec() != 0,
+        // By number: these are frequent, and names are compared byte by byte.
+        let taken = match row.code {
+            sop::BRANCH => true,
+            sop::BRANCH_SCC0 => !wave.scc,
+            sop::BRANCH_SCC1 => wave.scc,
+            sop::BRANCH_VCCZ => wave.vcc() == 0,
+            sop::BRANCH_VCCNZ => wave.vcc() != 0,
+            sop::BRANCH_EXECZ => wave.exec() == 0,
+            sop::BRANCH_EXECNZ => wave.exec() != 0,
+            sop::WAIT => {
+                self.counters.wait += 1;
+                if self.checks.waits {
+                    wave.waits.wait(inst.offset as u32);
+                }
+                return Ok(());
+            }
             _ => return self.control(wave, inst, row),
         };
         self.counters.branch += 1;
@@ -67,9 +78,13 @@ impl Group<'_> {
         Ok(())
     }
 
+    #[inline(never)]
     fn control(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
         match row.name {
             "s_barrier" => {
+                if self.checks.waits {
+                    wave.waits.check_barrier()?;
+                }
                 self.counters.barrier += 1;
                 wave.state = Progress::Waiting(wave.at);
                 return Ok(());
@@ -81,10 +96,6 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
-            "s_waitcnt" => {
-                self.counters.wait += 1;
-                return Ok(());
-            }
             "s_nop" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
             | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
             // Messages to the host, and instructions for graphics and debuggers only.
@@ -94,6 +105,7 @@ impl Group<'_> {
         Ok(())
     }
 
+    #[inline(never)]
     fn special(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
         self.counters.salu += 1;
         let here = self.address_of(wave.pc);

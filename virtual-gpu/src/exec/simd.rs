@@ -1,5 +1,4 @@
-//! The vector opcodes and the flushing of denormals, compiled twice: for any processor, and for one with AVX2
-//! and FMA.
+//! The vector opcodes, and what executes them, compiled twice: for any processor, and for one with AVX2 and FMA.
 //!
 //! Without FMA, a fused multiply-add calls a C library function for each lane: correct but slow.
 
@@ -29,9 +28,20 @@ impl Host {
         }
     }
 
+    /// Does work with all instructions that the host has. What the work calls is compiled for them only if it is
+    /// inline in [`Work::run`].
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: as in `execute`.
+            return unsafe { run_wide(work) };
+        }
+        work.run()
+    }
+
     /// Computes an opcode for all lanes.
     #[inline(always)]
-    pub(crate) fn execute(self, table: Table, code: u16, sources: &Sources, results: &mut Results) {
+    pub(crate) fn execute(self, table: Table, code: u16, sources: &Sources<'_>, results: &mut Results) {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
             // SAFETY: `wide` is set only if the processor has the features that the function is compiled for.
@@ -52,6 +62,18 @@ impl Host {
         }
         flush(kind, lo, hi);
     }
+}
+
+/// Work that is compiled for several hosts: a closure whose body is always inline.
+pub(crate) trait Work {
+    type Output;
+    fn run(self) -> Self::Output;
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn run_wide<W: Work>(work: W) -> W::Output {
+    work.run()
 }
 
 /// Replaces denormals with zeros of the same sign. One loop per kind, so that the compiler vectorises it.
@@ -83,7 +105,7 @@ fn flush_wide(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
 macro_rules! tables {
     ($($(#[$meta:meta])* $name:ident;)*) => {$(
         $(#[$meta])*
-        fn $name(table: Table, code: u16, sources: &Sources, results: &mut Results) {
+        fn $name(table: Table, code: u16, sources: &Sources<'_>, results: &mut Results) {
             match table {
                 Table::Vop1 => vop1::execute(code, sources, results),
                 Table::Vop2 => vop2::execute(code, sources, results),

@@ -2,26 +2,44 @@
 
 use super::rounding;
 use super::simd::Host;
-use super::wave::{Wave, is_vector};
+use super::wave::{MODE_INDEX, Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::inst::{Dpp, Form, Inst, Sdwa, Table};
 use crate::isa::lanes::{BITS, LANES, Mode, Results, Sources};
 use crate::isa::math::sad_u8;
+use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
 use crate::isa::{Kind, Row, flag, half, operand};
 
 /// Buffers for operands, one set per host thread.
 pub(crate) struct Unit {
-    pub(crate) sources: Box<Sources>,
-    pub(crate) results: Box<Results>,
-    host: Host,
+    buffers: Box<Buffers>,
+    results: Box<Results>,
+    pub(super) host: Host,
+}
+
+/// Sources that are no register as it is.
+struct Buffers {
+    operands: [Operand; 3],
+    carry: [u32; LANES],
+    moved: [u32; LANES],
+}
+
+/// The words of a source.
+#[derive(Clone, Copy)]
+struct Operand {
+    lo: [u32; LANES],
+    hi: [u32; LANES],
 }
 
 impl Unit {
     pub(crate) fn new() -> Unit {
-        Unit { sources: Box::new(Sources::new()), results: Box::new(Results::new()), host: Host::detect() }
+        let operands = [Operand { lo: [0; LANES], hi: [0; LANES] }; 3];
+        let buffers = Buffers { operands, carry: [0; LANES], moved: [0; LANES] };
+        Unit { buffers: Box::new(buffers), results: Box::new(Results::new()), host: Host::detect() }
     }
 
     /// Executes an instruction.
+    #[inline(always)]
     pub(crate) fn execute(
         &mut self,
         wave: &mut Wave,
@@ -29,76 +47,127 @@ impl Unit {
         table: Table,
         row: &'static Row,
     ) -> Result<(), FaultKind> {
-        if row.is(flag::SPECIAL) {
-            return special(wave, inst, row);
+        let plan = &inst.plan;
+        if plan.separate {
+            return separate(wave, inst, row);
         }
-        if inst.clamp && !row.dst.is_float() && !row.is(flag::SATURATES) {
-            return Err(FaultKind::Unimplemented(format!("{} with clamp", row.name)));
-        }
-        let mode = wave.modes(inst.clamp);
-        for (i, &kind) in row.src.iter().enumerate() {
-            match kind {
-                Kind::None => break,
-                Kind::Mask => expand(wave.scalar(inst.src[i], kind, 0), &mut self.sources.carry),
-                Kind::Vcc => expand(wave.vcc(), &mut self.sources.carry),
-                _ => self.source(wave, inst, i, kind, mode),
+        let Buffers { operands, carry, moved } = &mut *self.buffers;
+        // Most sources are registers as they are, and stay where they are.
+        let mut lo = plan.registers.map(|[lo, _]| &wave.vgpr[usize::from(lo)]);
+        let mut hi = plan.registers.map(|[_, hi]| &wave.vgpr[usize::from(hi)]);
+        let others = if is_usual(wave.mode, plan.source_keeps) { plan.others } else { plan.all };
+        for (i, buffer) in operands.iter_mut().enumerate() {
+            if others >> i & 1 != 0 {
+                (lo[i], hi[i]) = buffer.source(self.host, wave, inst, i, &plan.sources[i]);
             }
+        }
+        match plan.carry {
+            Carry::None => {}
+            Carry::Vcc => expand(wave.vcc(), carry),
+            Carry::Source(i) => expand(wave.scalar(inst.src[usize::from(i) % 3], Kind::Mask, 0), carry),
         }
         let mut enabled = wave.exec();
         if let Form::Dpp(dpp) = inst.form {
-            enabled &= self.dpp(wave.exec(), dpp);
+            enabled &= move_lanes(wave.exec(), dpp, lo[0], moved);
+            lo[0] = moved;
         }
-        self.sources.mode = mode;
-        if inst.rounds && (if row.dst == Kind::F32 { wave.mode & 3 } else { wave.mode & 12 }) != 0 {
-            if !rounding::execute(row, wave.mode, &self.sources, &mut self.results) {
-                return Err(FaultKind::Unimplemented(format!(
-                    "{} in rounding mode {}",
-                    row.name,
-                    wave.mode & 15
-                )));
-            }
-        } else {
-            self.host.execute(table, row.code, &self.sources, &mut self.results);
+        let sources = Sources { lo, hi, carry, mode: Mode { bits: wave.mode, clamp: inst.clamp } };
+        if wave.mode & plan.rounding == 0 {
+            self.host.execute(table, row.code, &sources, &mut self.results);
+        } else if !rounding::execute(row, wave.mode, &sources, &mut self.results) {
+            let mode = wave.mode & 15;
+            return Err(FaultKind::Unimplemented(format!("{} in rounding mode {mode}", row.name)));
         }
-        self.finish(wave, inst, row, enabled, mode);
+        self.finish(wave, inst, row, enabled);
         Ok(())
     }
 
-    /// Reads one source for all lanes, with its modifiers.
+    /// Applies output modifiers, then writes the registers.
     #[inline(always)]
-    fn source(&mut self, wave: &Wave, inst: &Inst, i: usize, kind: Kind, mode: Mode) {
-        let operand = inst.src[i];
-        let wide = kind.registers() == 2;
-        if is_vector(operand) {
-            let n = wave.register(operand, i as u32);
-            self.sources.lo[i] = wave.vgpr[n];
-            if wide {
-                self.sources.hi[i] = wave.vgpr[(n + 1) & 255];
+    fn finish(&mut self, wave: &mut Wave, inst: &Inst, row: &Row, enabled: u64) {
+        let (plan, results) = (&inst.plan, &mut *self.results);
+        if plan.simple && is_usual(wave.mode, plan.keeps) {
+            write(&mut wave.vgpr[usize::from(inst.dst & 255)], &results.lo, enabled);
+            return;
+        }
+        match plan.finish {
+            Finish::Nothing => {}
+            Finish::Mask { exec } => {
+                let mask = collect(&results.carry) & enabled;
+                wave.set_pair(inst.dst, mask);
+                if exec {
+                    wave.set_exec(mask);
+                }
+            }
+            Finish::Register => {
+                if !wave.mode & plan.keeps != 0 {
+                    self.host.flush(row.dst, &mut results.lo, &mut results.hi);
+                }
+                if plan.scaled {
+                    scale_and_clamp(row.dst, inst, wave.mode, results);
+                }
+                let n = wave.register(inst.dst, 3);
+                if plan.merged {
+                    merge(&wave.vgpr[n], inst, row, &mut results.lo);
+                }
+                write(&mut wave.vgpr[n], &results.lo, enabled);
+                if plan.wide {
+                    write(&mut wave.vgpr[(n + 1) & 255], &results.hi, enabled);
+                }
+                if row.carry_out {
+                    wave.set_pair(inst.sdst, collect(&results.carry) & enabled);
+                }
+            }
+        }
+    }
+}
+
+impl Operand {
+    /// Returns the words of one source for all lanes: those of a register, or of this buffer if they have to be
+    /// computed.
+    #[inline(always)]
+    fn source<'a>(
+        &'a mut self,
+        host: Host,
+        wave: &'a Wave,
+        inst: &Inst,
+        i: usize,
+        plan: &SourcePlan,
+    ) -> (&'a [u32; LANES], &'a [u32; LANES]) {
+        let (kind, modified, flushed) = (plan.kind, plan.modified, !wave.mode & plan.keeps != 0);
+        if plan.fetch == Fetch::Vector {
+            let n = wave.register(plan.operand, i as u32);
+            let (lo, hi) = (&wave.vgpr[n], &wave.vgpr[(n + 1) & 255]);
+            if !modified && !flushed {
+                return (lo, hi);
+            }
+            self.lo = *lo;
+            if plan.wide {
+                self.hi = *hi;
             }
         } else {
-            let bits = wave.scalar(operand, kind, inst.literal);
-            self.sources.lo[i] = [bits as u32; LANES];
-            if wide {
-                self.sources.hi[i] = [(bits >> 32) as u32; LANES];
+            let bits = match plan.fetch {
+                Fetch::Constant(bits) => bits,
+                _ => wave.scalar(plan.operand, kind, inst.literal),
+            };
+            self.lo = [bits as u32; LANES];
+            if plan.wide {
+                self.hi = [(bits >> 32) as u32; LANES];
             }
         }
-        if !is_plain(inst, i, kind) {
+        if modified {
             self.modify(inst, i, kind);
         }
-        let keeps = match kind {
-            Kind::F32 => mode.denormal32.0,
-            Kind::F16 | Kind::PkF16 | Kind::F64 => mode.denormal16_64.0,
-            _ => true,
-        };
-        if !keeps {
-            self.host.flush(kind, &mut self.sources.lo[i], &mut self.sources.hi[i]);
+        if flushed {
+            host.flush(kind, &mut self.lo, &mut self.hi);
         }
+        (&self.lo, &self.hi)
     }
 
     /// Applies source modifiers: selection of parts, absolute value, sign.
-    #[inline(never)]
+    #[inline(always)]
     fn modify(&mut self, inst: &Inst, i: usize, kind: Kind) {
-        let (lo, hi) = (&mut self.sources.lo[i], &mut self.sources.hi[i]);
+        let (lo, hi) = (&mut self.lo, &mut self.hi);
         let set = |mask: u8| mask >> i & 1 != 0;
         match inst.form {
             Form::Sdwa(sdwa) if i < 2 => select(lo, sdwa.src[i], sdwa.extend[i]),
@@ -146,108 +215,77 @@ impl Unit {
             _ => {}
         }
     }
-
-    /// Reads the first source from other lanes (DPP); returns the lanes to write.
-    fn dpp(&mut self, exec: u64, dpp: Dpp) -> u64 {
-        let before = self.sources.lo[0];
-        let mut enabled = 0u64;
-        for lane in 0..LANES {
-            let chosen = dpp.rows >> (lane / 16) & 1 != 0 && dpp.banks >> (lane / 4 % 4) & 1 != 0;
-            let from = dpp_lane(dpp.control, lane).filter(|&l| exec >> l & 1 != 0);
-            self.sources.lo[0][lane] = from.map_or(0, |l| before[l]);
-            enabled |= u64::from(chosen && (from.is_some() || dpp.bound)) << lane;
-        }
-        enabled
-    }
-
-    /// Applies output modifiers, then writes the registers.
-    #[inline(always)]
-    fn finish(&mut self, wave: &mut Wave, inst: &Inst, row: &Row, enabled: u64, mode: Mode) {
-        if row.dst == Kind::None {
-            return;
-        }
-        if row.dst == Kind::Mask {
-            let mask = collect(&self.results.carry) & enabled;
-            wave.set_pair(inst.dst, mask);
-            if row.is(flag::EXEC) {
-                wave.set_exec(mask);
-            }
-            return;
-        }
-        if row.dst.is_float() {
-            self.adjust(inst, row, mode);
-        }
-        let merged = !matches!(inst.form, Form::Short) || row.is(flag::KEEP_HIGH | flag::KEEP_LOW);
-        let n = wave.register(inst.dst, 3);
-        if merged {
-            self.merge(&wave.vgpr[n], inst, row);
-        }
-        write(&mut wave.vgpr[n], &self.results.lo, enabled);
-        if row.dst.registers() == 2 {
-            write(&mut wave.vgpr[(n + 1) & 255], &self.results.hi, enabled);
-        }
-        if row.carry_out {
-            wave.set_pair(inst.sdst, collect(&self.results.carry) & enabled);
-        }
-    }
-
-    /// Applies denormal flushing, output multiplier and clamp.
-    #[inline(always)]
-    fn adjust(&mut self, inst: &Inst, row: &Row, mode: Mode) {
-        let results = &mut *self.results;
-        let keeps = if row.dst == Kind::F32 { mode.denormal32.1 } else { mode.denormal16_64.1 };
-        if !keeps {
-            self.host.flush(row.dst, &mut results.lo, &mut results.hi);
-        }
-        if inst.clamp || inst.omod != 0 {
-            scale_and_clamp(row.dst, inst.omod, inst.clamp, mode, results);
-        }
-    }
-
-    /// Completes results that fill only a part of the register with its old value.
-    fn merge(&mut self, old: &[u32; LANES], inst: &Inst, row: &Row) {
-        let new = &mut self.results.lo;
-        if let Form::Sdwa(sdwa) = inst.form {
-            insert(new, old, sdwa);
-            return;
-        }
-        let half = matches!(row.dst, Kind::U16 | Kind::I16 | Kind::F16);
-        if !half {
-            return;
-        }
-        if row.is(flag::KEEP_LOW) || inst.op_sel & 8 != 0 {
-            new.iter_mut().zip(old).for_each(|(n, o)| *n = *n << 16 | o & 0xffff);
-        } else if row.is(flag::KEEP_HIGH) {
-            new.iter_mut().zip(old).for_each(|(n, o)| *n = *n & 0xffff | o & 0xffff_0000);
-        }
-    }
 }
 
-/// Returns true if a source has no modifiers: no part selected, no sign changed.
+/// Returns true if MODE is as most kernels have it: the bits of `keeps` are 1, so that no denormals are replaced, and no
+/// registers are numbered relative to M0.
 #[inline(always)]
-fn is_plain(inst: &Inst, i: usize, kind: Kind) -> bool {
-    let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
-    match inst.form {
-        Form::Short => true,
-        Form::Long if matches!(kind, Kind::Pk16 | Kind::PkF16) => {
-            is_vector(inst.src[i]) && !changed && inst.op_sel_hi >> i & 1 != 0
-        }
-        Form::Long => kind != Kind::Mix && !changed,
-        Form::Sdwa(_) | Form::Dpp(_) => false,
+fn is_usual(mode: u32, keeps: u32) -> bool {
+    (mode ^ keeps) & (keeps | MODE_INDEX) == 0
+}
+
+/// Makes the lanes of a source come from other lanes (DPP); returns the lanes to write.
+#[inline(never)]
+fn move_lanes(exec: u64, dpp: Dpp, before: &[u32; LANES], after: &mut [u32; LANES]) -> u64 {
+    // Of each row of 16 lanes, the chosen banks of 4 lanes.
+    let bank = |i: usize| if dpp.banks >> i & 1 != 0 { 15 << (4 * i) } else { 0 };
+    let row = |i: usize| if dpp.rows >> i & 1 != 0 { 0xffff << (16 * i) } else { 0 };
+    let banks = (0..4).fold(0, |mask, i| mask | bank(i)) * 0x0001_0001_0001_0001;
+    let chosen = (0..4).fold(0u64, |mask, i| mask | row(i)) & banks;
+    let n = dpp.control & 15;
+    // One loop for each frequent kind: there the compiler knows which lane a lane reads.
+    let found = match dpp.control {
+        control @ 0..=0xff => gather(exec, before, after, |lane| dpp_lane(control & 0xff, lane)),
+        0x101..=0x10f => gather(exec, before, after, |lane| dpp_lane(0x100 | n, lane)),
+        0x111..=0x11f => gather(exec, before, after, |lane| dpp_lane(0x110 | n, lane)),
+        0x121..=0x12f => gather(exec, before, after, |lane| dpp_lane(0x120 | n, lane)),
+        control => gather(exec, before, after, |lane| dpp_lane(control, lane)),
+    };
+    chosen & if dpp.bound { u64::MAX } else { found }
+}
+
+/// Reads each lane from another, or 0 if there is none that is active; returns the lanes that had one.
+#[inline(always)]
+fn gather(
+    exec: u64,
+    before: &[u32; LANES],
+    after: &mut [u32; LANES],
+    from: impl Fn(usize) -> Option<usize>,
+) -> u64 {
+    let mut found = 0;
+    for (lane, after) in after.iter_mut().enumerate() {
+        let other = from(lane).filter(|&other| exec >> other & 1 != 0);
+        *after = other.map_or(0, |other| before[other % LANES]);
+        found |= u64::from(other.is_some()) << lane;
+    }
+    found
+}
+
+/// Completes results that fill only a part of the register with its old value.
+fn merge(old: &[u32; LANES], inst: &Inst, row: &Row, new: &mut [u32; LANES]) {
+    if let Form::Sdwa(sdwa) = inst.form {
+        insert(new, old, sdwa);
+    } else if row.is(flag::KEEP_LOW) || inst.op_sel & 8 != 0 {
+        new.iter_mut().zip(old).for_each(|(n, o)| *n = *n << 16 | o & 0xffff);
+    } else {
+        new.iter_mut().zip(old).for_each(|(n, o)| *n = *n & 0xffff | o & 0xffff_0000);
     }
 }
 
+#[inline(always)]
 fn part(x: u32, upper: bool) -> u32 {
     if upper { x >> 16 } else { x & 0xffff }
 }
 
 /// Applies absolute value, then negation, to floats with the sign at `bit` of a word.
+#[inline(always)]
 fn signs(words: &mut [u32; LANES], bit: u32, absolute: bool, negative: bool) {
     let (keep, flip) = (if absolute { !(1u32 << bit) } else { u32::MAX }, u32::from(negative) << bit);
     words.iter_mut().for_each(|x| *x = *x & keep ^ flip);
 }
 
 /// Applies SDWA's source selection: 0 to 3 a byte, 4 and 5 a half, 6 the whole word.
+#[inline(always)]
 fn select(words: &mut [u32; LANES], which: u8, extend: bool) {
     let which = u32::from(which);
     for x in words.iter_mut() {
@@ -281,6 +319,7 @@ fn insert(new: &mut [u32; LANES], old: &[u32; LANES], sdwa: Sdwa) {
 }
 
 /// Returns the lane that a lane reads with DPP; `None` if it is outside the row or wavefront.
+#[inline(always)]
 fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
     let (row, in_row) = (lane & !15, lane & 15);
     let n = usize::from(control & 15);
@@ -343,12 +382,13 @@ fn blend(register: &mut [u32; 32], values: &[u32; 32], mask: u32) {
 
 /// Multiplies by 2, 4 or 0.5, then clamps to 0 .. 1; a NaN becomes 0 if DX10_CLAMP is set.
 #[inline(never)]
-fn scale_and_clamp(kind: Kind, omod: u8, clamp: bool, mode: Mode, results: &mut Results) {
-    let factor = [1.0, 2.0, 4.0, 0.5][usize::from(omod & 3)];
+fn scale_and_clamp(kind: Kind, inst: &Inst, mode: u32, results: &mut Results) {
+    let (clamp, mode) = (inst.clamp, Mode { bits: mode, clamp: inst.clamp });
+    let factor = [1.0, 2.0, 4.0, 0.5][usize::from(inst.omod & 3)];
     let limited = |x: f64| match x {
         _ if !clamp => x,
         _ if x.is_nan() => {
-            if mode.dx10_clamp {
+            if mode.dx10_clamp() {
                 0.0
             } else {
                 x
@@ -374,8 +414,13 @@ fn scale_and_clamp(kind: Kind, omod: u8, clamp: bool, mode: Mode, results: &mut 
     }
 }
 
-/// Executes instructions between vector and scalar registers.
-fn special(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
+/// Executes instructions without a formula, between vector and scalar registers, and refuses those with a clamp bit
+/// that is not supported.
+#[inline(never)]
+fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
+    if !row.is(flag::SPECIAL) {
+        return Err(FaultKind::Unimplemented(format!("{} with clamp", row.name)));
+    }
     let lane_of = |wave: &Wave, lane: usize| {
         let source = inst.src[0];
         if is_vector(source) {

@@ -10,7 +10,7 @@
 //! memory in any order, and both count in `lgkmcnt`; FLAT counts in both.
 
 use crate::fault::FaultKind;
-use crate::isa::inst::{Body, Inst, ScalarTable, Segment};
+use crate::isa::inst::{Body, Inst, Segment};
 use crate::isa::memory::Op;
 use crate::isa::registers::Registers;
 
@@ -44,12 +44,6 @@ impl Waits {
         self.pending = Registers::default();
     }
 
-    /// Returns true if no operation is in flight.
-    #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.vm.is_empty() && self.lgkm.is_empty()
-    }
-
     fn all(&self) -> impl Iterator<Item = &Pending> {
         self.vm.iter().chain(&self.lgkm)
     }
@@ -75,34 +69,17 @@ impl Waits {
         }
     }
 
-    /// Returns an error if an instruction is a barrier and a store to LDS is in flight.
-    #[inline(always)]
-    pub(crate) fn check_barrier(&self, inst: &Inst) -> Result<(), FaultKind> {
-        let barrier = matches!(inst.body, Body::Scalar(ScalarTable::Sopp, row) if row.name == "s_barrier");
-        if barrier && self.lgkm.iter().any(|p| p.stores_lds) {
+    /// Returns an error if a store to LDS is in flight: the instruction is a barrier.
+    pub(crate) fn check_barrier(&self) -> Result<(), FaultKind> {
+        if self.lgkm.iter().any(|p| p.stores_lds) {
             return Err(FaultKind::MissingWait("a store to LDS is in flight at a barrier".into()));
         }
         Ok(())
     }
 
-    /// Updates the counters after an instruction: adds its memory operation, or applies its wait. `lanes` are
-    /// the active ones.
-    #[inline(always)]
-    pub(crate) fn after(&mut self, inst: &Inst, lanes: u64) {
-        match inst.body {
-            Body::Vector(..) => {}
-            Body::Scalar(table, row) => {
-                if table == ScalarTable::Sopp && row.name == "s_waitcnt" {
-                    self.wait(inst.offset as u32);
-                }
-            }
-            _ => self.begin(inst, lanes),
-        }
-    }
-
-    /// Adds the memory operation of an instruction.
+    /// Adds the memory operation of an instruction. `lanes` are the active ones.
     #[inline(never)]
-    fn begin(&mut self, inst: &Inst, lanes: u64) {
+    pub(crate) fn begin(&mut self, inst: &Inst, lanes: u64) {
         let pending = Pending { fills: inst.fills, lanes, ordered: true, stores_lds: false };
         match inst.body {
             Body::Lds(row) => {
@@ -138,7 +115,7 @@ impl Waits {
 
     /// Applies an `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11. The
     /// largest value of a counter is no wait.
-    fn wait(&mut self, field: u32) {
+    pub(crate) fn wait(&mut self, field: u32) {
         let (vm, lgkm) = ((field & 15 | field >> 10 & 48) as usize, (field >> 8 & 15) as usize);
         if vm < 63 {
             retire(&mut self.vm, vm);

@@ -4,12 +4,8 @@ use super::waits::Waits;
 use crate::fault::FaultKind;
 use crate::isa::Kind;
 use crate::isa::inst::Inst;
-use crate::isa::lanes::{LANES, Mode};
-use crate::isa::operand::{EXEC, LITERAL, M0, VCC, VGPR, ZERO};
-
-/// High words of the addresses through which FLAT instructions access LDS and scratch.
-pub(crate) const SHARED_APERTURE: u32 = 0x1000_0000;
-pub(crate) const PRIVATE_APERTURE: u32 = 0x2000_0000;
+use crate::isa::lanes::LANES;
+use crate::isa::operand::{EXEC, M0, VCC, VGPR, ZERO, constant};
 
 /// Bits of the MODE register.
 pub(crate) const MODE_INDEX: u32 = 1 << 27;
@@ -19,7 +15,9 @@ pub(crate) struct Wave {
     pub(crate) id: u32,
     /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
-    pub(crate) vgpr: Vec<[u32; LANES]>,
+    pub(crate) vgpr: Box<[[u32; LANES]; 256]>,
+    /// Number of vector registers of the last kernel.
+    pub(crate) vgprs: usize,
     pub(crate) scc: bool,
     /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
@@ -49,7 +47,8 @@ impl Wave {
         Wave {
             id: 0,
             sgpr: [0; 128],
-            vgpr: vec![[0; LANES]; 256],
+            vgpr: Box::new([[0; LANES]; 256]),
+            vgprs: 0,
             scc: false,
             pc: 0,
             at: 0,
@@ -115,39 +114,11 @@ impl Wave {
 
     #[inline(never)]
     fn constant(&self, operand: u16, kind: Kind, literal: u32) -> u64 {
-        let wide = kind.registers() == 2;
-        let integer = |x: i64| if wide { x as u64 } else { u64::from(x as u32) };
         match operand {
-            128..=192 => integer(i64::from(operand) - 128),
-            193..=208 => integer(192 - i64::from(operand)),
-            235 if wide => u64::from(SHARED_APERTURE) << 32,
-            235 => u64::from(SHARED_APERTURE),
-            237 if wide => u64::from(PRIVATE_APERTURE) << 32,
-            237 => u64::from(PRIVATE_APERTURE),
-            236 | 238 => u64::from(u32::MAX),
-            240..=248 => float(operand, kind),
             251 => u64::from(self.vcc() == 0),
             252 => u64::from(self.exec() == 0),
             253 => u64::from(self.scc),
-            LITERAL => match kind {
-                Kind::F64 => u64::from(literal) << 32,
-                Kind::I64 => literal as i32 as i64 as u64,
-                _ => u64::from(literal),
-            },
-            _ => 0,
-        }
-    }
-
-    /// Returns the modes that the formulas depend on.
-    #[inline(always)]
-    pub(crate) fn modes(&self, clamp: bool) -> Mode {
-        let bit = |n: u32| self.mode >> n & 1 != 0;
-        Mode {
-            ieee: bit(9),
-            dx10_clamp: bit(8),
-            clamp,
-            denormal32: (bit(4), bit(5)),
-            denormal16_64: (bit(6), bit(7)),
+            _ => constant(operand, kind, literal).unwrap_or(0),
         }
     }
 
@@ -163,13 +134,10 @@ impl Wave {
     }
 
     /// Returns an error if an instruction needs a wait that the program lacks: it uses a register that a load
-    /// in flight fills, or it is a barrier and a store to LDS is in flight.
+    /// in flight fills.
     #[inline(never)]
     pub(crate) fn check_waits(&self, inst: &Inst) -> Result<(), FaultKind> {
-        if self.waits.uses_pending(inst) {
-            self.waits.check_registers(inst, self.lanes_used(inst))?;
-        }
-        self.waits.check_barrier(inst)
+        self.waits.check_registers(inst, self.lanes_used(inst))
     }
 
     /// Returns the lanes in which an instruction uses vector registers: the active ones, or the lane that it
@@ -197,18 +165,4 @@ impl Wave {
 #[inline(always)]
 pub(crate) fn is_vector(operand: u16) -> bool {
     operand >= VGPR
-}
-
-/// Returns 0.5, -0.5, 1, -1, 2, -2, 4, -4 or 1 / (2 pi) in the operand's own format.
-fn float(operand: u16, kind: Kind) -> u64 {
-    let i = usize::from(operand - 240);
-    const VALUES: [f64; 8] = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0];
-    match kind {
-        Kind::F16 | Kind::PkF16 | Kind::Pk16 | Kind::U16 | Kind::I16 => {
-            const HALVES: [u64; 9] = [0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118];
-            HALVES[i]
-        }
-        Kind::F64 | Kind::U64 | Kind::I64 => VALUES.get(i).map_or(0x3fc4_5f30_6dc9_c882, |x| x.to_bits()),
-        _ => VALUES.get(i).map_or(0x3e22_f983, |&x| u64::from((x as f32).to_bits())),
-    }
 }

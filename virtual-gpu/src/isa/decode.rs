@@ -3,7 +3,7 @@
 use super::inst::{Body, Dpp, Flags, Form, Inst, ScalarTable, Sdwa, Segment, Table};
 use super::memory;
 use super::sop::{self, ScalarRow};
-use super::{Kind, Row, Target, find, flag, operand, uses, vop1, vop2, vop3, vop3p, vopc};
+use super::{Kind, Row, Target, find, flag, operand, resolve, uses, vop1, vop2, vop3, vop3p, vopc};
 
 fn bits(word: u32, low: u32, count: u32) -> u16 {
     (word >> low & ((1 << count) - 1)) as u16
@@ -20,7 +20,7 @@ fn signed(value: u32, width: u32) -> i32 {
 /// Decodes the instruction at the start of `words`. Returns `None` if the target has no such instruction.
 pub(crate) fn decode(words: &[u32], target: Target) -> Option<Inst> {
     let mut inst = fields(words, target)?;
-    (inst.used, inst.fills) = (uses::used(&inst), uses::filled(&inst));
+    (inst.used, inst.fills, inst.plan) = (uses::used(&inst), uses::filled(&inst), resolve::plan(&inst));
     Some(inst)
 }
 

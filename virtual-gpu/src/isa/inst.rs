@@ -1,6 +1,7 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
 use super::memory::{MemoryRow, ScalarRow as SmemRow};
+use super::plan::Plan;
 use super::registers::Registers;
 use super::sop::ScalarRow;
 use super::{Rate, Row, operand};
@@ -116,6 +117,8 @@ pub(crate) struct Inst {
     /// Registers that it reads or writes immediately, and registers that memory fills later.
     pub(crate) used: Registers,
     pub(crate) fills: Registers,
+    /// What its execution needs to know, if it is a vector instruction.
+    pub(crate) plan: Plan,
 }
 
 /// Flag bits of memory instructions.
@@ -155,6 +158,7 @@ impl Inst {
             flags: Flags::default(),
             used: Registers::default(),
             fills: Registers::default(),
+            plan: Plan::NONE,
         }
     }
 

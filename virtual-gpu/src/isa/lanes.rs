@@ -10,15 +10,18 @@ use super::half;
 /// Number of lanes of a wavefront.
 pub(crate) const LANES: usize = 64;
 
-/// Calls `f` for each lane of a mask.
-#[inline(always)]
-pub(crate) fn each(mask: u64, f: impl FnMut(usize)) {
-    if mask == u64::MAX {
-        (0..LANES).for_each(f);
-    } else {
-        lanes(mask).for_each(f);
-    }
+/// Does something for each lane of a mask. A macro, because a closure that is called in two loops is not inline: then
+/// neither loop is vectorised.
+macro_rules! each_lane {
+    ($mask:expr, |$lane:ident| $body:block) => {
+        if $mask == u64::MAX {
+            for $lane in 0..$crate::isa::lanes::LANES $body
+        } else {
+            for $lane in $crate::isa::lanes::lanes($mask) $body
+        }
+    };
 }
+pub(crate) use each_lane;
 
 /// Bits of half a mask. Loops over lanes that use them are vectorised; loops that shift by the lane index are
 /// not.
@@ -33,35 +36,57 @@ pub(crate) const BITS: [u32; 32] = {
 };
 
 /// Iterates over the lanes of a mask.
-pub(crate) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
-    let mut rest = mask;
-    std::iter::from_fn(move || {
-        let lane = rest.trailing_zeros() as usize;
-        rest &= rest.wrapping_sub(1);
-        (lane < LANES).then_some(lane)
-    })
+#[inline(always)]
+pub(crate) fn lanes(mask: u64) -> Lanes {
+    Lanes(mask)
 }
 
-/// Modes of a wavefront that affect results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Lanes that are left.
+pub(crate) struct Lanes(u64);
+
+impl Iterator for Lanes {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        // Less than 64, which the remainder tells to the compiler.
+        let lane = self.0.trailing_zeros() as usize % LANES;
+        self.0 &= self.0 - 1;
+        Some(lane)
+    }
+}
+
+/// Modes that affect results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// True if signalling NaNs are made quiet.
-    pub(crate) ieee: bool,
-    /// True if a clamped NaN becomes 0.
-    pub(crate) dx10_clamp: bool,
+    /// The MODE register of the wavefront.
+    pub(crate) bits: u32,
     /// True if the instruction's clamp bit is set.
     pub(crate) clamp: bool,
-    /// True if F32 denormals are preserved: in sources, in results.
-    pub(crate) denormal32: (bool, bool),
-    /// True if F16 and F64 denormals are preserved: in sources, in results.
-    pub(crate) denormal16_64: (bool, bool),
 }
 
-/// Sources of an instruction: the low and high words of up to three operands, and one bit per lane.
-pub(crate) struct Sources {
-    pub(crate) lo: [[u32; LANES]; 3],
-    pub(crate) hi: [[u32; LANES]; 3],
-    pub(crate) carry: [u32; LANES],
+impl Mode {
+    /// Returns true if signalling NaNs are made quiet.
+    #[inline(always)]
+    pub(crate) fn ieee(self) -> bool {
+        self.bits >> 9 & 1 != 0
+    }
+
+    /// Returns true if a clamped NaN becomes 0.
+    pub(crate) fn dx10_clamp(self) -> bool {
+        self.bits >> 8 & 1 != 0
+    }
+}
+
+/// Sources of an instruction: the low and high words of up to three operands, and one bit per lane. Operands that
+/// are registers as they are stay where they are: copies cost more than most formulas.
+pub(crate) struct Sources<'a> {
+    pub(crate) lo: [&'a [u32; LANES]; 3],
+    pub(crate) hi: [&'a [u32; LANES]; 3],
+    pub(crate) carry: &'a [u32; LANES],
     pub(crate) mode: Mode,
 }
 
@@ -70,12 +95,6 @@ pub(crate) struct Results {
     pub(crate) lo: [u32; LANES],
     pub(crate) hi: [u32; LANES],
     pub(crate) carry: [u32; LANES],
-}
-
-impl Sources {
-    pub(crate) fn new() -> Sources {
-        Sources { lo: [[0; LANES]; 3], hi: [[0; LANES]; 3], carry: [0; LANES], mode: Mode::default() }
-    }
 }
 
 impl Results {
@@ -87,7 +106,7 @@ impl Results {
 /// Type of a source.
 pub(crate) trait Source: Copy {
     const KIND: Kind;
-    fn get(from: &Sources, n: usize, lane: usize) -> Self;
+    fn get(from: &Sources<'_>, n: usize, lane: usize) -> Self;
 }
 
 /// Type of a result.
@@ -169,7 +188,7 @@ macro_rules! word {
         impl Source for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn get(from: &Sources, n: usize, lane: usize) -> $t {
+            fn get(from: &Sources<'_>, n: usize, lane: usize) -> $t {
                 let $x = from.lo[n][lane];
                 $from
             }
@@ -202,7 +221,7 @@ macro_rules! double_word {
         impl Source for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn get(from: &Sources, n: usize, lane: usize) -> $t {
+            fn get(from: &Sources<'_>, n: usize, lane: usize) -> $t {
                 let $x = u64::from(from.lo[n][lane]) | u64::from(from.hi[n][lane]) << 32;
                 $from
             }
@@ -229,7 +248,7 @@ double_word! {
 impl Source for Bit {
     const KIND: Kind = Kind::Mask;
     #[inline(always)]
-    fn get(from: &Sources, _n: usize, lane: usize) -> Bit {
+    fn get(from: &Sources<'_>, _n: usize, lane: usize) -> Bit {
         Bit(from.carry[lane] != 0)
     }
 }
@@ -237,7 +256,7 @@ impl Source for Bit {
 impl Source for Vcc {
     const KIND: Kind = Kind::Vcc;
     #[inline(always)]
-    fn get(from: &Sources, _n: usize, lane: usize) -> Vcc {
+    fn get(from: &Sources<'_>, _n: usize, lane: usize) -> Vcc {
         Vcc(from.carry[lane] != 0)
     }
 }
@@ -258,7 +277,7 @@ pub(crate) struct Quad;
 impl Source for Quad {
     const KIND: Kind = Kind::U128;
     #[inline(always)]
-    fn get(_from: &Sources, _n: usize, _lane: usize) -> Quad {
+    fn get(_from: &Sources<'_>, _n: usize, _lane: usize) -> Quad {
         Quad
     }
 }
@@ -324,7 +343,7 @@ macro_rules! valu {
         #[allow(unused_variables, unused_assignments, unreachable_patterns, unused_mut)]
         pub(crate) fn execute(
             code: u16,
-            sources: &$crate::isa::lanes::Sources,
+            sources: &$crate::isa::lanes::Sources<'_>,
             results: &mut $crate::isa::lanes::Results,
         ) {
             let $mode = sources.mode;

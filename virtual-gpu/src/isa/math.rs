@@ -49,8 +49,8 @@ macro_rules! extremes {
         pub(crate) fn $min(mode: Mode, a: $t, b: $t) -> $t {
             let (nan, quiet, less) = ($nan, $quiet, $less);
             let number = if nan(a) || (!nan(b) && less(b, a)) { b } else { a };
-            let number = if mode.ieee && $signalling(b) { quiet(b) } else { number };
-            if mode.ieee && $signalling(a) { quiet(a) } else { number }
+            let number = if mode.ieee() && $signalling(b) { quiet(b) } else { number };
+            if mode.ieee() && $signalling(a) { quiet(a) } else { number }
         }
 
         /// Returns the larger value. +0 is larger than -0; a value is preferred to a NaN.
@@ -58,8 +58,8 @@ macro_rules! extremes {
         pub(crate) fn $max(mode: Mode, a: $t, b: $t) -> $t {
             let (nan, quiet, less) = ($nan, $quiet, $less);
             let number = if nan(a) || (!nan(b) && !less(b, a)) { b } else { a };
-            let number = if mode.ieee && $signalling(b) { quiet(b) } else { number };
-            if mode.ieee && $signalling(a) { quiet(a) } else { number }
+            let number = if mode.ieee() && $signalling(b) { quiet(b) } else { number };
+            if mode.ieee() && $signalling(a) { quiet(a) } else { number }
         }
     };
 }

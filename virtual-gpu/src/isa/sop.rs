@@ -372,6 +372,16 @@ salu! {
     0x1d s_set_gpr_idx_mode () -> () { plain(()) } [SPECIAL]
 }
 
+/// Numbers of frequent instructions of SOPP.
+pub(crate) const BRANCH: u16 = 0x02;
+pub(crate) const BRANCH_SCC0: u16 = 0x04;
+pub(crate) const BRANCH_SCC1: u16 = 0x05;
+pub(crate) const BRANCH_VCCZ: u16 = 0x06;
+pub(crate) const BRANCH_VCCNZ: u16 = 0x07;
+pub(crate) const BRANCH_EXECZ: u16 = 0x08;
+pub(crate) const BRANCH_EXECNZ: u16 = 0x09;
+pub(crate) const WAIT: u16 = 0x0c;
+
 /// Returns the row of a number.
 pub(crate) fn find(rows: &'static [ScalarRow], code: u16) -> Option<&'static ScalarRow> {
     rows.binary_search_by_key(&code, |row| row.code).ok().map(|i| &rows[i])

@@ -40,19 +40,28 @@ fn u(x: u16) -> i64 {
     i64::from(x)
 }
 
-/// Adds the sum of products of `bits`-bit fields to an accumulator.
+/// Adds the sum of products of `bits`-bit fields to an accumulator. Only the clamp bit needs more than 32 bits of it,
+/// which take several times as long.
 #[inline(always)]
 fn dot_signed(mode: Mode, a: u32, b: u32, c: i32, bits: u32) -> i32 {
-    let field = |x: u32, i: u32| i64::from((x << (32 - bits - i * bits)) as i32 >> (32 - bits));
-    let sum = (0..32 / bits).fold(i64::from(c), |sum, i| sum + field(a, i) * field(b, i));
-    if mode.clamp { sum.clamp(i32::MIN.into(), i32::MAX.into()) as i32 } else { sum as i32 }
+    let field = |x: u32, i: u32| (x << (32 - bits - i * bits)) as i32 >> (32 - bits);
+    let product = |i: u32| field(a, i).wrapping_mul(field(b, i));
+    if mode.clamp {
+        let sum = (0..32 / bits).fold(i64::from(c), |sum, i| sum + i64::from(product(i)));
+        return sum.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    }
+    (0..32 / bits).fold(c, |sum, i| sum.wrapping_add(product(i)))
 }
 
 #[inline(always)]
 fn dot_unsigned(mode: Mode, a: u32, b: u32, c: u32, bits: u32) -> u32 {
-    let field = |x: u32, i: u32| u64::from(x << (32 - bits - i * bits) >> (32 - bits));
-    let sum = (0..32 / bits).fold(u64::from(c), |sum, i| sum + field(a, i) * field(b, i));
-    if mode.clamp { sum.min(u32::MAX.into()) as u32 } else { sum as u32 }
+    let field = |x: u32, i: u32| x << (32 - bits - i * bits) >> (32 - bits);
+    let product = |i: u32| field(a, i).wrapping_mul(field(b, i));
+    if mode.clamp {
+        let sum = (0..32 / bits).fold(u64::from(c), |sum, i| sum + u64::from(product(i)));
+        return sum.min(u32::MAX.into()) as u32;
+    }
+    (0..32 / bits).fold(c, |sum, i| sum.wrapping_add(product(i)))
 }
 
 valu! {

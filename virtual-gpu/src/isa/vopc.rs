@@ -82,7 +82,7 @@ const fn operation(code: u16) -> Option<(&'static str, [Kind; 2])> {
 
 /// Sets each lane's bit if `relation` holds: a set of less (1), equal (2), greater (4), unordered (8).
 #[inline(always)]
-fn compare<T: Source + PartialOrd>(relation: u16, sources: &Sources, results: &mut Results) {
+fn compare<T: Source + PartialOrd>(relation: u16, sources: &Sources<'_>, results: &mut Results) {
     for lane in 0..results.carry.len() {
         let (a, b) = (T::get(sources, 0, lane), T::get(sources, 1, lane));
         let (less, equal, greater) = (u16::from(a < b), u16::from(a == b), u16::from(a > b));
@@ -93,7 +93,7 @@ fn compare<T: Source + PartialOrd>(relation: u16, sources: &Sources, results: &m
 }
 
 #[inline(always)]
-fn classify<T: Source>(sources: &Sources, results: &mut Results, class: impl Fn(T) -> u32) {
+fn classify<T: Source>(sources: &Sources<'_>, results: &mut Results, class: impl Fn(T) -> u32) {
     for lane in 0..results.carry.len() {
         let wanted = u32::get(sources, 1, lane);
         results.carry[lane] = u32::from(class(T::get(sources, 0, lane)) & wanted != 0);
@@ -102,7 +102,7 @@ fn classify<T: Source>(sources: &Sources, results: &mut Results, class: impl Fn(
 
 /// Computes a comparison for all lanes.
 #[inline(always)]
-pub(crate) fn execute(code: u16, sources: &Sources, results: &mut Results) {
+pub(crate) fn execute(code: u16, sources: &Sources<'_>, results: &mut Results) {
     match code {
         0x10 | 0x11 => classify(sources, results, class32),
         0x12 | 0x13 => classify(sources, results, class64),

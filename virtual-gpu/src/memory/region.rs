@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::isa::lanes::{LANES, each};
+use crate::isa::lanes::{LANES, each_lane, lanes};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -244,7 +244,7 @@ impl Region {
         let (first, limit) =
             (u32::try_from(start).ok()?, limit.min(room).min(u64::from(u32::MAX) - start) as u32);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
-        each(lanes, |lane| {
+        each_lane!(lanes, |lane| {
             offsets[lane] = first.wrapping_add(add[lane]);
             all |= offsets[lane];
             beyond |= add[lane] > limit;
@@ -265,7 +265,7 @@ impl Region {
         let room = self.bytes.checked_sub(bytes.into())?.min(u32::MAX.into());
         let base = self.base.wrapping_sub(add);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
-        each(lanes, |lane| {
+        each_lane!(lanes, |lane| {
             let address = u64::from(low[lane]) | u64::from(high[lane]) << 32;
             let offset = address.wrapping_sub(base);
             offsets[lane] = offset as u32;
@@ -294,89 +294,99 @@ impl Span<'_> {
     #[inline(always)]
     pub(crate) fn load(&self, to: &mut [[u32; LANES]]) {
         match (self.bytes, self.aligned) {
-            (1, _) => each(self.lanes, |lane| {
-                // SAFETY: the byte is inside and is used only atomically.
-                to[0][lane] = unsafe { load_byte(self.at(lane)) }.into();
-            }),
-            (2, 2 | 4 | 8) => each(self.lanes, |lane| {
-                // SAFETY: the bytes are inside, aligned, and used only atomically.
-                to[0][lane] = unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.load(Relaxed).into();
-            }),
+            (1, _) => {
+                for lane in lanes(self.lanes) {
+                    // SAFETY: the byte is inside and is used only atomically.
+                    to[0][lane] = unsafe { load_byte(self.at(lane)) }.into();
+                }
+            }
+            (2, 2 | 4 | 8) => {
+                for lane in lanes(self.lanes) {
+                    // SAFETY: the bytes are inside, aligned, and used only atomically.
+                    to[0][lane] = unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.load(Relaxed).into();
+                }
+            }
             (4, 4 | 8) => self.load_words::<1>(to),
             (8, 8) => self.load_double(to),
             (8, 4) => self.load_words::<2>(to),
             (12, 4 | 8) => self.load_words::<3>(to),
             (16, 4 | 8) => self.load_words::<4>(to),
-            _ => each(self.lanes, |lane| {
-                let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
-                to.iter_mut().zip(words).for_each(|(register, word)| register[lane] = word);
-            }),
+            _ => {
+                for lane in lanes(self.lanes) {
+                    let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
+                    to.iter_mut().zip(words).for_each(|(register, word)| register[lane] = word);
+                }
+            }
         }
     }
 
     #[inline(always)]
     fn load_words<const N: usize>(&self, to: &mut [[u32; LANES]]) {
         let Some(to) = to.first_chunk_mut::<N>() else { return };
-        each(self.lanes, |lane| {
+        for lane in lanes(self.lanes) {
             let at = self.at(lane).cast::<u32>();
             for (i, register) in to.iter_mut().enumerate() {
                 // SAFETY: N words from there are inside, aligned, and used only atomically.
                 register[lane] = unsafe { AtomicU32::from_ptr(at.add(i)) }.load(Relaxed);
             }
-        });
+        }
     }
 
     #[inline(always)]
     fn load_double(&self, to: &mut [[u32; LANES]]) {
         let Some([low, high]) = to.first_chunk_mut::<2>() else { return };
-        each(self.lanes, |lane| {
+        for lane in lanes(self.lanes) {
             // SAFETY: the 8 bytes are inside, aligned, and used only atomically.
             let word = unsafe { AtomicU64::from_ptr(self.at(lane).cast()) }.load(Relaxed);
             (low[lane], high[lane]) = halves(word);
-        });
+        }
     }
 
     /// Stores the lanes' values.
     #[inline(always)]
     pub(crate) fn store(&self, from: &[[u32; LANES]]) {
         match (self.bytes, self.aligned) {
-            (2, 2 | 4 | 8) => each(self.lanes, |lane| {
-                // SAFETY: the bytes are inside, aligned, and used only atomically.
-                unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.store(from[0][lane] as u16, Relaxed);
-            }),
+            (2, 2 | 4 | 8) => {
+                for lane in lanes(self.lanes) {
+                    // SAFETY: the bytes are inside, aligned, and used only atomically.
+                    unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.store(from[0][lane] as u16, Relaxed);
+                }
+            }
             (4, 4 | 8) => self.store_words::<1>(from),
             (8, 8) => self.store_double(from),
             (8, 4) => self.store_words::<2>(from),
             (12, 4 | 8) => self.store_words::<3>(from),
             (16, 4 | 8) => self.store_words::<4>(from),
-            _ => each(self.lanes, |lane| {
-                let mut words = [0; 4];
-                words.iter_mut().zip(from).for_each(|(word, register)| *word = register[lane]);
-                self.region.store(self.offsets[lane].into(), self.bytes.into(), &words);
-            }),
+            _ => {
+                for lane in lanes(self.lanes) {
+                    let mut words = [0; 4];
+                    words.iter_mut().zip(from).for_each(|(word, register)| *word = register[lane]);
+                    self.region.store(self.offsets[lane].into(), self.bytes.into(), &words);
+                }
+            }
         }
     }
 
     #[inline(always)]
     fn store_words<const N: usize>(&self, from: &[[u32; LANES]]) {
         let Some(from) = from.first_chunk::<N>() else { return };
-        each(self.lanes, |lane| {
+        for lane in lanes(self.lanes) {
             let at = self.at(lane).cast::<u32>();
             for (i, register) in from.iter().enumerate() {
                 // SAFETY: as in `load_words`.
                 unsafe { AtomicU32::from_ptr(at.add(i)) }.store(register[lane], Relaxed);
             }
-        });
+        }
     }
 
     #[inline(always)]
     fn store_double(&self, from: &[[u32; LANES]]) {
         let Some([low, high]) = from.first_chunk::<2>() else { return };
-        each(self.lanes, |lane| {
+        for lane in lanes(self.lanes) {
             let word = double(low[lane], high[lane]);
             // SAFETY: as in `load_double`.
             unsafe { AtomicU64::from_ptr(self.at(lane).cast()) }.store(word, Relaxed);
-        });
+        }
     }
 }
 

@@ -1,0 +1,91 @@
+//! Finds the plan of a vector instruction.
+
+use super::inst::{Body, Form, Inst};
+use super::operand::{VGPR, ZERO, constant};
+use super::plan::{Carry, Fetch, Finish, Plan, SourcePlan};
+use super::{Kind, Row, flag};
+
+/// Bits of MODE: denormals of F32 are preserved in sources and in results, those of F16 and F64 likewise.
+const F32_SOURCES: u32 = 1 << 4;
+const F32_RESULTS: u32 = 1 << 5;
+const OTHER_SOURCES: u32 = 1 << 6;
+const OTHER_RESULTS: u32 = 1 << 7;
+
+/// Returns the plan of an instruction.
+pub(crate) fn plan(inst: &Inst) -> Plan {
+    let Body::Vector(_, row) = inst.body else { return Plan::NONE };
+    let unknown = inst.clamp && !row.dst.is_float() && !row.is(flag::SATURATES);
+    let mut plan = Plan { separate: row.is(flag::SPECIAL) || unknown, ..Plan::NONE };
+    for (i, &kind) in row.src.iter().enumerate() {
+        match kind {
+            Kind::None => break,
+            Kind::Mask => plan.carry = Carry::Source(i as u8),
+            Kind::Vcc => plan.carry = Carry::Vcc,
+            _ if i < 3 => add(&mut plan, i, source(inst, i, kind)),
+            _ => {}
+        }
+    }
+    if inst.rounds {
+        plan.rounding = if row.dst == Kind::F32 { 3 } else { 12 };
+    }
+    result(&mut plan, inst, row);
+    plan
+}
+
+fn add(plan: &mut Plan, i: usize, source: SourcePlan) {
+    let register = source.operand as u8;
+    plan.sources[i] = source;
+    plan.registers[i] = [register, register.wrapping_add(1)];
+    plan.source_keeps |= source.keeps;
+    plan.all |= 1 << i;
+    plan.others |= u8::from(source.fetch != Fetch::Vector || source.modified) << i;
+}
+
+fn source(inst: &Inst, i: usize, kind: Kind) -> SourcePlan {
+    let operand = inst.src[i];
+    let fetch = match constant(operand, kind, inst.literal) {
+        _ if operand >= VGPR => Fetch::Vector,
+        Some(bits) if operand >= ZERO => Fetch::Constant(bits),
+        _ => Fetch::Scalar,
+    };
+    let keeps = match kind {
+        Kind::F32 => F32_SOURCES,
+        Kind::F16 | Kind::PkF16 | Kind::F64 => OTHER_SOURCES,
+        _ => 0,
+    };
+    let (wide, modified) = (kind.registers() == 2, is_modified(inst, i, kind));
+    SourcePlan { fetch, kind, operand, wide, modified, keeps }
+}
+
+fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
+    plan.finish = match row.dst {
+        Kind::None => Finish::Nothing,
+        Kind::Mask => Finish::Mask { exec: row.is(flag::EXEC) },
+        _ => Finish::Register,
+    };
+    if row.dst.is_float() {
+        plan.keeps = if row.dst == Kind::F32 { F32_RESULTS } else { OTHER_RESULTS };
+        plan.scaled = inst.clamp || inst.omod != 0;
+    }
+    plan.merged = match inst.form {
+        Form::Sdwa(_) => true,
+        _ if !matches!(row.dst, Kind::U16 | Kind::I16 | Kind::F16) => false,
+        _ => row.is(flag::KEEP_HIGH | flag::KEEP_LOW) || inst.op_sel & 8 != 0,
+    };
+    plan.wide = row.dst.registers() == 2;
+    plan.simple =
+        plan.finish == Finish::Register && !(plan.scaled || plan.merged || plan.wide || row.carry_out);
+}
+
+/// Returns true if modifiers change a source: a part is selected, a sign changed.
+fn is_modified(inst: &Inst, i: usize, kind: Kind) -> bool {
+    let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
+    match inst.form {
+        Form::Short => false,
+        Form::Long if matches!(kind, Kind::Pk16 | Kind::PkF16) => {
+            inst.src[i] < VGPR || changed || inst.op_sel_hi >> i & 1 == 0
+        }
+        Form::Long => kind == Kind::Mix || changed,
+        Form::Sdwa(_) | Form::Dpp(_) => true,
+    }
+}
