@@ -206,7 +206,8 @@ fn a_text_without_a_perplexity_is_a_finding() {
     let [model, _] = files(dir.path(), &with_output(f32::NAN));
     let (output, found) = compare(dir.path(), &["--model", &model, "--predict", "1", "--backends", "cpu"]);
     assert_eq!(output.status.code(), Some(1), "{found}");
-    let words = "reference: 9600 of its own logits are NaN or infinite: nothing can agree with them";
+    let words = "reference: 9600 of its own logits are NaN or infinite, from node 'logits' (MUL_MAT) on: nothing can \
+                 agree with them";
     assert_eq!(found["verdict"]["findings"], serde_json::json!([words]));
 
     let [model, text] = files(dir.path(), &with_output(0.0));

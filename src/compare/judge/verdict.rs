@@ -86,7 +86,7 @@ fn invalid(record: &Record) -> Option<String> {
 
 /// Says where NaN or infinity begins in the results of a run, as the end of a clause; empty if that is not known.
 pub(in crate::compare) fn invalid_from(record: &Record) -> String {
-    record.invalid_from.as_ref().map(|node| format!(", which begins with {node}")).unwrap_or_default()
+    record.invalid_from.as_ref().map(|node| format!(", from {node} on")).unwrap_or_default()
 }
 
 /// Removes duplicate findings and appends their count.
