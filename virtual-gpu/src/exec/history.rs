@@ -18,7 +18,7 @@ pub(crate) const CAPACITY: usize = 64 << 10;
 const WORDS: usize = CAPACITY / 64;
 type Map = [u64; WORDS + 1];
 
-/// What a wavefront did in its last turn.
+/// Accesses of a wavefront in its last turn.
 struct Turn {
     epoch: u32,
     read: Box<Map>,

@@ -117,7 +117,7 @@ pub(crate) struct Inst {
     /// Registers that it reads or writes immediately, and registers that memory fills later.
     pub(crate) used: Registers,
     pub(crate) fills: Registers,
-    /// What its execution needs to know, if it is a vector instruction.
+    /// Plan of its execution, if it is a vector instruction.
     pub(crate) plan: Plan,
 }
 

@@ -1,4 +1,4 @@
-//! What the execution of a vector instruction needs to know, found once, when it is decoded.
+//! Plan of the execution of a vector instruction, made once, when it is decoded.
 
 use super::Kind;
 
@@ -36,7 +36,7 @@ pub(crate) enum Carry {
     Source(u8),
 }
 
-/// What becomes of the results.
+/// Destination of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     Nothing,
