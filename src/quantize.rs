@@ -361,9 +361,10 @@ mod tests {
                 (0..8).map(|i| mix.of(tensor(i), &model).dtype).collect()
             };
             use DType::{Q4_K, Q5_K, Q6_K};
-            let want = [Q6_K, Q4_K, Q4_K, Q6_K, Q4_K, Q4_K, Q6_K, Q6_K];
-            assert_eq!(types("Q4_K_M", "attn_v"), want, "{architecture}");
-            assert_eq!(types("Q4_K_M", "ffn_down"), want, "{architecture}");
+            let want = [true, false, false, true, false, false, true, true];
+            let types_of = |better, other| want.map(|more| if more { better } else { other });
+            assert_eq!(types("Q5_K_M", "attn_v"), types_of(Q6_K, Q5_K), "{architecture}");
+            assert_eq!(types("Q4_K_M", "ffn_down"), types_of(Q6_K, Q4_K), "{architecture}");
             let want = [Q5_K, Q5_K, Q4_K, Q4_K, Q4_K, Q4_K, Q4_K, Q4_K];
             assert_eq!(types("Q3_K_M", "attn_v"), want, "{architecture}");
         }

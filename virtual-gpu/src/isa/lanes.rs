@@ -15,13 +15,19 @@ pub(crate) const LANES: usize = 64;
 macro_rules! each_lane {
     ($mask:expr, |$lane:ident| $body:block) => {
         if $mask == u64::MAX {
-            for $lane in 0..$crate::isa::lanes::LANES $body
+            for $lane in $crate::isa::lanes::all_lanes() $body
         } else {
             for $lane in $crate::isa::lanes::lanes($mask) $body
         }
     };
 }
 pub(crate) use each_lane;
+
+/// Returns the numbers of all lanes.
+#[inline(always)]
+pub(crate) fn all_lanes() -> std::ops::Range<usize> {
+    0..LANES
+}
 
 /// Bits of half a mask. Loops over lanes that use them are vectorised; loops that shift by the lane index are
 /// not.
