@@ -5,9 +5,9 @@
 //! wavefronts to the same bytes in one epoch, at least one of them a write, could happen in either order on
 //! hardware: a race. Atomic accesses do not race with each other.
 //!
-//! What the others have done is known when a turn begins. So the bytes that the running wavefront must not read
-//! and those that it must not write are two maps, and an access costs a few instructions, whatever its size: look
-//! at one map, mark another. The maps are combined when a turn ends.
+//! The accesses of all other wavefronts are known when a turn begins. Two maps say which bytes the running wavefront
+//! must not read, and which it must not write. An access looks at one map and marks another: a few instructions,
+//! whatever its size. The maps are combined when a turn ends.
 
 use crate::options::Checks;
 
