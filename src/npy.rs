@@ -70,4 +70,16 @@ mod tests {
         }
         assert!(write(&path, 2, 2, &[0.0; 3]).is_err());
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_its_place_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, target) = (dir.path().join("x.npy"), dir.path().join("target"));
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        write(&path, 1, 1, &[1.0]).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+        assert_eq!(read(&path).unwrap(), (1, 1, vec![1.0]));
+    }
 }

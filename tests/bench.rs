@@ -34,6 +34,31 @@ fn every_run_is_measured() {
     }
 }
 
+/// Times of an emulated card are labelled, those of a processor are not.
+#[test]
+#[cfg(feature = "virtual")]
+fn times_of_an_emulated_card_are_labelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    diptych::synthesize::write(&tiny("llama", DType::F16), 1, &path).unwrap();
+    for name in ["cpu", "hip-virtual:gfx906"] {
+        let Some(_) = common::backend(name) else { continue };
+        let run = |args: &[&str]| {
+            let mut command = std::process::Command::new(common::example("bench"));
+            command.args(["--backend", name, "--prompt-tokens", "2", "--predict", "1", "--repeat", "1"]);
+            let output =
+                command.args(["--warm-up", "0"]).args(args).arg("--model").arg(&path).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            common::stdout(&output)
+        };
+        let emulated = name != "cpu";
+        let text = run(&[]);
+        assert_eq!(text.contains("the card is emulated: these times are"), emulated, "{text}");
+        let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+        assert_eq!(json["emulated"], emulated, "{json}");
+    }
+}
+
 /// Recurrent state that cannot be truncated is recomputed.
 #[test]
 fn recurrent_models_are_measured_at_a_depth() {

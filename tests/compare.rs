@@ -87,6 +87,24 @@ fn two_drivers_of_one_virtual_card_agree() {
     }
 }
 
+/// The clock of an emulated card is made up: the times of its operations are not recorded.
+#[test]
+fn an_emulated_card_has_no_times() {
+    if !has_card() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model.gguf");
+    synthesize::write(&tiny("llama", DType::F16), 1, &model).unwrap();
+    let card = "hip-virtual:gfx906";
+    let backends = format!("cpu,{card}");
+    let args = ["--model", model.to_str().unwrap(), "--predict", "2", "--backends", &backends];
+    let (output, result) = compare(dir.path(), &args);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let times = |backend: &str| record(&result, backend)["times"].as_array().map_or(0, Vec::len);
+    assert!(times("cpu") > 0 && times(card) == 0, "{}", record(&result, card));
+}
+
 /// Counters of kernels are the same in every run.
 #[test]
 fn work_is_counted() {

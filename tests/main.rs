@@ -14,6 +14,8 @@ mod converted;
 mod embed;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;
+#[cfg(feature = "compare")]
+mod forged;
 mod forward;
 mod generate;
 mod invariance;

@@ -124,6 +124,23 @@ fn links_of_a_folder_are_not_followed() {
     }
 }
 
+/// A file of a run that has a second name elsewhere, which would change with it: the run is not continued. Its report
+/// only reads.
+#[test]
+fn second_names_of_a_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (precious, out) = (dir.path().join("precious"), dir.path().join("out"));
+    std::fs::write(&precious, "a private key").unwrap();
+    planned(&out, |_| ());
+    std::fs::hard_link(&precious, out.join("cpu.log")).unwrap();
+    let (output, stderr) = run(&["--resume"], &out);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("second name elsewhere") && stderr.contains("compare report"), "{stderr}");
+    let (output, stderr) = run(&["report"], &out);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "a private key");
+}
+
 /// The same for the files of a model's run, which also writes the model.
 #[test]
 fn links_of_a_models_run_are_not_followed() {

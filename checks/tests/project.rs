@@ -29,6 +29,22 @@ pub(crate) fn sources() -> Vec<PathBuf> {
     out.into_iter().map(|p| p.strip_prefix(root()).unwrap().to_path_buf()).collect()
 }
 
+/// The HIP targets of a clone are set in one place, so that `cargo run` after `make` compiles no other kernels. Only
+/// checks of the whole project and the fuzzer set others.
+#[test]
+fn targets_are_set_in_one_place() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    assert!(read(".cargo/config.toml").contains("[env]\nDIPTYCH_HIP_TARGETS = \"local\"\n"));
+    let sets = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().any(|line| !line.trim_start().starts_with('#') && line.contains("DIPTYCH_HIP_TARGETS="))
+    };
+    let scripts = fs::read_dir(root().join("scripts")).unwrap().map(|entry| entry.unwrap().path());
+    let setting: Vec<PathBuf> =
+        scripts.chain(["Makefile"].map(|name| root().join(name))).filter(|path| sets(path)).collect();
+    assert_eq!(setting, [root().join("scripts/fuzz.sh")]);
+}
+
 /// Returns the Rust files of the project, relative to its root, with their text.
 pub(crate) fn rust_sources() -> impl Iterator<Item = (PathBuf, String)> {
     let files = sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs"));

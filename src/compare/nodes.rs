@@ -355,3 +355,19 @@ fn write(path: &Path, entries: &[Entry], data: &[u8]) -> Result<()> {
 pub(super) fn has_quantised_weights(gguf: &GgufFile) -> bool {
     gguf.tensors().iter().any(|t| t.dtype.is_quantized())
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_results_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, target) = (dir.path().join("cpu.nodes"), dir.path().join("target"));
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        NodeResults::new(Precision::Exact).write(&path).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+        assert!(NodeFile::open(&path).unwrap().entries.is_empty());
+    }
+}

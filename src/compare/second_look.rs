@@ -230,6 +230,14 @@ mod tests {
         assert!(!looks_like_rounding(|_, x| -x), "another sign");
         assert!(!looks_like_rounding(|i, _| (i as f32 * 1.3).cos() * 4.0), "unrelated");
         assert!(!looks_like_rounding(|i, x| if i == 5 { f32::NAN } else { x }));
+        // Of hidden states only the squares count.
+        let want: Vec<f32> = (0..64).map(|i| (i as f32 * 0.7).sin() * 4.0).collect();
+        for (factor, rounding) in [(0.6, true), (0.4, false)] {
+            let got: Vec<f32> = want.iter().map(|x| factor * x).collect();
+            let logits = Some(LogitsReport::of_hidden(&got, &want, 8));
+            let compared = Comparison { logits, ..Comparison::default() };
+            assert_eq!(is_rounding(&SecondLook::default(), &compared), rounding, "{factor}");
+        }
     }
 
     /// A text whose logits differ, or whose perplexity does although its logits hardly differ.

@@ -136,6 +136,10 @@ pub struct NodeReport {
     pub members: Vec<String>,
 }
 
+/// The largest error of a row relative to its own squares that needs no estimate. The bound of an operation may be
+/// larger: it also holds for a column of a cache of one row, which is a single value.
+const MOST_OF_A_ROW: f64 = 1.0 / 16.0;
+
 impl NodeReport {
     pub(crate) fn set(&mut self, d: &Distance) {
         self.status = Status::Ok;
@@ -160,7 +164,12 @@ impl NodeReport {
 
     /// True if the errors are those that the types of the operands let expect, in every row.
     fn is_small(&self) -> bool {
-        self.held_to().holds(&self.distance()) && self.own <= self.row_bound
+        self.held_to().holds(&self.distance()) && self.own <= self.own_bound()
+    }
+
+    /// Returns the largest error of a row relative to its own squares.
+    fn own_bound(&self) -> f64 {
+        self.row_bound.min(MOST_OF_A_ROW)
     }
 
     /// True if the error is larger than the types of the operands let expect, but may be rounding.
@@ -185,7 +194,7 @@ impl NodeReport {
                 self.nmse
             ),
             None if self.held_to().holds(&self.distance()) => {
-                format!("an error of {:.1e} of its own row, the bound {:.0e}", self.own, self.row_bound)
+                format!("an error of {:.1e} of its own row, the bound {:.0e}", self.own, self.own_bound())
             }
             None => self.held_to().excess(&self.distance()),
         }
@@ -195,7 +204,11 @@ impl NodeReport {
     pub(crate) fn excess(&self) -> f64 {
         // An error of 0 gives 0, even if the bound is 0.
         let times = |error: f64, bound: f64| if error == 0.0 { 0.0 } else { error / bound };
-        let of_type = || times(self.nmse, self.bound).max(times(self.row.max(self.own), self.row_bound));
+        let of_type = || {
+            times(self.nmse, self.bound)
+                .max(times(self.row, self.row_bound))
+                .max(times(self.own, self.own_bound()))
+        };
         self.rounding.unwrap_or_else(of_type)
     }
 

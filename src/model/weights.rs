@@ -156,6 +156,35 @@ mod tests {
         assert!(loaded().is_ok());
         std::fs::File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
         assert_eq!(loaded().unwrap_err().io_kind(), Some(std::io::ErrorKind::UnexpectedEof));
+        // Nor is it read in place.
+        let cpu = ggml_core::cpu::CpuBackend::open(Default::default()).unwrap();
+        assert!(reads_in_place(&gguf, &cpu).unwrap());
+        let in_place = load(&gguf, &gguf.tensors().iter().collect(), &cpu, true, &mut |_, _| ());
+        assert_eq!(in_place.unwrap_err().io_kind(), Some(std::io::ErrorKind::UnexpectedEof));
+    }
+
+    /// The same for a file that becomes shorter while it is uploaded.
+    #[test]
+    fn a_file_that_shrinks_meanwhile_is_not_uploaded_further() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        let mut writer = GgufWriter::new();
+        for name in ["a", "b"] {
+            writer.tensor(name, DType::F32, &[5000], vec![0u8; 20_000]).unwrap();
+        }
+        writer.write_to(&path).unwrap();
+        let gguf = GgufFile::open(&path).unwrap();
+        let backend = ggml_core::null::NullBackend::open(Default::default()).unwrap();
+        let mut reported = Vec::new();
+        let mut shrink = |done: u64, _| {
+            reported.push(done);
+            if done == 20_000 {
+                std::fs::File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
+            }
+        };
+        let loaded = load(&gguf, &gguf.tensors().iter().collect(), &backend, true, &mut shrink);
+        assert_eq!(loaded.unwrap_err().io_kind(), Some(std::io::ErrorKind::UnexpectedEof));
+        assert_eq!(reported, [0, 20_000]);
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl Backend for Faulty {
             node: self.node(graph),
             steps: whole.steps.iter().map(|step| (step.group.nodes(), step.group.results())).collect(),
             shipped: !options.stepwise,
+            fast: plan.precision == Precision::Fast,
             fault: self.fault,
             mark: self.mark.clone(),
             earlier: self.earlier.clone(),
@@ -112,6 +113,7 @@ struct FaultyProgram {
     /// Nodes and results of each step.
     steps: Vec<(Vec<TensorId>, Vec<TensorId>)>,
     shipped: bool,
+    fast: bool,
     fault: &'static Fault,
     mark: Option<PathBuf>,
     earlier: Earlier,
@@ -142,6 +144,7 @@ impl FaultyProgram {
             When::Always => true,
             When::Grouped => grouped,
             When::Shipped => shipped,
+            When::ShippedFast => shipped && self.fast,
         };
         let right = self.values(id)?;
         if shows {

@@ -214,7 +214,9 @@ fn judge(begun: &Path, fault: Option<&Fault>, out: &Path) -> Judged {
         (true, true) => (line("not found"), Verdict::Wrong),
         (true, false) => {
             let named = match fault.when {
-                When::Shipped => text.contains("the steps together are wrong") || text.contains("change"),
+                When::Shipped | When::ShippedFast => {
+                    text.contains("the steps together are wrong") || text.contains("change")
+                }
                 When::Always | When::Grouped => text.contains("node 'blk.1."),
             };
             (line(&text), verdict(named))

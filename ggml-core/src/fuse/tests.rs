@@ -293,6 +293,23 @@ fn a_refusal_leaves_smaller_groups() {
     assert_eq!(steps(&b.g, |_| false).len(), b.g.computed().count());
 }
 
+/// Where a backend joins neither products with their biases nor a product with its own, it joins the products alone.
+#[test]
+fn products_are_joined_without_their_biases() {
+    let mut b = Builder::new();
+    let x = b.leaf("x", &[32, 1], Source::Input);
+    for name in ["q", "k", "v"] {
+        let sum = b.linear(x, name, 2 * FEW_ROWS, true);
+        b.g.output(sum).unwrap();
+    }
+    let plain = |group: &Group| match group {
+        Group::Products(p) => p.products.iter().all(|product| product.bias.is_none()),
+        _ => false,
+    };
+    assert_eq!(steps(&b.g, plain), [("products", 0), ("ADD", 1), ("ADD", 1), ("ADD", 1)]);
+    assert_eq!(steps(&b.g, |_| true), [("products", 0)]);
+}
+
 /// A node with a reader outside of the group remains a result.
 #[test]
 fn results_that_are_needed_elsewhere_leave() {

@@ -187,3 +187,53 @@ fn not_compared(entry: &Entry, op: &str, bound: &Bound) -> NodeReport {
     node.hold_to(bound);
     node
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::nodes::NodeResults;
+    use ggml_core::encode::encode;
+    use ggml_core::op::{Operation, SetRows};
+    use ggml_core::precision::Precision;
+    use ggml_core::rng::Rng;
+    use ggml_core::{Graph, Source};
+
+    /// One of 4,000 rows of a cache in which a part is wrong: neither the tensor's error nor that relative to all rows
+    /// shows it. Of an element that is rounded the other way nothing is said.
+    #[test]
+    fn a_wrong_row_of_a_long_cache_is_out_of_its_bound() {
+        const ROW: usize = 128;
+        let dir = tempfile::tempdir().unwrap();
+        let mut graph = Graph::new();
+        let cache = graph.leaf("cache", DType::Q4_0, [ROW, 4000, 1, 1], Source::State).unwrap();
+        let rows = graph.leaf("rows", DType::F32, [ROW, 4000, 1, 1], Source::Input).unwrap();
+        let cells = graph.leaf("cells", DType::I32, [4000, 1, 1, 1], Source::Input).unwrap();
+        let node = graph.set_rows(cache, rows, cells).unwrap();
+        let mut rng = Rng::new(5);
+        let values: Vec<f32> = (0..4000 * ROW).map(|_| rng.normal()).collect();
+        let stored = encode(DType::Q4_0, ROW, &values).unwrap();
+        let row = stored.len() / 4000;
+        let write = |name: &str, bytes: &[u8]| {
+            let mut results = NodeResults::new(Precision::Fast);
+            results.add(&graph, node, &[], DType::Q4_0, bytes);
+            let path = dir.path().join(name);
+            results.write(&path).unwrap();
+            path
+        };
+        let compared = |change: &dyn Fn(&mut [u8])| {
+            let mut other = stored.clone();
+            change(&mut other[7 * row..8 * row]);
+            let (want, got) = (write("want", &stored), write("got", &other));
+            let nodes = compare_nodes(&got, &want, &dir.path().join("none"), PerNode::Isolated).unwrap();
+            nodes.into_iter().next().unwrap()
+        };
+        // Half of a block is zeros, which is an eighth of the row: codes of 4 bits after a scale of 2 bytes.
+        let wrong = compared(&|row| row[2..10].fill(0x88));
+        assert!(SetRows {}.bound(DType::Q4_0, Precision::Fast).holds(&wrong.distance()), "{wrong:?}");
+        assert!(wrong.is_out_of_bounds() && wrong.describe_error().contains("of its own row"), "{wrong:?}");
+        // The neighbour of a code.
+        let rounded = compared(&|row| row[3] ^= 1);
+        assert!(rounded.own > 0.0 && !rounded.is_out_of_bounds(), "{rounded:?}");
+        assert!(!compared(&|_| ()).is_out_of_bounds());
+    }
+}

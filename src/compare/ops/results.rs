@@ -5,6 +5,7 @@
 
 use ggml_core::{Error, Result, files};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -15,10 +16,25 @@ pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
     entry.extend_from_slice(&(values.len() as u64).to_le_bytes());
     entry.extend_from_slice(case.as_bytes());
     values.iter().for_each(|v| entry.extend_from_slice(&v.to_le_bytes()));
-    // On the disk before the event that announces them: a case after it may stop the machine.
-    let written =
-        files::open_to_append(path).and_then(|mut f| f.write_all(&entry).and_then(|()| f.sync_data()));
+    let written = files::open_to_append(path).and_then(|mut file| write_durably(&mut file, &entry));
     written.map_err(|e| Error::io(path, e))
+}
+
+/// A file whose contents can be brought to the disk.
+trait Durable: Write {
+    fn sync(&mut self) -> std::io::Result<()>;
+}
+
+impl Durable for File {
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// Writes an entry to the disk. The event that announces it follows, and a case after that may stop the machine.
+fn write_durably(file: &mut impl Durable, entry: &[u8]) -> std::io::Result<()> {
+    file.write_all(entry)?;
+    file.sync()
 }
 
 /// Creates an empty file.
@@ -51,6 +67,30 @@ fn entry(bytes: &[u8]) -> Option<(String, Vec<f32>, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_is_on_the_disk_when_it_is_announced() {
+        struct Recorded(Vec<String>);
+        impl Write for Recorded {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.push(format!("write {}", bytes.len()));
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        impl Durable for Recorded {
+            fn sync(&mut self) -> std::io::Result<()> {
+                self.0.push("sync".into());
+                Ok(())
+            }
+        }
+        let mut file = Recorded(Vec::new());
+        write_durably(&mut file, b"entry").unwrap();
+        assert_eq!(file.0, ["write 5", "sync"]);
+    }
 
     #[test]
     fn an_unfinished_entry_is_not_there() {
