@@ -11,7 +11,7 @@ SETUP ?= yes
 TIME ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc shaders fuzz
+.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc kernels shaders fuzz
 
 help: ## list these targets
 	@echo 'usage: make TARGET [ARGS="..."] [SETUP=no]'
@@ -53,6 +53,9 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh shaders --quiet
 endif
 	scripts/fuzz.sh $(TIME) $(ARGS)
+
+kernels: ready ## compile the HIP kernels whose code objects are in the repository, after a change of a kernel
+	cargo run -p hip-kernels --example objects
 
 # The shader compiler is built without what it is not used for, see there.
 shaders: export CMAKE_TOOLCHAIN_FILE ?= $(CURDIR)/shaders/shaderc.cmake

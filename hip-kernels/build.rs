@@ -2,9 +2,10 @@
 //! library includes.
 //!
 //! A code object is compiled once for all clones, profiles and feature sets of a user (`build/store.rs`). It
-//! is compiled again only if its source, a header that it includes, the options or the compiler changed.
-//! Without a compiler the table is empty. A target that fails is left out and its reason recorded; if it was
-//! requested by name, the build fails.
+//! is compiled again only if its source, a header that it includes, the options or the compiler changed. Those
+//! in the repository need no compiler (`build/prebuilt.rs`); one that `DIPTYCH_HIP_CLANG` names compiles all.
+//! A target without a compiler is left out and its reason recorded, like one that fails; a target that fails
+//! and was requested by name fails the build.
 
 #[path = "build/archive.rs"]
 pub(crate) mod archive;
@@ -12,6 +13,8 @@ pub(crate) mod archive;
 pub(crate) mod compiler;
 #[path = "src/page.rs"]
 mod page;
+#[path = "build/prebuilt.rs"]
+pub(crate) mod prebuilt;
 #[path = "src/registers.rs"]
 mod registers;
 #[path = "build/sources.rs"]
@@ -24,6 +27,7 @@ pub(crate) mod targets;
 pub(crate) mod twins;
 
 use compiler::Compiler;
+use prebuilt::Prebuilt;
 use sources::Sources;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -40,6 +44,7 @@ fn main() {
     }
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=objects");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let sources = Sources::read(&root.join("src"));
@@ -47,19 +52,34 @@ fn main() {
     let asked = docs.unwrap_or_else(|| env::var("DIPTYCH_HIP_TARGETS").unwrap_or_default());
     let asked = Targets::parse(&asked, Path::new("/"))
         .unwrap_or_else(|name| panic!("DIPTYCH_HIP_TARGETS: '{name}' is no target"));
-    let compiler = if asked.list.is_empty() { None } else { Compiler::find() };
-    let built = match compiler {
-        Some(compiler) => {
-            build(&compiler, &asked, &sources, &Store::open(store::user_cache().as_deref(), &out), &out)
-        }
-        None => {
-            println!("no kernels are compiled: no targets, or no clang 19 or later");
-            Built::default()
-        }
-    };
+    let makers = Makers::find(&asked, &sources, &root.join("objects"));
+    let store = Store::open(store::user_cache().as_deref(), &out);
+    let built = build(&makers, &asked, &sources, &store, &out);
     let texts = archive::text(sources.texts().as_bytes()).expect("a Vec takes everything");
     fs::write(out.join("sources.lzma"), texts).expect("OUT_DIR is writable");
     fs::write(out.join("embedded.rs"), table(&sources, &built)).expect("OUT_DIR is writable");
+}
+
+/// Where code objects come from.
+pub(crate) struct Makers {
+    /// `None` if there is none, or no need for it.
+    pub(crate) compiler: Option<Compiler>,
+    pub(crate) prebuilt: Prebuilt,
+}
+
+impl Makers {
+    fn find(asked: &Targets, sources: &Sources, objects: &Path) -> Makers {
+        println!("cargo:rerun-if-env-changed=DIPTYCH_HIP_CLANG");
+        let is_named = env::var_os("DIPTYCH_HIP_CLANG").is_some();
+        let prebuilt = if is_named { Prebuilt::default() } else { Prebuilt::read(objects, sources) };
+        let is_needed = asked.list.iter().any(|target| !prebuilt.is_complete(target, sources));
+        Makers { compiler: is_needed.then(Compiler::find).flatten(), prebuilt }
+    }
+
+    /// Returns the version of the compiler that made the code objects of a target.
+    fn version(&self) -> &str {
+        self.compiler.as_ref().map_or(&self.prebuilt.version, |compiler| &compiler.version)
+    }
 }
 
 /// Contents of the table.
@@ -68,7 +88,7 @@ pub(crate) struct Built {
     /// Version of the compiler, if anything was compiled.
     version: Option<String>,
     pub(crate) targets: Vec<Packed>,
-    /// Targets that failed to compile, with the compiler's messages.
+    /// Targets that were requested and are not there, with reasons.
     pub(crate) refused: BTreeMap<String, String>,
 }
 
@@ -82,25 +102,26 @@ pub(crate) struct Packed {
     sizes: Vec<usize>,
 }
 
-/// Compiles the code objects that `store` lacks, and writes the archives to `out`.
-pub(crate) fn build(
-    compiler: &Compiler,
-    asked: &Targets,
-    sources: &Sources,
-    store: &Store,
-    out: &Path,
-) -> Built {
-    let objects = compile_all(compiler, &asked.list, sources, store, out);
+/// Compiles the code objects that the repository and `store` lack, and writes the archives to `out`.
+pub(crate) fn build(makers: &Makers, asked: &Targets, sources: &Sources, store: &Store, out: &Path) -> Built {
     let mut built = Built::default();
+    let is_there =
+        |target: &&String| makers.compiler.is_some() || makers.prebuilt.is_complete(target, sources);
+    let (targets, missing): (Vec<_>, Vec<_>) = asked.list.iter().partition(is_there);
+    built.refused.extend(missing.into_iter().map(|target| (target.clone(), NO_COMPILER.into())));
+    let objects = compile_all(makers, &targets, sources, store, out);
     for ((target, stem), object) in &objects {
         if let Err(reason) = &object.image {
             assert!(!asked.by_name, "{stem}.hip does not compile for {target}:\n{reason}");
-            built.refused.entry(target.to_string()).or_insert_with(|| format!("{stem}.hip: {reason}"));
+            built
+                .refused
+                .entry(target.to_string())
+                .or_insert_with(|| format!("the compiler rejected {stem}.hip: {reason}"));
         }
     }
     let mut generations: BTreeMap<&str, (Vec<u8>, Vec<&str>)> = BTreeMap::new();
     // The newest PTX first: it is what most devices unpack, and unpacking ends with the target that is wanted.
-    let (ptx, code): (Vec<_>, Vec<_>) = asked.list.iter().partition(|target| targets::is_ptx(target));
+    let (ptx, code): (Vec<_>, Vec<_>) = targets.into_iter().partition(|target| targets::is_ptx(target));
     let order = code.into_iter().chain(ptx.into_iter().rev());
     for target in order.filter(|target| !built.refused.contains_key(*target)) {
         let generation = targets::generation(target);
@@ -129,6 +150,9 @@ pub(crate) fn build(
             scope.spawn(move || {
                 let name = Store::name(generation, &(archive::METHOD, names));
                 let packed = store.get_or_make(&name, || {
+                    if let Some(packed) = makers.prebuilt.compressed(archive) {
+                        return Ok(packed);
+                    }
                     let compress = if *generation == targets::PTX { archive::text } else { archive::code };
                     Ok(compress(archive).expect("a Vec takes everything"))
                 });
@@ -138,7 +162,7 @@ pub(crate) fn build(
         }
     });
     store.trim(store::LIMIT);
-    built.version = (!built.targets.is_empty()).then(|| compiler.version.clone());
+    built.version = (!built.targets.is_empty()).then(|| makers.version().to_string());
     built
 }
 
@@ -148,11 +172,14 @@ struct Object {
     image: Result<Vec<u8>, String>,
 }
 
-/// Compiles every source for every target, on as many threads as cargo grants. Returns the objects by target
-/// and stem.
+/// Reason of a target that is left out.
+const NO_COMPILER: &str = "the build found no clang 19 or later";
+
+/// Compiles every source for every target, on as many threads as cargo grants, unless it is prebuilt. Returns
+/// the objects by target and stem.
 fn compile_all<'a>(
-    compiler: &Compiler,
-    targets: &'a [String],
+    makers: &Makers,
+    targets: &[&'a String],
     sources: &'a Sources,
     store: &Store,
     out: &Path,
@@ -160,18 +187,25 @@ fn compile_all<'a>(
     // Longest jobs first, so that the last thread does not run alone for long.
     let mut stems: Vec<&str> = sources.stems().collect();
     stems.sort_by_key(|stem| !(stem.starts_with("mul_mat") || *stem == "flash_attn"));
-    let known = twins::are_known(&compiler.version);
+    let compiler = makers.compiler.as_ref();
+    let known = compiler.is_some_and(|compiler| twins::are_known(&compiler.version));
     let is_twin =
-        |target: &str| known && twins::original(target).is_some_and(|o| targets.iter().any(|t| t == o));
+        |target: &str| known && twins::original(target).is_some_and(|o| targets.iter().any(|t| *t == o));
     let jobs = |twins: bool| -> Vec<(&'a str, &'a str)> {
-        let of = |stem| targets.iter().map(move |target| (target.as_str(), stem));
+        let of = |stem| targets.iter().map(move |&target| (target.as_str(), stem));
         stems.iter().flat_map(|&stem| of(stem)).filter(|(target, _)| is_twin(target) == twins).collect()
     };
-    let samples = samples(compiler, targets.iter().filter(|target| is_twin(target)), out);
+    let samples = samples(compiler, targets.iter().copied().filter(|target| is_twin(target)), out);
     let compiled = AtomicUsize::new(0);
     let object = |target: &str, stem: &str, made: &dyn Fn() -> Option<Vec<u8>>| {
-        let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
         let entry = format!("{target}-{stem}");
+        if let Some((made_from, image)) = makers.prebuilt.get(target, stem) {
+            return Object { name: Store::name(&entry, made_from), image: Ok(image.clone()) };
+        }
+        let Some(compiler) = compiler else {
+            return Object { name: entry, image: Err(NO_COMPILER.into()) };
+        };
+        let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
         // What is made from another target's object has a name of its own.
         let original = twins::original(target).filter(|_| is_twin(target));
         let name = match original {
@@ -198,27 +232,25 @@ fn compile_all<'a>(
     });
     objects.extend(twins);
     println!(
-        "{} of {} code objects compiled with {} ({}), the others kept in {}; targets: {}",
+        "{} of {} code objects compiled with {}, the others from the repository or kept in {}; targets: {targets:?}",
         compiled.into_inner(),
         objects.len(),
-        compiler.path.display(),
-        compiler.version,
+        compiler.map_or("no compiler".into(), |c| format!("{} ({})", c.path.display(), c.version)),
         store.folder().display(),
-        targets.join(", ")
     );
     objects
 }
 
 /// An empty code object for each target that the compiler knows.
 fn samples<'a>(
-    compiler: &Compiler,
+    compiler: Option<&Compiler>,
     targets: impl Iterator<Item = &'a String>,
     out: &Path,
 ) -> BTreeMap<&'a str, Vec<u8>> {
     let source = out.join("empty.hip");
     fs::write(&source, "").expect("OUT_DIR is writable");
     targets
-        .filter_map(|target| Some((target.as_str(), compile(compiler, target, &source, out).ok()?)))
+        .filter_map(|target| Some((target.as_str(), compile(compiler?, target, &source, out).ok()?)))
         .collect()
 }
 
@@ -243,7 +275,12 @@ fn in_parallel<J: Sync, K: Ord + Send, V: Send>(
     results.into_inner().expect("no holder panics")
 }
 
-fn compile(compiler: &Compiler, target: &str, source: &Path, out: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn compile(
+    compiler: &Compiler,
+    target: &str,
+    source: &Path,
+    out: &Path,
+) -> Result<Vec<u8>, String> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let object = out.join(format!("unfinished-{}-{number}", process::id()));

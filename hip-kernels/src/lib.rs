@@ -3,15 +3,16 @@
 //! There is one source file for each family of operations (`norm.hip`; products have one for each kind of
 //! weights, and products of bytes their own, `mul_mat_int8_32.hip`), over one thin header of our own
 //! (`device.h`) that needs no SDK. The build script compiles each source for each target with the first
-//! suitable clang it finds, and embeds the code objects, compressed. The sources are embedded too, for
-//! compilation at run time. Without a compiler only the sources are embedded, and the crate still builds.
+//! suitable clang it finds, and embeds the code objects, compressed. Those of gfx900 and gfx906 are in the
+//! repository and need no compiler. The sources are embedded too, for compilation at run time. Without a
+//! compiler the other targets are left out, and the crate still builds.
 //! Code objects are compiled once for all profiles and feature sets of a user, in the user's cache, or in the
 //! folder `hip-objects` of the target directory.
 //!
 //! | variable | meaning |
 //! | --- | --- |
 //! | `DIPTYCH_HIP_TARGETS` | targets, separated by commas (`gfx906,gfx1100`); `all` (the default); `local`: this machine's cards and the emulated ones; `none` |
-//! | `DIPTYCH_HIP_CLANG` | compiler; by default `clang-19` .. `clang-22`, `clang` from 19 on, or ROCm's |
+//! | `DIPTYCH_HIP_CLANG` | compiler of all targets; by default `clang-19` .. `clang-22`, `clang` from 19 on, or ROCm's |
 //! | `ROCM_PATH` | directory of ROCm; by default `/opt/rocm` |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -30,12 +31,12 @@ pub use processor::processor_of_kfd;
 use std::io::Read;
 use std::sync::OnceLock;
 
-/// Target that was requested from the build script and could not be compiled.
+/// Target that was requested from the build script and has no code objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The target.
     pub target: &'static str,
-    /// Beginning of the compiler's messages.
+    /// Why: the compiler's first messages, or that there was no compiler.
     pub reason: &'static str,
 }
 
@@ -93,12 +94,12 @@ pub fn source(stem: &str) -> Option<&'static str> {
     sources().iter().find(|(name, _)| named(name)).map(|&(_, text)| text)
 }
 
-/// Returns the version text of the compiler of the embedded code objects; `None` if there was none.
+/// Returns the version text of the compiler of the embedded code objects; `None` if there are none.
 pub fn compiler() -> Option<&'static str> {
     embedded::COMPILER
 }
 
-/// Returns the default targets that the compiler does not support or could not compile for.
+/// Returns the requested targets without code objects: no compiler was found for them, or it rejected them.
 pub fn refused() -> &'static [Refused] {
     embedded::REFUSED
 }

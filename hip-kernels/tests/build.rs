@@ -6,7 +6,9 @@
 #[path = "../build.rs"]
 pub(crate) mod script;
 
+use script::Makers;
 use script::compiler::{Compiler, options};
+use script::prebuilt::Prebuilt;
 use script::sources::{Sources, code};
 use script::store::{Store, user_cache};
 use script::targets::{Targets, generation};
@@ -19,12 +21,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A user's cache, a target directory, kernel sources, and a compiler that records its invocations.
-struct Workspace {
+pub(crate) struct Workspace {
     root: TempDir,
 }
 
 impl Workspace {
-    fn new() -> Workspace {
+    pub(crate) fn new() -> Workspace {
         let workspace = Workspace { root: tempfile::tempdir().unwrap() };
         fs::create_dir_all(workspace.path("src")).unwrap();
         fs::create_dir_all(workspace.path("target")).unwrap();
@@ -45,27 +47,33 @@ impl Workspace {
         workspace
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    fn source(&self, name: &str, text: &str) {
+    pub(crate) fn source(&self, name: &str, text: &str) {
         fs::write(self.path("src").join(name), text).unwrap();
     }
 
     /// Returns the store of a build in the user's cache.
-    fn store(&self, out: &Path) -> Store {
+    pub(crate) fn store(&self, out: &Path) -> Store {
         fs::create_dir_all(out).unwrap();
         Store::open(Some(&self.path("cache")), out)
+    }
+
+    /// Returns the compiler, and nothing prebuilt.
+    pub(crate) fn makers(&self, version: &str) -> Makers {
+        let compiler = Compiler { path: self.path("clang"), version: version.into() };
+        Makers { compiler: Some(compiler), prebuilt: Prebuilt::default() }
     }
 
     /// Runs the build script's work in the folder of a profile. Returns what was compiled.
     fn build(&self, profile: &str, version: &str, targets: &str) -> BTreeSet<String> {
         let out = self.path(&format!("target/{profile}/build/hip-kernels/out"));
         let store = self.store(&out);
-        let compiler = Compiler { path: self.path("clang"), version: version.into() };
+        let makers = self.makers(version);
         let targets = Targets::parse(targets, Path::new("/nowhere")).unwrap();
-        script::build(&compiler, &targets, &Sources::read(&self.path("src")), &store, &out);
+        script::build(&makers, &targets, &Sources::read(&self.path("src")), &store, &out);
         let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
         let _ = fs::remove_file(self.path("calls"));
         calls.lines().map(String::from).collect()
@@ -232,14 +240,14 @@ fn an_unknown_target_is_left_out_unless_it_was_asked_for() {
     let workspace = Workspace::new();
     let out = workspace.path("target/out");
     fs::create_dir_all(&out).unwrap();
-    let compiler = Compiler { path: workspace.path("clang"), version: "clang version 19".into() };
+    let makers = workspace.makers("clang version 19");
     let sources = Sources::read(&workspace.path("src"));
     let mut targets = Targets { list: vec!["gfx906".into(), "gfx9999".into()], by_name: false };
     let store = workspace.store(&out);
-    let built = script::build(&compiler, &targets, &sources, &store, &out);
+    let built = script::build(&makers, &targets, &sources, &store, &out);
     assert!(built.refused["gfx9999"].contains("unknown target") && built.targets.len() == 1);
     targets.by_name = true;
-    std::panic::catch_unwind(|| script::build(&compiler, &targets, &sources, &store, &out))
+    std::panic::catch_unwind(|| script::build(&makers, &targets, &sources, &store, &out))
         .err()
         .expect("it fails");
 }

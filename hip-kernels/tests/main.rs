@@ -4,5 +4,6 @@ mod arrival;
 mod barriers;
 mod build;
 mod code_object;
+mod prebuilt;
 mod resources;
 mod sources;

@@ -49,8 +49,8 @@ impl KernelSet for Embedded {
     fn missing_reason(&self, processor: &str) -> Option<String> {
         let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
         match (hip_kernels::compiler(), refused) {
-            (_, Some(refused)) => Some(format!("the compiler rejected it: {}", refused.reason)),
-            (None, None) => Some("the build requested no targets or found no compiler".into()),
+            (_, Some(refused)) => Some(refused.reason.into()),
+            (None, None) => Some("the build requested no targets".into()),
             (Some(_), None) => None,
         }
     }
