@@ -32,7 +32,7 @@ test: ready ## run all tests (ARGS: arguments of cargo test, which then runs one
 	$(if $(ARGS),cargo test --workspace $(ARGS),scripts/test.sh)
 
 bench: ready ## run the benchmarks (ARGS: arguments of cargo bench)
-	cargo bench -p diptych-checks $(ARGS)
+	cargo bench -p diptych-benches $(ARGS)
 
 lint: fmt-check clippy doc ## check format, lints and documentation
 

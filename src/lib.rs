@@ -37,6 +37,7 @@
 //!
 //! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as
 //! [`ggml`].
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 
 pub use ggml_core as ggml;

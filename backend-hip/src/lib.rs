@@ -99,6 +99,7 @@
 //! as PTX. One card can thus be driven by both Vulkan and HIP. [`advice`] is the table of known hangs.
 //!
 //! [`import`]: ggml_core::backend::Backend::import
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 
 pub mod advice;

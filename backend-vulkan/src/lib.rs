@@ -55,6 +55,7 @@
 //! written in place; otherwise it goes through a ring of staging memory, and programs copy their inputs and
 //! outputs themselves. Constants of kernels have their own memory, because a plan's arena may be shared with
 //! other programs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 

@@ -55,6 +55,7 @@
 //!
 //! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set
 //! Architecture Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 

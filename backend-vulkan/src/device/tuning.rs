@@ -281,6 +281,16 @@ const GCN_INT8: [MatVec; 4] = {
     [most, columns, columns, columns]
 };
 
+/// llama.cpp's Vulkan backend calls the same cards AMD_GCN, by the same rule (subgroups of 64 only), and uses no
+/// subgroup arithmetic on them either. Its numbers, as its logs and sources of 2026 give them, and these:
+///
+/// | | llama.cpp | here | reason |
+/// | --- | --- | --- | --- |
+/// | products, large tile | 64 x 64, steps of 32, 256 invocations with 4 x 4 sums (warptile 256, 64, 64, 32, 16, 16, 2, 2, 2, 1, 16) | 64 x 64, steps of 16, 128 invocations with 8 x 4 sums | 12 values are read for 32 products, not 8 for 16; 64 registers still |
+/// | products in packed F16 | the same | steps of 32, 4 x 4 sums | 8 x 4 would need 128 registers |
+/// | products, small tile | the same tile | 32 x 32, four parts along the length | four times the work-groups where a product has few tiles |
+/// | one column, rows of a work-group of 64 | 2, K types 4 | 4 | all types read the column once for four rows |
+/// | integer dot products, rows of a work-group | 2 to 4, activations rounded by a dispatch before | 32 by eight subgroups, rounded in the work-group | no second dispatch and no buffer between |
 const GCN: Tuning = Tuning {
     subgroup_arithmetic: false,
     elementwise: 256,

@@ -280,7 +280,7 @@ impl Driver for Amd {
     }
 }
 
-#[cfg(all(test, feature = "check-bindings"))]
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod bindings;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Table of HIP functions: the only place that declares them.
 //!
 //! Signatures are those of `hip_runtime_api.h`, with every enum as its C integer (an unknown code must not be
-//! undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0 on. The crate's feature
-//! `check-bindings` compares them with the types of hip-runtime-sys.
+//! undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0 on. A test
+//! (`bindings.rs`) compares them with the types of hip-runtime-sys.
 
 use crate::provider::ffi::Handle;
 use crate::sys::table::function_table;

@@ -1,6 +1,6 @@
 //! Products of large matrices with one column and with eight: bytes of weights per second.
 //!
-//! `cargo bench -p diptych-checks --bench mat_vec vulkan`; the executable also runs without cargo: `mat_vec
+//! `cargo bench -p diptych-benches --bench mat_vec vulkan`; the executable also runs without cargo: `mat_vec
 //! --bench vulkan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -1,6 +1,6 @@
 //! Kernels other than matrix-vector products, by family: products with many columns and in `exact`, attention
 //! of a decode step and of a prompt, norms, rotations, writes to the cache, copies. `cargo bench -p
-//! diptych-checks --bench kernels cpu/norm`.
+//! diptych-benches --bench kernels cpu/norm`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use diptych::ggml::op::{FlashAttnExt, Rope, RopeMode};
