@@ -17,6 +17,7 @@ use std::io::Read;
 use std::path::Path;
 
 /// Targets of the code objects in the repository: the emulated processors, so the tests need them on every machine.
+#[allow(dead_code, reason = "used by the program that writes, and by tests")]
 pub(crate) const TARGETS: [&str; 2] = ["gfx900", "gfx906"];
 
 /// File with the code objects, one after the other, each at the start of a page; compressed.
@@ -25,6 +26,7 @@ pub(crate) const ARCHIVE: &str = "gfx9.lzma";
 /// File that says what is in the archive.
 pub(crate) const MANIFEST: &str = "manifest.txt";
 
+#[allow(dead_code, reason = "used by the program that writes, and by tests")]
 const HEAD: &str = "# Written by `make kernels`: the compiler, then target, source, hash of the inputs, bytes and hash of \
                     each code object.\n";
 
@@ -91,6 +93,7 @@ impl Prebuilt {
 ///
 /// # Errors
 /// A file that cannot be written, or a code object that is missing.
+#[allow(dead_code, reason = "used by the program that writes, and by tests")]
 pub(crate) fn write(
     folder: &Path,
     version: &str,

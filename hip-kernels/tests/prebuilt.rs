@@ -49,8 +49,8 @@ fn they_are_what_the_compiler_makes() {
     }
 }
 
-/// What was written is read again and needs no compiler; a changed source is compiled, without a compiler its
-/// target is left out with a reason.
+/// Files that were written are read, and their code objects need no compiler. A changed source is compiled; without a
+/// compiler its target is left out, with a reason.
 #[test]
 fn a_build_takes_them() {
     let workspace = Workspace::new();
