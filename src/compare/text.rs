@@ -21,7 +21,7 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 60..=240;
 const MIN_COLUMN: usize = 6;
 
 /// Minimum width to which the last column is shortened before the others are.
-const MIN_LAST: usize = 12;
+const MIN_LAST: usize = 8;
 
 /// Approximate maximum number of lines of one message; the report has the entire message.
 const MAX_LINES: usize = 6;
@@ -100,7 +100,7 @@ impl<const N: usize> Rows<N> {
     }
 
     /// Formats the rows for a terminal of the width of [`width`]. Columns are padded to their widest entry. If a line is
-    /// then too long, the last column is shortened at a space, but not below 12 characters; if that is not enough, the
+    /// then too long, the last column is shortened at a space, but not below 8 characters; if that is not enough, the
     /// first column gets lines of its own. With many columns a line may still be too long. If there is a row with a
     /// problem, such rows begin with `! `.
     pub(super) fn text(&self, style: Style) -> String {
