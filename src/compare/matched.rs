@@ -108,8 +108,8 @@ fn describe(input: &str, pair: [&Configuration<'_>; 2], outcome: Outcome, offloa
     let [left, right] = values;
     if input == MODEL {
         let does = |configuration: &Configuration<'_>, (ok, all): (usize, usize)| {
-            let of = offloads.iter().filter_map(|n| configuration.by_offload.get(n)).flatten();
-            let failed = of.into_iter().any(|r| r.status == Status::Error);
+            let mut records = offloads.iter().filter_map(|n| configuration.by_offload.get(n)).flatten();
+            let failed = records.any(|r| r.status == Status::Error);
             match ok {
                 0 if failed => format!("fails ({all} of {all} runs)"),
                 0 => format!("dies ({all} of {all} runs)"),

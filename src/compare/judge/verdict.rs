@@ -10,7 +10,8 @@ use ggml_core::metrics::Distance;
 pub(in crate::compare) fn set_verdict(report: &mut Report) {
     let mut findings: Vec<Finding> = report.records.iter().filter_map(finding).collect();
     findings.extend(report.records.iter().filter_map(|r| about(r, "unstable result", instability(r)?)));
-    let variances = |r| variance(r).filter_map(|text| about(r, "result that depends on the method", text));
+    let variances =
+        |r| variance(r).filter_map(move |text| about(r, "result that depends on the method", text));
     findings.extend(report.records.iter().flat_map(variances));
     findings.extend(report.records.iter().filter_map(|r| about(r, "no perplexity", without_perplexity(r)?)));
     findings.extend(report.records.iter().filter_map(|r| about(r, "invalid logits", invalid(r)?)));
