@@ -221,7 +221,7 @@ pub(super) fn inputs(report: &Report, run: &Run, backend: &BackendReport) -> Inp
     }
     for fact in of_run(run).iter().chain(&Fact::variables(&backend.overrides).collect::<Vec<_>>()) {
         let input = match fact.name {
-            name if name.split(' ').next() == Some(MODEL) => MODEL,
+            "architecture" | "types" | "bytes" => MODEL,
             "host" | "processor" | "threads" | "system" => "machine",
             "prompt tokens" | "chunks" => PROMPT,
             name => name,

@@ -210,6 +210,34 @@ mod tests {
         }
     }
 
+    /// Runs that opened no device are told apart by the library that they loaded.
+    #[test]
+    fn libraries_without_a_device_have_lines_of_their_own() {
+        fn died(report: &mut Report, library: &str) {
+            report.backends[0].device.clear();
+            for record in &mut report.records {
+                (record.status, record.library) = (Status::Crash, Some(library.into()));
+            }
+        }
+        let old = report("a", 10.0, |r| died(r, "/opt/rocm-6.4.3/lib/libamdhip64.so.6"));
+        let new = report("b", 10.0, |r| died(r, "/opt/rocm-7.2.4/lib/libamdhip64.so.7"));
+        let all = merge(vec![old, new]).unwrap();
+        let works: Vec<&str> = all.statistics.iter().map(|line| line.work.as_str()).collect();
+        let work = |library: &str| format!("model; library {library}");
+        let libraries = ["/opt/rocm-6.4.3/lib/libamdhip64.so.6", "/opt/rocm-7.2.4/lib/libamdhip64.so.7"];
+        assert_eq!(works, libraries.map(work));
+        let pattern = format!(
+            "vulkan: library is the only difference ({} | {}): 0 of 2 against 0 of 2 complete",
+            libraries[0], libraries[1]
+        );
+        assert_eq!(all.verdict.patterns, [pattern]);
+        let text = table::table(&all, Style::Plain);
+        for (run, library) in ["a", "b"].into_iter().zip(libraries) {
+            let heading = format!("run {run}: vulkan: library {library}");
+            assert!(text.contains(&heading), "{heading}: {text}");
+        }
+    }
+
     fn pair(name: &str, value: &str) -> Vec<(String, String)> {
         vec![(name.into(), value.into())]
     }

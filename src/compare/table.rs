@@ -30,9 +30,10 @@ pub fn table(report: &Report, style: Style) -> String {
     // The last line has the pattern of the first failure.
     let patterns = verdict.patterns.iter().filter(|pattern| !verdict.advice.starts_with(pattern.as_str()));
     let patterns: Vec<&String> = patterns.collect();
-    patterns.iter().take(MAX_PATTERNS).for_each(|pattern| text.push_str(&wrapped(pattern, "")));
+    let lines = patterns.iter().map(|pattern| wrapped(&format!("pattern: {pattern}"), ""));
+    text.extend(lines.take(MAX_PATTERNS));
     if patterns.len() > MAX_PATTERNS {
-        let _ = writeln!(text, "and {} more of such lines: see the report", patterns.len() - MAX_PATTERNS);
+        let _ = writeln!(text, "and {} more patterns: see the report", patterns.len() - MAX_PATTERNS);
     }
     let emphasis = if verdict.agree { Emphasis::Good } else { Emphasis::Bad };
     text.push_str(&style.paint(emphasis, &format!("verdict: {}", verdict.sentence())));
