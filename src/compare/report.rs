@@ -2,6 +2,7 @@
 
 pub use super::comparison::{Comparison, Divergence, LogitsReport, SecondLook, TextReport};
 use super::files::replace;
+pub use super::finding::{Finding, Location};
 use super::host::lossy;
 pub use super::host::{Environment, Host};
 use super::options::CompareOptions;
@@ -103,9 +104,16 @@ pub struct Verdict {
     pub agree: bool,
     /// Disagreements and failures, one line each.
     pub findings: Vec<String>,
+    /// The same findings as fields, in the same order; none in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Finding>,
     /// Differences beyond a bound that are no disagreement, one line each with the reason.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Patterns over runs, one sentence each: with how many units on the device a backend works and with how many it
+    /// dies, and runs that are equal but for one thing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
     /// Recommendation in one sentence, which needs no knowledge of drivers.
     #[serde(default)]
     pub advice: String,

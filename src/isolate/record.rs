@@ -107,6 +107,9 @@ pub struct Record {
     /// The last call into a driver that was announced.
     #[serde(default)]
     pub last_call: Option<String>,
+    /// The call whose work was waited for, if the last call only waits for earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
     /// Description of the process if it could not be ended.

@@ -1,5 +1,6 @@
 //! Derives comparisons and a verdict from results.
 
+mod cure;
 mod disagreement;
 mod measure;
 mod results;
@@ -7,7 +8,7 @@ mod verdict;
 
 pub(super) use disagreement::{differing_node, unjudged_node};
 pub(super) use measure::Measure;
-pub(super) use verdict::{conclude, failure, instability, set_verdict, variance};
+pub(super) use verdict::{conclude, failure, finding, instability, set_verdict, variance};
 
 use super::options::{CompareOptions, PerNode};
 use super::report::{Comparison, Record, Report, Status};

@@ -157,6 +157,7 @@ impl Series<'_> {
             stem: last.stem.clone(),
             library: last.library.clone(),
             last_call: last.last_call.clone(),
+            waits_for: last.waits_for.clone(),
             driver_allocations: last.driver_allocations,
             warnings: last.warnings.clone(),
             ..Record::default()

@@ -21,6 +21,12 @@ const CLOSE: &str = "close";
 /// Phase of a child that is about to end: exit handlers.
 const EXIT: &str = "exit";
 
+/// Calls that wait for the work of earlier ones.
+const WAITS: &[&str] = &["hipEventQuery", "vkWaitSemaphores"];
+
+/// Calls that order work and do none.
+const MARKS: &[&str] = &["hipEventRecord", "hipStreamWaitEvent"];
+
 /// Outcome of a child.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChildOutcome {
@@ -43,6 +49,8 @@ pub(crate) struct Account {
     last_phase: Option<String>,
     /// Path of the library that is being loaded.
     loading: Option<String>,
+    /// The last call that began work.
+    begun: Option<String>,
     at: f64,
     finished: bool,
     failed: bool,
@@ -79,6 +87,11 @@ impl Account {
             Message::Call { name, on } => {
                 if name == "dlopen" && !on.is_empty() {
                     self.loading = Some(on);
+                }
+                match name.as_str() {
+                    wait if WAITS.contains(&wait) => record.waits_for.clone_from(&self.begun),
+                    mark if MARKS.contains(&mark) => record.waits_for = None,
+                    _ => (record.waits_for, self.begun) = (None, Some(name.clone())),
                 }
                 record.last_call = Some(name);
             }
@@ -118,7 +131,7 @@ impl Account {
         self.finished = true;
         let r = &mut self.outcome.record;
         r.status = Status::Ok;
-        (r.node, r.step) = (None, None);
+        (r.node, r.step, r.waits_for) = (None, None, None);
         (r.load_s, r.prompt_s, r.eval_s) = (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
         r.tokens = done.token_ids.len();
         // The first token is chosen from the prompt's logits.
