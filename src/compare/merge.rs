@@ -47,6 +47,8 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.backends.extend(report.backends);
         all.records.extend(report.records);
         all.comparisons.extend(report.comparisons);
+        all.variants.extend(report.variants);
+        all.variant_findings.extend(report.variant_findings);
         all.verdict.agree &= report.verdict.agree;
         let findings = report.verdict.findings.into_iter();
         all.verdict.findings.extend(findings.map(|finding| format!("{}: {finding}", report.run_id)));
@@ -54,7 +56,7 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.verdict.notes.extend(notes.map(|note| format!("{}: {note}", report.run_id)));
     }
     if all.runs.len() > 1 {
-        all.verdict.advice = super::advice::advice(&all);
+        all.verdict.advice = super::advice::advice(&all.plain());
     }
     all.statistics = statistics(&all);
     Ok(all)
@@ -68,12 +70,12 @@ type Key = (String, String, String, i64);
 fn statistics(report: &Report) -> Vec<Statistics> {
     let mut groups: Vec<(Key, Vec<&Record>)> = Vec::new();
     for record in report.records.iter().filter(|r| r.case.is_none()) {
-        let backend =
-            report.backends.iter().find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id));
+        let backend = report.backend_of(record);
         let device = backend.map_or(String::new(), |b| b.device.clone());
         let run = report.runs.iter().find(|run| run.run_id == record.run_id);
         let work = run.map_or_else(|| report.work.clone(), |run| work_of(report, run, backend));
-        let key = (record.backend.clone(), device, work, record.offload);
+        let variant = record.variant.as_ref().map_or(String::new(), |variant| format!("; variant {variant}"));
+        let key = (record.backend.clone(), device, work + &variant, record.offload);
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, records)) => records.push(record),
             None => groups.push((key, vec![record])),

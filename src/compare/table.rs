@@ -2,7 +2,7 @@
 
 use super::report::{NodeReport, Record, Report, Statistics, Status, label};
 use super::text::{Emphasis, Rows, fit, remarks, statistics_labels, wrapped};
-use super::{ops, scores};
+use super::{ops, scores, variants};
 use crate::statistics::Summary;
 use ggml_core::escape::escaped_line;
 use std::fmt::Write;
@@ -16,11 +16,13 @@ const MAX_ADVICE: usize = 400;
 const MAX_FINDINGS: usize = 20;
 
 /// Formats the report as text. It has a row for each backend, the nodes with the largest errors or the
-/// operations, statistics of repeated measurements, the verdict, and the recommendation as the last line.
+/// operations, statistics of repeated measurements, variants, the verdict, the effects of variants, and the recommendation as
+/// the last line.
 /// Other lines have at most 100 columns.
 pub fn table(report: &Report, style: Style) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
     let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
+    text.push_str(&variants::table(report, style));
     let findings = &report.verdict.findings;
     report.verdict.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("note: {note}"), "")));
     let emphasis = if report.verdict.agree { Emphasis::Good } else { Emphasis::Bad };
@@ -30,6 +32,7 @@ pub fn table(report: &Report, style: Style) -> String {
     if findings.len() > MAX_FINDINGS {
         let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
     }
+    text.push_str(&variants::sentences(report));
     text + &fit(&escaped_line(&report.verdict.advice), MAX_ADVICE) + "\n"
 }
 
@@ -37,14 +40,14 @@ pub fn table(report: &Report, style: Style) -> String {
 fn graphs(report: &Report, style: Style) -> String {
     let head = ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"];
     let mut rows = Rows::new(head);
-    for (record, backend) in
-        report.backend_records().filter(|(r, _)| r.epoch == 0 || has_other_status(report, r))
-    {
+    let plain = report.backend_records().filter(|(r, _)| r.variant.is_none());
+    for (record, backend) in plain.filter(|(r, _)| r.epoch == 0 || has_other_status(report, r)) {
         let (emphasis, cells) = row(report, record, &backend.device);
         rows.push(emphasis, cells);
     }
     let mut text = rows.text(style) + &remarks(report) + &scored(report, style) + &repeated(report, style);
-    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0) {
+    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0 && c.variant.is_none())
+    {
         text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes, style));
     }
     text
