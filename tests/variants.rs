@@ -64,7 +64,7 @@ fn a_table_of_strategies() {
     assert!(result["comparisons"].as_array().unwrap().iter().any(variant), "{}", result["comparisons"]);
     for part in [
         format!("copies=kernel helps {CARD}: 1 of 1, default 0 of 1"),
-        format!("default {CARD} hang in upload after"),
+        format!("default {CARD} hang in upload upload"),
         format!("copies=kernel {CARD} ok end"),
         format!("{CARD} [HSA_ENABLE_SDMA=0]: hang in phase upload"),
     ] {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Name of the plain run, which is always made and made first.
-pub const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 
 /// Options that stand for variables of this project.
 const OPTIONS: &[(&str, &[&str])] = &[

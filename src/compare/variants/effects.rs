@@ -136,7 +136,7 @@ pub(super) fn outcome(report: &Report, record: &Record) -> String {
         Status::Ok if agrees(report, record) => "ok".into(),
         Status::Ok => "differs".into(),
         Status::Unsupported => "cannot run".into(),
-        Status::Hang => format!("hang{phase} after {:.1} s", record.elapsed_s),
+        Status::Hang => format!("hang{phase}"),
         Status::Crash => {
             let signal = record.signal.as_ref().map_or(String::new(), |signal| format!(" ({signal})"));
             format!("crash{phase}{signal}")
@@ -168,7 +168,9 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
         let none = effects.is_empty() && !plain.is_good();
         all.extend(effects);
         if none {
-            let outcome = plain.worst().map_or(String::new(), |r| format!(": {}", outcome(report, r)));
+            let outcome = plain.worst().map_or(String::new(), |worst| {
+                format!(": {} after {:.1} s", outcome(report, worst), worst.elapsed_s)
+            });
             all.push(format!("no variant helps {}{outcome}", plain.label()));
         }
         all.extend(fastest(plain, &rows));
@@ -219,4 +221,78 @@ pub(super) fn usage(report: &Report) -> Option<String> {
     let row = groups.iter().find(cures)?;
     let settings = report.variants.iter().find(|known| Some(known.name.as_str()) == row.variant)?;
     Some(format!("; or --backend {} with {}", row.backend, settings.usage()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::CompareOptions;
+    use super::*;
+
+    /// Returns a report of one backend: the name of each row, its status, phase and speed.
+    fn report(rows: &[(&str, Status, &str, f64)]) -> Report {
+        let mut report = Report::new(&CompareOptions::default());
+        let record = |(variant, status, phase, speed): &(&str, Status, &str, f64)| Record {
+            backend: "hip".into(),
+            offload: -1,
+            variant: (!variant.is_empty()).then(|| variant.to_string()),
+            status: *status,
+            phase: (*status != Status::Ok).then(|| phase.to_string()),
+            furthest: Some(phase.to_string()),
+            tokens_per_s: (*speed > 0.0).then_some(*speed),
+            elapsed_s: 2.0,
+            ..Record::default()
+        };
+        report.records = rows.iter().map(record).collect();
+        report.variants = vec!["copies=kernel".parse().unwrap()];
+        report
+    }
+
+    #[test]
+    fn effects_are_sentences() {
+        use Status::{Crash, Hang, Ok};
+        let upload = ("", Hang, "upload", 0.0);
+        for (rows, sentences) in [
+            (
+                vec![
+                    upload,
+                    upload,
+                    ("a", Ok, "close", 9.0),
+                    ("a", Ok, "close", 9.0),
+                    ("b", Hang, "upload", 0.0),
+                ],
+                vec!["a helps hip: 2 of 2, default 0 of 2"],
+            ),
+            (
+                vec![upload, upload, ("a", Ok, "close", 9.0), ("a", Hang, "upload", 0.0)],
+                vec!["a helps hip at times: 1 of 2, default 0 of 2"],
+            ),
+            (
+                vec![upload, ("a", Crash, "first_compute", 0.0)],
+                vec!["a gets hip past upload; the crash in first_compute remains"],
+            ),
+            (
+                vec![upload, ("a", Hang, "open_device", 0.0)],
+                vec!["no variant helps hip: hang in upload after 2.0 s"],
+            ),
+            (
+                vec![("", Ok, "close", 60.0), ("a", Ok, "close", 66.0), ("b", Hang, "upload", 0.0)],
+                vec![
+                    "b breaks hip: the hang in upload; 0 of 1, default 1 of 1",
+                    "a is 1.10 x default on hip: 66.0 and 60.0 tokens/s",
+                ],
+            ),
+            (vec![("", Ok, "close", 60.0), ("a", Ok, "close", 61.0)], vec![]),
+            (vec![upload], vec![]),
+        ] {
+            assert_eq!(self::sentences(&report(&rows)), sentences, "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn the_cure_is_in_the_advice() {
+        let cured = report(&[("", Status::Hang, "upload", 0.0), ("copies=kernel", Status::Ok, "close", 0.0)]);
+        assert_eq!(usage(&cured).unwrap(), "; or --backend hip with DIPTYCH_HIP_COPIES=kernel");
+        let good = report(&[("", Status::Ok, "close", 0.0), ("copies=kernel", Status::Ok, "close", 0.0)]);
+        assert_eq!(usage(&good), None);
+    }
 }
