@@ -38,7 +38,7 @@ impl<'a> Group<'a> {
                 let (run_id, backend, offload) = target;
                 let variant = record.variant.as_deref();
                 let known =
-                    |g: &&mut Group<'_>| ((g.run_id, g.backend, g.offload), g.variant) == (target, variant);
+                    |g: &Group<'_>| ((g.run_id, g.backend, g.offload), g.variant) == (target, variant);
                 let at = groups.iter().position(known).unwrap_or_else(|| {
                     let (records, bad) = (Vec::new(), Vec::new());
                     groups.push(Group { run_id, backend, offload, variant, records, bad });
