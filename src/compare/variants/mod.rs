@@ -59,7 +59,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What a variant needs to run.
+/// A run in progress to which variants are added.
 struct Runner<'a, 'b> {
     /// The run without results of nodes.
     header: &'a Header,
