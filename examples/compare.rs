@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 use diptych::backends::BackendName;
 use diptych::compare::{
-    CompareOptions, Event, PerNode, Report, Style, Subject, child_entry, counts, page_path, report,
-    report_path, resume, run, table, work_of, write_page,
+    BackendVariable, CompareOptions, Event, PerNode, Report, Style, Subject, VariantRow, child_entry, counts,
+    page_path, read_variants, report, report_path, resume, run, table, work_of, write_page,
 };
 use diptych::ggml::escape::Escaped;
 use diptych::model::Offload;
@@ -18,13 +18,15 @@ use signal_hook::flag;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Runs the same work on several backends, each in its own process, and reports where they diverge: a model
 /// (by default a small model with seeded random weights is written and used), a graph file, or the operation
-/// tests. Exit status: 0 all agree; 1 something differs, crashes or hangs; 2 wrong use.
+/// tests. Exit status: 0 all agree; 1 something differs, crashes or hangs, be it only in a row of --variants; 2 wrong
+/// use.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
@@ -113,8 +115,9 @@ struct Args {
     /// Folder for report.html, result.json, events, logs and arrays.
     #[arg(long, default_value = "out/compare")]
     out: PathBuf,
-    /// Continue your own interrupted run in this folder without repeating completed work. A HIP library that
-    /// the run loaded has to be named again with --hip-library; other arguments are ignored.
+    /// Continue your own interrupted run in this folder without repeating completed work. What a folder is not
+    /// trusted with has to be given again: --hip-library, --env and --variants, which may have new rows. --cure
+    /// is used too; other arguments are ignored.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// Vulkan: tune for this architecture class (AMD_GCN, AMD_RDNA3, NVIDIA, CPU, ...) instead of the
@@ -124,6 +127,34 @@ struct Args {
     /// HIP: load this runtime library.
     #[arg(long)]
     hip_library: Option<PathBuf>,
+    /// Set a variable for the children of one backend, or of all: hip:HSA_OVERRIDE_GFX_VERSION=9.0.0. Only
+    /// variables that drivers or this library read; NAME= removes one.
+    #[arg(long, value_name = "[BACKEND:]NAME=VALUE")]
+    env: Vec<BackendVariable>,
+    /// Models and graphs: also run the work with other settings, a row for each, in children of their own after
+    /// the plain runs ("default"). Rows are separated by commas, or are the lines of a file (`#` begins a
+    /// comment). A row is [BACKEND] NAME: SETTING+SETTING, of which backend and name may be absent. Settings:
+    /// NAME=value (a variable), library=PATH (HIP), copies=kernel, graphs=off, null-stream, host-weights=off,
+    /// rtc=force (HIP), matrix-units=off, shared-tiles=off, staged-weights=false, validation (Vulkan). A row runs
+    /// on the backends that read one of its settings. The output says which row helps.
+    #[arg(long, value_name = "FILE|LIST", value_parser = Rows::from_str)]
+    variants: Option<Rows>,
+    /// Models and graphs: after a crash or a hang, run the backend with harmless settings that may help (HIP: no
+    /// SDMA, copies by a kernel, no graphs, the NULL stream; Vulkan: plain kernels, no cache), and say which does.
+    #[arg(long)]
+    cure: bool,
+}
+
+/// The rows of `--variants`.
+#[derive(Clone)]
+struct Rows(Vec<VariantRow>);
+
+impl FromStr for Rows {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Rows> {
+        read_variants(text).map(Rows)
+    }
 }
 
 #[derive(Subcommand)]
@@ -210,6 +241,9 @@ fn options(args: Args) -> CompareOptions {
         .with_out(args.out)
         .with_vulkan_arch(args.vulkan_arch)
         .with_hip_library(args.hip_library)
+        .with_environment(args.env)
+        .with_variants(args.variants.map_or_else(Vec::new, |rows| rows.0))
+        .with_cure(args.cure)
 }
 
 /// Returns a flag that is set when the user interrupts the program: the report is still made. A second signal

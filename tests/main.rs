@@ -47,5 +47,7 @@ mod steps;
 #[cfg(all(unix, feature = "compare"))]
 mod strangers;
 mod synthesized;
+#[cfg(all(feature = "compare", feature = "virtual"))]
+mod variants;
 #[cfg(feature = "compare")]
 mod verdicts;

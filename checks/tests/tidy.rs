@@ -114,7 +114,7 @@ const FLOORS: &[Floors] = &[
         module: "compare",
         floors: &[
             &["child", "counts", "failing", "merge", "page", "table"],
-            &["second_look", "shrink"],
+            &["second_look", "shrink", "variants"],
             &["graph_runs", "ops", "trial"],
             &["header"],
             &["generate", "graph", "judge"],
@@ -125,7 +125,7 @@ const FLOORS: &[Floors] = &[
             &["report"],
             &["comparison", "files", "finding"],
             &["options"],
-            &["host"],
+            &["host", "variant_rows"],
         ],
     },
     Floors {

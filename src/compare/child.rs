@@ -251,6 +251,7 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
         deadlines: Deadlines::all(work.timeout),
         vulkan_arch: work.vulkan_arch.clone(),
         hip_library: work.hip_library.as_ref().map(|path| path.as_ref().into()),
+        vulkan_validation: work.vulkan_validation,
         breadcrumbs: work.stepwise,
         crash: Some(crash),
         ..OpenOptions::default()

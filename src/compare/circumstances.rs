@@ -99,7 +99,8 @@ pub(super) fn work_of(report: &Report, run: &Run, backend: Option<&BackendReport
     let mut parts = vec![run.work.clone()];
     parts.extend(between_runs(report, run));
     if let Some(backend) = backend {
-        let alike = |b: &&BackendReport| (&b.name, &b.device) == (&backend.name, &backend.device);
+        let of = |b: &BackendReport| (b.name.clone(), b.device.clone(), b.variant.clone());
+        let alike = |b: &&BackendReport| of(b) == of(backend);
         let alike: Vec<&BackendReport> = report.backends.iter().filter(alike).collect();
         let which = alike.iter().position(|b| b.run_id == backend.run_id);
         let facts: Vec<_> = alike.iter().map(|b| of_backend(report, b)).collect();

@@ -57,6 +57,8 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.backends.extend(report.backends);
         all.records.extend(report.records);
         all.comparisons.extend(report.comparisons);
+        all.variants.extend(report.variants);
+        all.variant_findings.extend(report.variant_findings);
         let mut verdict = report.verdict;
         all.verdict.agree &= verdict.agree;
         name(&mut verdict, &report.run_id);
@@ -65,7 +67,7 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.verdict.notes.extend(verdict.notes);
     }
     if all.runs.len() > 1 {
-        all.verdict.advice = super::advice::advice(&all);
+        all.verdict.advice = super::advice::advice(&all.plain());
     }
     all.statistics = statistics(&all);
     all.verdict.patterns = patterns(&all);
@@ -89,12 +91,12 @@ type Key = (String, String, String, i64);
 fn statistics(report: &Report) -> Vec<Statistics> {
     let mut groups: Vec<(Key, Vec<&Record>)> = Vec::new();
     for record in report.records.iter().filter(|r| r.case.is_none()) {
-        let backend =
-            report.backends.iter().find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id));
+        let backend = report.backend_of(record);
         let device = backend.map_or(String::new(), |b| b.device.clone());
         let run = report.runs.iter().find(|run| run.run_id == record.run_id);
         let work = run.map_or_else(|| report.work.clone(), |run| work_of(report, run, backend));
-        let key = (record.backend.clone(), device, work, record.offload);
+        let variant = record.variant.as_ref().map_or(String::new(), |variant| format!("; variant {variant}"));
+        let key = (record.backend.clone(), device, work + &variant, record.offload);
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, records)) => records.push(record),
             None => groups.push((key, vec![record])),

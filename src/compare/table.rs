@@ -2,7 +2,7 @@
 
 use super::report::{NodeReport, Record, Report, Statistics, Status, Verdict, label};
 use super::text::{Emphasis, Rows, fit, remarks, statistics_labels, wrapped};
-use super::{circumstances, ops, scores};
+use super::{circumstances, ops, scores, variants};
 use crate::statistics::Summary;
 use ggml_core::escape::escaped_line;
 use std::collections::BTreeSet;
@@ -20,26 +20,34 @@ const MAX_PATTERNS: usize = 16;
 const MAX_FINDINGS: usize = 20;
 
 /// Formats the report as text. It has a row for each backend, the nodes with the largest errors or the
-/// operations, statistics of repeated measurements, the verdict, and the recommendation as the last line.
+/// operations, statistics of repeated measurements, variants, the verdict, the effects of variants, and the
+/// recommendation as the last line.
 /// Other lines have at most as many columns as the terminal (`COLUMNS`, 100 by default), unless a word is longer.
 pub fn table(report: &Report, style: Style) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
     let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
+    text.push_str(&variants::table(report, style));
     let verdict = &report.verdict;
     verdict.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("note: {note}"), "")));
-    // The last line has the pattern of the first failure.
-    let patterns = verdict.patterns.iter().filter(|pattern| !verdict.advice.starts_with(pattern.as_str()));
-    let patterns: Vec<&String> = patterns.collect();
-    let lines = patterns.iter().map(|pattern| wrapped(&format!("pattern: {pattern}"), ""));
-    text.extend(lines.take(MAX_PATTERNS));
-    if patterns.len() > MAX_PATTERNS {
-        let _ = writeln!(text, "and {} more patterns: see the report", patterns.len() - MAX_PATTERNS);
-    }
+    text.push_str(&patterns(verdict));
     let emphasis = if verdict.agree { Emphasis::Good } else { Emphasis::Bad };
     text.push_str(&style.paint(emphasis, &format!("verdict: {}", verdict.sentence())));
     text.push('\n');
     text.push_str(&findings(verdict));
+    text.push_str(&variants::sentences(report));
     text + &fit(&escaped_line(&verdict.advice), MAX_ADVICE) + "\n"
+}
+
+/// Formats the patterns. The last line has that of the first failure.
+fn patterns(verdict: &Verdict) -> String {
+    let patterns = verdict.patterns.iter().filter(|pattern| !verdict.advice.starts_with(pattern.as_str()));
+    let patterns: Vec<&String> = patterns.collect();
+    let lines = patterns.iter().map(|pattern| wrapped(&format!("pattern: {pattern}"), ""));
+    let mut text: String = lines.take(MAX_PATTERNS).collect();
+    if patterns.len() > MAX_PATTERNS {
+        let _ = writeln!(text, "and {} more patterns: see the report", patterns.len() - MAX_PATTERNS);
+    }
+    text
 }
 
 /// Formats the findings, each with its cure first and its next command last. A cure or a command that several findings
@@ -75,9 +83,8 @@ fn graphs(report: &Report, style: Style) -> String {
     let head = ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"];
     let mut rows = Rows::new(head);
     let mut run = "";
-    for (record, backend) in
-        report.backend_records().filter(|(r, _)| r.epoch == 0 || has_other_status(report, r))
-    {
+    let plain = report.backend_records().filter(|(r, _)| r.variant.is_none());
+    for (record, backend) in plain.filter(|(r, _)| r.epoch == 0 || has_other_status(report, r)) {
         if report.runs.len() > 1 && run != record.run_id {
             run = &record.run_id;
             rows.heading(&circumstances::title(report, run));
@@ -86,7 +93,8 @@ fn graphs(report: &Report, style: Style) -> String {
         rows.push(emphasis, cells);
     }
     let mut text = rows.text(style) + &remarks(report) + &scored(report, style) + &repeated(report, style);
-    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0) {
+    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0 && c.variant.is_none())
+    {
         text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes, style));
     }
     text

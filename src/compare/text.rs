@@ -212,7 +212,7 @@ pub(super) fn remarks(report: &Report) -> String {
     let new =
         |what: &str| !findings.contains(what) && !is_cure(what) && left_out.iter().all(|line| line != what);
     let mut seen = BTreeSet::new();
-    for (record, _) in report.backend_records() {
+    for (record, _) in report.backend_records().filter(|(record, _)| record.variant.is_none()) {
         let backend = &record.backend;
         let is_absent = record.status == Status::Unsupported && !report.require_all;
         if is_absent && seen.insert(backend) {
@@ -221,7 +221,7 @@ pub(super) fn remarks(report: &Report) -> String {
         }
     }
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for record in &report.records {
+    for record in report.records.iter().filter(|record| record.variant.is_none()) {
         let warnings = record.warnings.iter().map(String::as_str).filter(|w| new(w));
         all.entry(&record.backend).or_default().extend(warnings);
     }

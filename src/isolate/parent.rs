@@ -110,6 +110,7 @@ impl Children {
         receive: &mut dyn FnMut(&Message),
     ) -> Result<Option<ChildOutcome>> {
         let mut account = Account::new(&work.backend, work.offload(), work.epoch, stem);
+        account.set_environment(&work.environment);
         let log = files::log(&self.out, stem);
         if let Some(end) = self.past.get(stem) {
             // Unreadable events count as missing; the records of other children are not affected.
@@ -160,7 +161,7 @@ impl Children {
         let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(&work_path, e))?;
         files::replace(&work_path, &text)?;
         recorder::create(&events)?;
-        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem))?;
+        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &work.environment)?;
         let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
         let end = self.follow_events(&mut child, &mut follower, limit, account, receive);
@@ -228,7 +229,7 @@ impl Drop for Children {
 }
 
 /// Starts a child. It ends when its standard input is closed, see [`crate::leave::follow_parent`].
-fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
+fn spawn(work: &Path, events: &Path, log: &Path, environment: &[(String, String)]) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
     let open = || {
         let log = ggml_core::files::create(log)?;
@@ -236,7 +237,14 @@ fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
     };
     let (stdout, stderr) = open().map_err(|e| Error::io(log, e))?;
     let nonce = format!("{:016x}", random());
-    let mut child = Command::new(&program)
+    let mut command = Command::new(&program);
+    for (name, value) in environment {
+        match value.is_empty() {
+            true => command.env_remove(name),
+            false => command.env(name, value),
+        };
+    }
+    let mut child = command
         .arg(CHILD)
         .args([work, events])
         .arg(&nonce)

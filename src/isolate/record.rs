@@ -17,6 +17,9 @@ pub struct BackendReport {
     pub run_id: String,
     /// Name on the command line.
     pub name: String,
+    /// Name of the variant that opened it; `None` for the plain run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// Device name; empty if none was opened.
     pub device: String,
     /// Driver name.
@@ -90,12 +93,21 @@ pub struct Record {
     pub offload: i64,
     /// Index of the repetition.
     pub epoch: usize,
+    /// Name of the variant, see [`VariantRow`](crate::compare::VariantRow); `None` for the plain run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Variables that the child had in addition to its parent's; one with an empty value was removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<(String, String)>,
     /// Outcome of the run.
     pub status: Status,
     /// Operation tests: the case that failed; `None` in the record of the backend as a whole.
     pub case: Option<String>,
     /// Phase in which it failed.
     pub phase: Option<String>,
+    /// The furthest phase that was entered, in the order of [`Phase::ALL`](ggml_core::Phase::ALL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub furthest: Option<String>,
     /// Node at which it failed, if known.
     pub node: Option<String>,
     /// Part of a model's work that was being computed: "prompt", "decode step 3", "chunk 2".
@@ -199,8 +211,9 @@ impl Record {
         fitting.filter(|&end| end > 0).map_or(message, |end| &message[..end])
     }
 
-    /// Formats backend and offload for texts.
+    /// Formats backend, offload and variant for texts.
     pub fn label(&self) -> String {
-        label(&self.backend, self.offload)
+        let variant = self.variant.as_ref().map_or(String::new(), |variant| format!(" [{variant}]"));
+        label(&self.backend, self.offload) + &variant
     }
 }

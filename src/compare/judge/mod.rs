@@ -53,7 +53,8 @@ pub(super) fn doubtful(report: &Report, options: &CompareOptions) -> Vec<Doubtfu
     doubtful.filter(|d| options.per_node != PerNode::Chained && seen.insert(d.clone())).collect()
 }
 
-fn compare(
+/// Compares the results of a run with those of the reference.
+pub(super) fn compare(
     record: &Record,
     reference: &Record,
     options: &CompareOptions,
@@ -65,6 +66,7 @@ fn compare(
         rhs: reference.backend.clone(),
         offload: record.offload,
         epoch: record.epoch,
+        variant: record.variant.clone(),
         bound: measure.bound(),
         ..Comparison::default()
     };

@@ -125,8 +125,11 @@ fn with_nodes(report: &Report) -> impl Iterator<Item = &Comparison> {
 
 /// Returns a comparison's name, unique within the report.
 fn name(report: &Report, comparison: &Comparison) -> String {
-    let Comparison { lhs, offload, epoch, run_id, .. } = comparison;
+    let Comparison { lhs, offload, epoch, run_id, variant, .. } = comparison;
     let mut name = super::report::label(lhs, *offload);
+    if let Some(variant) = variant {
+        let _ = write!(name, " [{variant}]");
+    }
     if *epoch > 0 {
         let _ = write!(name, " epoch {}", epoch + 1);
     }

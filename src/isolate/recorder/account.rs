@@ -4,6 +4,7 @@ use super::{End, Timed};
 use crate::isolate::protocol::{Done, Failed, Message};
 use crate::isolate::record::{BackendReport, Record};
 use crate::isolate::results::{NodeReport, Status};
+use ggml_core::Phase;
 use std::path::Path;
 
 /// Bytes of the log's end that are quoted in a message.
@@ -69,6 +70,11 @@ impl Account {
         account
     }
 
+    /// Records the variables that the child has in addition to its parent's.
+    pub(crate) fn set_environment(&mut self, environment: &[(String, String)]) {
+        self.outcome.record.environment = environment.into();
+    }
+
     /// Applies an event.
     pub(crate) fn receive(&mut self, event: Timed<Message>) {
         self.at = event.at;
@@ -76,6 +82,9 @@ impl Account {
         match event.event {
             Message::Began { pid } => record.pid = pid,
             Message::Enter { phase } => {
+                if record.furthest.as_deref().is_none_or(|known| order(known) < order(&phase)) {
+                    record.furthest = Some(phase.clone());
+                }
                 self.last_phase = Some(phase.clone());
                 self.open.push(phase);
             }
@@ -231,6 +240,11 @@ impl Account {
         };
         Some((Status::Crash, with_log_end(text, log)))
     }
+}
+
+/// Returns the index of a phase in their order; `None` for a phase of another version.
+fn order(phase: &str) -> Option<usize> {
+    Phase::ALL.iter().position(|known| known.name() == phase)
 }
 
 /// Appends the end of a log, in one line.
