@@ -68,11 +68,12 @@ fn good(report: &Report) -> Vec<String> {
 
 /// Describes the first problem.
 fn trouble(report: &Report) -> Option<String> {
-    let died = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Error);
+    let died = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Ended | Status::Error);
     if let Some(r) = report.records.iter().find(died) {
         let verb = match r.status {
             Status::Hang => "hung",
             Status::Crash => "crashed",
+            Status::Ended => "was ended from outside",
             _ => "failed",
         };
         // The call may have returned: our own code that followed it may have failed.

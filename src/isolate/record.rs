@@ -1,6 +1,8 @@
 //! Record of a child: the backend that it opened, and how its work ended.
 
+pub use super::fault::Fault;
 use super::json::null_is_nan;
+pub use super::kernel_log::KernelLog;
 use super::results::{Status, TextScore, Variant};
 use crate::view::View;
 use ggml_core::backend::DeviceInfo;
@@ -109,6 +111,12 @@ pub struct Record {
     pub last_call: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
+    /// What the process executed when the signal came, if its handler could say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// What the kernel logged about graphics cards while the process ran, if it did not end well.
+    #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
+    pub kernel: KernelLog,
     /// Description of the process if it could not be ended.
     #[serde(default)]
     pub stuck: Option<Stuck>,

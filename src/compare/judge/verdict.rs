@@ -131,7 +131,7 @@ pub(in crate::compare) fn failure(record: &Record) -> Option<String> {
 /// Describes the last actions of a process that died; an error message contains them already.
 fn evidence(record: &Record) -> String {
     let mut text = String::new();
-    if matches!(record.status, Status::Crash | Status::Hang) {
+    if matches!(record.status, Status::Crash | Status::Hang | Status::Ended) {
         text.extend(record.step.iter().map(|step| format!(" in {step}")));
         text.extend(record.last_call.iter().map(|call| format!(" after the call of {call}")));
         text.extend(record.library.iter().map(|library| format!(" ({library})")));
