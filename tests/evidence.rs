@@ -38,7 +38,10 @@ fn a_crash_in_a_library_has_its_place() {
         let (output, result) = compare(&out, &args);
         let r = record(&result, "hip");
         let fault = &r["fault"];
-        assert_eq!((&r["status"], &r["signal"], &fault["signal"]), (&"crash".into(), &signal.into(), &signal.into()));
+        assert_eq!(
+            (&r["status"], &r["signal"], &fault["signal"]),
+            (&"crash".into(), &signal.into(), &signal.into())
+        );
         assert_eq!(fault["address"].as_str(), address, "{fault}");
         assert!(r["message"].as_str().unwrap().starts_with(place), "{r}");
         assert!(flat(&output).contains(place), "{}", stdout(&output));
@@ -58,7 +61,8 @@ fn a_crash_in_a_library_has_its_place() {
 
 fn model(dir: &Path) -> PathBuf {
     let path = dir.join("model.gguf");
-    let output = Command::new(example("synthesize")).args(["--shape", "small-llama"]).arg(&path).output().unwrap();
+    let output =
+        Command::new(example("synthesize")).args(["--shape", "small-llama"]).arg(&path).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     path
 }

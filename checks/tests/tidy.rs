@@ -117,7 +117,7 @@ const FLOORS: &[Floors] = &[
         folder: "src",
         module: "compare",
         floors: &[
-            &["child", "counts", "failing", "merge", "page", "table"],
+            &["child", "counts", "failing", "issue", "merge", "page", "table"],
             &["second_look", "shrink"],
             &["graph_runs", "ops", "trial"],
             &["header"],

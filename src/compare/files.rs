@@ -64,6 +64,7 @@ pub(super) fn begin(out: &Path) -> Result<()> {
     remove(&report)?;
     remove(&page(out))?;
     remove(&header(out))?;
+    remove(&out.join("probe.json"))?;
     match std::fs::remove_dir_all(second_look(out)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(second_look(out), e)),
         _ => Ok(()),

@@ -30,6 +30,7 @@ mod graph_runs;
 mod header;
 mod host;
 mod invariance;
+mod issue;
 mod judge;
 mod loaded;
 mod merge;
@@ -48,6 +49,7 @@ mod trial;
 
 pub use child::{Replace, child_entry, child_entry_with};
 pub use counts::counts;
+pub use issue::text_report;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use page::{html, write_page};
 pub use report::Report;
