@@ -1,4 +1,4 @@
-//! What a process leaves behind when a driver's library kills it with a fatal signal: one line on standard error
+//! The last line of a process that a driver's library kills with a fatal signal: on standard error,
 //! with the signal, the address, and the module that executed.
 //!
 //! A child of a comparison writes a line for its parent ([`MARK`]); a program writes a sentence for its user. Both

@@ -89,7 +89,7 @@ impl Line {
     }
 }
 
-/// What the kernel says about a signal.
+/// Description of a signal by the kernel.
 struct Found {
     name: &'static str,
     /// Address whose access failed; `None` if a process sent the signal.

@@ -1,4 +1,4 @@
-//! What this process is doing, in texts that a signal handler may read at any moment.
+//! Backend, phase and call of this process, in texts that a signal handler may read at any moment.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

@@ -3,7 +3,7 @@
 use crate::crash::MARK;
 use serde::{Deserialize, Serialize};
 
-/// What a process executed when a signal ended it. Numbers are hexadecimal, as debuggers print them.
+/// Place in a program at which a signal ended it. Numbers are hexadecimal, as debuggers print them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Name of the signal ("SIGSEGV").

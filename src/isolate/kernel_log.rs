@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_millis(500);
 /// Words of the drivers of a card.
 const WORDS: [&str; 4] = ["amdgpu", "kfd", "drm", "gpu_sched"];
 
-/// What the kernel logged about graphics cards while a child ran.
+/// Lines of the kernel about graphics cards while a child ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelLog {
     /// Lines about graphics cards, at most the last 40.

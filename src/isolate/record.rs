@@ -111,10 +111,10 @@ pub struct Record {
     pub last_call: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
-    /// What the process executed when the signal came, if its handler could say it.
+    /// Place in the program at which the signal came, if its handler could write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
-    /// What the kernel logged about graphics cards while the process ran, if it did not end well.
+    /// Lines of the kernel about graphics cards while the process ran, if it did not end well.
     #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
     pub kernel: KernelLog,
     /// Description of the process if it could not be ended.

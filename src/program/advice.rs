@@ -1,4 +1,4 @@
-//! What helps after an error of a driver: what was waited for, the driver's advice, and the next command.
+//! Help after an error of a driver: what was waited for, the driver's advice, and the next command.
 
 use super::doing::Wait;
 use crate::backends::BackendName;

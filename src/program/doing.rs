@@ -1,4 +1,4 @@
-//! What a program is doing with a driver: the open phases and the call whose work is waited for.
+//! The state of a program that uses a driver: the open phases and the call whose work is waited for.
 
 use std::time::{Duration, Instant};
 

@@ -19,7 +19,7 @@ const MAX_WARNINGS: usize = 8;
 /// True if warnings are shown when they come, and reasons in full.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
-/// What the subscriber knows.
+/// Knowledge of the subscriber.
 #[derive(Default)]
 struct Known {
     doing: Doing,

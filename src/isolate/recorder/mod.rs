@@ -64,7 +64,7 @@ pub(crate) struct End {
     pub(crate) stuck: Option<Stuck>,
     /// The reason it was not started, or could not be observed.
     pub(crate) error: Option<String>,
-    /// What the kernel logged about graphics cards meanwhile.
+    /// Lines of the kernel about graphics cards meanwhile.
     #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
     pub(crate) kernel: KernelLog,
 }
