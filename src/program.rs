@@ -124,7 +124,7 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     advice::set_backend(&choice.backend);
     note(format_args!(
         "backend auto is {}",
-        if watch::is_verbose() { &choice.reason } else { &choice.sentence() }
+        if watch::is_verbose() { choice.reason.clone() } else { choice.sentence() }
     ));
     Ok(backend)
 }

@@ -110,8 +110,9 @@ fn lines(log: &mut impl Read) -> Vec<String> {
 /// Returns the message of a record about graphics cards. Lines that begin with a space are fields of the one before.
 fn message(line: &str) -> Option<String> {
     let (_, text) = line.split_once(';').filter(|_| !line.starts_with(' '))?;
+    let text = text.trim_end();
     let is_word = |word: &&str| text.to_ascii_lowercase().contains(*word);
-    WORDS.iter().any(|word| is_word(&word)).then(|| text.chars().take(LONGEST).collect())
+    WORDS.iter().any(is_word).then(|| text.chars().take(LONGEST).collect())
 }
 
 #[cfg(test)]

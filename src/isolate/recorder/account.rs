@@ -170,7 +170,7 @@ impl Account {
         record.library = record.library.take().or(self.loading.take());
         record.signal = end.and_then(|end| end.signal.clone());
         record.stuck = end.and_then(|end| end.stuck.clone());
-        record.kernel = end.map(|end| end.kernel.clone()).unwrap_or_default();
+        record.kernel = end.map(|end| (*end.kernel).clone()).unwrap_or_default();
         // A line without the signal is not the handler's.
         record.fault = Fault::find(&read_log(log)).filter(|f| Some(&f.signal) == record.signal.as_ref());
         self.outcome.ended = end.is_some();

@@ -66,5 +66,5 @@ pub(crate) struct End {
     pub(crate) error: Option<String>,
     /// Lines of the kernel about graphics cards meanwhile.
     #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
-    pub(crate) kernel: KernelLog,
+    pub(crate) kernel: Box<KernelLog>,
 }
