@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use diptych::backends::BackendName;
 use diptych::compare::{
     BackendVariable, CompareOptions, Event, PerNode, Report, Style, Subject, VariantRow, child_entry, counts,
-    page_path, read_variants, report, report_path, resume, run, table, work_of, write_page,
+    page_path, read_variants, report, report_path, resume, run, table, text_report, work_of, write_page,
 };
 use diptych::ggml::escape::Escaped;
 use diptych::model::Offload;
@@ -143,6 +143,10 @@ struct Args {
     /// SDMA, copies by a kernel, no graphs, the NULL stream; Vulkan: plain kernels, no cache), and say which does.
     #[arg(long)]
     cure: bool,
+    /// Print the report as Markdown to paste into an issue tracker, without names of users and machines, paths, prompts
+    /// and generated tokens.
+    #[arg(long)]
+    text_report: bool,
 }
 
 /// The rows of `--variants`.
@@ -176,6 +180,9 @@ enum Task {
         /// Leave out nothing.
         #[arg(long)]
         full: bool,
+        /// Print the report as Markdown to paste into an issue tracker; nothing private is in it.
+        #[arg(long)]
+        text_report: bool,
     },
 }
 
@@ -259,6 +266,24 @@ fn interrupted() -> Arc<AtomicBool> {
     stop
 }
 
+/// Writes what allows and blocks each card, from files alone, before anything that may end the machine. A run that
+/// continues keeps what its beginning found.
+#[cfg(feature = "probe")]
+fn write_machine(path: &Path, hip_library: Option<&Path>) {
+    use diptych::probe::{ProbeOptions, probe};
+    if path.exists() {
+        return;
+    }
+    let options =
+        ProbeOptions::default().with_hip_library(hip_library.map(Path::to_path_buf)).with_children(false);
+    let text = probe(&options).ok().and_then(|report| serde_json::to_string_pretty(&report).ok());
+    // A run without this file is complete.
+    let _ = text.map(|text| diptych::ggml::files::write_atomically(path, format!("{text}\n").as_bytes()));
+}
+
+#[cfg(not(feature = "probe"))]
+fn write_machine(_path: &Path, _hip_library: Option<&Path>) {}
+
 /// Runs a comparison, or continues one, and writes its report.
 fn compare(args: Args) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
@@ -266,8 +291,16 @@ fn compare(args: Args) -> Result<ExitCode> {
     if shown {
         bar.enable_steady_tick(Duration::from_millis(100));
     }
+    let text_report = args.text_report;
     let (resumed, options) = (args.resume.clone(), options(args).with_stop(interrupted()));
-    let mut progress = |event: &Event| show(&bar, shown, event);
+    let mut machine = Some(resumed.as_ref().unwrap_or(&options.out).join("probe.json"));
+    let mut progress = |event: &Event| {
+        // The folder is this run's from its first event on.
+        if let Some(path) = machine.take() {
+            write_machine(&path, options.hip_library.as_deref());
+        }
+        show(&bar, shown, event);
+    };
     let made = match &resumed {
         Some(folder) => work_of(folder).and_then(|work| {
             program::note(format_args!("continuing {}: it opens {work}", folder.display()));
@@ -279,12 +312,12 @@ fn compare(args: Args) -> Result<ExitCode> {
     let path = report_path(resumed.as_ref().unwrap_or(&options.out));
     // No model, a broken model, a folder that cannot be written to: before any work, each of these is wrong
     // use.
-    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path), false))
+    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path), false, text_report))
 }
 
 /// Makes the report of folders. It is no failure if the report cannot be written there: the folders may be
 /// from another machine.
-fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool) -> Result<ExitCode> {
+fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool, text_report: bool) -> Result<ExitCode> {
     let report = match report(folders) {
         Ok(report) => report,
         Err(error) => return wrong_use(error),
@@ -295,7 +328,7 @@ fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool) -> Result<Ex
             program::note(format_args!("the report was not written: {error}"));
         }
     }
-    conclude(&report, out, redact)
+    conclude(&report, out, redact, text_report)
 }
 
 /// Writes a report, and its page next to it, for others if `redact` is set.
@@ -312,13 +345,14 @@ fn wrong_use(error: Error) -> Result<ExitCode> {
 }
 
 /// Writes and prints a report, and returns the exit status, also if the output pipe is closed.
-fn conclude(report: &Report, path: Option<&Path>, redact: bool) -> Result<ExitCode> {
+fn conclude(report: &Report, path: Option<&Path>, redact: bool, markdown: bool) -> Result<ExitCode> {
     let written = path.map_or(Ok(()), |path| write(report, path, redact));
     if let (Some(path), Ok(())) = (path, &written) {
         program::note(format_args!("report: {}", path.display()));
     }
     let style = if std::io::stdout().is_terminal() { Style::Coloured } else { Style::Plain };
-    let printed = match program::print(table(report, style)) {
+    let text = if markdown { text_report(report)? } else { table(report, style) };
+    let printed = match program::print(text) {
         Err(error) if error.io_kind() == Some(ErrorKind::BrokenPipe) => Ok(()),
         printed => printed,
     };
@@ -327,8 +361,8 @@ fn conclude(report: &Report, path: Option<&Path>, redact: bool) -> Result<ExitCo
 }
 
 fn run_with(args: Args) -> Result<ExitCode> {
-    if let Some(Task::Report { folders, out, redact, full }) = &args.command {
-        return report_of(folders, out.as_deref(), *redact || (out.is_some() && !full));
+    if let Some(Task::Report { folders, out, redact, full, text_report }) = &args.command {
+        return report_of(folders, out.as_deref(), *redact || (out.is_some() && !full), *text_report);
     }
     match &args.counts {
         Some(filter) => {

@@ -3,7 +3,7 @@
 //! `cargo run --release --example probe`
 
 use clap::Parser;
-use diptych::probe::{ProbeOptions, probe, table};
+use diptych::probe::{ProbeOptions, probe, record, table};
 use diptych::program::{self, FAILED};
 use diptych::{Error, Result};
 use std::path::PathBuf;
@@ -24,6 +24,10 @@ struct Args {
     /// files are read; its environment is proc/self/environ there.
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
+    /// Also write the files that were read to this new folder, without names of users and serial numbers:
+    /// --root DIR reads them, on any machine.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// HIP: load this runtime library.
     #[arg(long)]
     hip_library: Option<PathBuf>,
@@ -41,7 +45,10 @@ fn run(args: Args) -> Result<ExitCode> {
         .with_hip_library(args.hip_library)
         .with_runs(args.runs)
         .with_timeout(Duration::from_secs(args.timeout_s));
-    let report = probe(&options)?;
+    let report = match &args.record {
+        Some(folder) => record(&options, folder)?,
+        None => probe(&options)?,
+    };
     program::print(match args.json {
         true => {
             let json = serde_json::to_string_pretty(&report).map_err(|e| Error::argument("report", e, ""))?;

@@ -52,6 +52,8 @@ mod cancel;
 pub mod chat;
 #[cfg(feature = "compare")]
 pub mod compare;
+mod crash;
+mod event_text;
 mod exit_status;
 pub mod generate;
 #[cfg(feature = "compare")]

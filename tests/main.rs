@@ -12,6 +12,8 @@ mod common;
 #[cfg(feature = "chat")]
 mod converted;
 mod embed;
+#[cfg(all(feature = "compare", feature = "chat"))]
+mod evidence;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;
 #[cfg(feature = "compare")]

@@ -45,6 +45,8 @@ const UNSAFE: &[&str] = &[
     "backend-hip/src/runtime/session/",
     "backend-hip/src/sys/",
     "backend-hip/src/tests/fake.rs",
+    // The handler of fatal signals: system calls, and what the kernel passes to a handler.
+    "src/crash/handler.rs",
     "src/leave.rs",
     "virtual-gpu/src/exec/simd.rs",
     "virtual-gpu/src/memory/region.rs",
@@ -95,6 +97,8 @@ const FLOORS: &[Floors] = &[
                 "backend_name",
                 "cancel",
                 "chat",
+                "crash",
+                "event_text",
                 "exit_status",
                 "json",
                 "leave",
@@ -113,7 +117,7 @@ const FLOORS: &[Floors] = &[
         folder: "src",
         module: "compare",
         floors: &[
-            &["child", "counts", "failing", "merge", "page", "table"],
+            &["child", "counts", "failing", "issue", "merge", "page", "table"],
             &["second_look", "shrink", "variants"],
             &["graph_runs", "ops", "trial"],
             &["header"],
@@ -139,7 +143,7 @@ const FLOORS: &[Floors] = &[
             &["files", "system"],
             &["record"],
             &["results"],
-            &["entry", "json"],
+            &["entry", "fault", "json", "kernel_log"],
         ],
     },
     Floors {

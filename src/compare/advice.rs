@@ -30,7 +30,7 @@ pub(super) fn advice(report: &Report) -> String {
 
 /// Describes the first problem.
 fn trouble(report: &Report) -> Option<String> {
-    let failed = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Error);
+    let failed = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Ended | Status::Error);
     if let Some(r) = report.records.iter().find(failed) {
         if let Some(sentence) = sweep::of_record(report, r) {
             return Some(sentence);
@@ -38,6 +38,7 @@ fn trouble(report: &Report) -> Option<String> {
         let verb = match r.status {
             Status::Hang => "hung",
             Status::Crash => "crashed",
+            Status::Ended => "was ended from outside",
             _ => "failed",
         };
         // The call may have returned: our own code that followed it may have failed.

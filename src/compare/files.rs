@@ -72,6 +72,7 @@ pub(super) fn begin(out: &Path) -> Result<()> {
     remove(&report)?;
     remove(&page(out))?;
     remove(&header(out))?;
+    remove(&out.join("probe.json"))?;
     for folder in [second_look(out), variants(out)] {
         match std::fs::remove_dir_all(&folder) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io(folder, e)),

@@ -302,6 +302,23 @@ fn describe(text: &TextTask, options: &CompareOptions) -> String {
     }
 }
 
+/// Returns the types of a model's weights with their shares of the bytes, the largest first: "Q4_K 81 %, Q6_K 19 %".
+fn types(file: &ModelFile) -> String {
+    let mut types: Vec<(&str, u64)> = Vec::new();
+    for tensor in file.gguf().tensors() {
+        let name = tensor.dtype.name();
+        match types.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, bytes)) => *bytes += tensor.bytes as u64,
+            None => types.push((name, tensor.bytes as u64)),
+        }
+    }
+    types.sort_by_key(|(name, bytes)| (std::cmp::Reverse(*bytes), *name));
+    let all = types.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
+    let shares =
+        types.iter().map(|(name, bytes)| format!("{name} {:.0} %", 100.0 * *bytes as f64 / all as f64));
+    shares.collect::<Vec<_>>().join(", ")
+}
+
 /// Returns what the work on a model depends on, by name.
 fn settings(
     file: &ModelFile,
@@ -315,6 +332,9 @@ fn settings(
     tokens.iter().chain(chunks.iter().flatten()).for_each(|token| prompt.update(&token.to_le_bytes()));
     let settings = [
         ("model", format!("{:016x}", file.identity()?)),
+        ("architecture", file.hparams().architecture.to_string()),
+        ("types", types(file)),
+        ("bytes", file.gguf().tensors().iter().map(|t| t.bytes as u64).sum::<u64>().to_string()),
         (PROMPT_HASH, format!("{:016x}", prompt.finish())),
         ("prompt tokens", tokens.len().to_string()),
         ("chunks", chunks.len().to_string()),

@@ -122,6 +122,7 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
         errors: count(Status::Error),
         crashes: count(Status::Crash),
         hangs: count(Status::Hang),
+        ended: count(Status::Ended),
         unsupported: count(Status::Unsupported),
         elapsed_s: of(&|r| good(r).then_some(r.elapsed_s)),
         load_s: of(&|r| r.load_s.filter(|_| good(r))),

@@ -31,6 +31,7 @@ mod graph_runs;
 mod header;
 mod host;
 mod invariance;
+mod issue;
 mod judge;
 mod loaded;
 mod matched;
@@ -52,6 +53,7 @@ mod variants;
 
 pub use child::{Replace, child_entry, child_entry_with};
 pub use counts::counts;
+pub use issue::text_report;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use page::{html, write_page};
 pub use report::Report;

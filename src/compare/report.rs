@@ -8,7 +8,7 @@ pub use super::host::{Environment, Host};
 use super::options::CompareOptions;
 use super::variant_rows::VariantRow;
 pub(super) use crate::isolate::record::label;
-pub use crate::isolate::record::{BackendReport, EVERYTHING, OpTime, Record, Stuck};
+pub use crate::isolate::record::{BackendReport, EVERYTHING, Fault, KernelLog, OpTime, Record, Stuck};
 pub use crate::isolate::results::{NodeReport, Status, TextScore, Variant};
 use crate::json;
 use crate::statistics::Summary;
@@ -152,6 +152,9 @@ pub struct Statistics {
     pub crashes: usize,
     /// Number of runs that hung.
     pub hangs: usize,
+    /// Number of runs that the user or another process ended: they are no crashes.
+    #[serde(default)]
+    pub ended: usize,
     /// Number of runs that the backend does not support.
     pub unsupported: usize,
     /// Seconds of the whole process, of runs with results.

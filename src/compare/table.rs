@@ -164,12 +164,15 @@ fn repeated(report: &Report, style: Style) -> String {
     let (labels, legend) = statistics_labels(&several);
     for (s, label) in several.into_iter().zip(&labels) {
         let died = s.crashes + s.hangs;
-        let emphasis = if died + s.errors > 0 { Emphasis::Bad } else { Emphasis::Good };
+        let emphasis = if died + s.errors + s.ended > 0 { Emphasis::Bad } else { Emphasis::Good };
         let quantities =
             [("t/s", s.tokens_per_s), ("total s", s.elapsed_s), ("died after s", s.time_to_crash_s)];
         for (what, summary) in quantities {
             let Some(Summary { mean, sd, min, max, .. }) = summary else { continue };
-            let counts = [s.runs, s.ok, died].map(|n| n.to_string());
+            let mut counts = [s.runs, s.ok, died].map(|n| n.to_string());
+            if s.ended > 0 {
+                counts[0] += &format!(" ({} ended from outside)", s.ended);
+            }
             let numbers = [mean, sd, min, max].map(|x| format!("{x:.3}"));
             let [runs, ok, died] = counts;
             let [mean, sd, min, max] = numbers;

@@ -2,9 +2,11 @@
 //! outcome.
 
 use super::files;
+use super::kernel_log::{self, Since};
 use super::protocol::{CHILD, Message, Work};
 use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync, Writer};
 use super::system;
+use crate::backend_name::BackendName;
 use ggml_core::files::random;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::collections::HashMap;
@@ -161,10 +163,16 @@ impl Children {
         let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(&work_path, e))?;
         files::replace(&work_path, &text)?;
         recorder::create(&events)?;
+        let log = is_of_driver(&work.backend).then(|| Since::now(Path::new(kernel_log::PATH)));
         let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &work.environment)?;
         let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
-        let end = self.follow_events(&mut child, &mut follower, limit, account, receive);
+        let mut end = self.follow_events(&mut child, &mut follower, limit, account, receive);
+        if let (Ok(end), Some(log)) = (&mut end, log)
+            && end.status != Some(0)
+        {
+            end.kernel = Box::new(log.read());
+        }
         if end.as_ref().is_ok_and(|end| end.stuck.is_none()) {
             // The rest of the reserved space is not needed any more.
             Writer::open(&events, follower.end())?.trim();
@@ -260,6 +268,12 @@ fn spawn(work: &Path, events: &Path, log: &Path, environment: &[(String, String)
     Ok(child)
 }
 
+/// True if a driver of the kernel serves a backend.
+fn is_of_driver(backend: &str) -> bool {
+    let name = backend.parse::<BackendName>();
+    name.is_ok_and(|name| !name.is_host() && !name.is_emulated() && !backend.starts_with("null"))
+}
+
 fn end_of(status: ExitStatus, stopped: bool) -> End {
     let signal = system::ended_by(status);
     // A terminal sends the signal to both parent and child.
@@ -285,7 +299,6 @@ fn ended(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend_name::BackendName;
     use crate::isolate::protocol::{OpsTask, Task};
     use crate::isolate::results::Status;
 
@@ -299,6 +312,22 @@ mod tests {
         };
         assert_eq!(ended(&mut never, Duration::from_millis(20)).unwrap(), None);
         assert!(calls > 1);
+    }
+
+    #[test]
+    fn only_drivers_are_in_the_kernels_log() {
+        for (name, expected) in [
+            ("hip", true),
+            ("hip:1", true),
+            ("vulkan", true),
+            ("cpu", false),
+            ("reference", false),
+            ("null=crash@compute", false),
+            ("hip-virtual:gfx906", false),
+            ("vulkan-virtual:vega10", false),
+        ] {
+            assert_eq!(is_of_driver(name), expected, "{name}");
+        }
     }
 
     /// A device held by a child that could not be ended is not used again; other backends are.

@@ -1,6 +1,8 @@
 //! Record of a child: the backend that it opened, and how its work ended.
 
+pub use super::fault::Fault;
 use super::json::null_is_nan;
+pub use super::kernel_log::KernelLog;
 use super::results::{Status, TextScore, Variant};
 use crate::view::View;
 use ggml_core::backend::DeviceInfo;
@@ -124,6 +126,12 @@ pub struct Record {
     pub waits_for: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
+    /// Place in the program at which the signal came, if its handler could write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// Lines of the kernel about graphics cards while the process ran, if it did not end well.
+    #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
+    pub kernel: KernelLog,
     /// Description of the process if it could not be ended.
     #[serde(default)]
     pub stuck: Option<Stuck>,

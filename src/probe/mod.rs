@@ -20,6 +20,7 @@
 
 mod card;
 mod hip;
+mod recording;
 pub mod report;
 mod smoke;
 mod support;
@@ -28,6 +29,7 @@ mod table;
 mod tests;
 mod vulkan;
 
+pub use recording::record;
 pub use report::Report;
 pub use table::table;
 
@@ -59,6 +61,8 @@ pub struct ProbeOptions {
     pub timeout: Duration,
     /// Number of smoke tests on each path to each device; 0 runs none.
     pub runs: usize,
+    /// False to read files only: no child lists the devices of a driver or runs a smoke test.
+    pub children: bool,
     /// Replacement for opening a device node, for tests.
     open_node: Option<fn(&std::path::Path) -> std::io::Result<()>>,
     /// Replacement for the list of targets with built-in code, for tests.
@@ -72,6 +76,7 @@ impl Default for ProbeOptions {
             hip_library: None,
             timeout: Duration::from_secs(30),
             runs: 1,
+            children: true,
             open_node: None,
             built_in: None,
         }
@@ -83,6 +88,7 @@ setters!(ProbeOptions {
     with_hip_library => hip_library: impl Into<Option<PathBuf>>,
     with_timeout => timeout: Duration,
     with_runs => runs: usize,
+    with_children => children: bool,
 });
 
 /// The inputs of a probe.
@@ -151,7 +157,7 @@ impl<'a> Inspection<'a> {
 
     /// True if child processes can be run.
     fn runs(&self) -> bool {
-        self.root.is_here() && isolate::has_children()
+        self.options.children && self.root.is_here() && isolate::has_children()
     }
 
     /// Lists the devices that the drivers report; empty if nothing can be run.

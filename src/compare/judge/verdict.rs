@@ -189,7 +189,7 @@ pub(in crate::compare) fn failure(record: &Record) -> Option<String> {
 /// Describes the last actions of a process that died; an error message contains them already.
 fn evidence(record: &Record) -> String {
     let mut text = String::new();
-    if matches!(record.status, Status::Crash | Status::Hang) {
+    if matches!(record.status, Status::Crash | Status::Hang | Status::Ended) {
         text.extend(record.step.iter().map(|step| format!(" in {step}")));
         match &record.waits_for {
             Some(call) => text.push_str(&format!(" waiting for {call}")),

@@ -261,7 +261,7 @@ fn comparison(run: &BackendCases, reference: &str) -> Comparison {
 /// some could not be.
 fn disagreement(run: &BackendCases, out: usize) -> Option<String> {
     let number = |status: Status| run.cases.iter().filter(|n| n.status == status).count();
-    let failed = number(Status::Error) + number(Status::Crash) + number(Status::Hang);
+    let failed = number(Status::Error) + number(Status::Crash) + number(Status::Hang) + number(Status::Ended);
     let all = run.cases.len();
     match out {
         1.. => Some(format!("{out} of {all} cases are out of bounds")),

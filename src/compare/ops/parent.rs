@@ -191,7 +191,8 @@ fn severity(status: Status) -> usize {
         Status::Ok => 0,
         Status::Unsupported => 1,
         Status::Error => 2,
-        Status::Hang => 3,
-        Status::Crash => 4,
+        Status::Ended => 3,
+        Status::Hang => 4,
+        Status::Crash => 5,
     }
 }

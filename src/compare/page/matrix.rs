@@ -9,13 +9,14 @@ use std::fmt::Write;
 /// Outcome of a run: CSS class, sign, meaning.
 type Outcome = (&'static str, &'static str, &'static str);
 
-const OUTCOMES: [Outcome; 6] = [
+const OUTCOMES: [Outcome; 7] = [
     ("ok", "✓", "ok"),
     ("differs", "≠", "differs"),
     ("error", "E", "error"),
     ("crash", "C", "crash"),
     ("hang", "H", "hang"),
     ("unsupported", "–", "cannot run"),
+    ("ended", "X", "ended from outside"),
 ];
 
 fn outcome(report: &Report, record: &Record) -> Outcome {
@@ -27,6 +28,7 @@ fn outcome(report: &Report, record: &Record) -> Outcome {
         Status::Crash => 3,
         Status::Hang => 4,
         Status::Unsupported => 5,
+        Status::Ended => 6,
     };
     OUTCOMES[at]
 }

@@ -1,10 +1,13 @@
 //! Builds a record from a child's events and its parent's observation of its end.
 
 use super::{End, Timed};
+use crate::isolate::fault::{self, Fault};
 use crate::isolate::protocol::{Done, Failed, Message};
-use crate::isolate::record::{BackendReport, Record};
+use crate::isolate::record::{BackendReport, KernelLog, Record};
 use crate::isolate::results::{NodeReport, Status};
+use crate::isolate::system::is_from_outside;
 use ggml_core::Phase;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Bytes of the log's end that are quoted in a message.
@@ -189,10 +192,24 @@ impl Account {
         record.library = record.library.take().or(self.loading.take());
         record.signal = end.and_then(|end| end.signal.clone());
         record.stuck = end.and_then(|end| end.stuck.clone());
+        record.kernel = end.map(|end| (*end.kernel).clone()).unwrap_or_default();
+        // A line without the signal is not the handler's.
+        record.fault = Fault::find(&read_log(log)).filter(|f| Some(&f.signal) == record.signal.as_ref());
         self.outcome.ended = end.is_some();
-        let Some((status, message)) = self.verdict(end, log) else { return self.outcome };
+        if let Some((status, message)) = self.verdict(end, log) {
+            let record = &mut self.outcome.record;
+            (record.status, record.phase, record.message) = (status, phase, Some(message));
+        }
         let record = &mut self.outcome.record;
-        (record.status, record.phase, record.message) = (status, phase, Some(message));
+        if matches!(record.status, Status::Ok | Status::Unsupported) {
+            record.kernel = KernelLog::default();
+        }
+        if let ([first, rest @ ..], Some(message)) = (record.kernel.lines.as_slice(), &mut record.message) {
+            message.push_str(&format!("; the kernel logged: {first}"));
+            if !rest.is_empty() {
+                message.push_str(&format!(" (and {} more lines)", rest.len()));
+            }
+        }
         self.outcome
     }
 
@@ -216,7 +233,7 @@ impl Account {
             return Some((Status::Error, error.clone()));
         }
         if end.interrupted && !self.finished {
-            return Some((Status::Error, "was interrupted".into()));
+            return Some((Status::Ended, "was interrupted".into()));
         }
         if let Some(silent) = end.silent_s {
             let end = match &end.stuck {
@@ -225,8 +242,11 @@ impl Account {
             };
             return Some((Status::Hang, format!("recorded no event for {silent:.0} s {work} and {end}")));
         }
+        let outside = end.signal.as_deref().is_some_and(is_from_outside);
+        let place = self.outcome.record.fault.as_ref().map(Fault::place).unwrap_or_default();
         let text = match (&end.signal, end.status) {
-            (Some(signal), _) => format!("died of {signal}"),
+            (Some(signal), _) if outside => format!("ended from outside by {signal}"),
+            (Some(signal), _) => format!("died of {signal}{place}"),
             (None, Some(0)) if self.finished => return None,
             (None, status) if !self.finished && status == Some(UNRECORDED.into()) => {
                 return Some((Status::Error, with_log_end("could not record its results".into(), log)));
@@ -238,6 +258,12 @@ impl Account {
             false if self.finished => format!("{text} {work}, while it closed its device"),
             false => format!("{text} {work}"),
         };
+        if outside {
+            // The kernel sends this signal too.
+            let memory = "; if nobody did that, memory ran out: journalctl -k | grep -i oom shows it";
+            let is_kill = end.signal.as_deref() == Some("SIGKILL");
+            return Some((Status::Ended, format!("{text}{}", if is_kill { memory } else { "" })));
+        }
         Some((Status::Crash, with_log_end(text, log)))
     }
 }
@@ -247,10 +273,27 @@ fn order(phase: &str) -> Option<usize> {
     Phase::ALL.iter().position(|known| known.name() == phase)
 }
 
-/// Appends the end of a log, in one line.
+/// The most bytes at the end of a log that are read.
+const LOG_READ: u64 = 64 << 10;
+
+/// Reads the end of a log.
+fn read_log(log: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(mut file) = std::fs::File::open(log) {
+        let length = file.metadata().map_or(0, |about| about.len());
+        // A log that cannot be read counts as empty.
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(LOG_READ)));
+        let _ = file.take(LOG_READ).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Appends the end of a log, in one line, without the lines of the handler of signals.
 fn with_log_end(text: String, log: &Path) -> String {
-    let bytes = std::fs::read(log).unwrap_or_default();
-    let tail = &bytes[bytes.len().saturating_sub(LOG_END)..];
-    let words = String::from_utf8_lossy(tail).split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.is_empty() { text } else { format!("{text}: {words}") }
+    let log = read_log(log);
+    let lines: Vec<&str> = log.lines().filter(|line| !fault::is_line(line)).collect();
+    let words = lines.join("\n").split_whitespace().collect::<Vec<_>>().join(" ");
+    let begin = words.char_indices().map(|(at, _)| at).find(|at| words.len() - at <= LOG_END);
+    let end = &words[begin.unwrap_or(words.len())..];
+    if end.is_empty() { text } else { format!("{text}: {end}") }
 }
