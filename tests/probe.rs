@@ -94,10 +94,16 @@ fn two_releases_and_the_wrong_one_is_loaded() {
         &["mixed versions: ROCm 6 and 7.2.0 are installed", "ROCm 7.2.0 by .info/version next to it", wrong],
     );
     says(&text, &[&loaded, "hip runtime: 6.3.42134"]);
+    // The last sentence names it too.
+    let last = "hip: wrong library: its file name is that of HIP 7, but it reports HIP 6; select the right library: \
+                DIPTYCH_HIP_LIBRARY=FILE";
+    says(&text, &[last]);
     let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", system.to_str().unwrap()];
     let (output, result) = compare(&dir.path().join("out"), &args);
     says(record(&result, "hip")["message"].as_str().unwrap(), &[wrong, &loaded]);
-    assert!(!stdout(&output).is_empty());
+    // Field case E: the first screen of `compare` names it, up to the remedy.
+    let screen = words(&output.stdout);
+    says(&screen, &[&format!("hip cannot run here: not available (no device): {wrong}")]);
 }
 
 /// `--backend auto` with a crashing library: another backend is used and the reason is printed, even if the

@@ -207,21 +207,54 @@ pub(crate) fn label(backend: &str, offload: i64) -> String {
     if offload == EVERYTHING { backend.into() } else { format!("{backend} offload {offload}") }
 }
 
-/// The most characters of a message's headline.
-const HEADLINE: usize = 80;
+/// The most characters of a message's headline, about two lines of a terminal: room for "not available (no
+/// device): " and for what is wrong with a library.
+const HEADLINE: usize = 190;
 
 impl Record {
-    /// Returns the first clauses of the message, as many as fit in a line.
+    /// Returns the first clauses of the message, as many as fit. A clause ends at a colon or semicolon before a
+    /// space, so no word, path or NAME=value is cut.
     pub fn headline(&self) -> &str {
         let Some(message) = &self.message else { return "no reason given" };
-        let ends = message.match_indices([':', ';']).map(|(at, _)| at).chain([message.len()]);
-        let fitting = ends.take_while(|&end| message[..end].chars().count() <= HEADLINE).last();
-        fitting.filter(|&end| end > 0).map_or(message, |end| &message[..end])
+        let ends = message.match_indices([':', ';']).map(|(at, _)| at).filter(|&at| at > 0);
+        let ends =
+            ends.filter(|&at| message[at + 1..].starts_with(char::is_whitespace)).chain([message.len()]);
+        let (mut end, mut is_first) = (message.len(), true);
+        for next in ends {
+            if !is_first && message[..next].chars().count() > HEADLINE {
+                break;
+            }
+            (end, is_first) = (next, false);
+        }
+        &message[..end]
     }
 
     /// Formats backend, offload and variant for texts.
     pub fn label(&self) -> String {
         let variant = self.variant.as_ref().map_or(String::new(), |variant| format!(" [{variant}]"));
         label(&self.backend, self.offload) + &variant
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headlines_end_between_clauses() {
+        let headline = |message: &str| Record { message: Some(message.into()), ..Record::default() };
+        let of = |message: &str| headline(message).headline().to_string();
+        // Field case E: the reason used to be cut off behind "not available (no device)".
+        let wrong = "not available (no device): wrong library: its file name is that of HIP 7, but it reports HIP 6: files of \
+                     two releases of ROCm are mixed; select the right one with DIPTYCH_HIP_LIBRARY";
+        assert_eq!(of(&format!("{wrong}; the runtime lists no device")), wrong);
+        let path = "x".repeat(170);
+        let named = format!("LD_LIBRARY_PATH={path}:/opt/rocm/lib");
+        assert_eq!(
+            of(&format!("the library hip:0 needs {named}; more")),
+            format!("the library hip:0 needs {named}")
+        );
+        assert_eq!(of(&format!("first; {named}; more")), "first");
+        assert_eq!(Record::default().headline(), "no reason given");
     }
 }

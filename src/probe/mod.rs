@@ -19,16 +19,20 @@
 //! ```
 
 mod card;
+mod foreign;
 mod hip;
 mod recording;
 pub mod report;
 mod smoke;
+mod summary;
 mod support;
 mod table;
 #[cfg(test)]
 mod tests;
+mod vendor;
 mod vulkan;
 
+pub use foreign::{NeededLibrary, ProgramCard, ProgramLibrary, ProgramReport, probe_program, program_table};
 pub use recording::record;
 pub use report::Report;
 pub use table::table;
@@ -124,7 +128,9 @@ pub fn probe(options: &ProbeOptions) -> Result<Report> {
     } else {
         inspection.machine(&listed)
     };
+    let summary = summary::of_machine(&machine, &devices);
     Ok(Report {
+        summary,
         diptych: env!("CARGO_PKG_VERSION").into(),
         root: options.root.display().to_string(),
         kernel: inspection.root.line("/proc/sys/kernel/osrelease"),
@@ -210,6 +216,7 @@ impl<'a> Inspection<'a> {
         let mut lines = vec![found.hardware()];
         let mut note = None;
         if found.is_amd() {
+            lines.extend(found.memory());
             lines.extend(found.kernel_driver(&kernel));
             lines.extend(found.nodes(&self.system));
             let refusal =
@@ -222,8 +229,10 @@ impl<'a> Inspection<'a> {
                 built_in: &self.built_in,
                 refusal,
                 was_queried: self.runs(),
+                system: &self.system,
             };
             lines.extend(path.lines());
+            lines.extend(self.vendor_files(found));
             lines.extend(vulkan::lines(found, &self.variables, &self.hip, &kernel));
             note = path.overridden();
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
@@ -238,9 +247,11 @@ impl<'a> Inspection<'a> {
             let smoke = smoke::smoke(view, way, self.options, self.runs(), self.hip.library.clone());
             lines.extend(smoke.lines.iter().cloned());
             let note = note.as_ref().filter(|_| way == AccessPath::Hip);
-            verdicts.push(smoke::verdict(way, &lines, &smoke, note));
+            let backend = view.map_or(way.name(), |view| view.backend.as_str());
+            verdicts.push(smoke::verdict(way, &lines, &smoke, note, backend));
         }
         DeviceReport {
+            summary: summary::of_card(&verdicts),
             name: name(found),
             ids: found.card.as_ref().map(|card| format!("{:04x}:{:04x}", card.ids.0, card.ids.1)),
             pci: found.pci().map(pci_text).or_else(|| found.views.iter().find_map(|view| view.pci.clone())),
@@ -249,6 +260,14 @@ impl<'a> Inspection<'a> {
             lines: ordered(lines),
             verdicts,
         }
+    }
+
+    /// Returns the lines of AMD's own files for a card.
+    fn vendor_files(&self, found: &Found) -> Vec<Line> {
+        let Some(target) = found.target() else { return Vec::new() };
+        let asic = found.gpu.as_ref().map_or("", |gpu| gpu.name.as_str());
+        let folders = vendor::folders(&self.libraries);
+        vec![vendor::firmware(&self.root, target, asic), vendor::libraries(&self.root, target, &folders)]
     }
 
     /// Returns the lines for a machine without a card, with the missing parts.
@@ -266,8 +285,11 @@ impl<'a> Inspection<'a> {
         let refusal =
             listed.absent.iter().find(|(driver, _)| driver == "hip" && self.libraries.chosen.is_some());
         let refusal = refusal.map(|(_, why)| {
-            line(Gate::Recognition, AccessPath::Hip, format!("the runtime lists no device: {why}"))
-                .with(hip::help(why))
+            hip::refused(
+                line(Gate::Recognition, AccessPath::Hip, format!("the runtime lists no device: {why}")),
+                why,
+            )
+            .with(hip::help(why))
         });
         let mut lines = vec![
             line(
@@ -275,7 +297,8 @@ impl<'a> Inspection<'a> {
                 AccessPath::Card,
                 "neither /sys/class/drm nor KFD lists a graphics card".into(),
             )
-            .with(nodes.map(String::from)),
+            .with(nodes.map(String::from))
+            .because("the kernel lists none", "install a card, or pass it through"),
             line(Gate::KernelDriver, AccessPath::Card, text.into())
                 .with((!driver).then(|| "with a card: modprobe amdgpu; dmesg shows why it fails".into())),
             line(Gate::DeviceNodes, AccessPath::Card, self.system.describe()),

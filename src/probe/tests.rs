@@ -154,8 +154,10 @@ fn expected(but: &[&str]) -> Vec<String> {
         "hip device nodes allows",
         "vulkan device nodes allows",
         "hip firmware allows",
+        "card firmware unknown",
         "hip runtime allows",
         "vulkan runtime allows",
+        "hip AMD's files unknown",
         "hip support allows",
         "vulkan support allows",
         "hip code allows",
@@ -259,7 +261,7 @@ fn mi50_with_rocm_7_2_and_an_application_with_6_3() {
             "Gcn, waves of 64, dot product of bytes Sdot4",
             "radeon_icd.x86_64.json (Mesa 25.0.7)",
             "hip officially supported no:",
-            "hip artifacts present yes:",
+            "hip has code for the card yes:",
         ],
     );
     assert_eq!(
@@ -324,11 +326,16 @@ fn rx_7900_xt_with_rocm_7_1() {
             "gfx1100 (navi31)",
             "MES 0x6e",
             "many small allocations of a few thousand bytes are reported to hang",
-            "amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
+            "for other programs, amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
             "ROCm 7.1.0 lists gfx1100",
             "hip officially supported yes:",
         ],
     );
+    // What is set is not advised again.
+    write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "0\n");
+    let text = probe_one(&root).1;
+    says(&text, &["amdgpu.cwsr_enable=0", "for other programs, ROCm 6.4.4 helped"]);
+    assert!(!text.contains("amdgpu.cwsr_enable=0 or"), "{text}");
     // With the release that fixes the hang there is no advice.
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("6.4.4"));
     assert!(!probe_one(&root).1.contains("small allocations"));
@@ -353,8 +360,30 @@ fn strix_halo_with_mes_80() {
         ],
     );
     assert!(!text.contains("0x83"), "{text}");
+    let sentence = "hip is blocked by firmware: MES 0x80 with CWSR on; boot with amdgpu.cwsr_enable=0; vulkan is free: \
+                    use --backend vulkan";
+    assert!(text.ends_with(sentence), "{text}");
+    assert_eq!(device.summary, sentence);
+    // The override that its owner tried changes nothing of the chip.
+    write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=11.0.0\0");
+    let (device, text) = probe_one(&root);
+    let states_then = expected(&["hip firmware blocks", "hip support unknown", "hip recognition unknown"]);
+    assert_eq!(states(&device), states_then);
+    says(
+        &text,
+        &[
+            "HSA_OVERRIDE_GFX_VERSION=11.0.0 makes the runtime report gfx1100",
+            "boot with amdgpu.cwsr_enable=0",
+        ],
+    );
+    assert!(text.ends_with(sentence), "{text}");
+    assert!(!text.contains("small allocations"), "known of the gfx1100, which this chip is not: {text}");
+    fs::remove_file(root.path().join("proc/self/environ")).unwrap();
     write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "0\n");
-    assert_eq!(states(&probe_one(&root).0), expected(&["hip support unknown"]));
+    let (device, text) = probe_one(&root);
+    assert_eq!(states(&device), expected(&["hip support unknown"]));
+    assert!(!text.contains("boot with amdgpu.cwsr_enable=0"), "it is set: {text}");
+    assert_eq!(device.summary, "hip is free: use --backend hip; vulkan is free: use --backend vulkan");
     // Kernel and ROCm are both new enough.
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &saved, &rocm("7.2.1"));
     assert_eq!(states(&probe_one(&root).0), expected(&["hip support unknown"]));
@@ -434,6 +463,142 @@ fn no_permission_on_kfd() {
         ],
     );
     assert_eq!(executes(&device, AccessPath::Vulkan).0, None);
+    let sentence = "hip is blocked by device nodes: this user may not open /dev/kfd; sudo usermod -aG render,video $USER, \
+                    and log in again; vulkan is free: use --backend vulkan";
+    assert!(text.ends_with(sentence), "{text}");
+}
+
+/// HIP_VISIBLE_DEVICES=0 on a machine with one card hides nothing. Another value hides the card, and is the answer.
+#[test]
+fn variables_that_hide_the_card() {
+    let root = system(Some(&MI50), "6.8.0\n", &[], &rocm("5.7.1"));
+    let set = |value: &str| {
+        write(root.path(), "proc/self/environ", &format!("HIP_VISIBLE_DEVICES={value}\0"));
+        probe_one(&root)
+    };
+    let (device, text) = set("0");
+    assert_eq!(states(&device), expected(&[]));
+    assert!(!text.contains("hides"), "{text}");
+    let (device, text) = set("1");
+    assert_eq!(states(&device), expected(&["hip recognition blocks"]));
+    let sentence = "hip is blocked by recognition: HIP_VISIBLE_DEVICES=1 hides the card; unset HIP_VISIBLE_DEVICES; vulkan \
+                    is free: use --backend vulkan";
+    assert!(text.ends_with(sentence), "{text}");
+}
+
+/// Sizes of memory and AMD's own files for the card, which are not this library's code for it.
+#[test]
+fn memory_and_amds_own_files() {
+    let library = "opt/rocm-6.4.4/lib/rocblas/library";
+    let files = [
+        ("sys/class/drm/card0/device/mem_info_vram_total", "8573157376\n"),
+        ("sys/class/drm/card0/device/mem_info_gtt_total", "33554432000\n"),
+        ("lib/firmware/amdgpu/vega10_mec.bin.zst", ""),
+        ("lib/firmware/amdgpu/vega10_sdma.bin.zst", ""),
+        ("lib/firmware/amdgpu/vega20_mec.bin.zst", ""),
+        (&format!("{library}/TensileLibrary_Type_HH_gfx906.co"), ""),
+        (&format!("{library}/TensileLibrary_Type_HH_gfx1100.co"), ""),
+        ("opt/rocm-6.4.4/share/miopen/db/gfx900_56.HIP.fdb.txt", ""),
+    ];
+    let root = system(Some(&VEGA56), "6.12.9\n", &files, &rocm("6.4.4"));
+    let (device, text) = probe_one(&root);
+    let mut states = states(&device);
+    assert_eq!(states.remove(1), "card hardware allows", "memory has a line of its own");
+    let but = ["card firmware allows", "hip AMD's files blocks", "hip support blocks"];
+    assert_eq!(states, expected(&but));
+    says(
+        &text,
+        &[
+            "VRAM 8.0 GiB (on an APU the carve-out), GTT 31.2 GiB (host memory that it may map)",
+            "firmware files in /lib/firmware/amdgpu: 2 vega10_*",
+            "for gfx900, rocBLAS: 0 of 2 files in /opt/rocm-6.4.4/lib/rocblas/library; MIOpen: 1 of 1 files",
+            "programs that use rocBLAS fail on this card; Diptych uses none of these",
+            "hip has code for the card yes: code objects for gfx900 are built in",
+        ],
+    );
+    let executes = executes(&device, AccessPath::Hip);
+    assert_eq!(executes, (None, "nothing was run; no gate blocks without an override"), "not a gate of ours");
+    write(root.path(), &format!("{library}/Kernels.so-000-gfx900.hsaco"), "");
+    says(&probe_one(&root).1, &["for gfx900, rocBLAS: 1 of 3 files"]);
+}
+
+/// The library of another program and a made Ollama folder: targets, libraries, and the gate that blocks a Vega 56.
+#[test]
+fn another_program() {
+    use super::foreign::tests::{code, library};
+    let root = system(Some(&VEGA56), "6.12.9\n", &[], &rocm("7.2.0"));
+    let put = |path: &str, bytes: &[u8]| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let hip = ["libamdhip64.so.6", "librocblas.so.4"];
+    put(
+        "opt/ollama/lib/ollama/rocm/libggml-hip.so",
+        &library(&hip, "$ORIGIN", "", &code(&["gfx906:xnack-", "gfx1100"])),
+    );
+    put("opt/ollama/lib/ollama/rocm/libamdhip64.so.6.3.60303", b"");
+    std::os::unix::fs::symlink(
+        "libamdhip64.so.6.3.60303",
+        root.path().join("opt/ollama/lib/ollama/rocm/libamdhip64.so.6"),
+    )
+    .unwrap();
+    // AMD's own libraries have code objects too; they are not the program's.
+    put(
+        "opt/ollama/lib/ollama/rocm/librocblas.so.4",
+        &library(&["libamdhip64.so.6"], "", "", &code(&["gfx942"])),
+    );
+    put("opt/ollama/lib/ollama/rocm/rocblas/library/TensileLibrary_gfx906.dat", b"");
+    let of = |path: &str, targets: &[&str]| {
+        let targets: Vec<String> = targets.iter().map(|target| target.to_string()).collect();
+        let report = super::probe_program(&options(&root), Path::new(path), &targets)?;
+        let text = super::program_table(&report).split_whitespace().collect::<Vec<_>>().join(" ");
+        let reread = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        assert_eq!(report, reread);
+        Ok::<_, ggml_core::Error>((report, text))
+    };
+    let (report, text) = of("/opt/ollama", &[]).unwrap();
+    assert!(report.libraries.len() == 1 && !report.is_free(), "{report:?}");
+    says(
+        &text,
+        &[
+            "/opt/ollama/lib/ollama/rocm/libggml-hip.so code objects for gfx1100, gfx906:xnack- (2 bundles)",
+            "libraries from runpath /opt/ollama/lib/ollama/rocm, then the system's directories",
+            "libamdhip64.so.6 /opt/ollama/lib/ollama/rocm/libamdhip64.so.6.3.60303 (runpath)",
+            "/opt/ollama/lib/ollama/rocm/libamdhip64.so.6.3.60303 is 6.3.3",
+            "BLOCKS for gfx900, rocBLAS: 0 of 1 files in /opt/ollama/lib/ollama/rocm/rocblas/library",
+        ],
+    );
+    let sentence = "libggml-hip.so: gfx900 is blocked by AMD's files (rocBLAS has no files for gfx900), and by code (no code \
+                    for gfx900 among its targets: gfx1100, gfx906:xnack-)";
+    says(&text, &[sentence]);
+    // A processor that no card of the machine has.
+    let (report, text) = of("/opt/ollama/lib/ollama/rocm/libggml-hip.so", &["gfx906"]).unwrap();
+    assert!(report.is_free(), "{text}");
+    says(&text, &["its code objects for gfx906:xnack- fit", "no gate that files show blocks gfx906"]);
+    // With an override the runtime asks for the other processor's code.
+    write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=9.0.6\0");
+    says(
+        &of("/opt/ollama", &[]).unwrap().1,
+        &["no gate that files show blocks gfx906 with HSA_OVERRIDE_GFX_VERSION=9.0.6"],
+    );
+    fs::remove_file(root.path().join("opt/ollama/lib/ollama/rocm/libamdhip64.so.6")).unwrap();
+    let text = of("/opt/ollama", &["gfx906"]).unwrap().1;
+    says(
+        &text,
+        &["libamdhip64.so.6 NOT FOUND", "gfx906 is blocked by runtime (libamdhip64.so.6 is not found)"],
+    );
+    for (path, why) in [
+        ("/opt/gone", "expected a file or a folder that exists"),
+        ("/opt/rocm", "expected a folder with a library that has HIP code objects"),
+        ("/dev/kfd", "expected a library (64-bit ELF)"),
+    ] {
+        let error = of(path, &[]).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(
+        of("/opt/ollama", &["vega"]).unwrap_err().to_string().contains("a processor of AMD such as gfx900")
+    );
 }
 
 /// A common workaround: the application's link of version 6 points to the system's library of version 7. The
@@ -501,6 +666,8 @@ fn the_kernel_and_the_drivers() {
             "the kernel's compute driver (KFD) does not list it",
             "radeon_icd.x86_64.json: its library was not found",
             "vulkan executes here no: kernel driver blocks",
+            "hip is blocked by kernel driver: vfio-pci is bound to the card, not amdgpu; bind the card to amdgpu; vulkan is \
+             blocked by kernel driver: vfio-pci is bound to the card",
         ],
     );
 }
