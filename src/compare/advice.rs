@@ -30,7 +30,8 @@ pub(super) fn advice(report: &Report) -> String {
 
 /// Describes the first problem.
 fn trouble(report: &Report) -> Option<String> {
-    let failed = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Ended | Status::Error);
+    let failed =
+        |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Ended | Status::Error);
     if let Some(r) = report.records.iter().find(failed) {
         if let Some(sentence) = sweep::of_record(report, r) {
             return Some(sentence);
