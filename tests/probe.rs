@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{compare, example, hip_library, record, stdout, tiny};
+use common::{compare, example, hip_library, record, tiny};
 use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::fs;

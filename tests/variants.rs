@@ -133,7 +133,9 @@ fn a_cure_is_found() {
 fn two_libraries_in_one_run() {
     let dir = tempfile::tempdir().unwrap();
     let [six, seven] = ["six", "seven"].map(|name| dir.path().join(name));
-    [&six, &seven].map(|folder| std::fs::create_dir(folder).unwrap());
+    for folder in [&six, &seven] {
+        std::fs::create_dir(folder).unwrap();
+    }
     let Some(six) = common::hip_library(&six, "", "0") else { return };
     let Some(seven) = common::hip_library(&seven, "exit(0)", "0") else { return };
     let rows = format!("bundled: library={}", seven.display());

@@ -171,7 +171,7 @@ impl Children {
         if let (Ok(end), Some(log)) = (&mut end, log)
             && end.status != Some(0)
         {
-            end.kernel = Box::new(log.read());
+            *end.kernel = log.read();
         }
         if end.as_ref().is_ok_and(|end| end.stuck.is_none()) {
             // The rest of the reserved space is not needed any more.

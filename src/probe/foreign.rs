@@ -132,8 +132,11 @@ fn sentences(library: &ProgramLibrary) -> Vec<String> {
 const DEPTH: usize = 5;
 const FILES: usize = 20_000;
 
+/// Libraries with their contents, and folders.
+type Libraries = (Vec<(PathBuf, Binary)>, Vec<PathBuf>);
+
 /// Returns the libraries with HIP code objects, and the folders with libraries.
-fn libraries(inspection: &Inspection<'_>, path: &Path) -> Result<(Vec<(PathBuf, Binary)>, Vec<PathBuf>)> {
+fn libraries(inspection: &Inspection<'_>, path: &Path) -> Result<Libraries> {
     let real = |path: &Path| inspection.root.at(path);
     let nothing = |why: &str| Error::argument("program", path.display(), why);
     if real(path).is_file() {

@@ -39,7 +39,8 @@ impl Outcome {
             Status::Ok => Outcome::Works,
             Status::Error => Outcome::Fails,
             Status::Crash | Status::Hang => Outcome::Dies,
-            Status::Unsupported => return None,
+            // Somebody ended it: that says nothing about the backend.
+            Status::Unsupported | Status::Ended => return None,
         })
     }
 

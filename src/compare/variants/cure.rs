@@ -131,7 +131,7 @@ fn repeated(command: &[String]) -> Vec<String> {
         let is = |option: &&str| {
             word == option || word.strip_prefix(*option).is_some_and(|rest| rest.starts_with('='))
         };
-        if !["--hip-library", "--env", "--variants"].iter().any(|option| is(option)) {
+        if !["--hip-library", "--env", "--variants"].iter().any(is) {
             continue;
         }
         all.push(word.clone());

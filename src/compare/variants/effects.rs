@@ -32,7 +32,7 @@ impl<'a> Group<'a> {
             }
         }
         for target in targets {
-            let own = || report.records.iter().filter(|r| r.case.is_none() && of(*r) == target);
+            let own = || report.records.iter().filter(|r| r.case.is_none() && of(r) == target);
             let plain = own().filter(|r| r.variant.is_none());
             for record in plain.chain(own().filter(|r| r.variant.is_some())) {
                 let (run_id, backend, offload) = target;
@@ -141,6 +141,7 @@ pub(super) fn outcome(report: &Report, record: &Record) -> String {
             let signal = record.signal.as_ref().map_or(String::new(), |signal| format!(" ({signal})"));
             format!("crash{phase}{signal}")
         }
+        Status::Ended => format!("ended from outside{phase}"),
         Status::Error => format!("error{phase}"),
     }
 }
@@ -153,6 +154,7 @@ fn failure(record: &Record) -> String {
         Status::Crash => format!("the crash in {phase}"),
         Status::Ok => "a difference".into(),
         Status::Unsupported => "it cannot run".into(),
+        Status::Ended => "it was ended from outside".into(),
         Status::Error => format!("the error in {phase}"),
     }
 }
