@@ -93,11 +93,11 @@ fn headers(binary: &mut Binary, data: &ReadCache<&File>) -> object::Result<Optio
     Ok(code)
 }
 
-fn dynamic<'data>(
+fn dynamic<'data, 'file>(
     binary: &mut Binary,
-    sections: &SectionTable<'data, Header, &'data ReadCache<&File>>,
+    sections: &SectionTable<'data, Header, &'data ReadCache<&'file File>>,
     section: &'data SectionHeader64<LittleEndian>,
-    data: &'data ReadCache<&File>,
+    data: &'data ReadCache<&'file File>,
 ) -> object::Result<()> {
     let endian = LittleEndian;
     let Some((entries, link)) = section.dynamic(endian, data)? else { return Ok(()) };
