@@ -3,10 +3,6 @@
 
 mod binary;
 mod search;
-#[cfg(test)]
-pub(super) mod tests {
-    pub(in crate::probe) use super::binary::tests::{code, library};
-}
 
 use super::card::Found;
 use super::hip::{HipPath, Override};
@@ -457,4 +453,9 @@ pub fn program_table(report: &ProgramReport) -> String {
     }
     report.summary.iter().for_each(|sentence| table::wrapped(&mut out, "", sentence, 0));
     out
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    pub(in crate::probe) use super::binary::tests::{code, library};
 }
