@@ -476,7 +476,8 @@ mod tests {
             code: 700,
             name: "hipErrorIllegalAddress".into(),
         };
-        assert!(text_for(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION makes the runtime"));
+        let text = text_for(&s, &fault).unwrap();
+        assert!(text.starts_with("HSA_OVERRIDE_GFX_VERSION makes the runtime"), "{text}");
         let full = Error::OutOfMemory {
             backend: "hip:0".into(),
             asked: 1,

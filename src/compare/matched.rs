@@ -37,7 +37,9 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
 
 fn configurations(report: &Report) -> Vec<Configuration<'_>> {
     let mut all: Vec<Configuration<'_>> = Vec::new();
-    for (record, backend) in report.backend_records().filter(|(r, _)| r.status != Status::Unsupported) {
+    for (record, backend) in
+        report.backend_records().filter(|(r, _)| !matches!(r.status, Status::Unsupported | Status::Ended))
+    {
         let Some(run) = report.runs.iter().find(|run| run.run_id == record.run_id) else { continue };
         let inputs = circumstances::inputs(report, run, backend);
         let at = all.iter().position(|c| c.backend == record.backend && c.inputs == inputs);

@@ -28,7 +28,7 @@ pub(super) fn complete(report: &mut Report, folder: &Path) {
         folder: folder.display().to_string(),
     }];
     report.statistics = statistics(report);
-    report.verdict.patterns = patterns(report);
+    report.verdict.patterns = patterns(&report.plain());
 }
 
 /// Returns the sentences on the runs of a report with different numbers of units on the device, and on matched runs.
@@ -70,7 +70,7 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.verdict.advice = super::advice::advice(&all.plain());
     }
     all.statistics = statistics(&all);
-    all.verdict.patterns = patterns(&all);
+    all.verdict.patterns = patterns(&all.plain());
     Ok(all)
 }
 

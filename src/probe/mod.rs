@@ -21,6 +21,7 @@
 mod card;
 mod foreign;
 mod hip;
+mod outcome;
 mod recording;
 pub mod report;
 mod smoke;

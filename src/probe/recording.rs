@@ -280,6 +280,6 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let kept = contents(&path, &path, bytes.len() as u64);
         let text = String::from_utf8(kept).unwrap();
-        assert_eq!(text, "\0\0libamdhip64.so.7\0Mesa 25.0.7-2\0roc-7.2.0 25103 and a secret t\0");
+        assert_eq!(text, "\0\0libamdhip64.so.7\0Mesa 25.0.7-2\0roc-7.2.0 25103 and a secret tha\0");
     }
 }

@@ -2,21 +2,13 @@
 
 use super::ProbeOptions;
 use super::hip::Override;
+use super::outcome::Smoke;
 use super::report::{AccessPath, Answer, Gate, Line, State, Verdict};
 use super::summary;
 use crate::backends::{BackendName, View};
 use crate::isolate::results::Status;
 use crate::isolate::{self, Trial};
 use std::path::PathBuf;
-
-/// Results of the smoke tests on one path to a device.
-pub(super) struct Smoke {
-    pub(super) lines: Vec<Line>,
-    pub(super) runs: usize,
-    pub(super) good: usize,
-    /// Cause and remedy of a failure, in a few words.
-    pub(super) failure: Option<(String, String)>,
-}
 
 /// Runs the smoke test of a view, `options.runs` times.
 pub(super) fn smoke(

@@ -1,7 +1,7 @@
 //! The report in one sentence for a person: on each path to a card, on a card, on a machine.
 
+use super::outcome::Smoke;
 use super::report::{AccessPath, DeviceReport, Gate, Line, State, Verdict};
-use super::smoke::Smoke;
 
 /// Returns the line that stops a path. Missing official support stops no card, and AMD's own files are for other
 /// programs.

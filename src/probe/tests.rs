@@ -1,6 +1,10 @@
 //! Recorded systems, generated from small tables. Each test reproduces a problem that was observed on a real
 //! system.
 
+mod files;
+mod foreign;
+mod recording;
+
 use super::report::{AccessPath, DeviceReport, Report, State};
 use super::{ProbeOptions, probe, table};
 use std::fs;
@@ -183,59 +187,6 @@ fn executes(device: &DeviceReport, way: AccessPath) -> (Option<bool>, &str) {
     (verdict.executes.answer, &verdict.executes.why)
 }
 
-/// The recording of a system gives the report of the system, with other names of users, and little of its libraries.
-#[cfg(unix)]
-#[test]
-fn a_recording_gives_the_same_report() {
-    let own = "home/anna/rocm/lib/libamdhip64.so.6.4.60404";
-    let library = format!("{}\0roc-6.4.4 25103\0", "x".repeat(200_000));
-    let environment = "LD_LIBRARY_PATH=/home/anna/rocm/lib\0AMD_API_KEY=secret\0HSA_XNACK=1\0";
-    let nodes = "sys/class/kfd/kfd/topology/nodes/1";
-    for card in [&MI50, &VEGA56, &RX7900XT, &STRIX_HALO] {
-        let bundled = [
-            ("usr/lib/ollama/rocm/libamdhip64.so.6.3.60303", ""),
-            (own, library.as_str()),
-            ("proc/self/environ", environment),
-            ("sys/module/amdgpu/parameters/cwsr_enable", "1\n"),
-        ];
-        let root = system(Some(card), "6.12.1-generic\n", &bundled, &rocm("7.2.0"));
-        let properties = root.path().join(nodes).join("properties");
-        let serial = fs::read_to_string(&properties).unwrap() + "unique_id 1234567890123\n";
-        fs::write(&properties, serial).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let live = super::record(&options(&root), folder.path()).unwrap();
-        assert!(super::record(&options(&root), folder.path()).is_err(), "it is not empty");
-        let recorded = probe(&options(&folder)).unwrap();
-        let text = |report: &Report| serde_json::to_string_pretty(report).unwrap();
-        let name = |path: &Path| path.display().to_string();
-        let expected = text(&live).replace(&name(root.path()), &name(folder.path()));
-        assert!(expected.contains("/home/anna/rocm/lib"), "{expected}");
-        assert_eq!(text(&recorded), expected.replace("/home/anna/", "/home/user/"));
-        let all = files_below(folder.path());
-        for (path, bytes) in &all {
-            let text = format!("{} {}", path.display(), String::from_utf8_lossy(bytes));
-            assert!(!["anna", "secret", "1234567890123"].iter().any(|word| text.contains(word)), "{text}");
-        }
-        assert!(all.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() < 20_000);
-    }
-}
-
-/// Returns the files below a folder with their contents, and links with their targets.
-#[cfg(unix)]
-fn files_below(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    use std::os::unix::ffi::OsStrExt;
-    let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match fs::read_link(&path) {
-            Ok(target) => all.push((path, target.as_os_str().as_bytes().to_vec())),
-            Err(_) if path.is_dir() => all.extend(files_below(&path)),
-            Err(_) => all.push((path.clone(), fs::read(&path).unwrap())),
-        }
-    }
-    all
-}
-
 /// MI50 with ROCm 7.2, and an application that bundles libraries of 6.3: the kernel lists the card although
 /// no module is called kfd, AMD does not list it as supported, and there are two runtimes.
 #[test]
@@ -353,7 +304,7 @@ fn strix_halo_with_mes_80() {
         &text,
         &[
             "hip firmware BLOCKS MES 0x80, amdgpu.cwsr_enable=1",
-            "boot with amdgpu.cwsr_enable=0, or use a kernel from 6.18 and ROCm from 7.2.1 on (ROCm issue 5590",
+            "boot with amdgpu.cwsr_enable=0, or use a kernel from 6.18 and ROCm from 7.2.1 on (ROCm issues 5590, 5151",
             "ROCm 7.1.1 lists gfx1151 only on its track for Ryzen processors",
             "hip executes here no: firmware blocks: MES 0x80",
             "vulkan executes here unknown: nothing was run; no gate blocks",
@@ -484,150 +435,6 @@ fn variables_that_hide_the_card() {
     let sentence = "hip is blocked by recognition: HIP_VISIBLE_DEVICES=1 hides the card; unset HIP_VISIBLE_DEVICES; vulkan \
                     is free: use --backend vulkan";
     assert!(text.ends_with(sentence), "{text}");
-}
-
-/// Sizes of memory and AMD's own files for the card, which are not this library's code for it.
-#[test]
-fn memory_and_amds_own_files() {
-    let library = "opt/rocm-6.4.4/lib/rocblas/library";
-    let files = [
-        ("sys/class/drm/card0/device/mem_info_vram_total", "8573157376\n"),
-        ("sys/class/drm/card0/device/mem_info_gtt_total", "33554432000\n"),
-        ("lib/firmware/amdgpu/vega10_mec.bin.zst", ""),
-        ("lib/firmware/amdgpu/vega10_sdma.bin.zst", ""),
-        ("lib/firmware/amdgpu/vega20_mec.bin.zst", ""),
-        (&format!("{library}/TensileLibrary_Type_HH_gfx906.co"), ""),
-        (&format!("{library}/TensileLibrary_Type_HH_gfx1100.co"), ""),
-        ("opt/rocm-6.4.4/share/miopen/db/gfx900_56.HIP.fdb.txt", ""),
-    ];
-    let root = system(Some(&VEGA56), "6.12.9\n", &files, &rocm("6.4.4"));
-    let (device, text) = probe_one(&root);
-    let mut states = states(&device);
-    assert_eq!(states.remove(1), "card hardware allows", "memory has a line of its own");
-    let but = ["card firmware allows", "hip AMD's files blocks", "hip support blocks"];
-    assert_eq!(states, expected(&but));
-    says(
-        &text,
-        &[
-            "VRAM 8.0 GiB (on an APU the carve-out), GTT 31.2 GiB (host memory that it may map)",
-            "firmware files in /lib/firmware/amdgpu: 2 vega10_*",
-            "for gfx900, rocBLAS: 0 of 2 files in /opt/rocm-6.4.4/lib/rocblas/library; MIOpen: 1 of 1 files",
-            "programs that use rocBLAS fail on this card; Diptych uses none of these",
-            "hip has code for the card yes: code objects for gfx900 are built in",
-        ],
-    );
-    let executes = executes(&device, AccessPath::Hip);
-    assert_eq!(executes, (None, "nothing was run; no gate blocks without an override"), "not a gate of ours");
-    write(root.path(), &format!("{library}/Kernels.so-000-gfx900.hsaco"), "");
-    says(&probe_one(&root).1, &["for gfx900, rocBLAS: 1 of 3 files"]);
-}
-
-/// The library of another program and a made Ollama folder: targets, libraries, and the gate that blocks a Vega 56.
-#[test]
-fn another_program() {
-    use super::foreign::tests::{code, library};
-    let root = system(Some(&VEGA56), "6.12.9\n", &[], &rocm("7.2.0"));
-    let put = |path: &str, bytes: &[u8]| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, bytes).unwrap();
-    };
-    let hip = ["libamdhip64.so.6", "librocblas.so.4"];
-    put(
-        "opt/ollama/lib/ollama/rocm/libggml-hip.so",
-        &library(&hip, "$ORIGIN", "", &code(&["gfx906:xnack-", "gfx1100"])),
-    );
-    put("opt/ollama/lib/ollama/rocm/libamdhip64.so.6.3.60303", b"");
-    std::os::unix::fs::symlink(
-        "libamdhip64.so.6.3.60303",
-        root.path().join("opt/ollama/lib/ollama/rocm/libamdhip64.so.6"),
-    )
-    .unwrap();
-    // AMD's own libraries have code objects too; they are not the program's.
-    put(
-        "opt/ollama/lib/ollama/rocm/librocblas.so.4",
-        &library(&["libamdhip64.so.6"], "", "", &code(&["gfx942"])),
-    );
-    put("opt/ollama/lib/ollama/rocm/rocblas/library/TensileLibrary_gfx906.dat", b"");
-    let of = |path: &str, targets: &[&str]| {
-        let targets: Vec<String> = targets.iter().map(|target| target.to_string()).collect();
-        let report = super::probe_program(&options(&root), Path::new(path), &targets)?;
-        let text = super::program_table(&report).split_whitespace().collect::<Vec<_>>().join(" ");
-        let reread = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
-        assert_eq!(report, reread);
-        Ok::<_, ggml_core::Error>((report, text))
-    };
-    let (report, text) = of("/opt/ollama", &[]).unwrap();
-    assert!(report.libraries.len() == 1 && !report.is_free(), "{report:?}");
-    says(
-        &text,
-        &[
-            "/opt/ollama/lib/ollama/rocm/libggml-hip.so code objects for gfx1100, gfx906:xnack- (2 bundles)",
-            "libraries from runpath /opt/ollama/lib/ollama/rocm, then the system's directories",
-            "libamdhip64.so.6 /opt/ollama/lib/ollama/rocm/libamdhip64.so.6.3.60303 (runpath)",
-            "/opt/ollama/lib/ollama/rocm/libamdhip64.so.6.3.60303 is 6.3.3",
-            "BLOCKS for gfx900, rocBLAS: 0 of 1 files in /opt/ollama/lib/ollama/rocm/rocblas/library",
-        ],
-    );
-    let sentence = "libggml-hip.so: gfx900 is blocked by AMD's files (rocBLAS has no files for gfx900), and by code (no code \
-                    for gfx900 among its targets: gfx1100, gfx906:xnack-)";
-    says(&text, &[sentence]);
-    // A processor that no card of the machine has.
-    let (report, text) = of("/opt/ollama/lib/ollama/rocm/libggml-hip.so", &["gfx906"]).unwrap();
-    assert!(report.is_free(), "{text}");
-    says(&text, &["its code objects for gfx906:xnack- fit", "no gate that files show blocks gfx906"]);
-    // With an override the runtime asks for the other processor's code.
-    write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=9.0.6\0");
-    says(
-        &of("/opt/ollama", &[]).unwrap().1,
-        &["no gate that files show blocks gfx906 with HSA_OVERRIDE_GFX_VERSION=9.0.6"],
-    );
-    fs::remove_file(root.path().join("opt/ollama/lib/ollama/rocm/libamdhip64.so.6")).unwrap();
-    let text = of("/opt/ollama", &["gfx906"]).unwrap().1;
-    says(
-        &text,
-        &["libamdhip64.so.6 NOT FOUND", "gfx906 is blocked by runtime (libamdhip64.so.6 is not found)"],
-    );
-    for (path, why) in [
-        ("/opt/gone", "expected a file or a folder that exists"),
-        ("/opt/rocm", "expected a folder with a library that has HIP code objects"),
-        ("/dev/kfd", "expected a library (64-bit ELF)"),
-    ] {
-        let error = of(path, &[]).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
-    }
-    assert!(
-        of("/opt/ollama", &["vega"]).unwrap_err().to_string().contains("a processor of AMD such as gfx900")
-    );
-}
-
-/// A common workaround: the application's link of version 6 points to the system's library of version 7. The
-/// runtime that would be loaded contradicts its name.
-#[cfg(unix)]
-#[test]
-fn libraries_of_two_releases_and_a_bent_link() {
-    let files = [
-        ("link usr/lib/ollama/rocm/libamdhip64.so.6", "/opt/rocm-7.2.0/lib/libamdhip64.so.7"),
-        ("usr/lib/ollama/rocm/libamdhip64.so.6.3.60303", ""),
-        ("proc/self/environ", "ROCM_PATH=/opt/rocm-7.2.0\0LD_LIBRARY_PATH=/usr/lib/ollama/rocm\0"),
-    ];
-    let root = system(Some(&MI50), "6.8.0\n", &files, &rocm("7.2.0"));
-    let (device, text) = probe_one(&root);
-    assert_eq!(states(&device), expected(&["hip support blocks"]), "what is loaded is named rightly");
-    let bent = "/usr/lib/ollama/rocm/libamdhip64.so.6 leads to /opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200: another \
-                major version than its name says";
-    says(&text, &["mixed versions: ROCm 6.3.3 and 7.2.0", bent]);
-    let named = options(&root).with_hip_library(Some("/usr/lib/ollama/rocm/libamdhip64.so.6".into()));
-    let (device, text) = probe_with(&named);
-    assert_eq!(states(&device), expected(&["hip runtime blocks", "hip support blocks"]));
-    says(&text, &[bent, "hip executes here no: runtime blocks:"]);
-    // A library of one release in the folder of another.
-    write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
-    let (device, text) = probe_one(&root);
-    assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
-    says(&text, &["but 7.1.0 by .info/version next to it: files of two releases are mixed"]);
-    let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
-    says(&probe_with(&gone).1, &["/opt/gone/libamdhip64.so is configured but does not exist"]);
 }
 
 /// Missing code for the card, as in a build for the wrong targets; a run-time compiler next to the runtime

@@ -103,7 +103,8 @@ impl Doing {
     /// Returns a wait that has to be mentioned now.
     pub(super) fn due(&mut self, now: Instant) -> Option<Wait> {
         let wait = self.wait(now)?;
-        let at = |n: u64| TIMES.get(n as usize).copied().unwrap_or((n + 1 - TIMES.len() as u64) * FURTHER);
+        let at =
+            |n: u64| TIMES.get(n as usize).copied().unwrap_or_else(|| (n + 1 - TIMES.len() as u64) * FURTHER);
         if wait.seconds < at(self.mentioned) {
             return None;
         }

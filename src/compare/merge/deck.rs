@@ -107,8 +107,9 @@ fn what_the_failure_depends_on_is_said() {
     let patterns = &all.verdict.patterns;
     let has = |words: &str| assert!(patterns.iter().any(|p| p.contains(words)), "{words}: {patterns:#?}");
     has(
-        "conditional on offload >= 1: vulkan works at offload 0, dies from 1 on: 15 of 15 runs, 2.65 +- 0.06 s at 1, \
-         7.63 +- 0.01 s at 2, 9.82 +- 0.02 s at -1 after the start, in phase compute",
+        "vulkan (model qwen3.5-2B.Q8_0.gguf; model 1111; predict 512; HSA_OVERRIDE_GFX_VERSION=9.0.0): conditional on \
+         offload >= 1: works at offload 0, dies from 1 on: 15 of 15 runs, 2.65 +- 0.06 s at 1, 7.63 +- 0.01 s at 2, \
+         9.82 +- 0.02 s at -1 after the start, in phase compute",
     );
     has(
         "hip: HSA_OVERRIDE_GFX_VERSION is the only difference (9.0.0 | unset): 5 of 5 against 0 of 5 complete at offload \

@@ -122,14 +122,14 @@ fn dynamic<'data, 'file>(
     Ok(())
 }
 
-/// A part of a file, read in pieces.
-struct Part<'a> {
+/// The section of a library with its code objects, read in pieces.
+struct FatBinary<'a> {
     file: &'a File,
     begin: u64,
     length: u64,
 }
 
-impl Part<'_> {
+impl FatBinary<'_> {
     fn read<const N: usize>(&self, at: u64) -> std::result::Result<[u8; N], String> {
         let mut bytes = [0; N];
         self.fill(at, &mut bytes)?;
@@ -154,15 +154,15 @@ const COMPRESSED: &[u8; 4] = b"CCOB";
 
 /// Reads the bundles of a section. The error says why the rest was not read.
 fn bundles(binary: &mut Binary, file: &File, begin: u64, length: u64) -> std::result::Result<(), String> {
-    let part = Part { file, begin, length };
+    let fat = FatBinary { file, begin, length };
     let mut at = 0;
-    while let Some(next) = next_bundle(&part, at)? {
+    while let Some(next) = next_bundle(&fat, at)? {
         if binary.bundles == BUNDLES {
             return Err(format!("only the first {BUNDLES} bundles were read"));
         }
-        let head: [u8; 24] = part.read(next)?;
+        let head: [u8; 24] = fat.read(next)?;
         at = match &head {
-            PLAIN => plain(binary, &part, next)?,
+            PLAIN => plain(binary, &fat, next)?,
             head if head.starts_with(COMPRESSED) => {
                 binary.compressed += 1;
                 binary.bundles += 1;
@@ -175,44 +175,40 @@ fn bundles(binary: &mut Binary, file: &File, begin: u64, length: u64) -> std::re
 }
 
 /// Returns where the next bundle begins: after zeros, since bundles are aligned.
-fn next_bundle(part: &Part<'_>, from: u64) -> std::result::Result<Option<u64>, String> {
+fn next_bundle(fat: &FatBinary<'_>, from: u64) -> std::result::Result<Option<u64>, String> {
     const STEP: usize = 4096;
     let mut at = from;
-    while at < part.length && at - from <= PADDING {
+    while at < fat.length && at - from <= PADDING {
         let mut piece = [0; STEP];
-        let room = (part.length - at).min(STEP as u64) as usize;
-        part.fill(at, &mut piece[..room])?;
+        let room = (fat.length - at).min(STEP as u64) as usize;
+        fat.fill(at, &mut piece[..room])?;
         if let Some(first) = piece[..room].iter().position(|&byte| byte != 0) {
             let begin = at + first as u64;
-            return if part.length - begin < 24 {
-                Err("a bundle is cut off".into())
-            } else {
-                Ok(Some(begin))
-            };
+            return if fat.length - begin < 24 { Err("a bundle is cut off".into()) } else { Ok(Some(begin)) };
         }
         at += room as u64;
     }
-    if at < part.length { Err("the rest of the section is empty".into()) } else { Ok(None) }
+    if at < fat.length { Err("the rest of the section is empty".into()) } else { Ok(None) }
 }
 
 /// Reads the targets of a bundle, and returns where it ends.
-fn plain(binary: &mut Binary, part: &Part<'_>, at: u64) -> std::result::Result<u64, String> {
-    let count = part.number(at + 24)?;
+fn plain(binary: &mut Binary, fat: &FatBinary<'_>, at: u64) -> std::result::Result<u64, String> {
+    let count = fat.number(at + 24)?;
     if count > OBJECTS {
         return Err(format!("a bundle of {count} code objects"));
     }
     let mut entry = at + 32;
     let mut end = entry;
     for _ in 0..count {
-        let (offset, size, length) = (part.number(entry)?, part.number(entry + 8)?, part.number(entry + 16)?);
+        let (offset, size, length) = (fat.number(entry)?, fat.number(entry + 8)?, fat.number(entry + 16)?);
         if length > OBJECTS {
             return Err(format!("a target's name of {length} bytes"));
         }
         let mut name = vec![0; length as usize];
-        part.fill(entry + 24, &mut name)?;
+        fat.fill(entry + 24, &mut name)?;
         entry += 24 + length;
         let own_end = at.checked_add(offset).and_then(|begin| begin.checked_add(size));
-        let own_end = own_end.filter(|&own_end| own_end <= part.length);
+        let own_end = own_end.filter(|&own_end| own_end <= fat.length);
         end = end.max(entry).max(own_end.ok_or("a code object ends beyond its section")?);
         binary.targets.extend(target(&String::from_utf8_lossy(&name)));
     }
