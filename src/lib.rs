@@ -67,6 +67,7 @@ pub mod perplexity;
 pub mod probe;
 pub mod program;
 pub mod quantize;
+mod remedy;
 pub mod sampling;
 pub mod session;
 pub mod statistics;

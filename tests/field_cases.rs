@@ -194,7 +194,7 @@ fn a_driver_dies_in_one_operation_at_a_decode_step() {
         &format!("{bad} offload 3: crash in phase compute"),
         "in decode step 2",
         "died of SIGSEGV",
-        &format!("{bad} works at offload 0 and 1, dies from 3 on: 2 of 2 runs, "),
+        &format!("{bad} works at offload 0, differs at 1, dies at 3 and -1: 2 of 2 runs, "),
         "after the start, in phase compute",
     ] {
         assert!(text.contains(part), "{part}: {text}");

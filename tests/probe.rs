@@ -103,7 +103,7 @@ fn two_releases_and_the_wrong_one_is_loaded() {
     says(record(&result, "hip")["message"].as_str().unwrap(), &[wrong, &loaded]);
     // Field case E: the first screen of `compare` names it, up to the remedy.
     let screen = words(&output.stdout);
-    says(&screen, &[&format!("hip cannot run here: not available (no device): {wrong}")]);
+    says(&screen, &[&format!("hip cannot run here: hip:0: not available (no device): {wrong}")]);
 }
 
 /// `--backend auto` with a crashing library: another backend is used and the reason is printed, even if the

@@ -81,7 +81,7 @@ fn a_table_of_strategies() {
 
     // The kernels of the copies run; the launch after them never completes.
     let dir = tempfile::tempdir().unwrap();
-    let faults = "stall@hipMemcpyAsync,stall@hipModuleLaunchKernel:30";
+    let faults = "stall@hipMemcpyAsync,stall@hipModuleLaunchKernel:60";
     let (output, result) = with_faults(dir.path(), faults, &["--variants", "copies=kernel"]);
     let text = flat(&output);
     let r = row(&result, "copies=kernel");
@@ -113,7 +113,7 @@ fn a_cure_is_found() {
         ("graphs=off", "hang"),
         ("null-stream", "hang"),
         ("copies=kernel+graphs=off", "ok"),
-        ("copies=kernel+null-stream", "hang"),
+        ("copies=kernel+null-stream", "ok"),
     ] {
         assert_eq!(row(&result, variant)["status"], status, "{variant}: {text}");
     }

@@ -477,7 +477,8 @@ mod tests {
             name: "hipErrorIllegalAddress".into(),
         };
         let text = text_for(&s, &fault).unwrap();
-        assert!(text.starts_with("HSA_OVERRIDE_GFX_VERSION makes the runtime"), "{text}");
+        assert!(text.contains("HSA_OVERRIDE_GFX_VERSION makes the runtime"), "{text}");
+        assert!(text.starts_with("kernels may hang on this processor"), "the chip is a gfx90c: {text}");
         let full = Error::OutOfMemory {
             backend: "hip:0".into(),
             asked: 1,

@@ -1,7 +1,7 @@
 //! Help after an error of a driver: what was waited for, the driver's advice, and the next command.
 
 use super::doing::Wait;
-use crate::backends::BackendName;
+use crate::remedy::{has_driver, remedy};
 use ggml_core::{Error, Phase};
 use std::sync::OnceLock;
 
@@ -27,11 +27,6 @@ fn backend() -> &'static str {
     BACKEND.get().map_or("", String::as_str)
 }
 
-/// True if a backend has a driver that may hang or crash.
-fn has_driver(name: &str) -> bool {
-    !matches!(name.parse(), Err(_) | Ok(BackendName::Cpu | BackendName::Reference | BackendName::Null(_)))
-}
-
 /// Returns the command that runs the same work in processes of its own, and names the node of a fault.
 fn compare_command(backend: &str) -> Option<String> {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
@@ -45,24 +40,6 @@ fn model(arguments: &[String]) -> String {
     let Some(path) = following.or_else(joined) else { return String::new() };
     let plain = path.chars().all(|c| c.is_alphanumeric() || "/._-+=:@,".contains(c));
     if plain { format!(" --model {path}") } else { format!(" --model '{}'", path.replace('\'', "'\\''")) }
-}
-
-/// Returns what can be tried in a phase of a driver.
-fn remedy(backend: &str, phase: &str) -> Option<&'static str> {
-    let hip = backend.starts_with("hip");
-    match phase {
-        "upload" | "readback" if hip => {
-            Some("DIPTYCH_HIP_COPIES=kernel copies without the DMA engines, as HSA_ENABLE_SDMA=0 does")
-        }
-        "first_compute" | "compute" if hip => {
-            Some("DIPTYCH_HIP_GRAPHS=off and DIPTYCH_HIP_STREAM=null start kernels in other ways")
-        }
-        "load_runtime" | "enumerate" | "open_device" if hip => {
-            Some("DIPTYCH_HIP_LIBRARY=PATH loads another copy of libamdhip64; probe lists the copies")
-        }
-        _ if has_driver(backend) => Some("another driver of the card, or --backend cpu"),
-        _ => None,
-    }
 }
 
 /// Formats a wait; if it is a long one, with what can be done.

@@ -3,6 +3,7 @@
 
 use crate::backends::BackendName;
 use crate::compare::report::{Finding, Record, Report, Status};
+use crate::remedy::remedy;
 
 /// Advice after any hang or fault, which is less specific than the rest.
 #[cfg(feature = "hip")]
@@ -13,7 +14,8 @@ const GENERAL: &str = "";
 /// Variable that makes a kernel copy in place of the DMA engines.
 const COPIES: &str = "DIPTYCH_HIP_COPIES";
 
-/// Returns the advice that a backend reported with the error of its run, the most specific first.
+/// Returns the advice that a backend reported with the error of its run, the most specific first, or what helps in general
+/// in that phase.
 pub(super) fn known(record: &Record) -> Vec<String> {
     let mut cures = Vec::new();
     for advice in record.warnings.iter().filter_map(|warning| advice_in(record, warning)) {
@@ -29,6 +31,11 @@ pub(super) fn known(record: &Record) -> Vec<String> {
         }
     }
     cures.sort_by_key(|cure| cure == GENERAL);
+    let died = matches!(record.status, Status::Hang | Status::Crash);
+    if died && cures.iter().all(|cure| cure == GENERAL) {
+        let phase = record.phase.as_deref().unwrap_or_default();
+        cures.splice(0..0, remedy(&record.backend, phase).map(String::from));
+    }
     cures
 }
 
