@@ -16,6 +16,7 @@ mod embed;
 mod evidence;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;
+mod first_screen;
 #[cfg(feature = "compare")]
 mod forged;
 mod forward;

@@ -92,10 +92,20 @@ fn graphs(report: &Report, style: Style) -> String {
         let (emphasis, cells) = row(report, record, &backend.device);
         rows.push(emphasis, cells);
     }
+    // The first screen is for the failure.
+    let has_failed =
+        report.records.iter().any(|r| matches!(r.status, Status::Crash | Status::Hang | Status::Error));
     let mut text = rows.text(style) + &remarks(report) + &scored(report, style) + &repeated(report, style);
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0 && c.variant.is_none())
     {
-        text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes, style));
+        let name = label(&c.lhs, c.offload);
+        text.push_str(&match has_failed
+            && c.disagreement.is_none()
+            && !c.nodes.iter().any(NodeReport::is_out_of_bounds)
+        {
+            true => format!("{}, {} nodes: all within their bounds\n", escaped_line(&name), c.nodes.len()),
+            false => worst_nodes(&name, &c.nodes, style),
+        });
     }
     text
 }

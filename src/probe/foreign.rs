@@ -322,7 +322,7 @@ impl Program<'_> {
             let names: Vec<&str> = missing.iter().map(|library| library.name.as_str()).collect();
             let text = format!("not found: {} (needed by {})", names.join(", "), first.by.display());
             return line(State::Blocks, format!("{text}; {release}")).because(
-                format!("{} is not found", names.join(", ")),
+                format!("{} {} not found", names.join(", "), if names.len() == 1 { "is" } else { "are" }),
                 "install what is missing, or set LD_LIBRARY_PATH to its folder",
             );
         }

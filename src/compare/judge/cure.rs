@@ -3,7 +3,7 @@
 
 use crate::backends::BackendName;
 use crate::compare::report::{Finding, Record, Report, Status};
-use crate::remedy::remedy;
+use crate::remedy::setting;
 
 /// Advice after any hang or fault, which is less specific than the rest.
 #[cfg(feature = "hip")]
@@ -34,7 +34,7 @@ pub(super) fn known(record: &Record) -> Vec<String> {
     let died = matches!(record.status, Status::Hang | Status::Crash);
     if died && cures.iter().all(|cure| cure == GENERAL) {
         let phase = record.phase.as_deref().unwrap_or_default();
-        cures.splice(0..0, remedy(&record.backend, phase).map(String::from));
+        cures.splice(0..0, setting(&record.backend, phase).map(String::from));
     }
     cures
 }
@@ -63,8 +63,8 @@ pub(super) fn complete(finding: &mut Finding, report: &Report, recommended: Opti
     let died = ["crash", "hang", "error"].iter().any(|status| finding.cause.starts_with(status));
     let is_other =
         |recommended: &&str| !recommended.starts_with(&format!("use --backend {} ", finding.backend));
-    if died && finding.cure.is_empty() {
-        finding.cure.extend(recommended.filter(is_other).map(str::to_string));
+    if died && finding.cure.iter().all(|cure| cure == GENERAL) {
+        finding.cure.splice(0..0, recommended.filter(is_other).map(str::to_string));
     }
     if finding.next.is_none() && !finding.backend.is_empty() {
         finding.next = next(finding, report);
@@ -157,8 +157,12 @@ mod tests {
         let next =
             "DIPTYCH_HIP_COPIES=kernel compare --model 'a b.gguf' --backends hip --reference reference";
         assert_eq!(finding.next.as_deref(), Some(next));
-        // Without advice, the backend that agrees is the cure.
+        // Without advice, what helps in the phase is the cure, or else the backend that agrees.
         record.warnings.clear();
+        report.records = vec![record.clone()];
+        set_verdict(&mut report);
+        assert!(report.verdict.details[0].cure[0].starts_with("DIPTYCH_HIP_COPIES=kernel "));
+        record.phase = Some("allocate".into());
         report.records = vec![
             Record { backend: "reference".into(), offload: -1, ..Record::default() },
             Record { backend: "cpu".into(), offload: -1, ..Record::default() },
