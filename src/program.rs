@@ -26,7 +26,7 @@ use ggml_core::escape::escaped;
 use ggml_core::gguf::TensorInfo;
 use ggml_core::phase::Deadlines;
 use ggml_core::precision::Precision;
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Phase, Result};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
@@ -61,7 +61,7 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
     let status = status(&error);
     if status != 0 {
         note(format_args!("error: {error}"));
-        let (wait, warnings) = watch::at_error();
+        let (wait, warnings) = watch::at_error(error.phase().map(Phase::name));
         advice::lines(&error, wait.as_ref(), &warnings).iter().for_each(note);
     }
     if matches!(error, Error::Timeout { .. }) {

@@ -55,8 +55,8 @@ pub(super) struct Doing {
     mentioned: u64,
     /// Phases and calls whose waits were mentioned: short ones are not mentioned again.
     known: Vec<(String, Option<String>)>,
-    /// The last phase that was left after a call, with that call.
-    last: Option<Wait>,
+    /// The last wait of each phase that was left after a call. Phases that end a failed run come after that of the error.
+    left: Vec<Wait>,
 }
 
 impl Doing {
@@ -72,7 +72,10 @@ impl Doing {
 
     pub(super) fn exit(&mut self, phase: &'static str, now: Instant) {
         // The phase around this one ends after it, with the same error.
-        self.last = self.wait(now).filter(|wait| wait.call.is_some()).or(self.last.take());
+        if let Some(wait) = self.wait(now).filter(|wait| wait.call.is_some()) {
+            self.left.retain(|known| known.phase != wait.phase);
+            self.left.push(wait);
+        }
         if let Some(at) = self.open.iter().rposition(|open| *open == phase) {
             self.open.truncate(at);
         }
@@ -120,10 +123,10 @@ impl Doing {
         (!is_known || wait.seconds >= TIMES[1]).then_some(wait)
     }
 
-    /// Returns the phase that was left last, with the call whose work was waited for and the time since then: after an
-    /// error, that of the error.
-    pub(super) fn last(&self, now: Instant) -> Option<Wait> {
-        self.wait(now).or_else(|| self.last.clone())
+    /// Returns the call in a phase whose work was waited for, and the time since then: after an error, that of the error.
+    pub(super) fn wait_in(&self, phase: &str, now: Instant) -> Option<Wait> {
+        let open = self.wait(now).filter(|wait| wait.phase == phase);
+        open.or_else(|| self.left.iter().find(|wait| wait.phase == phase).cloned())
     }
 }
 
@@ -153,7 +156,15 @@ mod tests {
         let expected = [2, 10, 31, 60, 120, 185].map(upload);
         assert_eq!(texts(&mut doing, begin, &[1, 2, 3, 9, 10, 11, 31, 59, 60, 61, 119, 120, 185]), expected);
         doing.exit("upload", begin + Duration::from_secs(190));
-        assert_eq!(doing.last(begin + Duration::from_secs(200)).unwrap().to_string(), upload(190));
+        // The device is closed.
+        doing.enter("close", begin + Duration::from_secs(190));
+        doing.call("hipFree", begin + Duration::from_secs(190));
+        let now = begin + Duration::from_secs(200);
+        assert_eq!(doing.wait_in("upload", now).unwrap().to_string(), upload(190));
+        assert_eq!(doing.wait_in("close", now).unwrap().call.as_deref(), Some("hipFree"));
+        doing.exit("close", now);
+        assert_eq!(doing.wait_in("upload", now).unwrap().to_string(), upload(190));
+        assert_eq!(doing.wait_in("compute", now), None);
         assert_eq!(doing.due(begin + Duration::from_secs(900)), None, "no phase is open");
     }
 

@@ -61,9 +61,12 @@ pub(super) fn is_verbose() -> bool {
     VERBOSE.load(Ordering::Relaxed)
 }
 
-/// Returns the wait at the last error, and the warnings that were not shown.
-pub(super) fn at_error() -> (Option<Wait>, Vec<String>) {
-    with(|known| (known.doing.last(Instant::now()), std::mem::take(&mut known.warnings)))
+/// Returns the wait in the phase of an error, and the warnings that were not shown.
+pub(super) fn at_error(phase: Option<&str>) -> (Option<Wait>, Vec<String>) {
+    with(|known| {
+        let wait = phase.and_then(|phase| known.doing.wait_in(phase, Instant::now()));
+        (wait, std::mem::take(&mut known.warnings))
+    })
 }
 
 const PHASE: &str = "diptych::phase";
