@@ -6,7 +6,7 @@ use clap::Parser;
 use diptych::backends::BackendName;
 use diptych::bench::{BenchOptions, Breakdown, bench, copy_bandwidth, profile};
 use diptych::model::{LoadOptions, ModelFile, Offload};
-use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, program};
+use diptych::{DType, Error, Model, Precision, Result, SessionOptions, program};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ struct Args {
     #[arg(long, default_value_t = 5)]
     repeat: usize,
     /// Seconds of uncounted runs before each measurement, in which a GPU raises its clocks.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = program::seconds)]
     warm_up: Duration,
     /// Tokens of one batch of the prompt [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
@@ -64,11 +64,12 @@ struct Args {
     /// Measure the steps and write them to this file, for chrome://tracing and similar viewers.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    seconds.ok_or_else(|| "seconds, 0 or more, are expected".into())
+    /// Deadline of each phase of the driver in seconds [default: 30 to 600, by phase].
+    #[arg(long, value_name = "S", value_parser = program::seconds)]
+    timeout_s: Option<Duration>,
+    /// Show the backend's warnings, and all of the reason of the backend auto.
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// Label of times that are no card's.
@@ -110,7 +111,8 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let backend = program::open(&args.backend, &OpenOptions::default())?;
+    program::set_verbose(args.verbose);
+    let backend = program::open(&args.backend, &program::open_options(args.timeout_s))?;
     let options = BenchOptions::default()
         .with_prompt_tokens(args.prompt_tokens)
         .with_predict(args.predict)

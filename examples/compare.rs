@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 use diptych::backends::BackendName;
 use diptych::compare::{
-    CompareOptions, Event, PerNode, Report, Style, Subject, child_entry, counts, page_path, report,
-    report_path, resume, run, table, work_of, write_page,
+    BackendVariable, CompareOptions, Event, PerNode, Report, Style, Subject, VariantRow, child_entry, counts,
+    page_path, read_variants, report, report_path, resume, run, table, text_report, work_of, write_page,
 };
 use diptych::ggml::escape::Escaped;
 use diptych::model::Offload;
@@ -18,13 +18,15 @@ use signal_hook::flag;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Runs the same work on several backends, each in its own process, and reports where they diverge: a model
 /// (by default a small model with seeded random weights is written and used), a graph file, or the operation
-/// tests. Exit status: 0 all agree; 1 something differs, crashes or hangs; 2 wrong use.
+/// tests. Exit status: 0 all agree; 1 something differs, crashes or hangs, be it only in a row of --variants; 2 wrong
+/// use.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
@@ -113,8 +115,9 @@ struct Args {
     /// Folder for report.html, result.json, events, logs and arrays.
     #[arg(long, default_value = "out/compare")]
     out: PathBuf,
-    /// Continue your own interrupted run in this folder without repeating completed work. A HIP library that
-    /// the run loaded has to be named again with --hip-library; other arguments are ignored.
+    /// Continue your own interrupted run in this folder without repeating completed work. What a folder is not
+    /// trusted with has to be given again: --hip-library, --env and --variants, which may have new rows. --cure
+    /// is used too; other arguments are ignored.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// Vulkan: tune for this architecture class (AMD_GCN, AMD_RDNA3, NVIDIA, CPU, ...) instead of the
@@ -124,6 +127,38 @@ struct Args {
     /// HIP: load this runtime library.
     #[arg(long)]
     hip_library: Option<PathBuf>,
+    /// Set a variable for the children of one backend, or of all: hip:HSA_OVERRIDE_GFX_VERSION=9.0.0. Only
+    /// variables that drivers or this library read; NAME= removes one.
+    #[arg(long, value_name = "[BACKEND:]NAME=VALUE")]
+    env: Vec<BackendVariable>,
+    /// Models and graphs: also run the work with other settings, a row for each, in children of their own after
+    /// the plain runs ("default"). Rows are separated by commas, or are the lines of a file (`#` begins a
+    /// comment). A row is [BACKEND] NAME: SETTING+SETTING, of which backend and name may be absent. Settings:
+    /// NAME=value (a variable), library=PATH (HIP), copies=kernel, graphs=off, null-stream, host-weights=off,
+    /// rtc=force (HIP), matrix-units=off, shared-tiles=off, staged-weights=false, validation (Vulkan). A row runs
+    /// on the backends that read one of its settings. The output says which row helps.
+    #[arg(long, value_name = "FILE|LIST", value_parser = Rows::from_str)]
+    variants: Option<Rows>,
+    /// Models and graphs: after a crash or a hang, run the backend with harmless settings that may help (HIP: no
+    /// SDMA, copies by a kernel, no graphs, the NULL stream; Vulkan: plain kernels, no cache), and say which does.
+    #[arg(long)]
+    cure: bool,
+    /// Print the report as Markdown to paste into an issue tracker, without names of users and machines, paths, prompts
+    /// and generated tokens.
+    #[arg(long)]
+    text_report: bool,
+}
+
+/// The rows of `--variants`.
+#[derive(Clone)]
+struct Rows(Vec<VariantRow>);
+
+impl FromStr for Rows {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Rows> {
+        read_variants(text).map(Rows)
+    }
 }
 
 #[derive(Subcommand)]
@@ -145,6 +180,9 @@ enum Task {
         /// Leave out nothing.
         #[arg(long)]
         full: bool,
+        /// Print the report as Markdown to paste into an issue tracker; nothing private is in it.
+        #[arg(long)]
+        text_report: bool,
     },
 }
 
@@ -210,6 +248,9 @@ fn options(args: Args) -> CompareOptions {
         .with_out(args.out)
         .with_vulkan_arch(args.vulkan_arch)
         .with_hip_library(args.hip_library)
+        .with_environment(args.env)
+        .with_variants(args.variants.map_or_else(Vec::new, |rows| rows.0))
+        .with_cure(args.cure)
 }
 
 /// Returns a flag that is set when the user interrupts the program: the report is still made. A second signal
@@ -225,6 +266,24 @@ fn interrupted() -> Arc<AtomicBool> {
     stop
 }
 
+/// Writes what allows and blocks each card, from files alone, before anything that may end the machine. A run that
+/// continues keeps what its beginning found.
+#[cfg(feature = "probe")]
+fn write_machine(path: &Path, hip_library: Option<&Path>) {
+    use diptych::probe::{ProbeOptions, probe};
+    if path.exists() {
+        return;
+    }
+    let options =
+        ProbeOptions::default().with_hip_library(hip_library.map(Path::to_path_buf)).with_children(false);
+    let text = probe(&options).ok().and_then(|report| serde_json::to_string_pretty(&report).ok());
+    // A run without this file is complete.
+    let _ = text.map(|text| diptych::ggml::files::write_atomically(path, format!("{text}\n").as_bytes()));
+}
+
+#[cfg(not(feature = "probe"))]
+fn write_machine(_path: &Path, _hip_library: Option<&Path>) {}
+
 /// Runs a comparison, or continues one, and writes its report.
 fn compare(args: Args) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
@@ -232,8 +291,16 @@ fn compare(args: Args) -> Result<ExitCode> {
     if shown {
         bar.enable_steady_tick(Duration::from_millis(100));
     }
+    let text_report = args.text_report;
     let (resumed, options) = (args.resume.clone(), options(args).with_stop(interrupted()));
-    let mut progress = |event: &Event| show(&bar, shown, event);
+    let mut machine = Some(resumed.as_ref().unwrap_or(&options.out).join("probe.json"));
+    let mut progress = |event: &Event| {
+        // The folder is this run's from its first event on.
+        if let Some(path) = machine.take() {
+            write_machine(&path, options.hip_library.as_deref());
+        }
+        show(&bar, shown, event);
+    };
     let made = match &resumed {
         Some(folder) => work_of(folder).and_then(|work| {
             program::note(format_args!("continuing {}: it opens {work}", folder.display()));
@@ -245,12 +312,12 @@ fn compare(args: Args) -> Result<ExitCode> {
     let path = report_path(resumed.as_ref().unwrap_or(&options.out));
     // No model, a broken model, a folder that cannot be written to: before any work, each of these is wrong
     // use.
-    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path), false))
+    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path), false, text_report))
 }
 
 /// Makes the report of folders. It is no failure if the report cannot be written there: the folders may be
 /// from another machine.
-fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool) -> Result<ExitCode> {
+fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool, text_report: bool) -> Result<ExitCode> {
     let report = match report(folders) {
         Ok(report) => report,
         Err(error) => return wrong_use(error),
@@ -261,7 +328,7 @@ fn report_of(folders: &[PathBuf], out: Option<&Path>, redact: bool) -> Result<Ex
             program::note(format_args!("the report was not written: {error}"));
         }
     }
-    conclude(&report, out, redact)
+    conclude(&report, out, redact, text_report)
 }
 
 /// Writes a report, and its page next to it, for others if `redact` is set.
@@ -278,13 +345,14 @@ fn wrong_use(error: Error) -> Result<ExitCode> {
 }
 
 /// Writes and prints a report, and returns the exit status, also if the output pipe is closed.
-fn conclude(report: &Report, path: Option<&Path>, redact: bool) -> Result<ExitCode> {
+fn conclude(report: &Report, path: Option<&Path>, redact: bool, markdown: bool) -> Result<ExitCode> {
     let written = path.map_or(Ok(()), |path| write(report, path, redact));
     if let (Some(path), Ok(())) = (path, &written) {
         program::note(format_args!("report: {}", path.display()));
     }
     let style = if std::io::stdout().is_terminal() { Style::Coloured } else { Style::Plain };
-    let printed = match program::print(table(report, style)) {
+    let text = if markdown { text_report(report)? } else { table(report, style) };
+    let printed = match program::print(text) {
         Err(error) if error.io_kind() == Some(ErrorKind::BrokenPipe) => Ok(()),
         printed => printed,
     };
@@ -293,8 +361,8 @@ fn conclude(report: &Report, path: Option<&Path>, redact: bool) -> Result<ExitCo
 }
 
 fn run_with(args: Args) -> Result<ExitCode> {
-    if let Some(Task::Report { folders, out, redact, full }) = &args.command {
-        return report_of(folders, out.as_deref(), *redact || (out.is_some() && !full));
+    if let Some(Task::Report { folders, out, redact, full, text_report }) = &args.command {
+        return report_of(folders, out.as_deref(), *redact || (out.is_some() && !full), *text_report);
     }
     match &args.counts {
         Some(filter) => {

@@ -6,9 +6,10 @@ use clap::Parser;
 use diptych::model::{LoadOptions, ModelFile, Offload, Pooling};
 use diptych::session::EmbedOptions;
 use diptych::tokenizer::EncodeOptions;
-use diptych::{Error, Model, OpenOptions, Precision, Result, SessionOptions, Tokenizer, program};
+use diptych::{Error, Model, Precision, Result, SessionOptions, Tokenizer, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Computes a vector of each text and prints it as an array of numbers on a line of its own, or writes all of
 /// them to a NumPy array file.
@@ -57,6 +58,12 @@ struct Args {
     /// Array file to write, F32 [texts, width].
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Deadline of each phase of the driver in seconds [default: 30 to 600, by phase].
+    #[arg(long, value_name = "S", value_parser = program::seconds)]
+    timeout_s: Option<Duration>,
+    /// Show the backend's warnings, and all of the reason of the backend auto.
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// Returns the texts as tokens, cut if they should be.
@@ -121,7 +128,8 @@ fn note_pooling(args: &Args, file: &ModelFile) {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let backend = program::open(&args.backend, &OpenOptions::default())?;
+    program::set_verbose(args.verbose);
+    let backend = program::open(&args.backend, &program::open_options(args.timeout_s))?;
     let file = ModelFile::open(&args.model)?;
     program::note_left_out(&file);
     note_pooling(args, &file);

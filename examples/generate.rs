@@ -11,12 +11,12 @@ use diptych::ggml::gguf::Metadata;
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::tokenizer::EncodeOptions;
 use diptych::{
-    DType, Error, Model, OpenOptions, Precision, Result, SamplerOptions, Session, SessionOptions, Tokenizer,
-    program,
+    DType, Error, Model, Precision, Result, SamplerOptions, Session, SessionOptions, Tokenizer, program,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Continues a prompt and prints the text as it is generated; prints tokens per second at the end, on
 /// standard error.
@@ -84,6 +84,12 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
+    /// Deadline of each phase of the driver in seconds [default: 30 to 600, by phase].
+    #[arg(long, value_name = "S", value_parser = program::seconds)]
+    timeout_s: Option<Duration>,
+    /// Show the backend's warnings, and all of the reason of the backend auto.
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// Format of the progress bar while a model is loaded.
@@ -298,7 +304,8 @@ fn load_options(args: &Args, file: &ModelFile, backend: &dyn Backend) -> Result<
 }
 
 fn run(args: &Args) -> Result<()> {
-    let backend = program::open(&args.backend, &OpenOptions::default())?;
+    program::set_verbose(args.verbose);
+    let backend = program::open(&args.backend, &program::open_options(args.timeout_s))?;
     let file = ModelFile::open(&args.model)?;
     program::note_left_out(&file);
     program::note_rounding(&file, args.precision);

@@ -3,7 +3,7 @@
 //! `cargo run --release --example probe`
 
 use clap::Parser;
-use diptych::probe::{ProbeOptions, probe, table};
+use diptych::probe::{ProbeOptions, probe, probe_program, program_table, record, table};
 use diptych::program::{self, FAILED};
 use diptych::{Error, Result};
 use std::path::PathBuf;
@@ -24,6 +24,18 @@ struct Args {
     /// files are read; its environment is proc/self/environ there.
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
+    /// Also write the files that were read to this new folder, without names of users and serial numbers:
+    /// --root DIR reads them, on any machine.
+    #[arg(long, value_name = "DIR", conflicts_with = "of")]
+    record: Option<PathBuf>,
+    /// Judge another program in place of this one: a library such as libggml-hip.so, or a folder such as Ollama's.
+    /// Prints the targets of its code objects, the libraries it would load, and the gate that blocks each card.
+    /// Nothing of it is loaded. Exit status 1 if every card is blocked.
+    #[arg(long, value_name = "PATH")]
+    of: Option<PathBuf>,
+    /// With --of: judge these processors (gfx900) in place of this machine's cards.
+    #[arg(long, value_name = "TARGET", requires = "of", value_delimiter = ',')]
+    target: Vec<String>,
     /// HIP: load this runtime library.
     #[arg(long)]
     hip_library: Option<PathBuf>,
@@ -41,15 +53,27 @@ fn run(args: Args) -> Result<ExitCode> {
         .with_hip_library(args.hip_library)
         .with_runs(args.runs)
         .with_timeout(Duration::from_secs(args.timeout_s));
-    let report = probe(&options)?;
-    program::print(match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&report).map_err(|e| Error::argument("report", e, ""))?;
-            format!("{json}\n")
+    let (text, works) = match &args.of {
+        Some(path) => {
+            let report = probe_program(&options, path, &args.target)?;
+            let text = if args.json { json(&report)? } else { program_table(&report) };
+            (text, report.is_free())
         }
-        false => table(&report),
-    })?;
-    Ok(ExitCode::from(if report.works() { 0 } else { FAILED }))
+        None => {
+            let report = match &args.record {
+                Some(folder) => record(&options, folder)?,
+                None => probe(&options)?,
+            };
+            (if args.json { json(&report)? } else { table(&report) }, report.works())
+        }
+    };
+    program::print(text)?;
+    Ok(ExitCode::from(if works { 0 } else { FAILED }))
+}
+
+fn json(report: &impl serde::Serialize) -> Result<String> {
+    let json = serde_json::to_string_pretty(report).map_err(|e| Error::argument("report", e, ""))?;
+    Ok(format!("{json}\n"))
 }
 
 fn main() -> ExitCode {

@@ -52,6 +52,8 @@ mod cancel;
 pub mod chat;
 #[cfg(feature = "compare")]
 pub mod compare;
+mod crash;
+mod event_text;
 mod exit_status;
 pub mod generate;
 #[cfg(feature = "compare")]
@@ -65,6 +67,7 @@ pub mod perplexity;
 pub mod probe;
 pub mod program;
 pub mod quantize;
+mod remedy;
 pub mod sampling;
 pub mod session;
 pub mod statistics;

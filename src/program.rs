@@ -9,28 +9,41 @@
 //! }
 //! ```
 
+mod advice;
+mod doing;
+mod output;
+mod watch;
+
+pub use output::note;
+
 use crate::backends::{self, BackendName, OpenOptions};
 pub use crate::exit_status::{FAILED, WRONG_USE};
 use crate::leave::leave;
 use crate::model::{Model, ModelFile};
 use crate::tokenizer::Tokenizer;
 use ggml_core::backend::Backend;
-use ggml_core::escape::{Escaped, escaped};
+use ggml_core::escape::escaped;
 use ggml_core::gguf::TensorInfo;
+use ggml_core::phase::Deadlines;
 use ggml_core::precision::Precision;
-use ggml_core::{Error, Result};
-use std::fmt::Display;
+use ggml_core::{Error, Phase, Result};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Path that errors of [`print`] carry.
 const STANDARD_OUTPUT: &str = "standard output";
 
 /// Runs the work of a program and returns the exit code for `main`. An error is written to standard error as
-/// one line and gives the status [`WRONG_USE`] or [`FAILED`]. If the reader of standard output has closed it
+/// one line and gives the status [`WRONG_USE`] or [`FAILED`]. After an error of a driver, lines follow with the call
+/// that was waited for, the driver's advice, and the next command. If the reader of standard output has closed it
 /// (`| head -1`), the program ends with success and without a message.
+///
+/// While the work runs, standard error says what is waited for after two seconds ("waiting for hipMemcpyAsync in phase
+/// upload, 2 s"). If a driver ends the process with a fatal signal, a sentence says where (Linux on x86-64 and
+/// aarch64). For this, a subscriber of `tracing` is installed, unless the program has installed one before.
 ///
 /// After an [`Error::Timeout`] it does not return but ends the process immediately, see [`leave`]. In a child
 /// process that this library started it runs the child's work instead. Call it before any code that reads the
@@ -40,6 +53,7 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
     if let Some(status) = crate::compare::child_entry() {
         return status;
     }
+    watch::begin();
     let error = match work() {
         Ok(done) => return done.report(),
         Err(error) => error,
@@ -47,6 +61,8 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
     let status = status(&error);
     if status != 0 {
         note(format_args!("error: {error}"));
+        let (wait, warnings) = watch::at_error(error.phase().map(Phase::name));
+        advice::lines(&error, wait.as_ref(), &warnings).iter().for_each(note);
     }
     if matches!(error, Error::Timeout { .. }) {
         leave(status);
@@ -63,12 +79,6 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|e| Error::io(STANDARD_OUTPUT, e))
 }
 
-/// Writes a line to standard error, with the control characters in it escaped: text of files and drivers must
-/// not control a terminal. Write errors are ignored.
-pub fn note(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{}", Escaped(line));
-}
-
 /// Writes text of a model or file to standard output and flushes it. On a terminal, control characters are
 /// escaped; a file or pipe receives the text as it is.
 ///
@@ -81,16 +91,41 @@ pub fn print_text(text: &str) -> Result<()> {
     }
 }
 
-/// Opens a backend by name. For `auto`, the selected backend and the reason are written to standard error.
+/// Shows warnings of backends when they come, and the whole reason of the backend `auto`.
+pub fn set_verbose(verbose: bool) {
+    watch::set_verbose(verbose);
+}
+
+/// Parses a number of seconds, for options of programs.
+///
+/// # Errors
+/// A text that says what is expected.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds.ok_or_else(|| "seconds, 0 or more, are expected".into())
+}
+
+/// Returns the options of a program whose user gave a deadline for each phase, or none.
+pub fn open_options(timeout: Option<Duration>) -> OpenOptions {
+    OpenOptions::default().with_deadlines(timeout.map_or_else(Deadlines::default, Deadlines::all))
+}
+
+/// Opens a backend by name. For `auto`, a sentence about the selected backend is written to standard error; after
+/// [`set_verbose`] all of the reason.
 ///
 /// # Errors
 /// The errors of [`open`](crate::open).
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     if name.parse::<BackendName>()? != BackendName::Auto {
+        advice::set_backend(name);
         return crate::open(name, options);
     }
     let (backend, choice) = backends::open_chosen(options)?;
-    note(format_args!("backend auto is {}", choice.reason));
+    advice::set_backend(&choice.backend);
+    note(format_args!(
+        "backend auto is {}",
+        if watch::is_verbose() { choice.reason.clone() } else { choice.sentence() }
+    ));
     Ok(backend)
 }
 

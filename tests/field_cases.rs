@@ -124,9 +124,9 @@ fn check(output: &Output, result: &Value, phase: &str) {
 #[test]
 fn uploads_and_the_first_graph_hang() {
     for (fault, phase, place) in [
-        ("stall@hipMemcpyAsync", "upload", "hung after the call of hipEventQuery"),
+        ("stall@hipMemcpyAsync", "upload", "hung waiting for hipMemcpyAsync"),
         ("hang@hipMemcpyAsync", "upload", "hung after the call of hipMemcpyAsync"),
-        ("stall@hipModuleLaunchKernel", "first_compute", "hung after the call of hipEventQuery at node '"),
+        ("stall@hipModuleLaunchKernel", "first_compute", "hung waiting for hipModuleLaunchKernel at node '"),
         ("hang@hipModuleLaunchKernel", "first_compute", "hung after the call of hipModuleLaunchKernel"),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -145,13 +145,15 @@ fn uploads_and_the_first_graph_hang() {
         let r = record(&result, backend);
         assert_eq!((&r["status"], &r["phase"]), (&"hang".into(), &phase.into()), "{fault}: {r}");
         let finding = format!("{backend}: hang in phase {phase}");
-        for part in
-            [&finding, &format!("{backend} {place}"), "reference agrees with cpu: use --backend reference"]
-        {
+        for part in [
+            &finding,
+            &format!("{backend} {place}"),
+            "reference agrees with cpu: use --backend cpu (nothing faster",
+        ] {
             assert!(text.contains(part), "{fault}: {part}: {text}");
         }
         let last = stdout(&output).lines().last().unwrap().to_string();
-        assert!(last.ends_with("use --backend reference"), "{last}");
+        assert!(last.ends_with(" s a request)"), "{last}");
     }
 }
 
@@ -192,7 +194,8 @@ fn a_driver_dies_in_one_operation_at_a_decode_step() {
         &format!("{bad} offload 3: crash in phase compute"),
         "in decode step 2",
         "died of SIGSEGV",
-        &format!("{bad} offload 3 crashed in phase compute"),
+        &format!("{bad} works at offload 0, differs at 1, dies at 3 and -1: 2 of 2 runs, "),
+        "after the start, in phase compute",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -12,8 +12,11 @@ mod common;
 #[cfg(feature = "chat")]
 mod converted;
 mod embed;
+#[cfg(all(feature = "compare", feature = "chat"))]
+mod evidence;
 #[cfg(all(feature = "compare", feature = "virtual"))]
 mod field_cases;
+mod first_screen;
 #[cfg(feature = "compare")]
 mod forged;
 mod forward;
@@ -47,5 +50,7 @@ mod steps;
 #[cfg(all(unix, feature = "compare"))]
 mod strangers;
 mod synthesized;
+#[cfg(all(feature = "compare", feature = "virtual"))]
+mod variants;
 #[cfg(feature = "compare")]
 mod verdicts;

@@ -48,7 +48,13 @@ fn full(text: &str) -> Value {
             "crashes": 1, "hangs": 1, "unsupported": 0, "elapsed_s": null, "load_s": null, "prompt_s": null,
             "eval_s": null, "tokens_per_s": speed, "time_to_crash_s": null,
         }],
-        "verdict": {"agree": false, "findings": [text], "advice": text},
+        "verdict": {
+            "agree": false, "findings": [text], "patterns": [text], "advice": text,
+            "details": [{
+                "text": text, "run_id": "r", "backend": text, "cause": text, "evidence": [text], "cure": [text],
+                "location": {"phase": text, "node": text, "call": text, "waits_for": text}, "next": text,
+            }],
+        },
     })
 }
 
@@ -148,6 +154,33 @@ fn no_field_controls_a_terminal() {
         let table = table(&report, Style::Plain);
         assert_eq!(table.lines().filter(|line| line.starts_with("verdict:")).count(), 1, "{table}");
     }
+}
+
+/// The cure of a finding comes before it, and what to do next after it, on the screen and on the page. A report of an
+/// earlier version has findings without fields.
+#[test]
+fn the_cure_comes_first() {
+    let mut report = full("a backend");
+    let verdict = &mut report["verdict"];
+    verdict["findings"] = json!(["hip: hang in phase upload waiting for hipMemcpyAsync"]);
+    verdict["details"][0]["text"] = verdict["findings"][0].clone();
+    verdict["details"][0]["cure"] = json!(["set DIPTYCH_HIP_COPIES=kernel"]);
+    verdict["details"][0]["next"] = json!("DIPTYCH_HIP_COPIES=kernel compare --backends hip");
+    report["records"][0]["warnings"] =
+        json!(["no answer: set DIPTYCH_HIP_COPIES=kernel; the log shows more"]);
+    let read = |report: &Value| serde_json::from_value::<Report>(report.clone()).unwrap();
+    let text = table(&read(&report), Style::Plain);
+    let block = "  cure: set DIPTYCH_HIP_COPIES=kernel\n  hip: hang in phase upload waiting for hipMemcpyAsync\n    next: \
+                 DIPTYCH_HIP_COPIES=kernel compare --backends hip\n";
+    assert!(text.contains(block), "{text}");
+    assert!(!text.contains("the log shows more"), "the cure is no warning: {text}");
+    let page = html(&read(&report));
+    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words}"));
+    let order = [at("Cure: set DIPTYCH"), at("hip: hang in phase upload"), at("<dt>waiting for</dt>")];
+    assert!(order.is_sorted() && order[2] < at("<dt>next command</dt>"), "{order:?}");
+    report["verdict"]["details"] = json!([]);
+    let old = table(&read(&report), Style::Plain);
+    assert!(old.contains("\n  hip: hang in phase upload waiting for hipMemcpyAsync\n"), "{old}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{compare, example, hip_library, record, stdout, tiny};
+use common::{compare, example, hip_library, record, tiny};
 use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::fs;
@@ -94,10 +94,16 @@ fn two_releases_and_the_wrong_one_is_loaded() {
         &["mixed versions: ROCm 6 and 7.2.0 are installed", "ROCm 7.2.0 by .info/version next to it", wrong],
     );
     says(&text, &[&loaded, "hip runtime: 6.3.42134"]);
+    // The last sentence names it too.
+    let last = "hip: wrong library: its file name is that of HIP 7, but it reports HIP 6; select the right library: \
+                DIPTYCH_HIP_LIBRARY=FILE";
+    says(&text, &[last]);
     let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", system.to_str().unwrap()];
     let (output, result) = compare(&dir.path().join("out"), &args);
     says(record(&result, "hip")["message"].as_str().unwrap(), &[wrong, &loaded]);
-    assert!(!stdout(&output).is_empty());
+    // Field case E: the first screen of `compare` names it, up to the remedy.
+    let screen = words(&output.stdout);
+    says(&screen, &[&format!("hip cannot run here: hip:0: not available (no device): {wrong}")]);
 }
 
 /// `--backend auto` with a crashing library: another backend is used and the reason is printed, even if the
@@ -117,10 +123,26 @@ fn auto_says_what_it_does_not_use() {
     let first = run("logits", dir.path(), &[hip], &args);
     let text = words(&first.stderr);
     assert!(first.status.success() && out.exists(), "{text}");
-    says(&text, &["backend auto is ", &format!("hip not used: {KILLED}")]);
+    says(&text, &["backend auto is ", "; not used: ", "hip"]);
+    assert!(!text.contains(KILLED), "one sentence: {text}");
+    let bench = [
+        "--prompt-tokens",
+        "2",
+        "--predict",
+        "0",
+        "--repeat",
+        "1",
+        "--warm-up",
+        "0",
+        "-v",
+        "--backend",
+        "auto",
+    ];
+    let bench = [&["--model", model.to_str().unwrap()], &bench[..]].concat();
+    says(&words(&run("bench", dir.path(), &[hip], &bench).stderr), &[&format!("hip not used: {KILLED}")]);
     assert!(dir.path().join("diptych/auto.json").exists());
     // Cached; measured again if a variable changes.
     assert_eq!(words(&run("logits", dir.path(), &[hip], &args).stderr), text);
-    let again = words(&run("logits", dir.path(), &[hip, ("HSA_XNACK", "0")], &args).stderr);
+    let again = words(&run("bench", dir.path(), &[hip, ("HSA_XNACK", "0")], &bench).stderr);
     says(&again, &["(measured again: variable HSA_XNACK has changed)"]);
 }

@@ -94,10 +94,14 @@ fn a_child_is_killed_in_each_phase() {
         assert_eq!(output.status.code(), Some(1), "{phase}: {}", stdout(&output));
         let (result, text) = made_again(dir.path());
         let r = record(&result, &backend);
-        assert_eq!((&r["status"], &r["signal"]), (&"crash".into(), &"SIGKILL".into()), "{r}");
+        assert_eq!((&r["status"], &r["signal"]), (&"ended".into(), &"SIGKILL".into()), "{r}");
         assert_eq!(r["phase"], phase, "{r}");
-        let finding = format!("{backend}: crash in phase {phase}");
-        assert!(text.contains(&finding) && text.contains("died of SIGKILL"), "{text}");
+        let finding = format!("{backend}: ended in phase {phase}");
+        assert!(text.contains(&finding) && text.contains("ended from outside by SIGKILL"), "{text}");
+        let statistics = result["statistics"].as_array().unwrap();
+        let own = statistics.iter().find(|s| s["backend"] == backend.as_str()).unwrap();
+        assert_eq!((&own["ended"], &own["crashes"]), (&1.into(), &0.into()), "{own}");
+        assert!(own["time_to_crash_s"].is_null(), "{own}");
         assert_eq!(record(&result, "cpu")["status"], "ok");
     }
 }
@@ -126,16 +130,15 @@ fn a_child_is_killed_in_a_call() {
             wait("the end of the work", done);
         }
         kill("-KILL", child_at(dir.path(), stem, "name", call));
-        if phase == "first_compute" {
-            // The second child process, which searches for the node, hits the fault as well.
-            kill("-KILL", child_at(dir.path(), &format!("{stem}.stepwise"), "name", call));
-        }
         assert_eq!(parent.wait_with_output().unwrap().status.code(), Some(1), "{fault}");
         let (result, text) = made_again(dir.path());
         let r = record(&result, backend);
-        assert_eq!((&r["status"], &r["signal"]), (&"crash".into(), &"SIGKILL".into()), "{fault}: {r}");
+        assert_eq!((&r["status"], &r["signal"]), (&"ended".into(), &"SIGKILL".into()), "{fault}: {r}");
         assert_eq!((&r["phase"], &r["last_call"]), (&phase.into(), &call.into()), "{fault}: {r}");
-        assert!(text.contains(&format!("{backend} crashed after the call of {call}")), "{text}");
+        assert!(
+            text.contains(&format!("{backend} was ended from outside after the call of {call}")),
+            "{text}"
+        );
         if phase == "close" {
             assert!(text.contains("after its work was done, while it closed its device"), "{text}");
         }
@@ -213,7 +216,7 @@ fn a_user_who_has_enough() {
     assert_eq!(output.status.code(), Some(1));
     let (result, text) = made_again(dir.path());
     let r = record(&result, "null=stuck@upload");
-    assert_eq!((&r["status"], &r["phase"]), (&"error".into(), &"upload".into()), "{r}");
+    assert_eq!((&r["status"], &r["phase"]), (&"ended".into(), &"upload".into()), "{r}");
     assert_eq!(r["message"], "was interrupted");
     assert_eq!((&record(&result, "cpu")["status"], &result["missing"]), (&"ok".into(), &1.into()));
     assert!(text.contains("1 of the planned runs were not made"), "{text}");
@@ -260,10 +263,10 @@ fn a_disk_that_is_full() {
     assert!(!text.contains("there is room"), "{text}");
     assert!(stderr.contains("the report was not written"), "{stderr}");
     for part in [
-        "hip: crash in phase enumerate",
+        "hip: ended in phase enumerate",
         "after the call of hipInit",
-        "died of SIGKILL",
-        "hip crashed after the call of hipInit",
+        "ended from outside by SIGKILL",
+        "hip was ended from outside after the call of hipInit",
     ] {
         assert!(text.contains(part) && !stderr.contains("panicked"), "{part}: {text}\n{stderr}\n{first}");
     }
@@ -284,7 +287,9 @@ fn a_folder_that_is_read_only() {
     let Some(output) = in_a_shell(script, &[&out, &example("compare")]) else { return };
     let text = flat(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    for part in ["hip: crash in phase enumerate", library, "hip crashed after the call of hipInit"] {
+    for part in
+        ["hip: ended in phase enumerate", library, "hip was ended from outside after the call of hipInit"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -304,7 +309,12 @@ fn preload(dir: &Path, act: &str) -> Option<PathBuf> {
 #[test]
 fn ends_after_the_work_are_told_apart() {
     for (act, status, phase, message) in [
-        ("atexit(die)", "crash", "exit", "died of SIGKILL in an exit handler, after its work was done"),
+        (
+            "atexit(die)",
+            "ended",
+            "exit",
+            "ended from outside by SIGKILL in an exit handler, after its work was done",
+        ),
         (
             "atexit(leave)",
             "crash",

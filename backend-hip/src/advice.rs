@@ -65,6 +65,8 @@ pub enum Circumstance {
     Mes(u32),
     /// Compute wave save and restore is off (`amdgpu.cwsr_enable` is 0).
     UnsavedWaves,
+    /// Compute wave save and restore is on, or its state is unknown.
+    MaySaveWaves,
     /// The kernel is older than this version.
     KernelBefore(u32, u32),
     /// The kernel has this version or a newer one.
@@ -77,6 +79,18 @@ pub enum Circumstance {
     DmaCopies,
     /// Launches are started as graphs. The option [`Graphs::Auto`] uses none where such a row applies.
     Graphs,
+}
+
+/// Processor that a row is about. An override (`HSA_OVERRIDE_GFX_VERSION`) changes the processor that the runtime
+/// reports, not the chip: its hardware, firmware and the kernel's driver stay as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// The chip, as the kernel reports it; the reported processor if the kernel's report cannot be read.
+    #[default]
+    Chip,
+    /// The chip, or the processor that the runtime reports: the fault may be in code of the runtime that it selects
+    /// by the reported processor.
+    ChipOrReported,
 }
 
 /// Major, minor and patch version of HIP. The patch version distinguishes releases of ROCm: 7.2.1 is
@@ -96,6 +110,8 @@ pub struct Advice {
     pub phases: &'static [Phase],
     /// Affected processors; a name that ends in `*` matches every processor with that prefix.
     pub targets: &'static [&'static str],
+    /// Processor that is compared with `targets`.
+    pub subject: Subject,
     /// First affected version of HIP.
     pub from: Option<Version>,
     /// First version of HIP with a fix.
@@ -104,6 +120,8 @@ pub struct Advice {
     pub when: Circumstance,
     /// Description of the problem and its remedy.
     pub advice: &'static str,
+    /// The remedy in a few words, for a row that blocks; else empty.
+    pub cure: &'static str,
     /// Source of the report.
     pub source: &'static str,
 }
@@ -111,7 +129,8 @@ pub struct Advice {
 /// General diagnostic advice after a hang or a fault.
 pub const GENERAL: &str = "the kernel's log (dmesg) shows whether a ring was reset (\"GPU Hang\", \"MES failed to \
     respond\", \"Memory access fault\"); DIPTYCH_HIP_BREADCRUMBS=every identifies the exact node, DIPTYCH_HIP_STREAM=null \
-    and DIPTYCH_HIP_COPIES=kernel (or HSA_ENABLE_SDMA=0) change how work and data reach the device, and the Vulkan backend can run the same graph on the same card";
+    DIPTYCH_HIP_GRAPHS=off and DIPTYCH_HIP_COPIES=kernel (or HSA_ENABLE_SDMA=0) change how work and data reach the device, \
+    and the Vulkan backend can run the same graph on the same card";
 
 /// Facts that rows are matched against.
 #[derive(Clone, Debug, Default)]
@@ -120,10 +139,10 @@ pub struct Situation {
     pub stack: Stack,
     /// Version of Mesa, under Vulkan.
     pub mesa: Option<Version>,
-    /// Processor that the runtime reports.
+    /// Processor that the runtime reports. An override changes it.
     pub target: String,
-    /// Processor that the kernel reports, if known.
-    pub real_target: Option<String>,
+    /// Processor that the kernel reports, if known. No override changes it.
+    pub chip: Option<String>,
     /// Version of HIP.
     pub hip: Option<Version>,
     /// Kernel version and firmware.
@@ -152,7 +171,7 @@ impl Situation {
             stack: Stack::Hip,
             mesa: None,
             target: target.into(),
-            real_target: crate::system::kfd_gpu_at(options, pci).map(|gpu| gpu.target.processor),
+            chip: crate::system::kfd_gpu_at(options, pci).map(|gpu| gpu.target.processor),
             hip: version,
             kernel: KernelFacts::read(options, pci),
             environment: options.environment.clone(),
@@ -174,6 +193,7 @@ impl Situation {
             }
             Circumstance::Mes(version) => self.kernel.mes == Some(version),
             Circumstance::UnsavedWaves => self.kernel.cwsr == Some(false),
+            Circumstance::MaySaveWaves => self.kernel.cwsr != Some(false),
             Circumstance::KernelBefore(major, minor) => {
                 self.kernel.release.is_some_and(|release| release < (major, minor))
             }
@@ -185,7 +205,7 @@ impl Situation {
                 self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
             }
             Circumstance::Graphs => self.graphs,
-            Circumstance::Overridden => self.real_target.as_ref().is_some_and(|real| *real != self.target),
+            Circumstance::Overridden => self.chip.as_ref().is_some_and(|chip| *chip != self.target),
         }
     }
 }
@@ -193,23 +213,33 @@ impl Situation {
 impl Advice {
     /// Returns true if the row applies to the device.
     pub fn applies(&self, situation: &Situation) -> bool {
-        let named = |pattern: &&str| match pattern.strip_suffix('*') {
-            Some(beginning) => situation.target.starts_with(beginning),
-            None => situation.target == **pattern,
+        let named = |target: &str| {
+            self.targets.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(beginning) => target.starts_with(beginning),
+                None => target == *pattern,
+            })
         };
+        let reported = situation.target.as_str();
+        let of_chip = named(situation.chip.as_deref().unwrap_or(reported));
+        let is_named = of_chip || self.subject == Subject::ChipOrReported && named(reported);
         let after = self.from.is_none_or(|from| situation.hip.is_some_and(|hip| hip >= from));
         let before = self.before.is_none_or(|before| situation.hip.is_some_and(|hip| hip < before));
-        self.stack == situation.stack
-            && self.targets.iter().any(named)
-            && after
-            && before
-            && situation.holds(self.when)
+        self.stack == situation.stack && is_named && after && before && situation.holds(self.when)
     }
 
     /// Returns true if the row depends on the kernel and its firmware rather than on the runtime.
     pub fn is_of_kernel(&self) -> bool {
-        use Circumstance::{KernelBefore, KernelFrom, Mes, SavedWaves, UnsavedWaves};
-        matches!(self.when, SavedWaves { .. } | Mes(_) | KernelBefore(..) | KernelFrom(..) | UnsavedWaves)
+        use Circumstance::{KernelBefore, KernelFrom, MaySaveWaves, Mes, SavedWaves, UnsavedWaves};
+        let of_kernel = matches!(
+            self.when,
+            SavedWaves { .. } | Mes(_) | KernelBefore(..) | KernelFrom(..) | UnsavedWaves | MaySaveWaves
+        );
+        of_kernel && self.is_of_any_runtime()
+    }
+
+    /// Returns true if the row holds for every version of the runtime.
+    pub fn is_of_any_runtime(&self) -> bool {
+        self.from.is_none() && self.before.is_none()
     }
 
     /// Returns "advice (source)".
@@ -322,6 +352,7 @@ mod tests {
         for row in ADVICE {
             assert!(row.advice.len() > 10 && row.source.len() > 5 && !row.targets.is_empty(), "{row:?}");
             assert!(row.from.is_none() || row.before.is_none() || row.from < row.before, "{row:?}");
+            assert_eq!(row.cure.is_empty(), !row.blocks, "{row:?}");
             let ends = |text: &str| text.ends_with(['.', ' ']);
             assert!(!ends(row.advice) && !ends(row.source), "{row:?}");
         }
@@ -332,7 +363,10 @@ mod tests {
         let mut s = situation("gfx1151", (7, 1, 52802));
         s.kernel = KernelFacts { release: Some((6, 14)), cwsr: Some(true), mes: Some(0x80) };
         let hang = timeout(Phase::Compute);
-        assert_eq!(sources(&s, &hang), ["ROCm issue 5590; rocm-systems 1807, 2200, 2324, 2811"]);
+        assert_eq!(
+            sources(&s, &hang),
+            ["ROCm issues 5590, 5151; TheRock 1413; rocm-systems 1807, 2200, 2324, 2811"]
+        );
         s.kernel.mes = Some(0x83);
         assert_eq!(sources(&s, &hang).len(), 2);
         assert!(sources(&s, &timeout(Phase::Allocate)).is_empty(), "no row is about allocations");
@@ -345,6 +379,41 @@ mod tests {
         assert!(sources(&s, &hang).is_empty());
     }
 
+    /// Field case C: the override of the Strix Halo's owner must not hide what is known of its chip, and a chip that
+    /// is made to look like another does not get that one's problems.
+    #[test]
+    fn rows_match_the_chip_whatever_is_pretended() {
+        let kernel = KernelFacts { release: Some((6, 14)), cwsr: Some(true), mes: Some(0x83) };
+        let chip = |chip: &str, target: &str| Situation {
+            chip: Some(chip.into()),
+            kernel: kernel.clone(),
+            ..situation(target, (7, 2, 26015))
+        };
+        let blocking = |situation: &Situation| known(situation).filter(|row| row.blocks).count();
+        assert_eq!(blocking(&chip("gfx1151", "gfx1151")), 2, "waves, and MES 0x83");
+        assert_eq!(blocking(&chip("gfx1151", "gfx1100")), 2, "the same with HSA_OVERRIDE_GFX_VERSION=11.0.0");
+        assert_eq!(blocking(&chip("gfx1100", "gfx1151")), 0, "the chip is no Strix Halo");
+        assert_eq!(blocking(&Situation { chip: None, ..chip("", "gfx1151") }), 2, "the chip is unknown");
+        // Which of the two a fault of graphs depends on is not known, so either counts.
+        let of_graphs = |chip_name, target| {
+            let with = Situation { graphs: true, hip: Some((7, 2, 53211)), ..chip(chip_name, target) };
+            known(&with).any(|row| row.source == "HIP issue 3887")
+        };
+        assert!(of_graphs("gfx1201", "gfx1100") && of_graphs("gfx1100", "gfx1201"));
+        assert!(!of_graphs("gfx1100", "gfx1100"));
+    }
+
+    /// `amdgpu.cwsr_enable=0` is no advice where it is set.
+    #[test]
+    fn waves_that_are_not_saved_are_not_advised_again() {
+        let mut s = situation("gfx1100", (7, 1, 52802));
+        let text = |s: &Situation| text_for(s, &timeout(Phase::Allocate)).unwrap();
+        assert!(text(&s).contains("amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped"), "{}", text(&s));
+        s.kernel.cwsr = Some(false);
+        let off = text(&s);
+        assert!(off.contains("ROCm 6.4.4 helped") && !off.contains("amdgpu.cwsr_enable=0 or"), "{off}");
+    }
+
     /// Graphs are used where nothing is known against them, and where they are requested.
     #[test]
     fn graphs_that_fail_are_not_used() {
@@ -352,6 +421,7 @@ mod tests {
         for (target, hip) in [
             ("gfx942", (7, 2, 0)),
             ("gfx950", (7, 2, 53220)),
+            ("gfx1100", (7, 2, 26015)),
             ("gfx1201", (7, 2, 53211)),
             ("gfx1200", (7, 14, 60850)),
         ] {
@@ -397,7 +467,7 @@ mod tests {
         assert_eq!(sources(&s, &timeout(Phase::Compute)), ["ROCm 6.2.1 release notes"]);
         s.hip = Some((6, 2, 41134));
         assert!(sources(&s, &timeout(Phase::Compute)).is_empty());
-        s.real_target = Some("gfx90c".into());
+        s.chip = Some("gfx90c".into());
         let fault = Error::Driver {
             backend: "hip:0".into(),
             phase: Phase::Compute,
@@ -406,7 +476,9 @@ mod tests {
             code: 700,
             name: "hipErrorIllegalAddress".into(),
         };
-        assert!(text_for(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION makes the runtime"));
+        let text = text_for(&s, &fault).unwrap();
+        assert!(text.contains("HSA_OVERRIDE_GFX_VERSION makes the runtime"), "{text}");
+        assert!(text.starts_with("kernels may hang on this processor"), "the chip is a gfx90c: {text}");
         let full = Error::OutOfMemory {
             backend: "hip:0".into(),
             asked: 1,

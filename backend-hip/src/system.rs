@@ -5,8 +5,10 @@
 //! therefore checks the nodes itself, under a root that tests replace.
 
 mod cards;
+mod filters;
 
-pub use cards::{Card, KernelFacts, cards, parse_pci, pci_text};
+pub use cards::{Card, KernelFacts, Memory, cards, parse_pci, pci_text};
+pub use filters::{any_set, hiding, hiding_all};
 
 use crate::arch::Target;
 use crate::options::HipOptions;
@@ -136,6 +138,12 @@ impl NvidiaReport {
             nodes: names.iter().map(|n| node(options, &Path::new("/dev").join(n))).collect(),
             kernel_driver: version,
         }
+    }
+
+    /// Returns the number of devices that have a node.
+    pub fn devices(&self) -> usize {
+        let is_device = |n: &&Node| !n.path.ends_with("nvidiactl") && !n.path.ends_with("nvidia-uvm");
+        self.nodes.iter().filter(is_device).count()
     }
 
     /// Returns the nodes that exist but may not be opened.
@@ -347,7 +355,7 @@ mod tests {
             if path.ends_with("nvidia0") { Err(io::Error::from(ErrorKind::PermissionDenied)) } else { Ok(()) }
         };
         let report = NvidiaReport::read(&options);
-        assert_eq!(report.nodes.len(), 3, "{report:?}");
+        assert_eq!((report.nodes.len(), report.devices()), (3, 1), "{report:?}");
         assert_eq!(
             report.denied().map(|n| n.path.as_path()).collect::<Vec<_>>(),
             [Path::new("/dev/nvidia0")]

@@ -82,7 +82,7 @@ fn a_runtime_that_lists_nothing() {
     let Some(root) = system("libamdhip64.so.7", &["-DINIT=0", "-DCOUNT=0"]) else { return };
     let (missing, _, reason) = refusal(options(root.path()));
     assert_eq!(missing, Missing::Device);
-    assert!(reason.contains("hipInit: hipSuccess (0); hipGetDeviceCount: 0 devices"), "{reason}");
+    assert!(reason.contains("hipInit: hipSuccess (0), hipGetDeviceCount: 0 devices"), "{reason}");
 }
 
 /// A library that lacks functions is named, and no other is tried after it.

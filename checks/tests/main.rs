@@ -3,6 +3,7 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod faults;
+mod floors;
 mod imports;
 mod project;
 mod sampling;

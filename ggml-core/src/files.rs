@@ -7,7 +7,7 @@
 
 mod root;
 
-pub use root::Root;
+pub use root::{Root, traced};
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 /// cards: a difference between the pair's results need not come from a driver.
 pub(super) fn remarks(report: &Report) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
-    let backends: Vec<&BackendReport> = report.backends.iter().filter(|b| !b.device.is_empty()).collect();
+    let backends: Vec<&BackendReport> =
+        report.backends.iter().filter(|b| !b.device.is_empty() && b.variant.is_none()).collect();
     // PCI addresses are only comparable within one machine.
     for run in backends.chunk_by(|a, b| a.run_id == b.run_id) {
         let views: Vec<View> = run.iter().map(|b| b.view()).collect();

@@ -2,13 +2,15 @@
 
 use super::{generate, graph, ops, trial};
 use crate::backends::{OpenOptions, open};
+use crate::crash;
+use crate::event_text::EventText;
 use crate::exit_status::{FAILED, WRONG_USE};
 use crate::isolate::protocol::{CHILD, Done, Failed, Message, Task, Work};
 use crate::isolate::recorder::{Sync, UNRECORDED, Writer};
 use crate::isolate::results::Status;
 use crate::isolate::{allow_children, system};
 use crate::json;
-use crate::leave::{crash, follow_parent, leave};
+use crate::leave::{self, follow_parent, leave};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
@@ -143,28 +145,6 @@ fn fields<const N: usize>(event: &tracing::Event<'_>, names: [&str; N]) -> [Stri
     fields.1
 }
 
-/// Message and fields of an event as text.
-#[derive(Default)]
-struct EventText(String);
-
-impl tracing::field::Visit for EventText {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        let text = format!("{value:?}");
-        // The record already names the backend.
-        if field.name() == "backend" || text == "\"\"" {
-            return;
-        }
-        if !self.0.is_empty() {
-            self.0.push_str(", ");
-        }
-        if field.name() != "message" {
-            self.0.push_str(field.name());
-            self.0.push_str(": ");
-        }
-        self.0.push_str(&text);
-    }
-}
-
 /// Time that a parent has for the first line to a child.
 const GREETING: Duration = Duration::from_secs(10);
 
@@ -184,6 +164,7 @@ fn child(work: &Path, events: &Path, nonce: &OsStr, replace: Replace<'_>) -> u8 
         }
     };
     drop(RECORDING.set(Mutex::new((writer, None))));
+    crash::install(crash::Reader::Parent);
     record(Message::Began { pid: std::process::id() });
     let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
@@ -251,8 +232,9 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
         deadlines: Deadlines::all(work.timeout),
         vulkan_arch: work.vulkan_arch.clone(),
         hip_library: work.hip_library.as_ref().map(|path| path.as_ref().into()),
+        vulkan_validation: work.vulkan_validation,
         breadcrumbs: work.stepwise,
-        crash: Some(crash),
+        crash: Some(leave::crash),
         ..OpenOptions::default()
     };
     let backend = open(&work.backend, &options)?;

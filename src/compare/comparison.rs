@@ -289,6 +289,9 @@ pub struct Comparison {
     pub rhs: String,
     /// Number of the model's units on the device.
     pub offload: i64,
+    /// Name of the variant; `None` for the plain run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// Distances of the prompt's logits, if the work is a model.
     pub logits: Option<LogitsReport>,
     /// Distances of the logits of the decode steps, each of which continues with the reference's token.

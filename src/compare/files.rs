@@ -5,6 +5,9 @@ use ggml_core::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// Name of the folder of the runs of variants, which has a folder for each variant.
+pub(super) const VARIANTS: &str = "variants";
+
 /// Returns the path of a run's logits.
 pub(super) fn logits(out: &Path, stem: &str) -> PathBuf {
     out.join(format!("{stem}.logits.npy"))
@@ -41,6 +44,11 @@ pub(super) fn second_look(out: &Path) -> PathBuf {
     out.join("again")
 }
 
+/// Returns the folder of the runs of variants.
+pub(super) fn variants(out: &Path) -> PathBuf {
+    out.join(VARIANTS)
+}
+
 /// Returns the path of the reference's results of operation tests.
 pub(super) fn reference_results(out: &Path) -> PathBuf {
     out.join("reference.results")
@@ -56,7 +64,7 @@ pub(super) fn page(out: &Path) -> PathBuf {
     out.join("report.html")
 }
 
-/// Creates the folder, and removes the report, page, header and second examinations of an earlier run. A
+/// Creates the folder, and removes the report, page, header, second examinations and variants of an earlier run. A
 /// folder that is not writable fails here, before the work.
 pub(super) fn begin(out: &Path) -> Result<()> {
     let report = report(out);
@@ -64,8 +72,12 @@ pub(super) fn begin(out: &Path) -> Result<()> {
     remove(&report)?;
     remove(&page(out))?;
     remove(&header(out))?;
-    match std::fs::remove_dir_all(second_look(out)) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(second_look(out), e)),
-        _ => Ok(()),
+    remove(&out.join("probe.json"))?;
+    for folder in [second_look(out), variants(out)] {
+        match std::fs::remove_dir_all(&folder) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io(folder, e)),
+            _ => {}
+        }
     }
+    Ok(())
 }

@@ -76,15 +76,7 @@ pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'
     let options = &header.options;
     let mut report = header.report.clone();
     for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
-        // Remove the results of an earlier run, so that existing files are from this run's children.
-        files::remove(&files::logits(&options.out, &run.stem()))?;
-        for path in text_logits(header, run) {
-            files::remove(path.as_ref())?;
-        }
-        let nodes = files::nodes(&options.out, &run.stem());
-        files::remove(&nodes)?;
-        files::remove(&files::of_step(&nodes))?;
-        files::remove(&files::failing(&options.out, &run.stem()))?;
+        remove_results(header, run)?;
     }
     if children.starts(doubt::STEM) {
         let rounding = doubt::path(&options.out);
@@ -124,6 +116,19 @@ pub(super) fn run(header: &Header, children: &mut Children, progress: Progress<'
     Ok(report)
 }
 
+/// Removes the results of an earlier run, so that existing files are from this run's children.
+pub(super) fn remove_results(header: &Header, run: &Planned) -> Result<()> {
+    let options = &header.options;
+    files::remove(&files::logits(&options.out, &run.stem()))?;
+    for path in text_logits(header, run) {
+        files::remove(path.as_ref())?;
+    }
+    let nodes = files::nodes(&options.out, &run.stem());
+    files::remove(&nodes)?;
+    files::remove(&files::of_step(&nodes))?;
+    files::remove(&files::failing(&options.out, &run.stem()))
+}
+
 /// Estimates the errors that rounding makes in results that are in doubt. Returns the reason if the estimates are
 /// missing: without them these results are out of their bounds.
 fn estimate(
@@ -134,7 +139,7 @@ fn estimate(
     progress: Progress<'_>,
 ) -> Result<Option<String>> {
     let (options, backend) = (&header.options, BackendName::Reference);
-    let reference = Planned { backend: options.reference.to_string(), offload: EVERYTHING, epoch: 0 };
+    let reference = Planned::new(&options.reference, EVERYTHING, 0);
     let path = doubt::path(&options.out);
     if children.starts(doubt::STEM) {
         progress(&Event::new(&backend, format!("estimating the rounding of {} results", doubtful.len())));
@@ -192,7 +197,7 @@ fn run_child(
 }
 
 /// Builds the task of a run. All runs continue with the tokens of the first run, the reference's.
-fn task(header: &Header, run: &Planned, report: &Report) -> Task {
+pub(super) fn task(header: &Header, run: &Planned, report: &Report) -> Task {
     let (options, stem) = (&header.options, run.stem());
     let nodes = nodes_task(options, run);
     match &header.task {
@@ -222,9 +227,7 @@ fn text_logits(header: &Header, run: &Planned) -> Vec<JsonPath> {
 /// in the first epoch only, because its results do not vary. Backends of the host run once per epoch, because
 /// their model cannot be divided.
 fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<Planned> {
-    let planned =
-        |backend: &BackendName, offload, epoch| Planned { backend: backend.to_string(), offload, epoch };
-    let mut runs = vec![planned(&options.reference, EVERYTHING, 0)];
+    let mut runs = vec![Planned::new(&options.reference, EVERYTHING, 0)];
     for epoch in 0..options.epochs {
         for backend in options.order() {
             for offload in offload {
@@ -233,7 +236,7 @@ fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<Planned> {
                     Offload::None if !backend.is_host() => 0,
                     _ => EVERYTHING,
                 };
-                let run = planned(&backend, number, epoch);
+                let run = Planned::new(&backend, number, epoch);
                 if !runs.contains(&run) && (epoch == 0 || backend != BackendName::Reference) {
                     runs.push(run);
                 }
@@ -246,7 +249,7 @@ fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<Planned> {
 /// Builds the request for node results: the reference computes its nodes one after the other; in isolated
 /// mode the others get its results.
 fn nodes_task(options: &CompareOptions, run: &Planned) -> NodesTask {
-    let reference = Planned { backend: options.reference.to_string(), offload: EVERYTHING, epoch: 0 };
+    let reference = Planned::new(&options.reference, EVERYTHING, 0);
     let isolated = options.per_node == PerNode::Isolated && *run != reference;
     NodesTask {
         mode: match options.per_node {
@@ -299,6 +302,23 @@ fn describe(text: &TextTask, options: &CompareOptions) -> String {
     }
 }
 
+/// Returns the types of a model's weights with their shares of the bytes, the largest first: "Q4_K 81 %, Q6_K 19 %".
+fn types(file: &ModelFile) -> String {
+    let mut types: Vec<(&str, u64)> = Vec::new();
+    for tensor in file.gguf().tensors() {
+        let name = tensor.dtype.name();
+        match types.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, bytes)) => *bytes += tensor.bytes as u64,
+            None => types.push((name, tensor.bytes as u64)),
+        }
+    }
+    types.sort_by_key(|(name, bytes)| (std::cmp::Reverse(*bytes), *name));
+    let all = types.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
+    let shares =
+        types.iter().map(|(name, bytes)| format!("{name} {:.0} %", 100.0 * *bytes as f64 / all as f64));
+    shares.collect::<Vec<_>>().join(", ")
+}
+
 /// Returns what the work on a model depends on, by name.
 fn settings(
     file: &ModelFile,
@@ -312,6 +332,9 @@ fn settings(
     tokens.iter().chain(chunks.iter().flatten()).for_each(|token| prompt.update(&token.to_le_bytes()));
     let settings = [
         ("model", format!("{:016x}", file.identity()?)),
+        ("architecture", file.hparams().architecture.to_string()),
+        ("types", types(file)),
+        ("bytes", file.gguf().tensors().iter().map(|t| t.bytes as u64).sum::<u64>().to_string()),
         (PROMPT_HASH, format!("{:016x}", prompt.finish())),
         ("prompt tokens", tokens.len().to_string()),
         ("chunks", chunks.len().to_string()),

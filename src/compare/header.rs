@@ -19,12 +19,21 @@ pub(super) struct Planned {
     pub(super) offload: i64,
     /// Index of the repetition.
     pub(super) epoch: usize,
+    /// Folder of its files within the run's folder; empty for the run's folder itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) folder: String,
 }
 
 impl Planned {
+    /// Creates the run of a backend without a folder of its own.
+    pub(super) fn new(backend: impl ToString, offload: i64, epoch: usize) -> Planned {
+        Planned { backend: backend.to_string(), offload, epoch, folder: String::new() }
+    }
+
     /// Returns the stem of its files.
     pub(super) fn stem(&self) -> String {
-        files::stem(&self.backend, self.offload, self.epoch)
+        let stem = files::stem(&self.backend, self.offload, self.epoch);
+        if self.folder.is_empty() { stem } else { format!("{}/{stem}", self.folder) }
     }
 }
 
@@ -60,26 +69,50 @@ impl Header {
         Ok(header)
     }
 
-    /// Reads the header of a run that continues, with the HIP library of the caller. A library is code: the one
-    /// that the folder names is never loaded, whoever wrote it there.
+    /// Reads the header of a run that continues, with the HIP library, the variables and the variants of the caller. A
+    /// library is code, and a variable may name one: those that the folder names are never used, whoever wrote them
+    /// there. The caller may add variants.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the run had a library and the caller gives none.
-    pub(super) fn resume(out: &Path, hip_library: Option<&Path>) -> Result<Header> {
+    /// [`Error::InvalidArgument`] if the run had a library, variables or variants that the caller does not give.
+    pub(super) fn resume(out: &Path, given: &CompareOptions) -> Result<Header> {
         let mut header = Header::read(out)?;
-        if let (Some(named), None) = (&header.options.hip_library, hip_library) {
+        let options = &mut header.options;
+        if let (Some(named), None) = (&options.hip_library, &given.hip_library) {
             let found = format!("the folder names {}, and none is given", named.display());
             let expected = "the library again (--hip-library), which is not taken from a folder";
             return Err(Error::argument("HIP library", found, expected));
         }
-        header.options.hip_library = hip_library.map(Path::to_path_buf);
+        if options.environment != given.environment {
+            let set: Vec<String> = options.environment.iter().map(ToString::to_string).collect();
+            let found = format!("other than those of the folder ({})", set.join(", "));
+            return Err(Error::argument(
+                "variables",
+                found,
+                "the same again (--env), which are not taken from a folder",
+            ));
+        }
+        if let Some(row) = options.variants.iter().find(|row| !given.variants.contains(row)) {
+            let found = format!("the folder has '{}', which is not given", row.name);
+            let expected = "all of its variants again (--variants), which are not taken from a folder";
+            return Err(Error::argument("variants", found, expected));
+        }
+        let is_new = options.variants != given.variants || (given.cure && !options.cure);
+        options.hip_library.clone_from(&given.hip_library);
+        options.variants.clone_from(&given.variants);
+        options.cure |= given.cure;
+        options.check_variants()?;
+        if is_new {
+            header.write()?;
+        }
         Ok(header)
     }
 
-    /// Continues a nested run with its parent's library, model or graph, whatever its folder names.
+    /// Continues a nested run with its parent's library, variables, model or graph, whatever its folder names.
     pub(super) fn nested(out: &Path, parent: &CompareOptions) -> Result<Header> {
         let mut header = Header::read(out)?;
         (header.options.hip_library, header.options.work) = (parent.hip_library.clone(), parent.work.clone());
+        header.options.environment.clone_from(&parent.environment);
         header.bind()?;
         Ok(header)
     }

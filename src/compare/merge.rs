@@ -1,10 +1,14 @@
 //! Merges several runs into one report, with statistics over all their records.
 
 use super::circumstances::work_of;
-use super::report::{Record, Report, Run, Statistics, Status};
+use super::matched;
+use super::report::{Record, Report, Run, Statistics, Status, Verdict};
 use crate::statistics::Summary;
 use ggml_core::{Error, Result};
 use std::path::Path;
+
+#[cfg(test)]
+mod deck;
 
 /// Sets the run ID of all parts of a report and the folder of its run, and adds the statistics.
 pub(super) fn complete(report: &mut Report, folder: &Path) {
@@ -24,6 +28,14 @@ pub(super) fn complete(report: &mut Report, folder: &Path) {
         folder: folder.display().to_string(),
     }];
     report.statistics = statistics(report);
+    report.verdict.patterns = patterns(&report.plain());
+}
+
+/// Returns the sentences on the runs of a report with different numbers of units on the device, and on matched runs.
+fn patterns(report: &Report) -> Vec<String> {
+    let mut patterns = super::advice::patterns(report);
+    patterns.extend(matched::sentences(report));
+    patterns
 }
 
 /// Merges reports into one. Its description of the work is the first report's.
@@ -34,9 +46,7 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
     let several = reports.len() > 0;
     if several {
         let id = all.run_id.clone();
-        let named = |text: &mut String| *text = format!("{id}: {text}");
-        all.verdict.findings.iter_mut().for_each(named);
-        all.verdict.notes.iter_mut().for_each(named);
+        name(&mut all.verdict, &id);
     }
     for report in reports {
         if all.runs.iter().any(|run| run.run_id == report.run_id) {
@@ -47,17 +57,30 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.backends.extend(report.backends);
         all.records.extend(report.records);
         all.comparisons.extend(report.comparisons);
-        all.verdict.agree &= report.verdict.agree;
-        let findings = report.verdict.findings.into_iter();
-        all.verdict.findings.extend(findings.map(|finding| format!("{}: {finding}", report.run_id)));
-        let notes = report.verdict.notes.into_iter();
-        all.verdict.notes.extend(notes.map(|note| format!("{}: {note}", report.run_id)));
+        all.variants.extend(report.variants);
+        all.variant_findings.extend(report.variant_findings);
+        let mut verdict = report.verdict;
+        all.verdict.agree &= verdict.agree;
+        name(&mut verdict, &report.run_id);
+        all.verdict.findings.extend(verdict.findings);
+        all.verdict.details.extend(verdict.details);
+        all.verdict.notes.extend(verdict.notes);
     }
     if all.runs.len() > 1 {
-        all.verdict.advice = super::advice::advice(&all);
+        all.verdict.advice = super::advice::advice(&all.plain());
     }
     all.statistics = statistics(&all);
+    all.verdict.patterns = patterns(&all.plain());
     Ok(all)
+}
+
+/// Puts the name of a run in front of its findings and notes.
+fn name(verdict: &mut Verdict, run_id: &str) {
+    let Verdict { findings, details, notes, .. } = verdict;
+    let texts = details.iter_mut().map(|finding| &mut finding.text);
+    for text in findings.iter_mut().chain(notes).chain(texts) {
+        *text = format!("{run_id}: {text}");
+    }
 }
 
 /// Key of a line of statistics: backend, device, work, offload. The work includes the circumstances that are
@@ -68,12 +91,12 @@ type Key = (String, String, String, i64);
 fn statistics(report: &Report) -> Vec<Statistics> {
     let mut groups: Vec<(Key, Vec<&Record>)> = Vec::new();
     for record in report.records.iter().filter(|r| r.case.is_none()) {
-        let backend =
-            report.backends.iter().find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id));
+        let backend = report.backend_of(record);
         let device = backend.map_or(String::new(), |b| b.device.clone());
         let run = report.runs.iter().find(|run| run.run_id == record.run_id);
         let work = run.map_or_else(|| report.work.clone(), |run| work_of(report, run, backend));
-        let key = (record.backend.clone(), device, work, record.offload);
+        let variant = record.variant.as_ref().map_or(String::new(), |variant| format!("; variant {variant}"));
+        let key = (record.backend.clone(), device, work + &variant, record.offload);
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, records)) => records.push(record),
             None => groups.push((key, vec![record])),
@@ -99,6 +122,7 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
         errors: count(Status::Error),
         crashes: count(Status::Crash),
         hangs: count(Status::Hang),
+        ended: count(Status::Ended),
         unsupported: count(Status::Unsupported),
         elapsed_s: of(&|r| good(r).then_some(r.elapsed_s)),
         load_s: of(&|r| r.load_s.filter(|_| good(r))),
@@ -112,7 +136,7 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
 #[cfg(test)]
 mod tests {
     use super::super::host::{Environment, Host};
-    use super::super::report::{BackendReport, EVERYTHING, Verdict};
+    use super::super::report::{BackendReport, EVERYTHING};
     use super::super::{CompareOptions, table, text::Style};
     use super::*;
 
@@ -186,6 +210,34 @@ mod tests {
             assert!(flat.contains(&format!("(2): {}", all.statistics[1].work)), "{text}");
             let page = super::super::page::html(&all);
             assert!(page.contains("vulkan (2)"), "the page says which");
+        }
+    }
+
+    /// Runs that opened no device are told apart by the library that they loaded.
+    #[test]
+    fn libraries_without_a_device_have_lines_of_their_own() {
+        fn died(report: &mut Report, library: &str) {
+            report.backends[0].device.clear();
+            for record in &mut report.records {
+                (record.status, record.library) = (Status::Crash, Some(library.into()));
+            }
+        }
+        let old = report("a", 10.0, |r| died(r, "/opt/rocm-6.4.3/lib/libamdhip64.so.6"));
+        let new = report("b", 10.0, |r| died(r, "/opt/rocm-7.2.4/lib/libamdhip64.so.7"));
+        let all = merge(vec![old, new]).unwrap();
+        let works: Vec<&str> = all.statistics.iter().map(|line| line.work.as_str()).collect();
+        let work = |library: &str| format!("model; library {library}");
+        let libraries = ["/opt/rocm-6.4.3/lib/libamdhip64.so.6", "/opt/rocm-7.2.4/lib/libamdhip64.so.7"];
+        assert_eq!(works, libraries.map(work));
+        let pattern = format!(
+            "vulkan: library is the only difference ({} | {}): 0 of 2 against 0 of 2 complete",
+            libraries[0], libraries[1]
+        );
+        assert_eq!(all.verdict.patterns, [pattern]);
+        let text = table::table(&all, Style::Plain);
+        for (run, library) in ["a", "b"].into_iter().zip(libraries) {
+            let heading = format!("run {run}: vulkan: library {library}");
+            assert!(text.contains(&heading), "{heading}: {text}");
         }
     }
 

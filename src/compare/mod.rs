@@ -24,14 +24,17 @@ mod counts;
 mod doubt;
 mod failing;
 mod files;
+mod finding;
 mod generate;
 mod graph;
 mod graph_runs;
 mod header;
 mod host;
 mod invariance;
+mod issue;
 mod judge;
 mod loaded;
+mod matched;
 mod merge;
 mod nodes;
 mod ops;
@@ -45,13 +48,17 @@ mod shrink;
 mod table;
 mod text;
 mod trial;
+mod variant_rows;
+mod variants;
 
 pub use child::{Replace, child_entry, child_entry_with};
 pub use counts::counts;
+pub use issue::text_report;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use page::{html, write_page};
 pub use report::Report;
 pub use table::{Style, table};
+pub use variant_rows::{BackendVariable, VariantRow, read_variants};
 
 use header::Header;
 
@@ -74,12 +81,14 @@ pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
 }
 
 /// Continues the run of a folder. Children that ran are not run again, including any that may have stopped
-/// the machine. Only [`CompareOptions::stop`] and [`CompareOptions::hip_library`] of the options are used. The
-/// folder names the model or graph, see [`work_of`].
+/// the machine. Only these options are used: [`CompareOptions::stop`], [`CompareOptions::hip_library`],
+/// [`CompareOptions::environment`], [`CompareOptions::variants`], which may have more than the run had, and
+/// [`CompareOptions::cure`]. The folder names the model or graph, see [`work_of`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the folder belongs to another user or contains links, or if the run loaded a
-/// HIP library and the options name none: no library is loaded because a folder names it.
+/// HIP library, had variables or variants and the options do not name them: no library is loaded because a folder
+/// names it.
 pub fn resume(out: &Path, options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     check_no_links(out)?;
     folder_files::check_own(out).map_err(|e| {
@@ -89,7 +98,7 @@ pub fn resume(out: &Path, options: &CompareOptions, progress: Progress<'_>) -> R
             "a folder of your own; 'compare report' makes the report of another's",
         )
     })?;
-    let header = Header::resume(out, options.hip_library.as_deref())?;
+    let header = Header::resume(out, options)?;
     let mut children = Children::resume(out, options.stop.clone())?;
     execute(&header, &mut children, progress)
 }
@@ -142,6 +151,7 @@ fn execute(header: &Header, children: &mut Children, progress: Progress<'_>) -> 
             return Err(Error::argument("run", "a backend on trial", "a comparison"));
         }
     };
+    variants::run(header, children, &mut report, progress)?;
     merge::complete(&mut report, children.out());
     Ok(report)
 }

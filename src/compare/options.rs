@@ -1,5 +1,6 @@
 //! Options of a comparison, and its progress events.
 
+use super::variant_rows::{BackendVariable, VariantRow};
 use crate::backend_name::{BackendName, VirtualTarget};
 use crate::isolate::json::{self, JsonPath};
 pub use crate::isolate::protocol::PerNode;
@@ -106,6 +107,16 @@ pub struct CompareOptions {
     /// HIP: runtime library to load.
     #[serde(with = "json::some_path")]
     pub hip_library: Option<PathBuf>,
+    /// Variables of the children's environment, in addition to the program's own; a later one replaces an earlier one
+    /// of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<BackendVariable>,
+    /// Models and graphs: variants, each run in children of its own after the plain runs of all backends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantRow>,
+    /// Models and graphs: true to run harmless variants of a backend that crashes or hangs, to find one that helps.
+    #[serde(default)]
+    pub cure: bool,
     /// Flag that stops the run when it is set: the running child is ended, and the results so far are judged.
     #[serde(skip)]
     pub stop: Option<Arc<AtomicBool>>,
@@ -145,6 +156,9 @@ impl Default for CompareOptions {
             out: PathBuf::from("out/compare"),
             vulkan_arch: None,
             hip_library: None,
+            environment: Vec::new(),
+            variants: Vec::new(),
+            cure: false,
             stop: None,
         }
     }
@@ -173,6 +187,9 @@ setters!(CompareOptions {
     with_out => out: impl Into<PathBuf>,
     with_vulkan_arch => vulkan_arch: impl Into<Option<String>>,
     with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+    with_environment => environment: impl Into<Vec<BackendVariable>>,
+    with_variants => variants: impl Into<Vec<VariantRow>>,
+    with_cure => cure: bool,
     with_stop => stop: impl Into<Option<Arc<AtomicBool>>>,
 });
 
@@ -205,7 +222,36 @@ impl CompareOptions {
         if self.timeout.is_zero() {
             return Err(Error::argument("timeout", "0 seconds", "more than 0 seconds"));
         }
+        self.check_variants()
+    }
+
+    /// Checks that every variant, and every variable, is for a backend of the run.
+    pub(super) fn check_variants(&self) -> Result<()> {
+        let is_ops = matches!(self.work, Subject::Ops(_));
+        if is_ops && (self.cure || !self.variants.is_empty()) {
+            return Err(Error::argument("variants", "of operation tests", "a model or a graph"));
+        }
+        let (order, among) = (self.order(), "of the backends of this run");
+        let names = || order.iter().map(|b| b.to_string()).collect::<Vec<_>>().join(", ");
+        if let Some(row) = self.variants.iter().find(|row| !order.iter().any(|b| row.applies_to(b))) {
+            let found = format!("'{}' changes none {among} ({})", row.name, names());
+            return Err(Error::argument("variant", found, "settings that one of them reads"));
+        }
+        if let Some(variable) = self.environment.iter().find(|v| !order.iter().any(|b| v.applies_to(b))) {
+            let found = format!("{variable} is for none {among} ({})", names());
+            return Err(Error::argument("variable", found, "the name of one of them"));
+        }
         Ok(())
+    }
+
+    /// Returns the variables of a backend's children; one with an empty value is removed from their environment.
+    fn environment_of(&self, backend: &BackendName) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        for variable in self.environment.iter().filter(|variable| variable.applies_to(backend)) {
+            all.retain(|(name, _)| *name != variable.name);
+            all.push((variable.name.clone(), variable.value.clone()));
+        }
+        all
     }
 
     /// Returns the options on which measurements depend, by name.
@@ -232,8 +278,21 @@ impl CompareOptions {
             same_bits: self.same_bits,
             vulkan_arch: self.vulkan_arch.clone(),
             hip_library: self.hip_library.clone().map(JsonPath::from),
+            environment: self.environment_of(backend),
             ..Work::new(backend, self.timeout, task)
         }
+    }
+
+    /// Builds the work of a child of a variant.
+    pub(super) fn variant_work(&self, row: &VariantRow, backend: &BackendName, task: Task) -> Work {
+        let mut work = self.child_work(backend, task);
+        work.environment.retain(|(name, _)| row.environment.iter().all(|(own, _)| own != name));
+        work.environment.extend(row.environment.iter().cloned());
+        if let Some(library) = &row.library {
+            work.hip_library = Some(library.clone().into());
+        }
+        work.vulkan_validation = row.validation;
+        work
     }
 
     /// Returns the backends in the order in which they run: the reference first, without duplicates.

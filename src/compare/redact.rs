@@ -59,6 +59,11 @@ impl Report {
         for (line, original) in report.statistics.iter_mut().zip(&self.statistics) {
             line.work = names.work_of_line(&original.work, self);
         }
+        for (finding, original) in report.verdict.details.iter_mut().zip(&self.verdict.details) {
+            let words =
+                original.next.as_ref().map(|next| next.split(' ').map(String::from).collect::<Vec<_>>());
+            finding.next = words.map(|words| names.command(&words).join(" "));
+        }
         for record in &mut report.records {
             record.token_ids.clear();
             record.text = None;

@@ -2,11 +2,13 @@
 
 pub use super::comparison::{Comparison, Divergence, LogitsReport, SecondLook, TextReport};
 use super::files::replace;
+pub use super::finding::{Finding, Location};
 use super::host::lossy;
 pub use super::host::{Environment, Host};
 use super::options::CompareOptions;
+use super::variant_rows::VariantRow;
 pub(super) use crate::isolate::record::label;
-pub use crate::isolate::record::{BackendReport, EVERYTHING, OpTime, Record, Stuck};
+pub use crate::isolate::record::{BackendReport, EVERYTHING, Fault, KernelLog, OpTime, Record, Stuck};
 pub use crate::isolate::results::{NodeReport, Status, TextScore, Variant};
 use crate::json;
 use crate::statistics::Summary;
@@ -54,6 +56,15 @@ pub struct Report {
     pub backends: Vec<BackendReport>,
     /// Records of all runs.
     pub records: Vec<Record>,
+    /// Variants that were run next to the plain runs, see [`Record::variant`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantRow>,
+    /// Effects of the variants, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variant_findings: Vec<String>,
+    /// Command that tries harmless variants after a crash or a hang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cure_command: Option<String>,
     /// Number of runs that were planned but not made.
     #[serde(default)]
     pub missing: usize,
@@ -103,9 +114,16 @@ pub struct Verdict {
     pub agree: bool,
     /// Disagreements and failures, one line each.
     pub findings: Vec<String>,
+    /// The same findings as fields, in the same order; none in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Finding>,
     /// Differences beyond a bound that are no disagreement, one line each with the reason.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Patterns over runs, one sentence each: with how many units on the device a backend works and with how many it
+    /// dies, and runs that are equal but for one thing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
     /// Recommendation in one sentence, which needs no knowledge of drivers.
     #[serde(default)]
     pub advice: String,
@@ -134,6 +152,9 @@ pub struct Statistics {
     pub crashes: usize,
     /// Number of runs that hung.
     pub hangs: usize,
+    /// Number of runs that the user or another process ended: they are no crashes.
+    #[serde(default)]
+    pub ended: usize,
     /// Number of runs that the backend does not support.
     pub unsupported: usize,
     /// Seconds of the whole process, of runs with results.
@@ -177,6 +198,9 @@ impl Report {
             left_out: Vec::new(),
             backends: Vec::new(),
             records: Vec::new(),
+            variants: Vec::new(),
+            variant_findings: Vec::new(),
+            cure_command: None,
             missing: 0,
             require_all: options.require_all,
             comparisons: Vec::new(),
@@ -188,14 +212,28 @@ impl Report {
 
     /// Returns the records with their backends, without the records of single cases.
     pub fn backend_records(&self) -> impl Iterator<Item = (&Record, &BackendReport)> {
-        let backend =
-            |r: &Record| self.backends.iter().find(|b| (&b.name, &b.run_id) == (&r.backend, &r.run_id));
-        self.records.iter().filter(|r| r.case.is_none()).filter_map(move |r| Some((r, backend(r)?)))
+        self.records.iter().filter(|r| r.case.is_none()).filter_map(|r| Some((r, self.backend_of(r)?)))
+    }
+
+    /// Returns the description of a record's backend.
+    pub(super) fn backend_of(&self, record: &Record) -> Option<&BackendReport> {
+        let of = (&record.backend, &record.run_id, &record.variant);
+        self.backends.iter().find(|b| (&b.name, &b.run_id, &b.variant) == of)
+    }
+
+    /// Returns the report without the rows of variants.
+    pub(super) fn plain(&self) -> Report {
+        let mut plain = self.clone();
+        plain.records.retain(|record| record.variant.is_none());
+        plain.comparisons.retain(|comparison| comparison.variant.is_none());
+        plain.backends.retain(|backend| backend.variant.is_none());
+        plain
     }
 
     /// True if it is the record that the others are compared with.
     pub(super) fn is_reference(&self, record: &Record) -> bool {
-        (&record.backend, record.offload, record.epoch) == (&self.reference, EVERYTHING, 0)
+        let is_plain = record.variant.is_none();
+        is_plain && (&record.backend, record.offload, record.epoch) == (&self.reference, EVERYTHING, 0)
     }
 
     /// Returns the record that the others are compared with.
@@ -205,13 +243,14 @@ impl Report {
 
     /// Returns the comparison of a run with the reference.
     pub(super) fn comparison_of(&self, record: &Record) -> Option<&Comparison> {
-        let of = (&record.run_id, &record.backend, record.offload, record.epoch);
-        self.comparisons.iter().find(|c| (&c.run_id, &c.lhs, c.offload, c.epoch) == of)
+        let of = (&record.run_id, &record.backend, record.offload, record.epoch, &record.variant);
+        self.comparisons.iter().find(|c| (&c.run_id, &c.lhs, c.offload, c.epoch, &c.variant) == of)
     }
 
     /// Adds the description of a backend, unless it is present already.
     pub(crate) fn add_backend(&mut self, backend: BackendReport) {
-        match self.backends.iter_mut().find(|b| b.name == backend.name) {
+        let of = (&backend.name, &backend.variant);
+        match self.backends.iter_mut().find(|b| (&b.name, &b.variant) == of) {
             // The device may not have been opened in an earlier run.
             Some(known) if known.device.is_empty() => *known = backend,
             Some(_) => {}

@@ -8,8 +8,10 @@
 //! none.
 
 mod entry;
+pub(crate) mod fault;
 pub(crate) mod files;
 pub(crate) mod json;
+pub(crate) mod kernel_log;
 pub(crate) mod parent;
 pub(crate) mod protocol;
 pub(crate) mod record;

@@ -2,9 +2,11 @@
 //! outcome.
 
 use super::files;
+use super::kernel_log::{self, Since};
 use super::protocol::{CHILD, Message, Work};
 use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync, Writer};
 use super::system;
+use crate::backend_name::BackendName;
 use ggml_core::files::random;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::collections::HashMap;
@@ -110,6 +112,7 @@ impl Children {
         receive: &mut dyn FnMut(&Message),
     ) -> Result<Option<ChildOutcome>> {
         let mut account = Account::new(&work.backend, work.offload(), work.epoch, stem);
+        account.set_environment(&work.environment);
         let log = files::log(&self.out, stem);
         if let Some(end) = self.past.get(stem) {
             // Unreadable events count as missing; the records of other children are not affected.
@@ -160,10 +163,16 @@ impl Children {
         let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(&work_path, e))?;
         files::replace(&work_path, &text)?;
         recorder::create(&events)?;
-        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem))?;
+        let log = is_of_driver(&work.backend).then(|| Since::now(Path::new(kernel_log::PATH)));
+        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &work.environment)?;
         let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
-        let end = self.follow_events(&mut child, &mut follower, limit, account, receive);
+        let mut end = self.follow_events(&mut child, &mut follower, limit, account, receive);
+        if let (Ok(end), Some(log)) = (&mut end, log)
+            && end.status != Some(0)
+        {
+            *end.kernel = log.read();
+        }
         if end.as_ref().is_ok_and(|end| end.stuck.is_none()) {
             // The rest of the reserved space is not needed any more.
             Writer::open(&events, follower.end())?.trim();
@@ -228,7 +237,7 @@ impl Drop for Children {
 }
 
 /// Starts a child. It ends when its standard input is closed, see [`crate::leave::follow_parent`].
-fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
+fn spawn(work: &Path, events: &Path, log: &Path, environment: &[(String, String)]) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
     let open = || {
         let log = ggml_core::files::create(log)?;
@@ -236,7 +245,14 @@ fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
     };
     let (stdout, stderr) = open().map_err(|e| Error::io(log, e))?;
     let nonce = format!("{:016x}", random());
-    let mut child = Command::new(&program)
+    let mut command = Command::new(&program);
+    for (name, value) in environment {
+        match value.is_empty() {
+            true => command.env_remove(name),
+            false => command.env(name, value),
+        };
+    }
+    let mut child = command
         .arg(CHILD)
         .args([work, events])
         .arg(&nonce)
@@ -250,6 +266,12 @@ fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
         let _ = writeln!(input, "{nonce}");
     }
     Ok(child)
+}
+
+/// True if a driver of the kernel serves a backend.
+fn is_of_driver(backend: &str) -> bool {
+    let name = backend.parse::<BackendName>();
+    name.is_ok_and(|name| !name.is_host() && !name.is_emulated() && !backend.starts_with("null"))
 }
 
 fn end_of(status: ExitStatus, stopped: bool) -> End {
@@ -277,7 +299,6 @@ fn ended(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend_name::BackendName;
     use crate::isolate::protocol::{OpsTask, Task};
     use crate::isolate::results::Status;
 
@@ -291,6 +312,22 @@ mod tests {
         };
         assert_eq!(ended(&mut never, Duration::from_millis(20)).unwrap(), None);
         assert!(calls > 1);
+    }
+
+    #[test]
+    fn only_drivers_are_in_the_kernels_log() {
+        for (name, expected) in [
+            ("hip", true),
+            ("hip:1", true),
+            ("vulkan", true),
+            ("cpu", false),
+            ("reference", false),
+            ("null=crash@compute", false),
+            ("hip-virtual:gfx906", false),
+            ("vulkan-virtual:vega10", false),
+        ] {
+            assert_eq!(is_of_driver(name), expected, "{name}");
+        }
     }
 
     /// A device held by a child that could not be ended is not used again; other backends are.

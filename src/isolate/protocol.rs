@@ -44,6 +44,12 @@ pub(crate) struct Work {
     pub(crate) vulkan_arch: Option<String>,
     /// HIP: runtime library to load.
     pub(crate) hip_library: Option<JsonPath>,
+    /// Vulkan: true to run under the validation layers.
+    #[serde(default)]
+    pub(crate) vulkan_validation: bool,
+    /// Variables of the child's environment, in addition to its parent's; one with an empty value is removed.
+    #[serde(default)]
+    pub(crate) environment: Vec<(String, String)>,
     /// The task.
     pub(crate) task: Task,
 }
@@ -62,6 +68,8 @@ impl Work {
             stepwise: false,
             vulkan_arch: None,
             hip_library: None,
+            vulkan_validation: false,
+            environment: Vec::new(),
             task,
         }
     }

@@ -1,6 +1,8 @@
 //! Record of a child: the backend that it opened, and how its work ended.
 
+pub use super::fault::Fault;
 use super::json::null_is_nan;
+pub use super::kernel_log::KernelLog;
 use super::results::{Status, TextScore, Variant};
 use crate::view::View;
 use ggml_core::backend::DeviceInfo;
@@ -17,6 +19,9 @@ pub struct BackendReport {
     pub run_id: String,
     /// Name on the command line.
     pub name: String,
+    /// Name of the variant that opened it; `None` for the plain run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// Device name; empty if none was opened.
     pub device: String,
     /// Driver name.
@@ -90,12 +95,21 @@ pub struct Record {
     pub offload: i64,
     /// Index of the repetition.
     pub epoch: usize,
+    /// Name of the variant, see [`VariantRow`](crate::compare::VariantRow); `None` for the plain run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Variables that the child had in addition to its parent's; one with an empty value was removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<(String, String)>,
     /// Outcome of the run.
     pub status: Status,
     /// Operation tests: the case that failed; `None` in the record of the backend as a whole.
     pub case: Option<String>,
     /// Phase in which it failed.
     pub phase: Option<String>,
+    /// The furthest phase that was entered, in the order of [`Phase::ALL`](ggml_core::Phase::ALL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub furthest: Option<String>,
     /// Node at which it failed, if known.
     pub node: Option<String>,
     /// Part of a model's work that was being computed: "prompt", "decode step 3", "chunk 2".
@@ -107,8 +121,17 @@ pub struct Record {
     /// The last call into a driver that was announced.
     #[serde(default)]
     pub last_call: Option<String>,
+    /// The call whose work was waited for, if the last call only waits for earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
+    /// Place in the program at which the signal came, if its handler could write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// Lines of the kernel about graphics cards while the process ran, if it did not end well.
+    #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
+    pub kernel: KernelLog,
     /// Description of the process if it could not be ended.
     #[serde(default)]
     pub stuck: Option<Stuck>,
@@ -184,20 +207,54 @@ pub(crate) fn label(backend: &str, offload: i64) -> String {
     if offload == EVERYTHING { backend.into() } else { format!("{backend} offload {offload}") }
 }
 
-/// The most characters of a message's headline.
-const HEADLINE: usize = 80;
+/// The most characters of a message's headline, about two lines of a terminal: room for "not available (no
+/// device): " and for what is wrong with a library.
+const HEADLINE: usize = 190;
 
 impl Record {
-    /// Returns the first clauses of the message, as many as fit in a line.
+    /// Returns the first clauses of the message, as many as fit. A clause ends at a colon or semicolon before a
+    /// space, so no word, path or NAME=value is cut.
     pub fn headline(&self) -> &str {
         let Some(message) = &self.message else { return "no reason given" };
-        let ends = message.match_indices([':', ';']).map(|(at, _)| at).chain([message.len()]);
-        let fitting = ends.take_while(|&end| message[..end].chars().count() <= HEADLINE).last();
-        fitting.filter(|&end| end > 0).map_or(message, |end| &message[..end])
+        let ends = message.match_indices([':', ';']).map(|(at, _)| at).filter(|&at| at > 0);
+        let ends =
+            ends.filter(|&at| message[at + 1..].starts_with(char::is_whitespace)).chain([message.len()]);
+        let (mut end, mut is_first) = (message.len(), true);
+        for next in ends {
+            if !is_first && message[..next].chars().count() > HEADLINE {
+                break;
+            }
+            (end, is_first) = (next, false);
+        }
+        &message[..end]
     }
 
-    /// Formats backend and offload for texts.
+    /// Formats backend, offload and variant for texts.
     pub fn label(&self) -> String {
-        label(&self.backend, self.offload)
+        let variant = self.variant.as_ref().map_or(String::new(), |variant| format!(" [{variant}]"));
+        label(&self.backend, self.offload) + &variant
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headlines_end_between_clauses() {
+        let headline = |message: &str| Record { message: Some(message.into()), ..Record::default() };
+        let of = |message: &str| headline(message).headline().to_string();
+        // Field case E: the reason used to be cut off behind "not available (no device)".
+        let wrong = "not available (no device): wrong library: its file name is that of HIP 7, but it reports HIP 6: files of \
+                     two releases of ROCm are mixed; select the right one with DIPTYCH_HIP_LIBRARY";
+        assert_eq!(of(&format!("{wrong}; the runtime lists no device")), wrong);
+        let path = "x".repeat(170);
+        let named = format!("LD_LIBRARY_PATH={path}:/opt/rocm/lib");
+        assert_eq!(
+            of(&format!("the library hip:0 needs {named}; more")),
+            format!("the library hip:0 needs {named}")
+        );
+        assert_eq!(of(&format!("first; {named}; more")), "first");
+        assert_eq!(Record::default().headline(), "no reason given");
     }
 }

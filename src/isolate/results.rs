@@ -17,6 +17,8 @@ pub enum Status {
     Crash,
     /// A phase exceeded its deadline.
     Hang,
+    /// The user or another process ended the run: this says nothing about the backend.
+    Ended,
     /// The backend cannot run here, or does not support this work.
     Unsupported,
 }
@@ -28,6 +30,7 @@ impl std::fmt::Display for Status {
             Status::Error => "error",
             Status::Crash => "crash",
             Status::Hang => "hang",
+            Status::Ended => "ended",
             Status::Unsupported => "unsupported",
         })
     }

@@ -8,6 +8,11 @@ use std::process::ExitStatus;
 /// Name of the signal that a terminal sends to end a program.
 pub(crate) const INTERRUPT: &str = "SIGINT";
 
+/// True if a signal of this name was sent by somebody: no instruction causes it.
+pub(crate) fn is_from_outside(signal: &str) -> bool {
+    ["SIGHUP", INTERRUPT, "SIGKILL", "SIGQUIT", "SIGTERM"].contains(&signal)
+}
+
 /// Reads the kernel's description of a process that does not end when it is killed, below `proc` (`/proc`).
 /// Fields that are not readable, or are missing on other systems, are empty.
 pub(crate) fn stuck(proc: &Path, pid: u32) -> Stuck {
@@ -42,6 +47,8 @@ pub(crate) fn ended_by(status: ExitStatus) -> Option<String> {
         libc::SIGBUS => "SIGBUS".into(),
         libc::SIGILL => "SIGILL".into(),
         libc::SIGFPE => "SIGFPE".into(),
+        libc::SIGHUP => "SIGHUP".into(),
+        libc::SIGQUIT => "SIGQUIT".into(),
         libc::SIGKILL => "SIGKILL".into(),
         libc::SIGTERM => "SIGTERM".into(),
         libc::SIGTRAP => "SIGTRAP".into(),
@@ -103,7 +110,8 @@ mod tests {
     #[test]
     fn signals_have_names() {
         assert_eq!(ended_by(ExitStatus::from_raw(11)).as_deref(), Some("SIGSEGV"));
-        assert_eq!(ended_by(ExitStatus::from_raw(1)).as_deref(), Some("signal 1"));
+        assert_eq!(ended_by(ExitStatus::from_raw(1)).as_deref(), Some("SIGHUP"));
+        assert_eq!(ended_by(ExitStatus::from_raw(10)).as_deref(), Some("signal 10"));
         assert_eq!(ended_by(ExitStatus::from_raw(3 << 8)), None);
     }
 }

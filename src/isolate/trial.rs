@@ -45,6 +45,7 @@ impl Trial {
         let status = match record.status {
             Status::Crash => "crashed",
             Status::Hang => "hung",
+            Status::Ended => "was ended",
             _ => "failed",
         };
         format!("{status}{phase}: {}", record.message.as_deref().unwrap_or("no message"))

@@ -3,7 +3,7 @@
 use super::report::{AccessPath, Gate, Line, State};
 use crate::backends::View;
 use backend_hip::HipOptions;
-use backend_hip::advice::{self, Advice, Situation};
+use backend_hip::advice::{self, Advice, Circumstance, Situation};
 use backend_hip::system::{Card, KernelFacts, KfdGpu, Node, NodeState, SystemReport, pci_text};
 
 /// A device, as the system describes it.
@@ -48,6 +48,17 @@ impl Found {
         Line::new(Gate::Hardware, AccessPath::Card, State::Allows, parts.join("; "))
     }
 
+    /// Returns the line of the sizes of the card's memory, if the kernel reports them.
+    pub(super) fn memory(&self) -> Option<Line> {
+        let memory = self.card.as_ref()?.memory;
+        let size = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+        let vram = memory.vram.map(|bytes| format!("VRAM {} (on an APU the carve-out)", size(bytes)));
+        let gtt = memory.gtt.map(|bytes| format!("GTT {} (host memory that it may map)", size(bytes)));
+        let parts: Vec<String> = vram.into_iter().chain(gtt).collect();
+        let line = Line::new(Gate::Hardware, AccessPath::Card, State::Allows, parts.join(", "));
+        (!parts.is_empty()).then_some(line)
+    }
+
     /// Returns the lines of the kernel's driver, and of KFD, its part for computing.
     pub(super) fn kernel_driver(&self, kernel: &KernelFacts) -> Vec<Line> {
         let line = |way, state, text: String| Line::new(Gate::KernelDriver, way, state, text);
@@ -60,14 +71,17 @@ impl Found {
             }
             Some(Some(other)) => {
                 let text = format!("{other} is bound to it, not amdgpu{release}");
-                lines.push(
-                    line(AccessPath::Card, State::Blocks, text).with(["bind the card to amdgpu".into()]),
-                );
+                let help = "bind the card to amdgpu";
+                let blocked = line(AccessPath::Card, State::Blocks, text).with([help.into()]);
+                lines.push(blocked.because(format!("{other} is bound to the card, not amdgpu"), help));
             }
             Some(None) => {
                 let help = "load amdgpu (modprobe amdgpu); dmesg shows why it is not bound to the card";
                 let text = format!("no driver is bound to it{release}");
-                lines.push(line(AccessPath::Card, State::Blocks, text).with([help.into()]));
+                let blocked = line(AccessPath::Card, State::Blocks, text).with([help.into()]);
+                lines.push(
+                    blocked.because("no driver is bound to the card", "modprobe amdgpu, and read dmesg"),
+                );
             }
             None => {}
         }
@@ -81,6 +95,7 @@ impl Found {
                             dmesg | grep kfd";
                 line(AccessPath::Hip, State::Blocks, "the kernel's compute driver (KFD) does not list it".into())
                     .with([help.into()])
+                    .because("the kernel's compute driver (KFD) does not list the card", "read dmesg | grep kfd")
             }
         });
         lines
@@ -110,7 +125,7 @@ impl Found {
         let depends = self.target().is_some_and(|target| {
             advice::ADVICE
                 .iter()
-                .any(|row| matches!(row.when, advice::Circumstance::Mes(_)) && row.targets.contains(&target))
+                .any(|row| matches!(row.when, Circumstance::Mes(_)) && row.targets.contains(&target))
         });
         let missing = depends && kernel.mes.is_none();
         let state = match rows.iter().any(|row| row.blocks) {
@@ -128,20 +143,35 @@ impl Found {
             );
         }
         let command = "sudo cat /sys/kernel/debug/dri/*/amdgpu_firmware_info | grep MES".to_string();
-        Line::new(Gate::Firmware, AccessPath::Hip, state, parts.join(", "))
-            .with(rows.iter().map(|row| row.text()))
-            .with(missing.then_some(command))
+        let mut line = Line::new(Gate::Firmware, AccessPath::Hip, state, parts.join(", "));
+        if let Some(row) = rows.iter().find(|row| row.blocks) {
+            line = line.because(in_short(row, kernel), row.cure);
+        } else if missing {
+            line = line.because("the version of the MES firmware is unknown", command.as_str());
+        }
+        line.with(rows.iter().map(|row| row.text())).with(missing.then_some(command))
     }
 
     /// Returns the situation that the rows of the advice table are compared with.
     pub(super) fn situation(&self, options: &HipOptions, kernel: &KernelFacts, target: &str) -> Situation {
         Situation {
             target: target.into(),
-            real_target: self.target().map(String::from),
+            chip: self.target().map(String::from),
             kernel: kernel.clone(),
             environment: options.environment.clone(),
             ..Situation::default()
         }
+    }
+}
+
+/// Returns the state of kernel and firmware that a row is about, in a few words.
+fn in_short(row: &Advice, kernel: &KernelFacts) -> String {
+    let mes = kernel.mes.map_or("unknown MES firmware".into(), |version| format!("MES {version:#x}"));
+    match row.when {
+        Circumstance::SavedWaves { .. } if kernel.cwsr == Some(true) => format!("{mes} with CWSR on"),
+        Circumstance::SavedWaves { .. } => format!("{mes}, and CWSR is not known to be off"),
+        Circumstance::Mes(version) => format!("MES {version:#x} is broken"),
+        _ => row.advice.split(": ").next().unwrap_or(row.advice).into(),
     }
 }
 
@@ -161,6 +191,15 @@ fn node_line(way: AccessPath, nodes: &[&Node], no_render: bool) -> Line {
         (absent, "load amdgpu; in a container pass --device /dev/kfd --device /dev/dri"),
         (denied, "this user may not open it: sudo usermod -aG render,video $USER, then log in again"),
     ];
-    Line::new(Gate::DeviceNodes, way, state, evidence.join("; "))
-        .with(help.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_string()))
+    let mut line = Line::new(Gate::DeviceNodes, way, state, evidence.join("; "))
+        .with(help.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_string()));
+    if let Some(node) = nodes.iter().find(|node| matches!(node.state, NodeState::Denied(_))) {
+        let cause = format!("this user may not open {}", node.path.display());
+        line = line.because(cause, "sudo usermod -aG render,video $USER, and log in again");
+    } else if absent {
+        let node = nodes.iter().find(|node| matches!(node.state, NodeState::Absent));
+        let cause = node.map_or("the card has no render node".into(), |n| format!("no {}", n.path.display()));
+        line = line.because(cause, help[0].1);
+    }
+    line
 }

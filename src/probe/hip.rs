@@ -8,15 +8,17 @@ use backend_hip::HipOptions;
 use backend_hip::advice::{self, Advice, Circumstance, Situation, Symptom};
 use backend_hip::arch::{Profile, Target};
 use backend_hip::installed::{Installation, LibraryFile, Release};
-use backend_hip::system::KernelFacts;
+use backend_hip::system::{self, KernelFacts, SystemReport};
 
 /// Source of the runtime, for advice.
 pub(super) const GET: &str = "install ROCm's HIP runtime (https://rocm.docs.amd.com), or name a library: \
                               DIPTYCH_HIP_LIBRARY=/path/to/libamdhip64.so";
 
-/// Environment variables that hide devices.
-const FILTERS: &[&str] =
-    &["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
+/// The same in a few words.
+const SHORT: &str = "install ROCm's HIP runtime, or name a library: DIPTYCH_HIP_LIBRARY=FILE";
+
+/// Remedy for a library that ends or blocks its process.
+pub(super) const ANOTHER: &str = "try another copy of the library: DIPTYCH_HIP_LIBRARY=FILE";
 
 /// The override that is in effect for a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(super) struct HipPath<'a> {
     pub(super) refusal: Option<&'a str>,
     /// True if the runtime was queried.
     pub(super) was_queried: bool,
+    /// The devices that the kernel lists.
+    pub(super) system: &'a SystemReport,
 }
 
 impl HipPath<'_> {
@@ -61,7 +65,7 @@ impl HipPath<'_> {
     }
 
     /// Returns the processor that the runtime reports for the card.
-    fn seen(&self) -> Option<String> {
+    pub(super) fn seen(&self) -> Option<String> {
         let view = self.found.views.iter().find(|view| view.backend.starts_with("hip"));
         let real = || self.found.target().map(String::from);
         view.map(|view| view.arch.clone()).or_else(|| match self.overridden() {
@@ -101,11 +105,13 @@ impl HipPath<'_> {
     fn runtime(&self, rows: &[&'static Advice]) -> Line {
         let mut line = runtime(self.libraries);
         let of_runtime = |row: &&&Advice| {
-            !row.is_of_kernel() && row.when != Circumstance::Overridden && row.symptom != Symptom::Slow
+            let is_slow = row.symptom == Symptom::Slow && row.is_of_any_runtime();
+            !row.is_of_kernel() && row.when != Circumstance::Overridden && !is_slow
         };
         let rows: Vec<&&Advice> = rows.iter().filter(of_runtime).collect();
-        if rows.iter().any(|row| row.blocks) {
+        if let Some(row) = rows.iter().find(|row| row.blocks) {
             line.state = State::Blocks;
+            line = line.because(row.advice.split(": ").next().unwrap_or(row.advice), row.cure);
         }
         line.with(rows.iter().map(|row| row.text()))
     }
@@ -141,7 +147,11 @@ impl HipPath<'_> {
         match self.hiprtc() {
             Some(path) => line(State::Allows, format!("{text}; {path} compiles the kernels at run time")),
             None => line(State::Blocks, format!("{text}, and there is no libhiprtc to compile the kernels"))
-                .with([format!("build with clang 19 and DIPTYCH_HIP_TARGETS={target}, or install hiprtc")]),
+                .with([format!("build with clang 19 and DIPTYCH_HIP_TARGETS={target}, or install hiprtc")])
+                .because(
+                    format!("no code for {target} in this program"),
+                    format!("build with DIPTYCH_HIP_TARGETS={target}, or install hiprtc"),
+                ),
         }
     }
 
@@ -154,20 +164,16 @@ impl HipPath<'_> {
         Some(folder.join(name).display().to_string())
     }
 
-    fn recognition(&self, rows: &[&'static Advice]) -> Line {
+    pub(super) fn recognition(&self, rows: &[&'static Advice]) -> Line {
         let line = |state, text: String| Line::new(Gate::Recognition, AccessPath::Hip, state, text);
-        let hidden = FILTERS
-            .iter()
-            .filter_map(|name| Some(format!("{name}={} hides devices", self.options.environment.get(name)?)));
-        let hidden: Vec<String> = hidden.collect();
         let real = self.found.target().unwrap_or("an unknown processor");
-        let overridden = self.overridden();
-        let setting = match &overridden {
+        let setting = match self.overridden() {
             None => "no override is set".to_string(),
             Some(Override::Wrong(setting)) => {
-                return line(State::Blocks, format!("{setting} is not a version that the runtime accepts")).with(
-                    ["it has to be three decimal numbers (9.0.6); with other values the runtime finds no device".into()],
-                );
+                let help = "it has to be three decimal numbers (9.0.6); with other values the runtime finds no device";
+                let cause = format!("{setting} is not a version that the runtime accepts");
+                let blocked = line(State::Blocks, cause.clone()).with([help.into()]);
+                return blocked.because(cause, "unset it, or set three decimal numbers");
             }
             Some(Override::Target(setting, target)) if target == real => {
                 format!("{setting} sets {target}, the real processor")
@@ -183,14 +189,31 @@ impl HipPath<'_> {
             (None, None) if self.was_queried => (State::Blocks, "the runtime does not list it".into()),
             (None, None) => (State::Allows, format!("the kernel reports {real}")),
         };
-        let foreign = rows.iter().filter(|row| row.when == Circumstance::Overridden).map(|row| row.text());
-        let foreign: Vec<String> = foreign.collect();
-        let state = match foreign.is_empty() && (hidden.is_empty() || listed.is_some()) {
-            false if state == State::Allows => State::Unknown,
+        let hidden = self.hidden().filter(|_| listed.is_none());
+        let foreign: Vec<&&Advice> = rows.iter().filter(|row| row.when == Circumstance::Overridden).collect();
+        let state = match (&hidden, foreign.is_empty()) {
+            (Some(_), _) => State::Blocks,
+            (None, false) if state == State::Allows => State::Unknown,
             _ => state,
         };
+        let mut line = line(state, format!("{text}; {setting}"));
+        let variable = |setting: &str| setting.split('=').next().unwrap_or_default().to_string();
+        if let Some(hidden) = &hidden {
+            line = line.because(format!("{hidden} hides the card"), format!("unset {}", variable(hidden)));
+        } else if let (State::Blocks, Some(why)) = (state, self.refusal) {
+            line = refused(line, why);
+        } else if state == State::Unknown {
+            line = line.because(setting.clone(), format!("unset {}", variable(&setting)));
+        }
         let help = self.refusal.and_then(help);
-        line(state, format!("{text}; {setting}")).with(foreign).with(hidden).with(help)
+        let hidden = hidden.map(|hidden| format!("{hidden} hides the card: unset it"));
+        line.with(foreign.iter().map(|row| row.text())).with(hidden).with(help)
+    }
+
+    /// Returns the variable that hides the card, as "NAME=VALUE".
+    fn hidden(&self) -> Option<String> {
+        let gpu = self.found.gpu.as_ref()?;
+        system::hiding(&self.options.environment, &self.system.gpus, gpu.pci)
     }
 
     fn features(&self) -> Line {
@@ -214,6 +237,27 @@ impl HipPath<'_> {
     }
 }
 
+/// Remedy for a library that contradicts its file name.
+const RIGHT: &str = "select the right library: DIPTYCH_HIP_LIBRARY=FILE";
+
+/// Adds cause and remedy of a refusal by the runtime.
+pub(super) fn refused(line: Line, why: &str) -> Line {
+    line.because(short_refusal(why), if is_wrong(why) { RIGHT } else { ANOTHER })
+}
+
+fn is_wrong(why: &str) -> bool {
+    why.contains("wrong library: ")
+}
+
+/// Returns the cause of a refusal in a few words: what is wrong with the library, or the first clause.
+fn short_refusal(why: &str) -> String {
+    let clauses = |text: &str, count: usize| text.split(": ").take(count).collect::<Vec<_>>().join(": ");
+    match why.find("wrong library: ") {
+        Some(at) => clauses(&why[at..], 2),
+        None => why.split("; ").next().unwrap_or(why).into(),
+    }
+}
+
 /// Returns advice for a runtime that crashed or hung when its devices were listed.
 pub(super) fn help(why: &str) -> Option<String> {
     let ended = why.starts_with("crashed") || why.starts_with("hung");
@@ -229,14 +273,17 @@ pub(super) fn help(why: &str) -> Option<String> {
 pub(super) fn runtime(libraries: &Installation) -> Line {
     let line = |state, text: String| Line::new(Gate::Runtime, AccessPath::Hip, state, text);
     if let Some(path) = &libraries.absent {
-        return line(State::Blocks, format!("{} is configured but does not exist", path.display()))
-            .with([GET.into()]);
+        let cause = format!("{} is configured but does not exist", path.display());
+        return line(State::Blocks, cause.clone())
+            .with([GET.into()])
+            .because(cause, "name a library that exists");
     }
     let (Some(library), Some((_, name))) = (libraries.chosen(), &libraries.chosen) else {
         let others = libraries.copies.iter().map(LibraryFile::describe);
         return line(State::Blocks, "no libamdhip64 was found".into())
             .with(others.map(|what| format!("{what}: set DIPTYCH_HIP_LIBRARY to use it")))
-            .with([GET.into()]);
+            .with([GET.into()])
+            .because("no libamdhip64 was found", SHORT);
     };
     let link = if *name == library.path { String::new() } else { format!(", found as {}", name.display()) };
     let release = match library.release {
@@ -245,6 +292,7 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
     };
     let mut state = State::Allows;
     let mut findings = Vec::new();
+    let mut cause = None;
     if let Some(releases) = libraries.mixed() {
         let releases: Vec<String> = releases.iter().map(Release::to_string).collect();
         let copies: Vec<String> = libraries.copies.iter().map(LibraryFile::describe).collect();
@@ -265,6 +313,7 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
             ));
             if bent == name.as_path() {
                 state = State::Blocks;
+                cause = Some(format!("{} leads to another major version than its name says", bent.display()));
             }
         }
         if let Some((what, other)) = copy.contradicts {
@@ -272,8 +321,10 @@ pub(super) fn runtime(libraries: &Installation) -> Line {
                 .push(format!("{}, but {other} by {what}: files of two releases are mixed", copy.describe()));
             if std::ptr::eq(copy, library) {
                 state = State::Unknown;
+                cause = Some(format!("{} has files of two releases around it", copy.path.display()));
             }
         }
     }
-    line(state, format!("{}{link}, {release}", library.path.display())).with(findings)
+    let text = format!("{}{link}, {release}", library.path.display());
+    Line { cure: cause.as_ref().map(|_| RIGHT.into()), cause, ..line(state, text).with(findings) }
 }

@@ -19,15 +19,22 @@
 //! ```
 
 mod card;
+mod foreign;
 mod hip;
+mod outcome;
+mod recording;
 pub mod report;
 mod smoke;
+mod summary;
 mod support;
 mod table;
 #[cfg(test)]
 mod tests;
+mod vendor;
 mod vulkan;
 
+pub use foreign::{NeededLibrary, ProgramCard, ProgramLibrary, ProgramReport, probe_program, program_table};
+pub use recording::record;
 pub use report::Report;
 pub use table::table;
 
@@ -59,6 +66,8 @@ pub struct ProbeOptions {
     pub timeout: Duration,
     /// Number of smoke tests on each path to each device; 0 runs none.
     pub runs: usize,
+    /// False to read files only: no child lists the devices of a driver or runs a smoke test.
+    pub children: bool,
     /// Replacement for opening a device node, for tests.
     open_node: Option<fn(&std::path::Path) -> std::io::Result<()>>,
     /// Replacement for the list of targets with built-in code, for tests.
@@ -72,6 +81,7 @@ impl Default for ProbeOptions {
             hip_library: None,
             timeout: Duration::from_secs(30),
             runs: 1,
+            children: true,
             open_node: None,
             built_in: None,
         }
@@ -83,6 +93,7 @@ setters!(ProbeOptions {
     with_hip_library => hip_library: impl Into<Option<PathBuf>>,
     with_timeout => timeout: Duration,
     with_runs => runs: usize,
+    with_children => children: bool,
 });
 
 /// The inputs of a probe.
@@ -118,7 +129,9 @@ pub fn probe(options: &ProbeOptions) -> Result<Report> {
     } else {
         inspection.machine(&listed)
     };
+    let summary = summary::of_machine(&machine, &devices);
     Ok(Report {
+        summary,
         diptych: env!("CARGO_PKG_VERSION").into(),
         root: options.root.display().to_string(),
         kernel: inspection.root.line("/proc/sys/kernel/osrelease"),
@@ -151,7 +164,7 @@ impl<'a> Inspection<'a> {
 
     /// True if child processes can be run.
     fn runs(&self) -> bool {
-        self.root.is_here() && isolate::has_children()
+        self.options.children && self.root.is_here() && isolate::has_children()
     }
 
     /// Lists the devices that the drivers report; empty if nothing can be run.
@@ -204,6 +217,7 @@ impl<'a> Inspection<'a> {
         let mut lines = vec![found.hardware()];
         let mut note = None;
         if found.is_amd() {
+            lines.extend(found.memory());
             lines.extend(found.kernel_driver(&kernel));
             lines.extend(found.nodes(&self.system));
             let refusal =
@@ -216,8 +230,10 @@ impl<'a> Inspection<'a> {
                 built_in: &self.built_in,
                 refusal,
                 was_queried: self.runs(),
+                system: &self.system,
             };
             lines.extend(path.lines());
+            lines.extend(self.vendor_files(found));
             lines.extend(vulkan::lines(found, &self.variables, &self.hip, &kernel));
             note = path.overridden();
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
@@ -232,9 +248,11 @@ impl<'a> Inspection<'a> {
             let smoke = smoke::smoke(view, way, self.options, self.runs(), self.hip.library.clone());
             lines.extend(smoke.lines.iter().cloned());
             let note = note.as_ref().filter(|_| way == AccessPath::Hip);
-            verdicts.push(smoke::verdict(way, &lines, &smoke, note));
+            let backend = view.map_or(way.name(), |view| view.backend.as_str());
+            verdicts.push(smoke::verdict(way, &lines, &smoke, note, backend));
         }
         DeviceReport {
+            summary: summary::of_card(&verdicts),
             name: name(found),
             ids: found.card.as_ref().map(|card| format!("{:04x}:{:04x}", card.ids.0, card.ids.1)),
             pci: found.pci().map(pci_text).or_else(|| found.views.iter().find_map(|view| view.pci.clone())),
@@ -243,6 +261,14 @@ impl<'a> Inspection<'a> {
             lines: ordered(lines),
             verdicts,
         }
+    }
+
+    /// Returns the lines of AMD's own files for a card.
+    fn vendor_files(&self, found: &Found) -> Vec<Line> {
+        let Some(target) = found.target() else { return Vec::new() };
+        let asic = found.gpu.as_ref().map_or("", |gpu| gpu.name.as_str());
+        let folders = vendor::folders(&self.libraries);
+        vec![vendor::firmware(&self.root, target, asic), vendor::libraries(&self.root, target, &folders)]
     }
 
     /// Returns the lines for a machine without a card, with the missing parts.
@@ -260,8 +286,11 @@ impl<'a> Inspection<'a> {
         let refusal =
             listed.absent.iter().find(|(driver, _)| driver == "hip" && self.libraries.chosen.is_some());
         let refusal = refusal.map(|(_, why)| {
-            line(Gate::Recognition, AccessPath::Hip, format!("the runtime lists no device: {why}"))
-                .with(hip::help(why))
+            hip::refused(
+                line(Gate::Recognition, AccessPath::Hip, format!("the runtime lists no device: {why}")),
+                why,
+            )
+            .with(hip::help(why))
         });
         let mut lines = vec![
             line(
@@ -269,7 +298,8 @@ impl<'a> Inspection<'a> {
                 AccessPath::Card,
                 "neither /sys/class/drm nor KFD lists a graphics card".into(),
             )
-            .with(nodes.map(String::from)),
+            .with(nodes.map(String::from))
+            .because("the kernel lists none", "install a card, or pass it through"),
             line(Gate::KernelDriver, AccessPath::Card, text.into())
                 .with((!driver).then(|| "with a card: modprobe amdgpu; dmesg shows why it fails".into())),
             line(Gate::DeviceNodes, AccessPath::Card, self.system.describe()),

@@ -17,6 +17,9 @@ pub enum Gate {
     Firmware,
     /// The runtime's library, its path and version.
     Runtime,
+    /// AMD's libraries and databases for the card (rocBLAS, hipBLASLt, MIOpen), which other programs need and this
+    /// library does not.
+    VendorFiles,
     /// Official support by the maker of the runtime. An unsupported card may execute, a supported one fail.
     Support,
     /// Code for the card: built in, or compiled at run time.
@@ -38,6 +41,7 @@ impl Gate {
             Gate::DeviceNodes => "device nodes",
             Gate::Firmware => "firmware",
             Gate::Runtime => "runtime",
+            Gate::VendorFiles => "AMD's files",
             Gate::Support => "support",
             Gate::Code => "code",
             Gate::Recognition => "recognition",
@@ -106,15 +110,32 @@ pub struct Line {
     pub evidence: String,
     /// Remedies, and known problems of this card, firmware, kernel and runtime.
     pub advice: Vec<String>,
+    /// The cause of a block in a few words, if they differ from the beginning of the evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// The remedy for a block in a few words, if they differ from the first advice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cure: Option<String>,
 }
 
 impl Line {
     pub(super) fn new(gate: Gate, way: AccessPath, state: State, evidence: impl Into<String>) -> Line {
-        Line { gate, way, state, evidence: evidence.into(), advice: Vec::new() }
+        Line { gate, way, state, evidence: evidence.into(), advice: Vec::new(), cause: None, cure: None }
     }
 
     pub(super) fn with(mut self, advice: impl IntoIterator<Item = String>) -> Line {
         self.advice.extend(advice);
+        self
+    }
+
+    /// True if the line blocks another program. Official support blocks none.
+    pub(super) fn blocks_a_program(&self) -> bool {
+        self.state == State::Blocks && self.gate != Gate::Support
+    }
+
+    /// Adds cause and remedy of a block in a few words.
+    pub(super) fn because(mut self, cause: impl Into<String>, cure: impl Into<String>) -> Line {
+        (self.cause, self.cure) = (Some(cause.into()), Some(cure.into()));
         self
     }
 }
@@ -143,10 +164,13 @@ pub struct Verdict {
     pub supported: Answer,
     /// Does it execute here, and under which override?
     pub executes: Answer,
-    /// Is there code for it?
+    /// Has this library code for it? AMD's own files for the card are another question: [`Gate::VendorFiles`].
     pub artifacts: Answer,
     /// Did all runs of this probe succeed?
     pub stable: Answer,
+    /// These in one sentence, with the cause and the remedy of a block or the option that uses the path.
+    #[serde(default)]
+    pub sentence: String,
 }
 
 /// Report on one device.
@@ -166,6 +190,9 @@ pub struct DeviceReport {
     pub lines: Vec<Line>,
     /// One verdict for each path.
     pub verdicts: Vec<Verdict>,
+    /// The sentences of the paths in one.
+    #[serde(default)]
+    pub summary: String,
 }
 
 /// Report of a probe.
@@ -183,6 +210,9 @@ pub struct Report {
     pub machine: Vec<Line>,
     /// The devices.
     pub devices: Vec<DeviceReport>,
+    /// One sentence for each card, or one for a machine without a card.
+    #[serde(default)]
+    pub summary: Vec<String>,
 }
 
 impl Report {

@@ -2,17 +2,13 @@
 
 use super::ProbeOptions;
 use super::hip::Override;
+use super::outcome::Smoke;
 use super::report::{AccessPath, Answer, Gate, Line, State, Verdict};
+use super::summary;
 use crate::backends::{BackendName, View};
+use crate::isolate::results::Status;
 use crate::isolate::{self, Trial};
 use std::path::PathBuf;
-
-/// Results of the smoke tests on one path to a device.
-pub(super) struct Smoke {
-    pub(super) lines: Vec<Line>,
-    pub(super) runs: usize,
-    pub(super) good: usize,
-}
 
 /// Runs the smoke test of a view, `options.runs` times.
 pub(super) fn smoke(
@@ -23,7 +19,12 @@ pub(super) fn smoke(
     library: Option<PathBuf>,
 ) -> Smoke {
     let line = |state, text: String| Line::new(Gate::Smoke, way, state, text);
-    let nothing = |text: &str| Smoke { lines: vec![line(State::Unknown, text.into())], runs: 0, good: 0 };
+    let nothing = |text: &str| Smoke {
+        lines: vec![line(State::Unknown, text.into())],
+        runs: 0,
+        good: 0,
+        failure: None,
+    };
     if options.root != std::path::Path::new("/") {
         return nothing("nothing is run for a recorded system");
     }
@@ -42,6 +43,7 @@ pub(super) fn smoke(
     let good = trials.iter().filter(|trial| trial.works()).count();
     let worst = trials.iter().find(|trial| !trial.works()).or(trials.first());
     let text = worst.map_or_else(String::new, Trial::describe);
+    let failure = worst.filter(|trial| !trial.works()).map(|trial| failure(trial, way));
     let count = if trials.len() > 1 {
         format!(" ({good} of {} runs succeeded)", trials.len())
     } else {
@@ -60,11 +62,31 @@ pub(super) fn smoke(
     if !versions.is_empty() {
         lines[0].evidence += &format!("; {}", versions.join(", "));
     }
-    Smoke { lines, runs: trials.len(), good }
+    Smoke { lines, runs: trials.len(), good, failure }
 }
 
-/// Derives the verdict on a path from its lines.
-pub(super) fn verdict(way: AccessPath, lines: &[Line], smoke: &Smoke, note: Option<&Override>) -> Verdict {
+/// Returns cause and remedy of a trial that failed.
+fn failure(trial: &Trial, way: AccessPath) -> (String, String) {
+    let record = &trial.record;
+    let (cause, cure) = match record.status {
+        Status::Crash => ("it crashes", super::hip::ANOTHER),
+        Status::Hang => ("it hangs", super::hip::ANOTHER),
+        _ => ("it fails", "see the line of the smoke test"),
+    };
+    let cure = if way == AccessPath::Hip { cure } else { "update Mesa, or use another driver" };
+    let phase = record.phase.as_ref().map_or(String::new(), |phase| format!(" in phase {phase}"));
+    let node = record.node.as_ref().map_or(String::new(), |node| format!(" at node {node}"));
+    (format!("{cause}{phase}{node}"), cure.to_string())
+}
+
+/// Derives the verdict on a path from its lines. `backend` is the path's name on the command line.
+pub(super) fn verdict(
+    way: AccessPath,
+    lines: &[Line],
+    smoke: &Smoke,
+    note: Option<&Override>,
+    backend: &str,
+) -> Verdict {
     let own = |gate| lines.iter().find(|line| line.gate == gate && line.way == way);
     let answer = |gate| match own(gate) {
         Some(line) => {
@@ -82,13 +104,7 @@ pub(super) fn verdict(way: AccessPath, lines: &[Line], smoke: &Smoke, note: Opti
         _ => " without an override".into(),
     };
     let with = if way == AccessPath::Hip { with } else { String::new() };
-    // Missing official support does not stop the card.
-    let stops = |line: &&Line| {
-        line.state == State::Blocks
-            && (line.way == way || line.way == AccessPath::Card)
-            && line.gate != Gate::Support
-    };
-    let executes = match (smoke.runs, lines.iter().find(stops)) {
+    let executes = match (smoke.runs, summary::block(way, lines)) {
         (0, Some(line)) => {
             Answer::new(Some(false), format!("{} blocks: {}", line.gate.name(), line.evidence))
         }
@@ -102,5 +118,13 @@ pub(super) fn verdict(way: AccessPath, lines: &[Line], smoke: &Smoke, note: Opti
         0 => Answer::new(None, "nothing was run"),
         runs => Answer::new(Some(smoke.good == runs), format!("{} of {runs} runs succeeded", smoke.good)),
     };
-    Verdict { way, supported: answer(Gate::Support), executes, artifacts: answer(Gate::Code), stable }
+    let sentence = summary::of_path(way, lines, smoke, backend);
+    Verdict {
+        way,
+        supported: answer(Gate::Support),
+        executes,
+        artifacts: answer(Gate::Code),
+        stable,
+        sentence,
+    }
 }

@@ -24,6 +24,8 @@ pub fn table(report: &Report) -> String {
         report.machine.iter().for_each(|line| write_line(&mut out, line));
     }
     report.devices.iter().for_each(|device| matrix(&mut out, device));
+    out.push('\n');
+    report.summary.iter().for_each(|sentence| wrapped(&mut out, "", sentence, 0));
     out
 }
 
@@ -37,13 +39,15 @@ fn matrix(out: &mut String, device: &DeviceReport) {
         let answers = [
             ("officially supported", &verdict.supported),
             ("executes here", &verdict.executes),
-            ("artifacts present", &verdict.artifacts),
+            ("has code for the card", &verdict.artifacts),
             ("stable in these runs", &verdict.stable),
         ];
         for (what, answer) in answers {
             let head = format!("  {:<7} {what:<22} ", verdict.way.name());
             wrapped(out, &head, &describe(answer), INDENT);
         }
+        let head = format!("  {:<7} {:<22} ", verdict.way.name(), "in one sentence");
+        wrapped(out, &head, &verdict.sentence, INDENT);
     }
 }
 
@@ -56,7 +60,7 @@ fn describe(answer: &Answer) -> String {
     format!("{word}: {}", answer.why)
 }
 
-fn write_line(out: &mut String, line: &Line) {
+pub(super) fn write_line(out: &mut String, line: &Line) {
     let state = match line.state {
         State::Blocks => "BLOCKS",
         state => state.name(),
@@ -69,7 +73,7 @@ fn write_line(out: &mut String, line: &Line) {
 }
 
 /// Appends a heading and a text wrapped at spaces; continuation lines are indented by `indent`.
-fn wrapped(out: &mut String, head: &str, text: &str, indent: usize) {
+pub(super) fn wrapped(out: &mut String, head: &str, text: &str, indent: usize) {
     let mut line = format!("{:<indent$}", escaped_line(head));
     let mut is_empty = true;
     for word in escaped(text).split_whitespace() {

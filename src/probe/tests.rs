@@ -1,6 +1,10 @@
 //! Recorded systems, generated from small tables. Each test reproduces a problem that was observed on a real
 //! system.
 
+mod files;
+mod foreign;
+mod recording;
+
 use super::report::{AccessPath, DeviceReport, Report, State};
 use super::{ProbeOptions, probe, table};
 use std::fs;
@@ -154,8 +158,10 @@ fn expected(but: &[&str]) -> Vec<String> {
         "hip device nodes allows",
         "vulkan device nodes allows",
         "hip firmware allows",
+        "card firmware unknown",
         "hip runtime allows",
         "vulkan runtime allows",
+        "hip AMD's files unknown",
         "hip support allows",
         "vulkan support allows",
         "hip code allows",
@@ -206,7 +212,7 @@ fn mi50_with_rocm_7_2_and_an_application_with_6_3() {
             "Gcn, waves of 64, dot product of bytes Sdot4",
             "radeon_icd.x86_64.json (Mesa 25.0.7)",
             "hip officially supported no:",
-            "hip artifacts present yes:",
+            "hip has code for the card yes:",
         ],
     );
     assert_eq!(
@@ -271,11 +277,16 @@ fn rx_7900_xt_with_rocm_7_1() {
             "gfx1100 (navi31)",
             "MES 0x6e",
             "many small allocations of a few thousand bytes are reported to hang",
-            "amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
+            "for other programs, amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
             "ROCm 7.1.0 lists gfx1100",
             "hip officially supported yes:",
         ],
     );
+    // What is set is not advised again.
+    write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "0\n");
+    let text = probe_one(&root).1;
+    says(&text, &["amdgpu.cwsr_enable=0", "for other programs, ROCm 6.4.4 helped"]);
+    assert!(!text.contains("amdgpu.cwsr_enable=0 or"), "{text}");
     // With the release that fixes the hang there is no advice.
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("6.4.4"));
     assert!(!probe_one(&root).1.contains("small allocations"));
@@ -293,15 +304,37 @@ fn strix_halo_with_mes_80() {
         &text,
         &[
             "hip firmware BLOCKS MES 0x80, amdgpu.cwsr_enable=1",
-            "boot with amdgpu.cwsr_enable=0, or use a kernel from 6.18 and ROCm from 7.2.1 on (ROCm issue 5590",
+            "boot with amdgpu.cwsr_enable=0, or use a kernel from 6.18 and ROCm from 7.2.1 on (ROCm issues 5590, 5151",
             "ROCm 7.1.1 lists gfx1151 only on its track for Ryzen processors",
             "hip executes here no: firmware blocks: MES 0x80",
             "vulkan executes here unknown: nothing was run; no gate blocks",
         ],
     );
     assert!(!text.contains("0x83"), "{text}");
+    let sentence = "hip is blocked by firmware: MES 0x80 with CWSR on; boot with amdgpu.cwsr_enable=0; vulkan is free: \
+                    use --backend vulkan";
+    assert!(text.ends_with(sentence), "{text}");
+    assert_eq!(device.summary, sentence);
+    // The override that its owner tried changes nothing of the chip.
+    write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=11.0.0\0");
+    let (device, text) = probe_one(&root);
+    let states_then = expected(&["hip firmware blocks", "hip support unknown", "hip recognition unknown"]);
+    assert_eq!(states(&device), states_then);
+    says(
+        &text,
+        &[
+            "HSA_OVERRIDE_GFX_VERSION=11.0.0 makes the runtime report gfx1100",
+            "boot with amdgpu.cwsr_enable=0",
+        ],
+    );
+    assert!(text.ends_with(sentence), "{text}");
+    assert!(!text.contains("small allocations"), "known of the gfx1100, which this chip is not: {text}");
+    fs::remove_file(root.path().join("proc/self/environ")).unwrap();
     write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "0\n");
-    assert_eq!(states(&probe_one(&root).0), expected(&["hip support unknown"]));
+    let (device, text) = probe_one(&root);
+    assert_eq!(states(&device), expected(&["hip support unknown"]));
+    assert!(!text.contains("boot with amdgpu.cwsr_enable=0"), "it is set: {text}");
+    assert_eq!(device.summary, "hip is free: use --backend hip; vulkan is free: use --backend vulkan");
     // Kernel and ROCm are both new enough.
     let root = system(Some(&STRIX_HALO), "6.18.3\n", &saved, &rocm("7.2.1"));
     assert_eq!(states(&probe_one(&root).0), expected(&["hip support unknown"]));
@@ -381,35 +414,27 @@ fn no_permission_on_kfd() {
         ],
     );
     assert_eq!(executes(&device, AccessPath::Vulkan).0, None);
+    let sentence = "hip is blocked by device nodes: this user may not open /dev/kfd; sudo usermod -aG render,video $USER, \
+                    and log in again; vulkan is free: use --backend vulkan";
+    assert!(text.ends_with(sentence), "{text}");
 }
 
-/// A common workaround: the application's link of version 6 points to the system's library of version 7. The
-/// runtime that would be loaded contradicts its name.
-#[cfg(unix)]
+/// HIP_VISIBLE_DEVICES=0 on a machine with one card hides nothing. Another value hides the card, and is the answer.
 #[test]
-fn libraries_of_two_releases_and_a_bent_link() {
-    let files = [
-        ("link usr/lib/ollama/rocm/libamdhip64.so.6", "/opt/rocm-7.2.0/lib/libamdhip64.so.7"),
-        ("usr/lib/ollama/rocm/libamdhip64.so.6.3.60303", ""),
-        ("proc/self/environ", "ROCM_PATH=/opt/rocm-7.2.0\0LD_LIBRARY_PATH=/usr/lib/ollama/rocm\0"),
-    ];
-    let root = system(Some(&MI50), "6.8.0\n", &files, &rocm("7.2.0"));
-    let (device, text) = probe_one(&root);
-    assert_eq!(states(&device), expected(&["hip support blocks"]), "what is loaded is named rightly");
-    let bent = "/usr/lib/ollama/rocm/libamdhip64.so.6 leads to /opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200: another \
-                major version than its name says";
-    says(&text, &["mixed versions: ROCm 6.3.3 and 7.2.0", bent]);
-    let named = options(&root).with_hip_library(Some("/usr/lib/ollama/rocm/libamdhip64.so.6".into()));
-    let (device, text) = probe_with(&named);
-    assert_eq!(states(&device), expected(&["hip runtime blocks", "hip support blocks"]));
-    says(&text, &[bent, "hip executes here no: runtime blocks:"]);
-    // A library of one release in the folder of another.
-    write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
-    let (device, text) = probe_one(&root);
-    assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
-    says(&text, &["but 7.1.0 by .info/version next to it: files of two releases are mixed"]);
-    let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
-    says(&probe_with(&gone).1, &["/opt/gone/libamdhip64.so is configured but does not exist"]);
+fn variables_that_hide_the_card() {
+    let root = system(Some(&MI50), "6.8.0\n", &[], &rocm("5.7.1"));
+    let set = |value: &str| {
+        write(root.path(), "proc/self/environ", &format!("HIP_VISIBLE_DEVICES={value}\0"));
+        probe_one(&root)
+    };
+    let (device, text) = set("0");
+    assert_eq!(states(&device), expected(&[]));
+    assert!(!text.contains("hides"), "{text}");
+    let (device, text) = set("1");
+    assert_eq!(states(&device), expected(&["hip recognition blocks"]));
+    let sentence = "hip is blocked by recognition: HIP_VISIBLE_DEVICES=1 hides the card; unset HIP_VISIBLE_DEVICES; vulkan \
+                    is free: use --backend vulkan";
+    assert!(text.ends_with(sentence), "{text}");
 }
 
 /// Missing code for the card, as in a build for the wrong targets; a run-time compiler next to the runtime
@@ -448,6 +473,8 @@ fn the_kernel_and_the_drivers() {
             "the kernel's compute driver (KFD) does not list it",
             "radeon_icd.x86_64.json: its library was not found",
             "vulkan executes here no: kernel driver blocks",
+            "hip is blocked by kernel driver: vfio-pci is bound to the card, not amdgpu; bind the card to amdgpu; vulkan is \
+             blocked by kernel driver: vfio-pci is bound to the card",
         ],
     );
 }

@@ -12,12 +12,16 @@ use ggml_core::files::Root;
 pub(super) const GET: &str = "install Vulkan's loader and Mesa's drivers (Debian, Ubuntu: apt install libvulkan1 \
                               mesa-vulkan-drivers; Fedora: dnf install vulkan-loader mesa-vulkan-drivers)";
 
+/// The same in a few words.
+const SHORT: &str = "install libvulkan1 and mesa-vulkan-drivers";
+
 /// Returns the line of the loader and its drivers, and Mesa's version. With `amd`, only drivers for AMD's
 /// cards count.
 pub(super) fn runtime(root: &Root, variables: &Variables, amd: bool) -> (Line, Option<String>) {
     let line = |state, text: String| Line::new(Gate::Runtime, AccessPath::Vulkan, state, text);
     let Some(loader) = files::vulkan_loader(root) else {
-        return (line(State::Blocks, "no libvulkan.so.1".into()).with([GET.into()]), None);
+        let none = line(State::Blocks, "no libvulkan.so.1".into()).with([GET.into()]);
+        return (none.because("no libvulkan.so.1", SHORT), None);
     };
     let counts = |path: &std::path::Path| {
         let name = path.to_string_lossy();
@@ -45,7 +49,8 @@ pub(super) fn runtime(root: &Root, variables: &Variables, amd: bool) -> (Line, O
         files::vulkan_places(variables).iter().map(|place| place.display().to_string()).collect();
     let whose = if amd { " for AMD's cards" } else { "" };
     parts.push(format!("no driver{whose} in {}", places.join(", ")));
-    (line(State::Blocks, parts.join("; ")).with([GET.into()]), None)
+    let none = line(State::Blocks, parts.join("; ")).with([GET.into()]);
+    (none.because(format!("no driver{whose}"), SHORT), None)
 }
 
 /// Returns the line of the code, which runs on any device.

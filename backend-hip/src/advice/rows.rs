@@ -1,6 +1,10 @@
 //! The rows of the table.
+//!
+//! A row is about the chip unless its `subject` says otherwise: hangs of engines, firmware, save areas, clocks and
+//! idle loads belong to the hardware, and were reported of chips, often with an override set (ROCm issue 2781 is a
+//! gfx90c that pretends to be a gfx900).
 
-use super::{Advice, Circumstance, Stack, Symptom};
+use super::{Advice, Circumstance, Stack, Subject, Symptom};
 use ggml_core::Phase;
 
 const ROW: Advice = Advice {
@@ -9,14 +13,19 @@ const ROW: Advice = Advice {
     blocks: false,
     phases: &[],
     targets: &["gfx*"],
+    subject: Subject::Chip,
     from: None,
     before: None,
     when: Circumstance::Always,
     advice: "",
+    cure: "",
     source: "",
 };
 
 const COMPUTE: &[Phase] = &[Phase::FirstCompute, Phase::Compute];
+/// Graphs are code of the runtime, which chooses by the processor that it reports where arguments lie and how they
+/// are flushed. The reports do not say whether the chip or that code is at fault.
+const GRAPHS: Subject = Subject::ChipOrReported;
 const TRANSFER: &[Phase] = &[Phase::Upload, Phase::Readback];
 
 /// The table.
@@ -28,7 +37,8 @@ pub const ADVICE: &[Advice] = &[
         when: Circumstance::SavedWaves { kernel: (6, 18), hip: (7, 2, 53211) },
         advice: "the memory area in which the kernel saves waves is too small for this processor: boot with amdgpu.cwsr_enable=0, or \
                  use a kernel from 6.18 and ROCm from 7.2.1 on",
-        source: "ROCm issue 5590; rocm-systems 1807, 2200, 2324, 2811",
+        cure: "boot with amdgpu.cwsr_enable=0",
+        source: "ROCm issues 5590, 5151; TheRock 1413; rocm-systems 1807, 2200, 2324, 2811",
         ..ROW
     },
     Advice {
@@ -39,6 +49,7 @@ pub const ADVICE: &[Advice] = &[
         when: Circumstance::Mes(0x83),
         advice: "MES firmware 0x83 is broken: install a linux-firmware that has 0x80, or 0x84 and later, and remove the \
                  files of amdgpu-dkms-firmware",
+        cure: "install a linux-firmware that has MES 0x80, or 0x84 and later",
         source: "ROCm issues 5724, 5991",
         ..ROW
     },
@@ -127,6 +138,7 @@ pub const ADVICE: &[Advice] = &[
         symptom: Symptom::WrongResult,
         phases: COMPUTE,
         targets: &["gfx942", "gfx950"],
+        subject: GRAPHS,
         from: Some((7, 2, 0)),
         before: Some((7, 13, 0)),
         when: Circumstance::Graphs,
@@ -138,6 +150,7 @@ pub const ADVICE: &[Advice] = &[
         symptom: Symptom::WrongResult,
         phases: COMPUTE,
         targets: &["gfx12*"],
+        subject: GRAPHS,
         from: Some((7, 2, 0)),
         when: Circumstance::Graphs,
         advice: "graphs may read inputs of an earlier step: unset DIPTYCH_HIP_GRAPHS or set it to off",
@@ -145,12 +158,33 @@ pub const ADVICE: &[Advice] = &[
         ..ROW
     },
     Advice {
+        phases: COMPUTE,
+        from: Some((7, 2, 0)),
+        before: Some((7, 2, 53211)),
+        when: Circumstance::Graphs,
+        advice: "a graph of several launches may hang, because the runtime announces only its first packet: unset \
+                 DIPTYCH_HIP_GRAPHS or set it to off, or use ROCm from 7.2.1 on; for other programs \
+                 GGML_CUDA_DISABLE_GRAPHS=1",
+        source: "HIP 7.2.1 release notes; rocm-systems 3196",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Refusal,
+        targets: &["gfx115*"],
+        advice: "a program that ends at its first kernel with \"invalid device function\" has no code for this \
+                 processor (built with GPU_TARGETS where AMDGPU_TARGETS was read, for example): `probe --of ITS_FOLDER` \
+                 lists the targets in it",
+        source: "ROCm issue 5534; llama.cpp issue 19949",
+        ..ROW
+    },
+    Advice {
         symptom: Symptom::Slow,
         from: Some((7, 14, 0)),
         when: Circumstance::Unset("HIP_VISIBLE_DEVICES"),
-        advice: "if one core stays busy although nothing runs, and several devices are listed, show the runtime only one \
-                 (HIP_VISIBLE_DEVICES=0): with several a thread of it polls",
-        source: "TheRock issue 7051; legacy-rocm-build issue 6634",
+        advice: "a thread of this runtime polls after the first kernel and keeps a core busy while nothing runs: this \
+                 library requests waits that block, which helps as long as one device is listed; with several, show the \
+                 runtime only one (HIP_VISIBLE_DEVICES=0)",
+        source: "TheRock issue 7051; ROCm issue 6634",
         ..ROW
     },
     Advice {
@@ -174,6 +208,7 @@ pub const ADVICE: &[Advice] = &[
         targets: &["gfx902", "gfx90c"],
         when: Circumstance::Set("HSA_XNACK"),
         advice: "HSA_XNACK=1 freezes the machine on these processors: unset it or set it to 0",
+        cure: "unset HSA_XNACK",
         source: "amd-vega-rocm-vulkan-llm-toolkit, TROUBLESHOOTING.md",
         ..ROW
     },
@@ -190,8 +225,19 @@ pub const ADVICE: &[Advice] = &[
         phases: &[Phase::Allocate],
         targets: &["gfx1100"],
         from: Some((7, 1, 0)),
+        when: Circumstance::MaySaveWaves,
         advice: "many small allocations of a few thousand bytes are reported to hang: this library makes a few large ones; \
                  for other programs, amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
+        source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
+        ..ROW
+    },
+    Advice {
+        phases: &[Phase::Allocate],
+        targets: &["gfx1100"],
+        from: Some((7, 1, 0)),
+        when: Circumstance::UnsavedWaves,
+        advice: "many small allocations of a few thousand bytes are reported to hang: this library makes a few large ones; \
+                 for other programs, ROCm 6.4.4 helped",
         source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
         ..ROW
     },

@@ -114,6 +114,9 @@ pub struct Properties {
     pub layout: &'static str,
 }
 
+/// Name in [`Driver::versions`] of a contradiction between a library's file name and the version that it reports.
+pub(crate) const WRONG_LIBRARY: &str = "wrong library";
+
 /// HIP implementation.
 ///
 /// All calls come from one thread, the one that called [`Driver::attach`]. A call may block forever, so

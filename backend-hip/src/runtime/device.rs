@@ -11,10 +11,10 @@ use crate::arch::{Family, Matrix, Profile, Target};
 use crate::code::kernels::{KernelSet, Kernels};
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
-use crate::driver::{Driver, Properties};
+use crate::driver::{Driver, Properties, WRONG_LIBRARY};
 use crate::options::{Graphs, HipOptions, MatrixUnits, RtcMode, StreamMode};
 use crate::provider::nvidia;
-use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
+use crate::system::{self, NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::fmt::Write;
@@ -62,11 +62,9 @@ pub(crate) fn open(
     monitor.set_phase(Phase::OpenDevice);
     let _span = phase::enter(Phase::OpenDevice, &monitor.backend);
     let index = u32::try_from(options.device).ok().filter(|&i| i < count).ok_or_else(|| {
-        let reason = format!(
-            "device {} was requested, but the runtime lists {count}{}",
-            options.device,
-            filters(options)
-        );
+        let hidden = hiding_some(options, &*driver).map_or(String::new(), |text| format!("; {text}"));
+        let device = options.device;
+        let reason = format!("device {device} was requested, but the runtime lists {count}{hidden}");
         unavailable(monitor, Missing::Device, reason)
     })?;
     let properties = properties(monitor, &*driver, index)?;
@@ -236,7 +234,8 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
 }
 
 /// Creates the error for a missing device. The runtime reports "no device" both if there is none and if this
-/// user may not open it; this function distinguishes the two.
+/// user may not open it; this function distinguishes the two. The most probable cause comes first, because
+/// screens show the beginning: a wrong library, denied nodes, variables that hide devices.
 fn no_device(
     monitor: &Monitor,
     options: &HipOptions,
@@ -245,23 +244,23 @@ fn no_device(
     count: Result<u32, i32>,
 ) -> Error {
     let (denied, found) = describe_system(driver, options);
-    let mut reason = String::new();
-    if !denied.is_empty() {
-        let _ = write!(reason, "{}; ", denied.join("; "));
-    }
-    let answer = |code: Option<i32>| code.map_or("hipSuccess (0)".into(), |c| describe(driver, c));
-    let _ = write!(reason, "hipInit: {}; hipGetDeviceCount: ", answer(init));
-    let _ = match count {
-        Ok(count) => write!(reason, "{count} devices"),
-        Err(code) => write!(reason, "{}", answer(Some(code))),
-    };
-    let _ = write!(reason, "; {found}");
-    for (name, value) in driver.versions() {
-        let _ = write!(reason, "; {name}: {value}");
-    }
-    reason.push_str(&filters(options));
     let missing = if denied.is_empty() { Missing::Device } else { Missing::Permission };
-    unavailable(monitor, missing, reason)
+    let of_wrong = |(name, _): &(String, String)| name == WRONG_LIBRARY;
+    let (wrong, versions): (Vec<_>, Vec<_>) = driver.versions().into_iter().partition(of_wrong);
+    let named = |(name, value): (String, String)| format!("{name}: {value}");
+    let mut parts: Vec<String> = wrong.into_iter().map(named).collect();
+    parts.extend(denied);
+    parts.extend(hiding_all(options, driver));
+    let answer = |code: Option<i32>| code.map_or("hipSuccess (0)".into(), |c| describe(driver, c));
+    let counted = match count {
+        Ok(count) => format!("{count} devices"),
+        Err(code) => answer(Some(code)),
+    };
+    let init = answer(init);
+    parts.push(format!("the runtime lists no device (hipInit: {init}, hipGetDeviceCount: {counted})"));
+    parts.push(found);
+    parts.extend(versions.into_iter().map(named));
+    unavailable(monitor, missing, parts.join("; "))
 }
 
 /// Returns the device nodes that this user may not open, and a description of the system's devices of the
@@ -275,11 +274,37 @@ fn describe_system(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, S
     (system.denied().map(|n| n.describe()).collect(), system.describe())
 }
 
-/// Returns the set variables that hide devices, as text.
-fn filters(options: &HipOptions) -> String {
-    let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
-    let set = names.iter().filter_map(|n| Some(format!("; {n}={} is set", options.environment.get(n)?)));
-    set.collect()
+/// Describes the variable that hides every device, or that may: where the kernel lists no device, as on WSL, this
+/// cannot be told.
+fn hiding_all(options: &HipOptions, driver: &dyn Driver) -> Option<String> {
+    if driver.name() == nvidia::NAME {
+        let value = options.environment.get("CUDA_VISIBLE_DEVICES")?;
+        let first = value.split(',').next().and_then(|index| index.parse().ok());
+        let devices = NvidiaReport::read(options).devices();
+        let hides = first.is_none_or(|index: usize| index >= devices);
+        return hides.then(|| format!("CUDA_VISIBLE_DEVICES={value} may hide every device"));
+    }
+    let gpus = SystemReport::read(options).gpus;
+    let may = |setting| format!("{setting} may hide devices");
+    match system::hiding_all(&options.environment, &gpus) {
+        Some(setting) => Some(format!("{setting} hides every device")),
+        None if gpus.is_empty() => system::any_set(&options.environment).map(may),
+        None => None,
+    }
+}
+
+/// Describes the variable that hides a device.
+fn hiding_some(options: &HipOptions, driver: &dyn Driver) -> Option<String> {
+    if driver.name() == nvidia::NAME {
+        let value = options.environment.get("CUDA_VISIBLE_DEVICES")?;
+        return Some(format!("CUDA_VISIBLE_DEVICES={value} is set"));
+    }
+    let gpus = SystemReport::read(options).gpus;
+    let hidden = |gpu: &system::KfdGpu| {
+        let setting = system::hiding(&options.environment, &gpus, gpu.pci)?;
+        Some(format!("{setting} hides the {} at {}", gpu.target, pci_text(gpu.pci)))
+    };
+    gpus.iter().find_map(hidden).or_else(|| hiding_all(options, driver))
 }
 
 fn unavailable(monitor: &Monitor, missing: Missing, reason: String) -> Error {

@@ -18,6 +18,18 @@ pub struct Card {
     pub driver: Option<String>,
     /// Firmware names ("mec") with the versions as the kernel prints them.
     pub firmware: Vec<(String, String)>,
+    /// Memory that the card may use.
+    pub memory: Memory,
+}
+
+/// Sizes of the memory of a card, in bytes, as amdgpu reports them; `None` if it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The card's own memory (`mem_info_vram_total`). On an APU it is the part of the host's memory that the
+    /// firmware reserves, the carve-out.
+    pub vram: Option<u64>,
+    /// Host memory that the card may map (`mem_info_gtt_total`).
+    pub gtt: Option<u64>,
 }
 
 /// Returns the graphics cards on the PCI bus, sorted by address.
@@ -41,11 +53,14 @@ fn card(options: &HipOptions, path: &Path, name: String) -> Option<Card> {
         .filter_map(|file| Some((file.strip_suffix("_fw_version")?.into(), first_line(&folder.join(&file))?)))
         .collect();
     firmware.sort();
+    let bytes = |file: &str| first_line(&device.join(file))?.parse().ok();
+    let memory = Memory { vram: bytes("mem_info_vram_total"), gtt: bytes("mem_info_gtt_total") };
     Some(Card {
         pci: parse_pci(value("PCI_SLOT_NAME")?)?,
         ids: (id("vendor")?, id("device")?),
         driver: value("DRIVER").map(str::to_string),
         firmware,
+        memory,
         name,
     })
 }
@@ -120,6 +135,8 @@ mod tests {
         write(root.path(), &format!("{card}/vendor"), "0x1002\n");
         write(root.path(), &format!("{card}/device"), "0x1586\n");
         write(root.path(), &format!("{card}/fw_version/mec_fw_version"), "0x0000001e\n");
+        write(root.path(), &format!("{card}/mem_info_vram_total"), "536870912\n");
+        write(root.path(), &format!("{card}/mem_info_gtt_total"), "unreadable\n");
         write(root.path(), "sys/class/drm/card1-HDMI-A-1/status", "connected\n");
         let list = "MEC feature version: 29, firmware version: 0x0000001e\n\
                     MES_KIQ feature version: 6, firmware version: 0x0000006c\n\
@@ -130,6 +147,7 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].name.as_str(), all[0].ids, all[0].pci), ("card1", (0x1002, 0x1586), [0, 0xc5, 0]));
         assert_eq!(all[0].driver.as_deref(), Some("amdgpu"));
+        assert_eq!(all[0].memory, Memory { vram: Some(512 << 20), gtt: None });
         assert_eq!(all[0].firmware, [("mec".to_string(), "0x0000001e".to_string())]);
         assert_eq!(KernelFacts::read(&options, [0, 0xc5, 0]).mes, Some(0x83));
         write(root.path(), &format!("{card}/fw_version/mes_fw_version"), "0x00000080\n");

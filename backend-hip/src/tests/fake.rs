@@ -5,6 +5,7 @@ use crate::code::kernels::KernelSet;
 use crate::driver::codes::{Call, OUT_OF_MEMORY};
 use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
+    WRONG_LIBRARY,
 };
 use crate::op::{Context, Launch, Operand, Refusal};
 use ggml_core::Op;
@@ -60,6 +61,8 @@ pub(crate) struct Fake {
     pub(crate) memory: usize,
     /// Version of the runtime.
     pub(crate) version: Option<&'static str>,
+    /// A contradiction between the library's name and its version.
+    pub(crate) wrong: Option<&'static str>,
 }
 
 impl Default for Fake {
@@ -84,6 +87,7 @@ impl Default for Fake {
             properties: Mutex::new(properties),
             memory: 1 << 30,
             version: None,
+            wrong: None,
         }
     }
 }
@@ -219,7 +223,12 @@ impl Driver for Fake {
 
     fn versions(&self) -> Vec<(String, String)> {
         let version = self.version.map(|version| ("hip runtime".into(), version.into()));
-        [("library".into(), "/fake/libamdhip64.so.6".into())].into_iter().chain(version).collect()
+        let wrong = self.wrong.map(|text| (WRONG_LIBRARY.into(), text.into()));
+        [("library".into(), "/fake/libamdhip64.so.6".into())]
+            .into_iter()
+            .chain(version)
+            .chain(wrong)
+            .collect()
     }
 
     fn major(&self) -> Option<u32> {

@@ -84,7 +84,7 @@ fn no_device() {
         "hipGetDeviceCount: hipErrorNoDevice (100)",
         "/dev/kfd: does not exist",
         "library: /fake/libamdhip64.so.6",
-        "HIP_VISIBLE_DEVICES=7 is set",
+        "HIP_VISIBLE_DEVICES=7 may hide devices",
     ] {
         assert!(reason.contains(part), "{part}: {reason}");
     }
@@ -92,6 +92,80 @@ fn no_device() {
     let (what, _, reason) = missing(&error);
     assert_eq!(what, Missing::Device);
     assert!(reason.contains("device 3 was requested, but the runtime lists 1"), "{reason}");
+}
+
+/// A variable is named where it excludes the card, and then it comes first.
+#[test]
+fn a_variable_that_hides_the_card() {
+    let root = tempfile::tempdir().unwrap();
+    card(root.path(), 90006);
+    let refused = |value: &str| {
+        let fake = Arc::new(Fake::default());
+        fake.fault(Call::DeviceCount, 0, Fault::Fail(100));
+        let environment = Environment::new([("HIP_VISIBLE_DEVICES".into(), value.into())]);
+        let error = open(&fake, HipOptions { environment, system_root: root.path().into(), ..options() })
+            .unwrap_err();
+        missing(&error).2.to_string()
+    };
+    let hidden = refused("1");
+    assert!(hidden.starts_with("HIP_VISIBLE_DEVICES=1 hides every device; the runtime lists no"), "{hidden}");
+    let other = refused("0");
+    assert!(other.starts_with("the runtime lists no device (hipInit: hipSuccess (0)"), "{other}");
+    assert!(!other.contains("HIP_VISIBLE_DEVICES"), "{other}");
+}
+
+/// Field case E: the library that contradicts its name is the first thing that is said.
+#[test]
+fn a_wrong_library_comes_first() {
+    let mut fake = Fake::default();
+    fake.wrong = Some("its file name is that of HIP 7, but it reports HIP 6");
+    let fake = Arc::new(fake);
+    fake.fault(Call::DeviceCount, 0, Fault::Fail(100));
+    let error = open(&fake, options()).unwrap_err();
+    let reason = missing(&error).2;
+    assert!(
+        reason.starts_with("wrong library: its file name is that of HIP 7, but it reports HIP 6; "),
+        "{reason}"
+    );
+}
+
+/// Writes a card into the kernel's topology below a root, at the fake's PCI address.
+fn card(root: &std::path::Path, version: u32) {
+    let node = root.join("sys/class/kfd/kfd/topology/nodes/1");
+    fs::create_dir_all(&node).unwrap();
+    fs::write(node.join("properties"), format!("gfx_target_version {version}\nlocation_id 768\n")).unwrap();
+}
+
+/// Field case C: with HSA_OVERRIDE_GFX_VERSION=11.0.0 the runtime reports a gfx1100, and the known block of the
+/// gfx1151 is among the features of the open device.
+#[test]
+fn an_override_does_not_hide_what_is_known_of_the_chip() {
+    let advice = |chip, arch: &str| {
+        let root = tempfile::tempdir().unwrap();
+        card(root.path(), chip);
+        let parameters = root.path().join("sys/module/amdgpu/parameters");
+        fs::create_dir_all(&parameters).unwrap();
+        fs::write(parameters.join("cwsr_enable"), "1\n").unwrap();
+        let mut fake = Fake::default();
+        fake.version = Some("7.1.52802");
+        {
+            let mut properties = lock(&fake.properties);
+            properties.arch = arch.into();
+            properties.wave = 32;
+        }
+        let driver: Arc<dyn Driver> = Arc::new(fake);
+        let kernels = FakeKernels { targets: vec!["gfx1100", "gfx1151"] };
+        let options = HipOptions { system_root: root.path().into(), ..options() };
+        let backend =
+            HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(kernels)).unwrap();
+        let features = &backend.device().features;
+        features
+            .iter()
+            .any(|(name, text)| name == "advice" && text.contains("boot with amdgpu.cwsr_enable=0"))
+    };
+    assert!(advice(110501, "gfx1151"));
+    assert!(advice(110501, "gfx1100"), "the chip stays a gfx1151");
+    assert!(!advice(110000, "gfx1151"), "the chip is no gfx1151");
 }
 
 /// Root is never denied access, so the denial is injected.

@@ -244,6 +244,7 @@ unsafe extern "system" fn on_message(
     let text = message.map_or(Cow::Borrowed("(no text)"), CStr::to_string_lossy);
     // SAFETY: the user data is the address of a `Messages` that outlives the messenger (see `register_messenger`).
     if let Some(messages) = unsafe { user.cast::<Messages>().as_ref() } {
+        tracing::warn!("validation: {text}");
         lock(&messages.0).push(text.into_owned());
     }
     vk::FALSE

@@ -1,9 +1,31 @@
 //! The root of system paths: "/", or the folder of a recorded system.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// Maximum number of links that a path may lead through, as on Linux.
 const MAX_LINKS: usize = 40;
+
+thread_local! {
+    /// System paths that this thread asked for, while it is traced.
+    static ASKED: RefCell<Option<BTreeSet<PathBuf>>> = const { RefCell::new(None) };
+}
+
+/// Runs some work and returns the system paths that it asked a [`Root`] for on this thread, to record a system.
+pub fn traced<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<PathBuf>) {
+    ASKED.with(|asked| *asked.borrow_mut() = Some(BTreeSet::new()));
+    let done = work();
+    (done, ASKED.with(|asked| asked.borrow_mut().take()).unwrap_or_default())
+}
+
+fn note_asked(path: &Path) {
+    ASKED.with(|asked| {
+        if let Some(paths) = asked.borrow_mut().as_mut() {
+            paths.insert(path.into());
+        }
+    });
+}
 
 /// Root of system paths. In a recorded system, links lead to files of that system, never to those of this
 /// machine.
@@ -35,6 +57,7 @@ impl Root {
     /// Returns where a system path lies, with all links resolved below the root. On this machine it is the
     /// path itself. A path whose links form a circle becomes one that does not exist.
     pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        note_asked(path.as_ref());
         if self.is_here() {
             return self.below(path);
         }
@@ -50,6 +73,7 @@ impl Root {
 
     /// Resolves all links of a system path; the result is a system path too. `None` if links form a circle.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        note_asked(path.as_ref());
         let mut rest: Vec<PathBuf> = vec![path.as_ref().into()];
         let mut done = PathBuf::from("/");
         let mut links = 0;
@@ -117,6 +141,8 @@ mod tests {
         assert_eq!(root.line("/usr/name").as_deref(), Some("inside"));
         assert_eq!(root.resolve("/usr/name"), Some("/usr/lib/real/file".into()));
         assert_eq!(root.names("/usr/lib/link"), ["file"]);
+        let (line, asked) = traced(|| root.line("/usr/name"));
+        assert_eq!((line.as_deref(), asked), (Some("inside"), BTreeSet::from(["/usr/name".into()])));
         assert!(root.line("/usr/outer").is_none() && !root.at("/usr/outer").exists());
         assert!(root.resolve("/usr/circle").is_none() && !root.at("/usr/circle").exists());
         let here = Root::default();

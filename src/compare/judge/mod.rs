@@ -1,5 +1,6 @@
 //! Derives comparisons and a verdict from results.
 
+mod cure;
 mod disagreement;
 mod measure;
 mod results;
@@ -7,7 +8,7 @@ mod verdict;
 
 pub(super) use disagreement::{differing_node, unjudged_node};
 pub(super) use measure::Measure;
-pub(super) use verdict::{conclude, failure, instability, set_verdict, variance};
+pub(super) use verdict::{conclude, failure, finding, instability, set_verdict, variance};
 
 use super::options::{CompareOptions, PerNode};
 use super::report::{Comparison, Record, Report, Status};
@@ -52,7 +53,8 @@ pub(super) fn doubtful(report: &Report, options: &CompareOptions) -> Vec<Doubtfu
     doubtful.filter(|d| options.per_node != PerNode::Chained && seen.insert(d.clone())).collect()
 }
 
-fn compare(
+/// Compares the results of a run with those of the reference.
+pub(super) fn compare(
     record: &Record,
     reference: &Record,
     options: &CompareOptions,
@@ -64,6 +66,7 @@ fn compare(
         rhs: reference.backend.clone(),
         offload: record.offload,
         epoch: record.epoch,
+        variant: record.variant.clone(),
         bound: measure.bound(),
         ..Comparison::default()
     };

@@ -6,7 +6,9 @@
 
 use super::header::Header;
 use super::options::{CompareOptions, Event, Progress, Subject};
-use super::report::{BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status};
+use super::report::{
+    BackendReport, Comparison, Divergence, EVERYTHING, Finding, NodeReport, Record, Report, Status,
+};
 use super::{files, judge};
 use crate::isolate::parent::Children;
 use crate::isolate::protocol::{OpsTask, Task};
@@ -161,38 +163,45 @@ fn describe(case: &Case, precision: Precision) -> NodeReport {
 
 /// Lists the problems of a backend: one line for each operation and kind of failure. The report has every
 /// case.
-fn faults(run: &BackendCases, reference: &str) -> Vec<String> {
+fn faults(run: &BackendCases, reference: &str) -> Vec<Finding> {
     let backend = &run.record.backend;
     let mut findings = failures(run);
     if run.failures.is_empty() || run.record.phase.is_some() {
-        findings.extend(judge::failure(&run.record));
+        findings.extend(judge::finding(&run.record));
     }
     for cases in by_operation(run.cases.iter().filter(|n| n.is_out_of_bounds())) {
         let Some(worst) = cases.iter().max_by(|a, b| a.excess().total_cmp(&b.excess())) else { continue };
         let (which, what) = (several(&cases, worst), worst.describe_error());
-        findings.push(format!("{backend} differs from {reference}: {which}: {what}"));
+        let text = format!("{backend} differs from {reference}: {which}: {what}");
+        let mut finding = Finding::about(backend, EVERYTHING, "difference", text);
+        finding.location.case = Some(worst.node.clone());
+        findings.push(finding);
     }
     for cases in by_operation(run.cases.iter().filter(|n| n.unstable > 0)) {
         let Some(worst) = cases.iter().max_by_key(|n| n.unstable) else { continue };
         let (which, values) = (several(&cases, worst), worst.unstable);
-        findings.push(format!("{backend}: {which}: {values} values change from run to run"));
+        let text = format!("{backend}: {which}: {values} values change from run to run");
+        let mut finding = Finding::about(backend, EVERYTHING, "unstable result", text);
+        finding.location.case = Some(worst.node.clone());
+        findings.push(finding);
     }
     let left_out = run.cases.iter().filter(|n| n.message.as_deref() == Some(NOT_RUN)).count();
     if left_out > 0 {
-        findings.push(format!("{backend}: {left_out} cases were not run"));
+        findings.push(format!("{backend}: {left_out} cases were not run").into());
     }
     let unjudged = run.cases.iter().filter(|n| n.message.as_deref() == Some(NO_REFERENCE)).count();
     if unjudged > 0 {
-        findings.push(format!("{backend}: of {unjudged} cases {reference} has no result to compare with"));
+        findings
+            .push(format!("{backend}: of {unjudged} cases {reference} has no result to compare with").into());
     }
     if *backend == reference && run.record.status == Status::Unsupported {
-        findings.push(format!("{reference} has no result: nothing to compare with"));
+        findings.push(format!("{reference} has no result: nothing to compare with").into());
     }
     findings
 }
 
 /// Lists crashes, hangs and errors of cases, with one line for those of the same operation and phase.
-fn failures(run: &BackendCases) -> Vec<String> {
+fn failures(run: &BackendCases) -> Vec<Finding> {
     let mut alike: Vec<(&str, Vec<&Record>)> = Vec::new();
     for record in &run.failures {
         let named = |n: &&NodeReport| Some(&n.node) == record.case.as_ref();
@@ -205,9 +214,11 @@ fn failures(run: &BackendCases) -> Vec<String> {
         }
     }
     let line = |(op, records): &(&str, Vec<&Record>)| {
-        let first = judge::failure(records[0])?;
-        let more = records.len() - 1;
-        Some(if more == 0 { first } else { format!("{first} (and {more} more cases of {op})") })
+        let mut first = judge::finding(records[0])?;
+        if let more @ 1.. = records.len() - 1 {
+            first.text = format!("{} (and {more} more cases of {op})", first.text);
+        }
+        Some(first)
     };
     alike.iter().filter_map(line).collect()
 }
@@ -250,7 +261,7 @@ fn comparison(run: &BackendCases, reference: &str) -> Comparison {
 /// some could not be.
 fn disagreement(run: &BackendCases, out: usize) -> Option<String> {
     let number = |status: Status| run.cases.iter().filter(|n| n.status == status).count();
-    let failed = number(Status::Error) + number(Status::Crash) + number(Status::Hang);
+    let failed = number(Status::Error) + number(Status::Crash) + number(Status::Hang) + number(Status::Ended);
     let all = run.cases.len();
     match out {
         1.. => Some(format!("{out} of {all} cases are out of bounds")),

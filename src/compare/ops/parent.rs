@@ -157,6 +157,7 @@ impl Series<'_> {
             stem: last.stem.clone(),
             library: last.library.clone(),
             last_call: last.last_call.clone(),
+            waits_for: last.waits_for.clone(),
             driver_allocations: last.driver_allocations,
             warnings: last.warnings.clone(),
             ..Record::default()
@@ -190,7 +191,8 @@ fn severity(status: Status) -> usize {
         Status::Ok => 0,
         Status::Unsupported => 1,
         Status::Error => 2,
-        Status::Hang => 3,
-        Status::Crash => 4,
+        Status::Ended => 3,
+        Status::Hang => 4,
+        Status::Crash => 5,
     }
 }

@@ -1,13 +1,14 @@
 //! The evidence of the verdict, in folded sections.
 
-use super::super::report::{BackendReport, Divergence, Record, Report, Run, Stuck};
+use super::super::circumstances;
+use super::super::report::{BackendReport, Divergence, Finding, Record, Report, Run, Stuck};
 use super::text::Escaped;
 use std::fmt::Write;
 
 pub(super) fn evidence(report: &Report) -> String {
     let mut text = String::new();
     for run in &report.runs {
-        text.push_str(&folded(&format!("run {}", run.run_id), &of_run(run)));
+        text.push_str(&folded(&circumstances::title(report, &run.run_id), &of_run(run)));
     }
     for backend in &report.backends {
         text.push_str(&folded(&format!("backend {}", backend.name), &of_backend(backend)));
@@ -44,6 +45,16 @@ impl Facts {
     fn add_pairs(&mut self, what: &str, pairs: &[(String, String)]) {
         pairs.iter().for_each(|(name, value)| self.add(&format!("{what} {name}"), value));
     }
+}
+
+/// Formats the fields of a finding under its text, without its cure.
+pub(super) fn of_finding(finding: &Finding) -> String {
+    let mut facts = Facts::default();
+    facts.add("cause", &finding.cause);
+    finding.location.parts().for_each(|(name, value)| facts.add(name, &value));
+    finding.evidence.iter().for_each(|evidence| facts.add("evidence", evidence));
+    facts.add_some("next command", finding.next.as_ref());
+    format!("<dl>\n{}</dl>\n", facts.0)
 }
 
 fn folded(title: &str, facts: &Facts) -> String {
@@ -86,6 +97,7 @@ fn of_record(record: &Record) -> Facts {
     facts.add_some("node", record.node.as_ref());
     facts.add_some("library", record.library.as_ref());
     facts.add_some("last driver call", record.last_call.as_ref());
+    facts.add_some("waiting for", record.waits_for.as_ref());
     facts.add_some("signal", record.signal.as_ref());
     facts.add_some("cannot be killed", record.stuck.as_ref().map(Stuck::describe));
     facts.add_some("message", record.message.as_ref());

@@ -1,6 +1,7 @@
 //! Matrix of backend x offload x epoch, coloured by the outcome of each run; signs show the outcome without
 //! colours.
 
+use super::super::circumstances;
 use super::super::report::{Record, Report, Status};
 use super::text::Escaped;
 use std::fmt::Write;
@@ -8,13 +9,14 @@ use std::fmt::Write;
 /// Outcome of a run: CSS class, sign, meaning.
 type Outcome = (&'static str, &'static str, &'static str);
 
-const OUTCOMES: [Outcome; 6] = [
+const OUTCOMES: [Outcome; 7] = [
     ("ok", "✓", "ok"),
     ("differs", "≠", "differs"),
     ("error", "E", "error"),
     ("crash", "C", "crash"),
     ("hang", "H", "hang"),
     ("unsupported", "–", "cannot run"),
+    ("ended", "X", "ended from outside"),
 ];
 
 fn outcome(report: &Report, record: &Record) -> Outcome {
@@ -26,6 +28,7 @@ fn outcome(report: &Report, record: &Record) -> Outcome {
         Status::Crash => 3,
         Status::Hang => 4,
         Status::Unsupported => 5,
+        Status::Ended => 6,
     };
     OUTCOMES[at]
 }
@@ -51,7 +54,8 @@ pub(super) fn matrix(report: &Report) -> String {
     let (mut run, many) = ("", report.runs.len() > 1);
     for (run_id, label, device, records) in rows {
         if many && run != run_id {
-            let _ = writeln!(text, "<tr><th colspan=\"2\" class=\"run\">run {}</th></tr>", Escaped(run_id));
+            let title = circumstances::title(report, run_id);
+            let _ = writeln!(text, "<tr><th colspan=\"2\" class=\"run\">{}</th></tr>", Escaped(&title));
             run = run_id;
         }
         let cells: String = records.iter().map(|record| cell(report, record)).collect();

@@ -7,7 +7,7 @@ mod matrix;
 mod text;
 
 use super::files::replace;
-use super::report::{Comparison, Report};
+use super::report::{Comparison, Report, Verdict};
 use super::scores;
 use ggml_core::Result;
 use std::fmt::Write;
@@ -65,11 +65,26 @@ fn head(report: &Report) -> String {
         let _ = writeln!(text, "<p class=\"advice\">{}</p>", Escaped(&verdict.advice));
     }
     text.push_str("</header>\n");
-    text.push_str(&list("findings", verdict.findings.iter()));
+    text.push_str(&findings(verdict));
+    text.push_str(&list("patterns", verdict.patterns.iter()));
     text.push_str(&list("notes", verdict.notes.iter()));
     let left_out: Vec<String> = report.left_out.iter().map(|part| format!("left out: {part}")).collect();
     text.push_str(&list("notes", left_out.iter()));
     text
+}
+
+/// Formats the findings. Under each are its fields, if they are known: the cure first.
+fn findings(verdict: &Verdict) -> String {
+    let item = |finding: &String| {
+        let detail = verdict.details.iter().find(|detail| detail.text == *finding);
+        let fields = detail.map(evidence::of_finding).unwrap_or_default();
+        let cures = detail.into_iter().flat_map(|detail| &detail.cure);
+        let cures: String =
+            cures.map(|cure| format!("<p class=\"cure\">Cure: {}</p>\n", Escaped(cure))).collect();
+        format!("<li>\n{cures}{}\n{fields}</li>\n", Escaped(finding))
+    };
+    let items: String = verdict.findings.iter().map(item).collect();
+    if items.is_empty() { items } else { format!("<ul class=\"findings\">\n{items}</ul>\n") }
 }
 
 fn list<'a>(class: &str, lines: impl Iterator<Item = &'a String>) -> String {
@@ -110,8 +125,11 @@ fn with_nodes(report: &Report) -> impl Iterator<Item = &Comparison> {
 
 /// Returns a comparison's name, unique within the report.
 fn name(report: &Report, comparison: &Comparison) -> String {
-    let Comparison { lhs, offload, epoch, run_id, .. } = comparison;
+    let Comparison { lhs, offload, epoch, run_id, variant, .. } = comparison;
     let mut name = super::report::label(lhs, *offload);
+    if let Some(variant) = variant {
+        let _ = write!(name, " [{variant}]");
+    }
     if *epoch > 0 {
         let _ = write!(name, " epoch {}", epoch + 1);
     }

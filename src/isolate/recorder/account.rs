@@ -1,9 +1,13 @@
 //! Builds a record from a child's events and its parent's observation of its end.
 
 use super::{End, Timed};
+use crate::isolate::fault::{self, Fault};
 use crate::isolate::protocol::{Done, Failed, Message};
-use crate::isolate::record::{BackendReport, Record};
+use crate::isolate::record::{BackendReport, KernelLog, Record};
 use crate::isolate::results::{NodeReport, Status};
+use crate::isolate::system::is_from_outside;
+use ggml_core::Phase;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Bytes of the log's end that are quoted in a message.
@@ -20,6 +24,12 @@ const CLOSE: &str = "close";
 
 /// Phase of a child that is about to end: exit handlers.
 const EXIT: &str = "exit";
+
+/// Calls that wait for the work of earlier ones.
+const WAITS: &[&str] = &["hipEventQuery", "vkWaitSemaphores"];
+
+/// Calls that order work and do none.
+const MARKS: &[&str] = &["hipEventRecord", "hipStreamWaitEvent"];
 
 /// Outcome of a child.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +53,8 @@ pub(crate) struct Account {
     last_phase: Option<String>,
     /// Path of the library that is being loaded.
     loading: Option<String>,
+    /// The last call that began work.
+    begun: Option<String>,
     at: f64,
     finished: bool,
     failed: bool,
@@ -61,6 +73,11 @@ impl Account {
         account
     }
 
+    /// Records the variables that the child has in addition to its parent's.
+    pub(crate) fn set_environment(&mut self, environment: &[(String, String)]) {
+        self.outcome.record.environment = environment.into();
+    }
+
     /// Applies an event.
     pub(crate) fn receive(&mut self, event: Timed<Message>) {
         self.at = event.at;
@@ -68,6 +85,9 @@ impl Account {
         match event.event {
             Message::Began { pid } => record.pid = pid,
             Message::Enter { phase } => {
+                if record.furthest.as_deref().is_none_or(|known| order(known) < order(&phase)) {
+                    record.furthest = Some(phase.clone());
+                }
                 self.last_phase = Some(phase.clone());
                 self.open.push(phase);
             }
@@ -79,6 +99,11 @@ impl Account {
             Message::Call { name, on } => {
                 if name == "dlopen" && !on.is_empty() {
                     self.loading = Some(on);
+                }
+                match name.as_str() {
+                    wait if WAITS.contains(&wait) => record.waits_for.clone_from(&self.begun),
+                    mark if MARKS.contains(&mark) => record.waits_for = None,
+                    _ => (record.waits_for, self.begun) = (None, Some(name.clone())),
                 }
                 record.last_call = Some(name);
             }
@@ -118,7 +143,7 @@ impl Account {
         self.finished = true;
         let r = &mut self.outcome.record;
         r.status = Status::Ok;
-        (r.node, r.step) = (None, None);
+        (r.node, r.step, r.waits_for) = (None, None, None);
         (r.load_s, r.prompt_s, r.eval_s) = (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
         r.tokens = done.token_ids.len();
         // The first token is chosen from the prompt's logits.
@@ -167,10 +192,24 @@ impl Account {
         record.library = record.library.take().or(self.loading.take());
         record.signal = end.and_then(|end| end.signal.clone());
         record.stuck = end.and_then(|end| end.stuck.clone());
+        record.kernel = end.map(|end| (*end.kernel).clone()).unwrap_or_default();
+        // A line without the signal is not the handler's.
+        record.fault = Fault::find(&read_log(log)).filter(|f| Some(&f.signal) == record.signal.as_ref());
         self.outcome.ended = end.is_some();
-        let Some((status, message)) = self.verdict(end, log) else { return self.outcome };
+        if let Some((status, message)) = self.verdict(end, log) {
+            let record = &mut self.outcome.record;
+            (record.status, record.phase, record.message) = (status, phase, Some(message));
+        }
         let record = &mut self.outcome.record;
-        (record.status, record.phase, record.message) = (status, phase, Some(message));
+        if matches!(record.status, Status::Ok | Status::Unsupported) {
+            record.kernel = KernelLog::default();
+        }
+        if let ([first, rest @ ..], Some(message)) = (record.kernel.lines.as_slice(), &mut record.message) {
+            message.push_str(&format!("; the kernel logged: {first}"));
+            if !rest.is_empty() {
+                message.push_str(&format!(" (and {} more lines)", rest.len()));
+            }
+        }
         self.outcome
     }
 
@@ -194,7 +233,7 @@ impl Account {
             return Some((Status::Error, error.clone()));
         }
         if end.interrupted && !self.finished {
-            return Some((Status::Error, "was interrupted".into()));
+            return Some((Status::Ended, "was interrupted".into()));
         }
         if let Some(silent) = end.silent_s {
             let end = match &end.stuck {
@@ -203,8 +242,11 @@ impl Account {
             };
             return Some((Status::Hang, format!("recorded no event for {silent:.0} s {work} and {end}")));
         }
+        let outside = end.signal.as_deref().is_some_and(is_from_outside);
+        let place = self.outcome.record.fault.as_ref().map(Fault::place).unwrap_or_default();
         let text = match (&end.signal, end.status) {
-            (Some(signal), _) => format!("died of {signal}"),
+            (Some(signal), _) if outside => format!("ended from outside by {signal}"),
+            (Some(signal), _) => format!("died of {signal}{place}"),
             (None, Some(0)) if self.finished => return None,
             (None, status) if !self.finished && status == Some(UNRECORDED.into()) => {
                 return Some((Status::Error, with_log_end("could not record its results".into(), log)));
@@ -216,14 +258,42 @@ impl Account {
             false if self.finished => format!("{text} {work}, while it closed its device"),
             false => format!("{text} {work}"),
         };
+        if outside {
+            // The kernel sends this signal too.
+            let memory = "; if nobody did that, memory ran out: journalctl -k | grep -i oom shows it";
+            let is_kill = end.signal.as_deref() == Some("SIGKILL");
+            return Some((Status::Ended, format!("{text}{}", if is_kill { memory } else { "" })));
+        }
         Some((Status::Crash, with_log_end(text, log)))
     }
 }
 
-/// Appends the end of a log, in one line.
+/// Returns the index of a phase in their order; `None` for a phase of another version.
+fn order(phase: &str) -> Option<usize> {
+    Phase::ALL.iter().position(|known| known.name() == phase)
+}
+
+/// The most bytes at the end of a log that are read.
+const LOG_READ: u64 = 64 << 10;
+
+/// Reads the end of a log.
+fn read_log(log: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(mut file) = std::fs::File::open(log) {
+        let length = file.metadata().map_or(0, |about| about.len());
+        // A log that cannot be read counts as empty.
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(LOG_READ)));
+        let _ = file.take(LOG_READ).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Appends the end of a log, in one line, without the lines of the handler of signals.
 fn with_log_end(text: String, log: &Path) -> String {
-    let bytes = std::fs::read(log).unwrap_or_default();
-    let tail = &bytes[bytes.len().saturating_sub(LOG_END)..];
-    let words = String::from_utf8_lossy(tail).split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.is_empty() { text } else { format!("{text}: {words}") }
+    let log = read_log(log);
+    let lines: Vec<&str> = log.lines().filter(|line| !fault::is_line(line)).collect();
+    let words = lines.join("\n").split_whitespace().collect::<Vec<_>>().join(" ");
+    let begin = words.char_indices().map(|(at, _)| at).find(|at| words.len() - at <= LOG_END);
+    let end = &words[begin.unwrap_or(words.len())..];
+    if end.is_empty() { text } else { format!("{text}: {end}") }
 }

@@ -15,7 +15,7 @@ pub(crate) use account::{Account, ChildOutcome, UNRECORDED};
 pub(crate) use reader::{Follower, read};
 pub(crate) use writer::{Sync, Writer, create};
 
-use super::record::Stuck;
+use super::record::{KernelLog, Stuck};
 use serde::{Deserialize, Serialize};
 
 /// An event with its time.
@@ -64,4 +64,7 @@ pub(crate) struct End {
     pub(crate) stuck: Option<Stuck>,
     /// The reason it was not started, or could not be observed.
     pub(crate) error: Option<String>,
+    /// Lines of the kernel about graphics cards meanwhile.
+    #[serde(default, skip_serializing_if = "KernelLog::is_empty")]
+    pub(crate) kernel: Box<KernelLog>,
 }

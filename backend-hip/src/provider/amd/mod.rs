@@ -5,7 +5,7 @@
 
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{CODES, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream};
+use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream, WRONG_LIBRARY};
 use crate::options::HipOptions;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ impl Driver for Amd {
             versions.extend(version.map(|v| (name.to_string(), version_text(v))));
         }
         let mismatch = runtime.and_then(|version| loader::mismatch(&self.path, version / 10_000_000));
-        versions.extend(mismatch.map(|text| ("wrong library".to_string(), text)));
+        versions.extend(mismatch.map(|text| (WRONG_LIBRARY.to_string(), text)));
         versions
     }
 

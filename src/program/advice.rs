@@ -1,0 +1,127 @@
+//! Help after an error of a driver: what was waited for, the driver's advice, and the next command.
+
+use super::doing::Wait;
+use crate::remedy::{has_driver, remedy};
+use ggml_core::{Error, Phase};
+use std::sync::OnceLock;
+
+/// Seconds from which on a line about a wait says what can be done.
+const PATIENCE: u64 = 10;
+
+/// Width of lines of advice in characters.
+const WIDTH: usize = 100;
+
+/// The backend that the program uses, as it was named.
+static BACKEND: OnceLock<String> = OnceLock::new();
+
+/// Remembers the backend that is about to be opened, also for the handler of fatal signals.
+pub(super) fn set_backend(name: &str) {
+    // A program that opens several backends is told about the first.
+    if BACKEND.set(name.to_string()).is_ok() {
+        crate::crash::situation::BACKEND.set(name);
+        crate::crash::situation::NEXT.set(&compare_command(name).unwrap_or_default());
+    }
+}
+
+fn backend() -> &'static str {
+    BACKEND.get().map_or("", String::as_str)
+}
+
+/// Returns the command that runs the same work in processes of its own, and names the node of a fault.
+fn compare_command(backend: &str) -> Option<String> {
+    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    has_driver(backend).then(|| format!("compare{} --backends {backend},cpu", model(&arguments)))
+}
+
+/// Returns the model of a command line as an argument, quoted for a shell where needed.
+fn model(arguments: &[String]) -> String {
+    let following = arguments.windows(2).find(|pair| pair[0] == "--model").map(|pair| pair[1].as_str());
+    let joined = || arguments.iter().find_map(|argument| argument.strip_prefix("--model="));
+    let Some(path) = following.or_else(joined) else { return String::new() };
+    let plain = path.chars().all(|c| c.is_alphanumeric() || "/._-+=:@,".contains(c));
+    if plain { format!(" --model {path}") } else { format!(" --model '{}'", path.replace('\'', "'\\''")) }
+}
+
+/// Formats a wait; if it is a long one, with what can be done.
+pub(super) fn with_help(wait: &Wait) -> String {
+    let help = || {
+        let remedy =
+            remedy(backend(), &wait.phase).map(|text| format!("\n  try: {text}")).unwrap_or_default();
+        let next = compare_command(backend()).map(|text| format!("\n  next: {text}")).unwrap_or_default();
+        format!("{remedy}{next}")
+    };
+    format!("{wait}{}", if (PATIENCE..2 * PATIENCE).contains(&wait.seconds) { help() } else { String::new() })
+}
+
+/// Returns the lines that follow an error.
+pub(super) fn lines(error: &Error, wait: Option<&Wait>, warnings: &[String]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let phase = error.phase().map(Phase::name);
+    let is_of_driver =
+        matches!(error, Error::Timeout { .. } | Error::DeviceLost { .. } | Error::Driver { .. });
+    if let Some(Wait { call: Some(call), phase: at, .. }) = wait.filter(|_| is_of_driver)
+        && phase == Some(at.as_str())
+        && !error.to_string().contains(call.as_str())
+    {
+        lines.push(format!("waited for: {call} in phase {at}"));
+    }
+    if is_of_driver {
+        let remedy = phase.and_then(|phase| remedy(backend(), phase));
+        lines.extend(remedy.map(|text| format!("try: {text}")));
+        lines.extend(compare_command(backend()).map(|command| format!("next: {command}")));
+    } else if matches!(error, Error::Unavailable { .. }) {
+        lines.push("next: probe".into());
+    }
+    // A driver's advice repeats the error.
+    let said = format!("{error}: ");
+    lines.extend(warnings.iter().map(|text| format!("advice: {}", text.strip_prefix(&said).unwrap_or(text))));
+    lines.iter().map(|line| wrapped(line)).collect()
+}
+
+/// Breaks a text into lines at spaces.
+fn wrapped(text: &str) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            out.push_str("\n  ");
+            column = 2;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_named_as_a_shell_reads_it() {
+        let words = |text: &str| text.split('|').map(String::from).collect::<Vec<_>>();
+        assert_eq!(model(&words("generate|--model|/m/x.gguf|--prompt|a")), " --model /m/x.gguf");
+        assert_eq!(model(&words("generate|--model=my model's.gguf")), " --model 'my model'\\''s.gguf'");
+        assert_eq!(model(&words("generate|--prompt|--model")), "");
+    }
+
+    #[test]
+    fn only_drivers_have_remedies() {
+        assert!(remedy("hip", "upload").unwrap().contains("DIPTYCH_HIP_COPIES=kernel"));
+        assert!(remedy("vulkan", "upload").unwrap().contains("--backend cpu"));
+        assert_eq!((remedy("cpu", "compute"), compare_command("reference")), (None, None));
+        assert!(compare_command("hip").unwrap().ends_with(" --backends hip,cpu"));
+    }
+
+    #[test]
+    fn lines_end_at_spaces() {
+        let text = wrapped(&format!("a: {}end", "DIPTYCH_HIP_COPIES=kernel ".repeat(20)));
+        assert!(text.lines().all(|line| line.len() <= WIDTH) && text.lines().count() > 4, "{text}");
+        let words = |text: &str| text.split_whitespace().count();
+        assert_eq!(words(&text), 22);
+        assert_eq!(wrapped(&"x".repeat(300)), "x".repeat(300));
+    }
+}
