@@ -305,7 +305,7 @@ fn names(name: &str, backend: &BackendName) -> bool {
 fn variable(name: &str, value: &str) -> Result<(String, String)> {
     let wrong =
         |expected: String| Error::argument("variable of a variant", format!("{name}={value}"), expected);
-    if name.starts_with("LD_") || name.starts_with("DYLD_") {
+    if name.starts_with("LD_") || name.starts_with("DYLD_") || name == "HSA_TOOLS_LIB" {
         let expected =
             "a variable that loads no other code into the program; library=PATH names a HIP library";
         return Err(wrong(expected.into()));
@@ -397,6 +397,7 @@ mod tests {
         for (text, words) in [
             ("LD_PRELOAD=/tmp/x.so", "loads no other code"),
             ("LD_LIBRARY_PATH=/tmp", "loads no other code"),
+            ("HSA_TOOLS_LIB=/tmp/x.so", "loads no other code"),
             ("PATH=/tmp", "a driver or this library reads"),
             ("DIPTYCH_PASSWORD=x", "a driver or this library reads"),
             ("copies=fast", "kernel or dma or auto"),
