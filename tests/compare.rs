@@ -441,7 +441,9 @@ fn names_of_any_length() {
     assert_eq!(result["comparisons"][0]["nodes"][0]["node"], longest);
     let text = stdout(&output);
     assert!(text.contains("üüü ... üüü") && text.contains("verdict: something differs"), "{text}");
-    assert!(text.lines().rev().skip(1).all(|l| l.chars().count() <= 100), "{text}");
+    // A word is not cut: a name that is longer than a line has one of its own.
+    let fits = |l: &str| l.chars().count() <= 100 || l.trim() == format!("'{longest}'");
+    assert!(text.lines().rev().skip(1).all(fits), "{text}");
 
     let text = std::fs::read_to_string(&path).unwrap().replace(&longest, &"ü".repeat(100_000));
     std::fs::write(&path, text).unwrap();
