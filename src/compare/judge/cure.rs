@@ -152,10 +152,7 @@ mod tests {
         let finding = &report.verdict.details[0];
         assert_eq!(finding.text, report.verdict.findings[0]);
         assert!(finding.text.starts_with("hip: hang in phase upload waiting for hipMemcpyAsync: "));
-        assert_eq!(
-            (finding.cause.as_str(), finding.cure.as_slice()),
-            ("hang", &[row.to_string()][..])
-        );
+        assert_eq!((finding.cause.as_str(), finding.cure.as_slice()), ("hang", &[row.to_string()][..]));
         assert_eq!(finding.location.waits_for.as_deref(), Some("hipMemcpyAsync"));
         let next =
             "DIPTYCH_HIP_COPIES=kernel compare --model 'a b.gguf' --backends hip --reference reference";
