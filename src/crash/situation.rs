@@ -27,6 +27,7 @@ impl Text {
     }
 
     /// Returns the bytes.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there is no handler"))]
     pub(super) fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         let length = self.length.load(Ordering::Acquire).min(LONGEST);
         self.bytes[..length].iter().map(|byte| byte.load(Ordering::Relaxed))
