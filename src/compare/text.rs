@@ -231,7 +231,12 @@ pub(super) fn remarks(report: &Report) -> String {
         }
         if warnings.len() > MAX_WARNINGS {
             let more = warnings.len() - MAX_WARNINGS;
-            let _ = writeln!(text, "{}: {more} more warnings: see the report", escaped_line(backend));
+            let _ = writeln!(
+                text,
+                "{}: {more} more warning{}: see the report",
+                escaped_line(backend),
+                if more == 1 { "" } else { "s" }
+            );
         }
     }
     text
