@@ -18,9 +18,7 @@ pub(crate) fn setting(backend: &str, phase: &str) -> Option<&'static str> {
     let is_hip = backend.starts_with("hip");
     match phase {
         _ if !is_hip => None,
-        "upload" | "readback" => {
-            Some("DIPTYCH_HIP_COPIES=kernel copies without the DMA engines, as HSA_ENABLE_SDMA=0 does")
-        }
+        "upload" | "readback" => Some("DIPTYCH_HIP_COPIES=kernel: a kernel copies, not the DMA engines"),
         "first_compute" | "compute" => {
             Some("DIPTYCH_HIP_GRAPHS=off and DIPTYCH_HIP_STREAM=null start kernels in other ways")
         }

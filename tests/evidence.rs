@@ -130,7 +130,7 @@ fn a_program_says_what_it_waits_for() {
                 "waiting for hipMemcpyAsync in phase upload, 2 s",
                 "error: hip-virtual:gfx906:0: no answer in phase upload",
                 "waited for: hipMemcpyAsync in phase upload",
-                "try: DIPTYCH_HIP_COPIES=kernel copies without the DMA engines, as HSA_ENABLE_SDMA=0 does",
+                "try: DIPTYCH_HIP_COPIES=kernel: a kernel copies, not the DMA engines",
                 &next,
             ],
         );

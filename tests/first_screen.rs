@@ -51,6 +51,7 @@ fn discovery_dies() {
             "libamdhip64.so.6): died of SIGSEGV",
             "cure: DIPTYCH_HIP_LIBRARY=PATH loads another copy of libamdhip64; probe lists the copies",
             "next: probe",
+            "verdict: a backend failed",
             "hip crashed after the call of hipInit; cpu agrees with reference: use --backend cpu",
         ],
     );
@@ -88,8 +89,9 @@ fn uploads_hang_and_the_first_graph() {
     says(
         &screen(&dir.path().join("upload"), &args, &[fault]),
         &[
-            "cure: DIPTYCH_HIP_COPIES=kernel copies without the DMA engines, as HSA_ENABLE_SDMA=0 does",
+            "cure: DIPTYCH_HIP_COPIES=kernel: a kernel copies, not the DMA engines",
             "hip-virtual:gfx906: hang in phase upload waiting for hipMemcpyAsync",
+            "next: DIPTYCH_HIP_COPIES=kernel compare --backends hip-virtual:gfx906 --reference reference",
             "what may help is tried by: ",
             "hip-virtual:gfx906 hung waiting for hipMemcpyAsync; cpu agrees with reference: use --backend cpu",
         ],
@@ -136,6 +138,7 @@ fn the_wrong_library() {
         &[
             "hip cannot run here: hip:0: not available (no device): wrong library: its file name is that of HIP 7, but \
              it reports HIP 6: files of two releases of ROCm are mixed",
+            "verdict: a backend cannot run here",
             "select the right one with DIPTYCH_HIP_LIBRARY",
             "hip cannot run here; cpu agrees with reference: use --backend cpu",
         ],

@@ -174,7 +174,17 @@ pub struct Statistics {
 impl Verdict {
     /// Returns the outcome in words.
     pub(super) fn sentence(&self) -> &'static str {
-        if self.agree { "all backends that can run here agree" } else { "something differs" }
+        let failed = |finding: &Finding| {
+            ["crash", "hang", "error", "ended"].iter().any(|status| finding.cause.starts_with(status))
+        };
+        let is_absent = |finding: &Finding| finding.cause == "not available";
+        match self.details.as_slice() {
+            _ if self.agree => "all backends that can run here agree",
+            [] => "something differs",
+            all if all.iter().all(is_absent) => "a backend cannot run here",
+            all if all.iter().all(|finding| failed(finding) || is_absent(finding)) => "a backend failed",
+            _ => "something differs",
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The cure of a finding, and the command that comes next: from the advice that a backend reported with its error, the
 //! phase, and the backends that agree.
 
-use crate::backends::BackendName;
 use crate::compare::report::{Finding, Record, Report, Status};
 use crate::remedy::setting;
 
@@ -82,7 +81,7 @@ fn next(finding: &Finding, report: &Report) -> Option<String> {
         let (case, reference) = (quoted(case), &report.reference);
         return Some(format!("compare --ops {case} --backends {backend} --reference {reference}"));
     }
-    let is_hip = matches!(backend.parse(), Ok(BackendName::Hip(_)));
+    let is_hip = backend.starts_with("hip");
     let is_set = |name: &str| report.environment.overrides.iter().any(|(set, _)| set == name);
     let phase = location.phase.as_deref()?;
     let hangs = finding.cause.starts_with("hang");
