@@ -130,7 +130,7 @@ pub fn flat(output: &Output) -> String {
 /// Compiles a C file of the repository to a shared library. `None` without a C compiler.
 pub fn shared_library(path: &Path, source: &str, defines: &[String]) -> Option<()> {
     let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
-        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h"])
+        .args(["-shared", "-fPIC", "-include", "signal.h", "-include", "stdlib.h", "-include", "unistd.h"])
         .args(defines)
         .arg("-o")
         .arg(path)
