@@ -160,7 +160,7 @@ mod tests {
         record.warnings.clear();
         report.records = vec![record.clone()];
         set_verdict(&mut report);
-        assert!(report.verdict.details[0].cure[0].starts_with("DIPTYCH_HIP_COPIES=kernel "));
+        assert!(report.verdict.details[0].cure[0].starts_with("DIPTYCH_HIP_COPIES=kernel: "));
         record.phase = Some("allocate".into());
         report.records = vec![
             Record { backend: "reference".into(), offload: -1, ..Record::default() },
