@@ -75,27 +75,21 @@ impl Makers {
         let is_needed = asked.list.iter().any(|target| !prebuilt.is_complete(target, sources));
         Makers { compiler: is_needed.then(Compiler::find).flatten(), prebuilt }
     }
-
-    /// Returns the version of the compiler that made the code objects of a target.
-    fn version(&self) -> &str {
-        self.compiler.as_ref().map_or(&self.prebuilt.version, |compiler| &compiler.version)
-    }
 }
 
 /// Contents of the table.
 #[derive(Default)]
 pub(crate) struct Built {
-    /// Version of the compiler, if anything was compiled.
-    version: Option<String>,
     pub(crate) targets: Vec<Packed>,
     /// Targets that were requested and are not there, with reasons.
     pub(crate) refused: BTreeMap<String, String>,
 }
 
-/// Target in an archive: its name, the archive's name, its offset there, the sizes of its code objects by
-/// stem.
+/// Target in an archive: its name, the compilers of its code objects, the archive's name, its offset there, the
+/// sizes of its code objects by stem.
 pub(crate) struct Packed {
     target: String,
+    pub(crate) compiler: String,
     generation: String,
     begin: usize,
     packed: usize,
@@ -136,8 +130,12 @@ pub(crate) fn build(makers: &Makers, asked: &Targets, sources: &Sources, store: 
         }
         let packed = archive.len() - begin;
         names.extend(of_target().map(|object| object.name.as_str()));
+        let mut compilers: Vec<&str> = of_target().map(|object| object.compiler.as_str()).collect();
+        compilers.sort();
+        compilers.dedup();
         built.targets.push(Packed {
             target: target.clone(),
+            compiler: compilers.join(" and "),
             generation: generation.into(),
             begin,
             packed,
@@ -162,13 +160,14 @@ pub(crate) fn build(makers: &Makers, asked: &Targets, sources: &Sources, store: 
         }
     });
     store.trim(store::LIMIT);
-    built.version = (!built.targets.is_empty()).then(|| makers.version().to_string());
     built
 }
 
 /// Code object, or the compiler's messages, and its name in the store.
 struct Object {
     name: String,
+    /// Version of the compiler.
+    compiler: String,
     image: Result<Vec<u8>, String>,
 }
 
@@ -197,38 +196,41 @@ fn compile_all<'a>(
     };
     let samples = samples(compiler, targets.iter().copied().filter(|target| is_twin(target)), out);
     let compiled = AtomicUsize::new(0);
-    let object = |target: &str, stem: &str, made: &dyn Fn() -> Option<Vec<u8>>| {
+    let object = |target: &str, stem: &str, original: Option<(&'static str, &Object)>| {
         let entry = format!("{target}-{stem}");
         if let Some((made_from, image)) = makers.prebuilt.get(target, stem) {
-            return Object { name: Store::name(&entry, made_from), image: Ok(image.clone()) };
+            let compiler = makers.prebuilt.version.clone();
+            // Its contents, since another compiler may make others from the same inputs.
+            let name = Store::name(&entry, &(made_from, image));
+            return Object { name, compiler, image: Ok(image.clone()) };
         }
         let Some(compiler) = compiler else {
-            return Object { name: entry, image: Err(NO_COMPILER.into()) };
+            return Object { name: entry, compiler: String::new(), image: Err(NO_COMPILER.into()) };
         };
         let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
-        // What is made from another target's object has a name of its own.
-        let original = twins::original(target).filter(|_| is_twin(target));
-        let name = match original {
-            Some(original) => Store::name(&entry, &(all, original)),
-            None => Store::name(&entry, &all),
+        // An object that is made from another one has a name of its own, and the compiler of the other.
+        let made = |(original, object): (&str, &Object)| {
+            twins::renamed(object.image.as_ref().ok()?, original, target, samples.get(target)?)
         };
-        let image = store.get_or_make(&name, || {
-            made().map(Ok).unwrap_or_else(|| {
+        let twin = original.and_then(|original| Some((original.1, made(original)?)));
+        let (name, version) = match &twin {
+            Some((object, _)) => (Store::name(&entry, &(all, &object.name)), &object.compiler),
+            None => (Store::name(&entry, &all), &compiler.version),
+        };
+        let image = store.get_or_make(&name, || match &twin {
+            Some((_, image)) => Ok(image.clone()),
+            None => {
                 compiled.fetch_add(1, Ordering::Relaxed);
                 compile(compiler, target, &sources.path(stem), out)
-            })
+            }
         });
-        Object { name, image }
+        Object { name, compiler: version.clone(), image }
     };
     let mut objects: BTreeMap<(&'a str, &'a str), Object> =
-        in_parallel(&jobs(false), |&(target, stem)| ((target, stem), object(target, stem, &|| None)));
+        in_parallel(&jobs(false), |&(target, stem)| ((target, stem), object(target, stem, None)));
     let twins = in_parallel(&jobs(true), |&(target, stem)| {
-        let original = twins::original(target).unwrap_or_default();
-        let made = || {
-            let image = objects[&(original, stem)].image.as_ref().ok()?;
-            twins::renamed(image, original, target, samples.get(target)?)
-        };
-        ((target, stem), object(target, stem, &made))
+        let original = twins::original(target).map(|original| (original, &objects[&(original, stem)]));
+        ((target, stem), object(target, stem, original))
     });
     objects.extend(twins);
     println!(
@@ -294,13 +296,14 @@ pub(crate) fn compile(
 /// Returns the text of the table.
 fn table(sources: &Sources, built: &Built) -> String {
     let targets: Vec<&str> = built.targets.iter().map(|packed| packed.target.as_str()).collect();
+    let compilers: Vec<&str> = built.targets.iter().map(|packed| packed.compiler.as_str()).collect();
     let stems: Vec<&str> = sources.stems().collect();
     let mut text = format!(
-        "pub(super) const COMPILER: Option<&str> = {:?};\n\
-         pub(super) const TARGETS: &[&str] = &{targets:?};\n\
+        "pub(super) const TARGETS: &[&str] = &{targets:?};\n\
+         /// Of each target.\n\
+         pub(super) const COMPILERS: &[&str] = &{compilers:?};\n\
          pub(super) const STEMS: &[&str] = &{stems:?};\n\
-         pub(super) const REFUSED: &[Refused] = &[\n",
-        built.version
+         pub(super) const REFUSED: &[Refused] = &[\n"
     );
     for (target, reason) in &built.refused {
         let _ = writeln!(text, "    Refused {{ target: {target:?}, reason: {reason:?} }},");

@@ -94,9 +94,11 @@ pub fn source(stem: &str) -> Option<&'static str> {
     sources().iter().find(|(name, _)| named(name)).map(|&(_, text)| text)
 }
 
-/// Returns the version text of the compiler of the embedded code objects; `None` if there are none.
-pub fn compiler() -> Option<&'static str> {
-    embedded::COMPILER
+/// Returns the version text of the compiler of a target's code objects; `None` if they are not embedded. Versions
+/// of several compilers are separated by " and ".
+pub fn compiler(target: &str) -> Option<&'static str> {
+    let at = targets().iter().position(|&known| known == target)?;
+    embedded::COMPILERS.get(at).copied()
 }
 
 /// Returns the requested targets without code objects: no compiler was found for them, or it rejected them.

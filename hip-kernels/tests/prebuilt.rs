@@ -5,7 +5,7 @@ use crate::build::script::compiler::{Compiler, options};
 use crate::build::script::prebuilt::{ARCHIVE, MANIFEST, Prebuilt, TARGETS, inputs, write};
 use crate::build::script::sources::Sources;
 use crate::build::script::targets::Targets;
-use crate::build::script::{Makers, build, compile};
+use crate::build::script::{Built, Makers, build, compile};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,12 +76,26 @@ fn a_build_takes_them() {
     assert!(built.refused["gfx1100"].contains("no clang"), "{:?}", built.refused);
     // Nothing else is in this archive, so it is not compressed again.
     assert_eq!(fs::read(out.join(ARCHIVE)).unwrap(), fs::read(objects.join(ARCHIVE)).unwrap());
-    assert_eq!(run(&makers(compiler())).1, ["gfx1100 norm", "gfx1100 rope"]);
+    // Another compiler made other bytes from the same sources.
+    write(&objects, "clang version 19", &sources(), |target, stem| {
+        Ok(format!("{stem} {target}").repeat(90).into_bytes())
+    })
+    .unwrap();
+    run(&makers(None));
+    assert_eq!(fs::read(out.join(ARCHIVE)).unwrap(), fs::read(objects.join(ARCHIVE)).unwrap());
+    // Each target has the compilers of its own code objects.
+    let made_by = |built: &Built| built.targets.iter().map(|t| t.compiler.clone()).collect::<Vec<_>>();
+    assert_eq!(made_by(&built), ["clang version 19"; 2]);
+    let (built, calls) = run(&makers(compiler()));
+    assert_eq!(calls, ["gfx1100 norm", "gfx1100 rope"]);
+    assert_eq!(made_by(&built), ["clang version 20", "clang version 19", "clang version 19"]);
 
     workspace.source("wide.h", "#include \"device.h\"\nchanged\n");
     let (built, calls) = run(&makers(None));
     assert!(calls.is_empty() && built.targets.is_empty() && built.refused.len() == 3);
-    assert_eq!(run(&makers(compiler())).1, ["gfx1100 norm", "gfx900 norm", "gfx906 norm"]);
+    let (built, calls) = run(&makers(compiler()));
+    assert_eq!(calls, ["gfx1100 norm", "gfx900 norm", "gfx906 norm"]);
+    assert_eq!(made_by(&built)[1], "clang version 19 and clang version 20");
 }
 
 /// A damaged archive or manifest is not used.

@@ -48,10 +48,10 @@ impl KernelSet for Embedded {
 
     fn missing_reason(&self, processor: &str) -> Option<String> {
         let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
-        match (hip_kernels::compiler(), refused) {
-            (_, Some(refused)) => Some(refused.reason.into()),
-            (None, None) => Some("the build requested no targets".into()),
-            (Some(_), None) => None,
+        match refused {
+            Some(refused) => Some(refused.reason.into()),
+            None if hip_kernels::targets().is_empty() => Some("the build requested no targets".into()),
+            None => None,
         }
     }
 }

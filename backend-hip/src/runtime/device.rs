@@ -92,7 +92,7 @@ pub(crate) fn open(
     let code = job.as_ref().map_or(kernels.target().unwrap_or("none").into(), Job::describe);
     info.versions.push(("code objects".into(), code));
     info.versions.extend(refusal.map(|why| ("code objects refused".into(), why)));
-    let compiler = hip_kernels::compiler().filter(|_| job.is_none());
+    let compiler = kernels.target().filter(|_| job.is_none()).and_then(hip_kernels::compiler);
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
     let copy_by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
     let host_weights = copies::host_weights(options, &properties);
