@@ -22,6 +22,15 @@ const ROW: Advice = Advice {
     source: "",
 };
 
+/// A hang that other programs ran into; what helps depends on what is set already.
+const SMALL_ALLOCATIONS: Advice = Advice {
+    phases: &[Phase::Allocate],
+    targets: &["gfx1100"],
+    from: Some((7, 1, 0)),
+    source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
+    ..ROW
+};
+
 const COMPUTE: &[Phase] = &[Phase::FirstCompute, Phase::Compute];
 /// Graphs are code of the runtime, which chooses by the processor that it reports where arguments lie and how they
 /// are flushed. The reports do not say whether the chip or that code is at fault.
@@ -170,6 +179,8 @@ pub const ADVICE: &[Advice] = &[
     },
     Advice {
         symptom: Symptom::Refusal,
+        // Not where this library loads its code.
+        phases: &[Phase::FirstCompute],
         targets: &["gfx115*"],
         advice: "a program that ends at its first kernel with \"invalid device function\" has no code for this \
                  processor (built with GPU_TARGETS where AMDGPU_TARGETS was read, for example): `probe --of ITS_FOLDER` \
@@ -222,24 +233,16 @@ pub const ADVICE: &[Advice] = &[
         ..ROW
     },
     Advice {
-        phases: &[Phase::Allocate],
-        targets: &["gfx1100"],
-        from: Some((7, 1, 0)),
         when: Circumstance::MaySaveWaves,
         advice: "many small allocations of a few thousand bytes are reported to hang: this library makes a few large ones; \
                  for other programs, amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
-        source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
-        ..ROW
+        ..SMALL_ALLOCATIONS
     },
     Advice {
-        phases: &[Phase::Allocate],
-        targets: &["gfx1100"],
-        from: Some((7, 1, 0)),
         when: Circumstance::UnsavedWaves,
         advice: "many small allocations of a few thousand bytes are reported to hang: this library makes a few large ones; \
                  for other programs, ROCm 6.4.4 helped",
-        source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
-        ..ROW
+        ..SMALL_ALLOCATIONS
     },
     Advice {
         stack: Stack::Vulkan,

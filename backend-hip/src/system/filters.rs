@@ -2,7 +2,8 @@
 //!
 //! AMD's runtime applies `ROCR_VISIBLE_DEVICES` first, even if it is empty. `HIP_VISIBLE_DEVICES`, or
 //! `CUDA_VISIBLE_DEVICES` if that is empty, counts the devices that are left. A value is a list of indexes and of
-//! UUIDs, and ends at the first entry that names no device. `GPU_DEVICE_ORDINAL` is read for OpenCL only.
+//! UUIDs, and ends at the first entry that names no device. `ROCR_VISIBLE_DEVICES` puts the devices in its order and ends
+//! at a repeated one, too. `GPU_DEVICE_ORDINAL` is read for OpenCL only.
 //! Source: ROCclr, `Device::init`; ROCR-Runtime, `amd_filter_device.h`.
 
 use super::KfdGpu;
@@ -54,9 +55,13 @@ fn select(value: &str, visible: &[usize], gpus: &[KfdGpu]) -> Vec<usize> {
         }
         None => visible.get(token.parse::<usize>().ok()?).copied(),
     };
-    let mut selected: Vec<usize> = value.split(',').map_while(named).collect();
-    selected.sort_unstable();
-    selected.dedup();
+    let mut selected = Vec::new();
+    for index in value.split(',').map_while(named) {
+        if selected.contains(&index) {
+            break;
+        }
+        selected.push(index);
+    }
     selected
 }
 
@@ -105,6 +110,13 @@ mod tests {
         assert_eq!(hidden(3, 1, &both("0")), None);
         assert_eq!(hidden(3, 2, &both("0")).as_deref(), Some("HIP_VISIBLE_DEVICES=0"));
         assert_eq!(hidden(3, 0, &both("0")).as_deref(), Some("ROCR_VISIBLE_DEVICES=1,2"));
+        let turned = [("ROCR_VISIBLE_DEVICES", "2,1"), ("HIP_VISIBLE_DEVICES", "0")];
+        assert_eq!(hidden(3, 2, &turned), None);
+        assert_eq!(hidden(3, 1, &turned).as_deref(), Some("HIP_VISIBLE_DEVICES=0"));
+        assert_eq!(
+            hidden(3, 2, &[("ROCR_VISIBLE_DEVICES", "1,1,2")]).as_deref(),
+            Some("ROCR_VISIBLE_DEVICES=1,1,2")
+        );
         assert_eq!(hidden(1, 0, &[("ROCR_VISIBLE_DEVICES", "")]).as_deref(), Some("ROCR_VISIBLE_DEVICES="));
         assert_eq!(hidden(1, 0, &[("HIP_VISIBLE_DEVICES", "")]), None);
         let twins = [("CUDA_VISIBLE_DEVICES", "1"), ("HIP_VISIBLE_DEVICES", "0")];
