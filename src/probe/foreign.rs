@@ -5,7 +5,7 @@ mod binary;
 mod search;
 
 use super::card::Found;
-use super::hip::{HipPath, Override};
+use super::hip::{self, HipPath, Override};
 use super::report::{AccessPath, Gate, Line, State};
 use super::{Inspection, ProbeOptions, name, ordered, table, vendor};
 use backend_hip::advice::{self, Situation};
@@ -94,13 +94,16 @@ pub struct ProgramCard {
 /// root, `path` is a path below it.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if there is no library with HIP code objects, its headers are broken, or a target has no
-/// known name; [`Error::Io`] if a file cannot be read.
+/// [`Error::InvalidArgument`] if there is no library with HIP code objects, its headers are broken, or a target is no name
+/// of a processor; [`Error::Io`] if a file that was named cannot be read.
 pub fn probe_program(options: &ProbeOptions, path: &Path, targets: &[String]) -> Result<ProgramReport> {
     let inspection = Inspection::new(options)?;
     for target in targets {
-        let known = Target::parse(target).filter(|target| target.processor.starts_with("gfx"));
-        known.ok_or_else(|| Error::argument("target", target, "a processor of AMD such as gfx900"))?;
+        let known =
+            Target::parse(target).filter(|known| known.processor == *target && target.starts_with("gfx"));
+        known.ok_or_else(|| {
+            Error::argument("target", target, "a processor of AMD without modes, such as gfx900")
+        })?;
     }
     let path = match inspection.root.is_here() {
         true => std::fs::canonicalize(path).map_err(|e| Error::io(path, e))?,
@@ -177,7 +180,9 @@ fn libraries(inspection: &Inspection<'_>, path: &Path) -> Result<Libraries> {
             if search::is_amd(&name) || !real(&file).is_file() {
                 continue;
             }
-            found.extend(binary::read(&real(&file))?.filter(|read| read.has_code).map(|read| (file, read)));
+            // A file that is broken is none of those that would be loaded.
+            let read = binary::read(&real(&file)).ok().flatten();
+            found.extend(read.filter(|read| read.has_code).map(|read| (file, read)));
         }
     }
     match found.is_empty() {
@@ -226,11 +231,14 @@ fn library(
     }
 }
 
-/// Returns the copy of AMD's runtime that the program loads.
+/// Returns the copy of AMD's runtime that the program loads, by the name that it loads.
 fn runtime(inspection: &Inspection<'_>, needed: &[Needed]) -> Option<LibraryFile> {
-    let path = needed.iter().find(|library| library.name.starts_with("libamdhip64."))?.path.as_ref()?;
-    let options = backend_hip::HipOptions { library: Some(path.clone()), ..inspection.hip.clone() };
-    installed(&options).chosen().cloned()
+    let found = needed.iter().find(|library| library.name.starts_with("libamdhip64."))?.found.as_ref()?;
+    let options = backend_hip::HipOptions { library: Some(found.clone()), ..inspection.hip.clone() };
+    let mut copy = installed(&options).chosen()?.clone();
+    // Other names of the copy are of no account: a process has one.
+    copy.names = vec![found.clone()];
+    Some(copy)
 }
 
 /// A program's library, for judging cards.
@@ -271,7 +279,9 @@ impl Program<'_> {
             Some(Override::Target(setting, _)) => format!(" with {setting}"),
             _ => String::new(),
         };
-        self.judge(name(found), &seen, &overridden, lines)
+        let name = name(found);
+        let target = if seen.is_empty() { name.clone() } else { seen };
+        self.judge(name, &target, &overridden, lines)
     }
 
     /// Judges a target that no card is here for.
@@ -326,6 +336,17 @@ impl Program<'_> {
                 "install what is missing, or set LD_LIBRARY_PATH to its folder",
             );
         }
+        if let Some(bent) = self.runtime.as_ref().and_then(LibraryFile::redirected_name) {
+            let cause = format!("{} leads to another major version than its name says", bent.display());
+            return line(State::Blocks, format!("{release}, found as {}", bent.display()))
+                .because(cause, hip::RIGHT);
+        }
+        if let Some((copy, (what, other))) =
+            self.runtime.as_ref().and_then(|copy| Some((copy, copy.contradicts?)))
+        {
+            let text = format!("{}, but {other} by {what}: files of two releases are mixed", copy.describe());
+            return line(State::Unknown, text);
+        }
         let doubtful = self.needed.iter().find(|library| library.how.starts_with("the program's own"));
         match doubtful {
             Some(library) => {
@@ -339,6 +360,9 @@ impl Program<'_> {
     /// Returns the line of rocBLAS's files for the target, if the program loads rocBLAS.
     fn vendor_line(&self, target: &str) -> Line {
         let line = |state, text: String| Line::new(Gate::VendorFiles, AccessPath::Hip, state, text);
+        let Some(processor) = Target::parse(target).map(|target| target.processor) else {
+            return line(State::Unknown, "the processor is unknown".into());
+        };
         let rocblas = self.needed.iter().find(|library| library.name.starts_with("librocblas"));
         let Some(rocblas) = rocblas else {
             return line(
@@ -350,7 +374,7 @@ impl Program<'_> {
             return line(State::Unknown, format!("{} is not found", rocblas.name));
         };
         let folders = [folder.to_path_buf()];
-        let shipped = vendor::shipped(&self.inspection.root, target, &folders);
+        let shipped = vendor::shipped(&self.inspection.root, &processor, &folders);
         let Some(files) = shipped.iter().find(|shipped| shipped.library == "rocBLAS") else {
             let text = format!("{} has no folder rocblas/library beside it", folder.display());
             return line(State::Unknown, text);
@@ -381,10 +405,15 @@ impl Program<'_> {
             return line(State::Allows, format!("its code objects for {own} fit (of {all})"));
         }
         if let Some(generic) = targets.clone().find(|name| is_generic_for(name, &processor.processor)) {
-            return line(
-                State::Allows,
-                format!("its code objects for {generic} fit (of {all}), from ROCm 6.4 on"),
-            );
+            let text = format!("its code objects for {generic} fit (of {all}), from ROCm 6.4 on");
+            let state = match self.release() {
+                Some(Release { major, minor, .. }) if (major, minor.unwrap_or(u32::MAX)) < (6, 4) => {
+                    State::Blocks
+                }
+                Some(_) => State::Allows,
+                None => State::Unknown,
+            };
+            return line(state, text);
         }
         if self.read.targets.contains("amdgcnspirv") {
             let text =

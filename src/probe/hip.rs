@@ -238,7 +238,7 @@ impl HipPath<'_> {
 }
 
 /// Remedy for a library that contradicts its file name.
-const RIGHT: &str = "select the right library: DIPTYCH_HIP_LIBRARY=FILE";
+pub(super) const RIGHT: &str = "select the right library: DIPTYCH_HIP_LIBRARY=FILE";
 
 /// Adds cause and remedy of a refusal by the runtime.
 pub(super) fn refused(line: Line, why: &str) -> Line {

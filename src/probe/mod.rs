@@ -42,6 +42,7 @@ use crate::backends::files;
 use crate::backends::{DRIVERS, DeviceList, View};
 use crate::isolate;
 use backend_hip::HipOptions;
+use backend_hip::arch::Target;
 use backend_hip::installed::{Installation, installed};
 use backend_hip::options::Environment;
 use backend_hip::system::{KernelFacts, SystemReport, cards, pci_text};
@@ -233,7 +234,7 @@ impl<'a> Inspection<'a> {
                 system: &self.system,
             };
             lines.extend(path.lines());
-            lines.extend(self.vendor_files(found));
+            lines.extend(self.vendor_files(found, path.seen().as_deref()));
             lines.extend(vulkan::lines(found, &self.variables, &self.hip, &kernel));
             note = path.overridden();
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
@@ -263,12 +264,14 @@ impl<'a> Inspection<'a> {
         }
     }
 
-    /// Returns the lines of AMD's own files for a card.
-    fn vendor_files(&self, found: &Found) -> Vec<Line> {
-        let Some(target) = found.target() else { return Vec::new() };
+    /// Returns the lines of AMD's own files for a card: firmware for the chip, and files of libraries, which choose by
+    /// the processor that the runtime reports.
+    fn vendor_files(&self, found: &Found, seen: Option<&str>) -> Vec<Line> {
+        let Some(chip) = found.target() else { return Vec::new() };
         let asic = found.gpu.as_ref().map_or("", |gpu| gpu.name.as_str());
         let folders = vendor::folders(&self.libraries);
-        vec![vendor::firmware(&self.root, target, asic), vendor::libraries(&self.root, target, &folders)]
+        let processor = seen.and_then(Target::parse).map_or(chip.into(), |target| target.processor);
+        vec![vendor::firmware(&self.root, chip, asic), vendor::libraries(&self.root, &processor, &folders)]
     }
 
     /// Returns the lines for a machine without a card, with the missing parts.

@@ -2,6 +2,7 @@
 
 use super::report::Report;
 use super::{Inspection, ProbeOptions, probe};
+use crate::compare::redact::{HOMES, SHORTEST};
 use ggml_core::environment::{HIP, OWN, VULKAN, is_recorded};
 use ggml_core::files::{Root, create_folders, traced, write_atomically};
 use ggml_core::{Error, Result};
@@ -25,12 +26,9 @@ const TAIL: u64 = 8 << 20;
 /// Variables besides those of the drivers by which Vulkan's loader finds its drivers.
 const FOLDERS: [&str; 5] = ["HOME", "XDG_CONFIG_DIRS", "XDG_CONFIG_HOME", "XDG_DATA_DIRS", "XDG_DATA_HOME"];
 
-/// Folders that contain a folder for each user.
-const HOMES: [&str; 2] = ["/home/", "/var/home/"];
-
 /// Probes this machine, or a recorded one, and writes the files that were read to a folder: `probe --root FOLDER` reads
-/// them. Users' names become "user", serial numbers 0, and of libraries only the versions are written. Owners and modes
-/// of device nodes are not recorded, so a node that may not be opened here can be opened there.
+/// them. Users' names in paths become "user", serial numbers 0, and of libraries only the versions are written. Owners and
+/// modes of device nodes are not recorded, so a node that may not be opened here can be opened there.
 ///
 /// # Errors
 /// As [`probe`], and errors of writing. The folder has to be new or empty.
@@ -43,9 +41,11 @@ pub fn record(options: &ProbeOptions, folder: &Path) -> Result<Report> {
     let (report, paths) = traced(|| probe(options));
     let report = report?;
     let variables = Inspection::new(options)?.variables;
+    let users = Users::of(&variables);
+    let variables = environment(&variables, &users);
     let mut recorder =
-        Recorder { from: Root::new(&options.root), to: Root::new(folder), done: BTreeSet::new() };
-    recorder.write("/proc/self/environ".as_ref(), environment(&variables).as_bytes())?;
+        Recorder { from: Root::new(&options.root), to: Root::new(folder), users, done: BTreeSet::new() };
+    recorder.write("/proc/self/environ".as_ref(), variables.as_bytes())?;
     for path in &paths {
         recorder.place(path)?;
     }
@@ -53,34 +53,55 @@ pub fn record(options: &ProbeOptions, folder: &Path) -> Result<Report> {
 }
 
 /// Formats the variables that a probe may read.
-fn environment(variables: &[(String, String)]) -> String {
+fn environment(variables: &[(String, String)], users: &Users) -> String {
     let is_wanted = |name: &str| FOLDERS.contains(&name) || is_recorded(name, &[OWN, VULKAN, HIP]);
     let wanted = variables.iter().filter(|(name, _)| is_wanted(name));
-    wanted.map(|(name, value)| format!("{name}={}\0", without_users(value))).collect()
+    wanted.map(|(name, value)| format!("{name}={}\0", users.removed_from(value))).collect()
 }
 
-/// Replaces the names of users in paths.
-fn without_users(text: &str) -> String {
-    let mut text = text.to_string();
-    for home in HOMES {
-        let mut from = 0;
-        while let Some(at) = text[from..].find(home).map(|at| from + at + home.len()) {
-            let rest = &text[at..];
-            let end = rest.find(|c: char| c.is_whitespace() || "/:;,\"'\0".contains(c)).unwrap_or(rest.len());
-            text.replace_range(at..at + end, if end == 0 { "" } else { "user" });
-            from = at;
-        }
+/// Names of users, which are left out of paths.
+struct Users(Vec<String>);
+
+impl Users {
+    /// Collects the names of the user from the environment: a home may be anywhere.
+    fn of(variables: &[(String, String)]) -> Users {
+        let value =
+            |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        let home = value("HOME").and_then(|home| home.rsplit('/').find(|part| !part.is_empty()));
+        let names = [value("USER"), value("LOGNAME"), home].into_iter().flatten();
+        let is_name = |name: &&str| name.len() >= SHORTEST && *name != "root" && !name.contains('/');
+        Users(names.filter(is_name).map(String::from).collect())
     }
-    text
-}
 
-fn path_without_users(path: &Path) -> PathBuf {
-    PathBuf::from(without_users(&path.to_string_lossy()))
+    /// Replaces the names of users in the paths of a text: those of folders in a folder of homes, and those of the user.
+    fn removed_from(&self, text: &str) -> String {
+        let is_end = |c: char| c.is_whitespace() || "/:;,\"'\0".contains(c);
+        let mut text = text.to_string();
+        let mut replace = |before: &str, name: Option<&str>| {
+            let mut from = 0;
+            while let Some(at) = text[from..].find(before).map(|at| from + at + before.len()) {
+                let rest = &text[at..];
+                let end = rest.find(is_end).unwrap_or(rest.len());
+                from = at;
+                if end > 0 && name.is_none_or(|name| rest[..end] == *name) {
+                    text.replace_range(at..at + end, "user");
+                }
+            }
+        };
+        HOMES.iter().for_each(|home| replace(home, None));
+        self.0.iter().for_each(|name| replace("/", Some(name)));
+        text
+    }
+
+    fn removed_from_path(&self, path: &Path) -> PathBuf {
+        PathBuf::from(self.removed_from(&path.to_string_lossy()))
+    }
 }
 
 struct Recorder {
     from: Root,
     to: Root,
+    users: Users,
     /// Paths that were placed.
     done: BTreeSet<PathBuf>,
 }
@@ -115,12 +136,12 @@ impl Recorder {
 
     #[cfg(unix)]
     fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
-        let place = self.to.below(path_without_users(path));
+        let place = self.to.below(self.users.removed_from_path(path));
         if place.symlink_metadata().is_ok() {
             return Ok(());
         }
         let made = place.parent().map_or(Ok(()), create_folders);
-        made.and_then(|()| std::os::unix::fs::symlink(path_without_users(target), &place))
+        made.and_then(|()| std::os::unix::fs::symlink(self.users.removed_from_path(target), &place))
             .map_err(|e| Error::io(&place, e))
     }
 
@@ -133,7 +154,7 @@ impl Recorder {
     fn folder(&mut self, path: &Path, depth: usize) -> Result<()> {
         let is_kernels = ["/sys", "/proc", "/dev"].iter().any(|root| path.starts_with(root));
         if is_kernels {
-            let place = self.to.below(path_without_users(path));
+            let place = self.to.below(self.users.removed_from_path(path));
             create_folders(&place).map_err(|e| Error::io(&place, e))?;
         }
         let entries = std::fs::read_dir(self.from.below(path)).into_iter().flatten().flatten();
@@ -158,13 +179,22 @@ impl Recorder {
 
     fn file(&mut self, path: &Path, about: &Metadata) -> Result<()> {
         // Device nodes, pipes and the like are never opened.
-        let bytes =
-            if about.is_file() { contents(&self.from.below(path), path, about.len()) } else { Vec::new() };
+        let bytes = if about.is_file() {
+            contents(&self.from.below(path), path, about.len(), &self.users)
+        } else {
+            Vec::new()
+        };
         self.write(path, &bytes)
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> Result<()> {
-        let place = self.to.below(path_without_users(path));
+        let path = self.users.removed_from_path(path);
+        let place = self.to.below(&path);
+        // Through a link that was placed, which may lead out of the recording, nothing is written.
+        let mut above = path.ancestors().skip(1).filter(|folder| folder.parent().is_some());
+        if above.any(|folder| self.to.below(folder).is_symlink()) {
+            return Ok(());
+        }
         match place.symlink_metadata() {
             Ok(_) => Ok(()),
             Err(_) => write_atomically(&place, bytes).map_err(|e| Error::io(&place, e)),
@@ -180,19 +210,19 @@ fn is_read(name: &str) -> bool {
 }
 
 /// Returns what is written of a file; nothing if it cannot be read.
-fn contents(file: &Path, path: &Path, length: u64) -> Vec<u8> {
+fn contents(file: &Path, path: &Path, length: u64, users: &Users) -> Vec<u8> {
     let Ok(mut open) = File::open(file) else { return Vec::new() };
     if length > WHOLE {
         return marks(&mut open, length);
     }
     let mut bytes = Vec::new();
     // The rest of a file that cannot be read on is missing.
-    let _ = open.take(WHOLE).read_to_end(&mut bytes);
+    let _ = (&mut open).take(WHOLE).read_to_end(&mut bytes);
     let name = path.file_name().unwrap_or_default();
     match String::from_utf8(bytes) {
         Ok(text) if name == "passwd" || name == "group" => system_accounts(&text).into_bytes(),
-        Ok(text) => without_serials(&without_users(&text)).into_bytes(),
-        Err(e) => e.into_bytes(),
+        Ok(text) => without_serials(&users.removed_from(&text)).into_bytes(),
+        Err(_) => marks(&mut open, length),
     }
 }
 
@@ -258,15 +288,29 @@ mod tests {
     #[test]
     fn users_and_serials_are_replaced() {
         let text = "/home/anna/lib:/opt/x:/home/bob and /home/";
-        assert_eq!(without_users(text), "/home/user/lib:/opt/x:/home/user and /home/");
-        assert_eq!(without_users(&without_users(text)), without_users(text));
+        let of = |variables: &[(&str, &str)]| {
+            let owned = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+            Users::of(&owned.collect::<Vec<_>>())
+        };
+        let nobody = of(&[]);
+        assert_eq!(nobody.removed_from(text), "/home/user/lib:/opt/x:/home/user and /home/");
+        assert_eq!(nobody.removed_from("/home/user/lib"), "/home/user/lib");
+        // A home that is elsewhere.
+        for variables in [[("HOME", "/data/anna/")], [("USER", "anna")], [("LOGNAME", "anna")]] {
+            let anna = of(&variables);
+            assert_eq!(
+                anna.removed_from("/data/anna/x:/data/annabel:anna"),
+                "/data/user/x:/data/annabel:anna"
+            );
+        }
+        assert_eq!(of(&[("HOME", "/root")]).removed_from("/root/x"), "/root/x", "no person's name");
         let properties = "simd_count 240\nunique_id 15183212345678901234\ndomain 0\n";
         assert_eq!(without_serials(properties), "simd_count 240\nunique_id 0\ndomain 0\n");
         let group = "render:x:105:anna,bob\nanna:x:1000:\nnonsense\n";
         assert_eq!(system_accounts(group), "render:x:105:\n");
         let secret = [("AMD_API_KEY", "s"), ("HOME", "/home/anna"), ("HSA_XNACK", "1"), ("PATH", "/x")];
         let secret = secret.map(|(name, value)| (name.to_string(), value.to_string()));
-        assert_eq!(environment(&secret), "HOME=/home/user\0HSA_XNACK=1\0");
+        assert_eq!(environment(&secret, &nobody), "HOME=/home/user\0HSA_XNACK=1\0");
     }
 
     #[test]
@@ -278,8 +322,12 @@ mod tests {
             .extend(b"\0libamdhip64.so.7\0Mesa 25.0.7-2\0roc-7.2.0 25103 and a secret that is long enough\0");
         bytes.extend(vec![b'y'; 1000]);
         std::fs::write(&path, &bytes).unwrap();
-        let kept = contents(&path, &path, bytes.len() as u64);
-        let text = String::from_utf8(kept).unwrap();
+        let kept = |length: usize| contents(&path, &path, length as u64, &Users(Vec::new()));
+        let text = String::from_utf8(kept(bytes.len())).unwrap();
         assert_eq!(text, "\0\0libamdhip64.so.7\0Mesa 25.0.7-2\0roc-7.2.0 25103 and a secret tha\0");
+        // A small one is no text either.
+        let small = b"\x7fELF\xff\0libamdhip64.so.6\0/home/anna/secret\0";
+        std::fs::write(&path, small).unwrap();
+        assert_eq!(kept(small.len()), b"\0\0libamdhip64.so.6\0");
     }
 }

@@ -13,8 +13,9 @@ const NAMES: usize = 50_000;
 const FOLDERS: &[&str] =
     &["/opt/rocm/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// Prefixes of the firmware of chips that have a name; from gfx11 on the prefix is the version of the graphics block.
-/// Source: amdgpu, `MODULE_FIRMWARE` of gfx_v8_0.c to gfx_v10_0.c.
+/// Prefixes of the firmware of processors whose files have other names than the processor. From gfx11 on the prefix is the
+/// version of the graphics block, which is that of the processor but for gfx1101 and gfx1103.
+/// Source: amdgpu, `MODULE_FIRMWARE` of gfx_v8_0.c to gfx_v10_0.c; versions and processors in kfd_device.c.
 const CHIPS: &[(&str, &[&str])] = &[
     ("gfx803", &["fiji", "polaris10", "polaris11", "polaris12", "vegam"]),
     ("gfx900", &["vega10"]),
@@ -35,7 +36,9 @@ const CHIPS: &[(&str, &[&str])] = &[
     ("gfx1033", &["vangogh"]),
     ("gfx1034", &["beige_goby"]),
     ("gfx1035", &["yellow_carp"]),
-    ("gfx1036", &["gc_10_3_6"]),
+    ("gfx1036", &["gc_10_3_6", "gc_10_3_7"]),
+    ("gfx1101", &["gc_11_0_3"]),
+    ("gfx1103", &["gc_11_0_1", "gc_11_0_4"]),
 ];
 
 /// Returns the folders in which AMD's libraries lie: those of every copy of the runtime, and the usual ones.
@@ -208,6 +211,8 @@ mod tests {
         }
         assert_eq!(prefixes("gfx1151", "ip discovery"), ["gc_11_5_1"]);
         assert_eq!(prefixes("gfx1100", "navi31"), ["gc_11_0_0"]);
+        assert_eq!(prefixes("gfx1101", "navi32"), ["gc_11_0_3"]);
+        assert_eq!(prefixes("gfx1103", "ip discovery"), ["gc_11_0_1", "gc_11_0_4"]);
         assert_eq!(prefixes("gfx900", "vega10"), ["vega10"]);
         assert_eq!(prefixes("gfx902", "picasso"), ["picasso"]);
         assert_eq!(prefixes("gfx90c", "renoir"), ["renoir"]);

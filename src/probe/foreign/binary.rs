@@ -81,11 +81,13 @@ fn headers(binary: &mut Binary, data: &ReadCache<&File>) -> object::Result<Optio
         return Ok(None);
     }
     let sections = header.sections(endian, data)?;
+    // A library has one; more would be read and kept.
+    let list = sections.iter().find(|section| section.sh_type(endian) == SHT_DYNAMIC);
+    if let Some(section) = list.filter(|section| section.sh_size(endian) <= DYNAMIC) {
+        dynamic(binary, &sections, section, data)?;
+    }
     let mut code = None;
     for section in sections.iter() {
-        if section.sh_type(endian) == SHT_DYNAMIC && section.sh_size(endian) <= DYNAMIC {
-            dynamic(binary, &sections, section, data)?;
-        }
         if sections.section_name(endian, section).is_ok_and(|name| name == b".hip_fatbin") {
             code = section.file_range(endian);
         }
@@ -102,13 +104,17 @@ fn dynamic<'data, 'file>(
     let endian = LittleEndian;
     let Some((entries, link)) = section.dynamic(endian, data)? else { return Ok(()) };
     let strings = sections.strings(endian, data, link)?;
-    for entry in entries {
+    // The loader stops at the first entry without a tag.
+    for entry in entries.iter().take_while(|entry| entry.d_tag.get(endian) != 0) {
         let list = match u32::try_from(entry.d_tag.get(endian)) {
             Ok(DT_NEEDED) => &mut binary.needed,
             Ok(DT_RPATH) => &mut binary.rpath,
             Ok(DT_RUNPATH) => &mut binary.runpath,
             _ => continue,
         };
+        if list.len() >= ENTRIES {
+            continue;
+        }
         let text = {
             let at = u32::try_from(entry.d_val.get(endian)).unwrap_or(u32::MAX);
             let Ok(bytes) = strings.get(at) else { continue };
@@ -166,7 +172,8 @@ fn bundles(binary: &mut Binary, file: &File, begin: u64, length: u64) -> std::re
             head if head.starts_with(COMPRESSED) => {
                 binary.compressed += 1;
                 binary.bundles += 1;
-                next + compressed_length(head)?
+                let end = next.checked_add(compressed_length(head)?).filter(|&end| end <= fat.length);
+                end.ok_or("a compressed bundle ends beyond its section")?
             }
             _ => return Err(format!("the bytes at {:#x} are no bundle of a known kind", begin + next)),
         };
@@ -379,6 +386,11 @@ pub(super) mod tests {
         let huge = [PLAIN.as_slice(), &u64::MAX.to_le_bytes(), &[1; 64]].concat();
         let read = parse(&library(&[], "", "", &huge)).unwrap().unwrap();
         assert!(read.unread.unwrap().contains("code objects"));
+        for length in [u64::MAX, 100] {
+            let compressed = [b"CCOB\x03\0\x01\0".as_slice(), &length.to_le_bytes(), &[1; 48]].concat();
+            let read = parse(&library(&[], "", "", &compressed)).unwrap().unwrap();
+            assert_eq!(read.unread.as_deref(), Some("a compressed bundle ends beyond its section"));
+        }
         let read = parse(&library(&[], "", "", &[7; 64])).unwrap().unwrap();
         assert!(read.unread.unwrap().contains("no bundle of a known kind"));
     }

@@ -15,6 +15,8 @@ pub(super) struct Needed {
     pub(super) by: PathBuf,
     /// Path of the file, with links resolved; `None` if it was not found.
     pub(super) path: Option<PathBuf>,
+    /// Path by which it was found.
+    pub(super) found: Option<PathBuf>,
     /// The rule by which it was found.
     pub(super) how: String,
 }
@@ -83,9 +85,10 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 let place = self.find(name, &by, &of, &inherited);
-                let (path, how) = place.map_or((None, "not found".into()), |(path, how)| (Some(path), how));
+                let how = place.as_ref().map_or("not found", |(_, _, how)| how).to_string();
+                let (as_found, path) = place.map(|(found, path, _)| (found, path)).unzip();
                 let further = path.clone().filter(|_| is_amd(name));
-                found.push(Needed { name: name.clone(), by: by.clone(), path, how });
+                found.push(Needed { name: name.clone(), by: by.clone(), path, found: as_found, how });
                 let read = further
                     .and_then(|path| Some((path.clone(), binary::read(&self.root.below(&path)).ok()??)));
                 queue.extend(read.map(|(path, read)| (path, read, inherited.clone())));
@@ -94,9 +97,16 @@ impl<'a> Search<'a> {
         found
     }
 
-    fn find(&self, name: &str, by: &Path, of: &Binary, rpath: &[PathBuf]) -> Option<(PathBuf, String)> {
+    /// Returns the path by which a library is found, the file, and the rule.
+    fn find(
+        &self,
+        name: &str,
+        by: &Path,
+        of: &Binary,
+        rpath: &[PathBuf],
+    ) -> Option<(PathBuf, PathBuf, &'static str)> {
         if name.contains('/') {
-            return Some((self.file(Path::new(name))?, "by its path".into()));
+            return Some((name.into(), self.file(Path::new(name))?, "by its path"));
         }
         let runpath = expand(&of.runpath, by);
         let defaults: Vec<PathBuf> = DEFAULTS.iter().map(PathBuf::from).collect();
@@ -109,8 +119,10 @@ impl<'a> Search<'a> {
             (&self.own[..], "the program's own folder, found only if it sets LD_LIBRARY_PATH"),
         ];
         places.into_iter().find_map(|(directories, how)| {
-            let file = directories.iter().find_map(|directory| self.file(&directory.join(name)))?;
-            Some((file, how.to_string()))
+            directories.iter().map(|directory| directory.join(name)).find_map(|found| {
+                let file = self.file(&found)?;
+                Some((found, file, how))
+            })
         })
     }
 

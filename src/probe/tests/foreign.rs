@@ -68,6 +68,22 @@ fn another_program() {
         &text,
         &["libamdhip64.so.6 NOT FOUND", "gfx906 is blocked by runtime (libamdhip64.so.6 is not found)"],
     );
+    // The application's link leads to the system's library.
+    std::os::unix::fs::symlink(
+        "/opt/rocm-7.2.0/lib/libamdhip64.so.7",
+        root.path().join("opt/ollama/lib/ollama/rocm/libamdhip64.so.6"),
+    )
+    .unwrap();
+    let (report, text) = of("/opt/ollama", &["gfx906"]).unwrap();
+    assert!(!report.is_free(), "{text}");
+    says(
+        &text,
+        &[
+            "gfx906 is blocked by runtime (/opt/ollama/lib/ollama/rocm/libamdhip64.so.6 leads to another major version than \
+           its name says)",
+        ],
+    );
+    assert!(of("/opt/ollama", &["gfx906:xnack-"]).is_err(), "which mode a process has is the card's matter");
     for (path, why) in [
         ("/opt/gone", "expected a file or a folder that exists"),
         ("/opt/rocm", "expected a folder with a library that has HIP code objects"),
@@ -77,7 +93,10 @@ fn another_program() {
         assert!(error.contains(why), "{error}");
     }
     assert!(
-        of("/opt/ollama", &["vega"]).unwrap_err().to_string().contains("a processor of AMD such as gfx900")
+        of("/opt/ollama", &["vega"])
+            .unwrap_err()
+            .to_string()
+            .contains("a processor of AMD without modes, such as gfx900")
     );
 }
 
