@@ -107,7 +107,7 @@ struct Args {
     #[arg(long)]
     cache: Option<DType>,
     /// Deadline of each phase in seconds.
-    #[arg(long, value_name = "S", default_value = "300", value_parser = seconds, allow_hyphen_values = true)]
+    #[arg(long, value_name = "S", default_value = "300", value_parser = program::deadline, allow_hyphen_values = true)]
     timeout_s: Duration,
     /// Seed of the default model and prompt.
     #[arg(long, default_value_t = 1)]
@@ -180,18 +180,10 @@ enum Task {
         /// Leave out nothing.
         #[arg(long)]
         full: bool,
-        /// Print the report as Markdown to paste into an issue tracker; nothing private is in it.
+        /// Print the report as Markdown to paste into an issue tracker, redacted: look through it before you send it.
         #[arg(long)]
         text_report: bool,
     },
-}
-
-/// Parses a limit in seconds; a limit that is too long for a clock never passes.
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(s) if s > 0.0 => Ok(Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)),
-        _ => Err("expected a number of seconds, more than 0".into()),
-    }
 }
 
 /// Shows a bar on a terminal, or a spinner while there is no total; elsewhere a line, but none for parts of

@@ -85,7 +85,7 @@ struct Args {
     #[arg(long, default_value = "fast")]
     precision: Precision,
     /// Deadline of each phase of the driver in seconds [default: 30 to 600, by phase].
-    #[arg(long, value_name = "S", value_parser = program::seconds)]
+    #[arg(long, value_name = "S", value_parser = program::deadline)]
     timeout_s: Option<Duration>,
     /// Show the backend's warnings, and all of the reason of the backend auto.
     #[arg(short, long)]

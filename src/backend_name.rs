@@ -75,6 +75,11 @@ impl BackendName {
         matches!(self, BackendName::Reference | BackendName::Cpu)
     }
 
+    /// True if it runs on a driver, which may hang or crash, be its card emulated or not.
+    pub(crate) fn has_driver(&self) -> bool {
+        !matches!(self, BackendName::Reference | BackendName::Cpu | BackendName::Null(_))
+    }
+
     /// True if its card is emulated. Such a card has no time of its own: under HIP the clock is the host's, under
     /// Vulkan it is made up.
     pub fn is_emulated(&self) -> bool {

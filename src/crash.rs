@@ -1,8 +1,8 @@
 //! The last line of a process that a driver's library kills with a fatal signal: on standard error,
 //! with the signal, the address, and the module that executed.
 //!
-//! A child of a comparison writes a line for its parent ([`MARK`]); a program writes a sentence for its user. Both
-//! contain what [`situation`] was last told. The process then dies of the same signal as without a handler. Only
+//! A child of a comparison writes a line for its parent ([`MARK`]), which knows what the child was doing; a program writes a
+//! sentence for its user, with what [`situation`] was last told. The process then dies of the same signal as without a handler. Only
 //! Linux on x86-64 and aarch64 has the handler.
 
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]

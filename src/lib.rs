@@ -53,6 +53,7 @@ pub mod chat;
 #[cfg(feature = "compare")]
 pub mod compare;
 mod crash;
+mod driver_call;
 mod event_text;
 mod exit_status;
 pub mod generate;
@@ -70,6 +71,7 @@ pub mod quantize;
 mod remedy;
 pub mod sampling;
 pub mod session;
+mod shell;
 pub mod statistics;
 pub mod synthesize;
 pub mod tokenizer;

@@ -43,7 +43,8 @@ const STANDARD_OUTPUT: &str = "standard output";
 ///
 /// While the work runs, standard error says what is waited for after two seconds ("waiting for hipMemcpyAsync in phase
 /// upload, 2 s"). If a driver ends the process with a fatal signal, a sentence says where (Linux on x86-64 and
-/// aarch64). For this, a subscriber of `tracing` is installed, unless the program has installed one before.
+/// aarch64). For this, a subscriber of `tracing` is installed, unless the program has installed one before, and
+/// handlers of SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT, whatever was installed.
 ///
 /// After an [`Error::Timeout`] it does not return but ends the process immediately, see [`leave`]. In a child
 /// process that this library started it runs the child's work instead. Call it before any code that reads the
@@ -105,6 +106,17 @@ pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     seconds.ok_or_else(|| "seconds, 0 or more, are expected".into())
 }
 
+/// Parses a deadline in seconds, for options of programs; one that is too long for a clock never passes.
+///
+/// # Errors
+/// A text that says what is expected.
+pub fn deadline(text: &str) -> std::result::Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s > 0.0 => Ok(Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)),
+        _ => Err("expected a number of seconds, more than 0".into()),
+    }
+}
+
 /// Returns the options of a program whose user gave a deadline for each phase, or none.
 pub fn open_options(timeout: Option<Duration>) -> OpenOptions {
     OpenOptions::default().with_deadlines(timeout.map_or_else(Deadlines::default, Deadlines::all))
@@ -120,8 +132,7 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
         advice::set_backend(name);
         return crate::open(name, options);
     }
-    let (backend, choice) = backends::open_chosen(options)?;
-    advice::set_backend(&choice.backend);
+    let (backend, choice) = backends::open_chosen(options, &mut advice::set_backend)?;
     note(format_args!(
         "backend auto is {}",
         if watch::is_verbose() { choice.reason.clone() } else { choice.sentence() }

@@ -78,7 +78,7 @@ fn arguments(program: &str, model: &Path, backend: &str) -> Vec<String> {
     all.iter().chain(rest).map(|argument| argument.to_string()).collect()
 }
 
-/// Returns what a user sees first: 40 lines, of which none is wider than 100 columns unless it is one word.
+/// Returns the 40 lines that a user sees first.
 fn first_screen(output: &Output) -> String {
     let text = format!("{}{}", String::from_utf8_lossy(&output.stderr), stdout(output));
     let lines: Vec<&str> = text.lines().take(40).collect();

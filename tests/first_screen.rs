@@ -22,10 +22,10 @@ fn screen(out: &Path, args: &[&str], variables: &[(&str, &str)]) -> String {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.len() <= 40, "{} lines: {text}", lines.len());
     // The last line is a sentence to copy.
-    let wide =
-        lines.iter().rev().skip(1).find(|line| line.chars().count() > 100 && line.trim().contains(' '));
-    let is_command = |line: &&&str| line.contains("what may help is tried by: ") || line.contains("next: ");
-    assert!(wide.is_none_or(|line| is_command(&line)), "{wide:?}: {text}");
+    let is_command = |line: &str| line.contains("what may help is tried by: ") || line.contains("next: ");
+    let is_wide = |line: &&&str| line.chars().count() > 100 && line.trim().contains(' ') && !is_command(line);
+    let wide = lines.iter().rev().skip(1).find(is_wide);
+    assert!(wide.is_none(), "{wide:?}: {text}");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -4,7 +4,7 @@ mod choice;
 mod sweep;
 
 use super::report::{Record, Report, Status};
-pub(super) use choice::recommended;
+pub(super) use choice::{exclusion, recommended};
 pub(super) use sweep::patterns;
 
 /// Returns the recommendation after a comparison.

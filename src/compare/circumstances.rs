@@ -47,7 +47,22 @@ fn of_backend<'a>(report: &'a Report, backend: &'a BackendReport) -> Vec<Fact<'a
     facts.push(Fact::new("class", &backend.arch));
     facts.extend(backend.uuid.as_ref().map(|uuid| Fact::new("UUID", uuid)));
     facts.extend(backend.features.iter().map(|(name, value)| Fact::new(name, value)));
-    facts.extend(Fact::variables(&backend.overrides));
+    facts.extend(variables(report, backend));
+    facts
+}
+
+/// Returns the records of a backend.
+fn records<'a>(report: &'a Report, backend: &'a BackendReport) -> impl Iterator<Item = &'a Record> {
+    let of = (&backend.run_id, &backend.name, &backend.variant);
+    report.records.iter().filter(move |r| (&r.run_id, &r.backend, &r.variant) == of)
+}
+
+/// Returns the variables of a backend: those that its device was opened with, and those of its children alone.
+fn variables<'a>(report: &'a Report, backend: &'a BackendReport) -> Vec<Fact<'a>> {
+    let mut facts: Vec<Fact<'a>> = Fact::variables(&backend.overrides).collect();
+    let own = records(report, backend).next().map_or(&[][..], |r| &r.environment);
+    let known = |name: &str| backend.overrides.iter().any(|(known, _)| known == name);
+    facts.extend(Fact::variables(own).filter(|fact| !known(fact.name)));
     facts
 }
 
@@ -57,8 +72,7 @@ fn drivers<'a>(report: &'a Report, backend: &'a BackendReport) -> Vec<Fact<'a>> 
     // Of the host and its library the run knows already.
     let own = backend.versions.iter().filter(|(name, _)| name != "diptych" && name != "kernel");
     facts.extend(own.map(|(name, value)| Fact::new(name, value)));
-    let is_own = |r: &&Record| (&r.run_id, &r.backend) == (&backend.run_id, &backend.name);
-    let library = report.records.iter().filter(is_own).find_map(|r| r.library.as_ref());
+    let library = records(report, backend).find_map(|r| r.library.as_ref());
     // Some drivers have it among their versions.
     let is_known = |path: &str| backend.versions.iter().any(|(_, value)| value.contains(path));
     facts.extend(library.filter(|path| !is_known(path)).map(|path| Fact::new(LIBRARY, path)));
@@ -133,13 +147,15 @@ fn heading(report: &Report, run: &Run) -> String {
         parts.push(run.work.clone());
     }
     parts.extend(between_runs(report, run));
-    for backend in report.backends.iter().filter(|b| b.run_id == run.run_id) {
-        let alike: Vec<_> = report.backends.iter().filter(|b| b.name == backend.name).collect();
+    // Variants have a table of their own.
+    let plain = || report.backends.iter().filter(|b| b.variant.is_none());
+    for backend in plain().filter(|b| b.run_id == run.run_id) {
+        let alike: Vec<_> = plain().filter(|b| b.name == backend.name).collect();
         let which = alike.iter().position(|b| b.run_id == backend.run_id);
         let facts = alike.iter().map(|b| {
             let mut facts = drivers(report, b);
             facts.push(Fact::new("device", &b.device));
-            facts.extend(Fact::variables(&b.overrides));
+            facts.extend(variables(report, b));
             facts
         });
         let facts: Vec<_> = facts.collect();
@@ -164,7 +180,7 @@ pub(super) fn title(report: &Report, run_id: &str) -> String {
 /// Describes the circumstances of a record in which runs of the report differ; empty in a report of one run.
 pub(super) fn of_record(report: &Report, record: &Record) -> String {
     let Some(run) = report.runs.iter().find(|run| run.run_id == record.run_id) else { return String::new() };
-    let backend = report.backends.iter().find(|b| (&b.name, &b.run_id) == (&record.backend, &record.run_id));
+    let backend = report.backend_of(record);
     let described = work_of(report, run, backend);
     let circumstances = described.strip_prefix(&run.work).unwrap_or_default();
     match run.work.split_once(' ') {
@@ -220,7 +236,7 @@ pub(super) fn inputs(report: &Report, run: &Run, backend: &BackendReport) -> Inp
     if !run.settings.iter().any(|(name, _)| name == MODEL) {
         add(MODEL, &Fact::new("work", &run.work));
     }
-    for fact in of_run(run).iter().chain(&Fact::variables(&backend.overrides).collect::<Vec<_>>()) {
+    for fact in of_run(run).iter().chain(&variables(report, backend)) {
         let input = match fact.name {
             "architecture" | "types" | "bytes" => MODEL,
             "host" | "processor" | "threads" | "system" => "machine",

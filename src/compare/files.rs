@@ -68,12 +68,18 @@ pub(super) fn page(out: &Path) -> PathBuf {
 /// folder that is not writable fails here, before the work.
 pub(super) fn begin(out: &Path) -> Result<()> {
     let report = report(out);
+    let was_run = header(out).exists();
     replace(&report, "")?;
     remove(&report)?;
     remove(&page(out))?;
     remove(&header(out))?;
-    remove(&out.join("probe.json"))?;
-    for folder in [second_look(out), variants(out)] {
+    let mut folders = vec![second_look(out)];
+    // In another folder this is not of a run. Files of variants that are left are removed with the run that writes them.
+    if was_run {
+        remove(&out.join("probe.json"))?;
+        folders.push(variants(out));
+    }
+    for folder in folders {
         match std::fs::remove_dir_all(&folder) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io(folder, e)),
             _ => {}

@@ -52,6 +52,7 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
             text,
         }),
         runs: runs(options, &options.offload),
+        resumed_by: Vec::new(),
     })
 }
 
@@ -68,6 +69,7 @@ pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header
         measure: Some(Measure::outputs(options.precision, &file.graph)),
         task: Task::Graph(GraphTask { graph: path.into(), nodes: NodesTask::default() }),
         runs: runs(options, &[Offload::All]),
+        resumed_by: Vec::new(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The description of a run, written before anything runs: enough to resume it, or to build its report.
 
 use super::files;
+use super::host::lossy;
 use super::judge::Measure;
 use super::options::{CompareOptions, PerNode, Subject};
 use super::report::Report;
@@ -19,8 +20,9 @@ pub(super) struct Planned {
     pub(super) offload: i64,
     /// Index of the repetition.
     pub(super) epoch: usize,
-    /// Folder of its files within the run's folder; empty for the run's folder itself.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    /// Folder of its files within the run's folder; empty for the run's folder itself. A description on disk has none,
+    /// and may be a stranger's.
+    #[serde(skip)]
     pub(super) folder: String,
 }
 
@@ -50,6 +52,9 @@ pub(super) struct Header {
     pub(super) task: Task,
     /// The planned runs in their order; empty for operation tests, which have an order of cases.
     pub(super) runs: Vec<Planned>,
+    /// Command that continues the run; empty if it was not continued.
+    #[serde(skip)]
+    pub(super) resumed_by: Vec<String>,
 }
 
 impl Header {
@@ -102,6 +107,7 @@ impl Header {
         options.variants.clone_from(&given.variants);
         options.cure |= given.cure;
         options.check_variants()?;
+        header.resumed_by = std::env::args_os().map(lossy).collect();
         if is_new {
             header.write()?;
         }

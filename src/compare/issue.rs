@@ -1,5 +1,5 @@
 //! A report as a block of Markdown, to paste into an issue tracker. It contains what a reader who has not the machine
-//! needs, and nothing private.
+//! needs, and is redacted.
 
 use super::report::{Record, Report, Status};
 use ggml_core::Result;
@@ -12,7 +12,8 @@ const LONGEST: usize = 2000;
 /// The most findings that are listed.
 const MAX_FINDINGS: usize = 20;
 
-/// Formats a report as Markdown without names of users and machines, paths, prompts and generated tokens.
+/// Formats a report as Markdown without names of users and machines, paths, prompts and generated tokens. It contains text
+/// of drivers and of the kernel, so look through it before you send it all the same.
 ///
 /// # Errors
 /// As [`Report::redacted`].
@@ -36,7 +37,7 @@ pub fn text_report(report: &Report) -> Result<String> {
 
 /// Formats a text as code, which no tracker interprets: no mentions, links or tables.
 fn code(text: &str) -> String {
-    let line = escaped_line(text).replace('`', "'").replace('|', "\\|");
+    let line = escaped_line(text).replace('`', "'");
     let end = line.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last().unwrap_or(0);
     let cut = if line.len() > LONGEST { format!("{} ...", &line[..end]) } else { line };
     if cut.trim().is_empty() { "-".into() } else { format!("`{cut}`") }
@@ -56,7 +57,8 @@ fn table(report: &Report) -> String {
             &backend.device,
             &backend.driver,
         ]
-        .map(code);
+        // No escape for the end of a cell holds within code.
+        .map(|cell| code(cell).replace('|', "¦"));
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     text
@@ -161,7 +163,7 @@ mod tests {
             "### something differs\n\n`hip crashed`\n",
             "| `hip` | `crash` | `enumerate` | `-` | - | - |\n",
             "- signal: `SIGSEGV, pc 0x7f01, /opt/rocm/lib/libamdhip64.so.7 + 0x1234`\n",
-            "- message: `died of SIGSEGV \\| @maintainer 'x'`\n",
+            "- message: `died of SIGSEGV | @maintainer 'x'`\n",
             "- library: `[path]/libamdhip64.so.7`\n",
             "```\namdgpu: page fault\n```\n",
             "- variables: `HSA_XNACK=1`\n",

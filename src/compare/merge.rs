@@ -47,6 +47,9 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
     if several {
         let id = all.run_id.clone();
         name(&mut all.verdict, &id);
+        name_effects(&mut all.variant_findings, &id);
+        // It continues one of the runs.
+        all.cure_command = None;
     }
     for report in reports {
         if all.runs.iter().any(|run| run.run_id == report.run_id) {
@@ -58,7 +61,9 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.records.extend(report.records);
         all.comparisons.extend(report.comparisons);
         all.variants.extend(report.variants);
-        all.variant_findings.extend(report.variant_findings);
+        let mut effects = report.variant_findings;
+        name_effects(&mut effects, &report.run_id);
+        all.variant_findings.extend(effects);
         let mut verdict = report.verdict;
         all.verdict.agree &= verdict.agree;
         name(&mut verdict, &report.run_id);
@@ -67,11 +72,16 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.verdict.notes.extend(verdict.notes);
     }
     if all.runs.len() > 1 {
-        all.verdict.advice = super::advice::advice(&all.plain());
+        all.verdict.advice = super::advice::advice(&all.plain()) + &super::variants::usage(&all);
     }
     all.statistics = statistics(&all);
     all.verdict.patterns = patterns(&all.plain());
     Ok(all)
+}
+
+/// Puts the name of a run in front of its sentences on variants.
+fn name_effects(effects: &mut [String], run_id: &str) {
+    effects.iter_mut().for_each(|text| *text = format!("{run_id}: {text}"));
 }
 
 /// Puts the name of a run in front of its findings and notes.

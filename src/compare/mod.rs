@@ -40,7 +40,7 @@ mod nodes;
 mod ops;
 mod options;
 mod page;
-mod redact;
+pub(crate) mod redact;
 pub mod report;
 mod scores;
 mod second_look;

@@ -10,7 +10,7 @@ const SYSTEM: &[&str] =
     &["/dev/", "/etc/", "/lib/", "/lib64/", "/opt/rocm", "/proc/", "/sys/", "/usr/lib", "/usr/share/vulkan"];
 
 /// Folders that contain a folder for each user.
-const HOMES: &[&str] = &["/home/", "/Users/", "\\Users\\", "/var/home/"];
+pub(crate) const HOMES: &[&str] = &["/home/", "/Users/", "\\Users\\", "/var/home/"];
 
 /// Replacements of what is left out.
 const PATH: &str = "[path]";
@@ -27,7 +27,7 @@ fn numbered_host(number: usize) -> String {
 const PRIVATE: &[&str] = &["--prompt", "--tokens"];
 
 /// Minimum length of a name, so that no part of an ordinary word is replaced.
-const SHORTEST: usize = 3;
+pub(crate) const SHORTEST: usize = 3;
 
 impl Report {
     /// Returns the report without what identifies a user: names of users and machines, paths (their last

@@ -93,8 +93,10 @@ fn graphs(report: &Report, style: Style) -> String {
         rows.push(emphasis, cells);
     }
     // The first screen is for the failure.
-    let has_failed =
-        report.records.iter().any(|r| matches!(r.status, Status::Crash | Status::Hang | Status::Error));
+    let has_failed = report
+        .records
+        .iter()
+        .any(|r| matches!(r.status, Status::Crash | Status::Hang | Status::Ended | Status::Error));
     let mut text = rows.text(style) + &remarks(report) + &scored(report, style) + &repeated(report, style);
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0 && c.variant.is_none())
     {

@@ -237,16 +237,33 @@ pub fn read_variants(text: &str) -> Result<Vec<VariantRow>> {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
             let lines = text.lines().map(without_comment).filter(|line| !line.trim().is_empty());
-            lines.map(str::parse).collect::<Result<_>>()?
+            lines.map(of_line).collect::<Result<_>>()?
         }
         None => pieces(text, |c| c == ',', true)?.iter().map(|row| row.parse()).collect::<Result<_>>()?,
     };
     if rows.is_empty() {
         return Err(Error::argument("variants", format!("'{text}'"), EXPECTED));
     }
-    let rows: Vec<VariantRow> = rows.into_iter().filter(|row| row.name != DEFAULT).collect();
+    let is_default = |row: &VariantRow| row.name == DEFAULT;
+    if rows.iter().any(|row| is_default(row) && !row.is_same(&VariantRow::default())) {
+        let expected = format!("a name that is not '{DEFAULT}', which is the plain run");
+        return Err(Error::argument("variants", format!("'{DEFAULT}' with settings"), expected));
+    }
+    let rows: Vec<VariantRow> = rows.into_iter().filter(|row| !is_default(row)).collect();
     check_names(&rows)?;
     Ok(rows)
+}
+
+/// Reads the row of a line. A comma separates rows elsewhere, so it is no part of a value here without quotes.
+fn of_line(line: &str) -> Result<VariantRow> {
+    if pieces(line, |c| c == ',', true)?.len() > 1 {
+        return Err(Error::argument(
+            "variants",
+            format!("'{line}'"),
+            "one row in a line, and commas in double quotes",
+        ));
+    }
+    line.parse()
 }
 
 /// Checks that no two rows have one name.
@@ -389,12 +406,15 @@ mod tests {
             assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["plain", "layers"]);
             assert!(rows[1].validation && rows[1].applies_to(&backend_of("vulkan:0")));
         }
+        std::fs::write(&path, "HSA_ENABLE_SDMA=0,copies=kernel\n").unwrap();
+        assert!(read_variants(path.to_str().unwrap()).unwrap_err().to_string().contains("one row in a line"));
         assert!(matches!(read_variants("@/nowhere/at/all"), Err(Error::Io { .. })));
     }
 
     #[test]
     fn wrong_variants_say_what_is_expected() {
         for (text, words) in [
+            ("default: copies=kernel", "which is the plain run"),
             ("LD_PRELOAD=/tmp/x.so", "loads no other code"),
             ("LD_LIBRARY_PATH=/tmp", "loads no other code"),
             ("HSA_TOOLS_LIB=/tmp/x.so", "loads no other code"),

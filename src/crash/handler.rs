@@ -1,5 +1,5 @@
-//! The signal handler. It calls only functions that POSIX allows in one, and uses fixed memory that belongs to the
-//! first thread that enters it.
+//! The signal handler. It calls only functions that POSIX allows in one and one system call of Linux, and uses fixed memory
+//! that belongs to the first thread that enters it.
 
 use super::maps::Search;
 use super::situation::{BACKEND, CALL, NEXT, PHASE, Text};
@@ -15,6 +15,9 @@ const SIGNALS: [(libc::c_int, &str); 5] = [
     (libc::SIGFPE, "SIGFPE"),
     (libc::SIGABRT, "SIGABRT"),
 ];
+
+/// Code of a signal for which the kernel names no address (`SI_KERNEL` of Linux).
+const SI_KERNEL: libc::c_int = 0x80;
 
 /// Bytes of the main thread's stack for signals. Other threads of this program have one from the standard library;
 /// threads of drivers use their own stack.
@@ -40,15 +43,18 @@ unsafe impl Sync for Memory {}
 
 static MEMORY: Memory = Memory(UnsafeCell::new((Search::new(), [0; 1024], Line::new())));
 
+/// Longest line in bytes: a path of a module and the texts of the situation.
+const LINE: usize = 2560;
+
 /// A line that is being composed; what does not fit is left out.
 struct Line {
-    bytes: [u8; 1536],
+    bytes: [u8; LINE],
     length: usize,
 }
 
 impl Line {
     const fn new() -> Line {
-        Line { bytes: [0; 1536], length: 0 }
+        Line { bytes: [0; LINE], length: 0 }
     }
 
     /// Adds bytes, with `?` in place of those that are no printable ASCII.
@@ -64,7 +70,7 @@ impl Line {
         self.add(text.bytes());
     }
 
-    fn stored(&mut self, before: &str, text: &Text) {
+    fn stored<const N: usize>(&mut self, before: &str, text: &Text<N>) {
         if text.bytes().next().is_some() {
             self.text(before);
             self.add(text.bytes().map(|b| if b == b'\n' { b'?' } else { b }));
@@ -152,7 +158,9 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 /// # Safety
 /// The structures have to be those that the kernel passed for this signal.
 unsafe fn found(signal: libc::c_int, info: &libc::siginfo_t, context: &libc::ucontext_t) -> Found {
-    let is_fault = info.si_code > 0 && signal != libc::SIGABRT;
+    // The kernel does not know the address of an access that the processor refused as such (SI_KERNEL): that of a
+    // pointer that was overwritten, for example.
+    let is_fault = info.si_code > 0 && info.si_code != SI_KERNEL && signal != libc::SIGABRT;
     // SAFETY: these fields are valid for signals of faults and of processes, respectively; `getpid` takes nothing.
     let (address, sender, own) = unsafe { (info.si_addr() as u64, info.si_pid(), libc::getpid()) };
     #[cfg(target_arch = "x86_64")]
@@ -256,9 +264,11 @@ fn fields(found: &Found, search: &Search, (called, overflow): (bool, bool), line
 /// Composes the sentence for a user.
 fn sentence(found: &Found, search: &Search, (called, overflow): (bool, bool), line: &mut Line) {
     line.text("error: ");
-    match BACKEND.bytes().next() {
-        Some(_) => line.stored("", &BACKEND),
-        None => line.text("the program"),
+    // Outside a driver's phases it is not to blame.
+    let in_driver = PHASE.bytes().next().is_some() && BACKEND.bytes().next().is_some();
+    match in_driver {
+        true => line.stored("", &BACKEND),
+        false => line.text("the program"),
     }
     line.text(" died of ");
     line.text(found.name);
@@ -281,7 +291,9 @@ fn sentence(found: &Found, search: &Search, (called, overflow): (bool, bool), li
     }
     line.stored(", in phase ", &PHASE);
     line.stored(", after the call of ", &CALL);
-    line.stored("\nnext: ", &NEXT);
+    if in_driver {
+        line.stored("\nnext: ", &NEXT);
+    }
     line.text("\n");
 }
 

@@ -2,24 +2,27 @@
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// Longest text that is stored, in bytes.
-pub(super) const LONGEST: usize = 160;
+/// Longest command that is stored, in bytes.
+pub(crate) const COMMAND: usize = 1024;
+
+/// Longest name that is stored, in bytes.
+const NAME: usize = 160;
 
 /// A text in atomics. A reader that interrupts a writer gets a mixture of two texts, never invalid memory.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct Text<const N: usize = NAME> {
     length: AtomicUsize,
-    bytes: [AtomicU8; LONGEST],
+    bytes: [AtomicU8; N],
 }
 
-impl Text {
-    const fn new() -> Text {
-        Text { length: AtomicUsize::new(0), bytes: [const { AtomicU8::new(0) }; LONGEST] }
+impl<const N: usize> Text<N> {
+    const fn new() -> Text<N> {
+        Text { length: AtomicUsize::new(0), bytes: [const { AtomicU8::new(0) }; N] }
     }
 
-    /// Stores a text, cut to [`LONGEST`] bytes.
+    /// Stores a text, cut to `N` bytes.
     pub(crate) fn set(&self, text: &str) {
-        let bytes = &text.as_bytes()[..text.len().min(LONGEST)];
+        let bytes = &text.as_bytes()[..text.len().min(N)];
         // Nothing is shown while the bytes change.
         self.length.store(0, Ordering::Release);
         bytes.iter().zip(&self.bytes).for_each(|(byte, place)| place.store(*byte, Ordering::Relaxed));
@@ -29,7 +32,7 @@ impl Text {
     /// Returns the bytes.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there is no handler"))]
     pub(super) fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
-        let length = self.length.load(Ordering::Acquire).min(LONGEST);
+        let length = self.length.load(Ordering::Acquire).min(N);
         self.bytes[..length].iter().map(|byte| byte.load(Ordering::Relaxed))
     }
 
@@ -49,7 +52,7 @@ pub(crate) static PHASE: Text = Text::new();
 pub(crate) static CALL: Text = Text::new();
 
 /// Command that finds out more.
-pub(crate) static NEXT: Text = Text::new();
+pub(crate) static NEXT: Text<COMMAND> = Text::new();
 
 #[cfg(test)]
 mod tests {
@@ -57,13 +60,13 @@ mod tests {
 
     #[test]
     fn a_text_is_stored_and_cut() {
-        let text = Text::new();
+        let text: Text = Text::new();
         assert_eq!(text.get(), "");
         text.set("hipMemcpyAsync");
         assert_eq!(text.get(), "hipMemcpyAsync");
         text.set("x");
         assert_eq!(text.get(), "x");
         text.set(&"y".repeat(1000));
-        assert_eq!(text.get(), "y".repeat(LONGEST));
+        assert_eq!(text.get(), "y".repeat(NAME));
     }
 }

@@ -270,8 +270,7 @@ fn spawn(work: &Path, events: &Path, log: &Path, environment: &[(String, String)
 
 /// True if a driver of the kernel serves a backend.
 fn is_of_driver(backend: &str) -> bool {
-    let name = backend.parse::<BackendName>();
-    name.is_ok_and(|name| !name.is_host() && !name.is_emulated() && !backend.starts_with("null"))
+    backend.parse::<BackendName>().is_ok_and(|name| name.has_driver() && !name.is_emulated())
 }
 
 fn end_of(status: ExitStatus, stopped: bool) -> End {

@@ -212,6 +212,12 @@ pub(crate) fn label(backend: &str, offload: i64) -> String {
 const HEADLINE: usize = 190;
 
 impl Record {
+    /// True if the run has results that are valid and do not change when it is repeated.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_stable = self.unstable == 0 && !self.variants.iter().any(|v| v.changed);
+        self.status == Status::Ok && is_stable && self.invalid_logits == 0
+    }
+
     /// Returns the first clauses of the message, as many as fit. A clause ends at a colon or semicolon before a
     /// space, so no word, path or NAME=value is cut.
     pub fn headline(&self) -> &str {

@@ -1,9 +1,13 @@
 //! Help after an error of a driver: what was waited for, the driver's advice, and the next command.
 
 use super::doing::Wait;
-use crate::remedy::{has_driver, remedy};
+use crate::backends::BackendName;
+use crate::crash::situation;
+use crate::remedy::remedy;
+use crate::shell::quoted;
+use ggml_core::sync::lock;
 use ggml_core::{Error, Phase};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 /// Seconds from which on a line about a wait says what can be done.
 const PATIENCE: u64 = 10;
@@ -11,26 +15,36 @@ const PATIENCE: u64 = 10;
 /// Width of lines of advice in characters.
 const WIDTH: usize = 100;
 
-/// The backend that the program uses, as it was named.
-static BACKEND: OnceLock<String> = OnceLock::new();
+/// The backend that the program opened last or is opening, as it is named.
+static BACKEND: Mutex<String> = Mutex::new(String::new());
 
 /// Remembers the backend that is about to be opened, also for the handler of fatal signals.
 pub(super) fn set_backend(name: &str) {
-    // A program that opens several backends is told about the first.
-    if BACKEND.set(name.to_string()).is_ok() {
-        crate::crash::situation::BACKEND.set(name);
-        crate::crash::situation::NEXT.set(&compare_command(name).unwrap_or_default());
-    }
+    *lock(&BACKEND) = name.into();
+    situation::BACKEND.set(name);
+    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    situation::NEXT.set(&short_command(name, &arguments).unwrap_or_default());
 }
 
-fn backend() -> &'static str {
-    BACKEND.get().map_or("", String::as_str)
+/// Returns the command of [`compare_command`], without the model if that cannot be stored for a handler of signals.
+fn short_command(backend: &str, arguments: &[String]) -> Option<String> {
+    let fits = |command: &String| command.is_ascii() && command.len() <= situation::COMMAND;
+    command(backend, arguments).filter(fits).or_else(|| command(backend, &[]))
+}
+
+fn backend() -> String {
+    lock(&BACKEND).clone()
 }
 
 /// Returns the command that runs the same work in processes of its own, and names the node of a fault.
 fn compare_command(backend: &str) -> Option<String> {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
-    has_driver(backend).then(|| format!("compare{} --backends {backend},cpu", model(&arguments)))
+    command(backend, &arguments)
+}
+
+fn command(backend: &str, arguments: &[String]) -> Option<String> {
+    let has_driver = backend.parse::<BackendName>().is_ok_and(|name| name.has_driver());
+    has_driver.then(|| format!("compare{} --backends {backend},cpu", model(arguments)))
 }
 
 /// Returns the model of a command line as an argument, quoted for a shell where needed.
@@ -38,16 +52,15 @@ fn model(arguments: &[String]) -> String {
     let following = arguments.windows(2).find(|pair| pair[0] == "--model").map(|pair| pair[1].as_str());
     let joined = || arguments.iter().find_map(|argument| argument.strip_prefix("--model="));
     let Some(path) = following.or_else(joined) else { return String::new() };
-    let plain = path.chars().all(|c| c.is_alphanumeric() || "/._-+=:@,".contains(c));
-    if plain { format!(" --model {path}") } else { format!(" --model '{}'", path.replace('\'', "'\\''")) }
+    format!(" --model {}", quoted(path))
 }
 
 /// Formats a wait; if it is a long one, with what can be done.
 pub(super) fn with_help(wait: &Wait) -> String {
     let help = || {
         let remedy =
-            remedy(backend(), &wait.phase).map(|text| format!("\n  try: {text}")).unwrap_or_default();
-        let next = compare_command(backend()).map(|text| format!("\n  next: {text}")).unwrap_or_default();
+            remedy(&backend(), &wait.phase).map(|text| format!("\n  try: {text}")).unwrap_or_default();
+        let next = compare_command(&backend()).map(|text| format!("\n  next: {text}")).unwrap_or_default();
         format!("{remedy}{next}")
     };
     format!("{wait}{}", if (PATIENCE..2 * PATIENCE).contains(&wait.seconds) { help() } else { String::new() })
@@ -66,16 +79,21 @@ pub(super) fn lines(error: &Error, wait: Option<&Wait>, warnings: &[String]) -> 
         lines.push(format!("waited for: {call} in phase {at}"));
     }
     if is_of_driver {
-        let remedy = phase.and_then(|phase| remedy(backend(), phase));
+        let remedy = phase.and_then(|phase| remedy(&backend(), phase));
         lines.extend(remedy.map(|text| format!("try: {text}")));
-        lines.extend(compare_command(backend()).map(|command| format!("next: {command}")));
+        lines.extend(compare_command(&backend()).map(|command| format!("next: {command}")));
     } else if matches!(error, Error::Unavailable { .. }) {
         lines.push("next: probe".into());
     }
     // A driver's advice repeats the error.
     let said = format!("{error}: ");
     lines.extend(warnings.iter().map(|text| format!("advice: {}", text.strip_prefix(&said).unwrap_or(text))));
-    lines.iter().map(|line| wrapped(line)).collect()
+    lines.into_iter().map(shown).collect()
+}
+
+/// Breaks a line that is too long, unless it is a command, which is pasted as it is.
+fn shown(line: String) -> String {
+    if line.starts_with("next: ") { line } else { wrapped(&line) }
 }
 
 /// Breaks a text into lines at spaces.
@@ -114,6 +132,24 @@ mod tests {
         assert!(remedy("vulkan", "upload").unwrap().contains("--backend cpu"));
         assert_eq!((remedy("cpu", "compute"), compare_command("reference")), (None, None));
         assert!(compare_command("hip").unwrap().ends_with(" --backends hip,cpu"));
+        assert!(remedy("hip", "enumerate").unwrap().contains("DIPTYCH_HIP_LIBRARY"));
+        assert!(!remedy("hip-nvidia", "enumerate").unwrap().contains("libamdhip64"), "it loads libcuda");
+    }
+
+    /// A command is one line, and one that a handler of signals cannot store is without its model.
+    #[test]
+    fn commands_are_whole() {
+        let path = format!("/m/{} x.gguf", "y".repeat(150));
+        let arguments = ["generate".to_string(), "--model".into(), path.clone()];
+        let expected = format!("compare --model '{path}' --backends hip,cpu");
+        assert_eq!(short_command("hip", &arguments).as_deref(), Some(expected.as_str()));
+        for path in ["/m/ü.gguf".to_string(), "y".repeat(2000)] {
+            let arguments = ["generate".to_string(), "--model".into(), path];
+            assert_eq!(short_command("hip", &arguments).as_deref(), Some("compare --backends hip,cpu"));
+        }
+        let line = format!("next: {expected}");
+        assert_eq!(shown(line.clone()), line);
+        assert!(shown(line.replace("next", "advice")).contains('\n'));
     }
 
     #[test]

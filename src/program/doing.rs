@@ -1,5 +1,6 @@
 //! The state of a program that uses a driver: the open phases and the call whose work is waited for.
 
+use crate::driver_call::{CallKind, kind};
 use std::time::{Duration, Instant};
 
 /// Seconds after which a wait is mentioned; afterwards every minute.
@@ -7,20 +8,6 @@ const TIMES: [u64; 3] = [2, 10, 30];
 
 /// Interval of further mentions in seconds.
 const FURTHER: u64 = 60;
-
-/// Calls that start no work but ask whether it is done: what is waited for is the call before them.
-const QUERIES: [&str; 10] = [
-    "hipEventQuery",
-    "hipEventRecord",
-    "hipEventSynchronize",
-    "hipStreamQuery",
-    "hipStreamSynchronize",
-    "vkGetFenceStatus",
-    "vkGetSemaphoreCounterValue",
-    "vkWaitForFences",
-    "vkWaitSemaphores",
-    "clock",
-];
 
 /// A wait that lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +71,7 @@ impl Doing {
     }
 
     pub(super) fn call(&mut self, name: &str, now: Instant) {
-        if QUERIES.contains(&name) {
+        if kind(name) != CallKind::Work {
             return;
         }
         if self.call.as_deref() != Some(name) {

@@ -69,16 +69,20 @@ pub fn choose(options: &OpenOptions) -> Result<Choice> {
 }
 
 /// Opens the backend that [`choose`] selected. If it does not open, the next fastest is tried, and the reason
-/// records it.
+/// records it. `opening` gets the name of each before it is opened.
 ///
 /// # Errors
 /// The first backend's error, if none opens; [`Error::Unavailable`] if none worked.
-pub(crate) fn open_chosen(options: &OpenOptions) -> Result<(Arc<dyn Backend>, Choice)> {
+pub(crate) fn open_chosen(
+    options: &OpenOptions,
+    opening: &mut dyn FnMut(&str),
+) -> Result<(Arc<dyn Backend>, Choice)> {
     let mut choice = choose(options)?;
     let mut first = None;
     let names: Vec<String> =
         choice.tried.iter().filter(|t| t.step_s.is_some()).map(|t| t.backend.clone()).collect();
     for name in names {
+        opening(&name);
         match open_named(&name.parse()?, options) {
             Ok(backend) => {
                 choice.backend = name;
@@ -95,7 +99,7 @@ pub(crate) fn open_chosen(options: &OpenOptions) -> Result<(Arc<dyn Backend>, Ch
 
 /// Opens the chosen backend and logs the reason.
 pub(super) fn open(options: &OpenOptions) -> Result<Arc<dyn Backend>> {
-    let (backend, choice) = open_chosen(options)?;
+    let (backend, choice) = open_chosen(options, &mut |_| {})?;
     tracing::info!(target: "diptych::auto", backend = %choice.backend, "{}", choice.reason);
     Ok(backend)
 }

@@ -63,15 +63,11 @@ pub(super) fn agreeing(report: &Report) -> Vec<String> {
 /// True if the backend ran, and every run of it has valid results that do not change.
 fn is_sound(report: &Report, name: &str) -> bool {
     let mut own = report.records.iter().filter(|r| r.backend == name).peekable();
-    let is_sound = |r: &Record| {
-        let is_stable = r.unstable == 0 && !r.variants.iter().any(|v| v.changed);
-        r.status == Status::Ok && is_stable && r.invalid_logits == 0
-    };
-    own.peek().is_some() && own.all(is_sound)
+    own.peek().is_some() && own.all(Record::is_sound)
 }
 
 /// Returns the reason why a backend is not recommended, as the end of a sentence about it; `None` if it may be.
-fn exclusion(report: &Report, name: &str) -> Option<String> {
+pub(in crate::compare) fn exclusion(report: &Report, name: &str) -> Option<String> {
     let devices = report.backends.iter().filter(|backend| backend.name == name).map(|b| &b.device);
     match name.parse() {
         Ok(BackendName::Reference | BackendName::Auto | BackendName::Null(_)) => Some(String::new()),

@@ -3,6 +3,7 @@
 
 use crate::compare::report::{Finding, Record, Report, Status};
 use crate::remedy::setting;
+use crate::shell::quoted;
 
 /// Advice after any hang or fault, which is less specific than the rest.
 #[cfg(feature = "hip")]
@@ -108,15 +109,6 @@ fn work(report: &Report) -> String {
         _ if report.work == "ops" => "--ops ".into(),
         _ => String::new(),
     }
-}
-
-/// Quotes an argument for a shell if that is needed.
-fn quoted(argument: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
-    if !argument.is_empty() && argument.chars().all(is_plain) {
-        return argument.into();
-    }
-    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub(super) fn plan(filter: &str, options: &CompareOptions) -> Result<Header> {
         measure: None,
         task: Task::Ops(OpsTask { cases: Vec::new(), results, is_reference: false }),
         runs: Vec::new(),
+        resumed_by: Vec::new(),
     })
 }
 

@@ -1,11 +1,13 @@
 //! Harmless variants that may get a backend past a crash or a hang.
 
+use super::super::header::Header;
 use super::super::options::{CompareOptions, Subject};
 use super::super::report::{Record, Report, Status};
 use super::super::variant_rows::VariantRow;
 use super::effects::Group;
 use super::{Runner, Target};
 use crate::backends::BackendName;
+use crate::shell::quoted;
 use ggml_core::Result;
 
 /// Variants for AMD's runtime: they change how work and copies reach the card, never the results or the machine.
@@ -65,6 +67,12 @@ fn candidates(report: &Report, record: &Record) -> Vec<VariantRow> {
     };
     let mut rows = harmless(&backend, class);
     rows.retain(|row| !row.environment.iter().all(set) && !ran(row));
+    // A name may stand for other settings already.
+    for row in &mut rows {
+        if report.variants.iter().any(|known| known.name == row.name && !known.is_same(row)) {
+            row.name = format!("{} (harmless)", row.usage());
+        }
+    }
     rows
 }
 
@@ -110,15 +118,20 @@ fn combinations(report: &Report, record: &Record) -> Vec<VariantRow> {
 }
 
 /// Returns the command that tries harmless variants, if a backend crashed or hung and there are some to try.
-pub(super) fn command(report: &Report, options: &CompareOptions) -> Option<String> {
+pub(super) fn command(report: &Report, header: &Header) -> Option<String> {
+    let given = if header.resumed_by.is_empty() { &report.command } else { &header.resumed_by };
+    continuing(report, given, &header.options)
+}
+
+/// Returns the command for a run that was started or continued by `given`.
+fn continuing(report: &Report, given: &[String], options: &CompareOptions) -> Option<String> {
     let is_ops = matches!(options.work, Subject::Ops(_));
     let untried = died(report).into_iter().any(|record| !candidates(report, record).is_empty());
     if is_ops || options.cure || !untried {
         return None;
     }
-    let mut command =
-        vec![report.command.first()?.clone(), "--resume".into(), options.out.display().to_string()];
-    command.extend(repeated(&report.command));
+    let mut command = vec![given.first()?.clone(), "--resume".into(), options.out.display().to_string()];
+    command.extend(repeated(given));
     command.push("--cure".into());
     Some(command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
 }
@@ -140,15 +153,6 @@ fn repeated(command: &[String]) -> Vec<String> {
         }
     }
     all
-}
-
-/// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
 }
 
 #[cfg(test)]
@@ -188,12 +192,12 @@ mod tests {
         };
         report.records = vec![hang("hip")];
         let wanted = "./compare --resume 'my out' --hip-library '/a b/lib.so' --env=hip:HSA_XNACK=0 --cure";
-        assert_eq!(command(&report, &options).as_deref(), Some(wanted));
+        assert_eq!(continuing(&report, &report.command, &options).as_deref(), Some(wanted));
         report.environment.overrides = vec![("HSA_ENABLE_SDMA".into(), "0".into())];
         let names: Vec<String> =
             candidates(&report, &report.records[0]).into_iter().map(|row| row.name).collect();
         assert_eq!(names, ["copies=kernel", "graphs=off", "null-stream"]);
         report.records = vec![hang("null=hang@upload")];
-        assert_eq!(command(&report, &options), None);
+        assert_eq!(continuing(&report, &report.command, &options), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use super::super::report::{Record, Report, Status, label};
 use crate::backends::BackendName;
+use crate::compare::advice::exclusion;
+use crate::statistics::Summary;
 use ggml_core::Phase;
 use std::cmp::Ordering;
 
@@ -105,14 +107,13 @@ impl<'a> Group<'a> {
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, n) = values.fold((0.0, 0), |(sum, n), value| (sum + value, n + 1));
-    (n > 0).then(|| sum / f64::from(n))
+    Summary::of(&values.collect::<Vec<_>>()).map(|summary| summary.mean)
 }
 
-/// True if a run has results and they agree with the reference's, or nothing was compared.
+/// True if a run has sound results, and they agree with the reference's or nothing was compared.
 fn agrees(report: &Report, record: &Record) -> bool {
     let differs = report.comparison_of(record).is_some_and(|c| c.disagreement.is_some());
-    record.status == Status::Ok && !differs
+    record.is_sound() && !differs
 }
 
 /// Distance that a run went: true at its end, the furthest phase that it entered, the part of the work.
@@ -134,6 +135,7 @@ pub(super) fn outcome(report: &Report, record: &Record) -> String {
     let phase = record.phase.as_ref().map_or(String::new(), |phase| format!(" in {phase}"));
     match record.status {
         Status::Ok if agrees(report, record) => "ok".into(),
+        Status::Ok if !record.is_sound() => "unstable or invalid".into(),
         Status::Ok => "differs".into(),
         Status::Unsupported => "cannot run".into(),
         Status::Hang => format!("hang{phase}"),
@@ -196,6 +198,10 @@ fn effect(plain: &Group<'_>, row: &Group<'_>) -> Option<String> {
         Ordering::Equal => {
             let (from, to) = (plain.worst()?, row.worst()?);
             let past = from.phase.as_deref().unwrap_or("this phase");
+            if from.furthest == to.furthest {
+                let [from, to] = [from, to].map(|r| r.step.as_deref().unwrap_or("its beginning"));
+                return Some(format!("{name} gets {label} further in {past}: from {from} to {to}"));
+            }
             Some(format!("{name} gets {label} past {past}; {} remains", failure(to)))
         }
     }
@@ -214,13 +220,22 @@ fn fastest(plain: &Group<'_>, rows: &[&Group<'_>]) -> Option<String> {
     })
 }
 
-/// Returns how to use the first variant that cures a backend, as the end of a sentence; `None` if there is none.
+/// Returns how to use the first variant that cures a backend, as the end of a sentence; `None` if there is none. It has
+/// to be good with every number of units on the device, since the default is all of them, and compared. Emulated cards
+/// and drivers that compute on the processor are not recommended.
 pub(super) fn usage(report: &Report) -> Option<String> {
     let groups = Group::all(report);
     let plain = |row: &Group<'_>| groups.iter().find(|g| g.variant.is_none() && g.is_alike(row));
-    let cures =
-        |row: &&Group<'_>| row.variant.is_some() && row.is_good() && plain(row).is_some_and(|g| !g.is_good());
-    let row = groups.iter().find(cures)?;
+    let compared = |row: &Group<'_>| {
+        row.records.iter().all(|r| report.comparison_of(r).is_some_and(|c| c.disagreement.is_none()))
+    };
+    let is_cure = |row: &&Group<'_>| {
+        let of = (row.run_id, row.backend, row.variant);
+        let mut same = groups.iter().filter(|g| (g.run_id, g.backend, g.variant) == of);
+        let cures = row.variant.is_some() && plain(row).is_some_and(|g| !g.is_good());
+        cures && same.all(|g| g.is_good() && compared(g)) && exclusion(report, row.backend).is_none()
+    };
+    let row = groups.iter().find(is_cure)?;
     let settings = report.variants.iter().find(|known| Some(known.name.as_str()) == row.variant)?;
     Some(format!("; or --backend {} with {}", row.backend, settings.usage()))
 }
@@ -228,6 +243,7 @@ pub(super) fn usage(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::super::CompareOptions;
+    use super::super::super::report::Comparison;
     use super::*;
 
     /// Returns a report of one backend: the name of each row, its status, phase and speed.
@@ -245,6 +261,14 @@ mod tests {
             ..Record::default()
         };
         report.records = rows.iter().map(record).collect();
+        let good = report.records.iter().filter(|r| r.status == Status::Ok);
+        let compared = good.map(|r| Comparison {
+            lhs: r.backend.clone(),
+            offload: r.offload,
+            variant: r.variant.clone(),
+            ..Comparison::default()
+        });
+        report.comparisons = compared.collect();
         report.variants = vec!["copies=kernel".parse().unwrap()];
         report
     }
@@ -294,6 +318,24 @@ mod tests {
     fn the_cure_is_in_the_advice() {
         let cured = report(&[("", Status::Hang, "upload", 0.0), ("copies=kernel", Status::Ok, "close", 0.0)]);
         assert_eq!(usage(&cured).unwrap(), "; or --backend hip with DIPTYCH_HIP_COPIES=kernel");
+        let but = |change: &dyn Fn(&mut Report)| {
+            let mut changed = cured.clone();
+            change(&mut changed);
+            usage(&changed)
+        };
+        assert_eq!(but(&|r| r.comparisons.clear()), None, "nothing says that its results are right");
+        assert_eq!(but(&|r| r.records[1].unstable = 1), None);
+        assert_eq!(but(&|r| r.records[1].invalid_logits = 1), None);
+        let hang_of_all = |r: &mut Report| {
+            let hang = Record { offload: 3, status: Status::Hang, ..r.records[1].clone() };
+            r.records.push(hang);
+        };
+        assert_eq!(but(&hang_of_all), None, "it is no cure for every number of units");
+        let emulated = |r: &mut Report| {
+            r.records.iter_mut().for_each(|r| r.backend = "hip-virtual:gfx906".into());
+            r.comparisons.iter_mut().for_each(|c| c.lhs = "hip-virtual:gfx906".into());
+        };
+        assert_eq!(but(&emulated), None);
         let good = report(&[("", Status::Ok, "close", 0.0), ("copies=kernel", Status::Ok, "close", 0.0)]);
         assert_eq!(usage(&good), None);
     }

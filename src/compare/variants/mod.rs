@@ -14,7 +14,9 @@ use super::graph_runs::{remove_results, task};
 use super::header::{Header, Planned};
 use super::judge;
 use super::options::{Event, PerNode, Progress};
-use super::report::{BackendReport, Comparison, Record, Report, Status, label};
+use super::report::{
+    BackendReport, Comparison, Finding, LogitsReport, Record, Report, Status, Verdict, label,
+};
 use super::variant_rows::VariantRow;
 use crate::backends::BackendName;
 use crate::isolate::parent::Children;
@@ -49,14 +51,29 @@ pub(super) fn run(
         cure::run(&mut runner)?;
     }
     let effects = effects::sentences(report);
-    report.cure_command = cure::command(report, &header.options);
-    if let Some(usage) = effects::usage(report) {
-        report.verdict.advice.push_str(&usage);
-    }
+    report.cure_command = cure::command(report, header);
+    report.verdict.advice.push_str(&usage(report));
     report.variant_findings = effects;
-    report.verdict.agree &= findings.is_empty();
-    report.verdict.findings.extend(findings);
+    conclude(&mut report.verdict, findings, report.missing);
     Ok(())
+}
+
+/// Adds findings on variants to a verdict. The plain runs may have counted runs that were not made.
+fn conclude(verdict: &mut Verdict, findings: Vec<Finding>, missing: usize) {
+    let is_count = |text: &str| text.contains("planned runs were not made");
+    verdict.findings.retain(|text| !is_count(text));
+    verdict.details.retain(|finding| !is_count(&finding.text));
+    let missing = (missing > 0).then(|| format!("{missing} of the planned runs were not made").into());
+    for finding in findings.into_iter().chain(missing) {
+        verdict.findings.push(finding.text.clone());
+        verdict.details.push(finding);
+    }
+    verdict.agree &= verdict.findings.is_empty();
+}
+
+/// Returns how to use the first variant that cures a backend, as the end of the advice; empty if there is none.
+pub(super) fn usage(report: &Report) -> String {
+    effects::usage(report).unwrap_or_default()
 }
 
 /// A run in progress to which variants are added.
@@ -160,39 +177,55 @@ impl Runner<'_, '_> {
         let plain = report.comparisons.iter().find(|c| (&c.lhs, c.offload) == of && c.variant.is_none());
         // A difference that is rounding in the plain run is rounding here too, if it is about as large.
         let look = plain.and_then(|c| c.second_look.as_ref()).filter(|look| look.rounding);
-        let is_like = || Some(compared.logits?.nmse <= 2.0 * plain?.logits?.nmse);
-        if compared.disagreement.is_some() && look.is_some() && is_like() == Some(true) {
+        if compared.disagreement.is_some()
+            && look.is_some()
+            && plain.is_some_and(|plain| is_like(&compared, plain))
+        {
             compared.second_look = look.cloned();
             compared.disagreement = None;
         }
         Some(compared)
     }
 
-    /// Describes the failures and differences of the records from an index on, each once.
-    fn findings(&self, begin: usize) -> Vec<String> {
-        let mut findings: Vec<String> = Vec::new();
-        let mut add = |finding: String| {
-            if !findings.contains(&finding) {
+    /// Returns the failures and differences of the records from an index on, each once.
+    fn findings(&self, begin: usize) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut add = |finding: Finding| {
+            if !findings.iter().any(|known| known.text == finding.text) {
                 findings.push(finding);
             }
         };
         for record in &self.report.records[begin..] {
-            judge::failure(record).into_iter().for_each(&mut add);
-            judge::instability(record).into_iter().for_each(&mut add);
-            judge::variance(record).for_each(&mut add);
+            let about =
+                |cause: &str, text: String| Finding::about(&record.backend, record.offload, cause, text);
+            judge::finding(record).into_iter().for_each(&mut add);
+            judge::instability(record)
+                .map(|text| about("unstable result", text))
+                .into_iter()
+                .for_each(&mut add);
+            judge::variance(record)
+                .map(|text| about("result that depends on the method", text))
+                .for_each(&mut add);
             let why = self.report.comparison_of(record).and_then(|c| c.disagreement.as_ref());
             if let Some(why) = why {
-                add(format!("{} differs from {}: {why}", record.label(), self.report.reference));
+                let text = format!("{} differs from {}: {why}", record.label(), self.report.reference);
+                add(about("difference", text));
             }
-        }
-        let planned = self.report.missing;
-        if planned > 0
-            && !self.report.verdict.findings.iter().any(|f| f.contains("planned runs were not made"))
-        {
-            add(format!("{planned} of the planned runs were not made"));
         }
         findings
     }
+}
+
+/// True if all distances of a comparison are about as large as those of another one at most, and the same tokens differ.
+fn is_like(compared: &Comparison, plain: &Comparison) -> bool {
+    let of = |c: &Comparison| [c.logits, c.steps, c.text.map(|text| text.logits)];
+    let near = |(own, other): (Option<LogitsReport>, Option<LogitsReport>)| match (own, other) {
+        (Some(own), Some(other)) => own.non_finite == 0 && own.nmse <= 2.0 * other.nmse,
+        (own, other) => own.is_none() && other.is_none(),
+    };
+    compared.logits.is_some()
+        && of(compared).into_iter().zip(of(plain)).all(near)
+        && compared.greedy_divergence_at == plain.greedy_divergence_at
 }
 
 /// Returns the outcome of a child whose backend refuses a setting.
@@ -217,4 +250,27 @@ fn folder(row: &VariantRow) -> String {
         row.name.chars().take(MAX_SLUG).map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let hash = Fnv1a::of(format!("{row:?}").as_bytes());
     format!("{}/{slug}-{:08x}", files::VARIANTS, hash as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A difference of the plain run that is rounding is no excuse for another one.
+    #[test]
+    fn rounding_of_the_plain_run_excuses_what_is_alike() {
+        let logits = |nmse| LogitsReport { nmse, ..LogitsReport::default() };
+        let of = |prompt, steps| Comparison {
+            logits: Some(logits(prompt)),
+            steps: Some(logits(steps)),
+            ..Comparison::default()
+        };
+        let plain = of(1e-3, 1e-3);
+        assert!(is_like(&of(2e-3, 1e-4), &plain));
+        assert!(!is_like(&of(3e-3, 1e-3), &plain) && !is_like(&of(1e-3, 1.0), &plain));
+        let invalid = LogitsReport { non_finite: 1, ..logits(1e-3) };
+        assert!(!is_like(&Comparison { steps: Some(invalid), ..of(1e-3, 1e-3) }, &plain));
+        assert!(!is_like(&Comparison { greedy_divergence_at: Some(1), ..of(1e-3, 1e-3) }, &plain));
+        assert!(!is_like(&Comparison { steps: None, ..of(1e-3, 1e-3) }, &plain));
+    }
 }

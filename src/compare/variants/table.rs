@@ -1,5 +1,6 @@
 //! The table of variants, and the sentences below it.
 
+use super::super::circumstances;
 use super::super::report::Report;
 use super::super::text::{Emphasis, Rows, Style, wrapped};
 use super::effects::{Group, outcome};
@@ -12,7 +13,12 @@ pub(in crate::compare) fn table(report: &Report, style: Style) -> String {
         return String::new();
     }
     let mut rows = Rows::new(["variant", "backend", "result", "furthest phase", "s", "t/s"]);
+    let mut run = "";
     for group in &groups {
+        if report.runs.len() > 1 && run != group.run_id {
+            run = group.run_id;
+            rows.heading(&circumstances::title(report, run));
+        }
         let Some(worst) = group.worst() else { continue };
         let n = group.records.len();
         let counts = if n > 1 { format!(" ({} of {n})", group.ok()) } else { String::new() };

@@ -1,6 +1,7 @@
 //! Builds a record from a child's events and its parent's observation of its end.
 
 use super::{End, Timed};
+use crate::driver_call::{CallKind, kind};
 use crate::isolate::fault::{self, Fault};
 use crate::isolate::protocol::{Done, Failed, Message};
 use crate::isolate::record::{BackendReport, KernelLog, Record};
@@ -24,12 +25,6 @@ const CLOSE: &str = "close";
 
 /// Phase of a child that is about to end: exit handlers.
 const EXIT: &str = "exit";
-
-/// Calls that wait for the work of earlier ones.
-const WAITS: &[&str] = &["hipEventQuery", "vkWaitSemaphores"];
-
-/// Calls that order work and do none.
-const MARKS: &[&str] = &["hipEventRecord", "hipStreamWaitEvent"];
 
 /// Outcome of a child.
 #[derive(Clone, Debug, Default)]
@@ -100,10 +95,10 @@ impl Account {
                 if name == "dlopen" && !on.is_empty() {
                     self.loading = Some(on);
                 }
-                match name.as_str() {
-                    wait if WAITS.contains(&wait) => record.waits_for.clone_from(&self.begun),
-                    mark if MARKS.contains(&mark) => record.waits_for = None,
-                    _ => (record.waits_for, self.begun) = (None, Some(name.clone())),
+                match kind(&name) {
+                    CallKind::Wait => record.waits_for.clone_from(&self.begun),
+                    CallKind::Order => record.waits_for = None,
+                    CallKind::Work => (record.waits_for, self.begun) = (None, Some(name.clone())),
                 }
                 record.last_call = Some(name);
             }
