@@ -92,7 +92,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["files", "system"],
             &["record"],
             &["results"],
-            &["entry", "fault", "json", "kernel_log"],
+            &["entry", "fault", "json", "kernel_log", "own_program"],
         ],
     },
     Floors {

@@ -36,7 +36,10 @@ pub(super) fn compare_results(
         }
         if let (Measure::Outputs(bounds), PerNode::Off) = (measure, options.per_node) {
             // The reference may have stored more than the outputs.
-            comparison.nodes.retain(|n| n.status == Status::Ok || bounds.contains_key(&n.node));
+            let is_kept = |n: &NodeReport| {
+                n.status == Status::Ok || !n.members.is_empty() || bounds.contains_key(&n.node)
+            };
+            comparison.nodes.retain(is_kept);
             for node in &mut comparison.nodes {
                 node.hold_to(bounds.get(&node.node).unwrap_or(&Bound::default()));
             }
