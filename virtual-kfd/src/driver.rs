@@ -244,7 +244,11 @@ impl Driver {
             // Retried page faults are off, and stay so.
             abi::SET_XNACK_MODE => {
                 let a: &mut abi::SetXnackMode = argument.get();
-                if a.enabled > 0 { Err(libc::EPERM) } else { Ok(a.enabled = 0) }
+                if a.enabled > 0 {
+                    return Err(libc::EPERM);
+                }
+                a.enabled = 0;
+                Ok(())
             }
             // Caches, scratch, trap handlers, shares of compute units: nothing of them is modelled.
             abi::SET_MEMORY_POLICY
@@ -322,8 +326,10 @@ impl Shared {
 
     fn clocks(&self, a: &mut abi::GetClockCounters) -> Answer {
         let now = self.clock();
-        (a.gpu, a.cpu, a.system, a.frequency) = (now, now, now, FREQUENCY);
-        self.card(a.gpu_id).map(drop)
+        // The processor has a clock, too, and no card's.
+        let gpu = self.card(a.gpu_id).map_or(0, |_| now);
+        (a.gpu, a.cpu, a.system, a.frequency) = (gpu, now, now, FREQUENCY);
+        Ok(())
     }
 
     fn apertures(&self, a: &mut abi::GetApertures) -> Answer {

@@ -32,12 +32,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// One MI50 under version 1.14 (Linux 6.6), all checks but that of misaligned LDS.
+    /// One MI50 under version 1.17, all checks but that of misaligned LDS.
     fn default() -> Options {
         let processor = virtual_gpu::Options::default();
         Options {
             cards: vec![Card::default()],
-            minor: 14,
+            minor: 17,
             svm: true,
             checks: processor.checks,
             max_instructions: processor.max_instructions,

@@ -141,12 +141,16 @@ impl Gpu {
         queue: u64,
     ) -> Result<Counters> {
         let packet = Packet::read(packet);
-        self.run_packet(code, &packet, packet_address, queue).map_err(|fault| {
-            let object = packet.kernel_object;
-            let whole = self.memory.whole(object, PACKET);
-            let named = whole.and_then(|(region, offset)| symbol::of_kernel(&region, offset));
-            Fault { kernel: named.unwrap_or_else(|| format!("{object:#x}")), ..fault }
-        })
+        self.run_packet(code, &packet, packet_address, queue)
+            .map_err(|fault| Fault { kernel: self.kernel_name(packet.kernel_object), ..fault })
+    }
+
+    /// Returns the name of the kernel whose kernel object is at an address: that of its symbol if the code object in
+    /// memory has one, otherwise the address.
+    pub fn kernel_name(&self, object: u64) -> String {
+        let whole = self.memory.whole(object, PACKET);
+        let named = whole.and_then(|(region, offset)| symbol::of_kernel(&region, offset));
+        named.unwrap_or_else(|| format!("{object:#x}"))
     }
 
     fn run_packet(

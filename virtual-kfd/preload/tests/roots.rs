@@ -47,12 +47,10 @@ fn installed() -> Option<Root> {
 
 /// Returns the library to preload, which cargo has built for these tests.
 fn preload() -> PathBuf {
-    let mut folder = std::env::current_exe().unwrap();
-    folder.pop();
-    folder.pop();
-    let path = folder.join("libvirtual_kfd_preload.so");
-    assert!(path.exists(), "{} is not there", path.display());
-    path
+    // Cargo leaves it beside the tests, or, if it is built for itself, in the folder above.
+    let tests = std::env::current_exe().unwrap();
+    let found = tests.ancestors().skip(1).take(2).map(|folder| folder.join("libvirtual_kfd_preload.so"));
+    found.into_iter().find(|path| path.exists()).expect("the library to preload")
 }
 
 /// Returns the test program, which is compiled once.
@@ -123,14 +121,20 @@ impl Root {
 pub(crate) fn finish(command: &mut Command) -> Output {
     let mut child = command.spawn().unwrap();
     let until = Instant::now() + LIMIT;
-    // What it says fits into the pipes.
+    let mut late = false;
+    // Its output fits into the pipes.
     while child.try_wait().unwrap().is_none() {
-        if Instant::now() > until {
+        if !late && Instant::now() > until {
+            late = true;
             child.kill().unwrap();
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    child.wait_with_output().unwrap()
+    let mut output = child.wait_with_output().unwrap();
+    if late {
+        output.stderr.extend(format!("killed after {} s\n", LIMIT.as_secs()).bytes());
+    }
+    output
 }
 
 /// Returns both outputs as text.

@@ -24,7 +24,8 @@ fn runs(target: &str, variables: &[(&str, &str)]) {
         let counts = std::fs::read_to_string(counts.path()).unwrap();
         assert!(counts.contains("wait\tlost wake-ups\t0\n"), "{}: {counts}", root.version);
         assert!(counts.contains("kernel\tthrough_scratch\t"), "{}: {counts}", root.version);
-        assert!(!counts.contains("unknown"), "{}: {counts}", root.version);
+        // Packets and commands; ioctls of other drivers than Linux's own may be asked for.
+        assert!(!counts.contains("\nunknown\t"), "{}: {counts}", root.version);
     }
 }
 
