@@ -39,7 +39,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["model"],
             &["backends"],
             &["isolate"],
-            &["remedy", "view"],
+            &["remedy", "view", "virtual_kfd"],
             &[
                 "backend_name",
                 "cancel",

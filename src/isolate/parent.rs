@@ -7,6 +7,7 @@ use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync
 use super::system;
 use super::{files, own_program};
 use crate::backend_name::BackendName;
+use crate::virtual_kfd;
 use ggml_core::files::random;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::collections::HashMap;
@@ -164,7 +165,7 @@ impl Children {
         files::replace(&work_path, &text)?;
         recorder::create(&events)?;
         let log = is_of_driver(&work.backend).then(|| Since::now(Path::new(kernel_log::PATH)));
-        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &work.environment)?;
+        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &environment_of(work))?;
         let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
         let mut end = self.follow_events(&mut child, &mut follower, limit, account, receive);
@@ -234,6 +235,16 @@ impl Drop for Children {
             events.trim();
         }
     }
+}
+
+/// Returns the variables of a child: those that its backend needs, then those of its work.
+fn environment_of(work: &Work) -> Vec<(String, String)> {
+    let mut all = match work.backend.parse() {
+        Ok(BackendName::HipKfd(target)) => virtual_kfd::environment(target),
+        _ => Vec::new(),
+    };
+    all.extend(work.environment.iter().cloned());
+    all
 }
 
 /// Starts a child. It ends when its standard input is closed, see [`crate::leave::follow_parent`].

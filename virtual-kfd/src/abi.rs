@@ -255,7 +255,8 @@ mod tests {
         text += "printf(\"apertures %zu\\n\", sizeof(struct kfd_process_device_apertures));\nreturn 0;\n}\n";
         let (source, program) = (dir.join("abi.c"), dir.join("abi"));
         std::fs::write(&source, text).unwrap();
-        let built = Program::new("cc").arg("-I").arg(&dir).arg(&source).arg("-o").arg(&program).output().unwrap();
+        let built =
+            Program::new("cc").arg("-I").arg(&dir).arg(&source).arg("-o").arg(&program).output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let output = Program::new(&program).output().unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
