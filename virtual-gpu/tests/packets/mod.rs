@@ -63,7 +63,7 @@ fn sizes_come_from_the_packet() {
     const SOURCE: &str = "
         extern SHARED u32 shared[];
         GLOBAL void reversed(u32* out, u32 size, u32 at) {
-            u32 own[16];
+            volatile u32 own[16];
             for (u32 i = 0; i < 16; i++) own[i] = local_x() * 16 + i;
             shared[local_x()] = own[at & 15];
             barrier();
@@ -71,7 +71,7 @@ fn sizes_come_from_the_packet() {
         }";
     for target in TARGETS {
         let object =
-            compile::hip(target, "-O0", &format!("{}\n{SOURCE}", include_str!("../programs/prelude.h")));
+            compile::hip(target, "-O1", &format!("{}\n{SOURCE}", include_str!("../programs/prelude.h")));
         let mut process = Process::new(target, Options::default());
         process.load(&object);
         let arguments = Arguments::new().add(DATA + 0x1000).add(100u32).add(3u32);
@@ -115,6 +115,8 @@ fn stacks_of_unknown_size() {
 /// The kernel reads its packet and the address of its queue.
 #[test]
 fn packet_and_queue_are_known_to_the_kernel() {
+    // Later versions pass the queue as a hidden argument.
+    const OPTIONS: &str = "-O1 -mcode-object-version=4";
     const SOURCE: &str = "
         GLOBAL void addresses(u64* out) {
             out[0] = (u64)__builtin_amdgcn_dispatch_ptr();
@@ -123,7 +125,7 @@ fn packet_and_queue_are_known_to_the_kernel() {
         }";
     for target in TARGETS {
         let object =
-            compile::hip(target, "-O1", &format!("{}\n{SOURCE}", include_str!("../programs/prelude.h")));
+            compile::hip(target, OPTIONS, &format!("{}\n{SOURCE}", include_str!("../programs/prelude.h")));
         let mut process = Process::new(target, Options::default());
         process.load(&object);
         let dispatch = process.dispatch("addresses", &Arguments::new().add(DATA + 0x1000));
