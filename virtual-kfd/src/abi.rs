@@ -116,6 +116,12 @@ arguments! {
     SetXnackMode { enabled: i32, }
     /// Free memory of a card, from the driver.
     AvailableMemory { available: u64, gpu_id: u32, pad: u32, }
+    /// What a descriptor of memory stands for, from the driver.
+    GetDmabufInfo { bytes: u64, metadata: u64, metadata_bytes: u32, gpu_id: u32, flags: u32, fd: u32, }
+    /// Makes memory of a descriptor known to the process; the handle comes from the driver.
+    ImportDmabuf { address: u64, handle: u64, gpu_id: u32, fd: u32, }
+    /// A descriptor of memory, from the driver.
+    ExportDmabuf { handle: u64, flags: u32, fd: u32, }
     /// Enables the debugger's view of a process.
     RuntimeEnable { debug_page: u64, mode: u32, capabilities: u32, }
 
@@ -172,9 +178,12 @@ commands! {
     MAP_MEMORY_TO_GPU = 0x18, MapMemory, 0;
     UNMAP_MEMORY_FROM_GPU = 0x19, MapMemory, 0;
     SET_CU_MASK = 0x1a, SetCuMask, 0;
+    GET_DMABUF_INFO = 0x1c, GetDmabufInfo, 0;
+    IMPORT_DMABUF = 0x1d, ImportDmabuf, 0;
     SVM = 0x20, Svm, 5;
     SET_XNACK_MODE = 0x21, SetXnackMode, 5;
     AVAILABLE_MEMORY = 0x23, AvailableMemory, 9;
+    EXPORT_DMABUF = 0x24, ExportDmabuf, 12;
     RUNTIME_ENABLE = 0x25, RuntimeEnable, 13;
 }
 
@@ -199,6 +208,8 @@ pub(crate) mod queue {
 
 /// Kinds of events.
 pub(crate) mod event {
+    /// A signal.
+    pub(crate) const SIGNAL: u32 = 0;
     /// A reset or an error of the card.
     pub(crate) const HARDWARE: u32 = 3;
     /// A page fault.

@@ -6,7 +6,7 @@ use crate::abi::{self, Command, wait};
 use crate::card::Card;
 use crate::events::{Events, Outcome, Told};
 use crate::inject::Injector;
-use crate::memory::Allocation;
+use crate::memory::{Allocation, Orphan};
 use crate::options::Options;
 use crate::process;
 use crate::queue::Queue;
@@ -17,6 +17,7 @@ use crate::topology::gpu_id;
 use bytemuck::Zeroable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use virtual_gpu::{Gpu, PacketCode};
@@ -65,14 +66,15 @@ impl InFlight {
         Flight(self, number)
     }
 
-    /// Waits until all that have begun have ended, for a limited time.
-    pub(crate) fn wait(&self) {
+    /// Waits until all that have begun have ended, for a limited time; false if one goes on.
+    pub(crate) fn wait(&self) -> bool {
         let (mut state, until) = (self.state(), Instant::now() + UNMAP_LIMIT);
         let last = state.0;
         while state.1.first().is_some_and(|&first| first <= last) {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
             state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }
 
@@ -88,6 +90,8 @@ impl Drop for Flight<'_> {
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) next_handle: u64,
+    /// Freed memory that descriptors still stand for.
+    pub(crate) exported: Vec<Orphan>,
     /// Bytes in use of each card.
     pub(crate) used: Vec<u64>,
     /// Shared virtual memory of each card.
@@ -114,7 +118,7 @@ pub(crate) struct Shared {
 /// The driver of one process. Its queues stop when it is dropped.
 #[derive(Debug)]
 pub struct Driver {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Driver {
@@ -157,12 +161,19 @@ impl Driver {
         Ok(Driver { shared: Arc::new(shared) })
     }
 
-    /// Returns a descriptor of `/dev/kfd` or of a render node, which the caller closes. It is one of a file of
-    /// memory: the offsets that ioctls return can be mapped.
+    /// Returns a descriptor of `/dev/kfd` (`None`) or of a card's render node, which the caller closes. It is one of a
+    /// file of memory: the offsets that ioctls return can be mapped.
     ///
     /// # Errors A number of errno.
-    pub fn open(&self) -> Result<std::ffi::c_int, i32> {
-        self.shared.space.duplicate()
+    pub fn open(&self, card: Option<usize>) -> Result<std::ffi::c_int, i32> {
+        self.shared.space.descriptor(card.map_or(0, |card| card as u64 + 1)).map(IntoRawFd::into_raw_fd)
+    }
+
+    /// Returns the index of the card whose render node a descriptor of [`Driver::open`] stands for. Duplicates stand for
+    /// the same, in other processes too.
+    pub fn card_of(&self, fd: std::ffi::c_int) -> Option<usize> {
+        let index = usize::try_from(Space::position(fd)?).ok()?.checked_sub(1)?;
+        (self.is_descriptor(fd) && index < self.shared.devices.len()).then_some(index)
     }
 
     /// Returns true if a descriptor comes from [`Driver::open`], or is a duplicate of such a one.
@@ -223,6 +234,9 @@ impl Driver {
             abi::MAP_MEMORY_TO_GPU => shared.map(argument.get()),
             abi::UNMAP_MEMORY_FROM_GPU => shared.unmap(argument.get()),
             abi::AVAILABLE_MEMORY => shared.available(argument.get()),
+            abi::GET_DMABUF_INFO => shared.describe_export(argument.get()),
+            abi::IMPORT_DMABUF => shared.import_dmabuf(argument.get()),
+            abi::EXPORT_DMABUF => shared.export_dmabuf(argument.get()),
             abi::CREATE_EVENT => shared.create_event(argument.get()),
             abi::DESTROY_EVENT => found(shared.events.destroy(argument.event())),
             abi::SET_EVENT => found(shared.events.set(argument.event())),
@@ -373,14 +387,15 @@ impl Shared {
         let events: Vec<(u32, u64)> =
             data.iter().map(|e| (e.event_id, if has_ages { e.data[0] } else { 0 })).collect();
         let limit = (a.timeout_ms != u32::MAX).then(|| Duration::from_millis(a.timeout_ms.into()));
-        let told = match self.events.wait(&events, a.all != 0, limit) {
+        let outcome = self.events.wait(&events, a.all != 0, limit);
+        let told = match outcome {
             Outcome::Timeout => {
                 a.result = wait::TIMEOUT;
                 return Ok(());
             }
-            Outcome::Fail => {
+            Outcome::Fail | Outcome::Unknown => {
                 a.result = wait::FAIL;
-                return Err(libc::EIO);
+                return Err(if outcome == Outcome::Fail { libc::EIO } else { libc::EINVAL });
             }
             Outcome::Complete(told) => told,
         };

@@ -31,8 +31,10 @@ pub(crate) enum Outcome {
     Complete(Vec<Option<Told>>),
     /// The time passed.
     Timeout,
-    /// An event was destroyed, there is none of this number, or the machine ended.
+    /// An event was destroyed, or the machine ended.
     Fail,
+    /// There is no event of one of the numbers.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,9 @@ impl State {
     fn set(&mut self, id: u32) -> bool {
         let Some(event) = self.events.get_mut(&id) else { return false };
         let mut waited = false;
-        for (_, come) in self.waiters.values_mut().flat_map(|w| &mut w.events).filter(|e| e.0 == id) {
+        // Those for whom it has come already wait for it no longer.
+        for (_, come) in self.waiters.values_mut().flat_map(|w| &mut w.events).filter(|e| **e == (id, false))
+        {
             *come = true;
             waited = true;
         }
@@ -149,7 +153,7 @@ impl Events {
     pub(crate) fn wait(&self, events: &[(u32, u64)], all: bool, limit: Option<Duration>) -> Outcome {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state();
-        let Some(me) = begin(&mut state, events, all) else { return Outcome::Fail };
+        let Some(me) = begin(&mut state, events, all) else { return Outcome::Unknown };
         let mut woken = true;
         loop {
             let closed = state.closed;
@@ -186,7 +190,9 @@ fn begin(state: &mut State, events: &[(u32, u64)], all: bool) -> Option<u64> {
     let mut come = Vec::with_capacity(events.len());
     for &(id, age) in events {
         let Some(event) = state.events.get_mut(&id) else { continue };
-        come.push((id, event.set || age > 0 && age != event.age));
+        // Only signals have ages.
+        let is_older = age > 0 && age != event.age && event.kind == abi::event::SIGNAL;
+        come.push((id, event.set || is_older));
         event.set &= !event.auto_reset;
     }
     let me = state.next_waiter;
@@ -243,7 +249,7 @@ mod tests {
         assert_eq!(events.wait(&both, true, Some(Duration::ZERO)), Outcome::Timeout);
         events.set(ids[1]);
         assert_eq!(events.wait(&both, false, None), Outcome::Complete(vec![None, Some(Told::Signal(3))]));
-        assert_eq!(events.wait(&[(99, 0)], false, None), Outcome::Fail);
+        assert_eq!(events.wait(&[(99, 0)], false, None), Outcome::Unknown);
     }
 
     #[test]
@@ -293,6 +299,19 @@ mod tests {
         events.close();
         assert_eq!(second.join().unwrap(), Outcome::Fail);
         assert_eq!(events.wait(&[(kept, 0)], false, None), Outcome::Fail);
+    }
+
+    /// An event that is set again before its waiter has run stays set for the next wait.
+    #[test]
+    fn an_event_that_comes_twice_is_not_swallowed() {
+        let events = Events::default();
+        let ids = [0; 2].map(|_| events.create(SIGNAL, true).unwrap());
+        let me = begin(&mut events.state(), &ids.map(|id| (id, 0)), true).unwrap();
+        events.set(ids[0]);
+        events.set(ids[0]);
+        assert_eq!(end(&mut events.state(), me, false), Outcome::Timeout);
+        let outcome = events.wait(&[(ids[0], 0)], false, Some(Duration::ZERO));
+        assert_eq!(outcome, Outcome::Complete(vec![Some(Told::Signal(3))]));
     }
 
     /// Two threads hand a token to each other 10,000 times, as the queue's thread and the runtime's do: the signal

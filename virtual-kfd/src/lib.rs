@@ -25,6 +25,7 @@
 
 mod abi;
 mod card;
+mod dmabuf;
 mod driver;
 mod events;
 mod inject;
@@ -38,6 +39,7 @@ mod svm;
 pub mod topology;
 
 pub use card::{CARDS, Card};
+pub use dmabuf::Buffer;
 pub use driver::Driver;
 pub use inject::{Fault, Kind, Point};
 pub use options::{MOST_CARDS, NEWEST, OptionError, Options};

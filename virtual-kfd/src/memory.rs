@@ -3,35 +3,82 @@
 #![allow(unsafe_code)]
 
 use crate::abi::{self, AllocateMemory, MapMemory, memory};
+use crate::dmabuf::{Foreign, Part};
 use crate::driver::{Answer, Shared, State};
 use crate::process;
 use crate::space::{DOORBELL_BYTES, Space};
 use std::ptr::NonNull;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Bytes behind an allocation.
-#[derive(Clone, Copy, Debug)]
-enum Backing {
+#[derive(Debug)]
+pub(crate) enum Backing {
     /// Offset in the space.
     Space(u64),
     /// Address in the process.
     Process(u64),
+    /// An offset in the space, and the descriptor through which it was imported.
+    Imported(u64, #[expect(dead_code, reason = "keeps the memory")] Part),
+    /// Memory of another process's machine.
+    Foreign(Foreign),
 }
 
 /// An allocation.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// Address for cards.
-    address: u64,
-    bytes: u64,
-    /// One of the kinds of [`memory`].
-    kind: u32,
-    backing: Backing,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// Flags that it was allocated with.
+    pub(crate) flags: u32,
+    pub(crate) backing: Backing,
     /// Card that it belongs to.
-    card: usize,
+    pub(crate) card: usize,
     /// Cards that know it.
-    mapped: Vec<usize>,
+    pub(crate) mapped: Vec<usize>,
+    /// Further addresses by which cards know it.
+    pub(crate) windows: Vec<(usize, u64)>,
+}
+
+/// Freed memory of a card that descriptors still stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Orphan {
+    offset: u64,
+    bytes: u64,
+    card: usize,
+    /// Bytes that it counts for on its card.
+    used: u64,
+}
+
+impl Allocation {
+    pub(crate) fn new(address: u64, bytes: u64, flags: u32, backing: Backing, card: usize) -> Allocation {
+        let (mapped, windows) = (Vec::new(), Vec::new());
+        Allocation { address, bytes, flags, backing, card, mapped, windows }
+    }
+
+    fn kind(&self) -> u32 {
+        self.flags & memory::KINDS
+    }
+
+    /// Returns where its bytes are in this process.
+    pub(crate) fn at(&self, space: &Space) -> Result<NonNull<u8>, i32> {
+        match &self.backing {
+            Backing::Space(offset) | Backing::Imported(offset, _) => Ok(space.at(*offset)),
+            Backing::Process(address) => NonNull::new(*address as *mut u8).ok_or(libc::EINVAL),
+            Backing::Foreign(foreign) => Ok(foreign.at()),
+        }
+    }
+}
+
+impl State {
+    /// Adds an allocation and returns its handle.
+    pub(crate) fn add(&mut self, allocation: Allocation) -> u64 {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        self.allocations.insert(handle, allocation);
+        handle
+    }
 }
 
 impl Shared {
@@ -44,10 +91,10 @@ impl Shared {
         }
         let kind = a.flags & memory::KINDS;
         let mut state = self.state();
+        self.release_orphans(&mut state);
         if kind == memory::VRAM {
             let used = state.used[card].checked_add(bytes);
-            let fits = used.filter(|&used| used <= self.devices[card].card.memory);
-            state.used[card] = fits.ok_or(libc::ENOMEM)?;
+            used.filter(|&used| used <= self.devices[card].card.memory).ok_or(libc::ENOMEM)?;
         }
         let backing = match kind {
             memory::USERPTR => Backing::Process(a.offset),
@@ -60,11 +107,12 @@ impl Shared {
         if let Backing::Space(offset) = backing {
             a.offset = offset;
         }
-        a.handle = state.next_handle;
-        state.next_handle += 1;
-        let allocation = Allocation { address: a.address, bytes, kind, backing, card, mapped: Vec::new() };
-        self.log(|| format!("  handle {}: {allocation:x?}", a.handle));
-        state.allocations.insert(a.handle, allocation);
+        if kind == memory::VRAM {
+            state.used[card] += bytes;
+        }
+        let allocation = Allocation::new(a.address, bytes, a.flags, backing, card);
+        self.log(|| format!("  {allocation:x?}"));
+        a.handle = state.add(allocation);
         Ok(())
     }
 
@@ -77,12 +125,10 @@ impl Shared {
         for card in cards {
             if !allocation.mapped.contains(&card) {
                 self.replace_shared(&mut shared[card], card, allocation.address, allocation.bytes);
-                let at = match allocation.backing {
-                    Backing::Space(offset) => self.space.at(offset),
-                    Backing::Process(address) => NonNull::new(address as *mut u8).ok_or(libc::EINVAL)?,
-                };
+                let at = allocation.at(&self.space)?;
                 // SAFETY: the space is mapped as long as the devices live. Memory of the process is valid until the
-                // runtime unmaps it, which waits for the launches that began before (`unmap_from`).
+                // runtime unmaps it, which waits for the launches that began before (`unmap_from`); that of another
+                // process as long as the allocation, which ends after such a wait.
                 let result =
                     unsafe { self.devices[card].gpu.map(allocation.address, at, allocation.bytes as usize) };
                 result.map_err(|fault| {
@@ -109,14 +155,20 @@ impl Shared {
         self.unmap_from(handle, |_| true)?;
         let mut state = self.state();
         let allocation = state.allocations.remove(&handle).ok_or(libc::EINVAL)?;
-        if allocation.kind == memory::VRAM {
-            state.used[allocation.card] -= allocation.bytes;
+        let (bytes, card) = (allocation.bytes, allocation.card);
+        if let Backing::Space(offset) = &allocation.backing
+            && allocation.kind() != memory::DOORBELL
+        {
+            let used = if allocation.kind() == memory::VRAM { bytes } else { 0 };
+            state.exported.push(Orphan { offset: *offset, bytes, card, used });
         }
-        match allocation.backing {
-            Backing::Space(offset) if allocation.kind != memory::DOORBELL => {
-                self.space.release(offset, allocation.bytes);
-            }
-            _ => {}
+        self.release_orphans(&mut state);
+        drop(state);
+        if let Backing::Foreign(foreign) = allocation.backing
+            && !self.devices.iter().all(|device| device.in_flight.wait())
+        {
+            // A kernel that hangs may still access it.
+            std::mem::forget(foreign);
         }
         Ok(())
     }
@@ -136,11 +188,23 @@ impl Shared {
                 }
                 !remove
             });
-            matches!(allocation.backing, Backing::Process(_))
+            allocation.windows.retain(|&(card, address)| {
+                let remove = is_from(card);
+                if remove {
+                    removed.push(card);
+                    self.devices[card].code.invalidate(Some(address));
+                    // It was mapped by `map_window`, once.
+                    let _ = self.devices[card].gpu.free(address);
+                }
+                !remove
+            });
+            matches!(allocation.backing, Backing::Process(_) | Backing::Foreign(_))
         };
         // The process may unmap its own memory when this call returns.
         if is_users {
-            removed.into_iter().for_each(|card| self.devices[card].in_flight.wait());
+            for card in removed {
+                self.devices[card].in_flight.wait();
+            }
         }
         Ok(())
     }
@@ -158,7 +222,22 @@ impl Shared {
     /// Answers how much memory of a card is free.
     pub(crate) fn available(&self, a: &mut abi::AvailableMemory) -> Answer {
         let card = self.card(a.gpu_id)?;
-        a.available = self.devices[card].card.memory - self.state().used[card];
+        let mut state = self.state();
+        self.release_orphans(&mut state);
+        a.available = self.devices[card].card.memory.saturating_sub(state.used[card]);
         Ok(())
+    }
+
+    /// Gives freed memory back of which no descriptor is left.
+    fn release_orphans(&self, state: &mut State) {
+        let State { exported, used, .. } = state;
+        exported.retain(|orphan| {
+            let is_held = self.space.is_exported(orphan.offset);
+            if !is_held {
+                self.space.release(orphan.offset, orphan.bytes);
+                used[orphan.card] = used[orphan.card].saturating_sub(orphan.used);
+            }
+            is_held
+        });
     }
 }

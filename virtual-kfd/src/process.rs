@@ -34,10 +34,13 @@ pub(crate) unsafe fn read_array<T: Pod>(address: u64, count: usize) -> Vec<T> {
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident: $atomic:ident, $kind:ty;)*) => {$(
         $(#[$doc])*
+        /// The lowest bits of the address are taken as 0, as by the card.
         ///
-        /// # Safety The address is aligned and stays that of writable memory as long as the reference is used.
+        /// # Safety The address stays that of writable memory as long as the reference is used.
         pub(crate) unsafe fn $name<'a>(address: u64) -> &'a $atomic {
-            // SAFETY: the caller's promise; others access the word by atomic instructions or as the card does.
+            let address = address & !(size_of::<$kind>() as u64 - 1);
+            // SAFETY: the caller's promise, and aligned; others access the word by atomic instructions or as the card
+            // does.
             unsafe { $atomic::from_ptr(address as *mut $kind) }
         }
     )*};

@@ -46,6 +46,11 @@ impl Output {
     }
 }
 
+/// Writes a line to standard error. A program may have closed it: nothing helps then.
+pub(crate) fn say(line: &str) {
+    Output::Error.write(&format!("virtual-kfd: {line}\n"));
+}
+
 impl Record {
     pub(crate) fn new(log: Option<&Path>, counts: Option<&Path>) -> io::Result<Record> {
         let log = log.map(Output::open).transpose()?.map(Mutex::new);

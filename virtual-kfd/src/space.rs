@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::{dmabuf, process};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,15 +12,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Bytes of the file. Offsets are not used again: a kernel that outlives its memory hits no other.
-const BYTES: u64 = 8 << 40;
+pub(crate) const BYTES: u64 = 8 << 40;
 /// Doorbells of the n-th card begin at (n + 1) times this offset: the thunk splits offsets at bit 32.
 const DOORBELLS: u64 = 1 << 32;
 /// First offset of other memory.
-const FIRST: u64 = 64 << 32;
+pub(crate) const FIRST: u64 = 64 << 32;
 /// Bytes of a page of doorbells.
 pub(crate) const DOORBELL_BYTES: u64 = 8192;
 /// Alignment of memory, and the gap after it.
-const LARGE_PAGE: u64 = 2 << 20;
+pub(crate) const LARGE_PAGE: u64 = 2 << 20;
 
 /// The file and its mapping, until the process ends.
 #[derive(Debug)]
@@ -93,12 +94,59 @@ impl Space {
         identity(fd).is_some_and(|of| Some(of) == identity(self.file.as_raw_fd()))
     }
 
-    /// Returns a new descriptor of the file, or a number of errno.
-    pub(crate) fn duplicate(&self) -> Result<c_int, i32> {
+    /// Opens the file anew, at a position that says what the descriptor stands for: its duplicates have the same one.
+    ///
+    /// # Errors A number of errno.
+    pub(crate) fn descriptor(&self, position: u64) -> Result<OwnedFd, i32> {
+        let path = format!("/proc/self/fd/{}\0", self.file.as_raw_fd());
+        let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_LARGEFILE;
+        // SAFETY: a string with an end; the result is checked.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) } as c_int;
+        if fd < 0 {
+            return Err(errno());
+        }
+        // SAFETY: a new descriptor that nothing else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: a valid descriptor; the result is checked.
-        let fd = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
-        if fd < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EMFILE)) } else { Ok(fd) }
+        let at = unsafe { libc::lseek(fd.as_raw_fd(), position as libc::off_t, libc::SEEK_SET) };
+        if at < 0 { Err(errno()) } else { Ok(fd) }
     }
+
+    /// Returns the position of a descriptor, if it has one.
+    pub(crate) fn position(fd: c_int) -> Option<u64> {
+        // SAFETY: any number is allowed, and nothing changes.
+        u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }).ok()
+    }
+
+    /// Returns true while a descriptor from [`Space::export`] of the memory at an offset, or a duplicate, is open in any
+    /// process.
+    pub(crate) fn is_exported(&self, offset: u64) -> bool {
+        let mut lock = dmabuf::lock(libc::F_WRLCK, offset);
+        // SAFETY: a valid descriptor and structure.
+        let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    }
+
+    /// Returns a descriptor that stands for memory of the space: its position is the memory's offset, and a lock before
+    /// the memory holds as long as one of its duplicates is open.
+    ///
+    /// # Errors A number of errno.
+    pub(crate) fn export(&self, offset: u64, record: dmabuf::Record) -> Result<OwnedFd, i32> {
+        let fd = self.descriptor(offset)?;
+        let lock = dmabuf::lock(libc::F_RDLCK, offset);
+        // SAFETY: a valid descriptor and structure.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != 0 {
+            return Err(errno());
+        }
+        // SAFETY: `reserve` leaves a gap before all memory.
+        unsafe { process::write(self.at(offset - dmabuf::BEFORE).as_ptr() as u64, record) };
+        Ok(fd)
+    }
+}
+
+/// Returns the errno of the last call.
+pub(crate) fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Returns the numbers by which the system knows the file of a descriptor.

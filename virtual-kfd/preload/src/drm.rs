@@ -3,14 +3,34 @@
 //!
 //! Source: `amdgpu.h` and `amdgpu_drm.h` of libdrm.
 
+use crate::files;
 use crate::machine::{self, Node};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr;
+use virtual_kfd::Buffer;
 
 /// `AMDGPU_FAMILY_AI`: Vega.
 const FAMILY: u32 = 141;
 /// Bytes at the start of `struct amdgpu_gpu_info` that are set: ids, and flags that are 0.
 const INFO_BYTES: usize = 0x30;
+
+/// `amdgpu_bo_handle_type_kms`.
+const KMS: c_int = 1;
+/// `amdgpu_bo_handle_type_dma_buf_fd`.
+const DMABUF: c_int = 2;
+/// `AMDGPU_VA_OP_MAP`.
+const MAP: u32 = 1;
+/// `AMDGPU_VA_OP_UNMAP`.
+const UNMAP: u32 = 2;
+/// `DRM_AMDGPU_GEM_MMAP`.
+const GEM_MMAP: std::ffi::c_ulong = 1;
+/// Handles of memory are its offset in these units.
+const UNIT: u64 = 2 << 20;
+/// Handle of memory that no descriptor shows.
+const UNSHOWN: u32 = u32::MAX;
+/// Offset that no file has.
+const NOWHERE: u64 = 1 << 62;
 
 /// What stands for `amdgpu_device_handle`.
 struct Device {
@@ -109,4 +129,149 @@ pub extern "C" fn drmOpenRender(minor: c_int) -> c_int {
 pub unsafe extern "C" fn drmClose(fd: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { libc::close(fd) }
+}
+
+/// `struct amdgpu_bo_import_result`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Imported {
+    buffer: *mut c_void,
+    bytes: u64,
+}
+
+/// Imports memory of a descriptor.
+///
+/// # Safety `device` comes from [`amdgpu_device_initialize`], `to` is an address to write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdgpu_bo_import(
+    device: *mut c_void,
+    kind: c_int,
+    handle: u32,
+    to: *mut Imported,
+) -> c_int {
+    if kind != DMABUF {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let card = unsafe { (*device.cast::<Device>()).card };
+    let imported = machine::driver().ok_or(libc::ENODEV).and_then(|d| d.import(handle as c_int, card));
+    match imported {
+        Ok(buffer) => {
+            let bytes = buffer.bytes();
+            // SAFETY: the caller's promise.
+            unsafe { to.write(Imported { buffer: Box::into_raw(Box::new(buffer)).cast(), bytes }) };
+            0
+        }
+        Err(errno) => -errno,
+    }
+}
+
+/// Returns the memory that libdrm's handle stands for.
+///
+/// # Safety `buffer` comes from [`amdgpu_bo_import`] and is not freed.
+unsafe fn buffer<'a>(buffer: *mut c_void) -> &'a Buffer<'static> {
+    // SAFETY: the caller's promise.
+    unsafe { &*buffer.cast::<Buffer<'static>>() }
+}
+
+/// Returns the number of memory, by which [`drmCommandWriteRead`] knows it.
+///
+/// # Safety `bo` comes from [`amdgpu_bo_import`]; `to` is an address to write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdgpu_bo_export(bo: *mut c_void, kind: c_int, to: *mut u32) -> c_int {
+    if kind != KMS {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.write(buffer(bo).offset().map_or(UNSHOWN, |offset| (offset / UNIT) as u32)) };
+    0
+}
+
+/// Returns the address of memory in this process.
+///
+/// # Safety As [`amdgpu_bo_export`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdgpu_bo_cpu_map(bo: *mut c_void, to: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(at) = buffer(bo).host() else { return -libc::EINVAL };
+        to.write(at.as_ptr().cast());
+    }
+    0
+}
+
+/// Makes memory known to the card at an address, or removes it.
+///
+/// # Safety `bo` comes from [`amdgpu_bo_import`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdgpu_bo_va_op(
+    bo: *mut c_void,
+    offset: u64,
+    bytes: u64,
+    address: u64,
+    _flags: u64,
+    operation: u32,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { buffer(bo) };
+    let done = match operation {
+        MAP => buffer.map(offset, bytes, address),
+        UNMAP => buffer.unmap(address),
+        _ => Err(libc::EINVAL),
+    };
+    done.map_or_else(|errno| -errno, |()| 0)
+}
+
+/// Frees memory.
+///
+/// # Safety `bo` comes from [`amdgpu_bo_import`] and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdgpu_bo_free(bo: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(bo.cast::<Buffer<'static>>()) });
+    0
+}
+
+/// Answers that nothing is known about memory but its bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn amdgpu_bo_query_info(_bo: *mut c_void, _to: *mut c_void) -> c_int {
+    -libc::EOPNOTSUPP
+}
+
+/// Answers that memory takes no description.
+#[unsafe(no_mangle)]
+pub extern "C" fn amdgpu_bo_set_metadata(_bo: *mut c_void, _from: *mut c_void) -> c_int {
+    -libc::EOPNOTSUPP
+}
+
+/// Calls the driver of a render node: only for the offset at which a descriptor shows memory.
+///
+/// # Safety As libdrm's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drmCommandWriteRead(
+    fd: c_int,
+    command: std::ffi::c_ulong,
+    data: *mut c_void,
+    bytes: std::ffi::c_ulong,
+) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, std::ffi::c_ulong, *mut c_void, std::ffi::c_ulong) -> c_int;
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    if !machine::is_ours(fd) {
+        let next = files::next(&NEXT, c"drmCommandWriteRead");
+        if next.is_null() {
+            return -libc::ENOSYS;
+        }
+        // SAFETY: libdrm's function of this name has this type; the caller's promise.
+        return unsafe { std::mem::transmute::<*mut c_void, Function>(next)(fd, command, data, bytes) };
+    }
+    if command != GEM_MMAP || bytes < 8 {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the caller's promise: `union drm_amdgpu_gem_mmap`, a handle that an offset replaces.
+    unsafe {
+        let handle = data.cast::<u32>().read_unaligned();
+        let offset = if handle == UNSHOWN { NOWHERE } else { u64::from(handle) * UNIT };
+        data.cast::<u64>().write_unaligned(offset);
+    }
+    0
 }

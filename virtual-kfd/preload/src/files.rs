@@ -31,7 +31,7 @@ unsafe fn device(path: *const c_char) -> Option<Node> {
 }
 
 /// Returns the address of libc's function of a name.
-fn next(of: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) fn next(of: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let mut function = of.load(Relaxed);
     if function.is_null() {
         // SAFETY: a C string.
@@ -163,6 +163,8 @@ interposed! {
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         match (request >> 8 & 0xff) as u8 {
             b'K' if machine::is_ours(fd) => machine::ioctl(request as u32, argument),
+            // As the kernel answers a process that has not opened the device itself.
+            b'K' | b'd' if machine::is_parents(fd) => machine::failed(libc::EBADF),
             // A render node without libdrm: no ioctl of graphics is known.
             b'd' if machine::is_ours(fd) => machine::failed(libc::EINVAL),
             _ => libc::syscall(libc::SYS_ioctl, fd as c_long, request, argument) as c_int,

@@ -1,24 +1,29 @@
 //! The machine of this process: options, driver, and the folder that stands for sysfs.
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use virtual_kfd::{Driver, Options, topology};
 
 /// The driver; null before its first use, and after a fork in the child.
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
+/// The driver of the process that forked this one.
+static PARENTS: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Writes a line to standard error, which a program may have closed.
+fn say(line: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "virtual-kfd: {line}");
+}
 
 /// Returns the options; `None` if they are wrong, which is said once.
 pub(crate) fn options() -> Option<&'static Options> {
     static OPTIONS: OnceLock<Option<Options>> = OnceLock::new();
-    OPTIONS
-        .get_or_init(|| Options::from_environment().map_err(|e| eprintln!("virtual-kfd: {e}")).ok())
-        .as_ref()
+    OPTIONS.get_or_init(|| Options::from_environment().map_err(|e| say(&e)).ok()).as_ref()
 }
 
 /// Returns the driver; `None` if there can be none, which is said once.
@@ -27,7 +32,7 @@ pub(crate) fn driver() -> Option<&'static Driver> {
         let made = Driver::new(options()?).map_err(|e| {
             static SAID: AtomicBool = AtomicBool::new(false);
             if !SAID.swap(true, SeqCst) {
-                eprintln!("virtual-kfd: no machine: {e}");
+                say(&format_args!("no machine: {e}"));
             }
         });
         let made = Box::into_raw(Box::new(made.ok()?));
@@ -52,7 +57,10 @@ fn register() {
     }
     // The child of a fork has no threads of queues: it begins anew, as a process that has not opened the device.
     extern "C" fn in_child() {
-        DRIVER.store(std::ptr::null_mut(), SeqCst);
+        let parents = DRIVER.swap(std::ptr::null_mut(), SeqCst);
+        if !parents.is_null() {
+            PARENTS.store(parents, SeqCst);
+        }
     }
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.swap(true, SeqCst) {
@@ -91,32 +99,30 @@ impl Node {
 
     /// Opens it; -1 with errno if that fails.
     pub(crate) fn open(self) -> c_int {
-        let fd = match driver().ok_or(libc::ENODEV).and_then(Driver::open) {
-            Ok(fd) => fd,
-            Err(errno) => return failed(errno),
+        let card = match self {
+            Node::Kfd => None,
+            Node::Render(card) => Some(card),
         };
-        if let Node::Render(card) = self {
-            opened().insert(fd, card);
-        }
-        fd
+        driver().ok_or(libc::ENODEV).and_then(|driver| driver.open(card)).unwrap_or_else(failed)
     }
-}
-
-/// Cards of the render nodes that were opened, by descriptor. A descriptor may have been closed since.
-fn opened() -> MutexGuard<'static, BTreeMap<c_int, usize>> {
-    static OPENED: Mutex<BTreeMap<c_int, usize>> = Mutex::new(BTreeMap::new());
-    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the card of a render node's descriptor; the first one if it was opened in another way.
 pub(crate) fn card_of(fd: c_int) -> usize {
-    opened().get(&fd).copied().unwrap_or(0)
+    // SAFETY: as in `driver`.
+    unsafe { DRIVER.load(SeqCst).as_ref() }.and_then(|driver| driver.card_of(fd)).unwrap_or(0)
 }
 
 /// Returns true if a descriptor is one of [`Node::open`], or a duplicate.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     // SAFETY: as in `driver`.
     unsafe { DRIVER.load(SeqCst).as_ref() }.is_some_and(|driver| driver.is_descriptor(fd))
+}
+
+/// Returns true if a descriptor is one that this process's parent opened before the fork.
+pub(crate) fn is_parents(fd: c_int) -> bool {
+    // SAFETY: as in `driver`; the child of a fork has a copy of its parent's driver.
+    unsafe { PARENTS.load(SeqCst).as_ref() }.is_some_and(|driver| driver.is_descriptor(fd))
 }
 
 /// Answers an ioctl of `/dev/kfd`.
@@ -178,7 +184,7 @@ const FOLDERS: [&[u8]; 6] = [
 /// Returns the folder of the files; `None` if they cannot be written, which is said once.
 fn root() -> Option<&'static Path> {
     static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let make = || tree(options()?).map_err(|e| eprintln!("virtual-kfd: no files of the machine: {e}")).ok();
+    let make = || tree(options()?).map_err(|e| say(&format_args!("no files of the machine: {e}"))).ok();
     ROOT.get_or_init(make).as_deref()
 }
 

@@ -9,6 +9,7 @@ use super::{Queue, Step};
 use crate::driver::Shared;
 use crate::inject::{Kind, Point};
 use crate::process::{self, Signal};
+use crate::record;
 use std::sync::atomic::Ordering;
 use virtual_gpu::{Fault, FaultKind};
 
@@ -52,6 +53,10 @@ impl Queue {
                 Step::Done => {}
                 other => return other,
             }
+            let abandoned = self.abandoned();
+            if *abandoned {
+                return Step::Broken;
+            }
             let signal = Signal(u64_at(&packet, 56));
             header.store(INVALID, Ordering::Release);
             process::word64(self.read).store(read + 1, Ordering::Release);
@@ -65,7 +70,7 @@ impl Queue {
             DISPATCH => self.dispatch(shared, address, packet, index),
             BARRIER_AND | BARRIER_OR => self.barrier(shared, kind == BARRIER_AND, packet),
             VENDOR => match packet[2] {
-                PM4 => self.commands(shared, packet),
+                PM4 => self.commands(shared, packet, index),
                 BARRIER_VALUE => self.barrier_value(shared, packet),
                 other => self.unknown(shared, &format!("a vendor packet of format {other}")),
             },
@@ -120,7 +125,7 @@ impl Queue {
         if shared.record.has_log() {
             shared.log(|| line);
         } else {
-            eprintln!("virtual-kfd: {line}");
+            record::say(&line);
         }
         self.fault(shared, &fault.kind)
     }

@@ -50,12 +50,19 @@ pub(crate) struct Queue {
     broken: AtomicBool,
     /// Packets that the doorbell announced so far.
     announced: AtomicU64,
-    /// Held while a packet is processed; the value says that the queue has ended.
-    ended: Mutex<bool>,
+    /// True when the queue ends: its thread takes no more packets.
+    ended: AtomicBool,
+    /// Held while a packet is processed.
+    busy: Mutex<()>,
+    /// Held while a packet is completed. True after the runtime was told that the queue has gone with a packet that still
+    /// runs: ring, indices and signals are its own again, and nobody completes the packet.
+    abandoned: Mutex<bool>,
     /// Packet or command that was counted last, by its index, and the fault for it.
     fault_of: Mutex<Option<(u64, Option<Kind>)>>,
     /// Packet that a fault delays, and until when.
     delayed: Mutex<Option<(u64, Instant)>>,
+    /// Packet with a buffer of commands that waits for a value, and how many of its words are done.
+    progress: Mutex<(u64, usize)>,
 }
 
 /// What became of a packet.
@@ -76,7 +83,9 @@ impl Queue {
         let is_copy = matches!(a.kind, abi::queue::SDMA | abi::queue::SDMA_XGMI | abi::queue::SDMA_BY_ENGINE);
         let is_known = is_copy && shared.devices[card].card.copy_engines > 0 || a.kind == abi::queue::AQL;
         // A queue without a ring may get one later (`UPDATE_QUEUE`).
-        if !is_known || a.ring % 256 != 0 || a.read_pointer == 0 || a.write_pointer == 0 {
+        let are_indices = [a.read_pointer, a.write_pointer].iter().all(|&p| p != 0 && p % 8 == 0);
+        if !is_known || !is_ring(a.ring, a.ring_bytes) || !are_indices || !is_share(a.percentage, a.priority)
+        {
             return Err(libc::EINVAL);
         }
         let mut state = shared.state();
@@ -100,9 +109,12 @@ impl Queue {
             active: AtomicBool::new(a.percentage > 0 && a.ring != 0),
             broken: AtomicBool::new(false),
             announced: AtomicU64::new(0),
-            ended: Mutex::new(false),
+            ended: AtomicBool::new(false),
+            busy: Mutex::default(),
+            abandoned: Mutex::new(false),
             fault_of: Mutex::new(None),
             delayed: Mutex::new(None),
+            progress: Mutex::new((u64::MAX, 0)),
         });
         (a.queue_id, a.doorbell_offset) = (id, offset);
         shared.log(|| format!("  {queue:x?}"));
@@ -121,8 +133,8 @@ impl Queue {
         let mut idle = 0u32;
         loop {
             {
-                let ended = self.lock();
-                if *ended {
+                let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+                if self.ended.load(Ordering::SeqCst) {
                     return;
                 }
                 let runs = self.active.load(Ordering::SeqCst) && !self.broken.load(Ordering::SeqCst);
@@ -151,28 +163,24 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends the queue, and waits for the packet that runs; false if it still runs after some time. Its thread ends with
+    /// it.
+    pub(crate) fn stop(&self) -> bool {
+        self.ended.store(true, Ordering::SeqCst);
+        let until = Instant::now() + STOP_LIMIT;
+        while let Err(TryLockError::WouldBlock) = self.busy.try_lock() {
+            if Instant::now() >= until {
+                *self.abandoned() = true;
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
     }
 
-    /// Ends the queue when the packet that runs has ended; false if it still runs after some time.
-    pub(crate) fn stop(&self) -> bool {
-        self.active.store(false, Ordering::SeqCst);
-        let until = Instant::now() + STOP_LIMIT;
-        loop {
-            match self.ended.try_lock() {
-                Ok(mut ended) => {
-                    *ended = true;
-                    return true;
-                }
-                Err(TryLockError::Poisoned(_)) => return true,
-                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                    self.broken.store(true, Ordering::SeqCst);
-                    return false;
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
-            }
-        }
+    /// Returns whether nobody may complete packets any more, and keeps it as it is until the guard is dropped.
+    fn abandoned(&self) -> MutexGuard<'_, bool> {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the address of the `amd_queue_t` of a queue of packets.
@@ -228,7 +236,9 @@ impl Queue {
 
     /// Reports a fault of a kernel or a copy as the card's interrupt handlers do.
     fn fault(&self, shared: &Shared, fault: &FaultKind) -> Step {
+        let abandoned = self.abandoned();
         match fault {
+            _ if *abandoned => {}
             FaultKind::OutOfBounds(r) | FaultKind::FreedMemory(r)
                 if r.space == virtual_gpu::Space::Global =>
             {
@@ -263,6 +273,17 @@ impl Queue {
     }
 }
 
+/// Returns true for a ring that a queue may have. One without a ring may get it later (`UPDATE_QUEUE`).
+fn is_ring(ring: u64, bytes: u32) -> bool {
+    let is_size = bytes.is_power_of_two() && bytes >= 256;
+    ring % 256 == 0 && (is_size || bytes == 0)
+}
+
+/// Returns true for a share of a card in percent, in its lowest byte, and a priority.
+fn is_share(percentage: u32, priority: u32) -> bool {
+    percentage & 0xff <= 100 && priority <= 15
+}
+
 impl Shared {
     /// Ends a queue.
     pub(crate) fn destroy_queue(&self, id: u32) -> Answer {
@@ -273,20 +294,26 @@ impl Shared {
 
     /// Changes a queue's ring and share; without one of them, it stands still.
     pub(crate) fn update_queue(&self, a: &mut UpdateQueue) -> Answer {
+        if !is_ring(a.ring, a.ring_bytes) || !is_share(a.percentage, a.priority) {
+            return Err(libc::EINVAL);
+        }
         let queue = self.state().queues.get(&a.queue_id).cloned().ok_or(libc::EINVAL)?;
         let active = a.percentage > 0 && a.ring != 0;
-        // Not while a packet runs, unless it runs for good.
-        let until = Instant::now() + STOP_LIMIT;
         queue.active.store(false, Ordering::SeqCst);
-        while active && Instant::now() < until {
-            if let Ok(_between) = queue.ended.try_lock() {
-                queue.ring.store(a.ring, Ordering::SeqCst);
-                queue.bytes.store(a.ring_bytes.into(), Ordering::SeqCst);
-                break;
+        // Not while a packet runs.
+        let until = Instant::now() + STOP_LIMIT;
+        loop {
+            match queue.busy.try_lock() {
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return Err(libc::ETIME),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+                _between_packets => {
+                    queue.ring.store(a.ring, Ordering::SeqCst);
+                    queue.bytes.store(a.ring_bytes.into(), Ordering::SeqCst);
+                    queue.active.store(active, Ordering::SeqCst);
+                    break;
+                }
             }
-            std::thread::sleep(Duration::from_micros(100));
         }
-        queue.active.store(active, Ordering::SeqCst);
         self.log(|| format!("  queue {} of card {}: {}%", a.queue_id, gpu_id(queue.card), a.percentage));
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::aql::u64_at;
 use super::{Queue, Step};
 use crate::driver::Shared;
 use crate::process;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 const NOP: u32 = 0x10;
@@ -28,7 +29,7 @@ const MOST_WORDS: u64 = 1 << 20;
 
 impl Queue {
     /// Executes the buffer of commands of a vendor packet.
-    pub(super) fn commands(&self, shared: &Shared, packet: &[u8; 64]) -> Step {
+    pub(super) fn commands(&self, shared: &Shared, packet: &[u8; 64], index: u64) -> Step {
         let (jump, words) = (u64_at(packet, 4), u64_at(packet, 12) >> 32 & 0xf_ffff);
         let address = u64_at(packet, 8) & 0xffff_ffff_fffc;
         if opcode(jump as u32) != INDIRECT_BUFFER || words == 0 || words > MOST_WORDS {
@@ -36,14 +37,20 @@ impl Queue {
         }
         // SAFETY: the runtime keeps the buffer until the packet is complete.
         let commands: Vec<u32> = unsafe { process::read_array(address, words as usize) };
-        let mut rest = &commands[..];
+        // Commands before one that waits are done once.
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = if progress.0 == index { progress.1 } else { 0 };
+        let mut rest = commands.get(done..).unwrap_or_default();
         while let [header, ..] = *rest {
             let count = (header >> 16 & 0x3fff) as usize + 2;
             if header >> 30 != 3 || count > rest.len() {
                 return self.unknown(shared, &format!("a command {header:#x}"));
             }
             match self.one(shared, opcode(header), &rest[1..count]) {
-                Step::Done => rest = &rest[count..],
+                Step::Done => {
+                    rest = &rest[count..];
+                    *progress = (index, commands.len() - rest.len());
+                }
                 other => return other,
             }
         }

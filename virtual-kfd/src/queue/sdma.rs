@@ -82,8 +82,10 @@ impl Queue {
             _ => {}
         }
         let step = words.execute(shared);
+        let abandoned = self.abandoned();
         if step == Step::Done
             && let Some(length) = length(&words)
+            && !*abandoned
         {
             read.store(at + 4 * length, Ordering::Release);
         }
