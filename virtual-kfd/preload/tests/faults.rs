@@ -9,7 +9,7 @@ fn bugs_of_kernels_are_reported() {
     let Some(kernels) = kernels("gfx906") else { return println!("SKIPPED: there is no clang-19") };
     for root in roots() {
         for (kernel, words) in [("illegal", "is not an instruction"), ("out_of_bounds", "out of bounds")] {
-            let mut command = root.command(program());
+            let mut command = root.command(&program());
             let output = finish(command.arg(&kernels).args(["fault", kernel]));
             let said = text(&output);
             let place = format!("{words} (kernel {kernel}, ");

@@ -2,4 +2,6 @@
 
 mod faults;
 mod roots;
+mod sharing;
+mod table;
 mod works;

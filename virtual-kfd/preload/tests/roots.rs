@@ -1,8 +1,9 @@
 //! User spaces of ROCm, and programs under them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest time of a program.
@@ -46,23 +47,30 @@ fn installed() -> Option<Root> {
 }
 
 /// Returns the library to preload, which cargo has built for these tests.
-fn preload() -> PathBuf {
+pub(crate) fn preload() -> PathBuf {
     // Cargo leaves it beside the tests, or, if it is built for itself, in the folder above.
     let tests = std::env::current_exe().unwrap();
     let found = tests.ancestors().skip(1).take(2).map(|folder| folder.join("libvirtual_kfd_preload.so"));
     found.into_iter().find(|path| path.exists()).expect("the library to preload")
 }
 
-/// Returns the test program, which is compiled once.
-pub(crate) fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("program");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/program.c");
+/// Returns a program of `tests/c`, which is compiled once.
+pub(crate) fn compiled(name: &'static str) -> PathBuf {
+    static PROGRAMS: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let make = || {
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
         let mut cc = Command::new("cc");
         success(cc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(&to).arg(source).arg("-ldl"));
         to
-    })
+    };
+    programs.entry(name).or_insert_with(make).clone()
+}
+
+/// Returns the test program.
+pub(crate) fn program() -> PathBuf {
+    compiled("program")
 }
 
 /// Returns the kernels of a processor; `None` without a compiler for them.

@@ -11,7 +11,7 @@ fn runs(target: &str, variables: &[(&str, &str)]) {
     }
     for root in roots {
         let counts = tempfile::NamedTempFile::new().unwrap();
-        let mut command = root.command(program());
+        let mut command = root.command(&program());
         command.arg(&kernels).env("VIRTUAL_KFD_COUNTS", counts.path()).envs(variables.iter().copied());
         let output = finish(&mut command);
         let said = text(&output);
