@@ -78,11 +78,11 @@ fn ages_tell_what_others_took() {
 }
 
 #[test]
-fn waits_end_when_their_event_is_destroyed_and_with_the_machine() {
+fn a_wait_ends_when_its_event_is_destroyed() {
     let thunk = Thunk::new(&[]);
     let [gone, kept] = [0; 2].map(|_| thunk.event(SIGNAL, true));
+    let begun = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let begun = AtomicBool::new(false);
         let first = scope.spawn(|| {
             begun.store(true, SeqCst);
             outcome(&thunk, &[kept, gone], false, u32::MAX)

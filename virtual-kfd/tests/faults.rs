@@ -57,7 +57,7 @@ fn a_page_fault() {
     let scene = Scene::new(&thunk);
     scene.launch(3);
     let (result, told) = scene.told(30_000);
-    assert_eq!((result, told[0]), (0, [1, 0, 0x7ead_beef_0000, gpu_id(0).into()]));
+    assert_eq!((result, told[0]), (0, [1, 0, 0x7ead_beef_0000, u64::from(gpu_id(0))]));
     assert_eq!((scene.done.value(), scene.failed.value(), scene.queue.destroy()), (2, 0, Ok(())));
 }
 

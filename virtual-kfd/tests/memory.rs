@@ -1,7 +1,8 @@
 //! Versions, apertures, memory of cards and of the process.
 
-use crate::thunk::{GTT, Kernel, PAGE, Program, Thunk, USERPTR, VRAM, until};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::thunk::{
+    AQL, GTT, Kernel, PAGE, Program, Thunk, USERPTR, VRAM, anonymous, close, duplicate, pair, until,
+};
 use virtual_kfd::topology::gpu_id;
 
 const MIB: u64 = 1 << 20;
@@ -38,7 +39,7 @@ fn arguments_of_other_sizes() {
 fn a_card_has_no_more_memory_than_it_says() {
     let thunk = Thunk::new(&[("MEMORY", "16"), ("CARDS", "mi50,vega56")]);
     let available = |card: usize| {
-        let mut a = [0, gpu_id(card).into()];
+        let mut a = [0, u64::from(gpu_id(card))];
         thunk.ioctl(0x23, &mut a).map(|()| a[0])
     };
     assert_eq!(available(0), Ok(16 * MIB));
@@ -72,8 +73,7 @@ fn memory_is_known_to_the_cards_that_it_is_mapped_to() {
     assert_eq!(thunk.map(0x18, 99, &[0]), Err(libc::EINVAL));
     assert_eq!(thunk.map(0x18, data.handle, &[5]), Err(libc::EINVAL));
     for card in [0, 1] {
-        let (queue, program) =
-            (thunk.queue(card, crate::thunk::AQL), Program::new(&thunk, card, Kernel::Count));
+        let (queue, program) = (thunk.queue(card, AQL), Program::new(&thunk, card, Kernel::Count));
         let done = thunk.signal(1);
         thunk.map(0x18, done.memory.handle, &[card]).unwrap();
         queue.packet(program.launch(64, [data.at, 0], Some(&done)));
@@ -83,11 +83,11 @@ fn memory_is_known_to_the_cards_that_it_is_mapped_to() {
     // Without it, a kernel faults: the event tells the address.
     assert_eq!(thunk.map(0x19, data.handle, &[1]), Ok(1));
     let fault = thunk.event(8, false);
-    let (queue, program) = (thunk.queue(1, crate::thunk::AQL), Program::new(&thunk, 1, Kernel::Count));
+    let (queue, program) = (thunk.queue(1, AQL), Program::new(&thunk, 1, Kernel::Count));
     queue.packet(program.launch(64, [data.at, 0], None));
     let (answer, result, told) = thunk.wait(&[(fault, 0)], true, 30_000);
     assert_eq!((answer, result), (Ok(()), 0));
-    assert_eq!(told[0][2..], [data.at, gpu_id(1).into()]);
+    assert_eq!(told[0][2..], [data.at, u64::from(gpu_id(1))]);
     assert_eq!(told[0][0] & 0xffff_ffff, 1, "not present");
     assert_eq!(data.get(0), 128);
     assert_eq!(queue.destroy(), Ok(()));
@@ -98,21 +98,14 @@ fn memory_is_known_to_the_cards_that_it_is_mapped_to() {
 fn memory_of_the_process() {
     let thunk = Thunk::new(&[]);
     let page = Thunk::reserve(PAGE);
-    let (flags, protection) =
-        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
-    let (queue, program) = (thunk.queue(0, crate::thunk::AQL), Program::new(&thunk, 0, Kernel::Count));
+    let (queue, program) = (thunk.queue(0, AQL), Program::new(&thunk, 0, Kernel::Count));
     for _ in 0..3 {
-        #[allow(unsafe_code)]
-        // SAFETY: replaces the reservation.
-        let word = unsafe {
-            libc::mmap(page as *mut _, PAGE as usize, protection, flags, -1, 0);
-            AtomicU64::from_ptr(page as *mut u64)
-        };
+        let word = anonymous(page);
         let (handle, offset) = thunk.allocate(page, PAGE, 0, USERPTR, page).unwrap();
         assert_eq!(offset, page);
         assert_eq!(thunk.map(0x18, handle, &[0]), Ok(1));
         queue.packet(program.launch(128, [page, 0], None));
-        until("the kernel", || word.load(SeqCst) == 128);
+        until("the kernel", || word.get(0) == 128);
         queue.drain();
         assert_eq!(thunk.free(handle), Ok(()));
     }
@@ -129,13 +122,13 @@ fn memory_as_a_descriptor() {
     for thunk in [&from, &to] {
         let mut info = [0, 0, 0, u64::from(fd) << 32];
         assert_eq!(thunk.ioctl(0x1c, &mut info), Ok(()));
-        assert_eq!((info[0], info[2] >> 32, info[3] as u32), (2 * PAGE, gpu_id(0).into(), VRAM));
+        assert_eq!((info[0], info[2] >> 32, info[3] as u32), (2 * PAGE, u64::from(gpu_id(0)), VRAM));
         // A second address for the same bytes.
         let at = Thunk::reserve(2 * PAGE);
-        let mut import = [at, 0, crate::thunk::pair(gpu_id(0), fd)];
+        let mut import = [at, 0, pair(gpu_id(0), fd)];
         assert_eq!(thunk.ioctl(0x1d, &mut import), Ok(()));
         assert_eq!(thunk.map(0x18, import[1], &[0]), Ok(1));
-        let (queue, program) = (thunk.queue(0, crate::thunk::AQL), Program::new(thunk, 0, Kernel::Count));
+        let (queue, program) = (thunk.queue(0, AQL), Program::new(thunk, 0, Kernel::Count));
         let before = shared.get(PAGE);
         queue.packet(program.launch(64, [at + PAGE, 0], None));
         queue.drain();
@@ -158,17 +151,13 @@ fn memory_as_a_descriptor() {
     assert_eq!(from.ioctl(0x1c, &mut [0, 0, 0, u64::from(u32::MAX) << 32]), Err(libc::EBADF));
     // Freed memory lives as long as a descriptor of it, and counts on the card.
     let available = || {
-        let mut a = [0, gpu_id(0).into()];
+        let mut a = [0, u64::from(gpu_id(0))];
         from.ioctl(0x23, &mut a).map(|()| a[0])
     };
     assert_eq!(from.free(shared.handle), Ok(()));
     assert_eq!(available(), Ok(16 * MIB - 2 * PAGE));
     assert_eq!(shared.get(PAGE), 256);
-    #[allow(unsafe_code)]
-    // SAFETY: the descriptor of the export.
-    unsafe {
-        libc::close(fd as i32)
-    };
+    close(fd as i32);
     assert_eq!(available(), Ok(16 * MIB));
     assert_eq!(shared.get(PAGE), 0, "given back");
 }
@@ -178,18 +167,9 @@ fn descriptors_say_which_device_they_are() {
     let thunk = Thunk::new(&[("CARDS", "mi50,vega56")]);
     let fd = thunk.driver.open(Some(1)).unwrap();
     assert_eq!((thunk.driver.card_of(fd), thunk.driver.card_of(thunk.fd)), (Some(1), None));
-    #[allow(unsafe_code)]
-    // SAFETY: descriptors of this test.
-    let second = unsafe {
-        let second = libc::dup(fd);
-        libc::close(fd);
-        second
-    };
+    let second = duplicate(fd);
+    close(fd);
     assert_eq!(thunk.driver.card_of(second), Some(1));
-    #[allow(unsafe_code)]
-    // SAFETY: as above.
-    unsafe {
-        libc::close(second)
-    };
+    close(second);
     assert!(!thunk.driver.is_descriptor(second) && !thunk.driver.is_descriptor(0));
 }

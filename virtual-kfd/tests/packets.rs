@@ -55,7 +55,7 @@ fn barriers_wait_for_all_or_for_one() {
     stays(&done, 1);
     b.set(0);
     done.until(0);
-    [&a, &b, &done].map(|signal| signal.set(1));
+    [&a, &b, &done].iter().for_each(|signal| signal.set(1));
     queue.packet(barrier(5, &[&a, &b], Some(&done)));
     stays(&done, 1);
     b.set(0);
@@ -88,7 +88,7 @@ fn commands(thunk: &Thunk, queue: &Ring<'_>, words: &[u32], done: &Signal) -> Me
     }
     // Format 1: a jump to the buffer (`INDIRECT_BUFFER`), its address and its words.
     let (low, high) = (buffer.at as u32, (buffer.at >> 32) as u32);
-    let jump = 3 << 30 | 2 << 16 | 0x3f << 8;
+    let jump = 3u32 << 30 | 2 << 16 | 0x3f << 8;
     queue.packet([
         1 << 16 | u64::from(jump) << 32,
         pair(low, high),

@@ -14,7 +14,7 @@ fn no_signal_and_no_interrupt_is_lost() {
     let counts = tempfile::NamedTempFile::new().unwrap();
     let thunk = Thunk::new(&[("COUNTS", counts.path().to_str().unwrap())]);
     let events = [0; 2].map(|_| thunk.event(0, true));
-    let hidden: Vec<Signal> = (0..2).map(|_| thunk.signal(0)).collect();
+    let hidden = thunk.signal(0);
     let seen: Vec<Signal> = (0..2).map(|_| thunk.signal(0)).collect();
     (0..2).for_each(|i| seen[i].raises(events[i]));
     let end = Instant::now() + Duration::from_secs(2);
@@ -36,18 +36,18 @@ fn no_signal_and_no_interrupt_is_lost() {
                 let queue = thunk.queue(0, AQL);
                 while from.recv().unwrap() {
                     // Waits for the other queue's signal, then tells both threads.
-                    queue.packet(barrier(3, &[&hidden[0]], Some(&seen[1])));
+                    queue.packet(barrier(3, &[&hidden], Some(&seen[1])));
                     wait(1);
-                    queue.packet(barrier(5, &[&hidden[0]], Some(&seen[0])));
+                    queue.packet(barrier(5, &[&hidden], Some(&seen[0])));
                 }
             }
         });
         let (queue, mut round) = (thunk.queue(0, AQL), 0);
         while goes_on(round) {
-            hidden[0].set(1);
+            hidden.set(1);
             (0..2).for_each(|i| seen[i].set(1));
             to.send(true).unwrap();
-            queue.packet(barrier(3, &[], Some(&hidden[0])));
+            queue.packet(barrier(3, &[], Some(&hidden)));
             wait(0);
             round += 1;
         }

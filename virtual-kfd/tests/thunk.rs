@@ -33,6 +33,28 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+/// Closes a descriptor.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: a descriptor of the test that calls it.
+    unsafe { libc::close(fd) };
+}
+
+/// Duplicates a descriptor.
+pub(crate) fn duplicate(fd: i32) -> i32 {
+    // SAFETY: any number is allowed.
+    unsafe { libc::dup(fd) }
+}
+
+/// Makes a reserved page memory of the process, with zeros.
+pub(crate) fn anonymous(at: u64) -> Memory {
+    let (flags, protection) =
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: replaces a reservation of the test that calls it.
+    let done = unsafe { libc::mmap(at as *mut _, PAGE as usize, protection, flags, -1, 0) };
+    assert_eq!(done as u64, at);
+    Memory { at, bytes: PAGE, handle: 0 }
+}
+
 /// A process that has opened the devices.
 pub(crate) struct Thunk {
     pub(crate) driver: Driver,
