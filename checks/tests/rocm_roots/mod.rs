@@ -48,7 +48,7 @@ fn table_is_well_formed() {
         );
         let digits = row.sha256.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
         assert!(row.sha256.len() == 64 && digits, "SHA-256 of {name}");
-        let same = |other: &&Row| (other.root, other.package) == (row.root, row.package);
+        let same = |other: &&Row<'_>| (other.root, other.package) == (row.root, row.package);
         assert_eq!(rows[..i].iter().filter(same).count(), 0, "{name} occurs twice");
         // Roots share a cache: one file name, one hash.
         let other = rows.iter().find(|r| r.path.ends_with(&format!("/{file}")) && r.sha256 != row.sha256);
