@@ -61,7 +61,7 @@ impl Mirror {
         place: &str,
         package: &str,
         version: &str,
-        files: &[(&str, Content<'_'>)],
+        files: &[(&str, Content<'_>)],
     ) {
         let deb = self.pool(package, version);
         build(&self.path().join("build").join(package), package, version, files, &deb);
@@ -130,7 +130,7 @@ pub(super) fn compile(dir: &Path, name: &str, version: &str) -> PathBuf {
 }
 
 /// Makes a package of Debian's format, with dpkg-deb if it is there, otherwise as it would.
-fn build(tree: &Path, package: &str, version: &str, files: &[(&str, Content<'_'>)], deb: &Path) {
+fn build(tree: &Path, package: &str, version: &str, files: &[(&str, Content<'_>)], deb: &Path) {
     for (name, content) in files {
         let file = tree.join(name.replace('N', &package[package.len() - 1..]));
         let filled = |text: &str| text.replace('N', &package[package.len() - 1..]);
