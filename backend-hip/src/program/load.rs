@@ -66,9 +66,8 @@ impl Launches {
             Graphs::Auto => known_to_work(),
         };
         // HIP's branches only on request: they are streams of their own, which not every release is known to
-        // run correctly. 5.2 does not: it starts the launches of another stream during the capture.
-        let may_have = session.major().is_none_or(|major| major >= 6 && wanted_by == Graphs::On);
-        if !session.has_branches() || !may_have {
+        // run correctly.
+        if !session.has_branches() || wanted_by != Graphs::On && session.major().is_some() {
             self.positions.iter_mut().for_each(|position| position.branch = 0);
         }
         let count = self.ready.len();
