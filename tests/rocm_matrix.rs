@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A user space: its version and the program that runs others with it.
-pub struct Root {
-    pub version: String,
+struct Root {
+    version: String,
     run: PathBuf,
 }
 
 /// Returns the user spaces that are there.
-pub fn roots() -> Vec<Root> {
+fn roots() -> Vec<Root> {
     let named = std::env::var_os("ROCM_ROOTS").map(PathBuf::from);
     let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/rocm"));
     let mut roots: Vec<Root> = std::fs::read_dir(folder)
@@ -35,7 +35,7 @@ pub fn roots() -> Vec<Root> {
 
 impl Root {
     /// Returns a program under this user space.
-    pub fn command(&self, example: &str) -> Command {
+    fn command(&self, example: &str) -> Command {
         let mut command = Command::new(&self.run);
         command.arg(common::example(example)).env("DIPTYCH_VIRTUAL_KFD", preload());
         command
@@ -43,11 +43,13 @@ impl Root {
 }
 
 /// Returns the library to preload, which cargo builds for the tests of its package.
-pub fn preload() -> PathBuf {
+fn preload() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let found = test.ancestors().skip(1).take(2).map(|folder| folder.join("libvirtual_kfd_preload.so"));
     let path = found.into_iter().find(|path| path.exists());
-    path.expect("libvirtual_kfd_preload.so: run `cargo test --workspace`, or build package virtual-kfd-preload")
+    path.expect(
+        "libvirtual_kfd_preload.so: run `cargo test --workspace`, or build package virtual-kfd-preload",
+    )
 }
 
 /// Settings of one run.
@@ -152,7 +154,11 @@ fn a_process_without_the_library_says_so() {
         .env("DIPTYCH_VIRTUAL_KFD", "/nowhere.so")
         .output()
         .unwrap();
-    assert!(self::said(&output).contains("cargo build --release -p virtual-kfd-preload"), "{}", self::said(&output));
+    assert!(
+        self::said(&output).contains("cargo build --release -p virtual-kfd-preload"),
+        "{}",
+        self::said(&output)
+    );
 }
 
 fn said(output: &Output) -> String {
