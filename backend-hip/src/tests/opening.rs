@@ -112,6 +112,12 @@ fn a_variable_that_hides_the_card() {
     let other = refused("0");
     assert!(other.starts_with("the runtime lists no device (hipInit: hipSuccess (0)"), "{other}");
     assert!(!other.contains("HIP_VISIBLE_DEVICES"), "{other}");
+    // The runtime lists a device, and another one is requested.
+    let environment = Environment::new([("HIP_VISIBLE_DEVICES".into(), "1".into())]);
+    let third = HipOptions { environment, system_root: root.path().into(), device: 3, ..options() };
+    let error = open(&Arc::new(Fake::default()), third).unwrap_err();
+    let expected = "device 3 was requested, but the runtime lists 1; HIP_VISIBLE_DEVICES=1 hides the gfx906 at 0000:03:00";
+    assert_eq!(missing(&error).2, expected);
 }
 
 /// Field case E: the library that contradicts its name is the first thing that is said.
