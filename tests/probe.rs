@@ -123,7 +123,9 @@ fn auto_says_what_it_does_not_use() {
     let first = run("logits", dir.path(), &[hip], &args);
     let text = words(&first.stderr);
     assert!(first.status.success() && out.exists(), "{text}");
-    says(&text, &["backend auto is ", "; not used: ", "hip"]);
+    let unused = text.split_once("; not used: ").and_then(|(_, rest)| rest.split_once(" (probe says why)"));
+    let unused = unused.unwrap_or_else(|| panic!("{text}")).0;
+    assert!(text.contains("backend auto is ") && unused.split(", ").any(|name| name == "hip"), "{text}");
     assert!(!text.contains(KILLED), "one sentence: {text}");
     let bench = [
         "--prompt-tokens",
@@ -145,4 +147,28 @@ fn auto_says_what_it_does_not_use() {
     assert_eq!(words(&run("logits", dir.path(), &[hip], &args).stderr), text);
     let again = words(&run("bench", dir.path(), &[hip, ("HSA_XNACK", "0")], &bench).stderr);
     says(&again, &["(measured again: variable HSA_XNACK has changed)"]);
+}
+
+/// `probe --record` writes what `--root` reads, and `probe --of` judges another program; its exit status says whether a
+/// card is free.
+#[test]
+fn recordings_and_other_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("recorded");
+    let path = folder.to_str().unwrap();
+    let output = run("probe", dir.path(), &[("AMD_API_KEY", "open-sesame")], &["--runs", "0", "--record", path]);
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let environment = fs::read(folder.join("proc/self/environ")).unwrap();
+    assert!(!String::from_utf8_lossy(&environment).contains("open-sesame"));
+    let again = run("probe", dir.path(), &[], &["--root", path, "--json"]);
+    let json: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert!(json["root"] == path && json["summary"].as_array().is_some_and(|all| !all.is_empty()), "{json}");
+    let full = run("probe", dir.path(), &[], &["--runs", "0", "--record", path]);
+    says(&words(&full.stderr), &["a new or an empty one"]);
+    // Field case B: a library that has no code for the card.
+    let Some(library) = hip_library(dir.path(), "", "0") else { return };
+    let of = |args: &[&str]| run("probe", dir.path(), &[], &[&["--of", library.to_str().unwrap()], args].concat());
+    let none = of(&["--target", "gfx900"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+    says(&words(&none.stderr), &["a library with HIP code objects"]);
 }

@@ -254,3 +254,41 @@ fn wrong_variants_run_nothing() {
     let (output, _) = compare(&dir.path().join("out"), &["--ops", "RELU", "--backends", "cpu", "--cure"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// A row that fails alone is a finding, and so is one whose value is refused: the others run all the same. The rows of an
+/// earlier run in the folder are gone.
+#[test]
+fn a_row_that_breaks_a_backend() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = "hangs: DIPTYCH_VIRTUAL_FAULTS=hang@hipMalloc,refused: DIPTYCH_VIRTUAL_FAULTS=nonsense,copies=kernel";
+    let args = ["--predict", "1", "--timeout-s", "2", "--reference", "cpu", "--backends", CARD];
+    let (output, result) = compare(dir.path(), &[&args[..], &["--variants", rows]].concat());
+    let text = flat(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for (variant, status) in [("", "ok"), ("hangs", "hang"), ("refused", "error"), ("copies=kernel", "ok")] {
+        assert_eq!(row(&result, variant)["status"], status, "{variant}: {text}");
+    }
+    for part in [
+        format!("hangs breaks {CARD}: the hang in allocate; 0 of 1, default 1 of 1"),
+        format!("{CARD} [hangs]: hang in phase allocate"),
+    ] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+    let probed = std::fs::read_to_string(dir.path().join("probe.json")).unwrap();
+    let probed: Value = serde_json::from_str(&probed).unwrap();
+    assert!(probed["devices"].is_array() && probed["root"] == "/", "{probed}");
+    std::fs::write(dir.path().join("probe.json"), "old").unwrap();
+    assert!(dir.path().join("variants").exists());
+    let (output, result) = compare(dir.path(), &["--predict", "1", "--backends", "cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
+    assert!(!dir.path().join("variants").exists(), "the rows of the earlier run");
+    assert_ne!(std::fs::read_to_string(dir.path().join("probe.json")).unwrap(), "old");
+    // The model's identity, for reports over several runs.
+    let settings = &result["settings"];
+    let value = |name: &str| {
+        let pair = settings.as_array().unwrap().iter().find(|pair| pair[0] == name);
+        pair.unwrap_or_else(|| panic!("no {name}: {settings}"))[1].as_str().unwrap().to_string()
+    };
+    assert!(value("types").contains(" %") && value("bytes").parse::<u64>().unwrap() > 1000, "{settings}");
+    assert!(!value("architecture").is_empty() && value("model").len() == 16, "{settings}");
+}

@@ -39,6 +39,24 @@ fn a_recording_gives_the_same_report() {
     }
 }
 
+/// Links of the system are recorded as links, and nothing is written through one that leads out of the recording.
+#[cfg(unix)]
+#[test]
+fn a_recording_stays_in_its_folder() {
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().to_str().unwrap();
+    let root = system(Some(&MI50), "6.12.1\n", &[("link opt/rocm-6.4.4", target)], &rocm("7.2.0"));
+    // In the recorded system the same path is a folder.
+    write(root.path(), &format!("{}/lib/libamdhip64.so.6.4.60404", &target[1..]), "\0roc-6.4.4 25103\0");
+    let folder = tempfile::tempdir().unwrap();
+    crate::probe::record(&options(&root), folder.path()).unwrap();
+    assert_eq!(fs::read_link(folder.path().join("opt/rocm")).unwrap(), Path::new("rocm-7.2.0"));
+    assert_eq!(fs::read_link(folder.path().join("opt/rocm-6.4.4")).unwrap(), outside.path());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    let text = probe_one(&folder).1;
+    says(&text, &["mixed versions: ROCm 6.4.4 and 7.2.0 are installed"]);
+}
+
 /// Returns the files below a folder with their contents, and links with their targets.
 #[cfg(unix)]
 fn files_below(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
