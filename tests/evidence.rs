@@ -65,7 +65,7 @@ fn a_crash_in_a_library_has_its_place() {
             assert_eq!(fault["module"].as_str(), library.to_str(), "{fault}");
             if let Some(begin) = address_of(&library, "hipInit") {
                 let offset = number(fault["offset"].as_str().unwrap());
-                assert!((begin..begin + 64).contains(&offset), "{offset:#x} is not in hipInit at {begin:#x}");
+                assert!((begin..begin + 256).contains(&offset), "{offset:#x} is not in hipInit at {begin:#x}");
             }
         }
         std::fs::remove_file(out.join("result.json")).unwrap();
@@ -183,7 +183,7 @@ fn a_driver_is_blamed_for_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let model = model(dir.path());
     let mut command = Command::new(example("generate"));
-    command.args(["--model", model.to_str().unwrap(), "--backend", "cpu", "--prompt", "sea", "--predict", "100000"]);
+    command.args(["--model", model.to_str().unwrap(), "--backend", "cpu", "--prompt", "sea", "--predict", "500"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).expect("a text begins");
     let kill = format!("kill -SEGV {}", child.id());
@@ -191,8 +191,7 @@ fn a_driver_is_blamed_for_its_own() {
     // The text that comes meanwhile may fill the pipe.
     drop(child.stdout.take());
     let text = String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr).into_owned();
-    let own = format!(", sent by process ");
-    says(&text, &["error: the program died of SIGSEGV", &own]);
+    says(&text, &["error: the program died of SIGSEGV", ", sent by process "]);
     assert!(!text.contains("next: ") && !text.contains("in phase"), "{text}");
 
     let Some(library) = hip_library(dir.path(), "", "0") else { return };

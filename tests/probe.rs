@@ -8,7 +8,7 @@ use common::{compare, example, hip_library, record, tiny};
 use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Runs a program with these variables, without the environment's library paths and caches.
@@ -171,4 +171,33 @@ fn recordings_and_other_programs() {
     let none = of(&["--target", "gfx900"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
     says(&words(&none.stderr), &["a library with HIP code objects"]);
+    let Some(library) = library_with_code(dir.path(), "gfx906") else { return };
+    for (target, status, sentence) in [
+        ("gfx906", 0, "no gate that files show blocks gfx906"),
+        ("gfx900", 1, "gfx900 is blocked by code (no code for gfx900 among its targets: gfx906)"),
+    ] {
+        let args = ["--of", library.to_str().unwrap(), "--target", target];
+        let judged = run("probe", dir.path(), &[], &args);
+        says(&words(&judged.stdout), &[sentence]);
+        assert_eq!(judged.status.code(), Some(status), "{target}");
+    }
+}
+
+/// Compiles a library with an empty code object for a target. `None` without a C compiler.
+fn library_with_code(dir: &Path, target: &str) -> Option<PathBuf> {
+    let name = format!("hipv4-amdgcn-amd-amdhsa--{target}");
+    let mut code = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
+    let begin = 32 + 24 + name.len() as u64;
+    for number in [1, begin, 8, name.len() as u64] {
+        code.extend(number.to_le_bytes());
+    }
+    code.extend(name.bytes().chain([0x7f; 8]));
+    let bytes: Vec<String> = code.iter().map(u8::to_string).collect();
+    let source = dir.join("code.c");
+    let section = "__attribute__((section(\".hip_fatbin\")))";
+    let text = format!("const unsigned char code[] {section} = {{{}}};\n", bytes.join(", "));
+    fs::write(&source, text).unwrap();
+    let library = dir.join("libggml-hip.so");
+    common::shared_library(&library, source.to_str().unwrap(), &[])?;
+    Some(library)
 }
