@@ -32,7 +32,12 @@ fn a_crash_in_a_library_has_its_place() {
         (jump, "SIGSEGV", Some("0x0"), "died of SIGSEGV at 0x0, called from libamdhip64.so.6+0x"),
         ("(abort(), 0)", "SIGABRT", None, "died of SIGABRT in libc.so.6+0x"),
         // The stack is used up.
-        ("({ for (;;) *(volatile char *)__builtin_alloca(4096) = 1; 0; })", "SIGSEGV", ANY, "died of SIGSEGV at 0x"),
+        (
+            "({ for (;;) *(volatile char *)__builtin_alloca(4096) = 1; 0; })",
+            "SIGSEGV",
+            ANY,
+            "died of SIGSEGV at 0x",
+        ),
         // The processor refuses the address, and the kernel does not know it.
         #[cfg(target_arch = "x86_64")]
         ("*(volatile int *)0x4141414141414141", "SIGSEGV", None, "died of SIGSEGV in libamdhip64.so.6+0x"),
@@ -65,7 +70,10 @@ fn a_crash_in_a_library_has_its_place() {
             assert_eq!(fault["module"].as_str(), library.to_str(), "{fault}");
             if let Some(begin) = address_of(&library, "hipInit") {
                 let offset = number(fault["offset"].as_str().unwrap());
-                assert!((begin..begin + 256).contains(&offset), "{offset:#x} is not in hipInit at {begin:#x}");
+                assert!(
+                    (begin..begin + 256).contains(&offset),
+                    "{offset:#x} is not in hipInit at {begin:#x}"
+                );
             }
         }
         std::fs::remove_file(out.join("result.json")).unwrap();
@@ -153,7 +161,11 @@ fn a_program_says_what_it_waits_for() {
             ],
         );
         // The driver's advice comes after the error, unless warnings are shown when they come.
-        assert_eq!((text.contains("\nadvice: "), text.contains("\nwarning: ")), (!verbose, verbose), "{text}");
+        assert_eq!(
+            (text.contains("\nadvice: "), text.contains("\nwarning: ")),
+            (!verbose, verbose),
+            "{text}"
+        );
         assert!(text.lines().count() < 40, "{text}");
         let is_wide = |line: &&str| line.chars().count() > 100 && !line.starts_with("next: ");
         assert!(!text.lines().any(|line| is_wide(&line)), "{text}");
@@ -183,7 +195,16 @@ fn a_driver_is_blamed_for_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let model = model(dir.path());
     let mut command = Command::new(example("generate"));
-    command.args(["--model", model.to_str().unwrap(), "--backend", "cpu", "--prompt", "sea", "--predict", "500"]);
+    command.args([
+        "--model",
+        model.to_str().unwrap(),
+        "--backend",
+        "cpu",
+        "--prompt",
+        "sea",
+        "--predict",
+        "500",
+    ]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).expect("a text begins");
     let kill = format!("kill -SEGV {}", child.id());
@@ -199,5 +220,8 @@ fn a_driver_is_blamed_for_its_own() {
     command.args(arguments("generate", &model, "hip")).env("DIPTYCH_HIP_LIBRARY", &library);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    says(&first_screen(&output), &["error: hip:0: not available (no device): the runtime lists no device", "\nnext: probe\n"]);
+    says(
+        &first_screen(&output),
+        &["error: hip:0: not available (no device): the runtime lists no device", "\nnext: probe\n"],
+    );
 }

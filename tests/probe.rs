@@ -156,7 +156,8 @@ fn recordings_and_other_programs() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("recorded");
     let path = folder.to_str().unwrap();
-    let output = run("probe", dir.path(), &[("AMD_API_KEY", "open-sesame")], &["--runs", "0", "--record", path]);
+    let output =
+        run("probe", dir.path(), &[("AMD_API_KEY", "open-sesame")], &["--runs", "0", "--record", path]);
     assert!(output.stderr.is_empty(), "{output:?}");
     let environment = fs::read(folder.join("proc/self/environ")).unwrap();
     assert!(!String::from_utf8_lossy(&environment).contains("open-sesame"));
@@ -167,7 +168,8 @@ fn recordings_and_other_programs() {
     says(&words(&full.stderr), &["a new or an empty one"]);
     // Field case B: a library that has no code for the card.
     let Some(library) = hip_library(dir.path(), "", "0") else { return };
-    let of = |args: &[&str]| run("probe", dir.path(), &[], &[&["--of", library.to_str().unwrap()], args].concat());
+    let of =
+        |args: &[&str]| run("probe", dir.path(), &[], &[&["--of", library.to_str().unwrap()], args].concat());
     let none = of(&["--target", "gfx900"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
     says(&words(&none.stderr), &["a library with HIP code objects"]);

@@ -417,7 +417,8 @@ mod tests {
     /// Rows for people who came with another program, or whose machine is in danger.
     #[test]
     fn what_other_programs_run_into() {
-        let has = |situation: &Situation, source: &str| known(situation).any(|row| row.source.contains(source));
+        let has =
+            |situation: &Situation, source: &str| known(situation).any(|row| row.source.contains(source));
         for (target, lacks_code) in [("gfx1150", true), ("gfx1151", true), ("gfx1100", false)] {
             assert_eq!(has(&situation(target, (7, 2, 53211)), "ROCm issue 5534"), lacks_code, "{target}");
         }

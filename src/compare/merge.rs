@@ -322,8 +322,10 @@ mod tests {
         let new = report("b", 10.0, |r| library(r, "/seven/libamdhip64.so.7", "7.2"));
         assert_eq!(
             merge(vec![old(), new]).unwrap().verdict.patterns,
-            ["vulkan: library is the only difference (/six/libamdhip64.so.6 | /seven/libamdhip64.so.7): 2 of 2 against 2 of \
-              2 complete"]
+            [
+                "vulkan: library is the only difference (/six/libamdhip64.so.6 | /seven/libamdhip64.so.7): 2 of 2 against 2 of \
+              2 complete"
+            ]
         );
         let blind = report("b", 10.0, |r| {
             library(r, "/six/libamdhip64.so.6", "6.4");

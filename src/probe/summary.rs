@@ -155,7 +155,8 @@ mod tests {
             of_machine(&[], &[first, second]),
             ["one at 0000:03:00: one is free", "two at 0000:43:00: two is free"]
         );
-        let none = Line::new(Gate::Hardware, AccessPath::Card, State::Blocks, "x").because("the kernel lists none", "y");
+        let none = Line::new(Gate::Hardware, AccessPath::Card, State::Blocks, "x")
+            .because("the kernel lists none", "y");
         assert_eq!(
             of_machine(&[none], &[llvmpipe]),
             ["no graphics card can be used: the kernel lists none; use --backend cpu"]

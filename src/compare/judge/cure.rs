@@ -151,7 +151,10 @@ mod tests {
         assert_eq!(finding.location.waits_for.as_deref(), Some("hipMemcpyAsync"));
         assert!(!finding.run_id.is_empty() && finding.run_id == report.run_id);
         let message = "hip: no answer in phase upload at node 'x' after 2.0 s";
-        assert_eq!(finding.evidence, [message, "library /x/libamdhip64.so.7", "2.50 s after its start", "hip.log"]);
+        assert_eq!(
+            finding.evidence,
+            [message, "library /x/libamdhip64.so.7", "2.50 s after its start", "hip.log"]
+        );
         let next =
             "DIPTYCH_HIP_COPIES=kernel compare --model 'a b.gguf' --backends hip --reference reference";
         assert_eq!(finding.next.as_deref(), Some(next));
@@ -200,7 +203,10 @@ mod tests {
         let ops = "compare --ops --backends vulkan --reference reference";
         assert_eq!(of("vulkan", "crash", phase("first_compute")), ops);
         assert_eq!(of("hip", "hang", phase("upload")), format!("DIPTYCH_HIP_COPIES=kernel {compare}"));
-        assert_eq!((of("hip", "crash", phase("upload")), of("vulkan", "hang", phase("upload"))), Default::default());
+        assert_eq!(
+            (of("hip", "crash", phase("upload")), of("vulkan", "hang", phase("upload"))),
+            Default::default()
+        );
         assert_eq!(of("hip", "hang", phase("allocate")), "probe");
         report.environment.overrides = vec![(COPIES.into(), "kernel".into())];
         assert_eq!(command(&report, "hip", "hang", phase("upload")), "", "it is set");

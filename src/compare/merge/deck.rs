@@ -136,7 +136,8 @@ fn what_the_failure_depends_on_is_said() {
         assert!(flat.contains(run), "{run}: {text}");
         assert!(html(&all).contains(run));
     }
-    let of_override = "hip: HSA_OVERRIDE_GFX_VERSION is the only difference (9.0.0 | unset): 5 of 5 against 0 of 5";
+    let of_override =
+        "hip: HSA_OVERRIDE_GFX_VERSION is the only difference (9.0.0 | unset): 5 of 5 against 0 of 5";
     assert!(flat.contains(&format!("pattern: {of_override}")) && html(&all).contains(of_override), "{text}");
     assert!(text.lines().rev().skip(1).all(|line| line.chars().count() <= 100), "{text}");
     let last = text.lines().last().unwrap();

@@ -225,10 +225,7 @@ mod tests {
         assert_eq!(names(&report), ["HSA_ENABLE_SDMA=0", "graphs=off", "null-stream"]);
         report.variants = vec!["graphs=off: copies=kernel".parse().unwrap()];
         report.records[1].variant = Some("graphs=off".into());
-        assert_eq!(
-            names(&report),
-            ["HSA_ENABLE_SDMA=0", "DIPTYCH_HIP_GRAPHS=off (harmless)", "null-stream"]
-        );
+        assert_eq!(names(&report), ["HSA_ENABLE_SDMA=0", "DIPTYCH_HIP_GRAPHS=off (harmless)", "null-stream"]);
         report.records[0].stuck = Some(Default::default());
         assert!(died(&report).is_empty(), "its device is held");
         // A row that gets further is combined with those that do not; after a row that helps there is no need.
@@ -242,7 +239,10 @@ mod tests {
         };
         report.records = tried(Status::Hang);
         let combined = combinations(&report, &report.records[0]);
-        assert_eq!(combined.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["copies=kernel+graphs=off"]);
+        assert_eq!(
+            combined.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
+            ["copies=kernel+graphs=off"]
+        );
         report.records = tried(Status::Ok);
         assert!(combinations(&report, &report.records[0]).is_empty(), "graphs=off helps");
     }

@@ -321,7 +321,8 @@ mod tests {
         };
         let end = End { kernel: log(&["page fault", "ring reset", "more"]), ..killed_by("SIGSEGV") };
         let record = outcome(Vec::new(), &end, "");
-        let message = "died of SIGSEGV before its work was done; the kernel logged: page fault (and 2 more lines)";
+        let message =
+            "died of SIGSEGV before its work was done; the kernel logged: page fault (and 2 more lines)";
         assert_eq!((record.message.as_deref(), record.kernel.lines.len()), (Some(message), 3));
         let end = End { kernel: log(&["page fault", "ring reset"]), ..killed_by("SIGSEGV") };
         assert!(outcome(Vec::new(), &end, "").message.unwrap().ends_with("page fault (and 1 more line)"));
@@ -333,7 +334,8 @@ mod tests {
     /// The line of a handler is read if it is about the signal that ended the child, and is no part of the message.
     #[test]
     fn a_line_of_the_handler_has_the_signal_that_ended_it() {
-        let log = format!("hello\n{MARK}signal=SIGSEGV address=0x10 pc=0x7f01 offset=0x1234 module=/x/lib.so\n");
+        let log =
+            format!("hello\n{MARK}signal=SIGSEGV address=0x10 pc=0x7f01 offset=0x1234 module=/x/lib.so\n");
         let record = outcome(Vec::new(), &killed_by("SIGSEGV"), &log);
         let message = "died of SIGSEGV at 0x10 in lib.so+0x1234 before its work was done: hello";
         assert_eq!(record.message.as_deref(), Some(message));
@@ -348,7 +350,13 @@ mod tests {
         let call = |name: &str| Message::Call { name: name.into(), on: String::new() };
         let enter = |phase: &str| Message::Enter { phase: phase.into() };
         let begun = || {
-            vec![enter("upload"), call("hipMemcpyAsync"), call("hipEventRecord"), call("hipEventQuery"), enter("close")]
+            vec![
+                enter("upload"),
+                call("hipMemcpyAsync"),
+                call("hipEventRecord"),
+                call("hipEventQuery"),
+                enter("close"),
+            ]
         };
         let silent = End { silent_s: Some(2.0), ..End::default() };
         let record = outcome(begun(), &silent, "");

@@ -166,7 +166,10 @@ fn code_that_fits() {
     packed.extend(4096u32.to_le_bytes());
     packed.resize(4096, 0xaa);
     let (state, evidence, report) = judged(seven, &[packed, code(&["gfx906"])].concat(), "gfx1201");
-    assert!(state == State::Unknown && evidence.contains("not all of its code objects can be read"), "{evidence}");
+    assert!(
+        state == State::Unknown && evidence.contains("not all of its code objects can be read"),
+        "{evidence}"
+    );
     assert!(report.is_free(), "nothing that can be seen blocks it");
     // A runtime whose files are of two releases, and one that is not found by the loader's rules alone.
     write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
@@ -183,7 +186,8 @@ fn code_that_fits() {
     assert!(state == State::Unknown && evidence.contains(own), "{evidence}");
     // A program that loads its library by name, and a folder behind a link.
     fs::write(root.path().join("opt/app/program"), library(&[seven], "", "", b"")).unwrap();
-    let refused = crate::probe::probe_program(&options(&root), Path::new("/opt/app/program"), &[]).unwrap_err();
+    let refused =
+        crate::probe::probe_program(&options(&root), Path::new("/opt/app/program"), &[]).unwrap_err();
     assert!(refused.to_string().contains("name its libggml-hip.so, or its folder"), "{refused}");
     fs::create_dir_all(root.path().join("opt/links")).unwrap();
     std::os::unix::fs::symlink("/opt/app", root.path().join("opt/links/app")).unwrap();
