@@ -228,6 +228,11 @@ fn variables_of_one_backend() {
     let failed = record(&result, CARD);
     assert_eq!(failed["status"], "error", "{failed}");
     assert_eq!(failed["environment"], serde_json::json!([["DIPTYCH_VIRTUAL_FAULTS", "fail=2@hipMalloc"]]));
+    // A folder is not trusted with a variable.
+    let refused = Command::new(example("compare")).arg("--resume").arg(dir.path()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains(&format!("other than those of the folder ({fault})")), "{text}");
 }
 
 /// Wrong variants and variables are wrong use, and nothing runs.
