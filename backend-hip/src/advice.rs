@@ -432,6 +432,21 @@ mod tests {
         apu.environment = Environment::new([("HSA_XNACK".into(), "1".into())]);
         let cures: Vec<&str> = known(&apu).filter(|row| row.blocks).map(|row| row.cure).collect();
         assert_eq!(cures, ["unset HSA_XNACK"]);
+        let old = KernelFacts { release: Some((6, 14)), ..KernelFacts::default() };
+        let halo = Situation { kernel: old, ..situation("gfx1151", (7, 2, 53211)) };
+        assert!(
+            has(&halo, "ROCm issue 5750") && !has(&situation("gfx1151", (7, 2, 53211)), "ROCm issue 5750")
+        );
+        for (source, target, hip, other) in [
+            ("ROCm issue 6630", "gfx1201", (7, 14, 60850), (7, 13, 0)),
+            ("HIP issue 3314", "gfx1034", (5, 7, 0), (6, 0, 0)),
+            ("LLVM's AMDGPU guide", "gfx906", (5, 1, 0), (5, 2, 0)),
+        ] {
+            assert!(
+                has(&situation(target, hip), source) && !has(&situation(target, other), source),
+                "{source}"
+            );
+        }
     }
 
     /// Graphs are used where nothing is known against them, and where they are requested.
