@@ -204,7 +204,8 @@ fn a_variant_of_a_graph_agrees() {
     let values: Vec<u8> = (0..256).flat_map(|i| (i as f32 / 7.0).to_le_bytes()).collect();
     GraphFile { graph, data: [(x, values)].into() }.save(&path).unwrap();
     let args = ["--graph", path.to_str().unwrap(), "--backends", CARD, "--variants", "graphs=off"];
-    let (output, result) = compare(&dir.path().join("out"), &args);
+    let every_node = ["--per-node", "isolated"];
+    let (output, result) = compare(&dir.path().join("out"), &[&args[..], &every_node].concat());
     assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
     assert_eq!(row(&result, "graphs=off")["status"], "ok");
     let compared = result["comparisons"].as_array().unwrap();
@@ -289,6 +290,15 @@ fn a_row_that_breaks_a_backend() {
     assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
     assert!(!dir.path().join("variants").exists(), "the rows of the earlier run");
     assert_ne!(std::fs::read_to_string(dir.path().join("probe.json")).unwrap(), "old");
+    // What is written about the machine is from files: a library that no backend of the run needs is not loaded.
+    let marker = dir.path().join("loaded");
+    let load = format!("system(\"touch {}\")", marker.display());
+    if let Some(library) = common::hip_library(dir.path(), &load, "0") {
+        let library = ["--hip-library", library.to_str().unwrap()];
+        let args = [&["--predict", "1", "--backends", "cpu"], &library[..]].concat();
+        assert_eq!(compare(&dir.path().join("other"), &args).0.status.code(), Some(0));
+        assert!(dir.path().join("other/probe.json").exists() && !marker.exists());
+    }
     // The model's identity, for reports over several runs.
     let settings = &result["settings"];
     let value = |name: &str| {

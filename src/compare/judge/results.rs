@@ -37,9 +37,9 @@ pub(super) fn compare_results(
         if let (Measure::Outputs(bounds), PerNode::Off) = (measure, options.per_node) {
             // The reference may have stored more than the outputs. A group is judged if it computes one.
             let is_output = |name: &String| bounds.contains_key(name);
-            comparison.nodes.retain(|n| {
-                n.status == Status::Ok || is_output(&n.node) || n.members.iter().any(is_output)
-            });
+            comparison
+                .nodes
+                .retain(|n| n.status == Status::Ok || is_output(&n.node) || n.members.iter().any(is_output));
             for node in &mut comparison.nodes {
                 node.hold_to(bounds.get(&node.node).unwrap_or(&Bound::default()));
             }

@@ -120,11 +120,16 @@ fn libraries_of_two_releases_and_a_bent_link() {
     let (device, text) = probe_with(&named);
     assert_eq!(states(&device), expected(&["hip runtime blocks", "hip support blocks"]));
     says(&text, &[bent, "hip executes here no: runtime blocks:"]);
+    let sentence = "hip is blocked by runtime: /usr/lib/ollama/rocm/libamdhip64.so.6 leads to another major version than \
+                    its name says; select the right library: DIPTYCH_HIP_LIBRARY=FILE; ";
+    assert!(device.summary.starts_with(sentence), "{}", device.summary);
     // A library of one release in the folder of another.
     write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
     let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
     says(&text, &["but 7.1.0 by .info/version next to it: files of two releases are mixed"]);
+    let sentence = "hip is in doubt by runtime: /opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200 has files of two releases around it";
+    assert!(device.summary.starts_with(sentence), "{}", device.summary);
     let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
     says(&probe_with(&gone).1, &["/opt/gone/libamdhip64.so is configured but does not exist"]);
 }
