@@ -26,6 +26,7 @@ ifneq ($(SETUP),no)
 endif
 
 compare: ready ## run the same work on every backend and say where they part (ARGS: --help, --model FILE ...)
+	cargo build --release -p virtual-kfd-preload
 	cargo run --release --example compare -- $(ARGS)
 
 test: ready ## run all tests (ARGS: arguments of cargo test, which then runs one program after the other)

@@ -3,7 +3,7 @@
 //! `cargo run --release --example compare -- --help`
 
 use clap::{Parser, Subcommand};
-use diptych::backends::BackendName;
+use diptych::backends::{BackendName, VirtualTarget, hip_kfd_is_usable};
 use diptych::compare::{
     BackendVariable, CompareOptions, Event, PerNode, Report, Style, Subject, VariantRow, child_entry, counts,
     page_path, read_variants, report, report_path, resume, run, table, text_report, work_of, write_page,
@@ -48,9 +48,10 @@ struct Args {
     counts: Option<String>,
     /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card), and
     /// two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10] (code compiled by Mesa's RADV;
-    /// needs Mesa 25.0) and hip-virtual[:gfx906|:gfx900]. A named backend that cannot run here is a failure
-    /// [default: the available ones of reference, cpu, vulkan, hip, vulkan-virtual:vega20,
-    /// hip-virtual:gfx906].
+    /// needs Mesa 25.0) and hip-virtual[:gfx906|:gfx900]; hip-kfd[:gfx906|:gfx900] is AMD's own runtime on this
+    /// card, if a libamdhip64 is there. A named backend that cannot run here is a failure [default: the
+    /// available ones of reference, cpu, vulkan, hip, vulkan-virtual:vega20, hip-virtual:gfx906,
+    /// hip-kfd:gfx906].
     #[arg(long, value_delimiter = ',')]
     backends: Option<Vec<BackendName>>,
     /// Backend that the others are compared with.
@@ -216,7 +217,10 @@ fn options(args: Args) -> CompareOptions {
     let require_all = args.backends.is_some();
     let once = matches!(work, Subject::Model(_)) && args.epochs == 1;
     let per_node = args.per_node.unwrap_or(if once { PerNode::Isolated } else { PerNode::Off });
-    let backends = args.backends.unwrap_or_else(|| defaults.backends.clone());
+    let mut backends = args.backends.unwrap_or_else(|| defaults.backends.clone());
+    if !require_all && hip_kfd_is_usable() {
+        backends.push(BackendName::HipKfd(VirtualTarget::default()));
+    }
     defaults
         .with_work(work)
         .with_backends(backends)

@@ -300,7 +300,7 @@ fn table(sources: &Sources, built: &Built) -> String {
     let stems: Vec<&str> = sources.stems().collect();
     let mut text = format!(
         "pub(super) const TARGETS: &[&str] = &{targets:?};\n\
-         /// Of each target.\n\
+         /// Compiler of each target.\n\
          pub(super) const COMPILERS: &[&str] = &{compilers:?};\n\
          pub(super) const STEMS: &[&str] = &{stems:?};\n\
          pub(super) const REFUSED: &[Refused] = &[\n"

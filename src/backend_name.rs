@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], hip-kfd[:gfx906|:gfx900], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,6 +62,8 @@ pub enum BackendName {
     VulkanVirtual(VirtualTarget),
     /// AMD code objects on an emulated GPU.
     HipVirtual(VirtualTarget),
+    /// AMD's own runtime on an emulated GPU, over an emulated kernel driver (`virtual-kfd`).
+    HipKfd(VirtualTarget),
     /// The fastest backend that works on this machine, see [`choose`](crate::backends::choose).
     Auto,
     /// Computes nothing, for tests; may simulate a fault, see [`Fault::parse`].
@@ -83,7 +85,7 @@ impl BackendName {
     /// True if its card is emulated. Such a card has no time of its own: under HIP the clock is the host's, under
     /// Vulkan it is made up.
     pub fn is_emulated(&self) -> bool {
-        matches!(self, BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_))
+        matches!(self, BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) | BackendName::HipKfd(_))
     }
 }
 
@@ -118,6 +120,7 @@ impl FromStr for BackendName {
             ("hip-virtual", target) => {
                 VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
             }
+            ("hip-kfd", target) => VirtualTarget::parse(target).map(BackendName::HipKfd).ok_or_else(unknown),
             _ => Err(unknown()),
         }
     }
@@ -137,6 +140,7 @@ impl std::fmt::Display for BackendName {
             BackendName::HipNvidia(n) => indexed(f, "hip-nvidia", n),
             BackendName::VulkanVirtual(target) => write!(f, "vulkan-virtual:{}", target.card()),
             BackendName::HipVirtual(target) => write!(f, "hip-virtual:{}", target.name()),
+            BackendName::HipKfd(target) => write!(f, "hip-kfd:{}", target.name()),
             BackendName::Auto => f.write_str("auto"),
             BackendName::Null(None) => f.write_str("null"),
             BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
@@ -151,7 +155,14 @@ mod tests {
     #[test]
     fn names() {
         let names = ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "hip-nvidia", "hip-nvidia:1"];
-        let more = ["auto", "hip-virtual:gfx900", "hip-virtual:gfx906", "null", "null=hang@compute:x"];
+        let more = [
+            "auto",
+            "hip-virtual:gfx900",
+            "hip-virtual:gfx906",
+            "null",
+            "null=hang@compute:x",
+            "hip-kfd:gfx900",
+        ];
         for name in names.into_iter().chain(more) {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
         }

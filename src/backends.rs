@@ -27,6 +27,7 @@ pub(crate) mod measure;
 
 pub use crate::backend_name::{BackendName, NAMES, VirtualTarget};
 pub use crate::view::{Pairing, View};
+pub use crate::virtual_kfd::is_usable as hip_kfd_is_usable;
 pub(crate) use auto::open_chosen;
 pub use auto::{Choice, Tried, choose};
 #[cfg(feature = "compare")]
@@ -91,6 +92,8 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         BackendName::VulkanVirtual(target) => Arc::new(drivers::vulkan_virtual(*target, options)?),
         #[cfg(feature = "virtual")]
         BackendName::HipVirtual(target) => Arc::new(drivers::hip_virtual(*target, options)?),
+        #[cfg(feature = "virtual")]
+        BackendName::HipKfd(target) => Arc::new(drivers::hip_kfd(*target, options)?),
         BackendName::Auto => return auto::open(options),
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
@@ -108,7 +111,9 @@ fn feature(name: &BackendName) -> Option<&'static str> {
     match name {
         BackendName::Vulkan(_) => Some("vulkan"),
         BackendName::Hip(_) | BackendName::HipNvidia(_) => Some("hip"),
-        BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) => Some("virtual"),
+        BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) | BackendName::HipKfd(_) => {
+            Some("virtual")
+        }
         BackendName::Reference | BackendName::Cpu | BackendName::Auto | BackendName::Null(_) => None,
     }
 }

@@ -76,6 +76,7 @@ pub mod statistics;
 pub mod synthesize;
 pub mod tokenizer;
 mod view;
+mod virtual_kfd;
 
 pub use backends::{OpenOptions, devices, open};
 pub use model::Model;

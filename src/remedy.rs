@@ -12,7 +12,8 @@ pub(crate) fn remedy(backend: &str, phase: &str) -> Option<&'static str> {
 /// Returns a setting that can be tried in a phase of a driver.
 pub(crate) fn setting(backend: &str, phase: &str) -> Option<&'static str> {
     let name = backend.parse::<BackendName>().ok()?;
-    let is_hip = matches!(name, BackendName::Hip(_) | BackendName::HipNvidia(_) | BackendName::HipVirtual(_));
+    let is_amds = matches!(name, BackendName::Hip(_) | BackendName::HipKfd(_));
+    let is_hip = is_amds || matches!(name, BackendName::HipNvidia(_) | BackendName::HipVirtual(_));
     match phase {
         _ if !is_hip => None,
         "upload" | "readback" => Some("DIPTYCH_HIP_COPIES=kernel: a kernel copies, not the DMA engines"),
@@ -20,7 +21,7 @@ pub(crate) fn setting(backend: &str, phase: &str) -> Option<&'static str> {
             Some("DIPTYCH_HIP_GRAPHS=off and DIPTYCH_HIP_STREAM=null start kernels in other ways")
         }
         // The other kinds load no library of AMD.
-        "load_runtime" | "enumerate" | "open_device" if matches!(name, BackendName::Hip(_)) => {
+        "load_runtime" | "enumerate" | "open_device" if is_amds => {
             Some("DIPTYCH_HIP_LIBRARY=PATH loads another copy of libamdhip64; probe lists the copies")
         }
         _ => None,

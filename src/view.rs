@@ -90,9 +90,9 @@ impl View {
     fn emulated(&self) -> Option<BackendName> {
         let name = self.backend.split(':').take(2).collect::<Vec<_>>().join(":");
         match name.parse().ok()? {
-            BackendName::HipVirtual(target) | BackendName::VulkanVirtual(target) => {
-                Some(BackendName::HipVirtual(target))
-            }
+            BackendName::HipVirtual(target)
+            | BackendName::VulkanVirtual(target)
+            | BackendName::HipKfd(target) => Some(BackendName::HipVirtual(target)),
             _ => None,
         }
     }

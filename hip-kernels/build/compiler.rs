@@ -109,8 +109,8 @@ fn in_path(name: &Path) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(&file)).find(|path| path.is_file())
 }
 
-/// Returns the options for a target: a bare ELF of code object version 5 for AMD's processors (older runtimes
-/// refuse version 6), PTX for NVIDIA's. SDK headers and device libraries are not used, and the output does
+/// Returns the options for a target: a bare ELF of code object version 4 for AMD's processors (ROCm 5.2
+/// loads no later one, and all releases since load it), PTX for NVIDIA's. SDK headers and device libraries are not used, and the output does
 /// not depend on paths.
 ///
 /// Division and square root round as IEEE requires and subnormal values are preserved on both. That is the
@@ -123,7 +123,7 @@ pub(crate) fn options(target: &str) -> Vec<String> {
         vec![format!("--cuda-feature=+{}", ptx_version(target)), format!("--cuda-gpu-arch={target}")]
     } else {
         options.extend(["-x", "hip", "-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", "-c"]);
-        options.extend(["-mcode-object-version=5", "-fno-ident", "-fuse-cuid=none"]);
+        options.extend(["-mcode-object-version=4", "-fno-ident", "-fuse-cuid=none"]);
         vec![format!("--offload-arch={target}")]
     };
     options.into_iter().map(String::from).chain(last).collect()

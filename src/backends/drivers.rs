@@ -2,7 +2,7 @@
 
 use super::OpenOptions;
 #[cfg(feature = "virtual")]
-use crate::backend_name::VirtualTarget;
+use crate::backend_name::{BackendName, VirtualTarget};
 use crate::view::View;
 #[cfg(feature = "hip")]
 use backend_hip::options::Breadcrumbs;
@@ -17,6 +17,8 @@ use backend_vulkan::{DeviceKind, VulkanBackend, VulkanOptions};
 #[cfg(feature = "vulkan")]
 use ggml_core::Error;
 use ggml_core::Result;
+#[cfg(feature = "virtual")]
+use ggml_core::{Missing, Phase};
 
 #[cfg(feature = "vulkan")]
 pub(super) fn vulkan(device: Option<usize>, options: &OpenOptions) -> Result<VulkanBackend> {
@@ -56,6 +58,19 @@ pub(super) fn hip_nvidia(device: Option<usize>, options: &OpenOptions) -> Result
 #[cfg(feature = "virtual")]
 pub(super) fn hip_virtual(target: VirtualTarget, options: &OpenOptions) -> Result<HipBackend> {
     virtual_gpu::open(target.name(), hip_options(None, options)?)
+}
+
+#[cfg(feature = "virtual")]
+pub(super) fn hip_kfd(target: VirtualTarget, options: &OpenOptions) -> Result<HipBackend> {
+    if !crate::virtual_kfd::is_loaded() {
+        return Err(Error::Unavailable {
+            backend: BackendName::HipKfd(target).to_string(),
+            phase: Phase::LoadRuntime,
+            missing: Missing::Library,
+            reason: crate::virtual_kfd::missing(),
+        });
+    }
+    HipBackend::open(hip_options(None, options)?)
 }
 
 /// Returns the options of the environment, overridden by the caller's.

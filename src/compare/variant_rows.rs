@@ -344,7 +344,10 @@ fn is_vulkan(backend: &BackendName) -> bool {
 }
 
 fn is_hip(backend: &BackendName) -> bool {
-    matches!(backend, BackendName::Hip(_) | BackendName::HipNvidia(_) | BackendName::HipVirtual(_))
+    matches!(
+        backend,
+        BackendName::Hip(_) | BackendName::HipNvidia(_) | BackendName::HipVirtual(_) | BackendName::HipKfd(_)
+    )
 }
 
 /// True if a backend or its driver reads a variable.
@@ -352,8 +355,9 @@ fn reads(backend: &BackendName, name: &str) -> bool {
     match name {
         "DIPTYCH_VIRTUAL_FAULTS" => matches!(backend, BackendName::HipVirtual(_)),
         "DIPTYCH_VIRTUAL_VULKAN_FAULTS" => matches!(backend, BackendName::VulkanVirtual(_)),
-        "DIPTYCH_HIP_LIBRARY" => matches!(backend, BackendName::Hip(_)),
+        "DIPTYCH_HIP_LIBRARY" => matches!(backend, BackendName::Hip(_) | BackendName::HipKfd(_)),
         "DIPTYCH_CUDA_LIBRARY" => matches!(backend, BackendName::HipNvidia(_)),
+        _ if name.starts_with("VIRTUAL_KFD_") => matches!(backend, BackendName::HipKfd(_)),
         _ if name.starts_with("DIPTYCH_VIRTUAL_") => backend.is_emulated(),
         _ if name.starts_with("DIPTYCH_HIP_") => is_hip(backend),
         _ if name.starts_with("DIPTYCH_VULKAN_") => is_vulkan(backend),

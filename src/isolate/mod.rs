@@ -12,6 +12,7 @@ pub(crate) mod fault;
 pub(crate) mod files;
 pub(crate) mod json;
 pub(crate) mod kernel_log;
+mod own_program;
 pub(crate) mod parent;
 pub(crate) mod protocol;
 pub(crate) mod record;

@@ -1,18 +1,19 @@
 //! The parent's side: starts a child, follows its events, ends it when it hangs, and builds a record of the
 //! outcome.
 
-use super::files;
 use super::kernel_log::{self, Since};
 use super::protocol::{CHILD, Message, Work};
 use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync, Writer};
 use super::system;
+use super::{files, own_program};
 use crate::backend_name::BackendName;
+use crate::virtual_kfd;
 use ggml_core::files::random;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -164,7 +165,7 @@ impl Children {
         files::replace(&work_path, &text)?;
         recorder::create(&events)?;
         let log = is_of_driver(&work.backend).then(|| Since::now(Path::new(kernel_log::PATH)));
-        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &work.environment)?;
+        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem), &environment_of(work))?;
         let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
         let mut end = self.follow_events(&mut child, &mut follower, limit, account, receive);
@@ -236,31 +237,34 @@ impl Drop for Children {
     }
 }
 
+/// Returns the variables of a child: those that its backend needs, then those of its work.
+fn environment_of(work: &Work) -> Vec<(String, String)> {
+    let mut all = match work.backend.parse() {
+        Ok(BackendName::HipKfd(target)) => virtual_kfd::environment(target),
+        _ => Vec::new(),
+    };
+    all.extend(work.environment.iter().cloned());
+    all
+}
+
 /// Starts a child. It ends when its standard input is closed, see [`crate::leave::follow_parent`].
 fn spawn(work: &Path, events: &Path, log: &Path, environment: &[(String, String)]) -> Result<Child> {
-    let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
     let open = || {
         let log = ggml_core::files::create(log)?;
         Ok::<_, std::io::Error>((log.try_clone()?, log))
     };
     let (stdout, stderr) = open().map_err(|e| Error::io(log, e))?;
     let nonce = format!("{:016x}", random());
-    let mut command = Command::new(&program);
+    let mut command = own_program::command()?;
     for (name, value) in environment {
         match value.is_empty() {
             true => command.env_remove(name),
             false => command.env(name, value),
         };
     }
-    let mut child = command
-        .arg(CHILD)
-        .args([work, events])
-        .arg(&nonce)
-        .stdin(Stdio::piped())
-        .stdout(stdout)
-        .stderr(stderr)
-        .spawn()
-        .map_err(|e| Error::io(&program, e))?;
+    command.arg(CHILD).args([work, events]).arg(&nonce);
+    command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+    let mut child = command.spawn().map_err(|e| Error::io(command.get_program(), e))?;
     if let Some(input) = &mut child.stdin {
         // A child that has died already is noticed by its end.
         let _ = writeln!(input, "{nonce}");

@@ -5,12 +5,14 @@
 //! `COMPUTE_PGM_RSRC2`; LLVM, "User Guide for AMDGPU Backend", "Code Object V3 Kernel Descriptor" for their
 //! meaning.
 
-use crate::code::{Descriptor, Text};
+use crate::code::Descriptor;
 use crate::counters::Counters;
 use crate::exec::group::Context;
+use crate::exec::sizes::Sizes;
 use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::gpu::{Gpu, counts, fits, run};
+use crate::instructions::Text;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of user SGPRs of a compute program.
@@ -121,7 +123,7 @@ impl Gpu {
             code_base: program.base,
             memory: &self.memory,
             view: self.memory.view(),
-            threads: program.threads,
+            sizes: Sizes::uniform(program.threads),
             lds_bytes: program.descriptor.lds_bytes,
             scratch_bytes: 0,
             user_sgprs: launch.user_sgprs,

@@ -4,14 +4,12 @@
 //! 3 to 5).
 
 use crate::fault::FaultKind;
+use crate::instructions::Text;
 use crate::isa::Target;
-use crate::isa::decode::decode;
-use crate::isa::inst::Inst;
 use crate::metadata::{self, KernelInfo};
 use object::elf::{EM_AMDGPU, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
-use std::sync::OnceLock;
 
 /// Base address of scratch buffers; only offsets from it matter.
 pub(crate) const SCRATCH_BASE: u64 = 0x3000_0000_0000;
@@ -33,35 +31,6 @@ pub(crate) struct Descriptor {
     pub(crate) properties: u32,
 }
 
-/// Words of the executable segment, decoded on first use.
-pub(crate) struct Text {
-    /// Address of the first word, relative to the loaded object.
-    pub(crate) base: u64,
-    pub(crate) words: Vec<u32>,
-    /// On the heap: most words of a large code object are never executed.
-    decoded: Vec<OnceLock<Option<Box<Inst>>>>,
-    target: Target,
-}
-
-impl Text {
-    pub(crate) fn new(base: u64, words: Vec<u32>, target: Target) -> Text {
-        let decoded = words.iter().map(|_| OnceLock::new()).collect();
-        Text { base, words, decoded, target }
-    }
-
-    #[inline(never)]
-    fn decode(&self, word: usize) -> Option<Box<Inst>> {
-        decode(&self.words[word..self.words.len().min(word + 3)], self.target).map(Box::new)
-    }
-
-    /// Returns the instruction that starts at a word.
-    #[inline(always)]
-    pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
-        let slot = self.decoded.get(word)?;
-        slot.get_or_init(|| self.decode(word)).as_deref()
-    }
-}
-
 /// A parsed code object.
 pub(crate) struct CodeObject {
     /// The image as loaded: bytes from address 0 on.
@@ -80,7 +49,10 @@ fn invalid(why: impl Into<String>) -> FaultKind {
 
 /// Maximum bytes of a kernel's arguments, and of scratch per lane.
 const MOST_ARGUMENTS: u32 = 1 << 20;
-const MOST_SCRATCH: u32 = 1 << 20;
+pub(crate) const MOST_SCRATCH: u32 = 1 << 20;
+
+/// Scratch bytes per lane for a kernel that does not declare its need (recursion).
+const DYNAMIC_STACK: u32 = 16 << 10;
 
 /// Maximum bytes by which an image may exceed its file (zero-initialised data).
 const LARGEST_BSS: u64 = 64 << 20;
@@ -179,18 +151,27 @@ impl Descriptor {
     fn read(image: &[u8], at: u64, name: &str) -> Result<Descriptor, FaultKind> {
         let bytes = usize::try_from(at).ok().and_then(|at| image.get(at..at.checked_add(64)?));
         let bytes = bytes.ok_or_else(|| invalid(format!("has no descriptor of {name}")))?;
-        let u32_at = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let descriptor =
+            Descriptor::parse(bytes, at).map_err(|what| invalid(format!("has a kernel {what}, {name}")))?;
+        if descriptor.argument_bytes > MOST_ARGUMENTS || descriptor.scratch_bytes > MOST_SCRATCH {
+            return Err(invalid(format!("has a kernel of absurd size, {name}")));
+        }
+        Ok(descriptor)
+    }
+
+    /// Parses the 64 bytes of a descriptor at an address, to which its entry is relative.
+    ///
+    /// # Errors A property of the kernel that no processor of this kind has.
+    pub(crate) fn parse(bytes: &[u8], at: u64) -> Result<Descriptor, &'static str> {
+        let u32_at = |i: usize| bytes[i..i + 4].iter().rev().fold(0, |word, &b| word << 8 | u32::from(b));
         let (rsrc1, rsrc2) = (u32_at(48), u32_at(52));
         let offset = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
         let properties = u32_at(56) & 0xffff;
         if properties & 1 << 10 != 0 {
-            return Err(invalid(format!("has a kernel for wavefronts of 32, {name}")));
+            return Err("for wavefronts of 32");
         }
         if u32_at(56) >> 16 != 0 {
-            return Err(invalid(format!("has a kernel with preloaded arguments, {name}")));
-        }
-        if u32_at(8) > MOST_ARGUMENTS || u32_at(4) > MOST_SCRATCH {
-            return Err(invalid(format!("has a kernel of absurd size, {name}")));
+            return Err("with preloaded arguments");
         }
         Ok(Descriptor {
             scratch_bytes: u32_at(4),
@@ -218,13 +199,28 @@ impl Descriptor {
         }
     }
 
-    /// Returns the user SGPRs that the properties request.
-    pub(crate) fn user_sgprs(&self, packet: u64, arguments: u64, scratch_bytes: u32) -> Vec<u32> {
+    /// Returns the bytes of scratch of a work-item that declares `declared`: those of a kernel with calls that the
+    /// compiler does not know are at least [`DYNAMIC_STACK`].
+    pub(crate) fn scratch(&self, declared: u32) -> u32 {
+        let dynamic = self.properties & 1 << 11 != 0;
+        declared.max(if dynamic { DYNAMIC_STACK } else { 0 })
+    }
+
+    /// Returns the user SGPRs that the properties request. `packet`, `queue` and `arguments` are addresses.
+    pub(crate) fn user_sgprs(&self, packet: u64, queue: u64, arguments: u64, scratch_bytes: u32) -> Vec<u32> {
         let words = |address: u64| [address as u32, (address >> 32) as u32];
         let [low, high] = words(SCRATCH_BASE);
         let resource = [low, high | 1 << 31, u32::MAX, 0x00e0_0000 | 1 << 23];
-        let values: [&[u32]; 7] =
-            [&resource, &words(packet), &words(0), &words(arguments), &words(0), &words(0), &[scratch_bytes]];
+        // The two zeros: the number of the dispatch, and the wavefront's base of scratch for FLAT.
+        let values: [&[u32]; 7] = [
+            &resource,
+            &words(packet),
+            &words(queue),
+            &words(arguments),
+            &words(0),
+            &words(0),
+            &[scratch_bytes],
+        ];
         let wanted = values.iter().enumerate().filter(|(bit, _)| self.properties >> bit & 1 != 0);
         wanted.flat_map(|(_, words)| words.iter().copied()).collect()
     }

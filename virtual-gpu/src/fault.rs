@@ -90,9 +90,9 @@ pub enum FaultKind {
 pub struct Fault {
     /// Kind of the fault.
     pub kind: FaultKind,
-    /// Name of the kernel.
+    /// Name of the kernel. A packet's kernel without a symbol has the address of its kernel object.
     pub kernel: String,
-    /// Address of the instruction in its code object.
+    /// Address of the instruction in its code object, or in memory if a packet launched it.
     pub address: u64,
     /// The instruction as text, as a disassembler prints it.
     pub instruction: String,

@@ -4,6 +4,7 @@ use crate::code::{CodeObject, Descriptor};
 use crate::counters::Counters;
 use crate::exec::group::{Borrowed, Context, Machines};
 use crate::exec::lds::CAPACITY;
+use crate::exec::sizes::Sizes;
 use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::isa::Target;
@@ -55,8 +56,6 @@ pub struct Launch<'a> {
 pub const MAX_LDS: u32 = CAPACITY as u32;
 /// Maximum work-items of a work-group.
 pub const MAX_THREADS: u32 = 1024;
-/// Scratch bytes per lane for a kernel that does not declare its need (recursion).
-const DYNAMIC_STACK: u32 = 16 << 10;
 
 impl Gpu {
     /// Creates a device with empty memory.
@@ -104,7 +103,8 @@ impl Gpu {
         Ok(self.memory.allocate_host(bytes)?)
     }
 
-    /// Frees a device or host allocation by the address of its first byte.
+    /// Frees a device or host allocation by the address of its first byte, or ends the use of memory of the caller
+    /// ([`Gpu::map`]) by new launches and copies.
     ///
     /// # Errors [`FaultKind::FreedMemory`] if it was freed before, [`FaultKind::OutOfBounds`] if no
     /// allocation begins there.
@@ -197,8 +197,7 @@ impl Gpu {
         let packet = self.memory.allocate(64)?;
         let freed_too = Freed { memory: &self.memory, address: packet };
         self.memory.write(packet, &dispatch_packet(launch, lds_bytes, arguments))?;
-        let dynamic_stack = descriptor.properties & 1 << 11 != 0;
-        let scratch_bytes = descriptor.scratch_bytes.max(if dynamic_stack { DYNAMIC_STACK } else { 0 });
+        let scratch_bytes = descriptor.scratch(descriptor.scratch_bytes);
         let context = Context {
             kernel: name,
             descriptor: *descriptor,
@@ -206,10 +205,10 @@ impl Gpu {
             code_base: kernel.module.base,
             memory: &self.memory,
             view: self.memory.view(),
-            threads: launch.threads,
+            sizes: Sizes::uniform(launch.threads),
             lds_bytes,
             scratch_bytes,
-            user_sgprs: &descriptor.user_sgprs(packet, arguments, scratch_bytes),
+            user_sgprs: &descriptor.user_sgprs(packet, 0, arguments, scratch_bytes),
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
             footprint,
@@ -434,7 +433,7 @@ pub fn disassemble(image: &[u8], target: Target, addresses: &[u64]) -> Result<Ve
     let code = CodeObject::read(image, target)?;
     let line = |&address: &u64| {
         let word = address.wrapping_sub(code.text.base) / 4;
-        if word >= code.text.words.len() as u64 {
+        if word >= code.text.len() as u64 {
             let (space, access) = (crate::fault::Space::Global, crate::fault::Access::Read);
             let range = crate::fault::Range { space, access, at: address, bytes: 4 };
             return Err(FaultKind::OutOfBounds(range).into());

@@ -21,10 +21,13 @@
 //! The ELF files that a compiler emits for these processors (code object versions 3 to 5), as loaded by the
 //! runtime of a real card: kernel descriptors, argument segments with hidden arguments, LDS, scratch, calls.
 //! The decoder supports all formats that compilers emit: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM, VOP1, VOP2,
-//! VOPC, VOP3, VOP3P with their SDWA and DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Machine code without
-//! an ELF file, as graphics drivers emit it, runs through [`Bare`]: the caller supplies the initial registers
-//! and the memory they point to. Instructions for images, exports and interpolation are illegal here. An
-//! unsupported instruction or mode gives a [`FaultKind::Unimplemented`] that names it.
+//! VOPC, VOP3, VOP3P with their SDWA and DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Instructions for
+//! images, exports and interpolation are illegal here. An unsupported instruction or mode gives a
+//! [`FaultKind::Unimplemented`] that names it.
+//!
+//! Machine code without an ELF file, as graphics drivers emit it, runs through [`Bare`]: the caller supplies the
+//! initial registers and the memory they point to. A model of a kernel driver runs what a runtime does through
+//! [`Gpu::launch_packet`]: packets (AQL), code and data lie in memory of the caller ([`Gpu::map`]).
 //!
 //! # Checks
 //!
@@ -51,7 +54,7 @@
 //! `isa` has one row per opcode: number, name, operand types and formula. Decoder, printer and execution use
 //! the same row. `exec` holds a wavefront's registers as arrays of 64 lanes and runs the wavefronts of a
 //! work-group in turn, each to the next barrier; work-groups run in parallel. `memory` is the device memory,
-//! `code` the loader.
+//! `code` the loader, `packet` what a queue launches.
 //!
 //! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set
 //! Architecture Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
@@ -73,7 +76,11 @@ pub mod faults;
 #[cfg(feature = "processor")]
 mod footprint;
 #[cfg(feature = "processor")]
+mod foreign;
+#[cfg(feature = "processor")]
 mod gpu;
+#[cfg(feature = "processor")]
+mod instructions;
 #[cfg(feature = "processor")]
 mod isa;
 #[cfg(feature = "processor")]
@@ -81,6 +88,8 @@ mod memory;
 pub mod metadata;
 #[cfg(feature = "processor")]
 mod options;
+#[cfg(feature = "processor")]
+mod packet;
 #[cfg(feature = "processor")]
 mod spoil;
 
@@ -98,3 +107,5 @@ pub use gpu::{Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, disassemb
 pub use isa::Target;
 #[cfg(feature = "processor")]
 pub use options::{Checks, Options};
+#[cfg(feature = "processor")]
+pub use packet::PacketCode;

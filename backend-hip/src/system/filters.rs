@@ -110,9 +110,9 @@ mod tests {
         assert_eq!(hidden(3, 1, &both("0")), None);
         assert_eq!(hidden(3, 2, &both("0")).as_deref(), Some("HIP_VISIBLE_DEVICES=0"));
         assert_eq!(hidden(3, 0, &both("0")).as_deref(), Some("ROCR_VISIBLE_DEVICES=1,2"));
-        let turned = [("ROCR_VISIBLE_DEVICES", "2,1"), ("HIP_VISIBLE_DEVICES", "0")];
-        assert_eq!(hidden(3, 2, &turned), None);
-        assert_eq!(hidden(3, 1, &turned).as_deref(), Some("HIP_VISIBLE_DEVICES=0"));
+        let reversed = [("ROCR_VISIBLE_DEVICES", "2,1"), ("HIP_VISIBLE_DEVICES", "0")];
+        assert_eq!(hidden(3, 2, &reversed), None);
+        assert_eq!(hidden(3, 1, &reversed).as_deref(), Some("HIP_VISIBLE_DEVICES=0"));
         assert_eq!(
             hidden(3, 2, &[("ROCR_VISIBLE_DEVICES", "1,1,2")]).as_deref(),
             Some("ROCR_VISIBLE_DEVICES=1,1,2")

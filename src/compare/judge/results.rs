@@ -35,11 +35,11 @@ pub(super) fn compare_results(
             comparison.nodes.extend(steps.map(|node| NodeReport { step: true, ..node }));
         }
         if let (Measure::Outputs(bounds), PerNode::Off) = (measure, options.per_node) {
-            // The reference may have stored more than the outputs. A group is judged if it computes one.
-            let is_output = |name: &String| bounds.contains_key(name);
-            comparison
-                .nodes
-                .retain(|n| n.status == Status::Ok || is_output(&n.node) || n.members.iter().any(is_output));
+            // The reference may have stored more than the outputs.
+            let is_kept = |n: &NodeReport| {
+                n.status == Status::Ok || !n.members.is_empty() || bounds.contains_key(&n.node)
+            };
+            comparison.nodes.retain(is_kept);
             for node in &mut comparison.nodes {
                 node.hold_to(bounds.get(&node.node).unwrap_or(&Bound::default()));
             }

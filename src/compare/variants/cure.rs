@@ -28,7 +28,7 @@ const NVIDIA_CLASS: &str = "NVIDIA";
 /// Returns the harmless variants of a backend in the order in which they are tried.
 fn harmless(backend: &BackendName, class: &str) -> Vec<VariantRow> {
     let texts = match backend {
-        BackendName::Hip(_) | BackendName::HipVirtual(_) => HIP.to_vec(),
+        BackendName::Hip(_) | BackendName::HipVirtual(_) | BackendName::HipKfd(_) => HIP.to_vec(),
         BackendName::HipNvidia(_) => NVIDIA.to_vec(),
         BackendName::Vulkan(_) if class == NVIDIA_CLASS => [VULKAN_NVIDIA, VULKAN].concat(),
         BackendName::Vulkan(_) | BackendName::VulkanVirtual(_) => VULKAN.to_vec(),

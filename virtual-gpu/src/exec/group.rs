@@ -2,12 +2,14 @@
 
 use super::lds::Lds;
 use super::simd::Work;
+use super::sizes::Sizes;
 use super::vector::Unit;
 use super::wave::{Progress, Wave};
-use crate::code::{Descriptor, Text};
+use crate::code::Descriptor;
 use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::footprint::Footprint;
+use crate::instructions::Text;
 use crate::isa::Rate;
 use crate::isa::inst::{Body, Inst};
 use crate::isa::lanes::LANES;
@@ -22,11 +24,11 @@ pub(crate) struct Context<'a> {
     pub(crate) kernel: &'a str,
     pub(crate) descriptor: Descriptor,
     pub(crate) text: &'a Text,
-    /// Address at which the code object is loaded.
+    /// Address to which those of the text are relative: that at which the code object is loaded, or 0.
     pub(crate) code_base: u64,
     pub(crate) memory: &'a Memory,
     pub(crate) view: View,
-    pub(crate) threads: [u32; 3],
+    pub(crate) sizes: Sizes,
     pub(crate) lds_bytes: u32,
     /// Scratch bytes per lane.
     pub(crate) scratch_bytes: u32,
@@ -85,6 +87,8 @@ impl Drop for Borrowed<'_> {
 pub(crate) struct Group<'a> {
     context: &'a Context<'a>,
     id: [u32; 3],
+    /// Work-items along x, y and z.
+    size: [u32; 3],
     pub(super) lds: &'a mut Lds,
     pub(super) counters: Counters,
     pub(super) checks: Checks,
@@ -121,7 +125,8 @@ impl Machine {
 
     /// Runs a work-group to its end.
     pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
-        let threads: u32 = context.threads.iter().product();
+        let size = context.sizes.of(id);
+        let threads: u32 = size.iter().product();
         let count = (threads as usize).div_ceil(LANES);
         self.lds.reset(context.lds_bytes, context.checks);
         while self.waves.len() < count {
@@ -130,6 +135,7 @@ impl Machine {
         let mut group = Group {
             context,
             id,
+            size,
             lds: &mut self.lds,
             counters: Counters { waves: count as u64, ..Counters::default() },
             checks: context.checks,
@@ -180,7 +186,7 @@ impl<'a> Group<'a> {
         let first = n * LANES as u32;
         let active = (threads - first).min(LANES as u32);
         wave.set_pair(EXEC, u64::MAX >> (LANES as u32 - active));
-        let [x, y, _] = context.threads;
+        let [x, y, _] = self.size;
         for lane in 0..LANES {
             let id = first + lane as u32;
             wave.vgpr[0][lane] = id % x;
@@ -219,11 +225,11 @@ impl<'a> Group<'a> {
     /// Runs a wavefront to its next barrier or its end.
     #[inline(always)]
     fn advance(&mut self, wave: &mut Wave, unit: &mut Unit) -> Result<(), FaultKind> {
-        let text = self.context.text;
+        let mut cursor = self.context.text.cursor();
         while wave.state == Progress::Running {
-            let Some(inst) = text.at(wave.pc) else {
+            let Some(inst) = cursor.at(wave.pc) else {
                 wave.at = wave.pc;
-                return Err(FaultKind::IllegalInstruction(text.words.get(wave.pc).copied().unwrap_or(0)));
+                return Err(FaultKind::IllegalInstruction(self.context.text.word(wave.pc).unwrap_or(0)));
             };
             wave.at = wave.pc;
             wave.pc += usize::from(inst.words);
@@ -265,8 +271,7 @@ impl<'a> Group<'a> {
     #[inline(always)]
     fn begin_waiting(&self, wave: &mut Wave, inst: &Inst) {
         if self.checks.waits {
-            let lanes = wave.exec();
-            wave.waits.begin(inst, lanes);
+            wave.begin_waiting(inst);
         }
     }
 
@@ -319,7 +324,7 @@ impl<'a> Group<'a> {
         self.context.memory.missing(range)
     }
 
-    /// Returns the address of a word of the text in its code object.
+    /// Returns the address of a word of the text: in its code object, or in memory.
     fn address(&self, word: usize) -> u64 {
         self.context.text.base.wrapping_add((word as u64).wrapping_mul(4))
     }
@@ -333,16 +338,15 @@ impl<'a> Group<'a> {
     pub(super) fn word_at(&self, address: u64) -> Result<usize, FaultKind> {
         let base = self.context.code_base + self.context.text.base;
         let word = address.wrapping_sub(base) / 4;
-        let inside = address >= base && (word as usize) < self.context.text.words.len() && address % 4 == 0;
+        let inside = address >= base && word < self.context.text.len() as u64 && address % 4 == 0;
         let range = Range { space: Space::Global, access: Access::Read, at: address, bytes: 4 };
         if inside { Ok(word as usize) } else { Err(FaultKind::OutOfBounds(range)) }
     }
 
     fn fault(&self, wave: &Wave, kind: FaultKind) -> Fault {
-        let words = &self.context.text.words;
         let instruction = match self.context.text.at(wave.at) {
             Some(inst) => text::print(inst),
-            None => format!(".long {:#x}", words.get(wave.at).copied().unwrap_or(0)),
+            None => format!(".long {:#x}", self.context.text.word(wave.at).unwrap_or(0)),
         };
         Fault {
             kind,
@@ -439,10 +443,10 @@ mod tests {
                 code_base: 0,
                 memory: &memory,
                 view: memory.view(),
-                threads: [100, 1, 1],
+                sizes: Sizes::uniform([100, 1, 1]),
                 lds_bytes: 256,
                 scratch_bytes: 64,
-                user_sgprs: &descriptor.user_sgprs(buffer, buffer, 64),
+                user_sgprs: &descriptor.user_sgprs(buffer, buffer, buffer, 64),
                 checks: if round % 3 == 0 { Checks::ALL } else { Checks::NONE },
                 max_instructions: 1000,
                 footprint: None,

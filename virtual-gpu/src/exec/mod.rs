@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod rounding;
 pub(crate) mod scalar;
 pub(crate) mod simd;
+pub(crate) mod sizes;
 pub(crate) mod vector;
 pub(crate) mod waits;
 pub(crate) mod wave;

@@ -7,7 +7,11 @@
 //!
 //! Source: LLVM, "User Guide for AMDGPU Backend", "Memory Model gfx6-gfx9", and the manuals' chapters on data
 //! dependency resolution: vector memory returns in order and counts in `vmcnt`; LDS returns in order, scalar
-//! memory in any order, and both count in `lgkmcnt`; FLAT counts in both.
+//! memory in any order, and both count in `lgkmcnt`.
+//!
+//! FLAT counts in both, because its addresses decide which memory it accesses. A compiler does not know them and waits
+//! for both counters. A hand-written kernel may know that all are in global memory and wait for `vmcnt` alone, as
+//! AMD's own copy kernels do. So each lane needs the wait for the memory that it reaches.
 
 use crate::fault::FaultKind;
 use crate::isa::inst::{Body, Inst, Segment};
@@ -77,9 +81,8 @@ impl Waits {
         Ok(())
     }
 
-    /// Adds the memory operation of an instruction. `lanes` are the active ones.
-    #[inline(never)]
-    pub(crate) fn begin(&mut self, inst: &Inst, lanes: u64) {
+    /// Adds the memory operation of an instruction. `lanes` are the active ones, `in_lds` those of them that access LDS.
+    pub(crate) fn begin(&mut self, inst: &Inst, lanes: u64, in_lds: u64) {
         let pending = Pending { fills: inst.fills, lanes, ordered: true, stores_lds: false };
         match inst.body {
             Body::Lds(row) => {
@@ -89,10 +92,14 @@ impl Waits {
                 self.push(false, Pending { stores_lds: !exchange && !load, ..pending });
             }
             Body::Memory(Segment::Flat, _) => {
-                // It may access LDS or global memory, so it counts in both and completes in no known order.
-                self.push(true, Pending { ordered: false, ..pending });
+                // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
+                let none =
+                    Pending { fills: Registers::default(), lanes: 0, ordered: false, stores_lds: false };
+                let beyond = Pending { lanes: lanes & !in_lds, ordered: in_lds == 0, ..pending };
+                self.push(true, if in_lds == lanes && lanes != 0 { none } else { beyond });
                 let stores_lds = inst.fills == Registers::default();
-                self.push(false, Pending { ordered: false, stores_lds, ..pending });
+                let inside = Pending { lanes: in_lds, ordered: false, stores_lds, ..pending };
+                self.push(false, if in_lds == 0 { none } else { inside });
             }
             Body::Memory(..) => self.push(true, pending),
             // Scalar memory.

@@ -3,9 +3,9 @@
 use super::waits::Waits;
 use crate::fault::FaultKind;
 use crate::isa::Kind;
-use crate::isa::inst::Inst;
-use crate::isa::lanes::LANES;
-use crate::isa::operand::{EXEC, M0, VCC, VGPR, ZERO, constant};
+use crate::isa::inst::{Body, Inst, Segment};
+use crate::isa::lanes::{LANES, lanes};
+use crate::isa::operand::{EXEC, M0, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
 
 /// Bits of the MODE register.
 pub(crate) const MODE_INDEX: u32 = 1 << 27;
@@ -138,6 +138,25 @@ impl Wave {
     #[inline(never)]
     pub(crate) fn check_waits(&self, inst: &Inst) -> Result<(), FaultKind> {
         self.waits.check_registers(inst, self.lanes_used(inst))
+    }
+
+    /// Notes that the memory operation of an instruction is in flight. It was not executed yet.
+    #[inline(never)]
+    pub(crate) fn begin_waiting(&mut self, inst: &Inst) {
+        let lanes = self.exec();
+        let in_lds = match inst.body {
+            Body::Memory(Segment::Flat, _) => self.lanes_in_lds(inst),
+            _ => 0,
+        };
+        self.waits.begin(inst, lanes, in_lds);
+    }
+
+    /// Returns the active lanes in which a FLAT instruction accesses LDS.
+    fn lanes_in_lds(&self, inst: &Inst) -> u64 {
+        let (register, offset) = (usize::from(inst.src[0]), inst.offset as i64 as u64);
+        let in_lds =
+            |lane| (self.lane_pair(register, lane).wrapping_add(offset) >> 32) as u32 == SHARED_APERTURE;
+        lanes(self.exec()).fold(0, |mask, lane| mask | u64::from(in_lds(lane)) << lane)
     }
 
     /// Returns the lanes in which an instruction uses vector registers: the active ones, or the lane that it

@@ -4,15 +4,21 @@
 //! does not hit a neighbouring allocation. Pinned host memory is at its own address, the same for host and
 //! device, as in HIP. Addresses are not reused, so a use of freed memory is recognised as one.
 //!
-//! `region` holds the bytes of an allocation and the accesses of wavefronts to them.
+//! `map` adds memory of the caller, at any address. `windows` tells the allocations inside a region apart: kernels
+//! see the windows in place of the region. `block` is memory of the host, `region` a range of addresses with the
+//! accesses of wavefronts to it.
 
+mod block;
+mod map;
 mod region;
+mod windows;
 
 use crate::fault::{Access, FaultKind, Range, Space};
-use region::{ALIGN, Block};
-pub(crate) use region::{Region, Span};
+use block::{ALIGN, Block};
+pub(crate) use region::{Region, Span, WeakRegion};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windows::Windows;
 
 /// First address of device memory, and the minimum gap between two allocations.
 const BASE: u64 = 0x0100_0000_0000;
@@ -24,6 +30,9 @@ const REMEMBERED: usize = 4096;
 struct State {
     /// Sorted by address. Replaced rather than modified, so that a launch has its own view.
     regions: Arc<Vec<Region>>,
+    /// What kernels see: the same, but the windows of a region in its place if it has some.
+    visible: Arc<Vec<Region>>,
+    windows: Windows,
     freed: Vec<(u64, u64)>,
     next: u64,
     used: u64,
@@ -42,12 +51,10 @@ pub(crate) struct View {
     pub(crate) regions: Arc<Vec<Region>>,
 }
 
-impl View {
-    /// Returns the region that contains an address.
-    pub(crate) fn find(&self, address: u64) -> Option<&Region> {
-        let after = self.regions.partition_point(|r| r.base <= address);
-        self.regions[..after].last().filter(|r| address - r.base < r.bytes)
-    }
+/// Returns the region that contains an address.
+fn find(regions: &[Region], address: u64) -> Option<&Region> {
+    let after = regions.partition_point(|r| r.base <= address);
+    regions[..after].last().filter(|r| address - r.base < r.bytes)
 }
 
 impl Memory {
@@ -60,7 +67,14 @@ impl Memory {
     }
 
     pub(crate) fn view(&self) -> View {
-        View { regions: self.state().regions.clone() }
+        View { regions: self.state().visible.clone() }
+    }
+
+    /// Returns the region that contains a range of addresses, whole, and the offset in it.
+    pub(crate) fn whole(&self, address: u64, bytes: u64) -> Option<(Region, u64)> {
+        let state = self.state();
+        let region = find(&state.regions, address)?;
+        Some((region.clone(), region.offset(address, bytes)?))
     }
 
     /// Returns the free and the total bytes.
@@ -83,12 +97,17 @@ impl Memory {
 
     /// Allocates zeroed device memory at an address.
     pub(crate) fn allocate_at(&self, base: u64, bytes: usize) -> Result<(), FaultKind> {
-        let range = Range {
-            space: Space::Global,
-            access: Access::Write,
-            at: base,
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-        };
+        self.insert_at(base, bytes, |state| self.block(state, bytes))
+    }
+
+    /// Inserts a region at a chosen address.
+    fn insert_at(
+        &self,
+        base: u64,
+        bytes: usize,
+        block: impl FnOnce(&State) -> Result<Block, FaultKind>,
+    ) -> Result<(), FaultKind> {
+        let range = range(base, bytes);
         if base % ALIGN as u64 != 0 {
             return Err(FaultKind::Misaligned(range, ALIGN as u32));
         }
@@ -99,7 +118,7 @@ impl Memory {
         if occupied(&state, base, bytes) {
             return Err(FaultKind::Occupied(range));
         }
-        let block = self.block(&state, bytes)?;
+        let block = block(&state)?;
         insert(&mut state, base, bytes, block);
         Ok(())
     }
@@ -115,6 +134,21 @@ impl Memory {
         }
         insert(&mut state, at.as_ptr() as u64, bytes, block);
         Ok(at)
+    }
+
+    /// Sets the windows of a region, or with `None` shows all of it again.
+    pub(crate) fn set_windows(&self, base: u64, windows: Option<Vec<(u64, u64)>>) -> Result<(), FaultKind> {
+        let mut state = self.state();
+        let Ok(i) = state.regions.binary_search_by_key(&base, |r| r.base) else {
+            return Err(FaultKind::OutOfBounds(range(base, 0)));
+        };
+        let regions = state.regions.clone();
+        match windows {
+            Some(windows) => state.windows.set(&regions[i], windows)?,
+            None => state.windows.forget(base),
+        }
+        state.visible = state.windows.visible(&regions);
+        Ok(())
     }
 
     fn block(&self, state: &State, bytes: usize) -> Result<Block, FaultKind> {
@@ -133,8 +167,9 @@ impl Memory {
         };
         let mut regions = state.regions.to_vec();
         let region = regions.remove(i);
-        state.regions = Arc::new(regions);
-        state.used -= region.bytes;
+        state.windows.forget(region.base);
+        show(&mut state, regions);
+        state.used -= if region.is_borrowed() { 0 } else { region.bytes };
         if state.freed.len() == REMEMBERED {
             state.freed.remove(0);
         }
@@ -154,8 +189,7 @@ impl Memory {
     }
 
     fn region(&self, address: u64, bytes: usize, access: Access) -> Result<(Region, u64), FaultKind> {
-        let view = self.view();
-        let found = view.find(address).and_then(|r| Some((r.clone(), r.offset(address, bytes as u64)?)));
+        let found = self.whole(address, bytes as u64);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         found.ok_or_else(|| self.missing(Range { space: Space::Global, access, at: address, bytes }))
     }
@@ -199,19 +233,31 @@ impl Memory {
     }
 }
 
+/// Returns a range of an allocation, for faults.
+fn range(at: u64, bytes: usize) -> Range {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    Range { space: Space::Global, access: Access::Write, at, bytes }
+}
+
 /// Returns true if an allocation overlaps a range.
 fn occupied(state: &State, base: u64, bytes: usize) -> bool {
     let after = state.regions.partition_point(|r| r.base < base.saturating_add(bytes as u64));
     state.regions[..after].last().is_some_and(|r| r.base + r.bytes > base)
 }
 
+/// Replaces the regions, and what kernels see of them.
+fn show(state: &mut State, regions: Vec<Region>) {
+    state.regions = Arc::new(regions);
+    state.visible = state.windows.visible(&state.regions);
+}
+
 fn insert(state: &mut State, base: u64, bytes: usize, block: Block) {
     let mut regions = state.regions.to_vec();
     let at = regions.partition_point(|r| r.base < base);
     let bytes = bytes as u64;
+    state.used += if block.is_borrowed() { 0 } else { bytes };
     regions.insert(at, Region::new(base, bytes, block));
-    state.regions = Arc::new(regions);
-    state.used += bytes;
+    show(state, regions);
     // The heap may reuse an address that was freed.
     state.freed.retain(|&(b, n)| b + n <= base || b >= base + bytes);
 }

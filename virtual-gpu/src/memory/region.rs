@@ -7,73 +7,90 @@
 
 #![allow(unsafe_code)]
 
+use super::block::Block;
 use crate::isa::lanes::{LANES, each_lane, lanes};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 
-/// Alignment of allocations: pages, as loaders require.
-pub(super) const ALIGN: usize = 4096;
-
-/// Heap memory that lives until its last user is dropped.
-#[derive(Debug)]
-pub(super) struct Block {
-    /// Pointer from the heap; the bytes begin at the first page boundary after it.
-    from: NonNull<u8>,
-    layout: Layout,
-    at: NonNull<u8>,
-}
-
-// SAFETY: a block consists of bytes; all accesses to them while they are shared are atomic (see `Region`).
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
-impl Block {
-    pub(super) fn new(bytes: usize) -> Option<Block> {
-        // With a large alignment, the standard library writes the zeros itself, which would touch all pages.
-        let layout = Layout::from_size_align(bytes.checked_add(ALIGN)?, 1).ok()?;
-        // SAFETY: the layout has at least one byte.
-        let from = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let padding = (from.as_ptr() as usize).next_multiple_of(ALIGN) - from.as_ptr() as usize;
-        // SAFETY: the padding is less than ALIGN, and the layout is ALIGN bytes larger than `bytes`.
-        let at = unsafe { from.add(padding) };
-        Some(Block { from, layout, at })
-    }
-
-    pub(super) fn at(&self) -> NonNull<u8> {
-        self.at
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and dropped once.
-        unsafe { dealloc(self.from.as_ptr(), self.layout) };
-    }
-}
+/// Alignment of parts of a region.
+pub(super) const PART_ALIGN: u64 = 16;
 
 /// A range of addresses and its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
+    /// First byte, inside the block and aligned to 16 bytes.
+    at: NonNull<u8>,
     block: Arc<Block>,
 }
 
+// SAFETY: the pointer is one into the block, which can be sent and shared and lives as long as the region.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+/// A region that may be gone: it keeps no memory.
+#[derive(Debug)]
+pub(crate) struct WeakRegion {
+    base: u64,
+    bytes: u64,
+    block: Weak<Block>,
+}
+
+impl WeakRegion {
+    /// Returns the region if its memory is still there.
+    pub(crate) fn upgrade(&self) -> Option<Region> {
+        let block = self.block.upgrade()?;
+        Some(Region { base: self.base, bytes: self.bytes, at: block.at(), block })
+    }
+
+    /// Returns true if it is this region, and not another one at the same address.
+    pub(crate) fn is(&self, region: &Region) -> bool {
+        let same = std::ptr::eq(self.block.as_ptr(), Arc::as_ptr(&region.block));
+        same && (self.base, self.bytes) == (region.base, region.bytes)
+    }
+
+    /// Returns true if the memory was freed and no one uses it any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.block.strong_count() == 0
+    }
+}
+
 impl Region {
-    /// Creates a region of `bytes` bytes, the size that the block was created with.
+    /// Creates a region of `bytes` bytes, the size of the block.
     pub(super) fn new(base: u64, bytes: u64, block: Block) -> Region {
-        Region { base, bytes, block: Arc::new(block) }
+        Region { base, bytes, at: block.at(), block: Arc::new(block) }
+    }
+
+    /// Returns true if its memory belongs to the caller.
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.block.is_borrowed()
+    }
+
+    /// Returns a handle that does not keep the memory. The region must be whole, not a part of one.
+    pub(crate) fn downgrade(&self) -> WeakRegion {
+        WeakRegion { base: self.base, bytes: self.bytes, block: Arc::downgrade(&self.block) }
+    }
+
+    /// Returns a part of the region. `None` if it is not inside, or does not begin at a multiple of 16 bytes.
+    pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Region> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        if !inside || offset % PART_ALIGN != 0 {
+            return None;
+        }
+        // SAFETY: the offset is inside the region.
+        let at = unsafe { self.at.add(offset as usize) };
+        Some(Region { base: self.base + offset, bytes, at, block: self.block.clone() })
     }
 
     /// Returns a pointer to a range that was checked to be inside.
     #[inline(always)]
     fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
         debug_assert!(offset + bytes <= self.bytes);
-        // SAFETY: callers check that offset + bytes <= self.bytes, which is the size of the block.
-        unsafe { self.block.at.as_ptr().add(offset as usize) }
+        // SAFETY: callers check that offset + bytes <= self.bytes, as many bytes as there are from `at` on.
+        unsafe { self.at.as_ptr().add(offset as usize) }
     }
 
     /// Returns the offset of a range of addresses if it is inside.
@@ -89,7 +106,7 @@ impl Region {
         let mut words = [0; 4];
         let at = self.at(offset, bytes);
         if bytes == 8 && offset % 8 == 0 {
-            // SAFETY: inside the range, and aligned, because blocks begin at page boundaries.
+            // SAFETY: inside the range, and aligned, because regions begin at multiples of 16.
             (words[0], words[1]) = halves(unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed));
         } else if bytes >= 4 {
             for (i, word) in words.iter_mut().take(bytes as usize / 4).enumerate() {
@@ -138,6 +155,13 @@ impl Region {
         // SAFETY: inside the range, and callers check the alignment.
         let word = unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) };
         word.fetch_update(SeqCst, SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
+    }
+
+    /// Loads words; the range must be inside.
+    pub(crate) fn load_into(&self, offset: u64, words: &mut [u32]) {
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = self.load(offset + 4 * i as u64, 4)[0];
+        }
     }
 
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) {
@@ -222,8 +246,8 @@ pub(crate) struct Span<'a> {
     offsets: [u32; LANES],
     lanes: u64,
     bytes: u32,
-    /// Common alignment of the offsets, up to 8; also that of the addresses, because blocks begin at page
-    /// boundaries.
+    /// Common alignment of the offsets, up to 8; also that of the pointers, because regions begin at multiples
+    /// of 16.
     aligned: u32,
 }
 
@@ -287,7 +311,7 @@ impl Span<'_> {
     fn at(&self, lane: usize) -> *mut u8 {
         // SAFETY: the constructor of the span has checked that the bytes at the offsets of its lanes are
         // inside.
-        unsafe { self.region.block.at.as_ptr().add(self.offsets[lane] as usize) }
+        unsafe { self.region.at.as_ptr().add(self.offsets[lane] as usize) }
     }
 
     /// Loads the lanes' values, one register per word; the last word is padded with zeros.

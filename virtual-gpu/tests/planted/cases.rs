@@ -6,7 +6,8 @@ use virtual_gpu::{Access, FaultKind, Space};
 /// A kernel in a wrong and a right version.
 ///
 /// s[4:5] points to 256 bytes, s[6:7] to 4096 bytes of zeros, and v1 is four times the work-item id. The
-/// kernel has 512 bytes of LDS. `buffer N` makes s[12:15] a resource of N bytes from s[4:5] on. `@` marks an
+/// kernel has 512 bytes of LDS. `in_memory` makes v[4:5] the addresses of v1 in those 4096 bytes, `in_lds` in LDS, and
+/// `in_both` in memory for eight lanes only. `buffer N` makes s[12:15] a resource of N bytes from s[4:5] on. `@` marks an
 /// instruction that the fault may name.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
@@ -29,6 +30,24 @@ pub(crate) const PROLOGUE: &str = "
   s_mov_b64 s[12:13], s[4:5]
   s_mov_b32 s14, \\bytes
   s_mov_b32 s15, 0x27fac
+.endm
+.macro in_memory
+  v_mov_b32 v5, s7
+  v_add_co_u32 v4, vcc, s6, v1
+  v_addc_co_u32 v5, vcc, 0, v5, vcc
+.endm
+.macro in_lds
+  s_mov_b64 s[8:9], src_shared_base
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  v_mov_b32 v4, v1
+  v_mov_b32 v5, s9
+.endm
+.macro in_both
+  in_lds
+  s_mov_b64 exec, 0xff
+  in_memory
+  s_mov_b64 exec, -1
 .endm
 ";
 

@@ -4,8 +4,10 @@
 use crate::support;
 
 mod cases;
+mod flat;
 
 use cases::{CASES, PROLOGUE, Planted, WAITS};
+use flat::FLAT_WAITS;
 use support::{Arguments, AsmKernel, Session, TARGETS, asm, compile};
 use virtual_gpu::{Access, Checks, Fault, FaultKind, Gpu, Options, Target};
 
@@ -64,6 +66,11 @@ fn planted_mistakes_are_found() {
 #[test]
 fn missing_waits_are_found() {
     find(WAITS);
+}
+
+#[test]
+fn missing_waits_for_flat_accesses_are_found() {
+    find(FLAT_WAITS);
 }
 
 /// Runs the wrong kernels, which must fail as expected, and the right ones, which must pass.

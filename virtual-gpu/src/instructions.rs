@@ -1,0 +1,213 @@
+//! Machine code and its decoded instructions, page by page: code objects are large, and most of them is never executed.
+
+use crate::isa::Target;
+use crate::isa::decode::decode;
+use crate::isa::inst::Inst;
+use crate::memory::{Region, WeakRegion};
+use std::sync::OnceLock;
+
+/// Words of a page.
+const PAGE: usize = 1024;
+/// Words after the first one of the longest instruction.
+const AHEAD: usize = 2;
+
+/// Words that can be executed. A page is read when its first instruction is executed, an instruction decoded when it is
+/// executed; both are kept, as by an instruction cache.
+pub(crate) struct Text {
+    /// Address of the first word: relative to the loaded object, or in memory.
+    pub(crate) base: u64,
+    source: Source,
+    /// Number of words.
+    words: usize,
+    pages: Vec<OnceLock<Box<Page>>>,
+    target: Target,
+}
+
+enum Source {
+    Words(Vec<u32>),
+    /// It keeps no memory: whoever executes the text does.
+    Memory(WeakRegion),
+}
+
+/// Decoded instructions of a page.
+struct Page {
+    /// Its words and the next ones, into which its last instruction may extend.
+    words: Vec<u32>,
+    decoded: [OnceLock<Option<Box<Inst>>>; PAGE],
+}
+
+impl Page {
+    const fn new(words: Vec<u32>) -> Page {
+        Page { words, decoded: [const { OnceLock::new() }; PAGE] }
+    }
+}
+
+/// The page of a cursor that was not used yet.
+static NONE: Page = Page::new(Vec::new());
+
+impl Text {
+    /// Returns the text of some words.
+    pub(crate) fn new(base: u64, words: Vec<u32>, target: Target) -> Text {
+        let count = words.len();
+        Text::of(base, Source::Words(words), count, target)
+    }
+
+    /// Returns the text of a region of memory, read as it is executed.
+    pub(crate) fn of_region(region: &Region, target: Target) -> Text {
+        let words = usize::try_from(region.bytes / 4).unwrap_or(usize::MAX);
+        Text::of(region.base, Source::Memory(region.downgrade()), words, target)
+    }
+
+    fn of(base: u64, source: Source, words: usize, target: Target) -> Text {
+        let pages = (0..words.div_ceil(PAGE)).map(|_| OnceLock::new()).collect();
+        Text { base, source, words, pages, target }
+    }
+
+    /// Returns the number of words.
+    pub(crate) fn len(&self) -> usize {
+        self.words
+    }
+
+    /// Returns true if it is the text of this region.
+    pub(crate) fn is_of(&self, region: &Region) -> bool {
+        matches!(&self.source, Source::Memory(source) if source.is(region))
+    }
+
+    /// Returns true if its region was freed.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(&self.source, Source::Memory(source) if source.is_gone())
+    }
+
+    /// Returns the instruction that starts at a word.
+    pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
+        self.cursor().at(word)
+    }
+
+    /// Returns a word as it was when its page was read.
+    pub(crate) fn word(&self, word: usize) -> Option<u32> {
+        self.page(word / PAGE)?.words.get(word % PAGE).copied()
+    }
+
+    /// Returns a cursor, with which instructions of one page are found fast.
+    pub(crate) fn cursor(&self) -> Cursor<'_> {
+        Cursor { text: self, number: usize::MAX, page: &NONE }
+    }
+
+    #[inline(never)]
+    fn page(&self, number: usize) -> Option<&Page> {
+        Some(self.pages.get(number)?.get_or_init(|| Box::new(Page::new(self.read(number * PAGE)))))
+    }
+
+    /// Reads the words of a page.
+    fn read(&self, first: usize) -> Vec<u32> {
+        let count = (self.words - first).min(PAGE + AHEAD);
+        match &self.source {
+            Source::Words(words) => words[first..first + count].to_vec(),
+            Source::Memory(region) => {
+                let mut words = vec![0; count];
+                // Memory that is gone is not executed either.
+                let Some(region) = region.upgrade() else { return Vec::new() };
+                region.load_into(4 * first as u64, &mut words);
+                words
+            }
+        }
+    }
+}
+
+/// A position in a text.
+pub(crate) struct Cursor<'a> {
+    text: &'a Text,
+    /// Number of the page.
+    number: usize,
+    page: &'a Page,
+}
+
+impl<'a> Cursor<'a> {
+    /// Returns the instruction that starts at a word.
+    #[inline(always)]
+    pub(crate) fn at(&mut self, word: usize) -> Option<&'a Inst> {
+        if word / PAGE != self.number {
+            (self.page, self.number) = (self.text.page(word / PAGE)?, word / PAGE);
+        }
+        match self.page.decoded[word % PAGE].get() {
+            Some(known) => known.as_deref(),
+            None => self.decode(word % PAGE),
+        }
+    }
+
+    #[inline(never)]
+    fn decode(&self, word: usize) -> Option<&'a Inst> {
+        let words = self.page.words.get(word..self.page.words.len().min(word + 1 + AHEAD))?;
+        let decoded = || if words.is_empty() { None } else { decode(words, self.text.target).map(Box::new) };
+        self.page.decoded[word].get_or_init(decoded).as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    const NOP: u32 = 0xbf80_0000;
+    const END: u32 = 0xbf81_0000;
+
+    /// Two words: `v_add_f32` with a literal.
+    const LONG: [u32; 2] = [0x0200_02ff, 0x1234_5678];
+
+    #[test]
+    fn instructions_across_pages() {
+        let mut words = vec![NOP; 2 * PAGE + 10];
+        words[PAGE - 1..PAGE + 1].copy_from_slice(&LONG);
+        words[2 * PAGE + 9] = LONG[0];
+        let text = Text::new(0x100, words, Target::Gfx906);
+        let long = text.at(PAGE - 1).expect("an instruction");
+        assert_eq!((long.name(), long.words, long.literal), ("v_add_f32", 2, LONG[1]));
+        let mut cursor = text.cursor();
+        for word in [0, 2 * PAGE, PAGE + 1, 2 * PAGE + 8, 1] {
+            assert_eq!(cursor.at(word).map(Inst::name), Some("s_nop"), "{word}");
+        }
+        assert!(cursor.at(2 * PAGE + 9).is_none(), "the literal is missing");
+        assert!(cursor.at(2 * PAGE + 10).is_none() && cursor.at(3 * PAGE).is_none(), "behind the end");
+        assert!(cursor.at(usize::MAX).is_none());
+        assert_eq!(cursor.at(0).map(Inst::name), Some("s_nop"), "the cursor still works");
+        assert_eq!((text.word(2 * PAGE + 9), text.word(2 * PAGE + 10)), (Some(LONG[0]), None));
+    }
+
+    /// A large region costs little until it is executed, and then what is executed.
+    #[test]
+    fn pages_are_read_when_they_are_executed() {
+        let memory = Memory::new(1 << 30);
+        let base = memory.allocate(1 << 29).expect("memory");
+        let (region, _) = memory.whole(base, 4).expect("it is there");
+        let text = Text::of_region(&region, Target::Gfx900);
+        assert_eq!((text.base, text.len()), (base, 1 << 27));
+        let store =
+            |word: u64, value: u32| memory.write(base + 4 * word, &value.to_le_bytes()).expect("inside");
+        store(0, NOP);
+        assert_eq!(text.at(0).map(Inst::name), Some("s_nop"));
+        let far = (1 << 27) - 1;
+        store(far, END);
+        assert_eq!(text.at(far as usize).map(Inst::name), Some("s_endpgm"));
+        // What was read stays: stores are seen by an invalidated cache only.
+        store(0, END);
+        store(1, END);
+        assert_eq!(text.at(0).map(Inst::name), Some("s_nop"));
+        assert_ne!(text.at(1).map(Inst::name), Some("s_endpgm"));
+        assert_eq!(Text::of_region(&region, Target::Gfx900).at(1).map(Inst::name), Some("s_endpgm"));
+        assert_eq!(text.pages.iter().filter(|page| page.get().is_some()).count(), 2);
+    }
+
+    #[test]
+    fn the_same_address_is_not_the_same_region() {
+        let memory = Memory::new(1 << 20);
+        memory.allocate_at(0x10000, 0x1000).expect("memory");
+        let region = |memory: &Memory| memory.whole(0x10000, 4).expect("it is there").0;
+        let text = Text::of_region(&region(&memory), Target::Gfx906);
+        assert!(text.is_of(&region(&memory)) && !text.is_gone());
+        memory.free(0x10000).expect("it is there");
+        assert!(text.is_gone());
+        assert!(text.at(0).is_none());
+        memory.allocate_at(0x10000, 0x1000).expect("memory");
+        assert!(!text.is_of(&region(&memory)) && text.is_gone());
+    }
+}

@@ -1,0 +1,207 @@
+//! The machine of this process: options, driver, and the folder that stands for sysfs.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use virtual_kfd::{Driver, Options, topology};
+
+/// The driver; null before its first use, and after a fork in the child.
+static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Returns the options; `None` if they are wrong, which is said once.
+pub(crate) fn options() -> Option<&'static Options> {
+    static OPTIONS: OnceLock<Option<Options>> = OnceLock::new();
+    OPTIONS
+        .get_or_init(|| Options::from_environment().map_err(|e| eprintln!("virtual-kfd: {e}")).ok())
+        .as_ref()
+}
+
+/// Returns the driver; `None` if there can be none, which is said once.
+pub(crate) fn driver() -> Option<&'static Driver> {
+    if DRIVER.load(SeqCst).is_null() {
+        let made = Driver::new(options()?).map_err(|e| {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, SeqCst) {
+                eprintln!("virtual-kfd: no machine: {e}");
+            }
+        });
+        let made = Box::into_raw(Box::new(made.ok()?));
+        if DRIVER.compare_exchange(std::ptr::null_mut(), made, SeqCst, SeqCst).is_err() {
+            // SAFETY: made above, and published nowhere.
+            drop(unsafe { Box::from_raw(made) });
+        } else {
+            register();
+        }
+    }
+    // SAFETY: not null; a driver that was published is never freed.
+    unsafe { DRIVER.load(SeqCst).as_ref() }
+}
+
+/// Registers what happens at the end of the process and in a child of a fork.
+fn register() {
+    extern "C" fn at_exit() {
+        // SAFETY: as in `driver`.
+        if let Some(driver) = unsafe { DRIVER.load(SeqCst).as_ref() } {
+            driver.write_counts();
+        }
+    }
+    // The child of a fork has no threads of queues: it begins anew, as a process that has not opened the device.
+    extern "C" fn in_child() {
+        DRIVER.store(std::ptr::null_mut(), SeqCst);
+    }
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.swap(true, SeqCst) {
+        // SAFETY: functions without arguments that live as long as this library, which nobody unloads.
+        unsafe {
+            libc::atexit(at_exit);
+            libc::pthread_atfork(None, None, Some(in_child));
+        }
+    }
+}
+
+/// A device that is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// `/dev/kfd`.
+    Kfd,
+    /// The render node of a card.
+    Render(usize),
+}
+
+impl Node {
+    /// Returns the device at a path.
+    pub(crate) fn at(path: &CStr) -> Option<Node> {
+        let path = path.to_bytes();
+        if path == b"/dev/kfd" {
+            return Some(Node::Kfd);
+        }
+        Node::render(std::str::from_utf8(path.strip_prefix(b"/dev/dri/renderD")?).ok()?.parse().ok()?)
+    }
+
+    /// Returns the render node of a number.
+    pub(crate) fn render(minor: u32) -> Option<Node> {
+        let card = minor.checked_sub(topology::FIRST_MINOR)? as usize;
+        (card < options()?.cards.len()).then_some(Node::Render(card))
+    }
+
+    /// Opens it; -1 with errno if that fails.
+    pub(crate) fn open(self) -> c_int {
+        let fd = match driver().ok_or(libc::ENODEV).and_then(Driver::open) {
+            Ok(fd) => fd,
+            Err(errno) => return failed(errno),
+        };
+        if let Node::Render(card) = self {
+            opened().insert(fd, card);
+        }
+        fd
+    }
+}
+
+/// Cards of the render nodes that were opened, by descriptor. A descriptor may have been closed since.
+fn opened() -> MutexGuard<'static, BTreeMap<c_int, usize>> {
+    static OPENED: Mutex<BTreeMap<c_int, usize>> = Mutex::new(BTreeMap::new());
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the card of a render node's descriptor; the first one if it was opened in another way.
+pub(crate) fn card_of(fd: c_int) -> usize {
+    opened().get(&fd).copied().unwrap_or(0)
+}
+
+/// Returns true if a descriptor is one of [`Node::open`], or a duplicate.
+pub(crate) fn is_ours(fd: c_int) -> bool {
+    // SAFETY: as in `driver`.
+    unsafe { DRIVER.load(SeqCst).as_ref() }.is_some_and(|driver| driver.is_descriptor(fd))
+}
+
+/// Answers an ioctl of `/dev/kfd`.
+///
+/// # Safety As [`Driver::ioctl`].
+pub(crate) unsafe fn ioctl(request: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let answer =
+        driver().ok_or(libc::ENODEV).and_then(|driver| unsafe { driver.ioctl(request, argument.cast()) });
+    answer.map_or_else(failed, |()| 0)
+}
+
+/// Sets errno and returns -1.
+pub(crate) fn failed(errno: c_int) -> c_int {
+    // SAFETY: the address of this thread's errno.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Returns the file of this machine that stands for one of the virtual machine's.
+pub(crate) fn elsewhere(path: &CStr) -> Option<CString> {
+    let bytes = path.to_bytes();
+    if !bytes.starts_with(b"/sys/") && !bytes.starts_with(b"/dev/dri") {
+        return None;
+    }
+    let under = |folder: &[u8]| {
+        bytes.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    let cards = options()?.cards.len();
+    let is_cards = || {
+        (0..cards).any(|i| {
+            let address = topology::address(i);
+            let bus = |folder: &str| under(format!("{folder}/{address}").as_bytes());
+            bus("/sys/devices/pci0000:00") || bus("/sys/bus/pci/devices")
+        })
+    };
+    (FOLDERS.iter().any(|folder| under(folder)) || is_cards()).then_some(())?;
+    let mut to = root()?.as_os_str().as_bytes().to_vec();
+    to.extend_from_slice(bytes);
+    CString::new(to).ok()
+}
+
+/// Returns the virtual machine's name of a file of [`elsewhere`].
+pub(crate) fn back(path: &CStr) -> Option<CString> {
+    let rest = path.to_bytes().strip_prefix(root()?.as_os_str().as_bytes())?;
+    CString::new(rest).ok()
+}
+
+/// Folders that the virtual machine has for itself.
+const FOLDERS: [&[u8]; 6] = [
+    b"/dev/dri",
+    b"/sys/bus/pci/drivers/amdgpu",
+    b"/sys/class/drm",
+    b"/sys/class/kfd",
+    b"/sys/devices/virtual/kfd",
+    b"/sys/module/amdgpu",
+];
+
+/// Returns the folder of the files; `None` if they cannot be written, which is said once.
+fn root() -> Option<&'static Path> {
+    static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let make = || tree(options()?).map_err(|e| eprintln!("virtual-kfd: no files of the machine: {e}")).ok();
+    ROOT.get_or_init(make).as_deref()
+}
+
+/// Writes the files, once for all processes of a user with the same options.
+fn tree(options: &Options) -> std::io::Result<PathBuf> {
+    let mut hash = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), format!("{:?}", options.cards), options.has_svm()).hash(&mut hash);
+    // SAFETY: no arguments, no errors.
+    let user = unsafe { libc::geteuid() };
+    // The real path: links would be resolved differently by `realpath`.
+    let folder = std::env::temp_dir().canonicalize()?;
+    let path = folder.join(format!("virtual-kfd-{user}-{:016x}", hash.finish()));
+    let is_ours = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
+    if let Ok(meta) = path.symlink_metadata() {
+        return if is_ours(meta) { Ok(path) } else { Err(std::io::ErrorKind::PermissionDenied.into()) };
+    }
+    let part = folder.join(format!("virtual-kfd-{user}-{}", std::process::id()));
+    std::fs::create_dir(&part)?;
+    std::fs::set_permissions(&part, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    topology::write(&part, options)?;
+    if std::fs::rename(&part, &path).is_err() {
+        // Another process was first.
+        std::fs::remove_dir_all(&part)?;
+    }
+    Ok(path)
+}

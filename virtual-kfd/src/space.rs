@@ -1,0 +1,118 @@
+//! The bytes behind all memory of the machine: one sparse file in memory, mapped once. The runtime maps parts of
+//! the same file (its descriptors of `/dev/kfd` and of render nodes are duplicates of this one), so both see the
+//! same bytes at different addresses.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Bytes of the file. Offsets are not used again: a kernel that outlives its memory hits no other.
+const BYTES: u64 = 8 << 40;
+/// Doorbells of the n-th card begin at (n + 1) times this offset: the thunk splits offsets at bit 32.
+const DOORBELLS: u64 = 1 << 32;
+/// First offset of other memory.
+const FIRST: u64 = 64 << 32;
+/// Bytes of a page of doorbells.
+pub(crate) const DOORBELL_BYTES: u64 = 8192;
+/// Alignment of memory, and the gap after it.
+const LARGE_PAGE: u64 = 2 << 20;
+
+/// The file and its mapping, until the process ends.
+#[derive(Debug)]
+pub(crate) struct Space {
+    file: OwnedFd,
+    base: NonNull<u8>,
+    next: AtomicU64,
+}
+
+// SAFETY: the mapping is bytes of a shared file; all access through it is by `Gpu`, atomic, or by volatile and atomic
+// words in `process`.
+unsafe impl Send for Space {}
+// SAFETY: as above.
+unsafe impl Sync for Space {}
+
+impl Space {
+    /// Creates the file and maps it.
+    pub(crate) fn new() -> io::Result<Space> {
+        // SAFETY: a constant string; the result is checked.
+        let file = unsafe { libc::memfd_create(c"virtual-kfd".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nothing else owns.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        // SAFETY: a valid descriptor; the result is checked.
+        if unsafe { libc::ftruncate(file.as_raw_fd(), BYTES as libc::off_t) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses; the result is checked.
+        let base = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+            libc::mmap(std::ptr::null_mut(), BYTES as usize, protection, flags, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::Other)?;
+        Ok(Space { file, base, next: AtomicU64::new(FIRST) })
+    }
+
+    /// Returns the offset of a card's doorbells.
+    pub(crate) fn doorbells(index: usize) -> u64 {
+        (index as u64 + 1) * DOORBELLS
+    }
+
+    /// Returns the offset of new, zeroed memory; `None` if there is none left.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<u64> {
+        let bytes = bytes.checked_next_multiple_of(LARGE_PAGE)?.checked_add(LARGE_PAGE)?;
+        let fits = |next: u64| next.checked_add(bytes).filter(|&end| end <= BYTES);
+        self.next.fetch_update(SeqCst, SeqCst, fits).ok()
+    }
+
+    /// Returns the address of an offset in this process.
+    pub(crate) fn at(&self, offset: u64) -> NonNull<u8> {
+        debug_assert!(offset < BYTES);
+        // SAFETY: offsets come from `doorbells` and `reserve`, inside the mapping, which is never unmapped.
+        unsafe { self.base.add(offset as usize) }
+    }
+
+    /// Gives the memory of a range back to the system; it reads as zeros then.
+    pub(crate) fn release(&self, offset: u64, bytes: u64) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a valid descriptor. A failure leaves the bytes in use, which is harmless.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) };
+    }
+
+    /// Returns true if a descriptor is one of the file.
+    pub(crate) fn is_file_of(&self, fd: c_int) -> bool {
+        identity(fd).is_some_and(|of| Some(of) == identity(self.file.as_raw_fd()))
+    }
+
+    /// Returns a new descriptor of the file, or a number of errno.
+    pub(crate) fn duplicate(&self) -> Result<c_int, i32> {
+        // SAFETY: a valid descriptor; the result is checked.
+        let fd = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
+        if fd < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EMFILE)) } else { Ok(fd) }
+    }
+}
+
+/// Returns the numbers by which the system knows the file of a descriptor.
+fn identity(fd: c_int) -> Option<(libc::dev_t, libc::ino_t)> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: any number is allowed; the result says whether the structure was written.
+    let found = unsafe { libc::fstat(fd, status.as_mut_ptr()) } == 0;
+    // SAFETY: written if found.
+    found.then(|| unsafe { status.assume_init() }).map(|s| (s.st_dev, s.st_ino))
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this size. Devices that know parts of it are dropped before (see `Driver`).
+        unsafe { libc::munmap(self.base.as_ptr().cast(), BYTES as usize) };
+    }
+}
