@@ -343,8 +343,8 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
         let hip = work("HSA_ENABLE_SDMA=0 + library=libamdhip64.so.7", "hip");
         assert_eq!(hip.environment, [pair("HSA_XNACK", "0"), pair("HSA_ENABLE_SDMA", "0")]);
-        let library = hip.hip_library.as_ref().map(|path| path.as_ref().to_path_buf());
-        assert_eq!(library.as_deref(), Some(Path::new("libamdhip64.so.7")));
+        let library: Option<&Path> = hip.hip_library.as_ref().map(AsRef::as_ref);
+        assert_eq!(library, Some(Path::new("libamdhip64.so.7")));
         assert!(!hip.vulkan_validation && work("validation", "vulkan").vulkan_validation);
     }
 }
