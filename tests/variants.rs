@@ -269,7 +269,7 @@ fn a_row_that_breaks_a_backend() {
     let dir = tempfile::tempdir().unwrap();
     let rows =
         "hangs: DIPTYCH_VIRTUAL_FAULTS=hang@hipMalloc,refused: DIPTYCH_VIRTUAL_FAULTS=nonsense,copies=kernel";
-    let args = ["--predict", "1", "--timeout-s", "2", "--reference", "cpu", "--backends", CARD];
+    let args = ["--predict", "1", "--timeout-s", "5", "--reference", "cpu", "--backends", CARD];
     let (output, result) = compare(dir.path(), &[&args[..], &["--variants", rows]].concat());
     let text = flat(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
