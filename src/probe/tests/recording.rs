@@ -45,7 +45,14 @@ fn a_recording_gives_the_same_report() {
 fn a_recording_stays_in_its_folder() {
     let outside = tempfile::tempdir().unwrap();
     let target = outside.path().to_str().unwrap();
-    let files = [("link opt/rocm-6.4.4", target), ("proc/self/environ", "ROCM_PATH=/opt/rocm-6.4.4\0")];
+    let environment = "ROCM_PATH=/opt/rocm-6.4.4\0LD_LIBRARY_PATH=/home/anna/lib:/home/bob/lib\0";
+    // Two homes of one name there: one of them is a link.
+    let files = [
+        ("link opt/rocm-6.4.4", target),
+        ("link home/anna", target),
+        ("home/bob/lib/libamdhip64.so.6.3.60303", ""),
+        ("proc/self/environ", environment),
+    ];
     let root = system(Some(&MI50), "6.12.1\n", &files, &rocm("7.2.0"));
     // In the recorded system the same path is a folder.
     write(root.path(), &format!("{}/lib/libamdhip64.so.6.4.60404", &target[1..]), "\0roc-6.4.4 25103\0");
