@@ -142,7 +142,7 @@ fn a_program_says_what_it_waits_for() {
     let backend = "hip-virtual:gfx906";
     for program in ["generate", "bench", "embed"] {
         let mut command = Command::new(example(program));
-        let verbose = program == "bench";
+        let verbose = program != "embed";
         command.args(arguments(program, &model, backend)).args(["--timeout-s", "4"]);
         command.args(verbose.then_some("--verbose"));
         let output = command.env("DIPTYCH_VIRTUAL_FAULTS", "stall@hipMemcpyAsync").output().unwrap();

@@ -296,7 +296,7 @@ mod tests {
         assert_eq!((line.ended, line.crashes, line.time_to_crash_s), (2, 0, None));
     }
 
-    /// What follows from another input is no difference of its own: a model's tokens, a library's version. A version that
+    /// A consequence of another input is no difference of its own: a model's tokens, a library's version. A version that
     /// one run did not come to know is none either.
     #[test]
     fn consequences_are_no_differences() {
