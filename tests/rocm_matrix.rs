@@ -97,9 +97,8 @@ fn logits_have_the_bits_of_the_emulated_driver() {
                 std::fs::read(dir.path().join(file)).unwrap()
             };
             assert!(logits(&driver) == logits(&runtime), "{place}");
-            let record = &common::result(dir.path())["records"][1];
-            let device = record["device"].to_string();
-            assert!(device.contains("(virtual)"), "{device} could be taken for a card");
+            let report = common::result(dir.path()).to_string();
+            assert!(report.contains(" (virtual)"), "{report}: it could be taken for a card");
         }
     }
 }
@@ -111,7 +110,7 @@ fn operations_agree_with_the_reference() {
         let dir = tempfile::tempdir().unwrap();
         let output = root
             .command("compare")
-            .args(["--ops", "RMS_NORM,ROPE,SOFT_MAX,MUL_MAT_Q8_0,GET_ROWS", "--backends", "hip-kfd"])
+            .args(["--ops", "RMS_NORM,SOFT_MAX,GET_ROWS,MUL_MAT_ID", "--backends", "hip-kfd"])
             .arg("--out")
             .arg(dir.path())
             .output()
@@ -126,7 +125,8 @@ fn probe_tells_the_truth() {
     for root in roots() {
         let mut probe = root.command("probe");
         let output = probe.env("VIRTUAL_KFD_LIBRARY", preload()).env("COLUMNS", "200").output().unwrap();
-        let said = said(&output);
+        // Lines are wrapped.
+        let said = said(&output).split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
             "AMD Instinct MI50 (virtual) (gfx906, 1002:66a1, 0000:03:00)",
             "VRAM 16.0 GiB",
