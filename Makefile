@@ -11,7 +11,7 @@ SETUP ?= yes
 TIME ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc kernels shaders fuzz
+.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc kernels shaders fuzz rocm
 
 help: ## list these targets
 	@echo 'usage: make TARGET [ARGS="..."] [SETUP=no]'
@@ -25,9 +25,12 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh --quiet
 endif
 
+# AMD's user space, if `make rocm` has unpacked one: the backend hip-kfd runs with it.
+ROCM := $(lastword $(wildcard $(foreach v,5.2.3 5.7.1 6.4.3 7.2.4,target/rocm/$(v)/run)))
+
 compare: ready ## run the same work on every backend and say where they part (ARGS: --help, --model FILE ...)
 	cargo build --release -p virtual-kfd-preload
-	cargo run --release --example compare -- $(ARGS)
+	$(if $(ROCM),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$(abspath $(ROCM))) cargo run --release --example compare -- $(ARGS)
 
 test: ready ## run all tests (ARGS: arguments of cargo test, which then runs one program after the other)
 	$(if $(ARGS),cargo test --workspace $(ARGS),scripts/test.sh)
@@ -54,6 +57,9 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh shaders --quiet
 endif
 	scripts/fuzz.sh $(TIME) $(ARGS)
+
+rocm: ## unpack AMD's HIP user space of four generations in target/rocm, without installing it (ARGS: 5.2.3 ..., --to DIR)
+	scripts/rocm-roots.sh $(ARGS)
 
 kernels: ready ## compile the HIP kernels whose code objects are in the repository, after a change of a kernel
 	cargo run -p hip-kernels --example objects

@@ -82,6 +82,11 @@ impl BackendName {
         !matches!(self, BackendName::Reference | BackendName::Cpu | BackendName::Null(_))
     }
 
+    /// True if it loads AMD's libamdhip64.
+    pub(crate) fn loads_libamdhip64(&self) -> bool {
+        matches!(self, BackendName::Hip(_) | BackendName::HipKfd(_))
+    }
+
     /// True if its card is emulated. Such a card has no time of its own: under HIP the clock is the host's, under
     /// Vulkan it is made up.
     pub fn is_emulated(&self) -> bool {

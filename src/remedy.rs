@@ -12,7 +12,7 @@ pub(crate) fn remedy(backend: &str, phase: &str) -> Option<&'static str> {
 /// Returns a setting that can be tried in a phase of a driver.
 pub(crate) fn setting(backend: &str, phase: &str) -> Option<&'static str> {
     let name = backend.parse::<BackendName>().ok()?;
-    let is_amds = matches!(name, BackendName::Hip(_) | BackendName::HipKfd(_));
+    let is_amds = name.loads_libamdhip64();
     let is_hip = is_amds || matches!(name, BackendName::HipNvidia(_) | BackendName::HipVirtual(_));
     match phase {
         _ if !is_hip => None,

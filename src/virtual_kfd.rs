@@ -16,11 +16,11 @@ pub(crate) fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     // A program that was started through a loader has the loader's path.
     let named = std::env::args_os().next().map(PathBuf::from);
-    let beside = |program: &Path| {
+    let next_to = |program: &Path| {
         let folders: Vec<&Path> = program.ancestors().skip(1).take(2).collect();
         folders.into_iter().map(|folder| folder.join(LIBRARY)).find(|path| path.is_file())
     };
-    let found = beside(&program).or_else(|| beside(&named?))?;
+    let found = next_to(&program).or_else(|| next_to(&named?))?;
     // A preloaded library's name with a slash is a path; the child may have another folder.
     std::path::absolute(found).ok()
 }
@@ -54,7 +54,7 @@ pub(crate) fn missing() -> String {
             library.display()
         ),
         None => format!(
-            "{LIBRARY} is not beside this program: cargo build --release -p virtual-kfd-preload builds it, \
+            "{LIBRARY} is not next_to this program: cargo build --release -p virtual-kfd-preload builds it, \
              {VARIABLE}=PATH names it"
         ),
     }

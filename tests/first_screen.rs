@@ -94,6 +94,7 @@ fn uploads_hang_and_the_first_graph() {
             "next: DIPTYCH_HIP_COPIES=kernel compare --backends hip-virtual:gfx906 --reference reference",
             "what may help is tried by: ",
             "hip-virtual:gfx906 hung waiting for hipMemcpyAsync; cpu agrees with reference: use --backend cpu",
+            "nodes: all within their bounds",
         ],
     );
     let fault = ("DIPTYCH_VIRTUAL_FAULTS", "stall@hipModuleLaunchKernel");
@@ -143,4 +144,21 @@ fn the_wrong_library() {
             "hip cannot run here; cpu agrees with reference: use --backend cpu",
         ],
     );
+}
+
+/// Lines are as long as the terminal is wide.
+#[test]
+fn the_width_is_that_of_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--backends", "cpu,null=crash@first_compute", "--predict", "1"];
+    assert_eq!(common::compare(dir.path(), &args).0.status.code(), Some(1));
+    let longest = |columns: &str| {
+        let mut command = Command::new(example("compare"));
+        let output = command.arg("report").arg(dir.path()).env("COLUMNS", columns).output().unwrap();
+        let text = stdout(&output);
+        let lines = text.lines().rev().skip(1).filter(|line| line.trim().contains(' '));
+        lines.map(|line| line.chars().count()).max().unwrap()
+    };
+    assert!(longest("70") <= 70, "{}", longest("70"));
+    assert!((71..=100).contains(&longest("100")) && longest("200") > 100, "{}", longest("200"));
 }

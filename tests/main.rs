@@ -43,6 +43,8 @@ mod programs;
 mod prompts;
 #[cfg(feature = "compare")]
 mod recorder;
+#[cfg(all(feature = "compare", feature = "probe", feature = "virtual"))]
+mod rocm_matrix;
 mod session;
 #[cfg(feature = "compare")]
 mod statistics;

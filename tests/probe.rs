@@ -8,7 +8,7 @@ use common::{compare, example, hip_library, record, tiny};
 use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Runs a program with these variables, without the environment's library paths and caches.
@@ -123,7 +123,9 @@ fn auto_says_what_it_does_not_use() {
     let first = run("logits", dir.path(), &[hip], &args);
     let text = words(&first.stderr);
     assert!(first.status.success() && out.exists(), "{text}");
-    says(&text, &["backend auto is ", "; not used: ", "hip"]);
+    let unused = text.split_once("; not used: ").and_then(|(_, rest)| rest.split_once(" (probe says why)"));
+    let unused = unused.unwrap_or_else(|| panic!("{text}")).0;
+    assert!(text.contains("backend auto is ") && unused.split(", ").any(|name| name == "hip"), "{text}");
     assert!(!text.contains(KILLED), "one sentence: {text}");
     let bench = [
         "--prompt-tokens",
@@ -145,4 +147,59 @@ fn auto_says_what_it_does_not_use() {
     assert_eq!(words(&run("logits", dir.path(), &[hip], &args).stderr), text);
     let again = words(&run("bench", dir.path(), &[hip, ("HSA_XNACK", "0")], &bench).stderr);
     says(&again, &["(measured again: variable HSA_XNACK has changed)"]);
+}
+
+/// `probe --record` writes what `--root` reads, and `probe --of` judges another program; its exit status says whether a
+/// card is free.
+#[test]
+fn recordings_and_other_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("recorded");
+    let path = folder.to_str().unwrap();
+    let output =
+        run("probe", dir.path(), &[("AMD_API_KEY", "open-sesame")], &["--runs", "0", "--record", path]);
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let environment = fs::read(folder.join("proc/self/environ")).unwrap();
+    assert!(!String::from_utf8_lossy(&environment).contains("open-sesame"));
+    let again = run("probe", dir.path(), &[], &["--root", path, "--json"]);
+    let json: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert!(json["root"] == path && json["summary"].as_array().is_some_and(|all| !all.is_empty()), "{json}");
+    let full = run("probe", dir.path(), &[], &["--runs", "0", "--record", path]);
+    says(&words(&full.stderr), &["a new or an empty one"]);
+    // Field case B: a library that has no code for the card.
+    let Some(library) = hip_library(dir.path(), "", "0") else { return };
+    let of =
+        |args: &[&str]| run("probe", dir.path(), &[], &[&["--of", library.to_str().unwrap()], args].concat());
+    let none = of(&["--target", "gfx900"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+    says(&words(&none.stderr), &["a library with HIP code objects"]);
+    let Some(library) = library_with_code(dir.path(), "gfx906") else { return };
+    for (target, status, sentence) in [
+        ("gfx906", 0, "no gate that files show blocks gfx906"),
+        ("gfx900", 1, "gfx900 is blocked by code (no code for gfx900 among its targets: gfx906)"),
+    ] {
+        let args = ["--of", library.to_str().unwrap(), "--target", target];
+        let judged = run("probe", dir.path(), &[], &args);
+        says(&words(&judged.stdout), &[sentence]);
+        assert_eq!(judged.status.code(), Some(status), "{target}");
+    }
+}
+
+/// Compiles a library with an empty code object for a target. `None` without a C compiler.
+fn library_with_code(dir: &Path, target: &str) -> Option<PathBuf> {
+    let name = format!("hipv4-amdgcn-amd-amdhsa--{target}");
+    let mut code = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
+    let begin = 32 + 24 + name.len() as u64;
+    for number in [1, begin, 8, name.len() as u64] {
+        code.extend(number.to_le_bytes());
+    }
+    code.extend(name.bytes().chain([0x7f; 8]));
+    let bytes: Vec<String> = code.iter().map(u8::to_string).collect();
+    let source = dir.join("code.c");
+    let section = "__attribute__((section(\".hip_fatbin\")))";
+    let text = format!("const unsigned char code[] {section} = {{{}}};\n", bytes.join(", "));
+    fs::write(&source, text).unwrap();
+    let library = dir.join("libggml-hip.so");
+    common::shared_library(&library, source.to_str().unwrap(), &[])?;
+    Some(library)
 }

@@ -100,6 +100,7 @@ fn a_child_is_killed_in_each_phase() {
         assert_eq!(r["phase"], phase, "{r}");
         let finding = format!("{backend}: ended in phase {phase}");
         assert!(text.contains(&finding) && text.contains("ended from outside by SIGKILL"), "{text}");
+        assert!(text.contains("memory ran out: journalctl -k | grep -i oom shows it"), "{text}");
         let statistics = result["statistics"].as_array().unwrap();
         let own = statistics.iter().find(|s| s["backend"] == backend.as_str()).unwrap();
         assert_eq!((&own["ended"], &own["crashes"]), (&1.into(), &0.into()), "{own}");

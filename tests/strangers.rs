@@ -283,4 +283,9 @@ fn a_report_for_others_is_redacted() {
             assert_eq!(text.contains(parent), private, "{}", path.display());
         }
     }
+    let pasted =
+        Command::new(example("compare")).arg("report").arg(&folder).arg("--text-report").output().unwrap();
+    let text = String::from_utf8_lossy(&pasted.stdout).into_owned();
+    assert!(text.starts_with("### all backends that can run here agree\n"), "{text}");
+    assert!(text.contains("| `cpu` | `ok` |") && !text.contains(dir.path().to_str().unwrap()), "{text}");
 }

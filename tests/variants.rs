@@ -205,7 +205,8 @@ fn a_variant_of_a_graph_agrees() {
     let values: Vec<u8> = (0..256).flat_map(|i| (i as f32 / 7.0).to_le_bytes()).collect();
     GraphFile { graph, data: [(x, values)].into() }.save(&path).unwrap();
     let args = ["--graph", path.to_str().unwrap(), "--backends", CARD, "--variants", "graphs=off"];
-    let (output, result) = compare(&dir.path().join("out"), &args);
+    let every_node = ["--per-node", "isolated"];
+    let (output, result) = compare(&dir.path().join("out"), &[&args[..], &every_node].concat());
     assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
     assert_eq!(row(&result, "graphs=off")["status"], "ok");
     let compared = result["comparisons"].as_array().unwrap();
@@ -229,6 +230,11 @@ fn variables_of_one_backend() {
     let failed = record(&result, CARD);
     assert_eq!(failed["status"], "error", "{failed}");
     assert_eq!(failed["environment"], serde_json::json!([["DIPTYCH_VIRTUAL_FAULTS", "fail=2@hipMalloc"]]));
+    // A folder is not trusted with a variable.
+    let refused = Command::new(example("compare")).arg("--resume").arg(dir.path()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains(&format!("other than those of the folder ({fault})")), "{text}");
 }
 
 /// Wrong variants and variables are wrong use, and nothing runs.
@@ -254,4 +260,52 @@ fn wrong_variants_run_nothing() {
     }
     let (output, _) = compare(&dir.path().join("out"), &["--ops", "RELU", "--backends", "cpu", "--cure"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// A row that fails alone is a finding, and so is one whose value is refused: the others run all the same. The rows of an
+/// earlier run in the folder are gone.
+#[test]
+fn a_row_that_breaks_a_backend() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows =
+        "hangs: DIPTYCH_VIRTUAL_FAULTS=hang@hipMalloc,refused: DIPTYCH_VIRTUAL_FAULTS=nonsense,copies=kernel";
+    let args = ["--predict", "1", "--timeout-s", "5", "--reference", "cpu", "--backends", CARD];
+    let (output, result) = compare(dir.path(), &[&args[..], &["--variants", rows]].concat());
+    let text = flat(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for (variant, status) in [("", "ok"), ("hangs", "hang"), ("refused", "error"), ("copies=kernel", "ok")] {
+        assert_eq!(row(&result, variant)["status"], status, "{variant}: {text}");
+    }
+    for part in [
+        format!("hangs breaks {CARD}: the hang in allocate; 0 of 1, default 1 of 1"),
+        format!("{CARD} [hangs]: hang in phase allocate"),
+    ] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+    let probed = std::fs::read_to_string(dir.path().join("probe.json")).unwrap();
+    let probed: Value = serde_json::from_str(&probed).unwrap();
+    assert!(probed["devices"].is_array() && probed["root"] == "/", "{probed}");
+    std::fs::write(dir.path().join("probe.json"), "old").unwrap();
+    assert!(dir.path().join("variants").exists());
+    let (output, result) = compare(dir.path(), &["--predict", "1", "--backends", "cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
+    assert!(!dir.path().join("variants").exists(), "the rows of the earlier run");
+    assert_ne!(std::fs::read_to_string(dir.path().join("probe.json")).unwrap(), "old");
+    // What is written about the machine is from files: a library that no backend of the run needs is not loaded.
+    let marker = dir.path().join("loaded");
+    let load = format!("system(\"touch {}\")", marker.display());
+    if let Some(library) = common::hip_library(dir.path(), &load, "0") {
+        let library = ["--hip-library", library.to_str().unwrap()];
+        let args = [&["--predict", "1", "--backends", "cpu"], &library[..]].concat();
+        assert_eq!(compare(&dir.path().join("other"), &args).0.status.code(), Some(0));
+        assert!(dir.path().join("other/probe.json").exists() && !marker.exists());
+    }
+    // The model's identity, for reports over several runs.
+    let settings = &result["settings"];
+    let value = |name: &str| {
+        let pair = settings.as_array().unwrap().iter().find(|pair| pair[0] == name);
+        pair.unwrap_or_else(|| panic!("no {name}: {settings}"))[1].as_str().unwrap().to_string()
+    };
+    assert!(value("types").contains(" %") && value("bytes").parse::<u64>().unwrap() > 1000, "{settings}");
+    assert!(!value("architecture").is_empty() && value("model").len() == 16, "{settings}");
 }

@@ -414,6 +414,41 @@ mod tests {
         assert!(off.contains("ROCm 6.4.4 helped") && !off.contains("amdgpu.cwsr_enable=0 or"), "{off}");
     }
 
+    /// Rows for people who came with another program, or whose machine is in danger.
+    #[test]
+    fn what_other_programs_run_into() {
+        let has =
+            |situation: &Situation, source: &str| known(situation).any(|row| row.source.contains(source));
+        for (target, lacks_code) in [("gfx1150", true), ("gfx1151", true), ("gfx1100", false)] {
+            assert_eq!(has(&situation(target, (7, 2, 53211)), "ROCm issue 5534"), lacks_code, "{target}");
+        }
+        let mut polls = situation("gfx1100", (7, 14, 60850));
+        assert!(has(&polls, "TheRock issue 7051"));
+        polls.environment = Environment::new([("HIP_VISIBLE_DEVICES".into(), "0".into())]);
+        assert!(!has(&polls, "TheRock issue 7051"), "the runtime lists one device");
+        assert!(!has(&situation("gfx1100", (7, 13, 0)), "TheRock issue 7051"));
+        let mut apu = situation("gfx90c", (6, 1, 1));
+        assert!(!has(&apu, "TROUBLESHOOTING.md"));
+        apu.environment = Environment::new([("HSA_XNACK".into(), "1".into())]);
+        let cures: Vec<&str> = known(&apu).filter(|row| row.blocks).map(|row| row.cure).collect();
+        assert_eq!(cures, ["unset HSA_XNACK"]);
+        let old = KernelFacts { release: Some((6, 14)), ..KernelFacts::default() };
+        let halo = Situation { kernel: old, ..situation("gfx1151", (7, 2, 53211)) };
+        assert!(
+            has(&halo, "ROCm issue 5750") && !has(&situation("gfx1151", (7, 2, 53211)), "ROCm issue 5750")
+        );
+        for (source, target, hip, other) in [
+            ("ROCm issue 6630", "gfx1201", (7, 14, 60850), (7, 13, 0)),
+            ("HIP issue 3314", "gfx1034", (5, 7, 0), (6, 0, 0)),
+            ("LLVM's AMDGPU guide", "gfx906", (5, 1, 0), (5, 2, 0)),
+        ] {
+            assert!(
+                has(&situation(target, hip), source) && !has(&situation(target, other), source),
+                "{source}"
+            );
+        }
+    }
+
     /// Graphs are used where nothing is known against them, and where they are requested.
     #[test]
     fn graphs_that_fail_are_not_used() {

@@ -123,6 +123,11 @@ fn damaged() {
         fs::write(&path, intact).unwrap();
     }
     assert!(is_there());
+    // An archive that is whole and holds others of the same lengths.
+    let others = workspace.path("others");
+    write(&others, "clang", &sources, |target, stem| Ok(format!("{target}-{stem}").into_bytes())).unwrap();
+    fs::copy(others.join(ARCHIVE), objects.join(ARCHIVE)).unwrap();
+    assert!(!is_there(), "they are not what the manifest says");
 }
 
 /// Options and the target are inputs, not only the texts.

@@ -79,7 +79,7 @@ fn trouble(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::CompareOptions;
-    use super::super::report::{BackendReport, Comparison};
+    use super::super::report::{BackendReport, Comparison, Host, Run};
     use super::*;
 
     fn ok(name: &str) -> Record {
@@ -191,6 +191,30 @@ mod tests {
         assert!(text.ends_with("use --backend cpu (2.0 x hip, 2.4 x vulkan; 0.21 s a request)"), "{text}");
     }
 
+    /// Times of two machines are not compared, and a backend whose results change is not recommended, however fast it is.
+    #[test]
+    fn times_are_of_one_machine_and_of_sound_results() {
+        let mut two = report(&["vulkan", "cpu", "hip"], vec![]);
+        let run = |id: &str, host: &str| Run {
+            run_id: id.into(),
+            host: Host { name: host.into(), ..Host::default() },
+            ..Run::default()
+        };
+        two.runs = vec![run("a", "desk"), run("b", "tower")];
+        for (record, (id, seconds)) in two.records.iter_mut().zip([("a", 1.0), ("a", 2.0), ("b", 0.1)]) {
+            (record.run_id, record.prompt_s) = (id.into(), Some(seconds));
+        }
+        let text = advice(&two);
+        assert!(text.ends_with("use --backend vulkan (2.0 x cpu; 1.0 s a request)"), "{text}");
+        let mut unstable = report(&["vulkan", "cpu"], vec![]);
+        unstable.records[0].unstable = 3;
+        assert_eq!(
+            advice(&unstable),
+            "vulkan gives different results when repeated; cpu agrees with reference: use --backend cpu (nothing faster \
+             agrees)"
+        );
+    }
+
     /// The processor is recommended if nothing is known against it, and the sentence says what is known.
     #[test]
     fn without_a_card_the_processor_is_left() {
@@ -240,6 +264,8 @@ mod tests {
         let text = advice(&swept);
         assert!(text.starts_with(&format!("{sentence}; cpu agrees")), "{text}");
         assert_eq!(patterns(&swept), [sentence]);
+        swept.records.push(run(1, 3, Status::Ended, 0.5));
+        assert_eq!(patterns(&swept), [sentence], "somebody ended it, which says nothing about the backend");
         swept.records.extend([run(2, 0, Status::Crash, 7.0), run(-1, 0, Status::Ok, 9.0)]);
         let mixed = "vulkan works at offload 0 and -1, dies at 1 and 2: 4 of 4 runs, 2.65 +- 0.06 s at 1, 7.00 s at 2 after \
                      the start, in phase compute";

@@ -145,7 +145,12 @@ mod tests {
             kernel: KernelLog { lines: vec!["amdgpu: page fault".into()], unread: None },
             ..Record::default()
         };
-        let backend = BackendReport { name: "hip".into(), ..BackendReport::default() };
+        let backend = BackendReport {
+            name: "hip".into(),
+            device: "a card | a name".into(),
+            versions: vec![("hip runtime".into(), "6.3".into())],
+            ..BackendReport::default()
+        };
         let report = Report {
             records: vec![record],
             backends: vec![backend],
@@ -161,7 +166,8 @@ mod tests {
         let text = text_report(&report).unwrap();
         for part in [
             "### something differs\n\n`hip crashed`\n",
-            "| `hip` | `crash` | `enumerate` | `-` | - | - |\n",
+            "| `hip` | `crash` | `enumerate` | `-` | `a card ¦ a name` | - |\n",
+            "- `hip`: `hip runtime 6.3`\n",
             "- signal: `SIGSEGV, pc 0x7f01, /opt/rocm/lib/libamdhip64.so.7 + 0x1234`\n",
             "- message: `died of SIGSEGV | @maintainer 'x'`\n",
             "- library: `[path]/libamdhip64.so.7`\n",

@@ -146,7 +146,7 @@ fn line((backend, device, work, offload): Key, records: &[&Record]) -> Statistic
 #[cfg(test)]
 mod tests {
     use super::super::host::{Environment, Host};
-    use super::super::report::{BackendReport, EVERYTHING};
+    use super::super::report::{BackendReport, EVERYTHING, Finding, PROMPT_HASH};
     use super::super::{CompareOptions, table, text::Style};
     use super::*;
 
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(alike.verdict.findings, ["a: it differs", "b: it differs"]);
         assert_eq!(merge(vec![first()]).unwrap().verdict.findings, ["it differs"]);
         type Change = fn(&mut Report);
-        let changes: [(Change, [&str; 2]); 9] = [
+        let changes: [(Change, [&str; 2]); 10] = [
             (|r| r.precision = "exact".into(), ["fast", "exact"]),
             (
                 |r| r.environment.overrides = pair("DIPTYCH_VULKAN_MATRIX_UNITS", "off"),
@@ -207,6 +207,10 @@ mod tests {
             (|r| r.backends[0].versions = pair("api", "1.4"), ["api not recorded", "api 1.4"]),
             (|r| r.backends[0].overrides = pair("RADV_DEBUG", "x"), ["RADV_DEBUG not set", "RADV_DEBUG=x"]),
             (|r| r.backends[0].uuid = Some("77".into()), ["UUID not recorded", "UUID 77"]),
+            (
+                |r| r.records.iter_mut().for_each(|record| record.environment = pair("HSA_XNACK", "1")),
+                ["HSA_XNACK not set", "HSA_XNACK=1"],
+            ),
         ];
         for (change, words) in changes {
             let all = merge(vec![first(), report("b", 20.0, change)]).unwrap();
@@ -249,6 +253,107 @@ mod tests {
             let heading = format!("run {run}: vulkan: library {library}");
             assert!(text.contains(&heading), "{heading}: {text}");
         }
+    }
+
+    /// Findings of several runs have the names of their runs, and keep their cures and commands.
+    #[test]
+    fn findings_of_several_runs_keep_their_cures() {
+        fn hung(report: &mut Report) {
+            let finding = Finding {
+                text: "it hangs".into(),
+                cure: vec!["set A=1".into()],
+                next: Some("probe".into()),
+                ..Finding::default()
+            };
+            let findings = vec![finding.text.clone()];
+            report.verdict = Verdict { findings, details: vec![finding], ..Verdict::default() };
+            report.variant_findings = vec!["a helps".into()];
+            report.cure_command = Some("compare --resume x --cure".into());
+        }
+        let all = merge(vec![report("a", 10.0, hung), report("b", 10.0, hung)]).unwrap();
+        let text = table::table(&all, Style::Plain);
+        let block = "  cure: set A=1\n  a: it hangs\n    next: probe\n  b: it hangs\n";
+        assert!(text.contains(block), "what they share is said once: {text}");
+        assert_eq!(all.variant_findings, ["a: a helps", "b: a helps"]);
+        assert_eq!(all.cure_command, None, "it continues one of the runs");
+        assert!(merge(vec![report("a", 10.0, hung)]).unwrap().cure_command.is_some());
+    }
+
+    /// A variant has a line of its own, and what a person ended is no death.
+    #[test]
+    fn variants_and_ended_runs_are_kept_apart() {
+        let with_variant = report("a", 10.0, |report| {
+            let variant = Some("x".to_string());
+            report.records[1].variant.clone_from(&variant);
+            report.backends.push(BackendReport { variant, ..report.backends[0].clone() });
+        });
+        let works: Vec<&str> = with_variant.statistics.iter().map(|line| line.work.as_str()).collect();
+        assert_eq!(works, ["model", "model; variant x"]);
+        let ended = report("a", 10.0, |report| {
+            report.records.iter_mut().for_each(|r| (r.status, r.elapsed_s) = (Status::Ended, 3.0));
+        });
+        let line = &ended.statistics[0];
+        assert_eq!((line.ended, line.crashes, line.time_to_crash_s), (2, 0, None));
+    }
+
+    /// A consequence of another input is no difference of its own: a model's tokens, a library's version. A version that
+    /// one run did not come to know is none either.
+    #[test]
+    fn consequences_are_no_differences() {
+        fn dead(report: &mut Report) {
+            report.records.iter_mut().for_each(|r| r.status = Status::Crash);
+        }
+        fn model(report: &mut Report, model: &str, types: &str, prompt: &str) {
+            let settings = [("model", model), ("types", types), ("bytes", model), (PROMPT_HASH, prompt)];
+            report.settings.extend(settings.map(|(name, value)| (name.into(), value.into())));
+        }
+        let one = report("a", 10.0, |r| model(r, "11", "Q8_0 100 %", "1"));
+        let other = report("b", 10.0, |r| {
+            model(r, "22", "Q4_K 100 %", "2");
+            dead(r);
+        });
+        let patterns = merge(vec![one, other]).unwrap().verdict.patterns;
+        assert!(patterns.len() == 1 && patterns[0].starts_with("vulkan: model-dependent: "), "{patterns:?}");
+        fn library(report: &mut Report, path: &str, version: &str) {
+            report.backends[0].versions = pair("runtime", version);
+            report.records.iter_mut().for_each(|r| r.library = Some(path.into()));
+        }
+        let old = || report("a", 10.0, |r| library(r, "/six/libamdhip64.so.6", "6.4"));
+        let new = report("b", 10.0, |r| library(r, "/seven/libamdhip64.so.7", "7.2"));
+        assert_eq!(
+            merge(vec![old(), new]).unwrap().verdict.patterns,
+            [
+                "vulkan: library is the only difference (/six/libamdhip64.so.6 | /seven/libamdhip64.so.7): 2 of 2 against 2 of \
+              2 complete"
+            ]
+        );
+        let blind = report("b", 10.0, |r| {
+            library(r, "/six/libamdhip64.so.6", "6.4");
+            r.backends[0].versions.clear();
+            dead(r);
+        });
+        assert_eq!(merge(vec![old(), blind]).unwrap().verdict.patterns, [""; 0]);
+        // Runs that somebody ended are compared with none, and the pair that decides comes first.
+        let set = |id, change: fn(&mut Report)| report(id, 10.0, change);
+        let three = merge(vec![
+            set("a", |_| ()),
+            set("b", |r| r.environment.overrides = pair("RADV_DEBUG", "x")),
+            set("c", |r| {
+                r.environment.overrides = pair("HSA_XNACK", "1");
+                r.records.iter_mut().for_each(|r| r.status = Status::Ended);
+            }),
+            set("d", |r| {
+                r.environment.overrides = pair("MESA_DEBUG", "1");
+                dead(r);
+            }),
+        ]);
+        assert_eq!(
+            three.unwrap().verdict.patterns,
+            [
+                "vulkan: MESA_DEBUG is the only difference (unset | 1): 2 of 2 against 0 of 2 complete",
+                "vulkan: RADV_DEBUG is the only difference (unset | x): 2 of 2 against 2 of 2 complete",
+            ]
+        );
     }
 
     fn pair(name: &str, value: &str) -> Vec<(String, String)> {

@@ -322,3 +322,29 @@ impl Event {
 
 /// Function called for each event.
 pub type Progress<'a> = &'a mut dyn FnMut(&Event);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isolate::protocol::OpsTask;
+    use std::path::Path;
+
+    /// A row's settings replace those of the plain run; the others stay.
+    #[test]
+    fn a_child_of_a_variant_has_its_settings() {
+        let environment: Vec<BackendVariable> = ["HSA_XNACK=0", "HSA_ENABLE_SDMA=1", "vulkan:RADV_DEBUG=x"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let options = CompareOptions::default().with_environment(environment);
+        let work = |row: &str, backend: &str| {
+            let task = OpsTask { cases: Vec::new(), results: PathBuf::new().into(), is_reference: false };
+            options.variant_work(&row.parse().unwrap(), &backend.parse().unwrap(), Task::Ops(task))
+        };
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        let hip = work("HSA_ENABLE_SDMA=0 + library=libamdhip64.so.7", "hip");
+        assert_eq!(hip.environment, [pair("HSA_XNACK", "0"), pair("HSA_ENABLE_SDMA", "0")]);
+        let library: Option<&Path> = hip.hip_library.as_ref().map(AsRef::as_ref);
+        assert_eq!(library, Some(Path::new("libamdhip64.so.7")));
+        assert!(!hip.vulkan_validation && work("validation", "vulkan").vulkan_validation);
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::host::machine;
 use super::report::{PROMPT_HASH, Report};
+use crate::shell::words;
 use ggml_core::{Error, Result};
 use serde_json::Value;
 
@@ -60,10 +61,10 @@ impl Report {
             line.work = names.work_of_line(&original.work, self);
         }
         for (finding, original) in report.verdict.details.iter_mut().zip(&self.verdict.details) {
-            let words =
-                original.next.as_ref().map(|next| next.split(' ').map(String::from).collect::<Vec<_>>());
-            finding.next = words.map(|words| names.command(&words).join(" "));
+            finding.next = original.next.as_ref().map(|next| names.command(&words(next)).join(" "));
         }
+        let again = self.cure_command.as_ref();
+        report.cure_command = again.map(|command| names.command(&words(command)).join(" "));
         for record in &mut report.records {
             record.token_ids.clear();
             record.text = None;
@@ -262,7 +263,7 @@ fn replace_word(text: &str, name: &str, replacement: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::CompareOptions;
-    use super::super::report::{BackendReport, Host, Record, Run, Statistics, Verdict};
+    use super::super::report::{BackendReport, Finding, Host, Record, Run, Statistics, Verdict};
     use super::*;
 
     /// Every text of a report that a user, a machine, a path or a prompt can be in.
@@ -308,7 +309,15 @@ mod tests {
             host: Host { name: "annas-desk".into(), ..Host::default() },
             runs: vec![run("annas-desk"), run("tower"), run("mi")],
             statistics: vec![line("annas-desk"), line("tower")],
-            verdict: Verdict { findings: vec![text], ..Verdict::default() },
+            verdict: Verdict {
+                findings: vec![text],
+                details: vec![Finding {
+                    next: Some("compare --model '/home/anna/Ursula models/x.gguf' --backends hip".into()),
+                    ..Finding::default()
+                }],
+                ..Verdict::default()
+            },
+            cure_command: Some("compare --resume 'for mrs smith/out' --cure".into()),
             ..Report::new(&CompareOptions::default())
         };
         let redacted = report.redacted().unwrap();
@@ -319,6 +328,8 @@ mod tests {
             "wish",
             "999999917",
             "my models",
+            "Ursula",
+            "smith",
             "/home",
             "/srv",
             "tower",
@@ -328,6 +339,9 @@ mod tests {
             assert!(!json.contains(word), "{word}: {json}");
         }
         assert_eq!(redacted.work, "model [path]/x.gguf");
+        let next = redacted.verdict.details[0].next.as_deref();
+        assert_eq!(next, Some("compare --model [path]/x.gguf --backends hip"));
+        assert_eq!(redacted.cure_command.as_deref(), Some("compare --resume [path]/out --cure"));
         assert_eq!(
             redacted.verdict.findings[0],
             "'[path]/x.gguf': no; [path]/lib:/opt/rocm/lib, and [user] said '[prompt]'"

@@ -113,7 +113,7 @@ impl VariantRow {
         if let Some(only) = &self.only {
             return names(only, backend);
         }
-        let library = self.library.is_some() && matches!(backend, BackendName::Hip(_));
+        let library = self.library.is_some() && backend.loads_libamdhip64();
         let validation = self.validation && is_vulkan(backend);
         library || validation || self.environment.iter().any(|(name, _)| reads(backend, name))
     }
@@ -355,7 +355,7 @@ fn reads(backend: &BackendName, name: &str) -> bool {
     match name {
         "DIPTYCH_VIRTUAL_FAULTS" => matches!(backend, BackendName::HipVirtual(_)),
         "DIPTYCH_VIRTUAL_VULKAN_FAULTS" => matches!(backend, BackendName::VulkanVirtual(_)),
-        "DIPTYCH_HIP_LIBRARY" => matches!(backend, BackendName::Hip(_) | BackendName::HipKfd(_)),
+        "DIPTYCH_HIP_LIBRARY" => backend.loads_libamdhip64(),
         "DIPTYCH_CUDA_LIBRARY" => matches!(backend, BackendName::HipNvidia(_)),
         _ if name.starts_with("VIRTUAL_KFD_") => matches!(backend, BackendName::HipKfd(_)),
         _ if name.starts_with("DIPTYCH_VIRTUAL_") => backend.is_emulated(),

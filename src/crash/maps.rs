@@ -135,6 +135,12 @@ mod tests {
             assert_eq!(module(0x10, parts), None);
             assert_eq!(module(0x7f10_0000_8010, parts), None, "memory of no file");
         }
+        // An address is relative to where the file begins in memory, whatever is mapped first and whatever gaps follow.
+        let mut search = Search::new();
+        search.start(0x7000_3010);
+        let gaps = "70001000-70002000 r-xp 00001000 08:02 9 /z\n70003000-70004000 rw-p 00002000 08:02 9 /z\n";
+        assert!(search.read(gaps.as_bytes()));
+        assert_eq!(search.module(), Some((&b"/z"[..], 0x3010)));
         // What follows a line that is too long is read.
         let mut search = Search::new();
         search.start(0x2010);

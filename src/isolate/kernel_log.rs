@@ -129,7 +129,7 @@ mod tests {
         std::fs::write(&path, format!("6,1,10,-;{FAULT} before\n")).unwrap();
         let since = Since::now(&path);
         let mut log = OpenOptions::new().append(true).open(&path).unwrap();
-        write!(log, "4,2,11,-;{FAULT}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:43:00.0 amdgpu;x\n").unwrap();
+        write!(log, "4,2,11,-;{FAULT}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:43:00.0;amdgpu\n").unwrap();
         write!(log, "6,3,12,-;usb 1-1: a secret name\n6,4,13,-;[DRM] ring timeout").unwrap();
         let found = since.read();
         assert_eq!(

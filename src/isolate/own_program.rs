@@ -1,11 +1,14 @@
 //! The command that starts this program again.
 
 use ggml_core::{Error, Result};
-use std::ffi::{OsStr, OsString};
+#[cfg(any(unix, test))]
+use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
 /// Options of glibc's loader that are followed by a value.
+#[cfg(any(unix, test))]
 const WITH_VALUE: [&str; 7] = [
     "--argv0",
     "--audit",

@@ -96,6 +96,7 @@ fn cure(line: &Line) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::View;
 
     fn line(gate: Gate, way: AccessPath, state: State) -> Line {
         Line::new(gate, way, state, "/dev/kfd: permission denied; owner root")
@@ -132,5 +133,33 @@ mod tests {
         let unsure =
             line(Gate::Recognition, AccessPath::Hip, State::Unknown).because("A pretends", "unset A");
         assert_eq!(of(&[unsure], &none), "hip is in doubt by recognition: A pretends; unset A");
+    }
+
+    /// Each of several cards has its name; a driver's view of the processor is no card.
+    #[test]
+    fn sentences_of_a_machine() {
+        let device = |name: &str, pci: &str, is_processor: bool| DeviceReport {
+            name: name.into(),
+            ids: None,
+            pci: Some(pci.into()),
+            target: None,
+            views: vec![View { is_processor, ..View::default() }],
+            lines: Vec::new(),
+            verdicts: Vec::new(),
+            summary: format!("{name} is free"),
+        };
+        let (first, second) = (device("one", "0000:03:00", false), device("two", "0000:43:00", false));
+        let llvmpipe = device("llvmpipe", "", true);
+        assert_eq!(of_machine(&[], &[first.clone(), llvmpipe.clone()]), ["one is free"]);
+        assert_eq!(
+            of_machine(&[], &[first, second]),
+            ["one at 0000:03:00: one is free", "two at 0000:43:00: two is free"]
+        );
+        let none = Line::new(Gate::Hardware, AccessPath::Card, State::Blocks, "x")
+            .because("the kernel lists none", "y");
+        assert_eq!(
+            of_machine(&[none], &[llvmpipe]),
+            ["no graphics card can be used: the kernel lists none; use --backend cpu"]
+        );
     }
 }

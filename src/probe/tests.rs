@@ -287,6 +287,11 @@ fn rx_7900_xt_with_rocm_7_1() {
     let text = probe_one(&root).1;
     says(&text, &["amdgpu.cwsr_enable=0", "for other programs, ROCm 6.4.4 helped"]);
     assert!(!text.contains("amdgpu.cwsr_enable=0 or"), "{text}");
+    // A thread that polls comes with a release; what is seen on any card when idle is not listed here.
+    let root = system(Some(&RX7900XT), "6.18.0\n", &[], &rocm("7.14.0"));
+    let text = probe_one(&root).1;
+    says(&text, &["keeps a core busy while nothing runs"]);
+    assert!(!text.contains("GPU_MAX_HW_QUEUES"), "{text}");
     // With the release that fixes the hang there is no advice.
     let root = system(Some(&RX7900XT), "6.14.0\n", &[], &rocm("6.4.4"));
     assert!(!probe_one(&root).1.contains("small allocations"));
@@ -311,6 +316,7 @@ fn strix_halo_with_mes_80() {
         ],
     );
     assert!(!text.contains("0x83"), "{text}");
+    says(&text, &["`probe --of ITS_FOLDER` lists the targets in it (ROCm issue 5534"]);
     let sentence = "hip is blocked by firmware: MES 0x80 with CWSR on; boot with amdgpu.cwsr_enable=0; vulkan is free: \
                     use --backend vulkan";
     assert!(text.ends_with(sentence), "{text}");

@@ -219,4 +219,22 @@ mod tests {
         assert!(prefixes("gfx", "").is_empty() && prefixes("gfx11é", "").is_empty());
         assert!(is_of("vega10_mec.bin", "vega10") && !is_of("vega10x_mec.bin", "vega10"));
     }
+
+    /// The kernel's name tells chips of one processor apart.
+    #[test]
+    fn firmware_is_that_of_the_chip() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("lib/firmware/amdgpu");
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in ["picasso_mec.bin", "picasso_sdma.bin", "raven_mec.bin"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        let line = firmware(&Root::new(dir.path()), "gfx902", "picasso");
+        assert_eq!(line.evidence, "firmware files in /lib/firmware/amdgpu: 2 picasso_*");
+        let line = firmware(&Root::new(dir.path()), "gfx902", "raven2");
+        assert_eq!(
+            (line.state, line.evidence.as_str()),
+            (State::Unknown, "/lib/firmware/amdgpu has no files raven2_* for gfx902")
+        );
+    }
 }

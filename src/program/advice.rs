@@ -160,4 +160,43 @@ mod tests {
         assert_eq!(words(&text), 22);
         assert_eq!(wrapped(&"x".repeat(300)), "x".repeat(300));
     }
+
+    /// After an error: what was waited for, what can be tried, the next command, and the driver's advice without the error.
+    #[test]
+    fn an_error_is_followed_by_help() {
+        set_backend("hip");
+        let error = Error::Timeout {
+            backend: "hip:0".into(),
+            phase: Phase::Upload,
+            node: None,
+            after: std::time::Duration::from_secs(4),
+        };
+        let wait = Wait { call: Some("hipMemcpyAsync".into()), phase: "upload".into(), seconds: 4 };
+        let warnings = [format!("{error}: uploads stall: set A=1"), "another".into()];
+        let expected = [
+            "waited for: hipMemcpyAsync in phase upload",
+            "try: DIPTYCH_HIP_COPIES=kernel: a kernel copies, not the DMA engines",
+            "next: compare --backends hip,cpu",
+            "advice: uploads stall: set A=1",
+            "advice: another",
+        ];
+        assert_eq!(lines(&error, Some(&wait), &warnings), expected);
+        let elsewhere = Wait { phase: "close".into(), ..wait.clone() };
+        assert_eq!(lines(&error, Some(&elsewhere), &[]), expected[1..3], "another phase");
+        let absent = Error::Unavailable {
+            backend: "hip:0".into(),
+            missing: ggml_core::Missing::Device,
+            phase: Phase::Enumerate,
+            reason: "none".into(),
+        };
+        assert_eq!(lines(&absent, None, &[]), ["next: probe"]);
+        assert_eq!(lines(&Error::argument("--prompt", "", "a text"), None, &[]), [""; 0]);
+        // While it lasts, the help comes once.
+        let help = |seconds| with_help(&Wait { seconds, ..wait.clone() });
+        let short = "waiting for hipMemcpyAsync in phase upload, 2 s";
+        assert_eq!((help(2).as_str(), help(60).lines().count()), (short, 1));
+        let long = "waiting for hipMemcpyAsync in phase upload, 10 s\n  try: DIPTYCH_HIP_COPIES=kernel: a kernel copies, not \
+                    the DMA engines\n  next: compare --backends hip,cpu";
+        assert_eq!(help(10), long);
+    }
 }

@@ -40,6 +40,13 @@ impl Page {
     const fn new(words: Vec<u32>) -> Page {
         Page { words, decoded: [const { OnceLock::new() }; PAGE] }
     }
+
+    #[inline(never)]
+    fn decode(&self, word: usize, target: Target) -> Option<&Inst> {
+        let words = self.words.get(word..self.words.len().min(word + 1 + AHEAD))?;
+        let decoded = || if words.is_empty() { None } else { decode(words, target).map(Box::new) };
+        self.decoded[word].get_or_init(decoded).as_deref()
+    }
 }
 
 /// The page of a cursor that was not used yet.
@@ -88,9 +95,10 @@ impl Text {
         self.page(word / PAGE)?.words.get(word % PAGE).copied()
     }
 
-    /// Returns a cursor, with which instructions of one page are found fast.
+    /// Returns a cursor at no page.
     pub(crate) fn cursor(&self) -> Cursor<'_> {
-        Cursor { text: self, number: usize::MAX, page: &NONE }
+        // No text has so many words.
+        Cursor { text: self, first: usize::MAX / 2, page: &NONE }
     }
 
     #[inline(never)]
@@ -114,11 +122,11 @@ impl Text {
     }
 }
 
-/// A position in a text.
+/// A page of a text, in which instructions are found fast.
 pub(crate) struct Cursor<'a> {
     text: &'a Text,
-    /// Number of the page.
-    number: usize,
+    /// Its first word.
+    first: usize,
     page: &'a Page,
 }
 
@@ -126,20 +134,16 @@ impl<'a> Cursor<'a> {
     /// Returns the instruction that starts at a word.
     #[inline(always)]
     pub(crate) fn at(&mut self, word: usize) -> Option<&'a Inst> {
-        if word / PAGE != self.number {
-            (self.page, self.number) = (self.text.page(word / PAGE)?, word / PAGE);
+        let mut offset = word.wrapping_sub(self.first);
+        if offset >= PAGE {
+            self.page = self.text.page(word / PAGE)?;
+            offset = word % PAGE;
+            self.first = word - offset;
         }
-        match self.page.decoded[word % PAGE].get() {
+        match self.page.decoded[offset].get() {
             Some(known) => known.as_deref(),
-            None => self.decode(word % PAGE),
+            None => self.page.decode(offset, self.text.target),
         }
-    }
-
-    #[inline(never)]
-    fn decode(&self, word: usize) -> Option<&'a Inst> {
-        let words = self.page.words.get(word..self.page.words.len().min(word + 1 + AHEAD))?;
-        let decoded = || if words.is_empty() { None } else { decode(words, self.text.target).map(Box::new) };
-        self.page.decoded[word].get_or_init(decoded).as_deref()
     }
 }
 

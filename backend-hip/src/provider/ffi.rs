@@ -163,7 +163,8 @@ macro_rules! same_calls {
         fn has_graphs(&self) -> bool {
             let s = &self.symbols;
             let captures = s.$begin.is_some() && s.$end.is_some() && s.$instantiate.is_some();
-            captures && s.$run.is_some() && s.$destroy_exec.is_some() && s.$destroy_graph.is_some()
+            let runs = s.$run.is_some() && s.$destroy_exec.is_some() && s.$destroy_graph.is_some();
+            captures && runs && self.captures_launches()
         }
 
         fn has_branches(&self) -> bool {

@@ -61,6 +61,8 @@ pub(crate) struct Fake {
     pub(crate) memory: usize,
     /// Version of the runtime.
     pub(crate) version: Option<&'static str>,
+    /// Name of the driver.
+    pub(crate) name: &'static str,
     /// A contradiction between the library's name and its version.
     pub(crate) wrong: Option<&'static str>,
 }
@@ -88,6 +90,7 @@ impl Default for Fake {
             memory: 1 << 30,
             version: None,
             wrong: None,
+            name: "fake",
         }
     }
 }
@@ -218,7 +221,7 @@ fn params_of<T: bytemuck::Pod>(bytes: &[u8]) -> T {
 
 impl Driver for Fake {
     fn name(&self) -> &str {
-        "fake"
+        self.name
     }
 
     fn versions(&self) -> Vec<(String, String)> {

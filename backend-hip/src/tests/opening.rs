@@ -112,6 +112,35 @@ fn a_variable_that_hides_the_card() {
     let other = refused("0");
     assert!(other.starts_with("the runtime lists no device (hipInit: hipSuccess (0)"), "{other}");
     assert!(!other.contains("HIP_VISIBLE_DEVICES"), "{other}");
+    // The runtime lists a device, and another one is requested.
+    let environment = Environment::new([("HIP_VISIBLE_DEVICES".into(), "1".into())]);
+    let third = HipOptions { environment, system_root: root.path().into(), device: 3, ..options() };
+    let error = open(&Arc::new(Fake::default()), third).unwrap_err();
+    let expected = "device 3 was requested, but the runtime lists 1; HIP_VISIBLE_DEVICES=1 hides the gfx906 at 0000:03:00";
+    assert_eq!(missing(&error).2, expected);
+}
+
+/// NVIDIA's variable is named where it leaves no device of those that have a node.
+#[test]
+fn a_variable_that_hides_nvidias_cards() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("dev")).unwrap();
+    fs::write(root.path().join("dev/nvidia0"), "").unwrap();
+    let refused = |value: &str| {
+        let mut fake = Fake::default();
+        fake.name = crate::provider::nvidia::NAME;
+        let fake = Arc::new(fake);
+        fake.fault(Call::DeviceCount, 0, Fault::Fail(100));
+        let environment = Environment::new([("CUDA_VISIBLE_DEVICES".into(), value.into())]);
+        let options = HipOptions { environment, system_root: root.path().into(), ..options() };
+        missing(&open(&fake, options).unwrap_err()).2.to_string()
+    };
+    let hidden = refused("1");
+    assert!(
+        hidden.contains("CUDA_VISIBLE_DEVICES=1 may hide every device; the runtime lists no"),
+        "{hidden}"
+    );
+    assert!(!refused("0").contains("CUDA_VISIBLE_DEVICES"), "{}", refused("0"));
 }
 
 /// Field case E: the library that contradicts its name is the first thing that is said.

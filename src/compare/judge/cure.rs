@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::compare::CompareOptions;
     use crate::compare::judge::set_verdict;
+    use crate::compare::report::Location;
 
     /// The advice that a backend reported with its hang is the cure, and no warning any more. The next command tries it.
     #[cfg(feature = "hip")]
@@ -129,6 +130,9 @@ mod tests {
             phase: Some("upload".into()),
             last_call: Some("hipEventQuery".into()),
             waits_for: Some("hipMemcpyAsync".into()),
+            library: Some("/x/libamdhip64.so.7".into()),
+            elapsed_s: 2.5,
+            stem: "hip".into(),
             message: Some("hip: no answer in phase upload at node 'x' after 2.0 s".into()),
             warnings: vec![
                 "another".into(),
@@ -142,9 +146,15 @@ mod tests {
         set_verdict(&mut report);
         let finding = &report.verdict.details[0];
         assert_eq!(finding.text, report.verdict.findings[0]);
-        assert!(finding.text.starts_with("hip: hang in phase upload waiting for hipMemcpyAsync: "));
+        assert!(finding.text.starts_with("hip: hang in phase upload waiting for hipMemcpyAsync ("));
         assert_eq!((finding.cause.as_str(), finding.cure.as_slice()), ("hang", &[row.to_string()][..]));
         assert_eq!(finding.location.waits_for.as_deref(), Some("hipMemcpyAsync"));
+        assert!(!finding.run_id.is_empty() && finding.run_id == report.run_id);
+        let message = "hip: no answer in phase upload at node 'x' after 2.0 s";
+        assert_eq!(
+            finding.evidence,
+            [message, "library /x/libamdhip64.so.7", "2.50 s after its start", "hip.log"]
+        );
         let next =
             "DIPTYCH_HIP_COPIES=kernel compare --model 'a b.gguf' --backends hip --reference reference";
         assert_eq!(finding.next.as_deref(), Some(next));
@@ -167,5 +177,38 @@ mod tests {
         }];
         set_verdict(&mut report);
         assert_eq!(report.verdict.details[0].cure, ["use --backend cpu (nothing faster agrees)"]);
+    }
+
+    /// The next command narrows a failure down to a node or to a case, and tries nothing that is set already.
+    #[test]
+    fn the_next_command_narrows_it_down() {
+        let mut report = Report { work: "model a.gguf".into(), ..Report::new(&CompareOptions::default()) };
+        report.environment.overrides.clear();
+        let command = |report: &Report, backend: &str, cause: &str, location: Location| {
+            let finding =
+                Finding { backend: backend.into(), cause: cause.into(), location, ..Finding::default() };
+            next(&finding, report).unwrap_or_default()
+        };
+        let phase = |phase: &str| Location { phase: Some(phase.into()), ..Location::default() };
+        let case = Location { case: Some("MUL_MAT(a b)".into()), ..phase("compute") };
+        let of = |backend: &str, cause: &str, location| command(&report, backend, cause, location);
+        let compare = "compare --model a.gguf --backends hip --reference reference";
+        assert_eq!(
+            of("hip", "crash (SIGSEGV)", case),
+            "compare --ops 'MUL_MAT(a b)' --backends hip --reference reference"
+        );
+        assert_eq!(of("hip", "hang", phase("compute")), format!("DIPTYCH_HIP_BREADCRUMBS=every {compare}"));
+        let node = Location { node: Some("x".into()), ..phase("compute") };
+        assert_eq!(of("hip", "hang", node), "compare --ops --backends hip --reference reference");
+        let ops = "compare --ops --backends vulkan --reference reference";
+        assert_eq!(of("vulkan", "crash", phase("first_compute")), ops);
+        assert_eq!(of("hip", "hang", phase("upload")), format!("DIPTYCH_HIP_COPIES=kernel {compare}"));
+        assert_eq!(
+            (of("hip", "crash", phase("upload")), of("vulkan", "hang", phase("upload"))),
+            Default::default()
+        );
+        assert_eq!(of("hip", "hang", phase("allocate")), "probe");
+        report.environment.overrides = vec![(COPIES.into(), "kernel".into())];
+        assert_eq!(command(&report, "hip", "hang", phase("upload")), "", "it is set");
     }
 }

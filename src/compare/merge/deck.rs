@@ -106,6 +106,8 @@ fn what_the_failure_depends_on_is_said() {
     let all = report(&folders(dir.path())).unwrap();
     let patterns = &all.verdict.patterns;
     let has = |words: &str| assert!(patterns.iter().any(|p| p.contains(words)), "{words}: {patterns:#?}");
+    // Four sweeps, and the pairs that differ in one thing only.
+    assert_eq!(patterns.len(), 4 + 6, "{patterns:#?}");
     has(
         "vulkan (model qwen3.5-2B.Q8_0.gguf; model 1111; predict 512; HSA_OVERRIDE_GFX_VERSION=9.0.0): conditional on \
          offload >= 1: works at offload 0, dies from 1 on: 15 of 15 runs, 2.65 +- 0.06 s at 1, 7.63 +- 0.01 s at 2, \
@@ -132,9 +134,11 @@ fn what_the_failure_depends_on_is_said() {
         "run unset: model /models/qwen3.5-2B.Q8_0.gguf; model 1111; predict 512; HSA_OVERRIDE_GFX_VERSION not set",
     ] {
         assert!(flat.contains(run), "{run}: {text}");
-        assert!(html(&all).contains(run));
+        assert!(html(&all).matches(run).count() >= 2, "above the runs of the matrix, and with the evidence");
     }
-    assert!(patterns.iter().any(|pattern| flat.contains(pattern.as_str())), "{text}");
+    let of_override =
+        "hip: HSA_OVERRIDE_GFX_VERSION is the only difference (9.0.0 | unset): 5 of 5 against 0 of 5";
+    assert!(flat.contains(&format!("pattern: {of_override}")) && html(&all).contains(of_override), "{text}");
     assert!(text.lines().rev().skip(1).all(|line| line.chars().count() <= 100), "{text}");
     let last = text.lines().last().unwrap();
     assert!(last.contains("vulkan works at offload 0, dies from 1 on: 15 of 15 runs"), "{last}");

@@ -200,4 +200,50 @@ mod tests {
         report.records = vec![hang("null=hang@upload")];
         assert_eq!(continuing(&report, &report.command, &options), None);
     }
+
+    /// A process that holds its device, a variant that was run, and a name that stands for other settings.
+    #[test]
+    fn what_is_tried() {
+        let record = |variant: Option<&str>, status, furthest: &str| Record {
+            backend: "hip".into(),
+            offload: -1,
+            status,
+            furthest: Some(furthest.into()),
+            phase: Some(furthest.into()),
+            variant: variant.map(String::from),
+            ..Record::default()
+        };
+        let mut report = Report::new(&CompareOptions::default());
+        report.environment.overrides.clear();
+        report.records =
+            vec![record(None, Status::Hang, "upload"), record(Some("mine"), Status::Hang, "upload")];
+        report.variants = vec!["mine: copies=kernel".parse().unwrap()];
+        let names = |report: &Report| {
+            let rows = candidates(report, &report.records[0]).into_iter();
+            rows.map(|row| row.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&report), ["HSA_ENABLE_SDMA=0", "graphs=off", "null-stream"]);
+        report.variants[0].name = "graphs=off".into();
+        report.records[1].variant = Some("graphs=off".into());
+        assert_eq!(names(&report), ["HSA_ENABLE_SDMA=0", "DIPTYCH_HIP_GRAPHS=off (harmless)", "null-stream"]);
+        report.records[0].stuck = Some(Default::default());
+        assert!(died(&report).is_empty(), "its device is held");
+        // A row that gets further is combined with those that do not; after a row that helps there is no need.
+        report.variants = ["copies=kernel", "graphs=off"].map(|row| row.parse().unwrap()).into();
+        let tried = |second| {
+            vec![
+                record(None, Status::Hang, "upload"),
+                record(Some("copies=kernel"), Status::Hang, "first_compute"),
+                record(Some("graphs=off"), second, "upload"),
+            ]
+        };
+        report.records = tried(Status::Hang);
+        let combined = combinations(&report, &report.records[0]);
+        assert_eq!(
+            combined.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
+            ["copies=kernel+graphs=off"]
+        );
+        report.records = tried(Status::Ok);
+        assert!(combinations(&report, &report.records[0]).is_empty(), "graphs=off helps");
+    }
 }

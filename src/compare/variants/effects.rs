@@ -309,6 +309,10 @@ mod tests {
             ),
             (vec![("", Ok, "close", 60.0), ("a", Ok, "close", 61.0)], vec![]),
             (vec![upload], vec![]),
+            (
+                vec![("", Hang, "open_device", 0.0), ("a", Hang, "upload", 0.0)],
+                vec!["a gets hip past open_device; the hang in upload remains"],
+            ),
         ] {
             assert_eq!(self::sentences(&report(&rows)), sentences, "{rows:?}");
         }
@@ -338,5 +342,24 @@ mod tests {
         assert_eq!(but(&emulated), None);
         let good = report(&[("", Status::Ok, "close", 0.0), ("copies=kernel", Status::Ok, "close", 0.0)]);
         assert_eq!(usage(&good), None);
+    }
+
+    /// Progress within a phase is progress too.
+    #[test]
+    fn a_later_step_is_further() {
+        use Status::Hang;
+        let mut further = report(&[("", Hang, "compute", 0.0), ("a", Hang, "compute", 0.0)]);
+        further.records[1].step = Some("decode step 12".into());
+        assert_eq!(
+            sentences(&further),
+            ["a gets hip further in compute: from its beginning to decode step 12"]
+        );
+        further.records[0].step = Some("decode step 2".into());
+        assert_eq!(
+            sentences(&further),
+            ["a gets hip further in compute: from decode step 2 to decode step 12"]
+        );
+        further.records[0].step = Some("decode step 13".into());
+        assert_eq!(sentences(&further), ["no variant helps hip: hang in compute after 2.0 s"]);
     }
 }

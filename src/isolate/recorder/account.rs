@@ -202,7 +202,8 @@ impl Account {
         if let ([first, rest @ ..], Some(message)) = (record.kernel.lines.as_slice(), &mut record.message) {
             message.push_str(&format!("; the kernel logged: {first}"));
             if !rest.is_empty() {
-                message.push_str(&format!(" (and {} more lines)", rest.len()));
+                let lines = if rest.len() == 1 { "line" } else { "lines" };
+                message.push_str(&format!(" (and {} more {lines})", rest.len()));
             }
         }
         self.outcome
@@ -291,4 +292,92 @@ fn with_log_end(text: String, log: &Path) -> String {
     let begin = words.char_indices().map(|(at, _)| at).find(|at| words.len() - at <= LOG_END);
     let end = &words[begin.unwrap_or(words.len())..];
     if end.is_empty() { text } else { format!("{text}: {end}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::MARK;
+
+    /// The outcome of a child that did something and ended, and whose log has some lines.
+    fn outcome(messages: Vec<Message>, end: &End, log: &str) -> Record {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hip.log");
+        std::fs::write(&path, log).unwrap();
+        let mut account = Account::new("hip", 0, 0, "hip");
+        messages.into_iter().for_each(|event| account.receive(Timed { at: 0.0, event }));
+        account.conclude(Some(end), &path).record
+    }
+
+    fn killed_by(signal: &str) -> End {
+        End { signal: Some(signal.into()), ..End::default() }
+    }
+
+    /// Lines of the kernel are evidence of a failure, and none of a run that ended well.
+    #[test]
+    fn what_the_kernel_logged_is_said() {
+        let log = |lines: &[&str]| {
+            Box::new(KernelLog { lines: lines.iter().map(|l| l.to_string()).collect(), unread: None })
+        };
+        let end = End { kernel: log(&["page fault", "ring reset", "more"]), ..killed_by("SIGSEGV") };
+        let record = outcome(Vec::new(), &end, "");
+        let message =
+            "died of SIGSEGV before its work was done; the kernel logged: page fault (and 2 more lines)";
+        assert_eq!((record.message.as_deref(), record.kernel.lines.len()), (Some(message), 3));
+        let end = End { kernel: log(&["page fault", "ring reset"]), ..killed_by("SIGSEGV") };
+        assert!(outcome(Vec::new(), &end, "").message.unwrap().ends_with("page fault (and 1 more line)"));
+        let end = End { status: Some(0), kernel: log(&["page fault"]), ..End::default() };
+        let record = outcome(vec![Message::Done(Done::default())], &end, "");
+        assert!(record.status == Status::Ok && record.kernel.is_empty(), "{record:?}");
+    }
+
+    /// The line of a handler is read if it is about the signal that ended the child, and is no part of the message.
+    #[test]
+    fn a_line_of_the_handler_has_the_signal_that_ended_it() {
+        let log =
+            format!("hello\n{MARK}signal=SIGSEGV address=0x10 pc=0x7f01 offset=0x1234 module=/x/lib.so\n");
+        let record = outcome(Vec::new(), &killed_by("SIGSEGV"), &log);
+        let message = "died of SIGSEGV at 0x10 in lib.so+0x1234 before its work was done: hello";
+        assert_eq!(record.message.as_deref(), Some(message));
+        let record = outcome(Vec::new(), &killed_by("SIGABRT"), &log);
+        assert_eq!(record.message.as_deref(), Some("died of SIGABRT before its work was done: hello"));
+        assert_eq!(record.fault, None);
+    }
+
+    /// A wait is for the last call that began work, and none is left of work that was done.
+    #[test]
+    fn a_wait_is_for_the_call_that_began_work() {
+        let call = |name: &str| Message::Call { name: name.into(), on: String::new() };
+        let enter = |phase: &str| Message::Enter { phase: phase.into() };
+        let begun = || {
+            vec![
+                enter("upload"),
+                call("hipMemcpyAsync"),
+                call("hipEventRecord"),
+                call("hipEventQuery"),
+                enter("close"),
+            ]
+        };
+        let silent = End { silent_s: Some(2.0), ..End::default() };
+        let record = outcome(begun(), &silent, "");
+        assert_eq!(record.waits_for.as_deref(), Some("hipMemcpyAsync"));
+        assert_eq!(record.last_call.as_deref(), Some("hipEventQuery"));
+        assert_eq!(record.furthest.as_deref(), Some("close"));
+        let waits = vec![call("vkQueueSubmit"), call("vkWaitSemaphores")];
+        assert_eq!(outcome(waits, &silent, "").waits_for.as_deref(), Some("vkQueueSubmit"));
+        let done = [begun(), vec![Message::Done(Done::default())]].concat();
+        let record = outcome(done, &End { status: Some(0), ..End::default() }, "");
+        assert_eq!((record.status, record.waits_for), (Status::Ok, None));
+    }
+
+    /// A signal that somebody sent is no crash; the kernel's own has a hint.
+    #[test]
+    fn a_signal_from_outside_is_no_crash() {
+        let record = outcome(Vec::new(), &killed_by("SIGTERM"), "");
+        let message = "ended from outside by SIGTERM before its work was done";
+        assert_eq!((record.status, record.message.as_deref()), (Status::Ended, Some(message)));
+        let message = outcome(Vec::new(), &killed_by("SIGKILL"), "").message.unwrap();
+        assert!(message.ends_with("memory ran out: journalctl -k | grep -i oom shows it"), "{message}");
+        assert_eq!(outcome(Vec::new(), &killed_by("SIGABRT"), "").status, Status::Crash);
+    }
 }

@@ -386,6 +386,11 @@ pub(super) mod tests {
         let huge = [PLAIN.as_slice(), &u64::MAX.to_le_bytes(), &[1; 64]].concat();
         let read = parse(&library(&[], "", "", &huge)).unwrap().unwrap();
         assert!(read.unread.unwrap().contains("code objects"));
+        // One code object, whose offset and size lead beyond the section.
+        let entry: [u64; 4] = [1, 56, 1 << 40, 0];
+        let far = [PLAIN.as_slice(), &entry.map(u64::to_le_bytes).concat(), &[1; 64]].concat();
+        let read = parse(&library(&[], "", "", &far)).unwrap().unwrap();
+        assert_eq!(read.unread.as_deref(), Some("a code object ends beyond its section"));
         for length in [u64::MAX, 100] {
             let compressed = [b"CCOB\x03\0\x01\0".as_slice(), &length.to_le_bytes(), &[1; 48]].concat();
             let read = parse(&library(&[], "", "", &compressed)).unwrap().unwrap();

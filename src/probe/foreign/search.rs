@@ -236,6 +236,13 @@ mod tests {
         assert_eq!(rpath[0], format!("{own} rpath"), "before LD_LIBRARY_PATH");
         // libhsa is found by the rpath of the file that loads libamdhip64 only if it lies there.
         assert!(rpath[3].ends_with("LD_LIBRARY_PATH"), "{rpath:?}");
+        // What loads a library hands its rpath on to it, unless it has a runpath.
+        file("app/rocm/libhsa-runtime64.so.1", &library(&[], "", "", b""));
+        let (rpath, _) = of("", "${ORIGIN}/rocm", "/opt/rocm/lib");
+        assert_eq!(rpath[3], "libhsa-runtime64.so.1 /app/rocm/libhsa-runtime64.so.1 rpath");
+        let (runpath, _) = of("$ORIGIN/rocm", "${ORIGIN}/rocm", "");
+        assert_eq!(runpath[0], format!("{own} runpath"), "a runpath replaces the rpath");
+        assert_eq!(runpath[3], "libhsa-runtime64.so.1 /opt/rocm/lib/libhsa-runtime64.so.1 /etc/ld.so.conf");
         let (variable, order) = of("$ORIGIN/rocm", "/x", "/opt/rocm/lib:relative");
         assert_eq!(variable[0], "libamdhip64.so.6 /opt/rocm/lib/libamdhip64.so.6 LD_LIBRARY_PATH");
         assert_eq!(order[0], "LD_LIBRARY_PATH /opt/rocm/lib");

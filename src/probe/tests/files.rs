@@ -36,4 +36,7 @@ fn memory_and_amds_own_files() {
     assert_eq!(executes, (None, "nothing was run; no gate blocks without an override"), "not a gate of ours");
     write(root.path(), &format!("{library}/Kernels.so-000-gfx900.hsaco"), "");
     says(&probe_one(&root).1, &["for gfx900, rocBLAS: 1 of 3 files"]);
+    // The libraries choose by the processor that the runtime reports.
+    write(root.path(), "proc/self/environ", "HSA_OVERRIDE_GFX_VERSION=11.0.0\0");
+    says(&probe_one(&root).1, &["for gfx1100, rocBLAS: 1 of 3 files", "2 vega10_*"]);
 }

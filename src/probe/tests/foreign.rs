@@ -120,11 +120,82 @@ fn libraries_of_two_releases_and_a_bent_link() {
     let (device, text) = probe_with(&named);
     assert_eq!(states(&device), expected(&["hip runtime blocks", "hip support blocks"]));
     says(&text, &[bent, "hip executes here no: runtime blocks:"]);
+    let sentence = "hip is blocked by runtime: /usr/lib/ollama/rocm/libamdhip64.so.6 leads to another major version than \
+                    its name says; select the right library: DIPTYCH_HIP_LIBRARY=FILE; ";
+    assert!(device.summary.starts_with(sentence), "{}", device.summary);
     // A library of one release in the folder of another.
     write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
     let (device, text) = probe_one(&root);
     assert_eq!(states(&device), expected(&["hip runtime unknown", "hip support blocks"]));
     says(&text, &["but 7.1.0 by .info/version next to it: files of two releases are mixed"]);
+    let sentence = "hip is in doubt by runtime: /opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200 has files of two releases around it";
+    assert!(device.summary.starts_with(sentence), "{}", device.summary);
     let gone = options(&root).with_hip_library(Some("/opt/gone/libamdhip64.so".into()));
     says(&probe_with(&gone).1, &["/opt/gone/libamdhip64.so is configured but does not exist"]);
+}
+
+/// Code for other processors that fits, or may fit: generic targets, modes, SPIR-V, bundles that cannot be read.
+#[cfg(unix)]
+#[test]
+fn code_that_fits() {
+    use crate::probe::foreign::tests::{code, library};
+    let root = system(None, "6.12.9\n", &[], &rocm("7.2.0"));
+    let judged = |needed: &str, code: &[u8], target: &str| {
+        let folder = root.path().join("opt/app");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("libggml-hip.so"), library(&[needed], "/opt/rocm/lib", "", code)).unwrap();
+        let path = Path::new("/opt/app/libggml-hip.so");
+        let report = crate::probe::probe_program(&options(&root), path, &[target.into()]).unwrap();
+        let card = &report.libraries[0].cards[0];
+        let line = card.lines.iter().find(|line| line.gate == super::super::report::Gate::Code).unwrap();
+        (line.state, line.evidence.clone(), report)
+    };
+    let seven = "libamdhip64.so.7";
+    let of = |names: &[&str], target: &str| judged(seven, &code(names), target).0;
+    assert_eq!(of(&["gfx906"], "gfx906"), State::Allows);
+    assert_eq!(of(&["gfx906:xnack-"], "gfx906"), State::Allows);
+    assert_eq!(of(&["gfx906:xnack+"], "gfx906"), State::Blocks, "consumer cards do not retry page faults");
+    assert_eq!(of(&["gfx11-generic"], "gfx1151"), State::Allows);
+    assert_eq!(of(&["gfx11-generic"], "gfx1201"), State::Blocks);
+    assert_eq!(of(&["gfx906", "amdgcnspirv"], "gfx1201"), State::Unknown);
+    // Generic code needs a runtime that knows it.
+    for (path, text) in rocm("6.3.4") {
+        if path != "link opt/rocm" {
+            write(root.path(), &path, &text);
+        }
+    }
+    let six = root.path().join("opt/rocm/lib/libamdhip64.so.6");
+    std::os::unix::fs::symlink("/opt/rocm-6.3.4/lib/libamdhip64.so.6", six).unwrap();
+    assert_eq!(judged("libamdhip64.so.6", &code(&["gfx11-generic"]), "gfx1151").0, State::Blocks);
+    let mut packed = b"CCOB\x02\0\x01\0".to_vec();
+    packed.extend(4096u32.to_le_bytes());
+    packed.resize(4096, 0xaa);
+    let (state, evidence, report) = judged(seven, &[packed, code(&["gfx906"])].concat(), "gfx1201");
+    assert!(
+        state == State::Unknown && evidence.contains("not all of its code objects can be read"),
+        "{evidence}"
+    );
+    assert!(report.is_free(), "nothing that can be seen blocks it");
+    // A runtime whose files are of two releases, and one that is not found by the loader's rules alone.
+    write(root.path(), "opt/rocm-7.2.0/.info/version", "7.1.0-20\n");
+    let runtime = |report: &crate::probe::ProgramReport| {
+        let lines = &report.libraries[0].cards[0].lines;
+        let line = lines.iter().find(|line| line.gate == super::super::report::Gate::Runtime).unwrap();
+        (line.state, line.evidence.clone())
+    };
+    let (state, evidence) = runtime(&judged(seven, &code(&["gfx906"]), "gfx906").2);
+    assert!(state == State::Unknown && evidence.contains("files of two releases are mixed"), "{evidence}");
+    write(root.path(), "opt/app/libown.so.1", "");
+    let (state, evidence) = runtime(&judged("libown.so.1", &code(&["gfx906"]), "gfx906").2);
+    let own = "libown.so.1 lies in the program's own folder, found only if it sets LD_LIBRARY_PATH";
+    assert!(state == State::Unknown && evidence.contains(own), "{evidence}");
+    // A program that loads its library by name, and a folder behind a link.
+    fs::write(root.path().join("opt/app/program"), library(&[seven], "", "", b"")).unwrap();
+    let refused =
+        crate::probe::probe_program(&options(&root), Path::new("/opt/app/program"), &[]).unwrap_err();
+    assert!(refused.to_string().contains("name its libggml-hip.so, or its folder"), "{refused}");
+    fs::create_dir_all(root.path().join("opt/links")).unwrap();
+    std::os::unix::fs::symlink("/opt/app", root.path().join("opt/links/app")).unwrap();
+    let behind = crate::probe::probe_program(&options(&root), Path::new("/opt/links"), &[]);
+    assert!(behind.is_err(), "links to folders are not followed: {behind:?}");
 }

@@ -39,6 +39,32 @@ fn a_recording_gives_the_same_report() {
     }
 }
 
+/// Links of the system are recorded as links, and nothing is written through one that leads out of the recording.
+#[cfg(unix)]
+#[test]
+fn a_recording_stays_in_its_folder() {
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().to_str().unwrap();
+    let environment = "ROCM_PATH=/opt/rocm-6.4.4\0LD_LIBRARY_PATH=/home/anna/lib:/home/bob/lib\0";
+    // Two homes of one name there: one of them is a link.
+    let files = [
+        ("link opt/rocm-6.4.4", target),
+        ("link home/anna", target),
+        ("home/bob/lib/libamdhip64.so.6.3.60303", ""),
+        ("proc/self/environ", environment),
+    ];
+    let root = system(Some(&MI50), "6.12.1\n", &files, &rocm("7.2.0"));
+    // In the recorded system the same path is a folder.
+    write(root.path(), &format!("{}/lib/libamdhip64.so.6.4.60404", &target[1..]), "\0roc-6.4.4 25103\0");
+    let folder = tempfile::tempdir().unwrap();
+    crate::probe::record(&options(&root), folder.path()).unwrap();
+    assert_eq!(fs::read_link(folder.path().join("opt/rocm")).unwrap(), Path::new("rocm-7.2.0"));
+    assert_eq!(fs::read_link(folder.path().join("opt/rocm-6.4.4")).unwrap(), outside.path());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    let text = probe_one(&folder).1;
+    says(&text, &["mixed versions: ROCm 6.4.4 and 7.2.0 are installed"]);
+}
+
 /// Returns the files below a folder with their contents, and links with their targets.
 #[cfg(unix)]
 fn files_below(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {

@@ -30,7 +30,7 @@ const REMEMBERED: usize = 4096;
 struct State {
     /// Sorted by address. Replaced rather than modified, so that a launch has its own view.
     regions: Arc<Vec<Region>>,
-    /// What kernels see: the same, but the windows of a region in its place if it has some.
+    /// The regions that kernels see: the same, but the windows of a region in its place if it has some.
     visible: Arc<Vec<Region>>,
     windows: Windows,
     freed: Vec<(u64, u64)>,

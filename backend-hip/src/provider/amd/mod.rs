@@ -54,6 +54,12 @@ impl Amd {
         u32::try_from(version).ok()
     }
 
+    /// Returns true if a capture takes launches. 5.2.3 starts them at once and captures nothing; 5.7.1 does not.
+    fn captures_launches(&self) -> bool {
+        let version = self.version(self.symbols.hipRuntimeGetVersion);
+        version.is_none_or(|version| version >= FIRST_WITH_CAPTURE)
+    }
+
     fn attribute(&self, device: c_int, attribute: c_int) -> Option<u32> {
         let mut value = 0;
         // SAFETY: the function writes one integer; it checks attribute and device.
@@ -97,6 +103,8 @@ impl Amd {
 
 /// First version of the runtime with a thread that polls.
 const POLLS: u32 = 71_400_000;
+/// First version of HIP whose capture is known to take launches of `hipModuleLaunchKernel`: 5.7.
+const FIRST_WITH_CAPTURE: u32 = 50_700_000;
 
 /// Formats 70253211 as "7.2.53211".
 fn version_text(version: u32) -> String {

@@ -261,3 +261,21 @@ fn calls_pass_what_they_are_given() {
     assert_eq!(attached(new, two), ["device 0"]);
     assert_eq!(attached(old, one), ["device 0"]);
 }
+
+/// A capture that starts launches at once would change the cache of keys with inputs that are not there yet.
+#[test]
+fn releases_that_do_not_capture_have_no_graphs() {
+    extern "C" fn old(version: *mut c_int) -> c_int {
+        // SAFETY: the address of an integer, as the function promises.
+        unsafe { *version = 50_221_153 };
+        0
+    }
+    extern "C" fn newer(version: *mut c_int) -> c_int {
+        // SAFETY: as above.
+        unsafe { *version = 50_731_921 };
+        0
+    }
+    for (version, captures) in [(old as *mut c_void, false), (newer as *mut c_void, true)] {
+        assert_eq!(provider_with(false, version, count as *mut c_void).captures_launches(), captures);
+    }
+}

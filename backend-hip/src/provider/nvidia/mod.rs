@@ -57,6 +57,11 @@ fn wanted(options: &HipOptions) -> Wanted {
 }
 
 impl Nvidia {
+    /// Returns true if a capture takes launches.
+    fn captures_launches(&self) -> bool {
+        true
+    }
+
     /// Loads the library. The error lists each path that was tried, with the result.
     pub fn load(options: &HipOptions) -> Result<Nvidia, String> {
         search(options, &wanted(options), |found| {
