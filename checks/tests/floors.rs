@@ -170,6 +170,23 @@ pub(crate) const FLOORS: &[Floors] = &[
         floors: &[&["convert"], &["scale", "substitution"], &["finite", "importance", "mix", "progress"]],
     },
     Floors {
+        folder: "virtual-kfd/src",
+        module: "",
+        floors: &[
+            &["dmabuf"],
+            &["driver"],
+            &["memory", "queue", "svm", "waits"],
+            &["shared"],
+            &["allocation", "ranges", "ring"],
+            &["exported"],
+            &["space", "topology"],
+            &["options"],
+            &["card", "events", "inject", "process", "record"],
+            &["abi"],
+        ],
+    },
+    Floors { folder: "virtual-kfd/preload/src", module: "", floors: &[&["drm", "files"], &["machine"]] },
+    Floors {
         folder: "virtual-vulkan/src",
         module: "",
         floors: &[

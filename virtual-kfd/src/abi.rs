@@ -116,7 +116,7 @@ arguments! {
     SetXnackMode { enabled: i32, }
     /// Free memory of a card, from the driver.
     AvailableMemory { available: u64, gpu_id: u32, pad: u32, }
-    /// What a descriptor of memory stands for, from the driver.
+    /// The memory of a descriptor, from the driver.
     GetDmabufInfo { bytes: u64, metadata: u64, metadata_bytes: u32, gpu_id: u32, flags: u32, fd: u32, }
     /// Makes memory of a descriptor known to the process; the handle comes from the driver.
     ImportDmabuf { address: u64, handle: u64, gpu_id: u32, fd: u32, }

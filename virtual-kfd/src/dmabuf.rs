@@ -1,139 +1,17 @@
 //! Memory as a descriptor (a dmabuf of the kernel): another process imports it, or the runtime itself, through libdrm.
-//!
-//! Such a descriptor is one of the space's file. Its position is the offset of the memory; a record before the memory
-//! describes it. A lock on the record, which the system drops with the last duplicate of the descriptor in any process,
-//! says whether freed memory is still in use.
 
 #![allow(unsafe_code)]
 
 use crate::abi::{ExportDmabuf, GetDmabufInfo, ImportDmabuf, memory};
-use crate::driver::{Answer, Driver, Shared};
-use crate::memory::{Allocation, Backing, PAGE};
-
-use crate::space::{BYTES, FIRST, LARGE_PAGE, Space, errno};
+use crate::allocation::{Allocation, Backing};
+use crate::driver::Driver;
+use crate::exported::{Exported, Foreign};
+use crate::shared::{Answer, Shared, State};
+use crate::space::{MAGIC, PAGE, Record};
 use crate::topology::gpu_id;
-use bytemuck::{Pod, Zeroable};
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr::NonNull;
-
-/// Bytes from a record to its memory.
-pub(crate) const BEFORE: u64 = PAGE;
-/// First word of a record.
-const MAGIC: u64 = u64::from_le_bytes(*b"kfd part");
-
-/// Description of exported memory.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-pub(crate) struct Record {
-    magic: u64,
-    bytes: u64,
-    gpu_id: u32,
-    flags: u32,
-}
-
-/// Returns the lock of the record of memory.
-pub(crate) fn lock(kind: c_int, offset: u64) -> libc::flock {
-    // SAFETY: a structure of numbers.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
-    (lock.l_start, lock.l_len) = ((offset - BEFORE) as libc::off_t, BEFORE as libc::off_t);
-    lock
-}
-
-/// What a descriptor stands for. It keeps a duplicate, and so the memory.
-#[derive(Debug)]
-pub(crate) struct Part {
-    file: OwnedFd,
-    offset: u64,
-    record: Record,
-}
-
-impl Part {
-    /// Reads what a descriptor of any process's machine stands for.
-    ///
-    /// # Errors `EBADF` for a number that is no descriptor, `EINVAL` for another descriptor.
-    fn of(fd: c_int) -> Result<Part, i32> {
-        let file = duplicate(fd)?;
-        let own = file.as_raw_fd();
-        let offset = Space::position(own).filter(|at| *at >= FIRST && at % LARGE_PAGE == 0);
-        let offset = offset.ok_or(libc::EINVAL)?;
-        let mut record = Record::zeroed();
-        let bytes = bytemuck::bytes_of_mut(&mut record);
-        let at = (offset - BEFORE) as libc::off_t;
-        // SAFETY: a valid descriptor, and as many bytes to write as it says.
-        let read = unsafe { libc::pread(own, bytes.as_mut_ptr().cast(), bytes.len(), at) };
-        let fits = |r: &Record| r.bytes > 0 && r.bytes % PAGE == 0 && r.bytes <= BYTES - offset;
-        if read != bytes.len() as isize || record.magic != MAGIC || !fits(&record) {
-            return Err(libc::EINVAL);
-        }
-        Ok(Part { file, offset, record })
-    }
-
-    /// Returns a descriptor of the same.
-    fn duplicate(&self) -> Result<OwnedFd, i32> {
-        duplicate(self.file.as_raw_fd())
-    }
-}
-
-fn duplicate(fd: c_int) -> Result<OwnedFd, i32> {
-    // SAFETY: any number is allowed; the result is checked.
-    let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-    if own < 0 {
-        return Err(errno());
-    }
-    // SAFETY: a new descriptor that nothing else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(own) })
-}
-
-/// Memory of another process's machine, in this process.
-#[derive(Debug)]
-pub(crate) struct Foreign {
-    at: NonNull<u8>,
-    part: Part,
-    bytes: usize,
-}
-
-// SAFETY: bytes of a shared file; all access is that of `Space`.
-unsafe impl Send for Foreign {}
-// SAFETY: as above.
-unsafe impl Sync for Foreign {}
-
-impl Foreign {
-    fn new(part: Part) -> Result<Foreign, i32> {
-        let bytes = usize::try_from(part.record.bytes).map_err(|_| libc::ENOMEM)?;
-        // A file that is shorter than its record says would end the process at the first access.
-        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: a valid descriptor; the result says whether the structure was written.
-        let found = unsafe { libc::fstat(part.file.as_raw_fd(), status.as_mut_ptr()) } == 0;
-        // SAFETY: written if found.
-        if !found || unsafe { status.assume_init() }.st_size as u64 != BYTES {
-            return Err(libc::EINVAL);
-        }
-        // SAFETY: a new mapping at an address that the system chooses; the result is checked.
-        let at = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let (fd, offset) = (part.file.as_raw_fd(), part.offset as libc::off_t);
-            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, offset)
-        };
-        if at == libc::MAP_FAILED {
-            return Err(errno());
-        }
-        Ok(Foreign { at: NonNull::new(at.cast()).ok_or(libc::ENOMEM)?, part, bytes })
-    }
-
-    /// Returns its first byte.
-    pub(crate) fn at(&self) -> NonNull<u8> {
-        self.at
-    }
-}
-
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this size. `free` has removed it from all cards, and waited for launches.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
-    }
-}
 
 impl Shared {
     /// Returns a descriptor of memory.
@@ -157,9 +35,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Describes what a descriptor stands for.
+    /// Describes the memory of a descriptor.
     pub(crate) fn describe_export(&self, a: &mut GetDmabufInfo) -> Answer {
-        let record = Part::of(a.fd as c_int)?.record;
+        let record = Exported::of(a.fd as c_int)?.record;
         self.card(record.gpu_id)?;
         (a.bytes, a.gpu_id, a.flags, a.metadata_bytes) = (record.bytes, record.gpu_id, record.flags, 0);
         Ok(())
@@ -173,7 +51,7 @@ impl Shared {
     }
 
     fn import(&self, fd: c_int, card: usize, address: u64) -> Result<u64, i32> {
-        let part = Part::of(fd)?;
+        let part = Exported::of(fd)?;
         let Record { bytes, flags, .. } = part.record;
         if address % PAGE != 0 || address.checked_add(bytes).is_none() {
             return Err(libc::EINVAL);
@@ -240,7 +118,7 @@ impl Buffer<'_> {
     pub fn map(&self, offset: u64, bytes: u64, address: u64) -> Result<(), i32> {
         let shared = &self.driver.shared;
         let mut state = shared.state();
-        let crate::driver::State { allocations, shared: ranges, .. } = &mut *state;
+        let State { allocations, shared: ranges, .. } = &mut *state;
         let allocation = allocations.get_mut(&self.handle).ok_or(libc::EINVAL)?;
         let is_part = offset.checked_add(bytes).is_some_and(|end| end <= allocation.bytes);
         if !is_part || bytes == 0 || [offset, bytes, address].iter().any(|n| n % PAGE != 0) || address == 0 {

@@ -13,9 +13,9 @@ const SLICE: Duration = Duration::from_secs(1);
 /// Most events of a process: the slots of the page that the runtime reads.
 const MOST: usize = 4096;
 
-/// What an event tells.
+/// Report of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Report {
     /// A signal; its age: how often it was set.
     Signal(u64),
     /// Page fault at an address on a card.
@@ -28,7 +28,7 @@ pub(crate) enum Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The events came: what each of them tells, `None` for one that did not come.
-    Complete(Vec<Option<Told>>),
+    Complete(Vec<Option<Report>>),
     /// The time passed.
     Timeout,
     /// An event was destroyed, or the machine ended.
@@ -43,7 +43,7 @@ struct Event {
     auto_reset: bool,
     set: bool,
     age: u64,
-    fault: Option<Told>,
+    fault: Option<Report>,
 }
 
 #[derive(Debug)]
@@ -131,17 +131,17 @@ impl Events {
     }
 
     /// Sets all events of the fault's kind, with its description.
-    pub(crate) fn fault(&self, told: Told) {
-        let kind = match told {
-            Told::PageFault { .. } => abi::event::MEMORY,
-            Told::Reset { .. } => abi::event::HARDWARE,
-            Told::Signal(_) => return,
+    pub(crate) fn fault(&self, report: Report) {
+        let kind = match report {
+            Report::PageFault { .. } => abi::event::MEMORY,
+            Report::Reset { .. } => abi::event::HARDWARE,
+            Report::Signal(_) => return,
         };
         let mut state = self.state();
         let ids: Vec<u32> = state.events.iter().filter(|(_, e)| e.kind == kind).map(|(id, _)| *id).collect();
         for id in ids {
             if let Some(event) = state.events.get_mut(&id) {
-                event.fault = Some(told);
+                event.fault = Some(report);
             }
             state.set(id);
         }
@@ -210,11 +210,11 @@ fn end(state: &mut State, me: u64, done: bool) -> Outcome {
     if !done {
         return Outcome::Timeout;
     }
-    let tell = |&(id, come): &(u32, bool)| {
+    let describe = |&(id, come): &(u32, bool)| {
         let event = state.events.get(&id).filter(|_| come)?;
-        Some(event.fault.unwrap_or(Told::Signal(event.age)))
+        Some(event.fault.unwrap_or(Report::Signal(event.age)))
     };
-    Outcome::Complete(waiter.events.iter().map(tell).collect())
+    Outcome::Complete(waiter.events.iter().map(describe).collect())
 }
 
 #[cfg(test)]
@@ -229,7 +229,7 @@ mod tests {
         let events = Events::default();
         let id = events.create(SIGNAL, true).unwrap();
         assert!(events.set(id));
-        assert_eq!(events.wait(&[(id, 0)], false, None), Outcome::Complete(vec![Some(Told::Signal(2))]));
+        assert_eq!(events.wait(&[(id, 0)], false, None), Outcome::Complete(vec![Some(Report::Signal(2))]));
         assert_eq!(events.wait(&[(id, 0)], false, Some(Duration::ZERO)), Outcome::Timeout);
         let manual = events.create(SIGNAL, false).unwrap();
         events.set(manual);
@@ -248,7 +248,7 @@ mod tests {
         events.set(ids[1]);
         assert_eq!(events.wait(&both, true, Some(Duration::ZERO)), Outcome::Timeout);
         events.set(ids[1]);
-        assert_eq!(events.wait(&both, false, None), Outcome::Complete(vec![None, Some(Told::Signal(3))]));
+        assert_eq!(events.wait(&both, false, None), Outcome::Complete(vec![None, Some(Report::Signal(3))]));
         assert_eq!(events.wait(&[(99, 0)], false, None), Outcome::Unknown);
     }
 
@@ -259,8 +259,8 @@ mod tests {
         let wait = |age| events.wait(&[(id, age)], false, Some(Duration::ZERO));
         assert_eq!(wait(1), Outcome::Timeout);
         events.set(id);
-        assert_eq!(wait(2), Outcome::Complete(vec![Some(Told::Signal(2))]), "set");
-        assert_eq!(wait(1), Outcome::Complete(vec![Some(Told::Signal(2))]), "older than known");
+        assert_eq!(wait(2), Outcome::Complete(vec![Some(Report::Signal(2))]), "set");
+        assert_eq!(wait(1), Outcome::Complete(vec![Some(Report::Signal(2))]), "older than known");
         assert_eq!(wait(2), Outcome::Timeout);
     }
 
@@ -275,10 +275,10 @@ mod tests {
                 std::thread::spawn(move || events.wait(&[(id, 0), (other, 0)], false, None))
             })
             .collect();
-        let told = Told::PageFault { address: 0x7000, gpu_id: 5 };
-        events.fault(told);
+        let report = Report::PageFault { address: 0x7000, gpu_id: 5 };
+        events.fault(report);
         for thread in threads {
-            assert_eq!(thread.join().unwrap(), Outcome::Complete(vec![Some(told), None]));
+            assert_eq!(thread.join().unwrap(), Outcome::Complete(vec![Some(report), None]));
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         events.set(ids[0]);
         assert_eq!(end(&mut events.state(), me, false), Outcome::Timeout);
         let outcome = events.wait(&[(ids[0], 0)], false, Some(Duration::ZERO));
-        assert_eq!(outcome, Outcome::Complete(vec![Some(Told::Signal(3))]));
+        assert_eq!(outcome, Outcome::Complete(vec![Some(Report::Signal(3))]));
     }
 
     /// Two threads hand a token to each other 10,000 times, as the queue's thread and the runtime's do: the signal

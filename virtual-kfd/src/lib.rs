@@ -24,19 +24,25 @@
 #![cfg(target_os = "linux")]
 
 mod abi;
+mod allocation;
 mod card;
 mod dmabuf;
 mod driver;
 mod events;
+mod exported;
 mod inject;
 mod memory;
 mod options;
 mod process;
 mod queue;
+mod ranges;
 mod record;
+mod ring;
+mod shared;
 mod space;
 mod svm;
 pub mod topology;
+mod waits;
 
 pub use card::{CARDS, Card};
 pub use dmabuf::Buffer;

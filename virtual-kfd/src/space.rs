@@ -4,7 +4,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::{dmabuf, process};
+use crate::process;
+use bytemuck::{Pod, Zeroable};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,6 +22,32 @@ pub(crate) const FIRST: u64 = 64 << 32;
 pub(crate) const DOORBELL_BYTES: u64 = 8192;
 /// Alignment of memory, and the gap after it.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+/// Bytes from a record to its memory.
+pub(crate) const BEFORE: u64 = PAGE;
+/// First word of a record.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"kfd part");
+
+/// Description of exported memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Record {
+    pub(crate) magic: u64,
+    pub(crate) bytes: u64,
+    pub(crate) gpu_id: u32,
+    pub(crate) flags: u32,
+}
+
+/// Returns the lock of the record of memory.
+fn lock(kind: c_int, offset: u64) -> libc::flock {
+    // SAFETY: a structure of numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
+    (lock.l_start, lock.l_len) = ((offset - BEFORE) as libc::off_t, BEFORE as libc::off_t);
+    lock
+}
 
 /// The file and its mapping, until the process ends.
 #[derive(Debug)]
@@ -121,7 +148,7 @@ impl Space {
     /// Returns true while a descriptor from [`Space::export`] of the memory at an offset, or a duplicate, is open in any
     /// process.
     pub(crate) fn is_exported(&self, offset: u64) -> bool {
-        let mut lock = dmabuf::lock(libc::F_WRLCK, offset);
+        let mut lock = lock(libc::F_WRLCK, offset);
         // SAFETY: a valid descriptor and structure.
         let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
         done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
@@ -131,15 +158,15 @@ impl Space {
     /// the memory holds as long as one of its duplicates is open.
     ///
     /// # Errors A number of errno.
-    pub(crate) fn export(&self, offset: u64, record: dmabuf::Record) -> Result<OwnedFd, i32> {
+    pub(crate) fn export(&self, offset: u64, record: Record) -> Result<OwnedFd, i32> {
         let fd = self.descriptor(offset)?;
-        let lock = dmabuf::lock(libc::F_RDLCK, offset);
+        let lock = lock(libc::F_RDLCK, offset);
         // SAFETY: a valid descriptor and structure.
         if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != 0 {
             return Err(errno());
         }
         // SAFETY: `reserve` leaves a gap before all memory.
-        unsafe { process::write(self.at(offset - dmabuf::BEFORE).as_ptr() as u64, record) };
+        unsafe { process::write(self.at(offset - BEFORE).as_ptr() as u64, record) };
         Ok(fd)
     }
 }

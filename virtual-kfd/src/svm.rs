@@ -4,12 +4,9 @@
 //! memory takes its place. It has no effect where its pages are, so locations, flags and granularity are only
 //! accepted.
 
-#![allow(unsafe_code)]
-
 use crate::abi::SvmAttribute;
-use crate::driver::{Answer, Device, Shared};
-use std::collections::BTreeMap;
-use std::ptr::NonNull;
+use crate::ranges::Ranges;
+use crate::shared::{Answer, Shared};
 
 /// Operations.
 const SET: u32 = 0;
@@ -30,43 +27,6 @@ const UNDEFINED: u32 = u32::MAX;
 /// Granularity by default: 2^9 pages.
 const DEFAULT_GRANULARITY: u32 = 9;
 
-/// Ranges that one card may access: first address and the one after the last.
-#[derive(Debug, Default)]
-pub(crate) struct Ranges(BTreeMap<u64, u64>);
-
-impl Ranges {
-    /// Returns true if a range is inside of one.
-    fn contain(&self, begin: u64, end: u64) -> bool {
-        self.0.range(..=begin).next_back().is_some_and(|(_, &known)| known >= end)
-    }
-
-    /// Removes all that overlap a range from a card, and returns the union with it.
-    fn remove(&mut self, device: &Device, begin: u64, end: u64) -> (u64, u64) {
-        let overlapping: Vec<(u64, u64)> =
-            self.0.range(..end).filter(|&(_, &known)| known > begin).map(|(&a, &b)| (a, b)).collect();
-        for &(from, _) in &overlapping {
-            self.0.remove(&from);
-            // It was mapped by `add`, once.
-            let _ = device.gpu.free(from);
-        }
-        overlapping.into_iter().fold((begin, end), |all, one| (all.0.min(one.0), all.1.max(one.1)))
-    }
-
-    /// Lets a card access a range.
-    fn add(&mut self, device: &Device, begin: u64, end: u64) -> Answer {
-        if self.contain(begin, end) {
-            return Ok(());
-        }
-        let (begin, end) = self.remove(device, begin, end);
-        let at = NonNull::new(begin as *mut u8).ok_or(libc::EINVAL)?;
-        // SAFETY: the runtime promises that the range is memory of the process as long as it lets cards access it, and
-        // that it waits for kernels that use it before it frees it.
-        unsafe { device.gpu.map(begin, at, (end - begin) as usize) }.map_err(|_| libc::EINVAL)?;
-        self.0.insert(begin, end);
-        Ok(())
-    }
-}
-
 impl Shared {
     /// Sets or reads attributes of a range.
     pub(crate) fn svm(&self, start: u64, bytes: u64, op: u32, attributes: &mut [SvmAttribute]) -> Answer {
@@ -84,11 +44,11 @@ impl Shared {
         match attribute.kind {
             ACCESS | ACCESS_IN_PLACE => {
                 let card = self.card(attribute.value)?;
-                self.state().shared[card].add(&self.devices[card], begin, end)
+                self.state().shared[card].add(&self.devices[card].gpu, begin, end)
             }
             NO_ACCESS => {
                 let card = self.card(attribute.value)?;
-                self.state().shared[card].remove(&self.devices[card], begin, end);
+                self.state().shared[card].remove(&self.devices[card].gpu, begin, end);
                 Ok(())
             }
             PREFERRED_LOCATION | PREFETCH_LOCATION | SET_FLAGS | CLEAR_FLAGS | GRANULARITY => Ok(()),
@@ -114,6 +74,6 @@ impl Shared {
     /// Removes shared ranges that overlap memory which is mapped to a card: the process has used their addresses
     /// anew.
     pub(crate) fn replace_shared(&self, shared: &mut Ranges, card: usize, begin: u64, bytes: u64) {
-        shared.remove(&self.devices[card], begin, begin + bytes);
+        shared.remove(&self.devices[card].gpu, begin, begin + bytes);
     }
 }

@@ -32,7 +32,7 @@ const UNSHOWN: u32 = u32::MAX;
 /// Offset that no file has.
 const NOWHERE: u64 = 1 << 62;
 
-/// What stands for `amdgpu_device_handle`.
+/// Device behind an `amdgpu_device_handle`.
 struct Device {
     fd: c_int,
     /// Index of the card.

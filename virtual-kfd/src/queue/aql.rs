@@ -5,11 +5,12 @@
 
 #![allow(unsafe_code)]
 
-use super::{Queue, Step};
-use crate::driver::Shared;
+use super::Step;
 use crate::inject::{Kind, Point};
 use crate::process::{self, Signal};
 use crate::record;
+use crate::ring::Queue;
+use crate::shared::Shared;
 use std::sync::atomic::Ordering;
 use virtual_gpu::{Fault, FaultKind};
 

@@ -8,20 +8,19 @@ mod pm4;
 mod sdma;
 
 use crate::abi::{self, CreateQueue, UpdateQueue};
-use crate::driver::{Answer, Shared};
 use crate::inject::{Kind, Point};
 use crate::process::{self, Signal};
+use crate::ring::{Queue, STOP_LIMIT};
+use crate::shared::{Answer, Shared};
 use crate::space::Space;
 use crate::topology::gpu_id;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use virtual_gpu::FaultKind;
 
 /// Most queues of a process: the doorbells of a page.
 const MOST: u32 = 1024;
-/// Longest wait for the packet that runs when a queue is destroyed.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Idle looks at a doorbell that only give the processor away; after them, the thread sleeps.
 const EAGER: u32 = 200;
 
@@ -30,42 +29,7 @@ const READ_INDEX: u64 = 128;
 /// Offset in `amd_queue_t` of the signal that is set when the queue fails.
 const INACTIVE_SIGNAL: u64 = 192;
 
-/// A queue.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    pub(crate) id: u32,
-    card: usize,
-    kind: u32,
-    ring: AtomicU64,
-    bytes: AtomicU64,
-    /// Address of the index of the next packet to read.
-    read: u64,
-    /// Address of the index after the last packet that was written.
-    write: u64,
-    /// Address of the doorbell.
-    doorbell: u64,
-    /// True while it has a share of the card.
-    active: AtomicBool,
-    /// True after a fault: the card takes no more packets.
-    broken: AtomicBool,
-    /// Packets that the doorbell announced so far.
-    announced: AtomicU64,
-    /// True when the queue ends: its thread takes no more packets.
-    ended: AtomicBool,
-    /// Held while a packet is processed.
-    busy: Mutex<()>,
-    /// Held while a packet is completed. True after the runtime was told that the queue has gone with a packet that still
-    /// runs: ring, indices and signals are its own again, and nobody completes the packet.
-    abandoned: Mutex<bool>,
-    /// Packet or command that was counted last, by its index, and the fault for it.
-    fault_of: Mutex<Option<(u64, Option<Kind>)>>,
-    /// Packet that a fault delays, and until when.
-    delayed: Mutex<Option<(u64, Instant)>>,
-    /// Packet with a buffer of commands that waits for a value, and how many of its words are done.
-    progress: Mutex<(u64, usize)>,
-}
-
-/// What became of a packet.
+/// State of a packet after it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// It is done.
@@ -76,58 +40,56 @@ enum Step {
     Broken,
 }
 
-impl Queue {
-    /// Creates a queue and starts its thread.
-    pub(crate) fn create(shared: &Arc<Shared>, a: &mut CreateQueue) -> Answer {
-        let card = shared.card(a.gpu_id)?;
-        let is_copy = matches!(a.kind, abi::queue::SDMA | abi::queue::SDMA_XGMI | abi::queue::SDMA_BY_ENGINE);
-        let is_known = is_copy && shared.devices[card].card.copy_engines > 0 || a.kind == abi::queue::AQL;
-        // A queue without a ring may get one later (`UPDATE_QUEUE`).
-        let are_indices = [a.read_pointer, a.write_pointer].iter().all(|&p| p != 0 && p % 8 == 0);
-        if !is_known || !is_ring(a.ring, a.ring_bytes) || !are_indices || !is_share(a.percentage, a.priority)
-        {
-            return Err(libc::EINVAL);
-        }
-        let mut state = shared.state();
-        let id =
-            (1..MOST).map(|n| (state.next_queue + n - 1) % MOST).find(|id| !state.queues.contains_key(id));
-        let id = id.ok_or(libc::ENOSPC)?;
-        state.next_queue = (id + 1) % MOST;
-        let offset = Space::doorbells(card) + u64::from(id) * 8;
-        let doorbell = shared.space.at(offset).as_ptr() as u64;
-        // SAFETY: a word of the card's page of doorbells, which lives as long as the space.
-        unsafe { process::word64(doorbell) }.store(u64::MAX, Ordering::SeqCst);
-        let queue = Arc::new(Queue {
-            id,
-            card,
-            kind: a.kind,
-            ring: AtomicU64::new(a.ring),
-            bytes: AtomicU64::new(a.ring_bytes.into()),
-            read: a.read_pointer,
-            write: a.write_pointer,
-            doorbell,
-            active: AtomicBool::new(a.percentage > 0 && a.ring != 0),
-            broken: AtomicBool::new(false),
-            announced: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
-            busy: Mutex::default(),
-            abandoned: Mutex::new(false),
-            fault_of: Mutex::new(None),
-            delayed: Mutex::new(None),
-            progress: Mutex::new((u64::MAX, 0)),
-        });
-        (a.queue_id, a.doorbell_offset) = (id, offset);
-        shared.log(|| format!("  {queue:x?}"));
-        shared.record.count("queue", if is_copy { "copies" } else { "packets" });
-        let (for_thread, of_thread) = (shared.clone(), queue.clone());
-        std::thread::Builder::new()
-            .name(format!("virtual-kfd-{id}"))
-            .spawn(move || of_thread.run(&for_thread))
-            .map_err(|_| libc::ENOMEM)?;
-        state.queues.insert(id, queue);
-        Ok(())
+/// Creates a queue and starts its thread.
+pub(crate) fn create(shared: &Arc<Shared>, a: &mut CreateQueue) -> Answer {
+    let card = shared.card(a.gpu_id)?;
+    let is_copy = matches!(a.kind, abi::queue::SDMA | abi::queue::SDMA_XGMI | abi::queue::SDMA_BY_ENGINE);
+    let is_known = is_copy && shared.devices[card].card.copy_engines > 0 || a.kind == abi::queue::AQL;
+    // A queue without a ring may get one later (`UPDATE_QUEUE`).
+    let are_indices = [a.read_pointer, a.write_pointer].iter().all(|&p| p != 0 && p % 8 == 0);
+    if !is_known || !is_ring(a.ring, a.ring_bytes) || !are_indices || !is_share(a.percentage, a.priority) {
+        return Err(libc::EINVAL);
     }
+    let mut state = shared.state();
+    let id = (1..MOST).map(|n| (state.next_queue + n - 1) % MOST).find(|id| !state.queues.contains_key(id));
+    let id = id.ok_or(libc::ENOSPC)?;
+    state.next_queue = (id + 1) % MOST;
+    let offset = Space::doorbells(card) + u64::from(id) * 8;
+    let doorbell = shared.space.at(offset).as_ptr() as u64;
+    // SAFETY: a word of the card's page of doorbells, which lives as long as the space.
+    unsafe { process::word64(doorbell) }.store(u64::MAX, Ordering::SeqCst);
+    let queue = Arc::new(Queue {
+        id,
+        card,
+        kind: a.kind,
+        ring: AtomicU64::new(a.ring),
+        bytes: AtomicU64::new(a.ring_bytes.into()),
+        read: a.read_pointer,
+        write: a.write_pointer,
+        doorbell,
+        active: AtomicBool::new(a.percentage > 0 && a.ring != 0),
+        broken: AtomicBool::new(false),
+        announced: AtomicU64::new(0),
+        ended: AtomicBool::new(false),
+        busy: Mutex::default(),
+        abandoned: Mutex::new(false),
+        fault_of: Mutex::new(None),
+        delayed: Mutex::new(None),
+        progress: Mutex::new((u64::MAX, 0)),
+    });
+    (a.queue_id, a.doorbell_offset) = (id, offset);
+    shared.log(|| format!("  {queue:x?}"));
+    shared.record.count("queue", if is_copy { "copies" } else { "packets" });
+    let (for_thread, of_thread) = (shared.clone(), queue.clone());
+    std::thread::Builder::new()
+        .name(format!("virtual-kfd-{id}"))
+        .spawn(move || of_thread.run(&for_thread))
+        .map_err(|_| libc::ENOMEM)?;
+    state.queues.insert(id, queue);
+    Ok(())
+}
 
+impl Queue {
     /// Processes packets until the queue ends.
     fn run(&self, shared: &Shared) {
         let mut idle = 0u32;
@@ -161,26 +123,6 @@ impl Queue {
                 std::thread::sleep(Duration::from_micros(if idle < 10 * EAGER { 50 } else { 500 }));
             }
         }
-    }
-
-    /// Ends the queue, and waits for the packet that runs; false if it still runs after some time. Its thread ends with
-    /// it.
-    pub(crate) fn stop(&self) -> bool {
-        self.ended.store(true, Ordering::SeqCst);
-        let until = Instant::now() + STOP_LIMIT;
-        while let Err(TryLockError::WouldBlock) = self.busy.try_lock() {
-            if Instant::now() >= until {
-                *self.abandoned() = true;
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        true
-    }
-
-    /// Returns whether nobody may complete packets any more, and keeps it as it is until the guard is dropped.
-    fn abandoned(&self) -> MutexGuard<'_, bool> {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the address of the `amd_queue_t` of a queue of packets.

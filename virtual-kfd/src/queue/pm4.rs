@@ -5,10 +5,11 @@
 
 #![allow(unsafe_code)]
 
+use super::Step;
 use super::aql::u64_at;
-use super::{Queue, Step};
-use crate::driver::Shared;
 use crate::process;
+use crate::ring::Queue;
+use crate::shared::Shared;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 

@@ -5,11 +5,12 @@
 
 #![allow(unsafe_code)]
 
+use super::Step;
 use super::pm4::compares;
-use super::{Queue, Step};
-use crate::driver::Shared;
 use crate::inject::{Kind, Point};
 use crate::process;
+use crate::ring::Queue;
+use crate::shared::Shared;
 use std::sync::atomic::Ordering;
 
 /// Operations, in the low byte of the header.

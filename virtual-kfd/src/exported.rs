@@ -1,0 +1,107 @@
+//! Descriptors of memory (dmabufs of the kernel), of this process's machine or of another's.
+//!
+//! Such a descriptor is one of the space's file. Its position is the offset of the memory; a record before the memory
+//! describes it. A lock on the record, which the system drops with the last duplicate of the descriptor in any process,
+//! says whether freed memory is still in use.
+
+#![allow(unsafe_code)]
+
+use crate::space::{BEFORE, BYTES, FIRST, LARGE_PAGE, MAGIC, PAGE, Record, Space, errno};
+use bytemuck::Zeroable;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// Memory of a descriptor. It keeps a duplicate, and so the memory.
+#[derive(Debug)]
+pub(crate) struct Exported {
+    pub(crate) file: OwnedFd,
+    pub(crate) offset: u64,
+    pub(crate) record: Record,
+}
+
+impl Exported {
+    /// Reads the memory that a descriptor of any process's machine stands for.
+    ///
+    /// # Errors `EBADF` for a number that is no descriptor, `EINVAL` for another descriptor.
+    pub(crate) fn of(fd: c_int) -> Result<Exported, i32> {
+        let file = duplicate(fd)?;
+        let own = file.as_raw_fd();
+        let offset = Space::position(own).filter(|at| *at >= FIRST && at % LARGE_PAGE == 0);
+        let offset = offset.ok_or(libc::EINVAL)?;
+        let mut record = Record::zeroed();
+        let bytes = bytemuck::bytes_of_mut(&mut record);
+        let at = (offset - BEFORE) as libc::off_t;
+        // SAFETY: a valid descriptor, and as many bytes to write as it says.
+        let read = unsafe { libc::pread(own, bytes.as_mut_ptr().cast(), bytes.len(), at) };
+        let fits = |r: &Record| r.bytes > 0 && r.bytes % PAGE == 0 && r.bytes <= BYTES - offset;
+        if read != bytes.len() as isize || record.magic != MAGIC || !fits(&record) {
+            return Err(libc::EINVAL);
+        }
+        Ok(Exported { file, offset, record })
+    }
+
+    /// Returns a descriptor of the same.
+    pub(crate) fn duplicate(&self) -> Result<OwnedFd, i32> {
+        duplicate(self.file.as_raw_fd())
+    }
+}
+
+fn duplicate(fd: c_int) -> Result<OwnedFd, i32> {
+    // SAFETY: any number is allowed; the result is checked.
+    let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if own < 0 {
+        return Err(errno());
+    }
+    // SAFETY: a new descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
+}
+
+/// Memory of another process's machine, in this process.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    at: NonNull<u8>,
+    pub(crate) part: Exported,
+    bytes: usize,
+}
+
+// SAFETY: bytes of a shared file; all access is that of `Space`.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    pub(crate) fn new(part: Exported) -> Result<Foreign, i32> {
+        let bytes = usize::try_from(part.record.bytes).map_err(|_| libc::ENOMEM)?;
+        // A file that is shorter than its record says would end the process at the first access.
+        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: a valid descriptor; the result says whether the structure was written.
+        let found = unsafe { libc::fstat(part.file.as_raw_fd(), status.as_mut_ptr()) } == 0;
+        // SAFETY: written if found.
+        if !found || unsafe { status.assume_init() }.st_size as u64 != BYTES {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: a new mapping at an address that the system chooses; the result is checked.
+        let at = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let (fd, offset) = (part.file.as_raw_fd(), part.offset as libc::off_t);
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, offset)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(errno());
+        }
+        Ok(Foreign { at: NonNull::new(at.cast()).ok_or(libc::ENOMEM)?, part, bytes })
+    }
+
+    /// Returns its first byte.
+    pub(crate) fn at(&self) -> NonNull<u8> {
+        self.at
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this size. `free` has removed it from all cards, and waited for launches.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
