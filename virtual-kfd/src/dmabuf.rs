@@ -19,6 +19,10 @@ use std::ptr::NonNull;
 
 /// Bytes from a record to its memory.
 pub(crate) const BEFORE: u64 = PAGE;
+/// Bytes from a record to the description that a runtime keeps with its memory.
+const DESCRIPTION: u64 = 64;
+/// Bytes of such a description: libdrm's `struct amdgpu_bo_metadata`.
+pub const DESCRIPTION_BYTES: usize = 280;
 /// First word of a record.
 const MAGIC: u64 = u64::from_le_bytes(*b"kfd part");
 
@@ -68,6 +72,10 @@ impl Part {
             return Err(libc::EINVAL);
         }
         Ok(Part { file, offset, record })
+    }
+
+    fn description_at(&self) -> libc::off_t {
+        (self.offset - BEFORE + DESCRIPTION) as libc::off_t
     }
 
     /// Returns a descriptor of the same.
@@ -232,6 +240,40 @@ impl Buffer<'_> {
     pub fn host(&self) -> Option<NonNull<u8>> {
         let shared = &self.driver.shared;
         shared.state().allocations.get(&self.handle)?.at(&shared.space).ok()
+    }
+
+    /// Runs something with the descriptor of the memory.
+    fn with_part<T>(&self, run: impl FnOnce(&Part) -> Result<T, i32>) -> Result<T, i32> {
+        match &self.driver.shared.state().allocations.get(&self.handle).ok_or(libc::EINVAL)?.backing {
+            Backing::Imported(_, part) => run(part),
+            Backing::Foreign(foreign) => run(&foreign.part),
+            Backing::Space(_) | Backing::Process(_) => Err(libc::EINVAL),
+        }
+    }
+
+    /// Returns the description that was stored last with the memory, by any process; at first, zeros.
+    ///
+    /// # Errors A number of errno.
+    pub fn description(&self) -> Result<[u8; DESCRIPTION_BYTES], i32> {
+        self.with_part(|part| {
+            let mut bytes = [0; DESCRIPTION_BYTES];
+            let (fd, to) = (part.file.as_raw_fd(), bytes.as_mut_ptr().cast());
+            // SAFETY: a valid descriptor, and as many bytes to write.
+            let read = unsafe { libc::pread(fd, to, bytes.len(), part.description_at()) };
+            if read == bytes.len() as isize { Ok(bytes) } else { Err(errno()) }
+        })
+    }
+
+    /// Stores a description with the memory.
+    ///
+    /// # Errors A number of errno.
+    pub fn describe(&self, bytes: &[u8; DESCRIPTION_BYTES]) -> Result<(), i32> {
+        self.with_part(|part| {
+            let (fd, from) = (part.file.as_raw_fd(), bytes.as_ptr().cast());
+            // SAFETY: a valid descriptor, and as many bytes to read.
+            let written = unsafe { libc::pwrite(fd, from, bytes.len(), part.description_at()) };
+            if written == bytes.len() as isize { Ok(()) } else { Err(errno()) }
+        })
     }
 
     /// Makes a part of the memory known to the card at an address.

@@ -39,7 +39,7 @@ mod svm;
 pub mod topology;
 
 pub use card::{CARDS, Card};
-pub use dmabuf::Buffer;
+pub use dmabuf::{Buffer, DESCRIPTION_BYTES};
 pub use driver::Driver;
 pub use inject::{Fault, Kind, Point};
 pub use options::{MOST_CARDS, NEWEST, OptionError, Options};

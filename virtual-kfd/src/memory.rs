@@ -19,7 +19,7 @@ pub(crate) enum Backing {
     /// Address in the process.
     Process(u64),
     /// An offset in the space, and the descriptor through which it was imported.
-    Imported(u64, #[expect(dead_code, reason = "keeps the memory")] Part),
+    Imported(u64, Part),
     /// Memory of another process's machine.
     Foreign(Foreign),
 }
@@ -193,7 +193,7 @@ impl Shared {
                 if remove {
                     removed.push(card);
                     self.devices[card].code.invalidate(Some(address));
-                    // It was mapped by `map_window`, once.
+                    // It was mapped by `Buffer::map`, once.
                     let _ = self.devices[card].gpu.free(address);
                 }
                 !remove

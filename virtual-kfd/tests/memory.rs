@@ -142,6 +142,9 @@ fn memory_as_a_descriptor() {
         queue.packet(program.launch(64, [other, 0], None));
         queue.drain();
         assert_eq!(shared.get(PAGE), before + 128);
+        let before = buffer.description().unwrap()[0];
+        let described = buffer.describe(&[before + 1; virtual_kfd::DESCRIPTION_BYTES]);
+        assert_eq!((before, described), (if std::ptr::eq(thunk, &from) { 0 } else { 1 }, Ok(())));
         assert_eq!((buffer.unmap(other), buffer.unmap(other)), (Ok(()), Err(libc::EINVAL)));
         drop(buffer);
         assert_eq!(thunk.free(import[1]), Ok(()));
