@@ -61,8 +61,7 @@ fn numbers_that_are_no_events() {
     assert_eq!(thunk.event(SIGNAL, true), ids[7]);
 }
 
-/// Ages, from 1.14 on: a wait for an event that is older than known does not sleep, however often the event was taken by
-/// others.
+/// Ages, from 1.14 on: a wait for an event that is older than known does not sleep, however often others took it.
 #[test]
 fn ages_tell_what_others_took() {
     for (minor, has_ages) in [("1.13", false), ("1.14", true)] {

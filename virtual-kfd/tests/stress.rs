@@ -4,8 +4,8 @@ use crate::thunk::{AQL, Signal, Thunk, barrier};
 use std::time::{Duration, Instant};
 
 /// Two threads and two queues pass a token round: a thread rings, its queue completes a signal that the other queue's
-/// barrier waits for, and that one's interrupt wakes the other thread. Nothing may be lost: a wait that ends only because
-/// the waiter looked again would be counted.
+/// barrier waits for, and that one's interrupt wakes the other thread. Nothing may be lost: a wait that ends because
+/// the waiter looked again, and not because it was woken, would be counted.
 ///
 /// `VIRTUAL_KFD_ROUNDS` sets the rounds; without it, the test takes two seconds.
 #[test]
@@ -19,8 +19,7 @@ fn no_signal_and_no_interrupt_is_lost() {
     (0..2).for_each(|i| seen[i].raises(events[i]));
     let end = Instant::now() + Duration::from_secs(2);
     let goes_on = |round: u64| rounds.map_or_else(|| Instant::now() < end, |n| round < n);
-    // Waits as a runtime does: it looks at the value, then sleeps for the event; the wait has an end only because a test
-    // must have one.
+    // Waits as a runtime does: it looks at the value, then sleeps for the event, here with a limit.
     let wait = |side: usize| {
         while seen[side].value() != 0 {
             let (answer, result, _) = thunk.wait(&[(events[side], 0)], false, 30_000);
