@@ -13,7 +13,7 @@ pub(crate) enum Backing {
     /// Address in the process.
     Process(u64),
     /// An offset in the space, and the descriptor through which it was imported.
-    Imported(u64, #[expect(dead_code, reason = "keeps the memory")] Exported),
+    Imported(u64, Exported),
     /// Memory of another process's machine.
     Foreign(Foreign),
 }

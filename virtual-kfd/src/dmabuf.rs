@@ -7,11 +7,14 @@ use crate::allocation::{Allocation, Backing};
 use crate::driver::Driver;
 use crate::exported::{Exported, Foreign};
 use crate::shared::{Answer, Shared, State};
-use crate::space::{MAGIC, PAGE, Record};
+use crate::space::{MAGIC, PAGE, Record, errno};
 use crate::topology::gpu_id;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr::NonNull;
+
+/// Bytes of such a description: libdrm's `struct amdgpu_bo_metadata`.
+pub const DESCRIPTION_BYTES: usize = 280;
 
 impl Shared {
     /// Returns a descriptor of memory.
@@ -110,6 +113,40 @@ impl Buffer<'_> {
     pub fn host(&self) -> Option<NonNull<u8>> {
         let shared = &self.driver.shared;
         shared.state().allocations.get(&self.handle)?.at(&shared.space).ok()
+    }
+
+    /// Runs something with the descriptor of the memory.
+    fn with_exported<T>(&self, run: impl FnOnce(&Exported) -> Result<T, i32>) -> Result<T, i32> {
+        match &self.driver.shared.state().allocations.get(&self.handle).ok_or(libc::EINVAL)?.backing {
+            Backing::Imported(_, part) => run(part),
+            Backing::Foreign(foreign) => run(&foreign.part),
+            Backing::Space(_) | Backing::Process(_) => Err(libc::EINVAL),
+        }
+    }
+
+    /// Returns the description that was stored last with the memory, by any process; at first, zeros.
+    ///
+    /// # Errors A number of errno.
+    pub fn description(&self) -> Result<[u8; DESCRIPTION_BYTES], i32> {
+        self.with_exported(|part| {
+            let mut bytes = [0; DESCRIPTION_BYTES];
+            let (fd, to) = (part.file.as_raw_fd(), bytes.as_mut_ptr().cast());
+            // SAFETY: a valid descriptor, and as many bytes to write.
+            let read = unsafe { libc::pread(fd, to, bytes.len(), part.description_at()) };
+            if read == bytes.len() as isize { Ok(bytes) } else { Err(errno()) }
+        })
+    }
+
+    /// Stores a description with the memory.
+    ///
+    /// # Errors A number of errno.
+    pub fn describe(&self, bytes: &[u8; DESCRIPTION_BYTES]) -> Result<(), i32> {
+        self.with_exported(|part| {
+            let (fd, from) = (part.file.as_raw_fd(), bytes.as_ptr().cast());
+            // SAFETY: a valid descriptor, and as many bytes to read.
+            let written = unsafe { libc::pwrite(fd, from, bytes.len(), part.description_at()) };
+            if written == bytes.len() as isize { Ok(()) } else { Err(errno()) }
+        })
     }
 
     /// Makes a part of the memory known to the card at an address.

@@ -75,8 +75,8 @@ impl Driver {
         self.shared.space.descriptor(card.map_or(0, |card| card as u64 + 1)).map(IntoRawFd::into_raw_fd)
     }
 
-    /// Returns the index of the card whose render node a descriptor of [`Driver::open`] stands for. Duplicates stand for
-    /// the same, in other processes too.
+    /// Returns the index of the card whose render node a descriptor of [`Driver::open`] stands for. Duplicates stand
+    /// for the same.
     pub fn card_of(&self, fd: std::ffi::c_int) -> Option<usize> {
         let index = usize::try_from(Space::position(fd)?).ok()?.checked_sub(1)?;
         (self.is_descriptor(fd) && index < self.shared.devices.len()).then_some(index)

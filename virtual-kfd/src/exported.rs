@@ -12,6 +12,9 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
+/// Bytes from a record to the description that a runtime keeps with its memory.
+const DESCRIPTION: u64 = 64;
+
 /// Memory of a descriptor. It keeps a duplicate, and so the memory.
 #[derive(Debug)]
 pub(crate) struct Exported {
@@ -39,6 +42,11 @@ impl Exported {
             return Err(libc::EINVAL);
         }
         Ok(Exported { file, offset, record })
+    }
+
+    /// Returns the position of the description in the file.
+    pub(crate) fn description_at(&self) -> libc::off_t {
+        (self.offset - BEFORE + DESCRIPTION) as libc::off_t
     }
 
     /// Returns a descriptor of the same.

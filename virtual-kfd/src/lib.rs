@@ -18,7 +18,6 @@
 //!
 //! It is a model of the kernel driver by its sources and its behaviour: it proves programs against AMD's user space,
 //! not against AMD's kernel or hardware. Time is not modelled. The processors are those of `virtual-gpu`. Missing:
-//! memory shared between processes (IPC, dmabuf), virtual memory management,
 //! cooperative queues, debugging and profiling; their ioctls answer `ENOTTY`, as those of a kernel without them.
 #![deny(missing_docs)]
 #![cfg(target_os = "linux")]
@@ -45,7 +44,7 @@ pub mod topology;
 mod waits;
 
 pub use card::{CARDS, Card};
-pub use dmabuf::Buffer;
+pub use dmabuf::{Buffer, DESCRIPTION_BYTES};
 pub use driver::Driver;
 pub use inject::{Fault, Kind, Point};
 pub use options::{MOST_CARDS, NEWEST, OptionError, Options};

@@ -130,7 +130,7 @@ impl Shared {
                 if remove {
                     removed.push(card);
                     self.devices[card].code.invalidate(Some(address));
-                    // It was mapped by `map_window`, once.
+                    // It was mapped by `Buffer::map`, once.
                     let _ = self.devices[card].gpu.free(address);
                 }
                 !remove

@@ -145,8 +145,8 @@ impl Space {
         u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }).ok()
     }
 
-    /// Returns true while a descriptor from [`Space::export`] of the memory at an offset, or a duplicate, is open in any
-    /// process.
+    /// Returns true while a descriptor from [`Space::export`] of the memory at an offset, or a duplicate, is open in
+    /// any process.
     pub(crate) fn is_exported(&self, offset: u64) -> bool {
         let mut lock = lock(libc::F_WRLCK, offset);
         // SAFETY: a valid descriptor and structure.

@@ -61,17 +61,16 @@ fn numbers_that_are_no_events() {
     assert_eq!(thunk.event(SIGNAL, true), ids[7]);
 }
 
-/// Ages, from 1.14 on: a wait for an event that is older than known does not sleep, however often the event was taken by
-/// others.
+/// Ages, from 1.14 on: a wait for an event that is older than known does not sleep, however often others took it.
 #[test]
 fn ages_tell_what_others_took() {
     for (minor, has_ages) in [("1.13", false), ("1.14", true)] {
         let thunk = Thunk::new(&[("ABI", minor)]);
         let id = thunk.event(SIGNAL, true);
         set(&thunk, id).unwrap();
-        let (_, result, told) = thunk.wait(&[(id, 1)], false, 0);
-        assert_eq!((result, told[0][0]), (COMPLETE, if has_ages { 2 } else { 1 }));
-        // It was taken. Who knows age 1 only is told again; who knows age 2 waits.
+        let (_, result, reported) = thunk.wait(&[(id, 1)], false, 0);
+        assert_eq!((result, reported[0][0]), (COMPLETE, if has_ages { 2 } else { 1 }));
+        // It was taken. Who knows age 1 only is reported again; who knows age 2 waits.
         assert_eq!(thunk.wait(&[(id, 1)], false, 0).1, if has_ages { COMPLETE } else { TIMEOUT });
         assert_eq!(thunk.wait(&[(id, 2)], false, 0).1, TIMEOUT);
     }

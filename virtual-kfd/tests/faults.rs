@@ -35,9 +35,9 @@ impl<'a> Scene<'a> {
     }
 
     /// Returns what the events of faults tell, after one of them has come or some time.
-    fn told(&self, ms: u32) -> (u32, Vec<[u64; 4]>) {
-        let (_, result, told) = self.thunk.wait(&self.events.map(|id| (id, 0)), false, ms);
-        (result, told)
+    fn reported(&self, ms: u32) -> (u32, Vec<[u64; 4]>) {
+        let (_, result, reported) = self.thunk.wait(&self.events.map(|id| (id, 0)), false, ms);
+        (result, reported)
     }
 }
 
@@ -47,7 +47,7 @@ fn a_queue_that_stands_still() {
     let scene = Scene::new(&thunk);
     scene.launch(3);
     scene.done.until(2);
-    assert_eq!(scene.told(20).0, 1, "nothing is told");
+    assert_eq!(scene.reported(20).0, 1, "nothing is reported");
     assert_eq!((scene.queue.done(), scene.data.get(0), scene.queue.destroy()), (1, 64, Ok(())));
 }
 
@@ -56,8 +56,8 @@ fn a_page_fault() {
     let thunk = Thunk::new(&[("FAULT", "dispatch:2:page-fault")]);
     let scene = Scene::new(&thunk);
     scene.launch(3);
-    let (result, told) = scene.told(30_000);
-    assert_eq!((result, told[0]), (0, [1, 0, 0x7ead_beef_0000, u64::from(gpu_id(0))]));
+    let (result, reported) = scene.reported(30_000);
+    assert_eq!((result, reported[0]), (0, [1, 0, 0x7ead_beef_0000, u64::from(gpu_id(0))]));
     assert_eq!((scene.done.value(), scene.failed.value(), scene.queue.destroy()), (2, 0, Ok(())));
 }
 
@@ -67,7 +67,7 @@ fn an_illegal_instruction() {
     let scene = Scene::new(&thunk);
     scene.launch(3);
     scene.failed.until(0x4000_0000);
-    assert_eq!((scene.told(0).0, scene.done.value(), scene.data.get(0)), (1, 2, 64));
+    assert_eq!((scene.reported(0).0, scene.done.value(), scene.data.get(0)), (1, 2, 64));
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_reset() {
     let thunk = Thunk::new(&[("FAULT", "dispatch:2:reset")]);
     let scene = Scene::new(&thunk);
     scene.launch(3);
-    let (result, told) = scene.told(30_000);
+    let (result, reported) = scene.reported(30_000);
     assert_eq!(result, 0);
-    assert_eq!(told[1][..2], [0, 1 | u64::from(gpu_id(0)) << 32], "memory is lost; after a hang");
+    assert_eq!(reported[1][..2], [0, 1 | u64::from(gpu_id(0)) << 32], "memory is lost; after a hang");
     assert_eq!(scene.done.value(), 2);
 }
 
@@ -175,7 +175,7 @@ fn faults_of_kernels_and_copies() {
         scene.data.at as u32,
         (scene.data.at >> 32) as u32,
     ]);
-    let (result, told) = scene.told(30_000);
-    assert_eq!((result, told[0][2]), (0, bad));
+    let (result, reported) = scene.reported(30_000);
+    assert_eq!((result, reported[0][2]), (0, bad));
     assert_eq!(queue.done(), 0);
 }

@@ -4,8 +4,8 @@ use crate::thunk::{AQL, Signal, Thunk, barrier};
 use std::time::{Duration, Instant};
 
 /// Two threads and two queues pass a token round: a thread rings, its queue completes a signal that the other queue's
-/// barrier waits for, and that one's interrupt wakes the other thread. Nothing may be lost: a wait that ends only because
-/// the waiter looked again would be counted.
+/// barrier waits for, and that one's interrupt wakes the other thread. Nothing may be lost: a wait that ends because
+/// the waiter looked again, and not because it was woken, would be counted.
 ///
 /// `VIRTUAL_KFD_ROUNDS` sets the rounds; without it, the test takes two seconds.
 #[test]
@@ -18,9 +18,8 @@ fn no_signal_and_no_interrupt_is_lost() {
     let seen: Vec<Signal> = (0..2).map(|_| thunk.signal(0)).collect();
     (0..2).for_each(|i| seen[i].raises(events[i]));
     let end = Instant::now() + Duration::from_secs(2);
-    let goes_on = |round: u64| rounds.map_or_else(|| Instant::now() < end, |n| round < n);
-    // Waits as a runtime does: it looks at the value, then sleeps for the event; the wait has an end only because a test
-    // must have one.
+    let continues = |round: u64| rounds.map_or_else(|| Instant::now() < end, |n| round < n);
+    // Waits as a runtime does: it looks at the value, then sleeps for the event, here with a limit.
     let wait = |side: usize| {
         while seen[side].value() != 0 {
             let (answer, result, _) = thunk.wait(&[(events[side], 0)], false, 30_000);
@@ -36,14 +35,14 @@ fn no_signal_and_no_interrupt_is_lost() {
                 let queue = thunk.queue(0, AQL);
                 while from.recv().unwrap() {
                     // Waits for the other queue's signal, then tells both threads.
-                    queue.packet(barrier(3, &[&hidden], Some(&seen[1])));
+                    queue.packet(barrier(3, &[hidden], Some(&seen[1])));
                     wait(1);
-                    queue.packet(barrier(5, &[&hidden], Some(&seen[0])));
+                    queue.packet(barrier(5, &[hidden], Some(&seen[0])));
                 }
             }
         });
         let (queue, mut round) = (thunk.queue(0, AQL), 0);
-        while goes_on(round) {
+        while continues(round) {
             hidden.set(1);
             (0..2).for_each(|i| seen[i].set(1));
             to.send(true).unwrap();

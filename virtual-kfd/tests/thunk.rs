@@ -1,4 +1,4 @@
-//! What a thunk and a runtime do: ioctls, mappings, rings, signals.
+//! A thunk and a runtime: ioctls, mappings, rings, signals.
 //!
 //! Numbers and layouts are written down here again, from the kernel's and ROCm's headers, so that the crate's own are
 //! tested.

@@ -8,7 +8,7 @@ use crate::machine::{self, Node};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
-use virtual_kfd::Buffer;
+use virtual_kfd::{Buffer, DESCRIPTION_BYTES};
 
 /// `AMDGPU_FAMILY_AI`: Vega.
 const FAMILY: u32 = 141;
@@ -27,6 +27,8 @@ const UNMAP: u32 = 2;
 const GEM_MMAP: std::ffi::c_ulong = 1;
 /// Handles of memory are its offset in these units.
 const UNIT: u64 = 2 << 20;
+/// `AMDGPU_GEM_DOMAIN_VRAM`.
+const VRAM: u32 = 4;
 /// Handle of memory that no descriptor shows.
 const UNSHOWN: u32 = u32::MAX;
 /// Offset that no file has.
@@ -232,16 +234,46 @@ pub unsafe extern "C" fn amdgpu_bo_free(bo: *mut c_void) -> c_int {
     0
 }
 
-/// Answers that nothing is known about memory but its bytes.
-#[unsafe(no_mangle)]
-pub extern "C" fn amdgpu_bo_query_info(_bo: *mut c_void, _to: *mut c_void) -> c_int {
-    -libc::EOPNOTSUPP
+/// `struct amdgpu_bo_info`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Info {
+    bytes: u64,
+    alignment: u64,
+    heap: u32,
+    flags: u64,
+    description: [u8; DESCRIPTION_BYTES],
 }
 
-/// Answers that memory takes no description.
+/// Describes memory.
+///
+/// # Safety `bo` comes from [`amdgpu_bo_import`]; `to` is an address to write.
 #[unsafe(no_mangle)]
-pub extern "C" fn amdgpu_bo_set_metadata(_bo: *mut c_void, _from: *mut c_void) -> c_int {
-    -libc::EOPNOTSUPP
+pub unsafe extern "C" fn amdgpu_bo_query_info(bo: *mut c_void, to: *mut Info) -> c_int {
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { buffer(bo) };
+    match buffer.description() {
+        Ok(description) => {
+            let info = Info { bytes: buffer.bytes(), alignment: UNIT, heap: VRAM, flags: 0, description };
+            // SAFETY: the caller's promise.
+            unsafe { to.write(info) };
+            0
+        }
+        Err(errno) => -errno,
+    }
+}
+
+/// Stores a description with memory, which processes that import it read.
+///
+/// # Safety `bo` comes from [`amdgpu_bo_import`]; `from` is the address of a `struct amdgpu_bo_metadata`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdgpu_bo_set_metadata(
+    bo: *mut c_void,
+    from: *const [u8; DESCRIPTION_BYTES],
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let described = unsafe { buffer(bo).describe(&*from) };
+    described.map_or_else(|errno| -errno, |()| 0)
 }
 
 /// Calls the driver of a render node: only for the offset at which a descriptor shows memory.

@@ -71,6 +71,7 @@ static void vmm(const char *path) {
     struct properties properties = {.type = 1, .handle = 1, .location = {1, 0}};
     size_t granularity = 0;
     CALL(hipMemGetAllocationGranularity, (size_t *, const void *, int), &granularity, &properties, 0);
+    if (!granularity) puts("error hipMemGetAllocationGranularity gives 0"), fflush(stdout), _exit(2);
     size_t bytes = (BYTES + granularity - 1) / granularity * granularity;
     Pointer handle, imported, a, b;
     CALL(hipMemCreate, (Pointer *, size_t, const void *, unsigned long long), &handle, bytes, &properties, 0);
@@ -81,7 +82,11 @@ static void vmm(const char *path) {
     check("memory at a reserved address", !memcmp(x, z, BYTES));
     int fd = -1;
     CALL(hipMemExportToShareableHandle, (void *, void *, int, unsigned long long), &fd, handle, 1, 0);
-    CALL(hipMemImportFromShareableHandle, (Pointer *, void *, int), &imported, (void *)(size_t)fd, 1);
+    // The address of the descriptor, and since version 7 the descriptor itself.
+    int version = 0;
+    CALL(hipRuntimeGetVersion, (int *), &version);
+    void *of = version < 70000000 ? (void *)&fd : (void *)(size_t)fd;
+    CALL(hipMemImportFromShareableHandle, (Pointer *, void *, int), &imported, of, 1);
     b = map(bytes, imported);
     memset(z, 0, BYTES);
     copy(z, b);

@@ -1,6 +1,6 @@
 // What a HIP program sees of a fault: it launches a kernel twenty times, waits, copies and compares. Its last line is the
-// outcome: "end", "wrong result", "error FUNCTION = NUMBER", or "hang in FUNCTION" after a time. A runtime that aborts
-// leaves none.
+// outcome: "end", "wrong result", "error FUNCTION = NUMBER", or "hang in FUNCTION" if one takes so many seconds. A runtime
+// that aborts leaves none.
 //
 //   watch LIBRARY CODE_OBJECT SECONDS
 #define _GNU_SOURCE
@@ -14,6 +14,7 @@
 typedef void *Pointer;
 static void *library;
 static const char *volatile now = "nothing";
+static unsigned limit;
 
 static void late(int number) {
     (void)number;
@@ -28,6 +29,7 @@ static void late(int number) {
         int (*function) types = (int (*) types)dlsym(library, #name);                                                 \
         if (!function) { printf("missing %s\n", #name); exit(3); }                                                    \
         now = #name;                                                                                                  \
+        alarm(limit);                                                                                                 \
         int error = function(__VA_ARGS__);                                                                            \
         if (error) { printf("error %s = %d\n", #name, error); fflush(stdout); _exit(2); }                             \
     } while (0)
@@ -38,7 +40,7 @@ int main(int count, char **arguments) {
     if (count < 4) return 3;
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGALRM, late);
-    alarm(atoi(arguments[3]));
+    alarm(limit = atoi(arguments[3]));
     library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) return puts(dlerror()), 3;
     Pointer module, add, stream, a, b, c;
