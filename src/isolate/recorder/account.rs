@@ -299,11 +299,11 @@ fn read_log(log: &Path) -> String {
 
 /// Returns the last reason that AMD's runtime wrote to a log. Each line of the library's own begins with its level.
 fn runtime_words(log: &str) -> Option<String> {
-    let own = |line: &&str| !["WARN ", "ERROR "].iter().any(|level| line.starts_with(level));
+    let is_foreign = |line: &&str| !["WARN ", "ERROR "].iter().any(|level| line.starts_with(level));
     let reason = |line: &str| {
         REASONS.iter().filter_map(|begin| line.find(begin)).min().map(|at| line[at..].to_string())
     };
-    let found = log.lines().filter(own).filter_map(reason).next_back()?;
+    let found = log.lines().filter(is_foreign).filter_map(reason).next_back()?;
     let words: Vec<&str> = found.split_whitespace().collect();
     Some(words.join(" ").chars().take(LOG_END).collect())
 }
