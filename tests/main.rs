@@ -41,6 +41,8 @@ mod probe;
 #[cfg(feature = "chat")]
 mod programs;
 mod prompts;
+#[cfg(all(target_os = "linux", feature = "compare", feature = "hip"))]
+mod real_rocm;
 #[cfg(feature = "compare")]
 mod recorder;
 #[cfg(all(feature = "compare", feature = "probe", feature = "virtual"))]

@@ -71,6 +71,8 @@ pub enum Circumstance {
     KernelBefore(u32, u32),
     /// The kernel has this version or a newer one.
     KernelFrom(u32, u32),
+    /// The interface of the kernel's compute driver (KFD) is older than this version, and the variable is not set.
+    KfdBefore((u32, u32), &'static str),
     /// Mesa is older than this version.
     MesaBefore(Version),
     /// The runtime reports a different processor than the kernel.
@@ -200,6 +202,9 @@ impl Situation {
             Circumstance::KernelFrom(major, minor) => {
                 self.kernel.release.is_some_and(|release| release >= (major, minor))
             }
+            Circumstance::KfdBefore(version, unless) => {
+                self.kernel.kfd.is_some_and(|kfd| kfd < version) && !set(unless)
+            }
             Circumstance::MesaBefore(version) => self.mesa.is_some_and(|mesa| mesa < version),
             Circumstance::DmaCopies => {
                 self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
@@ -229,10 +234,18 @@ impl Advice {
 
     /// Returns true if the row depends on the kernel and its firmware rather than on the runtime.
     pub fn is_of_kernel(&self) -> bool {
-        use Circumstance::{KernelBefore, KernelFrom, MaySaveWaves, Mes, SavedWaves, UnsavedWaves};
+        use Circumstance::{
+            KernelBefore, KernelFrom, KfdBefore, MaySaveWaves, Mes, SavedWaves, UnsavedWaves,
+        };
         let of_kernel = matches!(
             self.when,
-            SavedWaves { .. } | Mes(_) | KernelBefore(..) | KernelFrom(..) | UnsavedWaves | MaySaveWaves
+            SavedWaves { .. }
+                | KfdBefore(..)
+                | Mes(_)
+                | KernelBefore(..)
+                | KernelFrom(..)
+                | UnsavedWaves
+                | MaySaveWaves
         );
         of_kernel && self.is_of_any_runtime()
     }
@@ -246,6 +259,14 @@ impl Advice {
     pub fn text(&self) -> String {
         format!("{} ({})", self.advice, self.source)
     }
+}
+
+/// Returns the rows because of which the runtime ends the process, or lists no device, before anything can be done with
+/// one: the interface of the kernel's compute driver is too old for the runtime.
+pub(crate) fn too_old_driver(situation: &Situation, phase: Phase) -> Option<&'static Advice> {
+    known(situation).find(|row| {
+        row.blocks && row.phases.contains(&phase) && matches!(row.when, Circumstance::KfdBefore(..))
+    })
 }
 
 /// Returns the rows that apply to a device.
@@ -361,7 +382,7 @@ mod tests {
     #[test]
     fn a_hang_of_gfx1151() {
         let mut s = situation("gfx1151", (7, 1, 52802));
-        s.kernel = KernelFacts { release: Some((6, 14)), cwsr: Some(true), mes: Some(0x80) };
+        s.kernel = KernelFacts { release: Some((6, 14)), cwsr: Some(true), mes: Some(0x80), kfd: None };
         let hang = timeout(Phase::Compute);
         assert_eq!(
             sources(&s, &hang),
@@ -373,7 +394,7 @@ mod tests {
         s.kernel = KernelFacts { cwsr: Some(false), ..s.kernel };
         assert_eq!(sources(&s, &hang), ["ROCm issues 5724, 5991"]);
         // Only a new kernel together with a new runtime is unaffected.
-        s.kernel = KernelFacts { release: Some((6, 18)), cwsr: Some(true), mes: None };
+        s.kernel = KernelFacts { release: Some((6, 18)), cwsr: Some(true), mes: None, kfd: None };
         assert_eq!(sources(&s, &hang).len(), 1);
         s.hip = Some((7, 2, 53211));
         assert!(sources(&s, &hang).is_empty());
@@ -383,7 +404,7 @@ mod tests {
     /// is made to look like another does not get that one's problems.
     #[test]
     fn rows_match_the_chip_whatever_is_pretended() {
-        let kernel = KernelFacts { release: Some((6, 14)), cwsr: Some(true), mes: Some(0x83) };
+        let kernel = KernelFacts { release: Some((6, 14)), cwsr: Some(true), mes: Some(0x83), kfd: None };
         let chip = |chip: &str, target: &str| Situation {
             chip: Some(chip.into()),
             kernel: kernel.clone(),

@@ -26,6 +26,9 @@ template <class FRAGMENT> struct AttentionFragment;
 DEVICE bool in_all_lanes(bool x) {
 #if !DEVICE_AMD
     return __nvvm_vote_all_sync(0xffffffffu, x);
+#elif !__has_builtin(__builtin_amdgcn_ballot_w64)
+    // The run-time compiler of ROCm 5.2: a comparison that gives the mask of its lanes. 33 is "not equal".
+    return __builtin_amdgcn_uicmp((u32)!x, 0u, 33) == 0;
 #elif WAVE == 64
     return __builtin_amdgcn_ballot_w64(!x) == 0;
 #else

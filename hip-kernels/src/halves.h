@@ -42,6 +42,17 @@ template <class W, int E> DEVICE void decode_wholes(const typename W::template R
     auto q = W::bytes(raw);
     UNROLL for (u32 i = 0; i < E / 2; i++) out[i / 4][i % 4] = __builtin_bit_cast(u32, whole_pair<W>(q, i));
 }
+// Returns x * factor - rounded, where `rounded` is the rounded product: an F16 number, so that both ways have the same result.
+DEVICE f16x2 rounding_errors(f16x2 x, f16x2 factor, f16x2 rounded) {
+#if __has_builtin(__builtin_elementwise_fma)
+    return __builtin_elementwise_fma(x, factor, -rounded);
+#else
+    // The run-time compiler of ROCm 5.2. F32 holds the product and the difference exactly.
+    return (f16x2){(f16)((float)x[0] * (float)factor[0] - (float)rounded[0]),
+                   (f16)((float)x[1] * (float)factor[1] - (float)rounded[1])};
+#endif
+}
+
 // Computes values of a type whose factor is an F16 number, as exact sums of two F16 numbers: the rounded value and the rounding
 // error. (Factor times integer has 19 bits and is a multiple of 2^-24, as all F16 numbers are; so is the rest, which has eight
 // bits.) The rest is multiplied by 2^REST_EXPONENT.
@@ -53,7 +64,7 @@ DEVICE void decode_sums(const typename W::template Raws<E> &raw, lds_u32x4 *out,
     UNROLL for (u32 i = 0; i < E / 2; i++) {
         f16x2 x = whole_pair<W>(q, i), rounded = x * factor;
         out[i / 4][i % 4] = __builtin_bit_cast(u32, rounded);
-        rest[i / 4][i % 4] = __builtin_bit_cast(u32, __builtin_elementwise_fma(x, factor, -rounded) * of_rest);
+        rest[i / 4][i % 4] = __builtin_bit_cast(u32, rounding_errors(x, factor, rounded) * of_rest);
     }
 }
 

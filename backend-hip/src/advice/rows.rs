@@ -117,11 +117,45 @@ pub const ADVICE: &[Advice] = &[
     },
     Advice {
         symptom: Symptom::Refusal,
-        phases: &[Phase::Compile],
-        before: Some((5, 2, 0)),
-        advice: "this runtime may reject code objects of version 5, which HIP 5.2.3 loads: set DIPTYCH_HIP_RTC=force to \
-                 compile the kernels with the runtime's own compiler",
-        source: "LLVM's AMDGPU guide, code object V5",
+        before: Some((5, 3, 0)),
+        advice: "this runtime loads code objects of versions up to 4: those of this library are version 4; for other \
+                 programs build with -mcode-object-version=4, or use ROCm from 5.7 on, which loads version 5",
+        source: "HIP 5.2.3 returns 303 for version 5, HIP 5.7.1 loads it; names of comgr from ROCm 5.3.0 on",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Refusal,
+        from: Some((5, 3, 0)),
+        before: Some((6, 0, 0)),
+        advice: "this runtime loads code objects of versions up to 5: those of this library are version 4; for other \
+                 programs build with -mcode-object-version=5, or use ROCm from 6.4 on, which loads version 6",
+        source: "HIP 5.7.1 returns 303 for version 6, HIP 6.4.3 and 7.2.4 load it",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Fault,
+        blocks: true,
+        phases: &[Phase::Enumerate],
+        targets: &["gfx906"],
+        when: Circumstance::KfdBefore((1, 4), "HSA_IGNORE_SRAMECC_MISREPORT"),
+        advice: "the kernel's compute driver (KFD) is older than 1.4 and does not tell whether this card corrects memory \
+                 errors, so AMD's runtime disables the card (\"HSA Error: Incompatible kernel and userspace, ... disabled. \
+                 Upgrade amdgpu.\"): use Linux 6.1 or later, or a newer amdgpu-dkms",
+        cure: "use Linux 6.1 or later, or a newer amdgpu-dkms",
+        source: "ROCr, runtime/amd_topology.cpp; ROCm 4.1 release notes; seen with HIP 5.2.3 to 7.2.4",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Fault,
+        blocks: true,
+        phases: &[Phase::OpenDevice],
+        from: Some((5, 7, 0)),
+        when: Circumstance::KfdBefore((1, 9), ""),
+        advice: "the kernel's compute driver (KFD) is older than 1.9 and cannot tell how much memory is free, so this \
+                 runtime ends the process when it creates a stream (\"hsaKmtAvailableMemory failed\"): use Linux 6.1 or \
+                 later, a newer amdgpu-dkms, or ROCm 5.2",
+        cure: "use Linux 6.1 or later, a newer amdgpu-dkms, or ROCm 5.2",
+        source: "ROCr, GpuAgent::ReserveScratch; seen with HIP 5.7.1, 6.4.3 and 7.2.4",
         ..ROW
     },
     Advice {

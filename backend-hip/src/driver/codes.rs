@@ -66,8 +66,9 @@ pub const CODES: &[(Code, &str)] = &[
 const FATAL: &[Code] = &[4, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
 
 /// Codes of a runtime that does not accept a code object for the device: invalid device function, invalid
-/// image, no binary for the GPU, invalid kernel file.
-const CODE_REFUSED: &[Code] = &[98, INVALID_IMAGE, 209, 218];
+/// image, no binary for the GPU, invalid kernel file. 303 (shared object init failed) is what HIP 5 returns for a
+/// code object of a later version than it knows.
+const CODE_REFUSED: &[Code] = &[98, INVALID_IMAGE, 209, 218, 303];
 
 macro_rules! calls {
     ($($variant:ident = $name:literal),* $(,)?) => {
@@ -193,6 +194,7 @@ mod tests {
             code,
             name: String::new(),
         };
+        assert!([98, 200, 209, 218, 303].iter().all(|code| refuses_code(*code)) && !refuses_code(301));
         assert!(is_fatal(&error(719)) && !is_fatal(&error(123_456)) && !is_fatal(&error(2)));
         assert_eq!(Call::from_index(Call::Launch as u8), Call::Launch);
         assert_eq!(Call::from_index(250), Call::None);

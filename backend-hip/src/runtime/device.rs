@@ -13,7 +13,7 @@ use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
 use crate::driver::{Driver, Properties, WRONG_LIBRARY};
 use crate::options::{Graphs, HipOptions, MatrixUnits, RtcMode, StreamMode};
-use crate::provider::nvidia;
+use crate::provider::{amd, nvidia};
 use crate::system::{self, NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
 use ggml_core::{Error, Missing, Phase, Result, phase};
@@ -75,7 +75,16 @@ pub(crate) fn open(
     profile.copies = profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let mut job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
-    let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
+    let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index)?;
+    if driver.name() == amd::NAME {
+        let versions = driver.versions();
+        let target = profile.target.processor.as_str();
+        let situation = Situation::read(options, &versions, target, properties.pci);
+        refuse_blind_driver(monitor, &situation, &versions, session.free_memory())?;
+    }
+    if own_stream {
+        session.create_stream()?;
+    }
     let mut refusal = None;
     if job.is_none() && may_compile(options, &profile.target) {
         refusal = refusal_of_code(&mut session, &kernels)?;
@@ -221,6 +230,7 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
     };
     monitor.set_phase(Phase::Enumerate);
     let _span = phase::enter(Phase::Enumerate, &monitor.backend);
+    refuse_old_driver(monitor, options, &*driver)?;
     monitor.enter(Call::Init);
     let init = driver.init();
     monitor.enter(Call::DeviceCount);
@@ -231,6 +241,51 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
         (Ok(()), Ok(count)) if count > 0 => Ok((driver, count)),
         (init, count) => Err(no_device(monitor, options, &*driver, init.err(), count)),
     }
+}
+
+/// Returns an error if the runtime would disable every device because of the version of the kernel's compute driver:
+/// without one, HIP 5.2 ends the process.
+fn refuse_old_driver(monitor: &Monitor, options: &HipOptions, driver: &dyn Driver) -> Result<()> {
+    if driver.name() != amd::NAME {
+        return Ok(());
+    }
+    let gpus = SystemReport::read(options).gpus;
+    let versions = driver.versions();
+    let mut rows = gpus.iter().map(|gpu| {
+        let situation = Situation::read(options, &versions, &gpu.target.processor, gpu.pci);
+        Some((advice::too_old_driver(&situation, Phase::Enumerate)?, situation))
+    });
+    // A device that is not disabled can be used.
+    let Some(Some((row, situation))) = rows.next().filter(|_| rows.all(|row| row.is_some())) else {
+        return Ok(());
+    };
+    Err(unavailable(monitor, Missing::Device, too_old(row, &situation, &versions)))
+}
+
+/// Returns an error if the runtime would end the process when it creates a stream: it lacks the kernel's answer about
+/// free memory, of which it then reports next to nothing.
+fn refuse_blind_driver(
+    monitor: &Monitor,
+    situation: &Situation,
+    versions: &[(String, String)],
+    free: Option<u64>,
+) -> Result<()> {
+    /// No device has so little.
+    const NOTHING: u64 = 1 << 16;
+    match advice::too_old_driver(situation, Phase::OpenDevice) {
+        Some(row) if free.is_none_or(|free| free < NOTHING) => {
+            Err(unavailable(monitor, Missing::Feature, too_old(row, situation, versions)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Describes a kernel's compute driver that is too old for the runtime.
+fn too_old(row: &advice::Advice, situation: &Situation, versions: &[(String, String)]) -> String {
+    let kfd = situation.kernel.kfd.map_or(String::new(), |(major, minor)| format!("KFD {major}.{minor}: "));
+    let of_runtime = versions.iter().map(|(name, value)| format!("{name}: {value}"));
+    let parts: Vec<String> = std::iter::once(format!("{kfd}{}", row.advice)).chain(of_runtime).collect();
+    parts.join("; ")
 }
 
 /// Creates the error for a missing device. The runtime reports "no device" both if there is none and if this

@@ -90,6 +90,8 @@ pub struct KernelFacts {
     pub cwsr: Option<bool>,
     /// Version of the MES firmware, the scheduler on gfx11 and later.
     pub mes: Option<u32>,
+    /// Major and minor version of the interface of the compute driver (KFD).
+    pub kfd: Option<(u32, u32)>,
 }
 
 impl KernelFacts {
@@ -102,7 +104,12 @@ impl KernelFacts {
         let cwsr = read_line(options, "/sys/module/amdgpu/parameters/cwsr_enable");
         let mes = mes_firmware(options, pci).and_then(|text| hexadecimal(&text));
         // Bits 12 and above are the version of the firmware's interface.
-        KernelFacts { release, cwsr: cwsr.map(|text| text != "0"), mes: mes.map(|version| version & 0xfff) }
+        KernelFacts {
+            release,
+            cwsr: cwsr.map(|text| text != "0"),
+            mes: mes.map(|version| version & 0xfff),
+            kfd: crate::sys::kfd::version(&options.rooted("/dev/kfd")),
+        }
     }
 }
 

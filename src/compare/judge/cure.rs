@@ -2,6 +2,7 @@
 //! phase, and the backends that agree.
 
 use crate::compare::report::{Finding, Record, Report, Status};
+use crate::isolate::recorder::{LOGGED, WROTE};
 use crate::remedy::setting;
 use crate::shell::quoted;
 
@@ -47,7 +48,9 @@ pub(super) fn known(record: &Record) -> Vec<String> {
 fn advice_in(record: &Record, warning: &str) -> Option<String> {
     let failed = matches!(record.status, Status::Hang | Status::Error | Status::Crash);
     let message = record.message.as_ref().filter(|message| failed && !message.is_empty())?;
-    let (warning, message) = (without_node(warning), without_node(message));
+    // What others wrote follows the error.
+    let error = [WROTE, LOGGED].iter().filter_map(|begin| message.find(begin)).min().map(|at| &message[..at]);
+    let (warning, message) = (without_node(warning), without_node(error.unwrap_or(message)));
     warning.strip_prefix(&message)?.strip_prefix(": ").map(str::to_string)
 }
 

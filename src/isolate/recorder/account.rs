@@ -14,6 +14,15 @@ use std::path::Path;
 /// Bytes of the log's end that are quoted in a message.
 const LOG_END: usize = 400;
 
+/// Begins what AMD's runtime wrote, in a message.
+pub(crate) const WROTE: &str = "; the runtime wrote: ";
+
+/// Begins what the kernel logged, in a message.
+pub(crate) const LOGGED: &str = "; the kernel logged: ";
+
+/// Beginnings of the reasons that AMD's runtime writes to standard error and returns no code for.
+const REASONS: [&str; 2] = ["HSA Error:", "HSA_STATUS_ERROR"];
+
 /// The most warnings in a record; the log has all of them.
 const MAX_WARNINGS: usize = 16;
 
@@ -196,11 +205,16 @@ impl Account {
             (record.status, record.phase, record.message) = (status, phase, Some(message));
         }
         let record = &mut self.outcome.record;
+        if matches!(record.status, Status::Error | Status::Unsupported)
+            && let (Some(message), Some(words)) = (&mut record.message, runtime_words(&read_log(log)))
+        {
+            message.push_str(&format!("{WROTE}{words}"));
+        }
         if matches!(record.status, Status::Ok | Status::Unsupported) {
             record.kernel = KernelLog::default();
         }
         if let ([first, rest @ ..], Some(message)) = (record.kernel.lines.as_slice(), &mut record.message) {
-            message.push_str(&format!("; the kernel logged: {first}"));
+            message.push_str(&format!("{LOGGED}{first}"));
             if !rest.is_empty() {
                 let lines = if rest.len() == 1 { "line" } else { "lines" };
                 message.push_str(&format!(" (and {} more {lines})", rest.len()));
@@ -282,6 +296,17 @@ fn read_log(log: &Path) -> String {
         let _ = file.take(LOG_READ).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the last reason that AMD's runtime wrote to a log. Each line of the library's own begins with its level.
+fn runtime_words(log: &str) -> Option<String> {
+    let is_foreign = |line: &&str| !["WARN ", "ERROR "].iter().any(|level| line.starts_with(level));
+    let reason = |line: &str| {
+        REASONS.iter().filter_map(|begin| line.find(begin)).min().map(|at| line[at..].to_string())
+    };
+    let found = log.lines().filter(is_foreign).filter_map(reason).next_back()?;
+    let words: Vec<&str> = found.split_whitespace().collect();
+    Some(words.join(" ").chars().take(LOG_END).collect())
 }
 
 /// Appends the end of a log, in one line, without the lines of the handler of signals.
@@ -379,5 +404,33 @@ mod tests {
         let message = outcome(Vec::new(), &killed_by("SIGKILL"), "").message.unwrap();
         assert!(message.ends_with("memory ran out: journalctl -k | grep -i oom shows it"), "{message}");
         assert_eq!(outcome(Vec::new(), &killed_by("SIGABRT"), "").status, Status::Crash);
+    }
+
+    /// HIP 7 returns 719 for an illegal instruction, HIP 6 lists no device on an old kernel: the reason is in the log only.
+    #[test]
+    fn what_the_runtime_wrote_is_part_of_an_error() {
+        let log = "WARN diptych::hip: HSA_STATUS_ERROR_OURS\n:0:rocdevice.cpp  :3721: 17 us:  Callback: Queue 0x7f aborting \
+                   with error : HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION: The agent attempted to execute an illegal shader \
+                   instruction. code: 0x2a\nERROR diptych::hip: given up\nKernel Name: mat\n";
+        let words = "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION: The agent attempted to execute an illegal shader instruction. \
+                     code: 0x2a";
+        assert_eq!(runtime_words(log).as_deref(), Some(words));
+        assert_eq!(
+            runtime_words("HSA Error:  Incompatible kernel\n").as_deref(),
+            Some("HSA Error: Incompatible kernel")
+        );
+        assert_eq!(runtime_words("MESA: warning\n"), None);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, log).unwrap();
+        let of = |status| {
+            let mut account = Account::new("hip", -1, 0, "hip");
+            account.outcome.record.status = status;
+            account.outcome.record.message = Some("hipErrorLaunchFailure (719)".into());
+            account.failed = true;
+            account.conclude(Some(&End { status: Some(0), ..End::default() }), &path).record.message.unwrap()
+        };
+        assert_eq!(of(Status::Error), format!("hipErrorLaunchFailure (719){WROTE}{words}"));
+        assert_eq!(of(Status::Hang), "hipErrorLaunchFailure (719)");
     }
 }

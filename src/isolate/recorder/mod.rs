@@ -11,7 +11,7 @@ mod account;
 mod reader;
 mod writer;
 
-pub(crate) use account::{Account, ChildOutcome, UNRECORDED};
+pub(crate) use account::{Account, ChildOutcome, LOGGED, UNRECORDED, WROTE};
 pub(crate) use reader::{Follower, read};
 pub(crate) use writer::{Sync, Writer, create};
 

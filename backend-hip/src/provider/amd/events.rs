@@ -5,13 +5,18 @@
 //! of this crate is open: the process continues and every AMD backend in it is lost, since the affected
 //! device is not identified. Events of a queue (an illegal instruction, a refused packet) go to a handler of
 //! HIP's own, which cannot be replaced: before HIP 7 it ends the process.
+//!
+//! Some releases pass no event on, or a part of them only. So the kernel's driver is asked as well, see
+//! [`crate::sys::kfd`]: whoever reports first has the word.
 
+use crate::sys::kfd;
 use crate::sys::library::Library;
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
+use std::time::Instant;
 
 /// Name of the library, which libamdhip64 has loaded.
 const LIBRARY: &str = "libhsa-runtime64.so.1";
@@ -35,6 +40,12 @@ type Register = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
 /// Text of the first event.
 static REPORTED: OnceLock<String> = OnceLock::new();
 
+/// Events of the kernel's driver; `None` if there is no such driver, or it refuses.
+static KERNEL: OnceLock<Option<kfd::Events>> = OnceLock::new();
+
+/// Milliseconds between two questions to the kernel's driver. Waits ask for events at every poll.
+const INTERVAL_MS: u64 = 10;
+
 /// Number of drivers that check for events.
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
@@ -43,9 +54,10 @@ static GUARDS: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct EventGuard(());
 
 impl EventGuard {
-    /// Registers the handler, once per process, if the runtime supports handlers. Must follow `hipInit`:
-    /// before it the library refuses.
-    pub(super) fn new() -> EventGuard {
+    /// Registers the handler, once per process, if the runtime supports handlers, and opens the kernel's events.
+    /// Must follow `hipInit`: before it the library refuses. `node` is the path of `/dev/kfd`.
+    pub(super) fn new(node: &Path) -> EventGuard {
+        KERNEL.get_or_init(|| kfd::Events::open(node));
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
             if let Err(why) = register() {
@@ -65,7 +77,25 @@ impl Drop for EventGuard {
 
 /// Returns the text of the first event in this process.
 pub(super) fn reported() -> Option<String> {
+    if REPORTED.get().is_none()
+        && let Some(text) = told_by_kernel()
+    {
+        let _ = REPORTED.set(text);
+    }
     REPORTED.get().cloned()
+}
+
+/// Asks the kernel's driver, unless it was asked a moment ago.
+fn told_by_kernel() -> Option<String> {
+    static START: OnceLock<Instant> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let events = KERNEL.get()?.as_ref()?;
+    let now = START.get_or_init(Instant::now).elapsed().as_millis() as u64;
+    if now < NEXT.load(Ordering::Relaxed) {
+        return None;
+    }
+    NEXT.store(now + INTERVAL_MS, Ordering::Relaxed);
+    events.poll()
 }
 
 fn register() -> Result<(), String> {
@@ -98,7 +128,7 @@ fn describe(event: &Event) -> String {
     let Event { kind, agent, words: [low, high, mask] } = *event;
     let address = u64::from(high) << 32 | u64::from(low);
     match kind {
-        0 => format!("memory fault at {address:#x}: {} (agent {agent:#x})", reasons(mask)),
+        0 => format!("{} (agent {agent:#x})", kfd::memory_fault(address, &reasons(mask))),
         // The first word is the kind of reset, which has one value, the second its cause.
         1 => format!("{} (agent {agent:#x})", reset(high)),
         2 => format!("memory error at {address:#x} (agent {agent:#x})"),
@@ -111,8 +141,8 @@ fn reset(cause: u32) -> String {
     const GPU_HANG: u32 = 1 << 0;
     const ECC: u32 = 1 << 1;
     match cause {
-        cause if cause & GPU_HANG != 0 => "hang of the device, which was reset".into(),
-        cause if cause & ECC != 0 => "uncorrectable memory error, the device was reset".into(),
+        cause if cause & GPU_HANG != 0 => kfd::HANG.into(),
+        cause if cause & ECC != 0 => kfd::ECC.into(),
         other => format!("reset of the device with the unknown cause {other:#x}"),
     }
 }

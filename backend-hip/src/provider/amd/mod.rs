@@ -26,6 +26,8 @@ pub struct Amd {
     symbols: Symbols,
     path: PathBuf,
     found: String,
+    /// The node of the kernel's compute driver.
+    node: PathBuf,
     /// Set by the first successful `hipInit`.
     events: OnceLock<events::EventGuard>,
 }
@@ -44,7 +46,8 @@ impl Amd {
     /// Loads the library. The error lists each path that was tried, with the result.
     pub fn load(options: &HipOptions) -> Result<Amd, String> {
         let loader::Loaded { symbols, path, found } = loader::load(options)?;
-        Ok(Amd { symbols, path, found, events: OnceLock::new() })
+        let node = options.rooted("/dev/kfd");
+        Ok(Amd { symbols, path, found, node, events: OnceLock::new() })
     }
 
     fn version(&self, function: unsafe extern "C" fn(*mut c_int) -> c_int) -> Option<u32> {
@@ -101,6 +104,9 @@ impl Amd {
     }
 }
 
+/// Name of the provider.
+pub(crate) const NAME: &str = "libamdhip64";
+
 /// First version of the runtime with a thread that polls.
 const POLLS: u32 = 71_400_000;
 /// First version of HIP whose capture is known to take launches of `hipModuleLaunchKernel`: 5.7.
@@ -113,7 +119,7 @@ fn version_text(version: u32) -> String {
 
 impl Driver for Amd {
     fn name(&self) -> &str {
-        "libamdhip64"
+        NAME
     }
 
     fn versions(&self) -> Vec<(String, String)> {
@@ -154,7 +160,7 @@ impl Driver for Amd {
     fn init(&self) -> Reply<()> {
         // SAFETY: takes flags, which must be 0.
         check(unsafe { (self.symbols.hipInit)(0) })?;
-        self.events.get_or_init(events::EventGuard::new);
+        self.events.get_or_init(|| events::EventGuard::new(&self.node));
         Ok(())
     }
 

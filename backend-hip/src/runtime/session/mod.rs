@@ -15,7 +15,7 @@ use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 mod copies;
 mod events;
@@ -78,6 +78,9 @@ impl Range for Pointer {
     }
 }
 
+/// Time after a fatal code in which the event behind it is reported.
+const EVENT_DELAY: Duration = Duration::from_millis(200);
+
 /// The device as the driver thread owns it.
 pub(crate) struct Session {
     driver: Arc<dyn Driver>,
@@ -98,15 +101,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Attaches the calling thread to a device and creates the stream.
+    /// Attaches the calling thread to a device. Work goes to the NULL stream until [`Session::create_stream`].
     pub(crate) fn open(
         driver: Arc<dyn Driver>,
         monitor: Arc<Monitor>,
         stats: Arc<Mutex<Stats>>,
         device: u32,
-        own_stream: bool,
     ) -> Result<Session> {
-        let mut session = Session {
+        let session = Session {
             driver,
             monitor,
             stats,
@@ -126,11 +128,14 @@ impl Session {
             return Err(lost);
         }
         session.call(Call::Attach, |d| d.attach(device))?;
-        if own_stream {
-            session.stream = session.call(Call::CreateStream, |d| d.create_stream())?;
-            session.own_stream = true;
-        }
         Ok(session)
+    }
+
+    /// Creates the session's own stream, which takes all later work.
+    pub(crate) fn create_stream(&mut self) -> Result<()> {
+        self.stream = self.call(Call::CreateStream, |d| d.create_stream())?;
+        self.own_stream = true;
+        Ok(())
     }
 
     /// Returns counters of the executed kernels, if the device counts.
@@ -161,11 +166,29 @@ impl Session {
         Some(Error::DeviceLost { backend, phase, node: self.monitor.node_name(), reason })
     }
 
+    /// Returns the event behind a code that says only that the device cannot be used any more. The runtime may
+    /// return the code before it reports the event.
+    fn reason_of_end(&self) -> Option<Error> {
+        let start = Instant::now();
+        loop {
+            let lost = self.lost();
+            if lost.is_some() || start.elapsed() > EVENT_DELAY {
+                return lost;
+            }
+            std::thread::sleep(EVENT_DELAY / 20);
+        }
+    }
+
     fn error(&self, call: Call, code: Code) -> Error {
         if let Some(lost) = self.lost() {
             return lost;
         }
         let error = driver_error(&self.monitor.backend, &*self.driver, self.monitor.phase(), call, code);
+        if is_fatal(&error)
+            && let Some(lost) = self.reason_of_end()
+        {
+            return lost;
+        }
         match self.monitor.node_name() {
             // The launch that is refused is not the node that is running; the caller adds its node.
             Some(node) if !matches!(call, Call::Launch | Call::LaunchGraph) || is_fatal(&error) => {
