@@ -1,0 +1,500 @@
+#!/usr/bin/env bash
+# Unpacks AMD's HIP user space of four generations from Debian's packages, each into a folder of its own.
+#
+#   scripts/rocm-roots.sh [--to DIR] [ROOT...]        ROOT: 5.2.3, 5.7.1, 6.4.3 or 7.2.4; default: all
+#   scripts/rocm-roots.sh --pin [ROOT...]
+#
+# Nothing is installed, nothing outside DIR is written, and no root rights are needed. scripts/rocm-roots.txt names the
+# packages with their hashes. They come from the mirror that the package sources of this machine name for Debian. A root
+# whose packages the mirror no longer has is skipped. An interrupted run goes on where it ended; what is there already
+# takes no time. Exit status: 0 all roots are there, 1 some are not, 2 wrong use.
+set -euo pipefail
+
+readonly DEFAULT_MIRROR=http://deb.debian.org/debian
+# Changes with the files that `unpack` makes from the same packages: roots of another layout are made again.
+readonly LAYOUT=1
+
+here=$(cd "$(dirname "$0")" && pwd)
+to=$here/../target/rocm
+table=$here/rocm-roots.txt
+apt=/etc/apt
+mirror=""
+pin=no
+roots=()
+
+main() {
+    read_arguments "$@"
+    [ -r "$table" ] || die "cannot read $table"
+    check_roots
+    [ -n "$mirror" ] || mirror=$(find_mirror)
+    mirror=${mirror%/}
+    check_tools
+    mkdir -p "$to/.downloads"
+    to=$(cd "$to" && pwd)
+    exec 9>"$to/.lock"
+    flock 9
+
+    local root failed=0
+    if [ "$pin" = yes ]; then
+        print_rows || failed=1
+        return $failed
+    fi
+    say "Debian's mirror is $mirror"
+    for root in "${roots[@]}"; do
+        make_root "$root" || failed=1
+    done
+    return $failed
+}
+
+usage() {
+    cat <<END
+usage: scripts/rocm-roots.sh [OPTION...] [ROOT...]
+
+  ROOT          a user space to unpack: $(known_roots | paste -sd ' ' -); default: all
+  --to DIR      where each gets a folder of its own (default: target/rocm)
+  --mirror URL  the mirror of Debian, an address or a folder (default: the one in this machine's package sources)
+  --pin         print the rows of scripts/rocm-roots.txt for the packages that the mirror has now, and unpack nothing
+  --table FILE  the table of packages (default: scripts/rocm-roots.txt)
+  --apt DIR     the folder of the package sources (default: /etc/apt)
+
+DIR/ROOT/run PROGRAM [ARGUMENT...] then runs a program with that user space; DIR/ROOT/hip is its libamdhip64.
+END
+}
+
+read_arguments() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --to | --mirror | --table | --apt)
+                [ $# -ge 2 ] && [ -n "$2" ] || wrong_use "$1 takes a value"
+                printf -v "${1#--}" %s "$2"
+                shift
+                ;;
+            --pin) pin=yes ;;
+            -h | --help)
+                usage
+                exit 0
+                ;;
+            -*) wrong_use "unknown option: $1" ;;
+            *) roots+=("$1") ;;
+        esac
+        shift
+    done
+}
+
+check_roots() {
+    local root
+    [ ${#roots[@]} -gt 0 ] || mapfile -t roots < <(known_roots)
+    for root in "${roots[@]}"; do
+        known_roots | grep -qxF -e "$root" || wrong_use "no such root: $root; there are $(known_roots | paste -sd ' ' -)"
+    done
+}
+
+check_tools() {
+    local tool
+    [ "$(uname -sm)" = "Linux x86_64" ] || die "AMD's user space is unpacked for x86-64 Linux only; this is $(uname -sm)"
+    has curl || has wget || [ -n "$(local_folder)" ] || die "downloading takes curl or wget; neither is there"
+    has dpkg-deb || has ar || die "unpacking takes dpkg-deb or ar (package binutils); neither is there"
+    for tool in tar xz sha256sum flock awk; do
+        has "$tool" || die "$tool is missing"
+    done
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+say() { printf 'rocm-roots: %s\n' "$*"; }
+
+complain() { printf 'rocm-roots: %s\n' "$*" >&2; }
+
+die() {
+    complain "$*"
+    exit 1
+}
+
+wrong_use() {
+    complain "$*"
+    usage >&2
+    exit 2
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table: one row for each package. Columns: root, place, suite, package, SHA-256, path on the mirror.
+
+known_roots() { awk '!/^#/ && NF && !seen[$1]++ { print $1 }' "$table"; }
+
+rows() { awk -v root="$1" '!/^#/ && $1 == root' "$table"; }
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The mirror.
+
+# Prints the first address that the package sources name for one of Debian's own suites.
+find_mirror() {
+    local found
+    found=$(
+        for file in "$apt/sources.list" "$apt"/sources.list.d/*.list; do
+            [ ! -r "$file" ] || lines_of_list "$file"
+        done
+        for file in "$apt"/sources.list.d/*.sources; do
+            [ ! -r "$file" ] || lines_of_stanzas "$file"
+        done
+    )
+    found=$(awk '
+        $1 !~ /^(https?|file|copy):\// { next }
+        $2 ~ /^((old)*stable|testing|unstable|sid|experimental|bookworm|trixie|forky|duke)(-updates|-backports)?$/ {
+            sub(/^copy:/, "file:", $1)
+            print $1
+            exit
+        }' <<<"$found")
+    echo "${found:-$DEFAULT_MIRROR}"
+}
+
+# Prints address and suite of each line 'deb [OPTIONS] ADDRESS SUITE COMPONENT...' with the component main.
+lines_of_list() {
+    sed -nE 's/#.*//; s/^[ \t]*deb[ \t]+(\[[^]]*\][ \t]+)?//p' "$1" | awk '
+        { for (i = 3; i <= NF; i++) if ($i == "main") { print $1, $2; next } }'
+}
+
+# Prints the same for the stanzas of a file in deb822 format.
+lines_of_stanzas() {
+    awk '
+        function finish(    u, s, i, j, n, m) {
+            if (value["types"] ~ /(^| )deb( |$)/ && value["components"] ~ /(^| )main( |$)/ && value["enabled"] !~ /no|false/) {
+                n = split(value["uris"], u, " ")
+                m = split(value["suites"], s, " ")
+                for (i = 1; i <= n; i++) for (j = 1; j <= m; j++) print u[i], s[j]
+            }
+            split("", value)
+        }
+        /^#/ { next }
+        /^[ \t]*$/ { finish(); next }
+        /^[^ \t]/ { field = tolower(substr($0, 1, index($0, ":") - 1)); sub(/^[^:]*:/, "") }
+        { gsub(/[ \t]+/, " "); value[field] = value[field] " " $0 }
+        END { finish() }
+    ' "$1"
+}
+
+# Prints the folder that the mirror is; nothing if it is an address of the network.
+local_folder() {
+    case $mirror in
+        file://*) echo "${mirror#file://}" ;;
+        file:/*) echo "${mirror#file:}" ;;
+        /* | ./* | ../*) echo "$mirror" ;;
+    esac
+}
+
+# fetch PATH FILE: downloads a file of the mirror. Status: 0 it is there, 1 the mirror does not have it, 2 other failures.
+fetch() {
+    local folder code
+    folder=$(local_folder)
+    if [ -n "$folder" ]; then
+        [ -f "$folder/$1" ] || return 1
+        cp "$folder/$1" "$2" || return 2
+    elif has curl; then
+        code=$(curl --silent --show-error --fail --location --retry 3 --connect-timeout 30 --speed-time 60 \
+            --speed-limit 1000 --write-out '%{http_code}' --output "$2" "$mirror/$1") && return 0
+        [ "$code" != 404 ] && [ "$code" != 410 ] || return 1
+        return 2
+    else
+        wget --quiet --tries=3 --timeout=60 --output-document="$2" "$mirror/$1" && return 0
+        [ $? != 8 ] || return 1
+        return 2
+    fi
+}
+
+# The proxy that apt uses, where the environment names none.
+use_proxy_of_apt() {
+    local proxy
+    [ -z "${http_proxy:-}" ] && has apt-config || return 0
+    proxy=$(apt-config dump --format '%v%n' Acquire::http::Proxy 2>/dev/null | head -n 1) || return 0
+    case $proxy in
+        http://*) export http_proxy=$proxy ;;
+    esac
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A root.
+
+# Downloads and unpacks a root unless it is there as the table wants it.
+make_root() {
+    local root=$1 new=$to/.$1.new
+    if [ -f "$to/$root/packages" ] && wanted "$root" | cmp -s - "$to/$root/packages"; then
+        say "$root is there: $to/$root"
+        return 0
+    fi
+    download_all "$root" || return 1
+    say "$root: unpacking"
+    rm -rf "$new"
+    if ! unpack "$root" "$new"; then
+        complain "$root: not unpacked"
+        rm -rf "$new"
+        return 1
+    fi
+    rm -rf "$to/.$root.old"
+    [ ! -e "$to/$root" ] || mv "$to/$root" "$to/.$root.old"
+    mv "$new" "$to/$root"
+    rm -rf "$to/.$root.old"
+    say "$root: $(du -sm "$to/$root" | cut -f1) MB in $to/$root"
+}
+
+# Prints what a root is made from, as its file 'packages' records it.
+wanted() {
+    echo "layout $LAYOUT"
+    rows "$1"
+}
+
+download_all() {
+    local root=$1 sha path file missing=()
+    while read -r _ _ _ _ sha path; do
+        file=$to/.downloads/${path##*/}
+        download "$root" "$path" "$sha" "$file" || missing+=("${path##*/}")
+    done < <(rows "$root")
+    [ ${#missing[@]} = 0 ] && return
+    complain "$root: skipped, without ${missing[*]}"
+    if [ -e "$to/.downloads/gone" ]; then
+        rm -f "$to/.downloads/gone"
+        complain "Debian replaces packages, in forky and experimental often. 'scripts/rocm-roots.sh --pin $root' prints" \
+            "rows with what the mirror has now; put them into scripts/rocm-roots.txt. '--mirror' takes another mirror," \
+            "such as a day of https://snapshot.debian.org/archive/debian/, which keeps old packages."
+    fi
+    return 1
+}
+
+# download ROOT PATH SHA256 FILE: brings a package into the cache, unless it is there.
+download() {
+    local root=$1 path=$2 sha=$3 file=$4 status=0
+    if [ -f "$file" ]; then
+        has_hash "$file" "$sha" && return
+        rm -f "$file"
+    fi
+    say "$root: ${path##*/}"
+    fetch "$path" "$file.part" || status=$?
+    case $status in
+        0) ;;
+        1)
+            complain "$root: gone from the mirror: $mirror/$path"
+            : >"$to/.downloads/gone"
+            ;;
+        *) complain "$root: cannot download $mirror/$path" ;;
+    esac
+    if [ $status = 0 ] && ! has_hash "$file.part" "$sha"; then
+        complain "$root: refused, its SHA-256 is not the one in the table: $mirror/$path"
+        status=1
+    fi
+    if [ $status = 0 ]; then
+        mv "$file.part" "$file"
+    else
+        rm -f "$file.part"
+    fi
+    return $status
+}
+
+has_hash() { [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]; }
+
+# unpack ROOT FOLDER: makes a root from packages in the cache.
+unpack() {
+    local root=$1 new=$2 place package path files=$2/.files library
+    mkdir -p "$new"/{bin,lib,lib64,more}
+    while read -r _ place _ package _ path; do
+        mkdir "$files"
+        extract "$to/.downloads/${path##*/}" "$files" || return 1
+        case $place in
+            amd) gather "$files" "$new/lib" ;;
+            libc) gather "$files" "$new/lib64" ;;
+            more) gather "$files" "$new/more/$package" ;;
+            bin) mv "$files"/usr/bin/* "$new/bin/" ;;
+            *) die "no such place in the table: $place" ;;
+        esac || return 1
+        rm -rf "$files"
+    done < <(rows "$root")
+
+    library=$(find "$new/lib" -name 'libamdhip64.so.?' -printf '%f\n')
+    [ -n "$library" ] || { complain "$root: no libamdhip64.so.N in its packages"; return 1; }
+    ln -s "lib/$library" "$new/hip"
+    launcher "$root" "$(needed_glibc "$new")" "$(own_glibc "$new")" >"$new/run"
+    chmod +x "$new/run"
+    wanted "$root" >"$new/packages"
+}
+
+# extract PACKAGE FOLDER: the files of a package.
+extract() {
+    local member
+    if has dpkg-deb; then
+        dpkg-deb --fsys-tarfile "$1" | tar -x --no-same-owner -C "$2"
+        return
+    fi
+    member=$(ar t "$1" | grep '^data\.tar')
+    case $member in
+        data.tar.xz) ar p "$1" "$member" | xz -dc ;;
+        data.tar.zst) ar p "$1" "$member" | zstd -dc ;;
+        data.tar.gz) ar p "$1" "$member" | gzip -dc ;;
+        *) ar p "$1" "$member" ;;
+    esac | tar -x --no-same-owner -C "$2"
+}
+
+# gather FILES FOLDER: moves the libraries of a package, without its documents, headers and tools, into one folder.
+# A symbolic link there names the library next to it.
+gather() {
+    local file target folders=()
+    mkdir -p "$2"
+    for file in "$1"/{,usr/}lib/x86_64-linux-gnu "$1"/{,usr/}lib64 "$1"/usr/lib/llvm-*/lib; do
+        [ ! -d "$file" ] || [ -L "$file" ] || folders+=("$file")
+    done
+    [ ${#folders[@]} -gt 0 ] || return 0
+    find "${folders[@]}" -maxdepth 1 -type f -name '*.so*' -exec mv -t "$2" {} +
+    while IFS= read -r file; do
+        target=$(readlink "$file")
+        [ -e "$2/${file##*/}" ] || [ "${target##*/}" = "${file##*/}" ] || ln -s "${target##*/}" "$2/${file##*/}"
+    done < <(find "${folders[@]}" -maxdepth 1 -type l -name '*.so*')
+}
+
+# Prints the N of the newest GLIBC_2.N that the libraries of a root ask for, other than glibc's own.
+needed_glibc() {
+    local libraries
+    mapfile -d '' -t libraries < <(find "$1/lib" "$1/more" -type f -print0)
+    { LC_ALL=C grep -aohE 'GLIBC_2\.[0-9]+' "${libraries[@]}" || true; } | sed 's/.*\.//' | sort -un | tail -n 1
+}
+
+# Prints the N of the glibc 2.N in a root; nothing where it has none.
+own_glibc() {
+    [ ! -f "$1/lib64/libc.so.6" ] ||
+        LC_ALL=C grep -aoE 'release version 2\.[0-9]+' "$1/lib64/libc.so.6" | sed 's/.*\.//' | head -n 1
+}
+
+# launcher ROOT NEEDED OWN: prints the program 'run' of a root.
+launcher() {
+    cat <<END
+#!/bin/sh
+# Runs a program with AMD's HIP user space $1. Written by Diptych's scripts/rocm-roots.sh.
+needed=${2:-0} # the libraries take a glibc 2.N
+own=${3:-0} # the N of the glibc in this folder; 0: there is none
+END
+    cat <<'END'
+
+usage() {
+    cat <<'TEXT'
+usage: run PROGRAM [ARGUMENT...]     run a program with this folder's libamdhip64
+       run --link                    print linker options for a program that takes this folder's libraries by itself
+       run --path                    print the folders in which libraries are looked for first
+
+  VIRTUAL_KFD_LIBRARY  a library to load before all others, for PROGRAM only where it starts others by itself
+  DIPTYCH_HIP_LIBRARY  set to this folder's libamdhip64 if it is not set
+  ROCM_ROOT_LOADER     'system': the system's glibc. 'own': the glibc in this folder. Default: the system's if it is
+                       new enough
+  ROCM_ROOT_RUN        set to this program, for a program that starts itself again
+TEXT
+}
+
+root=$(dirname "$(readlink -f "$0")")
+system=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9]*\).*/\1/p')
+system=${system:-0}
+mode=${ROCM_ROOT_LOADER:-}
+if [ -z "$mode" ]; then
+    mode=system
+    [ "$system" -ge "$needed" ] || mode=own
+fi
+if [ "$mode" = own ] && [ "$own" = 0 ]; then
+    echo "$0: this takes glibc 2.$needed or later; the system has 2.$system" >&2
+    exit 126
+fi
+
+# True if the system has all libraries of a folder.
+system_has() {
+    for library in "$1"/*.so.*; do
+        [ -L "$library" ] || continue
+        case $known in
+            *" ${library##*/} "*) ;;
+            *) return 1 ;;
+        esac
+    done
+}
+
+# Libraries that systems often have: with the system's glibc, and a system that is no older than these, those that it
+# lacks; otherwise all.
+path=$root/lib
+[ "$mode" = system ] || path=$path:$root/lib64
+known=""
+if [ "$mode" = system ] && [ "$system" -ge "$own" ]; then
+    known=" $(PATH="$PATH:/usr/sbin:/sbin" ldconfig -p 2>/dev/null | awk '/x86-64/ { print $1 }' | tr '\n' ' ')"
+fi
+for folder in "$root"/more/*; do
+    [ ! -d "$folder" ] || { [ -n "$known" ] && system_has "$folder"; } || path=$path:$folder
+done
+
+interpreter=$root/lib64/ld-linux-x86-64.so.2
+case ${1:-} in
+    --link)
+        options=-Wl,--disable-new-dtags,-rpath,$path
+        [ "$mode" = system ] || options=$options,--dynamic-linker=$interpreter
+        echo "$options"
+        exit
+        ;;
+    --path)
+        echo "$path"
+        exit
+        ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    "" | -*)
+        usage >&2
+        exit 2
+        ;;
+esac
+
+program=$(PATH="$root/bin:$PATH" command -v -- "$1") || {
+    echo "$0: no such program: $1" >&2
+    exit 127
+}
+shift
+export DIPTYCH_HIP_LIBRARY="${DIPTYCH_HIP_LIBRARY:-$root/hip}" ROCM_ROOT_RUN="$root/run"
+preload=${VIRTUAL_KFD_LIBRARY:-}
+path=$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if [ "$mode" = own ] && ! head -c 4096 "$program" | LC_ALL=C grep -aqF "$interpreter"; then
+    exec "$interpreter" --library-path "$path" ${preload:+--preload "$preload"} --argv0 "$program" "$program" "$@"
+fi
+[ -z "$preload" ] || export LD_PRELOAD="$preload${LD_PRELOAD:+:$LD_PRELOAD}"
+[ "$mode" = own ] || export LD_LIBRARY_PATH="$path"
+exec "$program" "$@"
+END
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pinning anew.
+
+# Prints the rows of the roots with hash and path of the packages that the mirror has now.
+print_rows() {
+    local suite failed=0 root wanted=$to/.downloads/wanted
+    for root in "${roots[@]}"; do rows "$root"; done >"$wanted"
+    while read -r suite; do
+        fetch "dists/$suite/main/binary-amd64/Packages.xz" "$to/.downloads/$suite.xz" ||
+            { complain "the mirror has no index of $suite: $mirror"; return 1; }
+    done < <(awk '!seen[$3]++ { print $3 }' "$wanted")
+    awk '!seen[$3]++ { print $3 }' "$wanted" | while read -r suite; do
+        echo "Suite: $suite"
+        xz -dc "$to/.downloads/$suite.xz"
+        rm -f "$to/.downloads/$suite.xz"
+    done | awk '
+        function field(name) { return substr($0, length(name) + 3) }
+        FNR == NR { order[++rows] = $0; next }
+        /^Suite: / { suite = field("Suite"); package = ""; next }
+        /^Package: / { package = field("Package") }
+        /^Filename: / { path[suite, package] = field("Filename") }
+        /^SHA256: / { sha[suite, package] = field("SHA256") }
+        END {
+            for (i = 1; i <= rows; i++) {
+                split(order[i], column)
+                key = column[3] SUBSEP column[4]
+                if (!(key in path)) {
+                    print "rocm-roots: " column[3] " has no package " column[4] " any more" >"/dev/stderr"
+                    missing = 1
+                    continue
+                }
+                print column[1], column[2], column[3], column[4], sha[key], path[key]
+            }
+            exit missing
+        }' "$wanted" - || failed=1
+    rm -f "$wanted"
+    return $failed
+}
+
+main "$@"
