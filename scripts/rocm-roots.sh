@@ -12,7 +12,9 @@ set -euo pipefail
 
 readonly DEFAULT_MIRROR=http://deb.debian.org/debian
 # Changes with the files that `unpack` makes from the same packages: roots of another layout are made again.
-readonly LAYOUT=1
+readonly LAYOUT=2
+readonly KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+readonly APT_HELPER=/usr/lib/apt/apt-helper
 
 here=$(cd "$(dirname "$0")" && pwd)
 to=$here/../target/rocm
@@ -20,6 +22,7 @@ table=$here/rocm-roots.txt
 apt=/etc/apt
 mirror=""
 pin=no
+gone=no
 roots=()
 
 main() {
@@ -32,12 +35,13 @@ main() {
     mkdir -p "$to/.downloads"
     to=$(cd "$to" && pwd)
     exec 9>"$to/.lock"
-    flock 9
+    flock -n 9 || { say "waiting for another run in $to" && flock 9; }
+    use_proxy_of_apt
 
     local root failed=0
     if [ "$pin" = yes ]; then
-        print_rows || failed=1
-        return $failed
+        print_rows
+        return
     fi
     say "Debian's mirror is $mirror"
     for root in "${roots[@]}"; do
@@ -92,11 +96,13 @@ check_roots() {
 check_tools() {
     local tool
     [ "$(uname -sm)" = "Linux x86_64" ] || die "AMD's user space is unpacked for x86-64 Linux only; this is $(uname -sm)"
-    has curl || has wget || [ -n "$(local_folder)" ] || die "downloading takes curl or wget; neither is there"
+    [ -n "$(local_folder)" ] || has curl || has wget || [ -x $APT_HELPER ] ||
+        die "downloading takes curl or wget, or apt; none of them is there"
     has dpkg-deb || has ar || die "unpacking takes dpkg-deb or ar (package binutils); neither is there"
-    for tool in tar xz sha256sum flock awk; do
+    for tool in tar sha256sum flock awk; do
         has "$tool" || die "$tool is missing"
     done
+    [ $pin = no ] || has xz || die "reading the mirror's index takes xz (package xz-utils); it is missing"
 }
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -177,13 +183,13 @@ local_folder() {
     case $mirror in
         file://*) echo "${mirror#file://}" ;;
         file:/*) echo "${mirror#file:}" ;;
-        /* | ./* | ../*) echo "$mirror" ;;
+        *) [ ! -d "$mirror" ] || echo "$mirror" ;;
     esac
 }
 
 # fetch PATH FILE: downloads a file of the mirror. Status: 0 it is there, 1 the mirror does not have it, 2 other failures.
 fetch() {
-    local folder code
+    local folder code output
     folder=$(local_folder)
     if [ -n "$folder" ]; then
         [ -f "$folder/$1" ] || return 1
@@ -193,9 +199,15 @@ fetch() {
             --speed-limit 1000 --write-out '%{http_code}' --output "$2" "$mirror/$1") && return 0
         [ "$code" != 404 ] && [ "$code" != 410 ] || return 1
         return 2
+    elif has wget; then
+        code=0
+        wget --quiet --tries=3 --timeout=60 --output-document="$2" "$mirror/$1" || code=$?
+        [ $code = 0 ] || [ $code = 8 ] || return 2
+        [ $code = 0 ]
     else
-        wget --quiet --tries=3 --timeout=60 --output-document="$2" "$mirror/$1" && return 0
-        [ $? != 8 ] || return 1
+        output=$(LC_ALL=C $APT_HELPER -q -o Acquire::Retries=3 download-file "$mirror/$1" "$2" 2>&1) && return 0
+        [[ $output != *"404 "* ]] || return 1
+        complain "$output"
         return 2
     fi
 }
@@ -213,24 +225,21 @@ use_proxy_of_apt() {
 # ---------------------------------------------------------------------------------------------------------------------
 # A root.
 
-# Downloads and unpacks a root unless it is there as the table wants it.
+# Downloads and unpacks a root unless it is there as the table wants it. It gets its name when it is complete.
 make_root() {
-    local root=$1 new=$to/.$1.new
-    if [ -f "$to/$root/packages" ] && wanted "$root" | cmp -s - "$to/$root/packages"; then
+    local root=$1 new=$to/.$1.new lacking
+    if wanted "$root" | cmp -s - "$to/$root/packages"; then
         say "$root is there: $to/$root"
         return 0
     fi
     download_all "$root" || return 1
     say "$root: unpacking"
-    rm -rf "$new"
-    if ! unpack "$root" "$new"; then
-        complain "$root: not unpacked"
-        rm -rf "$new"
-        return 1
-    fi
-    rm -rf "$to/.$root.old"
-    [ ! -e "$to/$root" ] || mv "$to/$root" "$to/.$root.old"
-    mv "$new" "$to/$root"
+    rm -rf "$new" "$to/.$root.old"
+    unpack "$root" "$new" || { complain "$root: skipped, its packages could not be unpacked"; return 1; }
+    lacking=$("$new/run" --list | grep -F 'not found') || true
+    [ -z "$lacking" ] || complain "$root: the table names no package with these libraries:" "$lacking"
+    [ ! -e "$to/$root" ] || mv "$to/$root" "$to/.$root.old" || return 1
+    mv "$new" "$to/$root" || return 1
     rm -rf "$to/.$root.old"
     say "$root: $(du -sm "$to/$root" | cut -f1) MB in $to/$root"
 }
@@ -248,9 +257,8 @@ download_all() {
         download "$root" "$path" "$sha" "$file" || missing+=("${path##*/}")
     done < <(rows "$root")
     [ ${#missing[@]} = 0 ] && return
-    complain "$root: skipped, without ${missing[*]}"
-    if [ -e "$to/.downloads/gone" ]; then
-        rm -f "$to/.downloads/gone"
+    complain "$root: skipped, for want of ${missing[*]}"
+    if [ $gone = yes ]; then
         complain "Debian replaces packages, in forky and experimental often. 'scripts/rocm-roots.sh --pin $root' prints" \
             "rows with what the mirror has now; put them into scripts/rocm-roots.txt. '--mirror' takes another mirror," \
             "such as a day of https://snapshot.debian.org/archive/debian/, which keeps old packages."
@@ -271,7 +279,7 @@ download() {
         0) ;;
         1)
             complain "$root: gone from the mirror: $mirror/$path"
-            : >"$to/.downloads/gone"
+            gone=yes
             ;;
         *) complain "$root: cannot download $mirror/$path" ;;
     esac
@@ -292,26 +300,24 @@ has_hash() { [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]; }
 # unpack ROOT FOLDER: makes a root from packages in the cache.
 unpack() {
     local root=$1 new=$2 place package path files=$2/.files library
-    mkdir -p "$new"/{bin,lib,lib64,more}
+    mkdir -p "$new"/{bin,lib,lib64,more} || return 1
     while read -r _ place _ package _ path; do
-        mkdir "$files"
-        extract "$to/.downloads/${path##*/}" "$files" || return 1
+        mkdir "$files" && extract "$to/.downloads/${path##*/}" "$files" || return 1
         case $place in
             amd) gather "$files" "$new/lib" ;;
             libc) gather "$files" "$new/lib64" ;;
             more) gather "$files" "$new/more/$package" ;;
-            bin) mv "$files"/usr/bin/* "$new/bin/" ;;
+            bin) gather_programs "$files" "$new/bin" ;;
             *) die "no such place in the table: $place" ;;
-        esac || return 1
-        rm -rf "$files"
+        esac && rm -rf "$files" || return 1
     done < <(rows "$root")
 
     library=$(find "$new/lib" -name 'libamdhip64.so.?' -printf '%f\n')
     [ -n "$library" ] || { complain "$root: no libamdhip64.so.N in its packages"; return 1; }
-    ln -s "lib/$library" "$new/hip"
-    launcher "$root" "$(needed_glibc "$new")" "$(own_glibc "$new")" >"$new/run"
-    chmod +x "$new/run"
-    wanted "$root" >"$new/packages"
+    ln -s "lib/$library" "$new/hip" &&
+        launcher "$root" "$(needed_glibc "$new")" "$(own_glibc "$new")" >"$new/run" &&
+        chmod +x "$new/run" &&
+        wanted "$root" >"$new/packages"
 }
 
 # extract PACKAGE FOLDER: the files of a package.
@@ -339,11 +345,20 @@ gather() {
         [ ! -d "$file" ] || [ -L "$file" ] || folders+=("$file")
     done
     [ ${#folders[@]} -gt 0 ] || return 0
-    find "${folders[@]}" -maxdepth 1 -type f -name '*.so*' -exec mv -t "$2" {} +
+    find "${folders[@]}" -maxdepth 1 -type f -name '*.so*' -exec mv -t "$2" {} + || return 1
     while IFS= read -r file; do
         target=$(readlink "$file")
-        [ -e "$2/${file##*/}" ] || [ "${target##*/}" = "${file##*/}" ] || ln -s "${target##*/}" "$2/${file##*/}"
+        [ -e "$2/${file##*/}" ] || [ "${target##*/}" = "${file##*/}" ] ||
+            ln -s "${target##*/}" "$2/${file##*/}" || return 1
     done < <(find "${folders[@]}" -maxdepth 1 -type l -name '*.so*')
+}
+
+# gather_programs FILES FOLDER: moves the programs of a package, without scripts.
+gather_programs() {
+    local file
+    for file in "$1"/usr/bin/*; do
+        [ "$(head -c 4 "$file")" != $'\x7fELF' ] || mv "$file" "$2" || return 1
+    done
 }
 
 # Prints the N of the newest GLIBC_2.N that the libraries of a root ask for, other than glibc's own.
@@ -373,13 +388,13 @@ usage() {
     cat <<'TEXT'
 usage: run PROGRAM [ARGUMENT...]     run a program with this folder's libamdhip64
        run --link                    print linker options for a program that takes this folder's libraries by itself
-       run --path                    print the folders in which libraries are looked for first
+       run --list                    print the libraries that libamdhip64 loads, and where they are found
 
-  VIRTUAL_KFD_LIBRARY  a library to load before all others, for PROGRAM only where it starts others by itself
+  VIRTUAL_KFD_LIBRARY  a library that PROGRAM loads before all others
   DIPTYCH_HIP_LIBRARY  set to this folder's libamdhip64 if it is not set
   ROCM_ROOT_LOADER     'system': the system's glibc. 'own': the glibc in this folder. Default: the system's if it is
                        new enough
-  ROCM_ROOT_RUN        set to this program, for a program that starts itself again
+  ROCM_ROOT_RUN        set to this program, for a program that starts others, or itself again
 TEXT
 }
 
@@ -427,9 +442,9 @@ case ${1:-} in
         echo "$options"
         exit
         ;;
-    --path)
-        echo "$path"
-        exit
+    --list)
+        [ "$mode" = system ] || exec "$interpreter" --library-path "$path" --list "$root/hip"
+        LD_LIBRARY_PATH=$path exec ldd "$root/hip"
         ;;
     -h | --help)
         usage
@@ -463,38 +478,53 @@ END
 
 # Prints the rows of the roots with hash and path of the packages that the mirror has now.
 print_rows() {
-    local suite failed=0 root wanted=$to/.downloads/wanted
-    for root in "${roots[@]}"; do rows "$root"; done >"$wanted"
+    local suite root old=$to/.downloads/rows index=$to/.downloads/index failed=0
+    for root in "${roots[@]}"; do rows "$root"; done >"$old"
+    : >"$index"
     while read -r suite; do
-        fetch "dists/$suite/main/binary-amd64/Packages.xz" "$to/.downloads/$suite.xz" ||
-            { complain "the mirror has no index of $suite: $mirror"; return 1; }
-    done < <(awk '!seen[$3]++ { print $3 }' "$wanted")
-    awk '!seen[$3]++ { print $3 }' "$wanted" | while read -r suite; do
-        echo "Suite: $suite"
-        xz -dc "$to/.downloads/$suite.xz"
-        rm -f "$to/.downloads/$suite.xz"
-    done | awk '
-        function field(name) { return substr($0, length(name) + 3) }
-        FNR == NR { order[++rows] = $0; next }
-        /^Suite: / { suite = field("Suite"); package = ""; next }
-        /^Package: / { package = field("Package") }
-        /^Filename: / { path[suite, package] = field("Filename") }
-        /^SHA256: / { sha[suite, package] = field("SHA256") }
+        fetch "dists/$suite/main/binary-amd64/Packages.xz" "$to/.downloads/Packages.xz" ||
+            die "cannot download the index of $suite from $mirror"
+        check_signature "$suite" "$to/.downloads/Packages.xz"
+        { echo "Suite: $suite" && xz -dc "$to/.downloads/Packages.xz"; } >>"$index"
+    done < <(awk '!seen[$3]++ { print $3 }' "$old")
+    awk '
+        FNR == NR { row[++rows] = $0; next }
+        /^Suite: / { suite = $2 }
+        /^Package: / { package = $2 }
+        /^Filename: / { path[suite, package] = $2 }
+        /^SHA256: / { sha[suite, package] = $2 }
         END {
             for (i = 1; i <= rows; i++) {
-                split(order[i], column)
-                key = column[3] SUBSEP column[4]
-                if (!(key in path)) {
-                    print "rocm-roots: " column[3] " has no package " column[4] " any more" >"/dev/stderr"
+                split(row[i], column)
+                suite = column[3]
+                package = column[4]
+                if ((suite, package) in path) {
+                    print column[1], column[2], suite, package, sha[suite, package], path[suite, package]
+                } else {
+                    print "rocm-roots: " suite " has no package " package " any more" >"/dev/stderr"
                     missing = 1
-                    continue
                 }
-                print column[1], column[2], column[3], column[4], sha[key], path[key]
             }
             exit missing
-        }' "$wanted" - || failed=1
-    rm -f "$wanted"
+        }' "$old" "$index" || failed=1
+    rm -f "$old" "$index" "$to/.downloads"/{Packages.xz,InRelease}
     return $failed
+}
+
+# check_signature SUITE INDEX: fails unless Debian's archive signed this index, and says so if that cannot be found out.
+check_signature() {
+    local release=$to/.downloads/InRelease sha
+    if ! has gpgv || [ ! -r $KEYRING ]; then
+        complain "$1: its signature was not checked, which takes gpgv and $KEYRING"
+    elif ! fetch "dists/$1/InRelease" "$release"; then
+        complain "$1: its signature was not checked, the mirror has none"
+    else
+        gpgv --quiet --keyring $KEYRING "$release" 2>/dev/null || die "$1: the signature of $mirror/dists/$1 is wrong"
+        sha=$(sha256sum "$2" | cut -d' ' -f1)
+        awk -v sha="$sha" '/^SHA256:/ { on = 1; next } /^[^ ]/ { on = 0 }
+            on && $1 == sha && $3 == "main/binary-amd64/Packages.xz" { found = 1 } END { exit !found }' "$release" ||
+            die "$1: its index is not the one that Debian's archive signed; the mirror may be changing, try again"
+    fi
 }
 
 main "$@"
