@@ -69,7 +69,7 @@ read_arguments() {
     while [ $# -gt 0 ]; do
         case $1 in
             --to | --mirror | --table | --apt)
-                [ $# -ge 2 ] && [ -n "$2" ] || wrong_use "$1 takes a value"
+                [ -n "${2:-}" ] || wrong_use "$1 takes a value"
                 printf -v "${1#--}" %s "$2"
                 shift
                 ;;
@@ -229,6 +229,9 @@ use_proxy_of_apt() {
 make_root() {
     local root=$1 new=$to/.$1.new lacking
     if wanted "$root" | cmp -s - "$to/$root/packages"; then
+        if ! cmp -s "$here/rocm-run.sh" "$to/$root/run"; then
+            cp "$here/rocm-run.sh" "$to/$root/.run" && mv "$to/$root/.run" "$to/$root/run" || return 1
+        fi
         say "$root is there: $to/$root"
         return 0
     fi
@@ -315,8 +318,8 @@ unpack() {
     library=$(find "$new/lib" -name 'libamdhip64.so.?' -printf '%f\n')
     [ -n "$library" ] || { complain "$root: no libamdhip64.so.N in its packages"; return 1; }
     ln -s "lib/$library" "$new/hip" &&
-        launcher "$root" "$(needed_glibc "$new")" "$(own_glibc "$new")" >"$new/run" &&
-        chmod +x "$new/run" &&
+        echo "$(needed_glibc "$new") $(own_glibc "$new")" >"$new/glibc" &&
+        cp "$here/rocm-run.sh" "$new/run" &&
         wanted "$root" >"$new/packages"
 }
 
@@ -365,112 +368,12 @@ gather_programs() {
 needed_glibc() {
     local libraries
     mapfile -d '' -t libraries < <(find "$1/lib" "$1/more" -type f -print0)
-    { LC_ALL=C grep -aohE 'GLIBC_2\.[0-9]+' "${libraries[@]}" || true; } | sed 's/.*\.//' | sort -un | tail -n 1
+    { LC_ALL=C grep -aohE 'GLIBC_2\.[0-9]+' "${libraries[@]}" || echo .0; } | sed 's/.*\.//' | sort -un | tail -n 1
 }
 
-# Prints the N of the glibc 2.N in a root; nothing where it has none.
+# Prints the N of the glibc 2.N in a root; 0 where it has none.
 own_glibc() {
-    [ ! -f "$1/lib64/libc.so.6" ] ||
-        LC_ALL=C grep -aoE 'release version 2\.[0-9]+' "$1/lib64/libc.so.6" | sed 's/.*\.//' | head -n 1
-}
-
-# launcher ROOT NEEDED OWN: prints the program 'run' of a root.
-launcher() {
-    cat <<END
-#!/bin/sh
-# Runs a program with AMD's HIP user space $1. Written by Diptych's scripts/rocm-roots.sh.
-needed=${2:-0} # the libraries take a glibc 2.N
-own=${3:-0} # the N of the glibc in this folder; 0: there is none
-END
-    cat <<'END'
-
-usage() {
-    cat <<'TEXT'
-usage: run PROGRAM [ARGUMENT...]     run a program with this folder's libamdhip64
-       run --link                    print linker options for a program that takes this folder's libraries by itself
-       run --list                    print the libraries that libamdhip64 loads, and where they are found
-
-  VIRTUAL_KFD_LIBRARY  a library that PROGRAM loads before all others
-  DIPTYCH_HIP_LIBRARY  set to this folder's libamdhip64 if it is not set
-  ROCM_ROOT_LOADER     'system': the system's glibc. 'own': the glibc in this folder. Default: the system's if it is
-                       new enough
-  ROCM_ROOT_RUN        set to this program, for a program that starts others, or itself again
-TEXT
-}
-
-root=$(dirname "$(readlink -f "$0")")
-system=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9]*\).*/\1/p')
-system=${system:-0}
-mode=${ROCM_ROOT_LOADER:-}
-if [ -z "$mode" ]; then
-    mode=system
-    [ "$system" -ge "$needed" ] || mode=own
-fi
-if [ "$mode" = own ] && [ "$own" = 0 ]; then
-    echo "$0: this takes glibc 2.$needed or later; the system has 2.$system" >&2
-    exit 126
-fi
-
-# True if the system has all libraries of a folder.
-system_has() {
-    for library in "$1"/*.so.*; do
-        [ -L "$library" ] || continue
-        case $known in
-            *" ${library##*/} "*) ;;
-            *) return 1 ;;
-        esac
-    done
-}
-
-# Libraries that systems often have: with the system's glibc, and a system that is no older than these, those that it
-# lacks; otherwise all.
-path=$root/lib
-[ "$mode" = system ] || path=$path:$root/lib64
-known=""
-if [ "$mode" = system ] && [ "$system" -ge "$own" ]; then
-    known=" $(PATH="$PATH:/usr/sbin:/sbin" ldconfig -p 2>/dev/null | awk '/x86-64/ { print $1 }' | tr '\n' ' ')"
-fi
-for folder in "$root"/more/*; do
-    [ ! -d "$folder" ] || { [ -n "$known" ] && system_has "$folder"; } || path=$path:$folder
-done
-
-interpreter=$root/lib64/ld-linux-x86-64.so.2
-case ${1:-} in
-    --link)
-        options=-Wl,--disable-new-dtags,-rpath,$path
-        [ "$mode" = system ] || options=$options,--dynamic-linker=$interpreter
-        echo "$options"
-        exit
-        ;;
-    --list)
-        [ "$mode" = system ] || exec "$interpreter" --library-path "$path" --list "$root/hip"
-        LD_LIBRARY_PATH=$path exec ldd "$root/hip"
-        ;;
-    -h | --help)
-        usage
-        exit
-        ;;
-    "" | -*)
-        usage >&2
-        exit 2
-        ;;
-esac
-
-program=$(PATH="$root/bin:$PATH" command -v -- "$1") || {
-    echo "$0: no such program: $1" >&2
-    exit 127
-}
-shift
-export DIPTYCH_HIP_LIBRARY="${DIPTYCH_HIP_LIBRARY:-$root/hip}" ROCM_ROOT_RUN="$root/run"
-preload=${VIRTUAL_KFD_LIBRARY:-}
-path=$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-if [ "$mode" = own ] && ! head -c 4096 "$program" | LC_ALL=C grep -aqF "$interpreter"; then
-    exec "$interpreter" --library-path "$path" ${preload:+--preload "$preload"} --argv0 "$program" "$program" "$@"
-fi
-[ -z "$preload" ] || export LD_PRELOAD="$preload${LD_PRELOAD:+:$LD_PRELOAD}"
-[ "$mode" = own ] || export LD_LIBRARY_PATH="$path"
-exec "$program" "$@"
-END
+    { LC_ALL=C grep -saoE 'release version 2\.[0-9]+' "$1/lib64/libc.so.6" || echo .0; } | sed 's/.*\.//; q'
 }
 
 # ---------------------------------------------------------------------------------------------------------------------
