@@ -229,8 +229,8 @@ use_proxy_of_apt() {
 make_root() {
     local root=$1 new=$to/.$1.new lacking
     if wanted "$root" | cmp -s - "$to/$root/packages"; then
-        if ! cmp -s "$here/rocm-run.sh" "$to/$root/run"; then
-            cp "$here/rocm-run.sh" "$to/$root/.run" && mv "$to/$root/.run" "$to/$root/run" || return 1
+        if [ ! -x "$to/$root/run" ] || ! cmp -s "$here/rocm-run.sh" "$to/$root/run"; then
+            install -m 755 "$here/rocm-run.sh" "$to/$root/.run" && mv "$to/$root/.run" "$to/$root/run" || return 1
         fi
         say "$root is there: $to/$root"
         return 0
@@ -319,7 +319,7 @@ unpack() {
     [ -n "$library" ] || { complain "$root: no libamdhip64.so.N in its packages"; return 1; }
     ln -s "lib/$library" "$new/hip" &&
         echo "$(needed_glibc "$new") $(own_glibc "$new")" >"$new/glibc" &&
-        cp "$here/rocm-run.sh" "$new/run" &&
+        install -m 755 "$here/rocm-run.sh" "$new/run" &&
         wanted "$root" >"$new/packages"
 }
 
