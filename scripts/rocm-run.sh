@@ -17,6 +17,11 @@ usage: run PROGRAM [ARGUMENT...]     run a program with this folder's libamdhip6
 TEXT
 }
 
+# What PROGRAM is to load is not for the tools that this script calls.
+before=${LD_PRELOAD:-}
+folders=${LD_LIBRARY_PATH:-}
+unset LD_PRELOAD LD_LIBRARY_PATH
+
 root=$(dirname "$(readlink -f "$0")")
 read -r needed own <"$root/glibc" || exit 126
 system=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9]*\).*/\1/p')
@@ -88,11 +93,19 @@ program=$(PATH="$root/bin:$PATH" command -v -- "$1") || {
 }
 shift
 export DIPTYCH_HIP_LIBRARY="${DIPTYCH_HIP_LIBRARY:-$root/hip}" ROCM_ROOT_RUN="$root/run"
+path=$path${folders:+:$folders}
 preload=${VIRTUAL_KFD_LIBRARY:-}
-path=$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+case ":$before:" in
+    *":$preload:"*) preload="" ;;
+esac
+[ -z "$before" ] || export LD_PRELOAD="$before"
 if [ "$mode" = own ] && ! head -c 4096 "$program" | LC_ALL=C grep -aqF "$interpreter"; then
     exec "$interpreter" --library-path "$path" ${preload:+--preload "$preload"} --argv0 "$program" "$program" "$@"
 fi
-[ -z "$preload" ] || export LD_PRELOAD="$preload${LD_PRELOAD:+:$LD_PRELOAD}"
-[ "$mode" = own ] || export LD_LIBRARY_PATH="$path"
+[ -z "$preload" ] || export LD_PRELOAD="$preload${before:+:$before}"
+if [ "$mode" = system ]; then
+    export LD_LIBRARY_PATH="$path"
+elif [ -n "$folders" ]; then
+    export LD_LIBRARY_PATH="$folders"
+fi
 exec "$program" "$@"
