@@ -23,7 +23,10 @@ folders=${LD_LIBRARY_PATH:-}
 unset LD_PRELOAD LD_LIBRARY_PATH
 
 root=$(dirname "$(readlink -f "$0")")
-read -r needed own <"$root/glibc" || exit 126
+read -r needed own <"$root/glibc" || {
+    echo "$0: not a folder of scripts/rocm-roots.sh: $root" >&2
+    exit 126
+}
 system=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9]*\).*/\1/p')
 system=${system:-0}
 mode=${ROCM_ROOT_LOADER:-}
