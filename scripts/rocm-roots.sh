@@ -263,8 +263,9 @@ download_all() {
     complain "$root: skipped, for want of ${missing[*]}"
     if [ $gone = yes ]; then
         complain "Debian replaces packages, in forky and experimental often. 'scripts/rocm-roots.sh --pin $root' prints" \
-            "rows with what the mirror has now; put them into scripts/rocm-roots.txt. '--mirror' takes another mirror," \
-            "such as a day of https://snapshot.debian.org/archive/debian/, which keeps old packages."
+            "rows with what the mirror has now; put them into scripts/rocm-roots.txt. Or take the packages from an" \
+            "archive: '--mirror https://snapshot.debian.org/archive/debian/DAYT000000Z', with a day (20261127) near" \
+            "the one in scripts/rocm-roots.txt."
     fi
     return 1
 }

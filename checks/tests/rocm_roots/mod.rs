@@ -64,6 +64,19 @@ fn table_is_well_formed() {
 }
 
 #[test]
+fn scripts_have_no_errors() {
+    let scripts = fs::read_dir(root().join("scripts")).unwrap().map(|entry| entry.unwrap().path());
+    for script in scripts.filter(|path| path.extension().is_some_and(|e| e == "sh")) {
+        let first = fs::read_to_string(&script).unwrap();
+        let shell = if first.starts_with("#!/bin/sh\n") { "sh" } else { "bash" };
+        succeed(Command::new(shell).arg("-n").arg(&script));
+        if Command::new("shellcheck").arg("--version").output().is_ok() {
+            succeed(Command::new("shellcheck").arg("--severity=warning").arg(&script));
+        }
+    }
+}
+
+#[test]
 fn wrong_use_has_status_2() {
     let mirror = Mirror { dir: tempfile::tempdir().unwrap(), table: "9.1 amd forky a 0 pool/a\n".into() };
     for (arguments, message) in [
