@@ -162,8 +162,9 @@ lines_of_list() {
 # Prints the same for the stanzas of a file in deb822 format.
 lines_of_stanzas() {
     awk '
+        function has(field, word) { return (value[field] " ") ~ (" " word " ") }
         function finish(    u, s, i, j, n, m) {
-            if (value["types"] ~ /(^| )deb( |$)/ && value["components"] ~ /(^| )main( |$)/ && value["enabled"] !~ /no|false/) {
+            if (has("types", "deb") && has("components", "main") && value["enabled"] !~ /no|false/) {
                 n = split(value["uris"], u, " ")
                 m = split(value["suites"], s, " ")
                 for (i = 1; i <= n; i++) for (j = 1; j <= m; j++) print u[i], s[j]

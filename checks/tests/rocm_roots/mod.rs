@@ -232,7 +232,7 @@ fn mirror_is_the_one_of_the_package_sources() {
             default,
         ),
         ("sources.list.d/cd.list", "deb cdrom:[Debian]/ bookworm main\n", default),
-        ("sources.list.d/extra.list", "deb http://extra.example/debian bookworm non-free\n", default),
+        ("sources.list.d/extra.list", "deb http://extra.example/debian bookworm non-free # main\n", default),
     ] {
         let path = apt.join(file);
         fs::write(&path, text).unwrap();
