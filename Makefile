@@ -11,7 +11,7 @@ SETUP ?= yes
 TIME ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc kernels shaders fuzz
+.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc kernels shaders fuzz rocm
 
 help: ## list these targets
 	@echo 'usage: make TARGET [ARGS="..."] [SETUP=no]'
@@ -54,6 +54,9 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh shaders --quiet
 endif
 	scripts/fuzz.sh $(TIME) $(ARGS)
+
+rocm: ## unpack AMD's HIP user space of four generations in target/rocm, without installing it (ARGS: 5.2.3 ..., --to DIR)
+	scripts/rocm-roots.sh $(ARGS)
 
 kernels: ready ## compile the HIP kernels whose code objects are in the repository, after a change of a kernel
 	cargo run -p hip-kernels --example objects

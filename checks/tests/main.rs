@@ -6,6 +6,8 @@ mod faults;
 mod floors;
 mod imports;
 mod project;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod rocm_roots;
 mod sampling;
 mod sequences;
 mod tidy;
