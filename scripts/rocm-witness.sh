@@ -18,6 +18,7 @@ card=mi50
 limit=120
 shape=qwen2.5-0.5b
 list=5
+prompt=16
 
 main() {
     local command
@@ -30,6 +31,7 @@ main() {
             --limit) limit=$2 ;;
             --shape) shape=$2 ;;
             --list) list=$2 ;;
+            --prompt) prompt=$2 ;;
             -h | --help) usage && exit ;;
             -*) wrong_use "unknown option: $1" ;;
             *) break ;;
@@ -60,6 +62,7 @@ usage: scripts/rocm-witness.sh [OPTION...] COMMAND
   --card CARD      a card of virtual-kfd (default: mi50; vega56 is a gfx900)
   --limit S        seconds for each operation and program (default: 120)
   --shape NAME     shape of the model of 'tokens' (default: qwen2.5-0.5b)
+  --prompt N       tokens of the prompt of 'tokens' (default: 16)
   --list N         kernels that 'tokens' lists (default: 5)
   --to DIR         folder of packages and results (default: target/witness)
   --examples DIR   this project's programs synthesize and bench (default: target/release/examples)
@@ -177,36 +180,48 @@ bench() {
 
 # Each figure is a run without another that does a little less: one prompt, or one token behind 16 others.
 tokens() {
-    local type prompt
+    local type n peer own
     export VIRTUAL_KFD_CHECKS=${VIRTUAL_KFD_CHECKS:-none}
     [ $# -gt 0 ] || set -- Q4_0 Q8_0
     for type in "$@"; do
         peer=(limited llama-bench -m "$(model "$shape" "$type")" -ngl 99 --no-warmup)
         own=(limited "$examples/bench" --backend hip --model "$(model "$shape" "$type")" --warm-up 0)
-        counted "$type-peer-d1" "${peer[@]}" -p 0 -n 1 -d 16 -r 1
-        counted "$type-peer-d2" "${peer[@]}" -p 0 -n 2 -d 16 -r 1
+        for n in 1 2; do
+            counted "$type-peer-d$n" "${peer[@]}" -p 0 -n $n -d 16 -r 1
+        done
         report "$shape $type, decode, llama.cpp" 1 "$type-peer-d1" "$type-peer-d2"
-        counted "$type-own-d1" "${own[@]}" --prompt-tokens 0 --depth 16 --predict 1 --repeat 1
-        counted "$type-own-d2" "${own[@]}" --prompt-tokens 0 --depth 16 --predict 2 --repeat 1
+        for n in 1 2; do
+            counted "$type-own-d$n" "${own[@]}" --prompt-tokens 0 --depth 16 --predict $n --repeat 1
+        done
         # The uncounted run before the measured one also has one token more.
         report "$shape $type, decode, ours" 2 "$type-own-d1" "$type-own-d2"
-        for prompt in 16 32; do
-            for n in 1 2; do
-                counted "$type-peer-p$prompt-$n" "${peer[@]}" -p $prompt -n 0 -r $n
-                counted "$type-own-p$prompt-$n" "${own[@]}" --prompt-tokens $prompt --predict 0 --repeat $n
-            done
-            report "$shape $type, prompt of $prompt, llama.cpp" 1 "$type-peer-p$prompt-1" "$type-peer-p$prompt-2"
-            report "$shape $type, prompt of $prompt, ours" 1 "$type-own-p$prompt-1" "$type-own-p$prompt-2"
+        for n in 1 2; do
+            counted "$type-peer-p$n" "${peer[@]}" -p "$prompt" -n 0 -r $n
+            counted "$type-own-p$n" "${own[@]}" --prompt-tokens "$prompt" --predict 0 --repeat $n
         done
+        report "$shape $type, prompt of $prompt, llama.cpp" 1 "$type-peer-p1" "$type-peer-p2"
+        report "$shape $type, prompt of $prompt, ours" 1 "$type-own-p1" "$type-own-p2"
     done
 }
 
 # counted NAME COMMAND...: runs a command with counts in a file of this name.
 counted() {
-    local file=$work/results/$card-$1
+    local file=$work/results/$card-$1 try
     shift
-    rm -f "$file"
-    VIRTUAL_KFD_COUNTS=$file "$@" >"$file.log" 2>&1 || die "failed, see $file.log: $*"
+    for try in 1 2 3; do
+        rm -f "$file"
+        VIRTUAL_KFD_COUNTS=$file "$@" >"$file.log" 2>&1 || die "failed, see $file.log: $*"
+        ! is_cut "$file" || continue
+        return 0
+    done
+    die "the last token was cut off $try times, see $file: $*"
+}
+
+# True if our program ended while it computed a token ahead, so that only a part of it was counted.
+is_cut() {
+    awk -F '\t' '$1 == "kernel" && $2 == "best" { best = $3 }
+        $1 == "kernel" && $2 ~ /^get_rows_[qm]/ { rows += $3 }
+        END { exit !(best && best != rows) }' "$1"
 }
 
 # report TITLE RUNS MINUS PLUS
