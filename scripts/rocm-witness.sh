@@ -183,6 +183,8 @@ tokens() {
     local type n peer own
     export VIRTUAL_KFD_CHECKS=${VIRTUAL_KFD_CHECKS:-none}
     [ $# -gt 0 ] || set -- Q4_0 Q8_0
+    # The programs run in another folder.
+    examples=$(readlink -f "$examples")
     for type in "$@"; do
         peer=(limited llama-bench -m "$(model "$shape" "$type")" -ngl 99 --no-warmup)
         own=(limited "$examples/bench" --backend hip --model "$(model "$shape" "$type")" --warm-up 0)
