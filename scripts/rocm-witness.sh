@@ -52,7 +52,7 @@ usage() {
     cat <<END
 usage: scripts/rocm-witness.sh [OPTION...] COMMAND
 
-  fetch          unpack the programs and what they need: 0.5 GB of packages, 2.7 GB unpacked
+  fetch          unpack the programs and what they need: 0.5 GB of packages, 2.8 GB unpacked
   ops [OP...]    llama.cpp's test-backend-ops; default: ${OPS[*]}
   bench          llama-bench with a small model
   tokens [TYPE...]  instructions, dispatches and bytes of a token, llama.cpp's and ours; default: Q4_0 Q8_0
