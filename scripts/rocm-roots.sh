@@ -21,6 +21,7 @@ to=$here/../target/rocm
 table=$here/rocm-roots.txt
 apt=/etc/apt
 mirror=""
+downloads=""
 pin=no
 gone=no
 roots=()
@@ -32,8 +33,9 @@ main() {
     [ -n "$mirror" ] || mirror=$(find_mirror)
     mirror=${mirror%/}
     check_tools
-    mkdir -p "$to/.downloads"
+    mkdir -p "$to" "${downloads:=$to/.downloads}"
     to=$(cd "$to" && pwd)
+    downloads=$(cd "$downloads" && pwd)
     exec 9>"$to/.lock"
     flock -n 9 || { say "waiting for another run in $to" && flock 9; }
     use_proxy_of_apt
@@ -56,6 +58,7 @@ usage: scripts/rocm-roots.sh [OPTION...] [ROOT...]
 
   ROOT          a user space to unpack: $(known_roots | paste -sd ' ' -); default: all
   --to DIR      where each gets a folder of its own (default: target/rocm)
+  --downloads DIR  where packages are kept (default: .downloads in the folder of --to)
   --mirror URL  the mirror of Debian, an address or a folder (default: the one in this machine's package sources)
   --pin         print the rows of scripts/rocm-roots.txt for the packages that the mirror has now, and unpack nothing
   --table FILE  the table of packages (default: scripts/rocm-roots.txt)
@@ -68,7 +71,7 @@ END
 read_arguments() {
     while [ $# -gt 0 ]; do
         case $1 in
-            --to | --mirror | --table | --apt)
+            --to | --mirror | --table | --apt | --downloads)
                 [ -n "${2:-}" ] || wrong_use "$1 takes a value"
                 printf -v "${1#--}" %s "$2"
                 shift
@@ -257,7 +260,7 @@ wanted() {
 download_all() {
     local root=$1 sha path file missing=()
     while read -r _ _ _ _ sha path; do
-        file=$to/.downloads/${path##*/}
+        file=$downloads/${path##*/}
         download "$root" "$path" "$sha" "$file" || missing+=("${path##*/}")
     done < <(rows "$root")
     [ ${#missing[@]} = 0 ] && return
@@ -307,12 +310,13 @@ unpack() {
     local root=$1 new=$2 place package path files=$2/.files library
     mkdir -p "$new"/{bin,lib,lib64,more} || return 1
     while read -r _ place _ package _ path; do
-        mkdir "$files" && extract "$to/.downloads/${path##*/}" "$files" || return 1
+        mkdir "$files" && extract "$downloads/${path##*/}" "$files" || return 1
         case $place in
             amd) gather "$files" "$new/lib" ;;
             libc) gather "$files" "$new/lib64" ;;
             more) gather "$files" "$new/more/$package" ;;
             bin) gather_programs "$files" "$new/bin" ;;
+            tree) gather_tree "$files" "$new/tree" ;;
             *) die "no such place in the table: $place" ;;
         esac && rm -rf "$files" || return 1
     done < <(rows "$root")
@@ -366,6 +370,14 @@ gather_programs() {
     done
 }
 
+# gather_tree FILES FOLDER: moves the files of a package as they lie, without documents and without kernels that are
+# files of their own for other cards than gfx900 and gfx906.
+gather_tree() {
+    rm -rf "$1"/usr/share/{doc,man,lintian,bug,locale} || return 1
+    find "$1" -type f \( -name '*gfx[!9]*' -o -name '*gfx9[!0]*' -o -name '*gfx90[!06]*' \) -delete || return 1
+    mkdir -p "$2" && cp -al "$1/." "$2"
+}
+
 # Prints the N of the newest GLIBC_2.N that the libraries of a root ask for, other than glibc's own.
 needed_glibc() {
     local libraries
@@ -383,14 +395,14 @@ own_glibc() {
 
 # Prints the rows of the roots with hash and path of the packages that the mirror has now.
 print_rows() {
-    local suite root old=$to/.downloads/rows index=$to/.downloads/index failed=0
+    local suite root old=$downloads/rows index=$downloads/index failed=0
     for root in "${roots[@]}"; do rows "$root"; done >"$old"
     : >"$index"
     while read -r suite; do
-        fetch "dists/$suite/main/binary-amd64/Packages.xz" "$to/.downloads/Packages.xz" ||
+        fetch "dists/$suite/main/binary-amd64/Packages.xz" "$downloads/Packages.xz" ||
             die "cannot download the index of $suite from $mirror"
-        check_signature "$suite" "$to/.downloads/Packages.xz"
-        { echo "Suite: $suite" && xz -dc "$to/.downloads/Packages.xz"; } >>"$index"
+        check_signature "$suite" "$downloads/Packages.xz"
+        { echo "Suite: $suite" && xz -dc "$downloads/Packages.xz"; } >>"$index"
     done < <(awk '!seen[$3]++ { print $3 }' "$old")
     awk '
         FNR == NR { row[++rows] = $0; next }
@@ -412,13 +424,13 @@ print_rows() {
             }
             exit missing
         }' "$old" "$index" || failed=1
-    rm -f "$old" "$index" "$to/.downloads"/{Packages.xz,InRelease}
+    rm -f "$old" "$index" "$downloads"/{Packages.xz,InRelease}
     return $failed
 }
 
 # check_signature SUITE INDEX: fails unless Debian's archive signed this index, and says so if that cannot be found out.
 check_signature() {
-    local release=$to/.downloads/InRelease sha
+    local release=$downloads/InRelease sha
     if ! has gpgv || [ ! -r $KEYRING ]; then
         complain "$1: its signature was not checked, which takes gpgv and $KEYRING"
     elif ! fetch "dists/$1/InRelease" "$release"; then

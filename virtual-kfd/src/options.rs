@@ -32,14 +32,15 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// One MI50 under version 1.17, all checks but that of misaligned LDS.
+    /// One MI50 under version 1.17, all checks but those of misaligned LDS and of the ranges of buffers: hardware
+    /// defines both accesses, and rocBLAS's kernels read beyond their buffers to get zeros.
     fn default() -> Options {
         let processor = virtual_gpu::Options::default();
         Options {
             cards: vec![Card::default()],
             minor: 17,
             svm: true,
-            checks: processor.checks,
+            checks: Checks { ranges: false, ..processor.checks },
             max_instructions: processor.max_instructions,
             faults: Vec::new(),
             log: None,
@@ -119,7 +120,7 @@ impl Options {
             card.large_bar = large_bar.unwrap_or(card.large_bar);
             card.sram_ecc = sram_ecc.unwrap_or(card.sram_ecc);
         }
-        if let Some(checks) = read.parse("CHECKS", "none, default or all", checks)? {
+        if let Some(checks) = read.parse("CHECKS", CHECKS, checks)? {
             options.checks = checks;
         }
         if let Some(faults) = read.parse("FAULT", Fault::WANTED, Fault::read_all)? {
@@ -174,13 +175,31 @@ fn switch(text: &str) -> Option<bool> {
     }
 }
 
+/// Values of the option for checks.
+const CHECKS: &str =
+    "none, default, all, or some of races, uninitialised, alignment, barriers, waits, ranges with commas";
+
 fn checks(text: &str) -> Option<Checks> {
     match text {
-        "none" => Some(Checks::NONE),
-        "default" => Some(virtual_gpu::Options::default().checks),
-        "all" => Some(Checks::ALL),
-        _ => None,
+        "none" => return Some(Checks::NONE),
+        "default" => return Some(Options::default().checks),
+        "all" => return Some(Checks::ALL),
+        _ => {}
     }
+    let mut checks = Checks::NONE;
+    for name in text.split(',') {
+        let check = match name {
+            "races" => &mut checks.races,
+            "uninitialised" => &mut checks.uninitialised,
+            "alignment" => &mut checks.alignment,
+            "barriers" => &mut checks.barriers,
+            "waits" => &mut checks.waits,
+            "ranges" => &mut checks.ranges,
+            _ => return None,
+        };
+        *check = true;
+    }
+    Some(checks)
 }
 
 fn path(text: &str) -> Option<PathBuf> {
@@ -214,6 +233,16 @@ mod tests {
     }
 
     #[test]
+    fn checks_are_named_one_by_one_or_together() {
+        let checks = |text| read(&[("VIRTUAL_KFD_CHECKS", text)]).unwrap().checks;
+        let some = Checks { races: true, waits: true, ..Checks::NONE };
+        assert_eq!(checks("races,waits"), some);
+        assert_eq!(checks("races,uninitialised,alignment,barriers,waits,ranges"), Checks::ALL);
+        assert_eq!(checks("default"), checks("races,uninitialised,barriers,waits"));
+        assert_eq!(checks("default"), Options::default().checks);
+    }
+
+    #[test]
     fn wrong_values_say_what_is_expected() {
         for (name, value, words) in [
             ("CARDS", "mi50,rx580", "mi50, radeon-vii, vega56, vega64, mi25"),
@@ -221,7 +250,8 @@ mod tests {
             ("ABI", "1.19", "1.0 to 1.18"),
             ("MEMORY", "0", "MiB"),
             ("LARGE_BAR", "yes", "0 or 1"),
-            ("CHECKS", "some", "none, default or all"),
+            ("CHECKS", "some", "none, default, all, or some of races"),
+            ("CHECKS", "races,none", "with commas"),
             ("FAULT", "dispatch:0:hang", "dispatch"),
         ] {
             let variable = format!("VIRTUAL_KFD_{name}");

@@ -63,6 +63,14 @@ impl Tree<'_> {
         fs::write(self.path(name)?, text)
     }
 
+    /// Makes the folders that the kernel has for each node, also if nothing is in them: AMD's SMI library ends the
+    /// process if one is missing.
+    fn empty_folders(&self, node: &str) -> io::Result<()> {
+        ["mem_banks", "caches", "io_links", "p2p_links", "perf"]
+            .iter()
+            .try_for_each(|name| fs::create_dir_all(self.root.join(node).join(name)))
+    }
+
     fn link(&self, name: &str, to: &str) -> io::Result<()> {
         std::os::unix::fs::symlink(to, self.path(name)?)
     }
@@ -121,7 +129,7 @@ fn processor(tree: &Tree<'_>, options: &Options) -> io::Result<()> {
     for (n, to) in reached.into_iter().enumerate() {
         tree.file(&format!("{node}/io_links/{n}/properties"), &link(0, to as u64))?;
     }
-    Ok(())
+    tree.empty_folders(&node)
 }
 
 /// Bytes of memory of this machine, or 16 GiB if it does not say.
@@ -220,7 +228,8 @@ fn compute_device(tree: &Tree<'_>, index: usize, card: &Card, options: &Options)
         ("sibling_map", 1),
     ];
     tree.file(&format!("{node}/caches/0/properties"), &properties(&cache))?;
-    tree.file(&format!("{node}/io_links/0/properties"), &link(index as u64 + 1, 0))
+    tree.file(&format!("{node}/io_links/0/properties"), &link(index as u64 + 1, 0))?;
+    tree.empty_folders(&node)
 }
 
 /// Returns the PCI address of a card.
@@ -266,4 +275,22 @@ fn render_node(tree: &Tree<'_>, index: usize, card: &Card) -> io::Result<()> {
     }
     tree.link(&format!("sys/bus/pci/devices/{address}"), &format!("../../../devices/pci0000:00/{address}"))?;
     tree.file(&format!("dev/dri/renderD{minor}"), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_each_folder_of_the_kernel() {
+        let root = std::env::temp_dir().join(format!("virtual-kfd-topology-{}", std::process::id()));
+        write(&root, &Options::default()).expect("the files");
+        for node in 0..2 {
+            for folder in ["mem_banks", "caches", "io_links", "p2p_links"] {
+                let path = root.join(format!("{TOPOLOGY}/nodes/{node}/{folder}"));
+                assert!(path.is_dir(), "{}", path.display());
+            }
+        }
+        fs::remove_dir_all(&root).expect("the files are removed");
+    }
 }

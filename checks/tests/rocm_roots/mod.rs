@@ -34,12 +34,15 @@ fn parse(table: &str) -> Vec<Row<'_>> {
 
 #[test]
 fn table_is_well_formed() {
-    let text = fs::read_to_string(root().join("scripts/rocm-roots.txt")).unwrap();
+    let text = ["rocm-roots.txt", "rocm-witness.txt"]
+        .map(|name| fs::read_to_string(root().join("scripts").join(name)).unwrap())
+        .concat();
     let rows = parse(&text);
     for (i, row) in rows.iter().enumerate() {
         let file = row.path.rsplit('/').next().unwrap();
         let name = format!("{} {}", row.root, row.package);
-        assert!(["amd", "more", "libc", "bin"].contains(&row.place), "place of {name}");
+        let places = if row.root == "witness" { &["tree"][..] } else { &["amd", "more", "libc", "bin"] };
+        assert!(places.contains(&row.place), "place of {name}");
         assert!(["bookworm", "trixie", "forky", "experimental"].contains(&row.suite), "suite of {name}");
         assert!(row.path.starts_with("pool/main/") && !row.path.contains(".."), "path of {name}");
         assert!(
@@ -123,6 +126,39 @@ fn root_has_libraries_and_nothing_else() {
     fs::remove_dir_all(mirror.path().join("mirror")).unwrap();
     let (status, text) = mirror.run(&["9.1"]);
     assert_eq!((status, text.contains("9.1 is there")), (0, true), "{text}");
+}
+
+#[test]
+fn files_of_a_tree_lie_as_in_the_package_without_kernels_for_other_cards() {
+    let mut mirror = Mirror::new();
+    let files = [
+        ("usr/libexec/tests/test-ops", Content::File(Path::new("/bin/true"))),
+        ("usr/lib/x86_64-linux-gnu/blas/kernels_fallback.dat", Content::Text("any")),
+        ("usr/lib/x86_64-linux-gnu/blas/kernels_gfx906.co", Content::Text("gfx906")),
+        ("usr/lib/x86_64-linux-gnu/blas/kernels_gfx900.co", Content::Text("gfx900")),
+        ("usr/lib/x86_64-linux-gnu/blas/kernels_gfx90a.co", Content::Text("gfx90a")),
+        ("usr/lib/x86_64-linux-gnu/blas/kernels_gfx942.co", Content::Text("gfx942")),
+        ("usr/lib/x86_64-linux-gnu/blas/kernels_gfx1100.co", Content::Text("gfx1100")),
+        ("usr/share/doc/blas/copyright", Content::Text("text")),
+    ];
+    mirror.add("9.1", "tree", "blas", "1.0-1", &files);
+    let kept = mirror.path().join("kept");
+    let (status, text) = mirror.run(&["--downloads", kept.to_str().unwrap(), "9.1"]);
+    assert_eq!(status, 0, "{text}");
+    assert!(kept.join("blas_1.0-1_amd64.deb").is_file() && !mirror.to().join(".downloads").exists());
+    let tree = mirror.to().join("9.1/tree");
+    let list = succeed(Command::new("find").current_dir(tree).args([".", "-type", "f"]));
+    let mut list: Vec<&str> = list.lines().collect();
+    list.sort_unstable();
+    assert_eq!(
+        list,
+        [
+            "./usr/lib/x86_64-linux-gnu/blas/kernels_fallback.dat",
+            "./usr/lib/x86_64-linux-gnu/blas/kernels_gfx900.co",
+            "./usr/lib/x86_64-linux-gnu/blas/kernels_gfx906.co",
+            "./usr/libexec/tests/test-ops",
+        ]
+    );
 }
 
 #[test]
