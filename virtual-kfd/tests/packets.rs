@@ -176,7 +176,7 @@ fn queues_that_cannot_be() {
     // As many as doorbells. They end with the machine.
     let mut created = 0;
     let answer = loop {
-        match thunk.ioctl(0x02, &mut good.clone()) {
+        match thunk.ioctl(0x02, &mut { good }) {
             Ok(()) => created += 1,
             Err(errno) => break errno,
         }
