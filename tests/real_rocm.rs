@@ -76,7 +76,7 @@ impl Drop for Turn {
     }
 }
 
-/// What a comparison said of the runtime.
+/// Words of a comparison about the runtime.
 struct Said {
     /// "ok", "error", "crash", "hang", "unsupported".
     status: String,

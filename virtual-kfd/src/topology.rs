@@ -6,8 +6,9 @@
 use crate::card::Card;
 use crate::options::Options;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Number of the first render node.
 pub const FIRST_MINOR: u32 = 128;
@@ -33,46 +34,68 @@ pub fn render_minor(index: usize) -> u32 {
 ///
 /// # Errors A file could not be written.
 pub fn write(root: &Path, options: &Options) -> io::Result<()> {
-    let tree = Tree { root };
-    tree.file(&format!("{TOPOLOGY}/generation_id"), "2\n")?;
-    tree.file(&format!("{TOPOLOGY}/system_properties"), "platform_oem 0\nplatform_id 0\nplatform_rev 0\n")?;
-    processor(&tree, options)?;
-    for (i, card) in options.cards.iter().enumerate() {
-        compute_device(&tree, i, card, options)?;
-        render_node(&tree, i, card)?;
-    }
-    tree.link("sys/class/kfd/kfd", "../../devices/virtual/kfd/kfd")?;
-    tree.file("sys/module/amdgpu/initstate", "live\n")?;
-    tree.file("sys/module/amdgpu/version", "virtual\n")
-}
-
-struct Tree<'a> {
-    root: &'a Path,
-}
-
-impl Tree<'_> {
-    fn path(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.root.join(name);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+    for (name, entry) in entries(options) {
+        let path = root.join(name);
+        let folder = if matches!(entry, Entry::Folder) { Some(path.as_path()) } else { path.parent() };
+        fs::create_dir_all(folder.unwrap_or(root))?;
+        match entry {
+            Entry::Folder => {}
+            Entry::File(text) => fs::write(path, text)?,
+            Entry::Link(to) => std::os::unix::fs::symlink(to, path)?,
         }
-        Ok(path)
+    }
+    Ok(())
+}
+
+/// Returns a number that differs if the files do.
+pub fn digest(options: &Options) -> u64 {
+    let mut hash = DefaultHasher::new();
+    entries(options).hash(&mut hash);
+    hash.finish()
+}
+
+/// A file, a link, or a folder that may stay empty.
+#[derive(Clone, Debug, Hash)]
+enum Entry {
+    Folder,
+    File(String),
+    Link(String),
+}
+
+/// Returns all files by their paths.
+fn entries(options: &Options) -> Vec<(String, Entry)> {
+    let mut tree = Tree(Vec::new());
+    tree.file(&format!("{TOPOLOGY}/generation_id"), "2\n");
+    tree.file(&format!("{TOPOLOGY}/system_properties"), "platform_oem 0\nplatform_id 0\nplatform_rev 0\n");
+    processor(&mut tree, options);
+    for (i, card) in options.cards.iter().enumerate() {
+        compute_device(&mut tree, i, card, options);
+        render_node(&mut tree, i, card);
+    }
+    tree.link("sys/class/kfd/kfd", "../../devices/virtual/kfd/kfd");
+    tree.file("sys/bus/pci/drivers/amdgpu/module/version", "virtual\n");
+    tree.file("sys/module/amdgpu/initstate", "live\n");
+    tree.file("sys/module/amdgpu/version", "virtual\n");
+    tree.0
+}
+
+struct Tree(Vec<(String, Entry)>);
+
+impl Tree {
+    fn file(&mut self, name: &str, text: &str) {
+        self.0.push((name.into(), Entry::File(text.into())));
     }
 
-    fn file(&self, name: &str, text: &str) -> io::Result<()> {
-        fs::write(self.path(name)?, text)
-    }
-
-    /// Makes the folders that the kernel has for each node, also if nothing is in them: AMD's SMI library ends the
+    /// Adds the folders that the kernel has for each node, also if nothing is in them: AMD's SMI library ends the
     /// process if one is missing.
-    fn empty_folders(&self, node: &str) -> io::Result<()> {
-        ["mem_banks", "caches", "io_links", "p2p_links", "perf"]
-            .iter()
-            .try_for_each(|name| fs::create_dir_all(self.root.join(node).join(name)))
+    fn empty_folders(&mut self, node: &str) {
+        for name in ["mem_banks", "caches", "io_links", "p2p_links", "perf"] {
+            self.0.push((format!("{node}/{name}"), Entry::Folder));
+        }
     }
 
-    fn link(&self, name: &str, to: &str) -> io::Result<()> {
-        std::os::unix::fs::symlink(to, self.path(name)?)
+    fn link(&mut self, name: &str, to: &str) {
+        self.0.push((name.into(), Entry::Link(to.into())));
     }
 }
 
@@ -82,7 +105,7 @@ fn properties(values: &[(&str, u64)]) -> String {
 }
 
 /// The processor is node 0. It has a link to each card whose memory it reaches.
-fn processor(tree: &Tree<'_>, options: &Options) -> io::Result<()> {
+fn processor(tree: &mut Tree, options: &Options) {
     let node = format!("{TOPOLOGY}/nodes/0");
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
     let reached: Vec<usize> =
@@ -119,17 +142,17 @@ fn processor(tree: &Tree<'_>, options: &Options) -> io::Result<()> {
         ("num_cp_queues", 0),
         ("max_engine_clk_ccompute", 3000),
     ];
-    tree.file(&format!("{node}/gpu_id"), "0\n")?;
-    tree.file(&format!("{node}/name"), "\n")?;
-    tree.file(&format!("{node}/properties"), &properties(&values))?;
+    tree.file(&format!("{node}/gpu_id"), "0\n");
+    tree.file(&format!("{node}/name"), "\n");
+    tree.file(&format!("{node}/properties"), &properties(&values));
     let memory = host_memory();
     let bank =
         [("heap_type", 0), ("size_in_bytes", memory), ("flags", 0), ("width", 64), ("mem_clk_max", 2400)];
-    tree.file(&format!("{node}/mem_banks/0/properties"), &properties(&bank))?;
+    tree.file(&format!("{node}/mem_banks/0/properties"), &properties(&bank));
     for (n, to) in reached.into_iter().enumerate() {
-        tree.file(&format!("{node}/io_links/{n}/properties"), &link(0, to as u64))?;
+        tree.file(&format!("{node}/io_links/{n}/properties"), &link(0, to as u64));
     }
-    tree.empty_folders(&node)
+    tree.empty_folders(&node);
 }
 
 /// Bytes of memory of this machine, or 16 GiB if it does not say.
@@ -160,7 +183,7 @@ fn link(from: u64, to: u64) -> String {
     ])
 }
 
-fn compute_device(tree: &Tree<'_>, index: usize, card: &Card, options: &Options) -> io::Result<()> {
+fn compute_device(tree: &mut Tree, index: usize, card: &Card, options: &Options) {
     let node = format!("{TOPOLOGY}/nodes/{}", index + 1);
     // Doorbells of 64 bits, four watch points, error correction, shared virtual memory.
     let features = u64::from(card.sram_ecc) << 19 | u64::from(options.has_svm()) << 27;
@@ -205,9 +228,9 @@ fn compute_device(tree: &Tree<'_>, index: usize, card: &Card, options: &Options)
         ("num_xcc", 1),
         ("max_engine_clk_ccompute", 3000),
     ];
-    tree.file(&format!("{node}/gpu_id"), &format!("{}\n", gpu_id(index)))?;
-    tree.file(&format!("{node}/name"), &format!("{}\n", card.chip))?;
-    tree.file(&format!("{node}/properties"), &properties(&values))?;
+    tree.file(&format!("{node}/gpu_id"), &format!("{}\n", gpu_id(index)));
+    tree.file(&format!("{node}/name"), &format!("{}\n", card.chip));
+    tree.file(&format!("{node}/properties"), &properties(&values));
     let bank = [
         ("heap_type", if card.large_bar { PUBLIC } else { PRIVATE }.into()),
         ("size_in_bytes", card.memory),
@@ -215,7 +238,7 @@ fn compute_device(tree: &Tree<'_>, index: usize, card: &Card, options: &Options)
         ("width", card.memory_width.into()),
         ("mem_clk_max", card.memory_clock.into()),
     ];
-    tree.file(&format!("{node}/mem_banks/0/properties"), &properties(&bank))?;
+    tree.file(&format!("{node}/mem_banks/0/properties"), &properties(&bank));
     let cache = [
         ("processor_id_low", first_simd),
         ("level", 1),
@@ -227,9 +250,9 @@ fn compute_device(tree: &Tree<'_>, index: usize, card: &Card, options: &Options)
         ("type", 9),
         ("sibling_map", 1),
     ];
-    tree.file(&format!("{node}/caches/0/properties"), &properties(&cache))?;
-    tree.file(&format!("{node}/io_links/0/properties"), &link(index as u64 + 1, 0))?;
-    tree.empty_folders(&node)
+    tree.file(&format!("{node}/caches/0/properties"), &properties(&cache));
+    tree.file(&format!("{node}/io_links/0/properties"), &link(index as u64 + 1, 0));
+    tree.empty_folders(&node);
 }
 
 /// Returns the PCI address of a card.
@@ -243,7 +266,7 @@ fn location(index: usize) -> u64 {
 }
 
 /// The card and its render node, as `/sys/class/drm` and `/dev/dri` show them.
-fn render_node(tree: &Tree<'_>, index: usize, card: &Card) -> io::Result<()> {
+fn render_node(tree: &mut Tree, index: usize, card: &Card) {
     let address = address(index);
     let device = format!("sys/devices/pci0000:00/{address}");
     let minor = render_minor(index);
@@ -258,23 +281,22 @@ fn render_node(tree: &Tree<'_>, index: usize, card: &Card) -> io::Result<()> {
         ("mem_info_gtt_total", format!("{}\n", host_memory() / 2)),
         ("uevent", format!("DRIVER=amdgpu\nPCI_ID=1002:{:04X}\nPCI_SLOT_NAME={address}\n", card.device)),
     ] {
-        tree.file(&format!("{device}/{name}"), &text)?;
+        tree.file(&format!("{device}/{name}"), &text);
     }
-    tree.link(&format!("{device}/driver"), "../../../bus/pci/drivers/amdgpu")?;
-    tree.file("sys/bus/pci/drivers/amdgpu/module/version", "virtual\n").ok();
+    tree.link(&format!("{device}/driver"), "../../../bus/pci/drivers/amdgpu");
     for (name, numbers) in [
         (format!("card{index}"), format!("226:{index}")),
         (format!("renderD{minor}"), format!("226:{minor}")),
     ] {
-        tree.file(&format!("{device}/drm/{name}/dev"), &format!("{numbers}\n"))?;
-        tree.link(&format!("{device}/drm/{name}/device"), "../..")?;
+        tree.file(&format!("{device}/drm/{name}/dev"), &format!("{numbers}\n"));
+        tree.link(&format!("{device}/drm/{name}/device"), "../..");
         tree.link(
             &format!("sys/class/drm/{name}"),
             &format!("../../devices/pci0000:00/{address}/drm/{name}"),
-        )?;
+        );
     }
-    tree.link(&format!("sys/bus/pci/devices/{address}"), &format!("../../../devices/pci0000:00/{address}"))?;
-    tree.file(&format!("dev/dri/renderD{minor}"), "")
+    tree.link(&format!("sys/bus/pci/devices/{address}"), &format!("../../../devices/pci0000:00/{address}"));
+    tree.file(&format!("dev/dri/renderD{minor}"), "");
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ mod linux {
     #[repr(C)]
     #[derive(Clone, Copy, Default)]
     struct EventData {
-        told: [u32; 8],
+        reported: [u32; 8],
         more: u64,
         event_id: u32,
         pad: u32,
@@ -129,8 +129,8 @@ mod linux {
 
         /// Returns what happened to a device of this process since the events were created. Does not wait.
         pub(crate) fn poll(&self) -> Option<String> {
-            let fault = self.look(self.memory).map(|told| describe_fault(&told));
-            fault.or_else(|| self.look(self.hardware).map(|told| describe_reset(&told)))
+            let fault = self.look(self.memory).map(|reported| describe_fault(&reported));
+            fault.or_else(|| self.look(self.hardware).map(|reported| describe_reset(&reported)))
         }
 
         fn look(&self, event_id: u32) -> Option<[u32; 8]> {
@@ -140,25 +140,25 @@ mod linux {
             // SAFETY: request 12 reads and writes this structure and `count` elements at `events`, here `data`, which
             // is live and used by nothing else during the call.
             let answered = unsafe { call(&self.file, READ_WRITE, 12, &mut wait) };
-            (answered && wait.result == COMPLETE).then_some(data.told)
+            (answered && wait.result == COMPLETE).then_some(data.reported)
         }
     }
 
     /// Describes `kfd_hsa_memory_exception_data`: four flags, the address, the device, the type of an error.
-    pub(super) fn describe_fault(told: &[u32; 8]) -> String {
+    pub(super) fn describe_fault(reported: &[u32; 8]) -> String {
         const REASONS: [&str; 4] =
             ["page not present", "read-only page", "page that is not executable", "inexact address"];
         const ERRORS: [&str; 4] = ["", "ECC failure of on-chip memory", "link error", "hang"];
-        let flags = REASONS.iter().zip(told).filter(|(_, flag)| **flag != 0).map(|(reason, _)| *reason);
-        let error = ERRORS.get(told[7] as usize).copied().unwrap_or("unknown error");
+        let flags = REASONS.iter().zip(reported).filter(|(_, flag)| **flag != 0).map(|(reason, _)| *reason);
+        let error = ERRORS.get(reported[7] as usize).copied().unwrap_or("unknown error");
         let all: Vec<&str> = flags.chain([error]).filter(|reason| !reason.is_empty()).collect();
         let reasons = if all.is_empty() { "no reason given".into() } else { all.join(", ") };
-        memory_fault(u64::from(told[5]) << 32 | u64::from(told[4]), &reasons)
+        memory_fault(u64::from(reported[5]) << 32 | u64::from(reported[4]), &reasons)
     }
 
     /// Describes `kfd_hsa_hw_exception_data`: the type of the reset, its cause, whether memory was lost, the device.
-    pub(super) fn describe_reset(told: &[u32; 8]) -> String {
-        match told[1] {
+    pub(super) fn describe_reset(reported: &[u32; 8]) -> String {
+        match reported[1] {
             0 => HANG.into(),
             1 => ECC.into(),
             cause => format!("reset of the device with the unknown cause {cause:#x}"),

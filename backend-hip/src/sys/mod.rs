@@ -1,4 +1,4 @@
-//! What lies below the runtime: libraries that are found at run time, tables of their functions, and the kernel's
+//! Below the runtime: libraries that are found at run time, tables of their functions, and the kernel's
 //! compute driver.
 
 pub(crate) mod kfd;

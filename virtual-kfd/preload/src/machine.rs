@@ -1,7 +1,6 @@
 //! The machine of this process: options, driver, and the folder that stands for sysfs.
 
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -190,13 +189,11 @@ fn root() -> Option<&'static Path> {
 
 /// Writes the files, once for all processes of a user with the same options.
 fn tree(options: &Options) -> std::io::Result<PathBuf> {
-    let mut hash = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), format!("{:?}", options.cards), options.has_svm()).hash(&mut hash);
     // SAFETY: no arguments, no errors.
     let user = unsafe { libc::geteuid() };
     // The real path: links would be resolved differently by `realpath`.
     let folder = std::env::temp_dir().canonicalize()?;
-    let path = folder.join(format!("virtual-kfd-{user}-{:016x}", hash.finish()));
+    let path = folder.join(format!("virtual-kfd-{user}-{:016x}", topology::digest(options)));
     let is_ours = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
     if let Ok(meta) = path.symlink_metadata() {
         return if is_ours(meta) { Ok(path) } else { Err(std::io::ErrorKind::PermissionDenied.into()) };

@@ -172,7 +172,13 @@ fn provider_with(new: bool, version: *mut c_void, count: *mut c_void) -> Amd {
     // SAFETY: the functions have the signatures of their names. `unused` ignores its arguments, which C's
     // calling conventions allow on the systems that HIP is loaded on.
     let symbols = unsafe { Symbols::find(address) }.unwrap();
-    Amd { symbols, path: "/x/libamdhip64.so.6".into(), found: "test".into(), events: OnceLock::new() }
+    Amd {
+        symbols,
+        path: "/x/libamdhip64.so.6".into(),
+        found: "test".into(),
+        node: "/dev/kfd".into(),
+        events: OnceLock::new(),
+    }
 }
 
 #[test]
