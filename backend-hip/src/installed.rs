@@ -213,6 +213,11 @@ fn collect_directories(
     }
 }
 
+/// Returns the version that a copy of the runtime reports, from its evidence; `None` if it has none.
+pub(crate) fn version_of(options: &HipOptions, library: &Path) -> Option<crate::advice::Version> {
+    read(options, library.into(), library.into()).release?.0.hip()
+}
+
 /// Reads the evidence of a copy's release.
 fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
     let info = path.parent().and_then(Path::parent).and_then(|home| {

@@ -135,6 +135,11 @@ pub trait Driver: Send + Sync {
     /// Returns library path and versions, by name. Must work without a device.
     fn versions(&self) -> Vec<(String, String)>;
 
+    /// Returns the path of the library of AMD's runtime, if it is one. Asking that for its version may initialise it.
+    fn library(&self) -> Option<&std::path::Path> {
+        None
+    }
+
     /// Returns the major version of the runtime, if it has one.
     fn major(&self) -> Option<u32>;
 

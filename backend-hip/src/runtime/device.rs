@@ -12,6 +12,7 @@ use crate::code::kernels::{KernelSet, Kernels};
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
 use crate::driver::{Driver, Properties, WRONG_LIBRARY};
+use crate::installed;
 use crate::options::{Graphs, HipOptions, MatrixUnits, RtcMode, StreamMode};
 use crate::provider::{amd, nvidia};
 use crate::system::{self, NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
@@ -246,11 +247,12 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
 /// Returns an error if the runtime would disable every device because of the version of the kernel's compute driver:
 /// without one, HIP 5.2 ends the process.
 fn refuse_old_driver(monitor: &Monitor, options: &HipOptions, driver: &dyn Driver) -> Result<()> {
-    if driver.name() != amd::NAME {
-        return Ok(());
-    }
+    let Some(library) = driver.library() else { return Ok(()) };
     let gpus = SystemReport::read(options).gpus;
-    let versions = driver.versions();
+    // HIP 5.2 ends the process when it is asked for its version, too.
+    let hip = installed::version_of(options, library);
+    let text = hip.map(|(major, minor, patch)| ("hip runtime".into(), format!("{major}.{minor}.{patch}")));
+    let versions: Vec<(String, String)> = text.into_iter().collect();
     let mut rows = gpus.iter().map(|gpu| {
         let situation = Situation::read(options, &versions, &gpu.target.processor, gpu.pci);
         Some((advice::too_old_driver(&situation, Phase::Enumerate)?, situation))

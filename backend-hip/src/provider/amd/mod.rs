@@ -122,6 +122,10 @@ impl Driver for Amd {
         NAME
     }
 
+    fn library(&self) -> Option<&std::path::Path> {
+        Some(&self.path)
+    }
+
     fn versions(&self) -> Vec<(String, String)> {
         let mut versions = vec![
             ("library".to_string(), self.path.display().to_string()),
