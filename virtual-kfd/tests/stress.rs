@@ -35,9 +35,9 @@ fn no_signal_and_no_interrupt_is_lost() {
                 let queue = thunk.queue(0, AQL);
                 while from.recv().unwrap() {
                     // Waits for the other queue's signal, then tells both threads.
-                    queue.packet(barrier(3, &[&hidden], Some(&seen[1])));
+                    queue.packet(barrier(3, &[hidden], Some(&seen[1])));
                     wait(1);
-                    queue.packet(barrier(5, &[&hidden], Some(&seen[0])));
+                    queue.packet(barrier(5, &[hidden], Some(&seen[0])));
                 }
             }
         });
