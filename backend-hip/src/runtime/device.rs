@@ -76,13 +76,14 @@ pub(crate) fn open(
     profile.copies = profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let mut job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
-    let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index)?;
     if driver.name() == amd::NAME {
         let versions = driver.versions();
         let target = profile.target.processor.as_str();
         let situation = Situation::read(options, &versions, target, properties.pci);
-        refuse_blind_driver(monitor, &situation, &versions, session.free_memory())?;
+        // Before the session: its end waits for the NULL stream, which it would create.
+        refuse_blind_driver(monitor, &situation, &versions, &*driver)?;
     }
+    let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index)?;
     if own_stream {
         session.create_stream()?;
     }
@@ -270,15 +271,17 @@ fn refuse_blind_driver(
     monitor: &Monitor,
     situation: &Situation,
     versions: &[(String, String)],
-    free: Option<u64>,
+    driver: &dyn Driver,
 ) -> Result<()> {
     /// No device has so little.
     const NOTHING: u64 = 1 << 16;
-    match advice::too_old_driver(situation, Phase::OpenDevice) {
-        Some(row) if free.is_none_or(|free| free < NOTHING) => {
-            Err(unavailable(monitor, Missing::Feature, too_old(row, situation, versions)))
-        }
-        _ => Ok(()),
+    let Some(row) = advice::too_old_driver(situation, Phase::OpenDevice) else { return Ok(()) };
+    monitor.enter(Call::MemoryInfo);
+    let memory = driver.memory();
+    monitor.leave();
+    match memory {
+        Ok((free, _)) if free >= NOTHING => Ok(()),
+        _ => Err(unavailable(monitor, Missing::Feature, too_old(row, situation, versions))),
     }
 }
 
