@@ -119,6 +119,7 @@ impl Found {
         parts.extend(kernel.mes.map(|version| format!("MES {version:#x}")));
         let cwsr = kernel.cwsr.map(|on| format!("amdgpu.cwsr_enable={}", u8::from(on)));
         parts.extend(cwsr);
+        parts.extend(kernel.kfd.map(|(major, minor)| format!("KFD {major}.{minor}")));
         let files = self.card.iter().flat_map(|card| &card.firmware).filter(|(name, _)| name != "mes");
         parts.extend(files.map(|(name, version)| format!("{name} {version}")));
         let rows: Vec<&&Advice> = rows.iter().filter(|row| row.is_of_kernel()).collect();

@@ -139,8 +139,8 @@ pub const ADVICE: &[Advice] = &[
         targets: &["gfx906"],
         when: Circumstance::KfdBefore((1, 4), "HSA_IGNORE_SRAMECC_MISREPORT"),
         advice: "the kernel's compute driver (KFD) is older than 1.4 and does not tell whether this card corrects memory \
-                 errors, so AMD's runtime disables the card (\"HSA Error: Incompatible kernel and userspace, ... disabled. \
-                 Upgrade amdgpu.\"): use Linux 6.1 or later, or a newer amdgpu-dkms",
+                 errors, so AMD's runtime disables the card (\"Incompatible kernel and userspace, ... disabled. Upgrade \
+                 amdgpu.\"): use Linux 6.1 or later, or a newer amdgpu-dkms",
         cure: "use Linux 6.1 or later, or a newer amdgpu-dkms",
         source: "ROCr, runtime/amd_topology.cpp; ROCm 4.1 release notes; seen with HIP 5.2.3 to 7.2.4",
         ..ROW
