@@ -105,7 +105,8 @@ fn what_other_programs_run_into() {
     for (source, target, hip, other) in [
         ("ROCm issue 6630", "gfx1201", (7, 14, 60850), (7, 13, 0)),
         ("HIP issue 3314", "gfx1034", (5, 7, 0), (6, 0, 0)),
-        ("LLVM's AMDGPU guide", "gfx906", (5, 1, 0), (5, 2, 0)),
+        ("HIP 5.2.3 returns 303 for version 5", "gfx906", (5, 2, 0), (5, 7, 0)),
+        ("HIP 5.7.1 returns 303 for version 6", "gfx906", (5, 7, 0), (6, 0, 0)),
     ] {
         assert!(has(&situation(target, hip), source) && !has(&situation(target, other), source), "{source}");
     }

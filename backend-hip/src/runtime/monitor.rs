@@ -4,7 +4,7 @@
 use crate::driver::codes::Call;
 use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -18,11 +18,17 @@ pub(crate) struct Monitor {
     /// Backend name.
     pub(crate) backend: String,
     given_up: OnceLock<Error>,
-    /// Deadline of the current job.
-    current: Mutex<Option<Deadline>>,
+    current: Mutex<Option<Current>>,
     call: AtomicU8,
     nodes: Mutex<Option<Arc<[String]>>>,
     node: AtomicUsize,
+    jobs: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    job: u64,
+    deadline: Deadline,
 }
 
 impl Monitor {
@@ -35,6 +41,7 @@ impl Monitor {
             call: AtomicU8::new(Call::None as u8),
             nodes: Mutex::new(None),
             node: AtomicUsize::new(0),
+            jobs: AtomicU64::new(1),
         }
     }
 
@@ -66,9 +73,14 @@ impl Monitor {
         nodes.as_ref()?.get(self.node.load(Ordering::Relaxed)).cloned()
     }
 
+    /// Returns the number of the next job.
+    pub(super) fn next_job(&self) -> u64 {
+        self.jobs.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Records the start of a job.
-    pub(super) fn begin(&self, deadline: Deadline) {
-        *lock(&self.current) = Some(deadline);
+    pub(super) fn begin(&self, job: u64, deadline: Deadline) {
+        *lock(&self.current) = Some(Current { job, deadline });
     }
 
     /// Records that no job is running.
@@ -84,15 +96,15 @@ impl Monitor {
 
     /// Changes the phase of the current job (opening goes through several).
     pub(crate) fn set_phase(&self, phase: Phase) {
-        if let Some(deadline) = lock(&self.current).as_mut() {
-            *deadline = deadline.as_phase(phase);
+        if let Some(current) = lock(&self.current).as_mut() {
+            current.deadline = current.deadline.as_phase(phase);
         }
     }
 
     /// Returns the deadline of the current job; without a job, a deadline of the phase `close` with no time
     /// left.
     pub(crate) fn deadline(&self) -> Deadline {
-        lock(&self.current).unwrap_or_else(|| Deadline::new(Phase::Close, Duration::ZERO))
+        lock(&self.current).map_or_else(|| Deadline::new(Phase::Close, Duration::ZERO), |c| c.deadline)
     }
 
     /// Returns the timeout error of the current job.
@@ -132,15 +144,17 @@ impl Monitor {
         })
     }
 
-    /// Gives the backend up if the current job exceeds its deadline, and returns the error. It is also that of those who
-    /// wait for a later job, which will not be done.
-    pub(super) fn check_time(&self) -> Option<Error> {
-        let deadline = (*lock(&self.current))?;
-        if deadline.elapsed() < deadline.limit().saturating_add(GRACE) {
+    /// Gives the backend up if the current job exceeds its deadline. Returns the error if `job` is that job, or waits in
+    /// a phase of computation: the work that hangs may be part of its own, started ahead.
+    pub(super) fn check_time(&self, job: u64, phase: Phase) -> Option<Error> {
+        let current = (*lock(&self.current))?;
+        if current.deadline.elapsed() < current.deadline.limit().saturating_add(GRACE) {
             return None;
         }
         let error = self.timeout();
         self.give_up(&error);
-        Some(error)
+        let computes =
+            matches!(phase, Phase::FirstCompute | Phase::Compute | Phase::Upload | Phase::Readback);
+        (current.job == job || computes).then_some(error)
     }
 }

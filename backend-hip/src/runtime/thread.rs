@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::time::Duration;
 
 struct Job {
+    number: u64,
     phase: Phase,
     limit: Duration,
     /// Part of the limit that earlier steps of the same call have used.
@@ -86,6 +87,7 @@ impl DriverThread {
     ) -> Result<T> {
         self.monitor.check(phase)?;
         let (reply, answer) = sync_channel(1);
+        let number = self.monitor.next_job();
         let run = Box::new(move |session: &mut Session| {
             let result = job(session);
             // Done here, so that no later job runs before the caller has seen the error.
@@ -97,10 +99,10 @@ impl DriverThread {
             // The caller may have stopped waiting.
             let _ = reply.send(result);
         });
-        if self.jobs.send(Job { phase, limit, spent, run }).is_err() {
+        if self.jobs.send(Job { number, phase, limit, spent, run }).is_err() {
             return Err(ended(&self.monitor, phase));
         }
-        wait(&self.monitor, phase, &answer)
+        wait(&self.monitor, number, phase, &answer)
     }
 
     /// Queues a job without waiting for it. Does nothing if the backend was given up.
@@ -111,7 +113,8 @@ impl DriverThread {
         job: impl FnOnce(&mut Session) + Send + 'static,
     ) {
         if !self.monitor.is_given_up() {
-            let _ = self.jobs.send(Job { phase, limit, spent: Duration::ZERO, run: Box::new(job) });
+            let number = self.monitor.next_job();
+            let _ = self.jobs.send(Job { number, phase, limit, spent: Duration::ZERO, run: Box::new(job) });
         }
     }
 }
@@ -138,7 +141,7 @@ fn start<T: Send + 'static>(
     let monitor = Arc::new(Monitor::new(backend));
     let (reply, answer) = sync_channel(1);
     let of_thread = monitor.clone();
-    monitor.begin(Deadline::new(Phase::LoadRuntime, limit));
+    monitor.begin(0, Deadline::new(Phase::LoadRuntime, limit));
     std::thread::Builder::new()
         .name(format!("diptych {backend}"))
         // Drivers compile and parse on the caller's stack.
@@ -150,7 +153,7 @@ fn start<T: Send + 'static>(
             missing: Missing::Feature,
             reason: format!("no thread for the driver: {e}"),
         })?;
-    let value = wait(&monitor, Phase::OpenDevice, &answer)?;
+    let value = wait(&monitor, 0, Phase::OpenDevice, &answer)?;
     Ok((monitor, value))
 }
 
@@ -161,7 +164,7 @@ fn report_failure<T>(monitor: &Monitor, reply: SyncSender<Result<T>>, error: Err
     let _ = reply.send(Err(error));
 }
 
-fn wait<T>(monitor: &Monitor, phase: Phase, answer: &Receiver<Result<T>>) -> Result<T> {
+fn wait<T>(monitor: &Monitor, job: u64, phase: Phase, answer: &Receiver<Result<T>>) -> Result<T> {
     loop {
         match answer.recv_timeout(CHECK_INTERVAL) {
             Ok(result) => return result,
@@ -170,7 +173,7 @@ fn wait<T>(monitor: &Monitor, phase: Phase, answer: &Receiver<Result<T>>) -> Res
                 return Err(ended(monitor, phase));
             }
             Err(RecvTimeoutError::Timeout) => {
-                if let Some(error) = monitor.check_time() {
+                if let Some(error) = monitor.check_time(job, phase) {
                     return Err(error);
                 }
                 monitor.check(phase)?;
@@ -197,13 +200,13 @@ fn serve(monitor: &Monitor, mut session: Session, queue: Receiver<Job>) {
             // Dropping a job notifies its caller.
             continue;
         }
-        monitor.begin(Deadline::new(job.phase, job.limit).after(job.spent));
+        monitor.begin(job.number, Deadline::new(job.phase, job.limit).after(job.spent));
         // Jobs of the phase `close` have no waiting caller that would announce the phase.
         let _span = (job.phase == Phase::Close).then(|| phase::enter(Phase::Close, &monitor.backend));
         (job.run)(&mut session);
         monitor.end();
     }
-    monitor.begin(Deadline::new(Phase::Close, CLOSING));
+    monitor.begin(u64::MAX, Deadline::new(Phase::Close, CLOSING));
     let _span = phase::enter(Phase::Close, &monitor.backend);
     drop(session);
 }
