@@ -2,7 +2,8 @@
 
 use crate::inject::Kind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the packet that runs when a queue is destroyed.
@@ -41,9 +42,22 @@ pub(crate) struct Queue {
     pub(crate) delayed: Mutex<Option<(u64, Instant)>>,
     /// Packet with a buffer of commands that waits for a value, and how many of its words are done.
     pub(crate) progress: Mutex<(u64, usize)>,
+    /// Threads of its kernels. Each queue has its own: a kernel that waits for one of another queue must not keep the
+    /// threads from that.
+    pub(crate) threads: OnceLock<Option<ThreadPool>>,
 }
 
 impl Queue {
+    /// Runs a kernel on the queue's threads, or on this one if the system gives none.
+    pub(crate) fn run_kernel<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        let name = |n| format!("virtual-kfd-{}-{n}", self.id);
+        let threads = self.threads.get_or_init(|| ThreadPoolBuilder::new().thread_name(name).build().ok());
+        match threads {
+            Some(threads) => threads.install(run),
+            None => run(),
+        }
+    }
+
     /// Ends the queue, and waits for the packet that runs; false if it still runs after some time. Its thread ends with
     /// it.
     pub(crate) fn stop(&self) -> bool {

@@ -106,7 +106,8 @@ impl Queue {
         }
         let device = &shared.devices[self.card];
         let flight = device.in_flight.begin();
-        let result = device.gpu.launch_packet(&device.code, packet, address, self.queue());
+        let launch = || device.gpu.launch_packet(&device.code, packet, address, self.queue());
+        let result = self.run_kernel(launch);
         drop(flight);
         match result {
             Ok(counters) => {

@@ -15,7 +15,7 @@ use crate::shared::{Answer, Shared};
 use crate::space::Space;
 use crate::topology::gpu_id;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use virtual_gpu::FaultKind;
 
@@ -76,6 +76,7 @@ pub(crate) fn create(shared: &Arc<Shared>, a: &mut CreateQueue) -> Answer {
         fault_of: Mutex::new(None),
         delayed: Mutex::new(None),
         progress: Mutex::new((u64::MAX, 0)),
+        threads: OnceLock::new(),
     });
     (a.queue_id, a.doorbell_offset) = (id, offset);
     shared.log(|| format!("  {queue:x?}"));

@@ -149,8 +149,8 @@ static void streams(void) {
     check("a stream that waits for another", !memcmp(x, z, BYTES));
     CALL(hipMalloc, (Pointer *, size_t), &flag, 64);
     CALL(hipMemset, (void *, int, size_t), flag, 0, 64);
-    launch("wait_for", 1, 64, s, (void *[]){&flag, &value});
-    launch("store", 1, 1, t, (void *[]){&flag, &value});
+    launch("wait_for", 8, 64, s, (void *[]){&flag, &value});
+    launch("store", 8, 1, t, (void *[]){&flag, &value});
     synchronise(s);
     synchronise(t);
     check("kernels of two streams at the same time", 1);
