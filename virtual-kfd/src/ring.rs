@@ -1,9 +1,9 @@
 //! A queue: its ring, its indices, and how it ends.
 
 use crate::inject::Kind;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the packet that runs when a queue is destroyed.
@@ -50,7 +50,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// Runs a kernel on the queue's threads, or on this one if the system gives none.
     pub(crate) fn run_kernel<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
-        let name = |n| format!("virtual-kfd-{}-{n}", self.id);
+        let id = self.id;
+        let name = move |n| format!("virtual-kfd-{id}-{n}");
         let threads = self.threads.get_or_init(|| ThreadPoolBuilder::new().thread_name(name).build().ok());
         match threads {
             Some(threads) => threads.install(run),
