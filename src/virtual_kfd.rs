@@ -1,5 +1,6 @@
 //! The library to preload that lets AMD's own runtime run on an emulated card (crate `virtual-kfd-preload`).
 
+#[cfg(feature = "compare")]
 use crate::backend_name::VirtualTarget;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,7 @@ pub(crate) fn library() -> Option<PathBuf> {
 
 /// Returns the variables of a process that has the emulated card, in addition to this one's; none if there is no
 /// library.
+#[cfg(feature = "compare")]
 pub(crate) fn environment(target: VirtualTarget) -> Vec<(String, String)> {
     let Some(library) = library() else { return Vec::new() };
     let mut preload = library.to_string_lossy().into_owned();
@@ -42,11 +44,13 @@ pub(crate) fn environment(target: VirtualTarget) -> Vec<(String, String)> {
 }
 
 /// Returns true if this process has the library.
+#[cfg(feature = "virtual")]
 pub(crate) fn is_loaded() -> bool {
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains(LIBRARY))
 }
 
 /// Returns why a process without the library has no emulated card under AMD's runtime, and what to do.
+#[cfg(feature = "virtual")]
 pub(crate) fn missing() -> String {
     match library() {
         Some(library) => format!(
