@@ -12,7 +12,7 @@ set -euo pipefail
 
 readonly DEFAULT_MIRROR=http://deb.debian.org/debian
 # Changes with the files that `unpack` makes from the same packages: roots of another layout are made again.
-readonly LAYOUT=2
+readonly LAYOUT=3
 readonly KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 readonly APT_HELPER=/usr/lib/apt/apt-helper
 

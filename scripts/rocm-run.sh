@@ -108,6 +108,8 @@ fi
 [ -z "$preload" ] || export LD_PRELOAD="$preload${before:+:$before}"
 if [ "$mode" = system ]; then
     export LD_LIBRARY_PATH="$path"
+    # From 2.41 on, glibc loads a library that wants an executable stack, as that of 5.2.3 does, only if it is told so.
+    [ "$system" -lt 41 ] || export GLIBC_TUNABLES="${GLIBC_TUNABLES:+$GLIBC_TUNABLES:}glibc.rtld.execstack=2"
 elif [ -n "$folders" ]; then
     export LD_LIBRARY_PATH="$folders"
 fi

@@ -163,6 +163,10 @@ fn files_of_a_tree_lie_as_in_the_package_without_kernels_for_other_cards() {
 
 #[test]
 fn without_dpkg_packages_are_unpacked_by_ar() {
+    // dpkg-deb has a decompressor of its own.
+    if Command::new("xz").arg("--version").output().is_err() {
+        return println!("SKIPPED: there is no xz");
+    }
     let mirror = Mirror::new();
     let tools = mirror.path().join("tools");
     fs::create_dir(&tools).unwrap();
