@@ -1,12 +1,10 @@
-//! AMD's own runtimes on an emulated card: what `compare` says of the faults of docs/real-rocm.md, for the user spaces of
-//! scripts/rocm-roots.sh that are there. `ROCM_ROOTS` names their folder (default: target/rocm).
+//! AMD's own runtimes on an emulated card: what `compare` says of the faults of docs/real-rocm.md, for the user spaces
+//! that are there.
 
-use crate::common;
-
-use common::{example, record, result};
+use crate::common::rocm::{self, Root};
+use crate::common::{record, result};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,38 +16,11 @@ const AT_A_TIME: usize = 2;
 /// Longest that one comparison may take, however busy the machine is.
 const LONGEST: Duration = Duration::from_secs(240);
 
-/// A folder of scripts/rocm-roots.sh.
-struct Root {
-    version: &'static str,
-    run: PathBuf,
-}
-
-/// Returns the user spaces that are there, of those named; says which are not.
-fn roots(versions: &[&'static str]) -> Vec<Root> {
-    let folder = std::env::var_os("ROCM_ROOTS").filter(|named| !named.is_empty()).map(PathBuf::from);
-    let folder = folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/rocm"));
-    if library().is_none() {
-        eprintln!("skipped: there is no libvirtual_kfd_preload.so (cargo build -p virtual-kfd-preload)");
-        return Vec::new();
-    }
-    let found = versions.iter().filter_map(|version| {
-        let run = folder.join(version).join("run");
-        if !run.is_file() {
-            eprintln!("skipped: no ROCm {version} in {} (scripts/rocm-roots.sh)", folder.display());
-        }
-        run.is_file().then_some(Root { version, run })
-    });
-    found.collect()
-}
-
-/// Returns the library of the emulated card: the one that is named, or the one that cargo built for the tests.
-fn library() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("DIPTYCH_VIRTUAL_KFD").filter(|named| !named.is_empty()) {
-        return Some(named.into());
-    }
-    let tests = std::env::current_exe().ok()?;
-    let folders = tests.ancestors().skip(1).take(2).map(|folder| folder.join("libvirtual_kfd_preload.so"));
-    folders.into_iter().find(|path| path.is_file())
+/// Returns the user spaces that are there, of those named.
+fn roots(versions: &[&str]) -> Vec<Root> {
+    let mut all = rocm::roots();
+    all.retain(|root| versions.contains(&root.version.as_str()));
+    all
 }
 
 /// Permission to run one of [`AT_A_TIME`] comparisons.
@@ -101,10 +72,9 @@ fn compare_within(root: &Root, seconds: &str, variables: &[(&str, &str)]) -> Sai
     let out = tempfile::tempdir().unwrap();
     let log = std::fs::File::create(out.path().join("screen")).unwrap();
     let folder = out.path().join("out");
-    let mut command = Command::new(&root.run);
-    command.arg(example("compare")).args(["--backends", &format!("cpu,{BACKEND}"), "--reference", "cpu"]);
+    let mut command = root.command("compare");
+    command.args(["--backends", &format!("cpu,{BACKEND}"), "--reference", "cpu"]);
     command.args(["--predict", "1", "--per-node", "off", "--timeout-s", seconds, "--out"]).arg(&folder);
-    command.env("DIPTYCH_VIRTUAL_KFD", library().unwrap()).env_remove("DIPTYCH_HIP_LIBRARY");
     command.envs(variables.iter().copied()).stdin(Stdio::null());
     let mut child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     let start = Instant::now();

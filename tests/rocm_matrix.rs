@@ -1,56 +1,10 @@
 //! AMD's own runtime on the emulated card (backend `hip-kfd`): the same bits as our emulated driver, for each user space
-//! that is there. `scripts/rocm-roots.sh` unpacks them into `target/rocm`, or `ROCM_ROOTS` names their folder.
+//! that is there.
 //! `DIPTYCH_TEST_ROCM=all` runs every combination of settings instead of two.
 
 use crate::common;
-use std::path::{Path, PathBuf};
+use crate::common::rocm::{preload, roots};
 use std::process::{Command, Output};
-
-/// A user space: its version and the program that runs others with it.
-struct Root {
-    version: String,
-    run: PathBuf,
-}
-
-/// Returns the user spaces that are there.
-fn roots() -> Vec<Root> {
-    let named = std::env::var_os("ROCM_ROOTS").map(PathBuf::from);
-    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/rocm"));
-    let mut roots: Vec<Root> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.path().join("run").exists())
-        .map(|entry| Root {
-            version: entry.file_name().to_string_lossy().into_owned(),
-            run: entry.path().join("run"),
-        })
-        .collect();
-    roots.sort_by(|a, b| a.version.cmp(&b.version));
-    if roots.is_empty() {
-        println!("SKIPPED: scripts/rocm-roots.sh has unpacked no HIP user space");
-    }
-    roots
-}
-
-impl Root {
-    /// Returns a program under this user space.
-    fn command(&self, example: &str) -> Command {
-        let mut command = Command::new(&self.run);
-        command.arg(common::example(example)).env("DIPTYCH_VIRTUAL_KFD", preload());
-        command
-    }
-}
-
-/// Returns the library to preload, which cargo builds for the tests of its package.
-fn preload() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let found = test.ancestors().skip(1).take(2).map(|folder| folder.join("libvirtual_kfd_preload.so"));
-    let path = found.into_iter().find(|path| path.exists());
-    path.expect(
-        "libvirtual_kfd_preload.so: run `cargo test --workspace`, or build package virtual-kfd-preload",
-    )
-}
 
 /// Settings of one run.
 #[derive(Clone, Copy, Debug)]

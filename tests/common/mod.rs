@@ -1,6 +1,8 @@
 //! Helpers shared by several tests.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod rocm;
+
 use diptych::ggml::backend::Backend;
 use diptych::ggml::gguf::GgufFile;
 use diptych::model::ModelFile;

@@ -164,9 +164,9 @@ impl Buffer<'_> {
         let end = address.checked_add(bytes).ok_or(libc::EINVAL)?;
         shared.replace_shared(&mut ranges[self.card], self.card, address, end - address);
         let first = allocation.at(&shared.space)?;
+        let gpu = &shared.devices[self.card].gpu;
         // SAFETY: inside the memory, which is mapped as long as the allocation; `free` removes it from the card before.
-        let mapped =
-            unsafe { shared.devices[self.card].gpu.map(address, first.add(offset as usize), bytes as usize) };
+        let mapped = unsafe { gpu.map(address, first.add(offset as usize), bytes as usize) };
         mapped.map_err(|_| libc::EINVAL)?;
         allocation.windows.push((self.card, address));
         Ok(())

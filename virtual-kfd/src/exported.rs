@@ -1,8 +1,8 @@
 //! Descriptors of memory (dmabufs of the kernel), of this process's machine or of another's.
 //!
-//! Such a descriptor is one of the space's file. Its position is the offset of the memory; a record before the memory
-//! describes it. A lock on the record, which the system drops with the last duplicate of the descriptor in any process,
-//! says whether freed memory is still in use.
+//! A descriptor of memory is a duplicate of the descriptor of the space's file, whose position is the memory's offset. The
+//! page before the memory holds a [`Record`] that describes it. Each descriptor holds a lock on that page; the system drops
+//! it with the last duplicate in any process. So the lock says whether freed memory is still in use.
 
 #![allow(unsafe_code)]
 

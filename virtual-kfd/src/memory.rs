@@ -63,11 +63,11 @@ impl Shared {
             if !allocation.mapped.contains(&card) {
                 self.replace_shared(&mut shared[card], card, allocation.address, allocation.bytes);
                 let at = allocation.at(&self.space)?;
+                let gpu = &self.devices[card].gpu;
                 // SAFETY: the space is mapped as long as the devices live. Memory of the process is valid until the
                 // runtime unmaps it, which waits for the launches that began before (`unmap_from`); that of another
                 // process as long as the allocation, which ends after such a wait.
-                let result =
-                    unsafe { self.devices[card].gpu.map(allocation.address, at, allocation.bytes as usize) };
+                let result = unsafe { gpu.map(allocation.address, at, allocation.bytes as usize) };
                 result.map_err(|fault| {
                     self.log(|| format!("  not mapped: {fault}"));
                     libc::EINVAL

@@ -128,9 +128,9 @@ pub(crate) fn is_parents(fd: c_int) -> bool {
 ///
 /// # Safety As [`Driver::ioctl`].
 pub(crate) unsafe fn ioctl(request: u32, argument: *mut c_void) -> c_int {
+    let Some(driver) = driver() else { return failed(libc::ENODEV) };
     // SAFETY: the caller's promise.
-    let answer =
-        driver().ok_or(libc::ENODEV).and_then(|driver| unsafe { driver.ioctl(request, argument.cast()) });
+    let answer = unsafe { driver.ioctl(request, argument.cast()) };
     answer.map_or_else(failed, |()| 0)
 }
 
