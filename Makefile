@@ -29,7 +29,7 @@ endif
 ROCM := $(lastword $(wildcard $(foreach v,5.2.3 5.7.1 6.4.3 7.2.4,target/rocm/$(v)/run)))
 
 compare: ready ## run the same work on every backend and say where they part (ARGS: --help, --model FILE ...)
-	cargo build --release -p virtual-kfd-preload
+	cargo build --release -p diptych -p virtual-kfd-preload --lib --example compare
 	$(if $(ROCM),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$(abspath $(ROCM))) cargo run --release --example compare -- $(ARGS)
 
 test: ready ## run all tests (ARGS: arguments of cargo test, which then runs one program after the other)

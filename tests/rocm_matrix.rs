@@ -93,6 +93,32 @@ fn probe_tells_the_truth() {
     }
 }
 
+/// A plain comparison includes the backend where a libamdhip64 is there. `hip` in a process with the library computes on the
+/// same card, and is recommended no more than it.
+#[test]
+fn an_emulated_card_is_no_card() {
+    for root in roots() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut compare = root.command("compare");
+        let output = compare.args(["--ops", "RELU", "--out"]).arg(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{}: {}", root.version, said(&output));
+        let report = common::result(dir.path());
+        let of = |name: &str| report["records"].as_array().unwrap().iter().any(|r| r["backend"] == name);
+        assert!(of("hip-kfd:gfx906") && of("hip-virtual:gfx906"), "{}: {}", root.version, said(&output));
+
+        let mut compare = root.command("compare");
+        compare.args(["--backends", "cpu,hip", "--reference", "cpu", "--predict", "1", "--per-node", "off"]);
+        compare.arg("--out").arg(dir.path().join("hip")).env("VIRTUAL_KFD_LIBRARY", preload());
+        let output = compare.env("COLUMNS", "240").output().unwrap();
+        let said = said(&output);
+        assert!(
+            said.contains("hip is emulated") && !said.contains("use --backend hip"),
+            "{}: {said}",
+            root.version
+        );
+    }
+}
+
 /// Without the library, the backend says what is missing.
 #[test]
 fn a_process_without_the_library_says_so() {

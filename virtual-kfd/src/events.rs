@@ -27,7 +27,7 @@ pub(crate) enum Report {
 /// Outcome of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The events came: what each of them tells, `None` for one that did not come.
+    /// The events came: a report of each, `None` for one that did not come.
     Complete(Vec<Option<Report>>),
     /// The time passed.
     Timeout,

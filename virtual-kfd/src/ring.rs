@@ -33,7 +33,7 @@ pub(crate) struct Queue {
     pub(crate) ended: AtomicBool,
     /// Held while a packet is processed.
     pub(crate) busy: Mutex<()>,
-    /// Held while a packet is completed. True after the runtime was report that the queue has gone with a packet that still
+    /// Held while a packet is completed. True after the runtime was answered that the queue has ended, with a packet that still
     /// runs: ring, indices and signals are its own again, and nobody completes the packet.
     pub(crate) abandoned: Mutex<bool>,
     /// Packet or command that was counted last, by its index, and the fault for it.

@@ -4,6 +4,9 @@ use crate::backends::BackendName;
 use crate::compare::report::{Record, Report, Run, Status};
 use std::collections::BTreeMap;
 
+/// End of the name of a card of virtual-kfd.
+const VIRTUAL: &str = " (virtual)";
+
 /// Names of Vulkan devices that are programs on the processor: Mesa's llvmpipe, Google's SwiftShader.
 const SOFTWARE: [&str; 2] = ["llvmpipe", "SwiftShader"];
 
@@ -68,13 +71,15 @@ fn is_sound(report: &Report, name: &str) -> bool {
 
 /// Returns the reason why a backend is not recommended, as the end of a sentence about it; `None` if it may be.
 pub(in crate::compare) fn exclusion(report: &Report, name: &str) -> Option<String> {
-    let devices = report.backends.iter().filter(|backend| backend.name == name).map(|b| &b.device);
+    let mut devices = report.backends.iter().filter(|backend| backend.name == name).map(|b| &b.device);
     match name.parse() {
         Ok(BackendName::Reference | BackendName::Auto | BackendName::Null(_)) => Some(String::new()),
         Ok(name) if name.is_emulated() => Some("is emulated".into()),
+        // `hip` in a process that has the library of virtual-kfd.
+        _ if devices.clone().any(|device| device.ends_with(VIRTUAL)) => Some("is emulated".into()),
         _ => {
             let software = |device: &String| SOFTWARE.into_iter().find(|part| device.contains(part));
-            let software = devices.into_iter().find_map(software)?;
+            let software = devices.find_map(software)?;
             Some(format!("is {software}, which runs on the processor"))
         }
     }
