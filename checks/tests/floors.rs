@@ -250,13 +250,12 @@ pub(crate) const FLOORS: &[Floors] = &[
         folder: "virtual-gpu/src",
         module: "isa",
         floors: &[
-            &["decode", "text"],
+            &["gfx9", "text"],
             &["resolve", "uses"],
-            &["inst", "vop3"],
-            &["vop1", "vop2", "vop3p", "vopc"],
-            &["math"],
-            &["lanes", "plan", "registers", "sop"],
-            &["half", "memory", "operand"],
+            &["inst"],
+            &["plan", "registers", "tables"],
+            &["op", "operand"],
+            &["target"],
         ],
     },
     Floors {

@@ -51,6 +51,8 @@ const UNSAFE: &[&str] = &[
     "src/leave.rs",
     "virtual-gpu/src/exec/simd.rs",
     "virtual-gpu/src/foreign.rs",
+    // Pointers to functions that are compiled for some processors only.
+    "virtual-gpu/src/isa/op/run.rs",
     "virtual-gpu/src/memory/",
     "virtual-gpu/tests/packets/",
     // It plays a kernel: memory of the process, mappings, rings.

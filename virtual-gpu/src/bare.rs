@@ -13,6 +13,7 @@ use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::gpu::{Gpu, counts, fits, run};
 use crate::instructions::Text;
+use crate::isa::Isa;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of user SGPRs of a compute program.
@@ -73,7 +74,7 @@ impl Gpu {
         let base = self.memory.allocate(program.code.len()).map_err(named)?;
         self.memory.write(base, program.code)?;
         let words = program.code.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
-        let text = Text::new(0, words.collect(), self.target);
+        let text = Text::new(0, words.collect(), Isa::wave64(self.target));
         let name = program.name.to_string();
         Ok(BareKernel(Arc::new(Program { name, text, base, descriptor, threads: program.threads })))
     }

@@ -5,11 +5,14 @@
 
 use crate::fault::FaultKind;
 use crate::instructions::Text;
-use crate::isa::Target;
+use crate::isa::{Isa, Target};
 use crate::metadata::{self, KernelInfo};
 use object::elf::{EM_AMDGPU, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
+
+/// Property of a kernel: its wavefronts have 32 lanes.
+const WAVE32: u32 = 1 << 10;
 
 /// Base address of scratch buffers; only offsets from it matter.
 pub(crate) const SCRATCH_BASE: u64 = 0x3000_0000_0000;
@@ -102,7 +105,8 @@ impl CodeObject {
         }
         kernels.sort_by(|a, b| a.0.cmp(&b.0));
         let relocations = relocations(&file, &image)?;
-        Ok(CodeObject { image, text: Text::new(base, words, target), relocations, kernels })
+        let isa = common_isa(&kernels, target)?;
+        Ok(CodeObject { image, text: Text::new(base, words, isa), relocations, kernels })
     }
 
     /// Returns the image relocated to a base address.
@@ -147,7 +151,26 @@ fn relocations(file: &ElfFile64<'_>, image: &[u8]) -> Result<Vec<(u64, u64)>, Fa
     Ok(found)
 }
 
+/// Returns the instructions that all kernels have: the size of a wavefront decides how some are read.
+fn common_isa(
+    kernels: &[(String, Descriptor, Option<KernelInfo>)],
+    target: Target,
+) -> Result<Isa, FaultKind> {
+    let mut all = kernels.iter().map(|(_, descriptor, _)| descriptor.isa(target));
+    let isa = all.next().unwrap_or(Isa::wave64(target));
+    if all.any(|other| other != isa) {
+        return Err(invalid("has kernels for wavefronts of 32 and of 64"));
+    }
+    Ok(isa)
+}
+
 impl Descriptor {
+    /// Returns the instructions of the kernel on a processor.
+    pub(crate) fn isa(&self, target: Target) -> Isa {
+        let narrow = self.properties & WAVE32 != 0 && target.has_wave32();
+        Isa { target, lanes: if narrow { 32 } else { 64 } }
+    }
+
     fn read(image: &[u8], at: u64, name: &str) -> Result<Descriptor, FaultKind> {
         let bytes = usize::try_from(at).ok().and_then(|at| image.get(at..at.checked_add(64)?));
         let bytes = bytes.ok_or_else(|| invalid(format!("has no descriptor of {name}")))?;
@@ -167,7 +190,7 @@ impl Descriptor {
         let (rsrc1, rsrc2) = (u32_at(48), u32_at(52));
         let offset = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
         let properties = u32_at(56) & 0xffff;
-        if properties & 1 << 10 != 0 {
+        if properties & WAVE32 != 0 {
             return Err("for wavefronts of 32");
         }
         if u32_at(56) >> 16 != 0 {

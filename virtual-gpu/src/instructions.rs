@@ -1,8 +1,7 @@
 //! Machine code and its decoded instructions, page by page: code objects are large, and most of them is never executed.
 
-use crate::isa::Target;
-use crate::isa::decode::decode;
 use crate::isa::inst::Inst;
+use crate::isa::{Isa, decode};
 use crate::memory::{Region, WeakRegion};
 use std::sync::OnceLock;
 
@@ -20,7 +19,7 @@ pub(crate) struct Text {
     /// Number of words.
     words: usize,
     pages: Vec<OnceLock<Box<Page>>>,
-    target: Target,
+    isa: Isa,
 }
 
 enum Source {
@@ -42,9 +41,9 @@ impl Page {
     }
 
     #[inline(never)]
-    fn decode(&self, word: usize, target: Target) -> Option<&Inst> {
+    fn decode(&self, word: usize, isa: Isa) -> Option<&Inst> {
         let words = self.words.get(word..self.words.len().min(word + 1 + AHEAD))?;
-        let decoded = || if words.is_empty() { None } else { decode(words, target).map(Box::new) };
+        let decoded = || if words.is_empty() { None } else { decode(words, isa).map(Box::new) };
         self.decoded[word].get_or_init(decoded).as_deref()
     }
 }
@@ -54,20 +53,25 @@ static NONE: Page = Page::new(Vec::new());
 
 impl Text {
     /// Returns the text of some words.
-    pub(crate) fn new(base: u64, words: Vec<u32>, target: Target) -> Text {
+    pub(crate) fn new(base: u64, words: Vec<u32>, isa: Isa) -> Text {
         let count = words.len();
-        Text::of(base, Source::Words(words), count, target)
+        Text::of(base, Source::Words(words), count, isa)
     }
 
     /// Returns the text of a region of memory, read as it is executed.
-    pub(crate) fn of_region(region: &Region, target: Target) -> Text {
+    pub(crate) fn of_region(region: &Region, isa: Isa) -> Text {
         let words = usize::try_from(region.bytes / 4).unwrap_or(usize::MAX);
-        Text::of(region.base, Source::Memory(region.downgrade()), words, target)
+        Text::of(region.base, Source::Memory(region.downgrade()), words, isa)
     }
 
-    fn of(base: u64, source: Source, words: usize, target: Target) -> Text {
+    fn of(base: u64, source: Source, words: usize, isa: Isa) -> Text {
         let pages = (0..words.div_ceil(PAGE)).map(|_| OnceLock::new()).collect();
-        Text { base, source, words, pages, target }
+        Text { base, source, words, pages, isa }
+    }
+
+    /// Returns the instructions in which it is written.
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Returns the number of words.
@@ -76,8 +80,8 @@ impl Text {
     }
 
     /// Returns true if it is the text of this region.
-    pub(crate) fn is_of(&self, region: &Region) -> bool {
-        matches!(&self.source, Source::Memory(source) if source.is(region))
+    pub(crate) fn is_of(&self, region: &Region, isa: Isa) -> bool {
+        self.isa == isa && matches!(&self.source, Source::Memory(source) if source.is(region))
     }
 
     /// Returns true if its region was freed.
@@ -142,7 +146,7 @@ impl<'a> Cursor<'a> {
         }
         match self.page.decoded[offset].get() {
             Some(known) => known.as_deref(),
-            None => self.page.decode(offset, self.text.target),
+            None => self.page.decode(offset, self.text.isa),
         }
     }
 }
@@ -150,6 +154,7 @@ impl<'a> Cursor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Target;
     use crate::memory::Memory;
 
     const NOP: u32 = 0xbf80_0000;
@@ -163,17 +168,17 @@ mod tests {
         let mut words = vec![NOP; 2 * PAGE + 10];
         words[PAGE - 1..PAGE + 1].copy_from_slice(&LONG);
         words[2 * PAGE + 9] = LONG[0];
-        let text = Text::new(0x100, words, Target::Gfx906);
+        let text = Text::new(0x100, words, Isa::wave64(Target::Gfx906));
         let long = text.at(PAGE - 1).expect("an instruction");
-        assert_eq!((long.name(), long.words, long.literal), ("v_add_f32", 2, LONG[1]));
+        assert_eq!((long.name, long.words, long.literal), ("v_add_f32", 2, LONG[1]));
         let mut cursor = text.cursor();
         for word in [0, 2 * PAGE, PAGE + 1, 2 * PAGE + 8, 1] {
-            assert_eq!(cursor.at(word).map(Inst::name), Some("s_nop"), "{word}");
+            assert_eq!(cursor.at(word).map(|inst| inst.name), Some("s_nop"), "{word}");
         }
         assert!(cursor.at(2 * PAGE + 9).is_none(), "the literal is missing");
         assert!(cursor.at(2 * PAGE + 10).is_none() && cursor.at(3 * PAGE).is_none(), "behind the end");
         assert!(cursor.at(usize::MAX).is_none());
-        assert_eq!(cursor.at(0).map(Inst::name), Some("s_nop"), "the cursor still works");
+        assert_eq!(cursor.at(0).map(|inst| inst.name), Some("s_nop"), "the cursor still works");
         assert_eq!((text.word(2 * PAGE + 9), text.word(2 * PAGE + 10)), (Some(LONG[0]), None));
     }
 
@@ -183,21 +188,24 @@ mod tests {
         let memory = Memory::new(1 << 30);
         let base = memory.allocate(1 << 29).expect("memory");
         let (region, _) = memory.whole(base, 4).expect("it is there");
-        let text = Text::of_region(&region, Target::Gfx900);
+        let text = Text::of_region(&region, Isa::wave64(Target::Gfx900));
         assert_eq!((text.base, text.len()), (base, 1 << 27));
         let store =
             |word: u64, value: u32| memory.write(base + 4 * word, &value.to_le_bytes()).expect("inside");
         store(0, NOP);
-        assert_eq!(text.at(0).map(Inst::name), Some("s_nop"));
+        assert_eq!(text.at(0).map(|inst| inst.name), Some("s_nop"));
         let far = (1 << 27) - 1;
         store(far, END);
-        assert_eq!(text.at(far as usize).map(Inst::name), Some("s_endpgm"));
+        assert_eq!(text.at(far as usize).map(|inst| inst.name), Some("s_endpgm"));
         // What was read stays: stores are seen by an invalidated cache only.
         store(0, END);
         store(1, END);
-        assert_eq!(text.at(0).map(Inst::name), Some("s_nop"));
-        assert_ne!(text.at(1).map(Inst::name), Some("s_endpgm"));
-        assert_eq!(Text::of_region(&region, Target::Gfx900).at(1).map(Inst::name), Some("s_endpgm"));
+        assert_eq!(text.at(0).map(|inst| inst.name), Some("s_nop"));
+        assert_ne!(text.at(1).map(|inst| inst.name), Some("s_endpgm"));
+        assert_eq!(
+            Text::of_region(&region, Isa::wave64(Target::Gfx900)).at(1).map(|inst| inst.name),
+            Some("s_endpgm")
+        );
         assert_eq!(text.pages.iter().filter(|page| page.get().is_some()).count(), 2);
     }
 
@@ -206,12 +214,12 @@ mod tests {
         let memory = Memory::new(1 << 20);
         memory.allocate_at(0x10000, 0x1000).expect("memory");
         let region = |memory: &Memory| memory.whole(0x10000, 4).expect("it is there").0;
-        let text = Text::of_region(&region(&memory), Target::Gfx906);
-        assert!(text.is_of(&region(&memory)) && !text.is_gone());
+        let text = Text::of_region(&region(&memory), Isa::wave64(Target::Gfx906));
+        assert!(text.is_of(&region(&memory), text.isa) && !text.is_gone());
         memory.free(0x10000).expect("it is there");
         assert!(text.is_gone());
         assert!(text.at(0).is_none());
         memory.allocate_at(0x10000, 0x1000).expect("memory");
-        assert!(!text.is_of(&region(&memory)) && text.is_gone());
+        assert!(!text.is_of(&region(&memory), text.isa) && text.is_gone());
     }
 }

@@ -51,8 +51,8 @@
 //!
 //! # Structure
 //!
-//! `isa` has one row per opcode: number, name, operand types and formula. Decoder, printer and execution use
-//! the same row. `exec` holds a wavefront's registers as arrays of 64 lanes and runs the wavefronts of a
+//! `isa::op` has one row per operation: name, operand types and formula. Each generation has a folder of tables, which
+//! number and name the operations, and a decoder. `exec` knows operations only. It holds a wavefront's registers as arrays of 64 lanes and runs the wavefronts of a
 //! work-group in turn, each to the next barrier; work-groups run in parallel. `memory` is the device memory,
 //! `code` the loader, `packet` what a queue launches.
 //!

@@ -1,6 +1,6 @@
 //! Results of atomic operations.
 
-use crate::isa::memory::Atomic;
+use crate::isa::op::memory::Atomic;
 
 macro_rules! apply {
     ($(#[$doc:meta])* $name:ident, $unsigned:ty, $signed:ty, $float:ty) => {

@@ -11,7 +11,7 @@ use crate::code::SCRATCH_BASE;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::Inst;
-use crate::isa::lanes::LANES;
+use crate::isa::op::lanes::LANES;
 
 /// A buffer resource (V#).
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,7 @@ use crate::footprint::Footprint;
 use crate::instructions::Text;
 use crate::isa::Rate;
 use crate::isa::inst::{Body, Inst};
-use crate::isa::lanes::LANES;
-use crate::isa::operand::EXEC;
+use crate::isa::op::lanes::LANES;
 use crate::isa::text;
 use crate::memory::{Memory, Region, View};
 use crate::options::Checks;
@@ -127,7 +126,7 @@ impl Machine {
     pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
         let size = context.sizes.of(id);
         let threads: u32 = size.iter().product();
-        let count = (threads as usize).div_ceil(LANES);
+        let count = threads.div_ceil(context.text.isa().lanes.into()) as usize;
         self.lds.reset(context.lds_bytes, context.checks);
         while self.waves.len() < count {
             self.waves.push(Wave::new());
@@ -173,6 +172,7 @@ impl<'a> Group<'a> {
     fn begin(&self, wave: &mut Wave, n: u32, threads: u32) {
         let (context, descriptor) = (self.context, &self.context.descriptor);
         wave.id = n;
+        wave.all = context.text.isa().all_lanes();
         wave.sgpr = [0; 128];
         (wave.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
         wave.waits.clear();
@@ -183,9 +183,10 @@ impl<'a> Group<'a> {
         wave.vgprs = descriptor.vgprs;
         wave.scratch.clear();
         wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
-        let first = n * LANES as u32;
-        let active = (threads - first).min(LANES as u32);
-        wave.set_pair(EXEC, u64::MAX >> (LANES as u32 - active));
+        let lanes = u32::from(context.text.isa().lanes);
+        let first = n * lanes;
+        let active = (threads - first).min(lanes);
+        wave.set_exec(u64::MAX >> (64 - active));
         let [x, y, _] = self.size;
         for lane in 0..LANES {
             let id = first + lane as u32;
@@ -198,7 +199,7 @@ impl<'a> Group<'a> {
                 wave.vgpr[2][lane] = id / x / y;
             }
         }
-        self.initial_sgprs(wave, threads.div_ceil(LANES as u32));
+        self.initial_sgprs(wave, threads.div_ceil(lanes));
     }
 
     /// Sets the initial scalar registers: user SGPRs, then those that the descriptor enables.
@@ -238,11 +239,11 @@ impl<'a> Group<'a> {
                 wave.check_waits(inst)?;
             }
             match inst.body {
-                Body::Vector(table, row) => {
+                Body::Vector(_, row) => {
                     self.counters.valu += 1;
                     self.counters.valu_quarter += u64::from(inst.rate == Rate::Quarter);
                     self.counters.dot += u64::from(inst.rate == Rate::Dot);
-                    unit.execute(wave, inst, table, row)?;
+                    unit.execute(wave, inst, row)?;
                 }
                 Body::Scalar(table, row) => {
                     if wave.executed > self.context.max_instructions {
@@ -362,8 +363,7 @@ impl<'a> Group<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Target;
-    use crate::isa::decode::decode;
+    use crate::isa::{Isa, Target, decode};
 
     /// Returns the next value of a small generator (G. Marsaglia's xorshift).
     fn random(state: &mut u64) -> u64 {
@@ -404,11 +404,11 @@ mod tests {
         for _ in 0..400_000 {
             let words = [word(&mut state), random(&mut state) as u32, random(&mut state) as u32];
             for target in Target::ALL {
-                if let Some(inst) = decode(&words, target) {
+                if let Some(inst) = decode(&words, Isa::wave64(target)) {
                     known += 1;
                     assert!(!text::print(&inst).is_empty());
                 }
-                let _ = decode(&words[..1], target);
+                let _ = decode(&words[..1], Isa::wave64(target));
             }
         }
         assert!(known > 100_000, "{known}");
@@ -424,7 +424,7 @@ mod tests {
         for round in 0..4000 {
             let target = Target::ALL[round % 2];
             let words: Vec<u32> = (0..64).map(|_| word(&mut state)).collect();
-            let text = Text::new(0, words, target);
+            let text = Text::new(0, words, Isa::wave64(target));
             let descriptor = Descriptor {
                 lds_bytes: 256,
                 scratch_bytes: 64,

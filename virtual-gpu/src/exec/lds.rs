@@ -3,7 +3,7 @@
 pub(crate) use super::history::CAPACITY;
 use super::history::{Conflict, History, in_one_word};
 use crate::fault::{Access, FaultKind, Range, Space};
-use crate::isa::lanes::{LANES, each_lane, lanes};
+use crate::isa::op::lanes::{LANES, each_lane, lanes};
 use crate::options::Checks;
 
 /// Words of the memory.

@@ -6,8 +6,8 @@ use super::vector::write;
 use super::wave::Wave;
 use crate::fault::FaultKind;
 use crate::isa::inst::Inst;
-use crate::isa::lanes::{LANES, lanes};
-use crate::isa::memory::{Atomic, MemoryRow, Op, RegisterBits};
+use crate::isa::op::lanes::{LANES, lanes};
+use crate::isa::op::memory::{Atomic, MemoryRow, Op, RegisterBits};
 
 impl Group<'_> {
     /// Executes a DS instruction.

@@ -9,8 +9,8 @@ use super::wave::Wave;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, Segment};
-use crate::isa::lanes::{LANES, lanes};
-use crate::isa::memory::{Atomic, MemoryRow, Op, RegisterBits};
+use crate::isa::op::lanes::{LANES, lanes};
+use crate::isa::op::memory::{Atomic, MemoryRow, Op, RegisterBits};
 use crate::isa::operand::{OFF, PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::memory::Span;
 

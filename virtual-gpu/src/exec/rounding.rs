@@ -5,8 +5,8 @@
 //! floating-point technique for extending the available precision", 1971; D. E. Knuth, "The Art of Computer
 //! Programming", volume 2, 4.2.2.)
 
-use crate::isa::lanes::{LANES, Results, Sources};
-use crate::isa::{Kind, Row, half};
+use crate::isa::op::lanes::{LANES, Results, Sources};
+use crate::isa::{Kind, Row, op::half};
 
 /// A rounding mode: a non-zero two-bit field of MODE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

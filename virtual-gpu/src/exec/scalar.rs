@@ -5,9 +5,9 @@ use super::wave::{MODE_INDEX, Progress, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
-use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
+use crate::isa::op::memory::{ScalarOp, ScalarRow as SmemRow};
+use crate::isa::op::scalar::{Control, SaveExec, ScalarRow, State};
 use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
-use crate::isa::sop::{self, SaveExec, ScalarRow, State};
 
 impl Group<'_> {
     /// Executes a scalar instruction. The program counter already points to the next one.
@@ -19,7 +19,7 @@ impl Group<'_> {
         table: ScalarTable,
         row: &'static ScalarRow,
     ) -> Result<(), FaultKind> {
-        if table == ScalarTable::Sopp {
+        if row.control != Control::None {
             return self.program(wave, inst, row);
         }
         if row.special {
@@ -33,16 +33,11 @@ impl Group<'_> {
         let sources = [source(0), source(1)];
         let old = if row.dst == Kind::None { 0 } else { wave.scalar(inst.dst, row.dst, 0) };
         let state = State { scc: wave.scc, exec: wave.exec(), old };
-        let (value, scc) = match table {
-            ScalarTable::Sop1 => sop::sop1(row.code, sources, state),
-            ScalarTable::Sop2 => sop::sop2(row.code, sources, state),
-            ScalarTable::Sopc => sop::sopc(row.code, sources, state),
-            _ => sop::sopk(row.code, sources, state),
-        };
+        let (value, scc) = (row.run)(sources, state);
         self.counters.salu += 1;
         wave.scc = scc.unwrap_or(wave.scc);
         if let Some(kept) = row.exec {
-            wave.set_pair(inst.dst, if kept == SaveExec::Old { state.exec } else { value });
+            wave.set_scalar(inst.dst, row.dst, if kept == SaveExec::Old { state.exec } else { value });
             wave.set_exec(value);
         } else if row.dst != Kind::None {
             wave.set_scalar(inst.dst, row.dst, value);
@@ -53,23 +48,22 @@ impl Group<'_> {
     /// Executes branches, barriers and waits.
     #[inline(always)]
     fn program(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
-        // By number: these are frequent, and names are compared byte by byte.
-        let taken = match row.code {
-            sop::BRANCH => true,
-            sop::BRANCH_SCC0 => !wave.scc,
-            sop::BRANCH_SCC1 => wave.scc,
-            sop::BRANCH_VCCZ => wave.vcc() == 0,
-            sop::BRANCH_VCCNZ => wave.vcc() != 0,
-            sop::BRANCH_EXECZ => wave.exec() == 0,
-            sop::BRANCH_EXECNZ => wave.exec() != 0,
-            sop::WAIT => {
+        let taken = match row.control {
+            Control::Branch => true,
+            Control::IfScc0 => !wave.scc,
+            Control::IfScc1 => wave.scc,
+            Control::IfVcc0 => wave.vcc() == 0,
+            Control::IfVcc => wave.vcc() != 0,
+            Control::IfExec0 => wave.exec() == 0,
+            Control::IfExec => wave.exec() != 0,
+            Control::Wait => {
                 self.counters.wait += 1;
                 if self.checks.waits {
-                    wave.waits.wait(inst.offset as u32);
+                    wave.waits.wait(inst.wait);
                 }
                 return Ok(());
             }
-            _ => return self.control(wave, inst, row),
+            Control::None | Control::Other => return self.control(wave, inst, row),
         };
         self.counters.branch += 1;
         if taken {
@@ -133,7 +127,8 @@ impl Group<'_> {
                 wave.set_scalar(inst.dst, Kind::U32, field.into());
             }
             "s_setreg_b32" | "s_setreg_imm32_b32" => {
-                let value = if row.code == 0x14 { inst.literal } else { source(Kind::U32) as u32 };
+                let value =
+                    if row.name == "s_setreg_imm32_b32" { inst.literal } else { source(Kind::U32) as u32 };
                 let (id, offset, width) = hardware_register(inst.offset);
                 let mask = ((u64::MAX >> (64 - width)) << offset) as u32;
                 if id == 1 {

@@ -1,12 +1,11 @@
-//! The vector opcodes, and what executes them, compiled twice: for any processor, and for one with AVX2 and FMA.
-//!
-//! Without FMA, a fused multiply-add calls a C library function for each lane: correct but slow.
+//! The loop that executes programs, compiled twice: for any host, and for one with AVX2 and FMA. Operations are compiled
+//! in the same two variants.
 
 #![allow(unsafe_code)]
 
-use crate::isa::inst::Table;
-use crate::isa::lanes::{LANES, Results, Sources};
-use crate::isa::{Kind, vop1, vop2, vop3, vop3p, vopc};
+use crate::isa::Kind;
+use crate::isa::op::lanes::{LANES, Results, Sources};
+use crate::isa::op::run::Run;
 
 /// Selects the compiled variant.
 #[derive(Clone, Copy, Debug)]
@@ -39,16 +38,16 @@ impl Host {
         work.run()
     }
 
-    /// Computes an opcode for all lanes.
+    /// Computes an operation for all lanes.
     #[inline(always)]
-    pub(crate) fn execute(self, table: Table, code: u16, sources: &Sources<'_>, results: &mut Results) {
+    pub(crate) fn execute(self, operation: &Run, sources: &Sources<'_>, results: &mut Results) {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
             // SAFETY: `wide` is set only if the processor has the features that the function is compiled for.
-            unsafe { execute_wide(table, code, sources, results) };
+            unsafe { (operation.wide)(sources, results) };
             return;
         }
-        execute_any(table, code, sources, results);
+        (operation.any)(sources, results);
     }
 
     /// Replaces denormals with zeros.
@@ -100,26 +99,4 @@ fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
 fn flush_wide(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
     flush(kind, lo, hi);
-}
-
-macro_rules! tables {
-    ($($(#[$meta:meta])* $name:ident;)*) => {$(
-        $(#[$meta])*
-        fn $name(table: Table, code: u16, sources: &Sources<'_>, results: &mut Results) {
-            match table {
-                Table::Vop1 => vop1::execute(code, sources, results),
-                Table::Vop2 => vop2::execute(code, sources, results),
-                Table::Vopc => vopc::execute(code, sources, results),
-                Table::Vop3 => vop3::execute(code, sources, results),
-                Table::Vop3p => vop3p::execute(code, sources, results),
-            }
-        }
-    )*};
-}
-
-tables! {
-    execute_any;
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-    execute_wide;
 }

@@ -4,11 +4,11 @@ use super::rounding;
 use super::simd::Host;
 use super::wave::{MODE_INDEX, Wave, is_vector};
 use crate::fault::FaultKind;
-use crate::isa::inst::{Dpp, Form, Inst, Sdwa, Table};
-use crate::isa::lanes::{BITS, LANES, Mode, Results, Sources};
-use crate::isa::math::sad_u8;
+use crate::isa::inst::{Dpp, Form, Inst, Sdwa};
+use crate::isa::op::lanes::{BITS, LANES, Mode, Results, Sources};
+use crate::isa::op::math::sad_u8;
 use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
-use crate::isa::{Kind, Row, flag, half, operand};
+use crate::isa::{Kind, Row, flag, op::half, operand};
 
 /// Buffers for operands, one set per host thread.
 pub(crate) struct Unit {
@@ -44,7 +44,6 @@ impl Unit {
         &mut self,
         wave: &mut Wave,
         inst: &Inst,
-        table: Table,
         row: &'static Row,
     ) -> Result<(), FaultKind> {
         let plan = &inst.plan;
@@ -71,9 +70,11 @@ impl Unit {
             enabled &= move_lanes(wave.exec(), dpp, lo[0], moved);
             lo[0] = moved;
         }
-        let sources = Sources { lo, hi, carry, mode: Mode { bits: wave.mode, clamp: inst.clamp } };
+        let mode = Mode { bits: wave.mode, clamp: inst.clamp };
+        let chunks = if enabled >> 32 == 0 { 1 } else { 2 };
+        let sources = Sources { lo, hi, carry, mode, chunks };
         if wave.mode & plan.rounding == 0 {
-            self.host.execute(table, row.code, &sources, &mut self.results);
+            self.host.execute(&row.run, &sources, &mut self.results);
         } else if !rounding::execute(row, wave.mode, &sources, &mut self.results) {
             let mode = wave.mode & 15;
             return Err(FaultKind::Unimplemented(format!("{} in rounding mode {mode}", row.name)));
@@ -94,7 +95,7 @@ impl Unit {
             Finish::Nothing => {}
             Finish::Mask { exec } => {
                 let mask = collect(&results.carry) & enabled;
-                wave.set_pair(inst.dst, mask);
+                wave.set_mask(inst.dst, mask);
                 if exec {
                     wave.set_exec(mask);
                 }
@@ -115,7 +116,7 @@ impl Unit {
                     write(&mut wave.vgpr[(n + 1) & 255], &results.hi, enabled);
                 }
                 if row.carry_out {
-                    wave.set_pair(inst.sdst, collect(&results.carry) & enabled);
+                    wave.set_mask(inst.sdst, collect(&results.carry) & enabled);
                 }
             }
         }
@@ -211,7 +212,7 @@ impl Operand {
             Kind::F32 => signs(lo, 31, set(inst.abs), set(inst.neg)),
             Kind::F64 => signs(hi, 31, set(inst.abs), set(inst.neg)),
             // v_cndmask supports these modifiers although its operands are untyped.
-            Kind::U32 if inst.name() == "v_cndmask_b32" => signs(lo, 31, set(inst.abs), set(inst.neg)),
+            Kind::U32 if inst.name == "v_cndmask_b32" => signs(lo, 31, set(inst.abs), set(inst.neg)),
             _ => {}
         }
     }
@@ -368,7 +369,11 @@ pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u6
     }
     let halves = register.as_chunks_mut().0.iter_mut().zip(values.as_chunks().0);
     for (half, (register, values)) in halves.enumerate() {
-        blend(register, values, (mask >> (32 * half)) as u32);
+        match (mask >> (32 * half)) as u32 {
+            0 => {}
+            u32::MAX => *register = *values,
+            mask => blend(register, values, mask),
+        }
     }
 }
 

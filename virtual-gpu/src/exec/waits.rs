@@ -14,8 +14,8 @@
 //! AMD's own copy kernels do. So each lane needs the wait for the memory that it reaches.
 
 use crate::fault::FaultKind;
-use crate::isa::inst::{Body, Inst, Segment};
-use crate::isa::memory::Op;
+use crate::isa::inst::{Body, Inst, Segment, Wait};
+use crate::isa::op::memory::Op;
 use crate::isa::registers::Registers;
 
 /// A memory operation in flight.
@@ -30,11 +30,13 @@ struct Pending {
     stores_lds: bool,
 }
 
-/// Operations in flight in the two counters of a wavefront.
+/// Operations in flight in the counters of a wavefront.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     /// Counted in `vmcnt`, oldest first.
     vm: Vec<Pending>,
+    /// Stores, oldest first, where they have a counter of their own (`vscnt`).
+    stores: Vec<Pending>,
     /// Counted in `lgkmcnt`, oldest first.
     lgkm: Vec<Pending>,
     /// All registers that operations in flight fill.
@@ -44,6 +46,7 @@ pub(crate) struct Waits {
 impl Waits {
     pub(crate) fn clear(&mut self) {
         self.vm.clear();
+        self.stores.clear();
         self.lgkm.clear();
         self.pending = Registers::default();
     }
@@ -120,15 +123,14 @@ impl Waits {
         }
     }
 
-    /// Applies an `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11. The
-    /// largest value of a counter is no wait.
-    pub(crate) fn wait(&mut self, field: u32) {
-        let (vm, lgkm) = ((field & 15 | field >> 10 & 48) as usize, (field >> 8 & 15) as usize);
-        if vm < 63 {
-            retire(&mut self.vm, vm);
-        }
-        if lgkm < 15 {
-            retire(&mut self.lgkm, lgkm);
+    /// Applies a wait.
+    pub(crate) fn wait(&mut self, wait: Wait) {
+        for (queue, left) in
+            [(&mut self.vm, wait.loads), (&mut self.stores, wait.stores), (&mut self.lgkm, wait.lgkm)]
+        {
+            if let Some(left) = left {
+                retire(queue, left.into());
+            }
         }
         self.update();
     }

@@ -4,7 +4,7 @@ use super::waits::Waits;
 use crate::fault::FaultKind;
 use crate::isa::Kind;
 use crate::isa::inst::{Body, Inst, Segment};
-use crate::isa::lanes::{LANES, lanes};
+use crate::isa::op::lanes::{LANES, lanes};
 use crate::isa::operand::{EXEC, M0, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
 
 /// Bits of the MODE register.
@@ -13,6 +13,8 @@ pub(crate) const MODE_INDEX: u32 = 1 << 27;
 /// A wavefront.
 pub(crate) struct Wave {
     pub(crate) id: u32,
+    /// A mask of all its lanes: 32 or 64.
+    pub(crate) all: u64,
     /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
     pub(crate) vgpr: Box<[[u32; LANES]; 256]>,
@@ -46,6 +48,7 @@ impl Wave {
     pub(crate) fn new() -> Wave {
         Wave {
             id: 0,
+            all: u64::MAX,
             sgpr: [0; 128],
             vgpr: Box::new([[0; LANES]; 256]),
             vgprs: 0,
@@ -73,19 +76,35 @@ impl Wave {
         self.sgpr[(n + 1) & 127] = (value >> 32) as u32;
     }
 
+    /// Returns the mask in a register: one bit per lane.
+    #[inline(always)]
+    pub(crate) fn mask(&self, register: u16) -> u64 {
+        self.pair(register) & self.all
+    }
+
+    /// Writes a mask to a register, or to two if a wavefront has 64 lanes.
+    #[inline(always)]
+    pub(crate) fn set_mask(&mut self, register: u16, mask: u64) {
+        if self.all == u64::MAX {
+            self.set_pair(register, mask);
+        } else {
+            self.sgpr[usize::from(register & 127)] = mask as u32;
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn exec(&self) -> u64 {
-        self.pair(EXEC)
+        self.mask(EXEC)
     }
 
     #[inline(always)]
     pub(crate) fn set_exec(&mut self, mask: u64) {
-        self.set_pair(EXEC, mask);
+        self.set_mask(EXEC, mask);
     }
 
     #[inline(always)]
     pub(crate) fn vcc(&self) -> u64 {
-        self.pair(VCC)
+        self.mask(VCC)
     }
 
     pub(crate) fn m0(&self) -> u32 {
@@ -95,7 +114,7 @@ impl Wave {
     /// Writes a scalar register or pair.
     #[inline(always)]
     pub(crate) fn set_scalar(&mut self, register: u16, kind: Kind, value: u64) {
-        if kind.registers() == 2 {
+        if kind.is_wide() {
             self.set_pair(register, value);
         } else {
             self.sgpr[usize::from(register & 127)] = value as u32;
@@ -107,7 +126,7 @@ impl Wave {
     pub(crate) fn scalar(&self, operand: u16, kind: Kind, literal: u32) -> u64 {
         if operand < ZERO {
             let low = u64::from(self.sgpr[usize::from(operand)]);
-            return if kind.registers() == 2 { self.pair(operand) } else { low };
+            return if kind.is_wide() || kind == Kind::Mask { self.pair(operand) } else { low };
         }
         self.constant(operand, kind, literal)
     }
@@ -163,7 +182,7 @@ impl Wave {
     /// names.
     fn lanes_used(&self, inst: &Inst) -> u64 {
         let exec = self.exec();
-        match inst.name() {
+        match inst.name {
             "v_readfirstlane_b32" if exec == 0 => 1,
             "v_readfirstlane_b32" => exec & exec.wrapping_neg(),
             "v_readlane_b32" | "v_writelane_b32" => {

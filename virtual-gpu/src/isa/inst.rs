@@ -1,10 +1,9 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
-use super::memory::{MemoryRow, ScalarRow as SmemRow};
+use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
 use super::plan::Plan;
 use super::registers::Registers;
-use super::sop::ScalarRow;
-use super::{Rate, Row, operand};
+use super::{Isa, Rate, Row, ScalarRow, operand};
 
 /// Formats of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +90,9 @@ pub(crate) struct Dpp {
 /// A decoded instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inst {
+    pub(crate) isa: Isa,
+    /// Name without suffix; memory instructions lack the prefix of their segment.
+    pub(crate) name: &'static str,
     pub(crate) body: Body,
     pub(crate) form: Form,
     pub(crate) rate: Rate,
@@ -114,6 +116,8 @@ pub(crate) struct Inst {
     /// Constant, or offset of a branch or address. LDS: two 8-bit offsets.
     pub(crate) offset: i32,
     pub(crate) flags: Flags,
+    /// Operations that it waits for.
+    pub(crate) wait: Wait,
     /// Registers that it reads or writes immediately, and registers that memory fills later.
     pub(crate) used: Registers,
     pub(crate) fills: Registers,
@@ -136,9 +140,23 @@ pub(crate) struct Flags {
     pub(crate) gds: bool,
 }
 
+/// Effect of a wait: the operations of each counter that may be left in flight. `None`: it does not wait for this
+/// counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// Loads of vector memory, and stores where they have no counter of their own.
+    pub(crate) loads: Option<u8>,
+    /// Stores of vector memory, where they have a counter.
+    pub(crate) stores: Option<u8>,
+    /// LDS and scalar memory.
+    pub(crate) lgkm: Option<u8>,
+}
+
 impl Inst {
-    pub(super) fn new(body: Body, words: u8) -> Inst {
+    pub(super) fn new(isa: Isa, name: &'static str, body: Body, words: u8) -> Inst {
         Inst {
+            isa,
+            name,
             body,
             form: Form::Short,
             rate: if let Body::Vector(_, row) = body { row.rate() } else { Rate::Full },
@@ -156,19 +174,10 @@ impl Inst {
             op_sel_hi: 0,
             offset: 0,
             flags: Flags::default(),
+            wait: Wait::default(),
             used: Registers::default(),
             fills: Registers::default(),
             plan: Plan::NONE,
-        }
-    }
-
-    /// Returns the mnemonic without suffix.
-    pub(crate) fn name(&self) -> &'static str {
-        match self.body {
-            Body::Scalar(_, row) => row.name,
-            Body::ScalarMemory(row) => row.name,
-            Body::Vector(_, row) => row.name,
-            Body::Memory(_, row) | Body::Lds(row) => row.name,
         }
     }
 }

@@ -1,64 +1,37 @@
-//! The instruction set: formats, operands, tables of opcodes.
+//! The instruction set: operations, and how each generation of processors encodes them.
 //!
-//! An opcode has one row in one table: its number, name, operand types and formula. Decoder, printer and
-//! execution use the same row. Vector instructions are in [`vop1`], [`vop2`], [`vop3`], [`vop3p`] and
-//! [`vopc`], scalar ones in [`sop`], memory ones in [`memory`].
+//! What an instruction means stands once, under its name, in [`op`]: operand types and formula. Each generation has a
+//! folder with its numbers and names of these operations and its decoder: [`gfx9`]. Execution knows operations only.
 //!
 //! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture"
 //! (2020); LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
 
-pub(crate) mod decode;
-pub(crate) mod half;
+mod gfx9;
 pub(crate) mod inst;
-pub(crate) mod lanes;
-pub(crate) mod math;
-pub(crate) mod memory;
+pub(crate) mod op;
 pub(crate) mod operand;
 pub(crate) mod plan;
 pub(crate) mod registers;
 mod resolve;
-pub(crate) mod sop;
+mod tables;
+pub(crate) mod target;
 pub(crate) mod text;
 mod uses;
-pub(crate) mod vop1;
-pub(crate) mod vop2;
-pub(crate) mod vop3;
-pub(crate) mod vop3p;
-pub(crate) mod vopc;
 
-/// An emulated processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
-    /// Vega 10: Radeon RX Vega 56 and 64.
-    Gfx900,
-    /// Vega 20: Radeon Instinct MI50 and MI60, Radeon VII.
-    Gfx906,
-}
+pub(crate) use op::scalar::ScalarRow;
+pub use target::Target;
+pub(crate) use target::{Generation, Isa};
 
-impl Target {
-    /// All supported processors.
-    pub const ALL: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+use inst::Inst;
+use op::run::Run;
 
-    /// Returns the name of the processor.
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Gfx900 => "gfx900",
-            Target::Gfx906 => "gfx906",
-        }
-    }
-
-    /// Returns the processor with a name.
-    pub fn parse(name: &str) -> Option<Target> {
-        Target::ALL.into_iter().find(|t| t.name() == name)
-    }
-
-    /// Returns its number in the flags of an ELF header (`EF_AMDGPU_MACH`).
-    pub(crate) fn machine(self) -> u32 {
-        match self {
-            Target::Gfx900 => 0x2c,
-            Target::Gfx906 => 0x2f,
-        }
-    }
+/// Decodes the instruction at the start of `words`. Returns `None` if the processor has no such instruction.
+pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
+    let mut inst = match isa.target.generation() {
+        Generation::Gfx9 => gfx9::decode(words, isa)?,
+    };
+    (inst.used, inst.fills, inst.plan) = (uses::used(&inst), uses::filled(&inst), resolve::plan(&inst));
+    Some(inst)
 }
 
 /// Type of an operand: the number of its registers, the meaning of constants and the effect of modifiers.
@@ -88,14 +61,20 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the number of 32-bit registers.
-    pub(crate) fn registers(self) -> usize {
+    /// Returns the number of 32-bit registers. A mask has one or two, by the size of a wavefront.
+    pub(crate) fn registers(self, isa: Isa) -> usize {
         match self {
             Kind::None | Kind::Vcc => 0,
-            Kind::U64 | Kind::I64 | Kind::F64 | Kind::Mask => 2,
+            Kind::Mask => isa.mask_registers(),
+            Kind::U64 | Kind::I64 | Kind::F64 => 2,
             Kind::U128 => 4,
             _ => 1,
         }
+    }
+
+    /// Returns true if it has 64 bits, as a scalar operand too.
+    pub(crate) fn is_wide(self) -> bool {
+        matches!(self, Kind::U64 | Kind::I64 | Kind::F64)
     }
 
     pub(crate) fn is_float(self) -> bool {
@@ -107,8 +86,6 @@ impl Kind {
 pub(crate) mod flag {
     /// The destination is also the last source.
     pub(crate) const ACC: u16 = 1;
-    /// Supported on gfx906 only.
-    pub(crate) const GFX906: u16 = 2;
     /// The second source is a literal (`v_madmk`).
     pub(crate) const LITERAL1: u16 = 4;
     /// The third source is a literal (`v_madak`).
@@ -127,16 +104,16 @@ pub(crate) mod flag {
     pub(crate) const SATURATES: u16 = 1024;
 }
 
-/// A vector instruction.
+/// An operation of the vector unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    pub(crate) code: u16,
     pub(crate) name: &'static str,
     pub(crate) dst: Kind,
     /// True if it also writes a mask (carry-out).
     pub(crate) carry_out: bool,
     pub(crate) src: [Kind; 4],
     pub(crate) flags: u16,
+    pub(crate) run: Run,
 }
 
 /// Issue rate of a vector instruction.
@@ -215,29 +192,5 @@ impl Row {
 
     pub(crate) fn is(&self, flag: u16) -> bool {
         self.flags & flag != 0
-    }
-}
-
-/// Bit set in the numbers of rows for opcodes that have a different meaning on gfx900.
-pub(crate) const ON_GFX900: u16 = 0x8000;
-
-/// Returns the row of an opcode in a table sorted by number.
-pub(crate) fn find(rows: &'static [Row], code: u16, target: Target) -> Option<&'static Row> {
-    let row = |code: u16| rows.binary_search_by_key(&code, |row| row.code).ok().map(|i| &rows[i]);
-    if target == Target::Gfx900 {
-        return row(code | ON_GFX900).or_else(|| row(code).filter(|row| !row.is(flag::GFX906)));
-    }
-    row(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_are_sorted() {
-        for table in [vop1::ROWS, vop2::ROWS, vop3::ROWS, vop3p::ROWS, vopc::ROWS] {
-            assert!(table.windows(2).all(|w| w[0].code < w[1].code), "{}", table[0].name);
-        }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const PRIVATE_APERTURE: u32 = 0x2000_0000;
 /// Returns the bits of an operand that is a constant or a literal. `None` for registers, and for VCCZ, EXECZ and SCC,
 /// which only the wavefront knows.
 pub(crate) fn constant(operand: u16, kind: Kind, literal: u32) -> Option<u64> {
-    let wide = kind.registers() == 2;
+    let wide = kind.is_wide() || kind == Kind::Mask;
     let integer = |x: i64| if wide { x as u64 } else { u64::from(x as u32) };
     Some(match operand {
         0..ZERO | 251..=253 => return None,

@@ -1,6 +1,5 @@
 //! A set of registers.
 
-use super::Kind;
 use super::operand::{VGPR, ZERO};
 
 /// A set of registers as bit masks: 256 vector and 128 scalar ones.
@@ -30,12 +29,12 @@ impl Registers {
         }
     }
 
-    /// Adds the registers of a source operand.
-    pub(super) fn add_operand(&mut self, operand: u16, kind: Kind) {
+    /// Adds the registers of a source operand of some words.
+    pub(super) fn add_operand(&mut self, operand: u16, count: usize) {
         if operand >= VGPR {
-            self.add_vectors(operand - VGPR, kind.registers());
+            self.add_vectors(operand - VGPR, count);
         } else if operand < ZERO {
-            self.add_scalars(operand, kind.registers());
+            self.add_scalars(operand, count);
         }
     }
 

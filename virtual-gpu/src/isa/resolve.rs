@@ -53,7 +53,7 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> SourcePlan {
         Kind::F16 | Kind::PkF16 | Kind::F64 => OTHER_SOURCES,
         _ => 0,
     };
-    let (wide, modified) = (kind.registers() == 2, is_modified(inst, i, kind));
+    let (wide, modified) = (kind.is_wide(), is_modified(inst, i, kind));
     SourcePlan { fetch, kind, operand, wide, modified, keeps }
 }
 
@@ -72,7 +72,7 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
         _ if !matches!(row.dst, Kind::U16 | Kind::I16 | Kind::F16) => false,
         _ => row.is(flag::KEEP_HIGH | flag::KEEP_LOW) || inst.op_sel & 8 != 0,
     };
-    plan.wide = row.dst.registers() == 2;
+    plan.wide = row.dst.is_wide();
     plan.simple =
         plan.finish == Finish::Register && !(plan.scaled || plan.merged || plan.wide || row.carry_out);
 }

@@ -1,9 +1,8 @@
 //! Prints instructions as LLVM's disassembler does.
 
 use super::inst::{Body, Dpp, Form, Inst, ScalarTable, Sdwa, Segment, Table};
-use super::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
-use super::sop::ScalarRow;
-use super::{Kind, Row, flag, operand};
+use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
+use super::{Isa, Kind, Row, ScalarRow, flag, operand};
 use std::fmt::Write;
 
 /// Returns the text of an instruction.
@@ -41,20 +40,20 @@ impl Printer {
     }
 
     fn scalar(&mut self, inst: &Inst, table: ScalarTable, row: &ScalarRow) {
-        self.text += row.name;
+        self.text += inst.name;
         match table {
             ScalarTable::Sopp => return self.program(inst, row),
             ScalarTable::Sopk => return self.constant(inst, row),
             _ => {}
         }
         if row.dst != Kind::None {
-            self.push_operand(name(inst.dst, row.dst, 0));
+            self.push_operand(name(inst.isa, inst.dst, row.dst, 0));
         }
         for (i, &kind) in row.src.iter().enumerate().take_while(|(_, k)| **k != Kind::None) {
             if row.name == "s_set_gpr_idx_on" && i == 1 {
                 self.push_operand(index_mode(inst.offset));
             } else {
-                self.push_operand(name(inst.src[i], kind, inst.literal));
+                self.push_operand(name(inst.isa, inst.src[i], kind, inst.literal));
             }
         }
     }
@@ -63,23 +62,23 @@ impl Printer {
         let field = inst.offset as u32 & 0xffff;
         match row.name {
             "s_getreg_b32" => {
-                self.push_operand(name(inst.dst, Kind::U32, 0));
+                self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
                 self.push_operand(hardware_register(field));
             }
             "s_setreg_b32" => {
                 self.push_operand(hardware_register(field));
-                self.push_operand(name(inst.dst, Kind::U32, 0));
+                self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
             }
             "s_setreg_imm32_b32" => {
                 self.push_operand(hardware_register(field));
                 self.push_operand(number(inst.literal, Kind::U32));
             }
             "s_call_b64" => {
-                self.push_operand(name(inst.dst, Kind::U64, 0));
+                self.push_operand(name(inst.isa, inst.dst, Kind::U64, 0));
                 self.push_operand(field.to_string());
             }
             _ => {
-                self.push_operand(name(inst.dst, Kind::U32, 0));
+                self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
                 self.push_operand(format!("{field:#x}"));
             }
         }
@@ -113,39 +112,39 @@ impl Printer {
     }
 
     fn scalar_memory(&mut self, inst: &Inst, row: &SmemRow) {
-        self.text += row.name;
+        self.text += inst.name;
         if matches!(row.op, ScalarOp::Nothing) {
             return;
         }
-        self.push_operand(range(inst.dst, row.registers.into()));
+        self.push_operand(range(inst.isa, inst.dst, row.registers.into()));
         if row.op == ScalarOp::Clock {
             return;
         }
-        self.push_operand(range(inst.src[0], if row.buffer { 4 } else { 2 }));
+        self.push_operand(range(inst.isa, inst.src[0], if row.buffer { 4 } else { 2 }));
         match (inst.flags.soffset, inst.flags.imm) {
             (true, true) => {
-                self.push_operand(name(inst.src[1], Kind::U32, 0));
+                self.push_operand(name(inst.isa, inst.src[1], Kind::U32, 0));
                 let _ = write!(self.text, " offset:{}", signed_hex(inst.offset));
             }
-            (true, false) => self.push_operand(name(inst.src[1], Kind::U32, 0)),
+            (true, false) => self.push_operand(name(inst.isa, inst.src[1], Kind::U32, 0)),
             _ => self.push_operand(signed_hex(inst.offset)),
         }
         self.word(inst.flags.glc, "glc");
     }
 
     fn vector(&mut self, inst: &Inst, table: Table, row: &Row) {
-        self.text += row.name;
+        self.text += inst.name;
         self.text += suffix(inst, table, row);
         match row.dst {
             Kind::None => {}
-            Kind::Mask => self.push_operand(name(inst.dst, Kind::Mask, 0)),
+            Kind::Mask => self.push_operand(name(inst.isa, inst.dst, Kind::Mask, 0)),
             _ if row.is(flag::SPECIAL) && row.name.contains("lane") && row.name != "v_writelane_b32" => {
-                self.push_operand(name(inst.dst, Kind::U32, 0));
+                self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
             }
-            kind => self.push_operand(vgprs(inst.dst, kind.registers())),
+            kind => self.push_operand(vgprs(inst.dst, kind.registers(inst.isa))),
         }
         if row.carry_out {
-            self.push_operand(name(inst.sdst, Kind::Mask, 0));
+            self.push_operand(name(inst.isa, inst.sdst, Kind::Mask, 0));
         }
         for (i, &kind) in row.src.iter().enumerate() {
             // The accumulator is the destination, which is already printed.
@@ -226,7 +225,7 @@ impl Printer {
     }
 
     fn memory(&mut self, inst: &Inst, segment: Segment, row: &MemoryRow) {
-        let _ = write!(self.text, "{}{}", segment.prefix(), row.name);
+        let _ = write!(self.text, "{}{}", segment.prefix(), inst.name);
         let [address, data, scalar] = inst.src;
         let returns =
             matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
@@ -253,8 +252,8 @@ impl Printer {
         match segment {
             Segment::Flat => {}
             _ if !has_base => self.push_operand("off"),
-            Segment::Scratch => self.push_operand(name(scalar, Kind::U32, 0)),
-            _ => self.push_operand(name(scalar, Kind::U64, 0)),
+            Segment::Scratch => self.push_operand(name(inst.isa, scalar, Kind::U32, 0)),
+            _ => self.push_operand(name(inst.isa, scalar, Kind::U64, 0)),
         }
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
         self.word(inst.flags.glc, "glc");
@@ -274,8 +273,8 @@ impl Printer {
             (false, false) => self.push_operand("off"),
             _ => self.push_operand(vgprs(inst.src[0], 1)),
         }
-        self.push_operand(range(inst.src[2], 4));
-        self.push_operand(name(inst.sdst, Kind::U32, 0));
+        self.push_operand(range(inst.isa, inst.src[2], 4));
+        self.push_operand(name(inst.isa, inst.sdst, Kind::U32, 0));
         self.word(inst.flags.idxen, "idxen");
         self.word(inst.flags.offen, "offen");
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
@@ -286,7 +285,7 @@ impl Printer {
     }
 
     fn lds(&mut self, inst: &Inst, row: &MemoryRow) {
-        self.text += row.name;
+        self.text += inst.name;
         let [address, first, second] = inst.src;
         let two_offsets = matches!(row.op, Op::Load2 { .. } | Op::Store2 { .. } | Op::Exchange2 { .. });
         let (result, data) = row.op.lds_registers();
@@ -329,7 +328,7 @@ fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
 
 /// Returns a source of a vector instruction with its modifiers.
 fn source(inst: &Inst, i: usize, kind: Kind) -> String {
-    let text = name(inst.src[i], kind, inst.literal);
+    let text = name(inst.isa, inst.src[i], kind, inst.literal);
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
@@ -357,22 +356,22 @@ fn vgprs(first: u16, count: usize) -> String {
 }
 
 /// Returns the name of a range of scalar registers.
-fn range(first: u16, count: usize) -> String {
+fn range(isa: Isa, first: u16, count: usize) -> String {
     match (first, count) {
-        (_, 0 | 1) => name(first, Kind::U32, 0),
-        (_, 2) => name(first, Kind::U64, 0),
+        (_, 0 | 1) => name(isa, first, Kind::U32, 0),
+        (_, 2) => name(isa, first, Kind::U64, 0),
         (0..=101, _) => format!("s[{first}:{}]", usize::from(first) + count - 1),
         (108..=123, _) => format!("ttmp[{}:{}]", first - 108, usize::from(first) + count - 109),
         // Compilers emit no groups of four of these.
-        _ => format!("/* {count} from */ {}", name(first, Kind::U64, 0)),
+        _ => format!("/* {count} from */ {}", name(isa, first, Kind::U64, 0)),
     }
 }
 
 /// Returns an operand's text: registers or a constant.
-fn name(operand: u16, kind: Kind, literal: u32) -> String {
-    let pair = kind.registers() == 2;
+fn name(isa: Isa, operand: u16, kind: Kind, literal: u32) -> String {
+    let pair = kind.registers(isa) == 2;
     if operand >= operand::VGPR {
-        return vgprs(operand, kind.registers());
+        return vgprs(operand, kind.registers(isa));
     }
     let named = |name: &str| {
         let half = if operand % 2 == 0 { "_lo" } else { "_hi" };

@@ -1,7 +1,7 @@
 //! Registers that an instruction uses, and those that memory fills for it.
 
 use super::inst::{Body, Inst, ScalarTable, Segment};
-use super::memory::{Op, ScalarOp};
+use super::op::memory::{Op, ScalarOp};
 use super::operand::OFF;
 use super::registers::Registers;
 use super::{Kind, flag};
@@ -37,11 +37,11 @@ pub(crate) fn used(inst: &Inst) -> Registers {
             let sources = row.src.iter().enumerate().take(2).filter(|(_, k)| **k != Kind::None);
             for (i, &kind) in sources {
                 if table != ScalarTable::Sopk || i == 0 {
-                    set.add_operand(inst.src[i], kind);
+                    set.add_operand(inst.src[i], kind.registers(inst.isa));
                 }
             }
             if row.dst != Kind::None {
-                set.add_scalars(inst.dst, row.dst.registers());
+                set.add_scalars(inst.dst, row.dst.registers(inst.isa));
             }
         }
         Body::ScalarMemory(row) => {
@@ -49,7 +49,7 @@ pub(crate) fn used(inst: &Inst) -> Registers {
                 set.add_scalars(inst.src[0], if row.buffer { 4 } else { 2 });
             }
             if inst.flags.soffset {
-                set.add_operand(inst.src[1], Kind::U32);
+                set.add_operand(inst.src[1], 1);
             }
             if row.op == ScalarOp::Store {
                 set.add_scalars(inst.dst, row.registers.into());
@@ -57,16 +57,16 @@ pub(crate) fn used(inst: &Inst) -> Registers {
         }
         Body::Vector(_, row) => {
             for (i, &kind) in row.src.iter().enumerate().take(3) {
-                set.add_operand(inst.src[i], kind);
+                set.add_operand(inst.src[i], kind.registers(inst.isa));
             }
             let scalar = row.dst == Kind::Mask || row.is(flag::SPECIAL) && row.name.starts_with("v_read");
             if scalar {
-                set.add_scalars(inst.dst, row.dst.registers());
+                set.add_scalars(inst.dst, row.dst.registers(inst.isa));
             } else {
-                set.add_vectors(inst.dst, row.dst.registers());
+                set.add_vectors(inst.dst, row.dst.registers(inst.isa));
             }
             if row.carry_out {
-                set.add_scalars(inst.sdst, 2);
+                set.add_scalars(inst.sdst, inst.isa.mask_registers());
             }
         }
         Body::Lds(row) => {
@@ -98,7 +98,7 @@ fn memory(set: &mut Registers, inst: &Inst, segment: Segment, op: Op) {
         Segment::Scratch if based => set.add_scalars(scalar, 1),
         Segment::Buffer => {
             set.add_scalars(scalar, 4);
-            set.add_operand(inst.sdst, Kind::U32);
+            set.add_operand(inst.sdst, 1);
         }
         _ => {}
     }

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::block::Block;
-use crate::isa::lanes::{LANES, each_lane, lanes};
+use crate::isa::op::lanes::{LANES, each_lane, lanes};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Weak};

@@ -12,7 +12,7 @@ use crate::exec::sizes::Sizes;
 use crate::fault::{Fault, FaultKind, Result};
 use crate::gpu::{Gpu, fits, run};
 use crate::instructions::Text;
-use crate::isa::Target;
+use crate::isa::Isa;
 use crate::memory::Region;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,13 +50,13 @@ impl PacketCode {
     }
 
     /// Returns the code of a region.
-    fn of(&self, region: &Region, target: Target) -> Arc<Text> {
+    fn of(&self, region: &Region, isa: Isa) -> Arc<Text> {
         let mut known = self.known();
-        if let Some(text) = known.get(&region.base).filter(|text| text.is_of(region)) {
+        if let Some(text) = known.get(&region.base).filter(|text| text.is_of(region, isa)) {
             return text.clone();
         }
         known.retain(|_, text| !text.is_gone());
-        let text = Arc::new(Text::of_region(region, target));
+        let text = Arc::new(Text::of_region(region, isa));
         known.insert(region.base, text.clone());
         text
     }
@@ -180,7 +180,7 @@ impl Gpu {
             .memory
             .whole(entry, 4)
             .ok_or_else(|| invalid(format!("has its code at {entry:#x}, which is not in memory")))?;
-        let text = code.of(&region, self.target);
+        let text = code.of(&region, descriptor.isa(self.target));
         let (sizes, groups) = Sizes::of_grid(packet.grid, packet.threads);
         let scratch_bytes = descriptor.scratch(packet.scratch_bytes);
         let context = Context {

@@ -1,166 +1,166 @@
-//! VOP3: two or three sources with modifiers. VOP1, VOP2 and VOPC instructions also have this form; only
-//! instructions without another form are here.
+//! Operations of two or three sources with modifiers.
 
+use super::binary::mad16;
 use super::half;
-use super::lanes::{F16, Quad, Vcc, valu};
+use super::lanes::{F16, Quad, Vcc};
 use super::math::*;
-use super::vop1::half_toward_zero;
-use super::vop2::mad16;
+use super::run::valu;
+use super::unary::half_toward_zero;
 
 valu! {
     mode, lane;
-    0x1c0 v_mad_legacy_f32 (a: f32, b: f32, c: f32) -> f32 { flush(flush(mul_legacy(flush(a), flush(b))) + flush(c)) } [FLUSH]
-    0x1c1 v_mad_f32 (a: f32, b: f32, c: f32) -> f32 { mad(a, b, c) } [FLUSH]
-    0x1c2 v_mad_i32_i24 (a: u32, b: u32, c: i32) -> i32 {
+    v_mad_legacy_f32 (a: f32, b: f32, c: f32) -> f32 { flush(flush(mul_legacy(flush(a), flush(b))) + flush(c)) } [FLUSH]
+    v_mad_f32 (a: f32, b: f32, c: f32) -> f32 { mad(a, b, c) } [FLUSH]
+    v_mad_i32_i24 (a: u32, b: u32, c: i32) -> i32 {
         let sum = i24(a) * i24(b) + i64::from(c);
         if mode.clamp { sum.clamp(i32::MIN.into(), i32::MAX.into()) as i32 } else { sum as i32 }
     } [SATURATES]
-    0x1c3 v_mad_u32_u24 (a: u32, b: u32, c: u32) -> u32 {
+    v_mad_u32_u24 (a: u32, b: u32, c: u32) -> u32 {
         let sum = u24(a) * u24(b) + u64::from(c);
         if mode.clamp { sum.min(u32::MAX.into()) as u32 } else { sum as u32 }
     } [SATURATES]
-    0x1c4 v_cubeid_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).0 }
-    0x1c5 v_cubesc_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).1 }
-    0x1c6 v_cubetc_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).2 }
-    0x1c7 v_cubema_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).3 }
-    0x1c8 v_bfe_u32 (a: u32, b: u32, c: u32) -> u32 { (a >> (b & 31)) & ((1u32 << (c & 31)) - 1) }
-    0x1c9 v_bfe_i32 (a: u32, b: u32, c: u32) -> i32 { bfe_signed(a, b & 31, c & 31) }
-    0x1ca v_bfi_b32 (a: u32, b: u32, c: u32) -> u32 { a & b | !a & c }
-    0x1cb v_fma_f32 (a: f32, b: f32, c: f32) -> f32 { a.mul_add(b, c) }
-    0x1cc v_fma_f64 (a: f64, b: f64, c: f64) -> f64 { a.mul_add(b, c) }
-    0x1cd v_lerp_u8 (a: u32, b: u32, c: u32) -> u32 {
+    v_cubeid_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).0 }
+    v_cubesc_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).1 }
+    v_cubetc_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).2 }
+    v_cubema_f32 (a: f32, b: f32, c: f32) -> f32 { cube(a, b, c).3 }
+    v_bfe_u32 (a: u32, b: u32, c: u32) -> u32 { (a >> (b & 31)) & ((1u32 << (c & 31)) - 1) }
+    v_bfe_i32 (a: u32, b: u32, c: u32) -> i32 { bfe_signed(a, b & 31, c & 31) }
+    v_bfi_b32 (a: u32, b: u32, c: u32) -> u32 { a & b | !a & c }
+    v_fma_f32 (a: f32, b: f32, c: f32) -> f32 { a.mul_add(b, c) }
+    v_fma_f64 (a: f64, b: f64, c: f64) -> f64 { a.mul_add(b, c) }
+    v_lerp_u8 (a: u32, b: u32, c: u32) -> u32 {
         (0..4).fold(0, |d, i| {
             let byte = |x: u32| x >> (8 * i) & 255;
             d | (byte(a) + byte(b) + (byte(c) & 1)) >> 1 << (8 * i)
         })
     }
-    0x1ce v_alignbit_b32 (a: u32, b: u32, c: u32) -> u32 { ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32 }
-    0x1cf v_alignbyte_b32 (a: u32, b: u32, c: u32) -> u32 { ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32 }
-    0x1d0 v_min3_f32 (a: f32, b: f32, c: f32) -> f32 { min32(mode, min32(mode, a, b), c) }
-    0x1d1 v_min3_i32 (a: i32, b: i32, c: i32) -> i32 { a.min(b).min(c) }
-    0x1d2 v_min3_u32 (a: u32, b: u32, c: u32) -> u32 { a.min(b).min(c) }
-    0x1d3 v_max3_f32 (a: f32, b: f32, c: f32) -> f32 { max32(mode, max32(mode, a, b), c) }
-    0x1d4 v_max3_i32 (a: i32, b: i32, c: i32) -> i32 { a.max(b).max(c) }
-    0x1d5 v_max3_u32 (a: u32, b: u32, c: u32) -> u32 { a.max(b).max(c) }
-    0x1d6 v_med3_f32 (a: f32, b: f32, c: f32) -> f32 { med32(mode, a, b, c) }
-    0x1d7 v_med3_i32 (a: i32, b: i32, c: i32) -> i32 { a.max(b).min(a.min(b).max(c)) }
-    0x1d8 v_med3_u32 (a: u32, b: u32, c: u32) -> u32 { a.max(b).min(a.min(b).max(c)) }
-    0x1d9 v_sad_u8 (a: u32, b: u32, c: u32) -> u32 { sad_u8(a, b, c, false) }
-    0x1da v_sad_hi_u8 (a: u32, b: u32, c: u32) -> u32 { (sad_u8(a, b, 0, false) << 16).wrapping_add(c) }
-    0x1db v_sad_u16 (a: u32, b: u32, c: u32) -> u32 {
+    v_alignbit_b32 (a: u32, b: u32, c: u32) -> u32 { ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32 }
+    v_alignbyte_b32 (a: u32, b: u32, c: u32) -> u32 { ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32 }
+    v_min3_f32 (a: f32, b: f32, c: f32) -> f32 { min32(mode, min32(mode, a, b), c) }
+    v_min3_i32 (a: i32, b: i32, c: i32) -> i32 { a.min(b).min(c) }
+    v_min3_u32 (a: u32, b: u32, c: u32) -> u32 { a.min(b).min(c) }
+    v_max3_f32 (a: f32, b: f32, c: f32) -> f32 { max32(mode, max32(mode, a, b), c) }
+    v_max3_i32 (a: i32, b: i32, c: i32) -> i32 { a.max(b).max(c) }
+    v_max3_u32 (a: u32, b: u32, c: u32) -> u32 { a.max(b).max(c) }
+    v_med3_f32 (a: f32, b: f32, c: f32) -> f32 { med32(mode, a, b, c) }
+    v_med3_i32 (a: i32, b: i32, c: i32) -> i32 { a.max(b).min(a.min(b).max(c)) }
+    v_med3_u32 (a: u32, b: u32, c: u32) -> u32 { a.max(b).min(a.min(b).max(c)) }
+    v_sad_u8 (a: u32, b: u32, c: u32) -> u32 { sad_u8(a, b, c, false) }
+    v_sad_hi_u8 (a: u32, b: u32, c: u32) -> u32 { (sad_u8(a, b, 0, false) << 16).wrapping_add(c) }
+    v_sad_u16 (a: u32, b: u32, c: u32) -> u32 {
         (a & 0xffff).abs_diff(b & 0xffff).wrapping_add((a >> 16).abs_diff(b >> 16)).wrapping_add(c)
     }
-    0x1dc v_sad_u32 (a: u32, b: u32, c: u32) -> u32 { a.abs_diff(b).wrapping_add(c) }
-    0x1dd v_cvt_pk_u8_f32 (a: f32, b: u32, c: u32) -> u32 {
+    v_sad_u32 (a: u32, b: u32, c: u32) -> u32 { a.abs_diff(b).wrapping_add(c) }
+    v_cvt_pk_u8_f32 (a: f32, b: u32, c: u32) -> u32 {
         let shift = 8 * (b & 3);
         c & !(255 << shift) | u32::from(a.round_ties_even() as u8) << shift
     }
-    0x1de v_div_fixup_f32 (a: f32, b: f32, c: f32) -> f32 { fixup32(a, b, c) }
-    0x1df v_div_fixup_f64 (a: f64, b: f64, c: f64) -> f64 { fixup64(a, b, c) }
-    0x1e0 v_div_scale_f32 (a: f32, b: f32, c: f32) -> (f32, bool) { scale32(a, b, c) }
-    0x1e1 v_div_scale_f64 (a: f64, b: f64, c: f64) -> (f64, bool) { scale64(a, b, c) }
-    0x1e2 v_div_fmas_f32 (a: f32, b: f32, c: f32, v: Vcc) -> f32 {
+    v_div_fixup_f32 (a: f32, b: f32, c: f32) -> f32 { fixup32(a, b, c) }
+    v_div_fixup_f64 (a: f64, b: f64, c: f64) -> f64 { fixup64(a, b, c) }
+    v_div_scale_f32 (a: f32, b: f32, c: f32) -> (f32, bool) { scale32(a, b, c) }
+    v_div_scale_f64 (a: f64, b: f64, c: f64) -> (f64, bool) { scale64(a, b, c) }
+    v_div_fmas_f32 (a: f32, b: f32, c: f32, v: Vcc) -> f32 {
         let power = if exponent32(c) > 127 { 64 } else { -64 };
         if v.0 { fma_scaled32(a, b, c, power) } else { a.mul_add(b, c) }
     }
-    0x1e3 v_div_fmas_f64 (a: f64, b: f64, c: f64, v: Vcc) -> f64 {
+    v_div_fmas_f64 (a: f64, b: f64, c: f64, v: Vcc) -> f64 {
         let power = if exponent_field64(c) > 1023 { 128 } else { -128 };
         if v.0 { fma_scaled64(a, b, c, power) } else { a.mul_add(b, c) }
     }
-    0x1e4 v_msad_u8 (a: u32, b: u32, c: u32) -> u32 { sad_u8(a, b, c, true) }
-    0x1e5 v_qsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, false) }
-    0x1e6 v_mqsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, true) }
-    0x1e7 v_mqsad_u32_u8 (a: u64, b: u32, c: Quad) -> Quad { Quad } [SPECIAL]
-    0x1e8 v_mad_u64_u32 (a: u32, b: u32, c: u64) -> (u64, bool) { (u64::from(a) * u64::from(b)).overflowing_add(c) }
-    0x1e9 v_mad_i64_i32 (a: i32, b: i32, c: u64) -> (u64, bool) {
+    v_msad_u8 (a: u32, b: u32, c: u32) -> u32 { sad_u8(a, b, c, true) }
+    v_qsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, false) }
+    v_mqsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, true) }
+    v_mqsad_u32_u8 (a: u64, b: u32, c: Quad) -> Quad { Quad } [SPECIAL]
+    v_mad_u64_u32 (a: u32, b: u32, c: u64) -> (u64, bool) { (u64::from(a) * u64::from(b)).overflowing_add(c) }
+    v_mad_i64_i32 (a: i32, b: i32, c: u64) -> (u64, bool) {
         let (sum, overflow) = (i64::from(a) * i64::from(b)).overflowing_add(c as i64);
         (sum as u64, overflow)
     }
-    0x1ea v_mad_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { mad16(a, b, c) }
-    0x1eb v_mad_legacy_u16 (a: u16, b: u16, c: u16) -> u16 { a.wrapping_mul(b).wrapping_add(c) }
-    0x1ec v_mad_legacy_i16 (a: i16, b: i16, c: i16) -> i16 { a.wrapping_mul(b).wrapping_add(c) }
-    0x1ed v_perm_b32 (a: u32, b: u32, c: u32) -> u32 { perm(a, b, c) }
-    0x1ee v_fma_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fma16(a, b, c) }
-    0x1ef v_div_fixup_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fixup16(a, b, c) }
-    0x1f0 v_cvt_pkaccum_u8_f32 (a: f32, b: u32, d: u32) -> u32 {
+    v_mad_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { mad16(a, b, c) }
+    v_mad_legacy_u16 (a: u16, b: u16, c: u16) -> u16 { a.wrapping_mul(b).wrapping_add(c) }
+    v_mad_legacy_i16 (a: i16, b: i16, c: i16) -> i16 { a.wrapping_mul(b).wrapping_add(c) }
+    v_perm_b32 (a: u32, b: u32, c: u32) -> u32 { perm(a, b, c) }
+    v_fma_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fma16(a, b, c) }
+    v_div_fixup_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fixup16(a, b, c) }
+    v_cvt_pkaccum_u8_f32 (a: f32, b: u32, d: u32) -> u32 {
         let shift = 8 * (b & 3);
         d & !(255 << shift) | u32::from(a.round_ties_even() as u8) << shift
     } [ACC]
-    0x1f1 v_mad_u32_u16 (a: u16, b: u16, c: u32) -> u32 {
+    v_mad_u32_u16 (a: u16, b: u16, c: u32) -> u32 {
         let product = u32::from(a) * u32::from(b);
         if mode.clamp { product.saturating_add(c) } else { product.wrapping_add(c) }
     } [SATURATES]
-    0x1f2 v_mad_i32_i16 (a: i16, b: i16, c: i32) -> i32 {
+    v_mad_i32_i16 (a: i16, b: i16, c: i32) -> i32 {
         let product = i32::from(a) * i32::from(b);
         if mode.clamp { product.saturating_add(c) } else { product.wrapping_add(c) }
     } [SATURATES]
-    0x1f3 v_xad_u32 (a: u32, b: u32, c: u32) -> u32 { (a ^ b).wrapping_add(c) }
-    0x1f4 v_min3_f16 (a: F16, b: F16, c: F16) -> F16 { min16(mode, min16(mode, a, b), c) } [KEEP_HIGH]
-    0x1f5 v_min3_i16 (a: i16, b: i16, c: i16) -> i16 { a.min(b).min(c) } [KEEP_HIGH]
-    0x1f6 v_min3_u16 (a: u16, b: u16, c: u16) -> u16 { a.min(b).min(c) } [KEEP_HIGH]
-    0x1f7 v_max3_f16 (a: F16, b: F16, c: F16) -> F16 { max16(mode, max16(mode, a, b), c) } [KEEP_HIGH]
-    0x1f8 v_max3_i16 (a: i16, b: i16, c: i16) -> i16 { a.max(b).max(c) } [KEEP_HIGH]
-    0x1f9 v_max3_u16 (a: u16, b: u16, c: u16) -> u16 { a.max(b).max(c) } [KEEP_HIGH]
-    0x1fa v_med3_f16 (a: F16, b: F16, c: F16) -> F16 { med16(mode, a, b, c) } [KEEP_HIGH]
-    0x1fb v_med3_i16 (a: i16, b: i16, c: i16) -> i16 { a.max(b).min(a.min(b).max(c)) } [KEEP_HIGH]
-    0x1fc v_med3_u16 (a: u16, b: u16, c: u16) -> u16 { a.max(b).min(a.min(b).max(c)) } [KEEP_HIGH]
-    0x1fd v_lshl_add_u32 (a: u32, b: u32, c: u32) -> u32 { (a << (b & 31)).wrapping_add(c) }
-    0x1fe v_add_lshl_u32 (a: u32, b: u32, c: u32) -> u32 { a.wrapping_add(b) << (c & 31) }
-    0x1ff v_add3_u32 (a: u32, b: u32, c: u32) -> u32 { a.wrapping_add(b).wrapping_add(c) }
-    0x200 v_lshl_or_b32 (a: u32, b: u32, c: u32) -> u32 { a << (b & 31) | c }
-    0x201 v_and_or_b32 (a: u32, b: u32, c: u32) -> u32 { a & b | c }
-    0x202 v_or3_b32 (a: u32, b: u32, c: u32) -> u32 { a | b | c }
-    0x203 v_mad_f16 (a: F16, b: F16, c: F16) -> F16 { mad16(a, b, c) } [KEEP_HIGH]
-    0x204 v_mad_u16 (a: u16, b: u16, c: u16) -> u16 {
+    v_xad_u32 (a: u32, b: u32, c: u32) -> u32 { (a ^ b).wrapping_add(c) }
+    v_min3_f16 (a: F16, b: F16, c: F16) -> F16 { min16(mode, min16(mode, a, b), c) } [KEEP_HIGH]
+    v_min3_i16 (a: i16, b: i16, c: i16) -> i16 { a.min(b).min(c) } [KEEP_HIGH]
+    v_min3_u16 (a: u16, b: u16, c: u16) -> u16 { a.min(b).min(c) } [KEEP_HIGH]
+    v_max3_f16 (a: F16, b: F16, c: F16) -> F16 { max16(mode, max16(mode, a, b), c) } [KEEP_HIGH]
+    v_max3_i16 (a: i16, b: i16, c: i16) -> i16 { a.max(b).max(c) } [KEEP_HIGH]
+    v_max3_u16 (a: u16, b: u16, c: u16) -> u16 { a.max(b).max(c) } [KEEP_HIGH]
+    v_med3_f16 (a: F16, b: F16, c: F16) -> F16 { med16(mode, a, b, c) } [KEEP_HIGH]
+    v_med3_i16 (a: i16, b: i16, c: i16) -> i16 { a.max(b).min(a.min(b).max(c)) } [KEEP_HIGH]
+    v_med3_u16 (a: u16, b: u16, c: u16) -> u16 { a.max(b).min(a.min(b).max(c)) } [KEEP_HIGH]
+    v_lshl_add_u32 (a: u32, b: u32, c: u32) -> u32 { (a << (b & 31)).wrapping_add(c) }
+    v_add_lshl_u32 (a: u32, b: u32, c: u32) -> u32 { a.wrapping_add(b) << (c & 31) }
+    v_add3_u32 (a: u32, b: u32, c: u32) -> u32 { a.wrapping_add(b).wrapping_add(c) }
+    v_lshl_or_b32 (a: u32, b: u32, c: u32) -> u32 { a << (b & 31) | c }
+    v_and_or_b32 (a: u32, b: u32, c: u32) -> u32 { a & b | c }
+    v_or3_b32 (a: u32, b: u32, c: u32) -> u32 { a | b | c }
+    v_mad_f16 (a: F16, b: F16, c: F16) -> F16 { mad16(a, b, c) } [KEEP_HIGH]
+    v_mad_u16 (a: u16, b: u16, c: u16) -> u16 {
         let sum = u64::from(a) * u64::from(b) + u64::from(c);
         if mode.clamp { sum.min(0xffff) as u16 } else { sum as u16 }
     } [SATURATES KEEP_HIGH]
-    0x205 v_mad_i16 (a: i16, b: i16, c: i16) -> i16 {
+    v_mad_i16 (a: i16, b: i16, c: i16) -> i16 {
         let sum = i64::from(a) * i64::from(b) + i64::from(c);
         if mode.clamp { sum.clamp(-0x8000, 0x7fff) as i16 } else { sum as i16 }
     } [SATURATES KEEP_HIGH]
-    0x206 v_fma_f16 (a: F16, b: F16, c: F16) -> F16 { fma16(a, b, c) } [KEEP_HIGH]
-    0x207 v_div_fixup_f16 (a: F16, b: F16, c: F16) -> F16 { fixup16(a, b, c) } [KEEP_HIGH]
-    0x280 v_add_f64 (a: f64, b: f64) -> f64 { a + b }
-    0x281 v_mul_f64 (a: f64, b: f64) -> f64 { a * b }
-    0x282 v_min_f64 (a: f64, b: f64) -> f64 { min64(mode, a, b) }
-    0x283 v_max_f64 (a: f64, b: f64) -> f64 { max64(mode, a, b) }
-    0x284 v_ldexp_f64 (a: f64, b: i32) -> f64 { ldexp64(a, b) }
-    0x285 v_mul_lo_u32 (a: u32, b: u32) -> u32 { a.wrapping_mul(b) }
-    0x286 v_mul_hi_u32 (a: u32, b: u32) -> u32 { ((u64::from(a) * u64::from(b)) >> 32) as u32 }
-    0x287 v_mul_hi_i32 (a: i32, b: i32) -> i32 { ((i64::from(a) * i64::from(b)) >> 32) as i32 }
-    0x288 v_ldexp_f32 (a: f32, b: i32) -> f32 { ldexp32(a, b) }
-    0x289 v_readlane_b32 (a: u32, b: u32) -> u32 { a } [SPECIAL]
-    0x28a v_writelane_b32 (a: u32, b: u32) -> u32 { a } [SPECIAL]
-    0x28b v_bcnt_u32_b32 (a: u32, b: u32) -> u32 { a.count_ones().wrapping_add(b) }
-    0x28c v_mbcnt_lo_u32_b32 (a: u32, b: u32) -> u32 {
+    v_fma_f16 (a: F16, b: F16, c: F16) -> F16 { fma16(a, b, c) } [KEEP_HIGH]
+    v_div_fixup_f16 (a: F16, b: F16, c: F16) -> F16 { fixup16(a, b, c) } [KEEP_HIGH]
+    v_add_f64 (a: f64, b: f64) -> f64 { a + b }
+    v_mul_f64 (a: f64, b: f64) -> f64 { a * b }
+    v_min_f64 (a: f64, b: f64) -> f64 { min64(mode, a, b) }
+    v_max_f64 (a: f64, b: f64) -> f64 { max64(mode, a, b) }
+    v_ldexp_f64 (a: f64, b: i32) -> f64 { ldexp64(a, b) }
+    v_mul_lo_u32 (a: u32, b: u32) -> u32 { a.wrapping_mul(b) }
+    v_mul_hi_u32 (a: u32, b: u32) -> u32 { ((u64::from(a) * u64::from(b)) >> 32) as u32 }
+    v_mul_hi_i32 (a: i32, b: i32) -> i32 { ((i64::from(a) * i64::from(b)) >> 32) as i32 }
+    v_ldexp_f32 (a: f32, b: i32) -> f32 { ldexp32(a, b) }
+    v_readlane_b32 (a: u32, b: u32) -> u32 { a } [SPECIAL]
+    v_writelane_b32 (a: u32, b: u32) -> u32 { a } [SPECIAL]
+    v_bcnt_u32_b32 (a: u32, b: u32) -> u32 { a.count_ones().wrapping_add(b) }
+    v_mbcnt_lo_u32_b32 (a: u32, b: u32) -> u32 {
         let below = if lane < 32 { (1u32 << lane) - 1 } else { u32::MAX };
         (a & below).count_ones().wrapping_add(b)
     }
-    0x28d v_mbcnt_hi_u32_b32 (a: u32, b: u32) -> u32 {
+    v_mbcnt_hi_u32_b32 (a: u32, b: u32) -> u32 {
         let below = if lane < 32 { 0 } else { (1u32 << (lane - 32)) - 1 };
         (a & below).count_ones().wrapping_add(b)
     }
-    0x28f v_lshlrev_b64 (a: u32, b: u64) -> u64 { b << (a & 63) }
-    0x290 v_lshrrev_b64 (a: u32, b: u64) -> u64 { b >> (a & 63) }
-    0x291 v_ashrrev_i64 (a: u32, b: i64) -> i64 { b >> (a & 63) }
-    0x292 v_trig_preop_f64 (a: f64, b: u32) -> f64 { preop(a, b) }
-    0x293 v_bfm_b32 (a: u32, b: u32) -> u32 { ((1u32 << (a & 31)) - 1) << (b & 31) }
-    0x294 v_cvt_pknorm_i16_f32 (a: f32, b: f32) -> u32 { norm_signed(a) | norm_signed(b) << 16 }
-    0x295 v_cvt_pknorm_u16_f32 (a: f32, b: f32) -> u32 { norm_unsigned(a) | norm_unsigned(b) << 16 }
-    0x296 v_cvt_pkrtz_f16_f32 (a: f32, b: f32) -> u32 { half_toward_zero(a) | half_toward_zero(b) << 16 }
-    0x297 v_cvt_pk_u16_u32 (a: u32, b: u32) -> u32 { a.min(0xffff) | b.min(0xffff) << 16 }
-    0x298 v_cvt_pk_i16_i32 (a: i32, b: i32) -> u32 {
+    v_lshlrev_b64 (a: u32, b: u64) -> u64 { b << (a & 63) }
+    v_lshrrev_b64 (a: u32, b: u64) -> u64 { b >> (a & 63) }
+    v_ashrrev_i64 (a: u32, b: i64) -> i64 { b >> (a & 63) }
+    v_trig_preop_f64 (a: f64, b: u32) -> f64 { preop(a, b) }
+    v_bfm_b32 (a: u32, b: u32) -> u32 { ((1u32 << (a & 31)) - 1) << (b & 31) }
+    v_cvt_pknorm_i16_f32 (a: f32, b: f32) -> u32 { norm_signed(a) | norm_signed(b) << 16 }
+    v_cvt_pknorm_u16_f32 (a: f32, b: f32) -> u32 { norm_unsigned(a) | norm_unsigned(b) << 16 }
+    v_cvt_pkrtz_f16_f32 (a: f32, b: f32) -> u32 { half_toward_zero(a) | half_toward_zero(b) << 16 }
+    v_cvt_pk_u16_u32 (a: u32, b: u32) -> u32 { a.min(0xffff) | b.min(0xffff) << 16 }
+    v_cvt_pk_i16_i32 (a: i32, b: i32) -> u32 {
         let limited = |x: i32| x.clamp(-0x8000, 0x7fff) as u32 & 0xffff;
         limited(a) | limited(b) << 16
     }
-    0x299 v_cvt_pknorm_i16_f16 (a: F16, b: F16) -> u32 { norm_signed(a.f32()) | norm_signed(b.f32()) << 16 }
-    0x29a v_cvt_pknorm_u16_f16 (a: F16, b: F16) -> u32 { norm_unsigned(a.f32()) | norm_unsigned(b.f32()) << 16 }
-    0x29c v_add_i32 (a: i32, b: i32) -> i32 { if mode.clamp { a.saturating_add(b) } else { a.wrapping_add(b) } } [SATURATES]
-    0x29d v_sub_i32 (a: i32, b: i32) -> i32 { if mode.clamp { a.saturating_sub(b) } else { a.wrapping_sub(b) } } [SATURATES]
-    0x29e v_add_i16 (a: i16, b: i16) -> i16 { if mode.clamp { a.saturating_add(b) } else { a.wrapping_add(b) } } [SATURATES KEEP_HIGH]
-    0x29f v_sub_i16 (a: i16, b: i16) -> i16 { if mode.clamp { a.saturating_sub(b) } else { a.wrapping_sub(b) } } [SATURATES KEEP_HIGH]
-    0x2a0 v_pack_b32_f16 (a: F16, b: F16) -> u32 { u32::from(a.0) | u32::from(b.0) << 16 }
+    v_cvt_pknorm_i16_f16 (a: F16, b: F16) -> u32 { norm_signed(a.f32()) | norm_signed(b.f32()) << 16 }
+    v_cvt_pknorm_u16_f16 (a: F16, b: F16) -> u32 { norm_unsigned(a.f32()) | norm_unsigned(b.f32()) << 16 }
+    v_add_i32 (a: i32, b: i32) -> i32 { if mode.clamp { a.saturating_add(b) } else { a.wrapping_add(b) } } [SATURATES]
+    v_sub_i32 (a: i32, b: i32) -> i32 { if mode.clamp { a.saturating_sub(b) } else { a.wrapping_sub(b) } } [SATURATES]
+    v_add_i16 (a: i16, b: i16) -> i16 { if mode.clamp { a.saturating_add(b) } else { a.wrapping_add(b) } } [SATURATES KEEP_HIGH]
+    v_sub_i16 (a: i16, b: i16) -> i16 { if mode.clamp { a.saturating_sub(b) } else { a.wrapping_sub(b) } } [SATURATES KEEP_HIGH]
+    v_pack_b32_f16 (a: F16, b: F16) -> u32 { u32::from(a.0) | u32::from(b.0) << 16 }
 }
 
 #[inline(always)]

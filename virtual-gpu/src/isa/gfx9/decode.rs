@@ -1,9 +1,11 @@
-//! Decodes words into instructions.
+//! Decodes words into instructions of GFX9.
 
-use super::inst::{Body, Dpp, Flags, Form, Inst, ScalarTable, Sdwa, Segment, Table};
-use super::memory;
-use super::sop::{self, ScalarRow};
-use super::{Kind, Row, Target, find, flag, operand, resolve, uses, vop1, vop2, vop3, vop3p, vopc};
+use super::{Vector, memory, scalar, vector};
+use crate::isa::inst::{Body, Dpp, Flags, Form, Inst, ScalarTable, Sdwa, Segment, Table, Wait};
+use crate::isa::op::memory::Op;
+use crate::isa::op::scalar::Control;
+use crate::isa::tables::{Tables, find, find_memory, find_scalar};
+use crate::isa::{Isa, Kind, Row, ScalarRow, flag, operand};
 
 fn bits(word: u32, low: u32, count: u32) -> u16 {
     (word >> low & ((1 << count) - 1)) as u16
@@ -17,52 +19,46 @@ fn signed(value: u32, width: u32) -> i32 {
     (value << (32 - width)) as i32 >> (32 - width)
 }
 
-/// Decodes the instruction at the start of `words`. Returns `None` if the target has no such instruction.
-pub(crate) fn decode(words: &[u32], target: Target) -> Option<Inst> {
-    let mut inst = fields(words, target)?;
-    (inst.used, inst.fills, inst.plan) = (uses::used(&inst), uses::filled(&inst), resolve::plan(&inst));
-    Some(inst)
-}
+/// A table's instruction: its printed name and its operation.
+type Found<T> = (&'static str, &'static T);
 
-fn fields(words: &[u32], target: Target) -> Option<Inst> {
+/// Decodes the instruction at the start of `words`.
+pub(in crate::isa) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
     let first = *words.first()?;
     let second = words.get(1).copied();
+    let vectors = vector(isa.target);
+    let scalars =
+        |table, rows: Tables<ScalarRow>, code| scalar_alu(isa, table, find(rows, code)?, first, second);
+    let short = |table, rows, code| short(isa, table, find(rows, code)?, first, second);
     match first >> 23 {
-        0b1_0111_1101 => scalar(ScalarTable::Sop1, sop::SOP1, bits(first, 8, 8), first, second),
-        0b1_0111_1110 => scalar(ScalarTable::Sopc, sop::SOPC, bits(first, 16, 7), first, second),
-        0b1_0111_1111 => scalar(ScalarTable::Sopp, sop::SOPP, bits(first, 16, 7), first, second),
-        _ if first >> 28 == 0b1011 => scalar(ScalarTable::Sopk, sop::SOPK, bits(first, 23, 5), first, second),
-        _ if first >> 30 == 0b10 => scalar(ScalarTable::Sop2, sop::SOP2, bits(first, 23, 7), first, second),
-        _ if first >> 25 == 0b011_1111 => {
-            short(Table::Vop1, find(vop1::ROWS, bits(first, 9, 8), target)?, first, second)
-        }
-        _ if first >> 25 == 0b011_1110 => {
-            short(Table::Vopc, find(vopc::ROWS, bits(first, 17, 8), target)?, first, second)
-        }
-        _ if first >> 31 == 0 => {
-            short(Table::Vop2, find(vop2::ROWS, bits(first, 25, 6), target)?, first, second)
-        }
-        0b1_1010_0111 => packed(find(vop3p::ROWS, bits(first, 16, 7), target)?, first, second?),
+        0b1_0111_1101 => scalars(ScalarTable::Sop1, &[scalar::SOP1], bits(first, 8, 8)),
+        0b1_0111_1110 => scalars(ScalarTable::Sopc, &[scalar::SOPC], bits(first, 16, 7)),
+        0b1_0111_1111 => scalars(ScalarTable::Sopp, &[scalar::SOPP], bits(first, 16, 7)),
+        _ if first >> 28 == 0b1011 => scalars(ScalarTable::Sopk, &[scalar::SOPK], bits(first, 23, 5)),
+        _ if first >> 30 == 0b10 => scalars(ScalarTable::Sop2, &[scalar::SOP2], bits(first, 23, 7)),
+        _ if first >> 25 == 0b011_1111 => short(Table::Vop1, vectors.vop1, bits(first, 9, 8)),
+        _ if first >> 25 == 0b011_1110 => short(Table::Vopc, vectors.vopc, bits(first, 17, 8)),
+        _ if first >> 31 == 0 => short(Table::Vop2, vectors.vop2, bits(first, 25, 6)),
+        0b1_1010_0111 => packed(isa, find(vectors.vop3p, bits(first, 16, 7))?, first, second?),
         _ => match first >> 26 {
-            0b11_0000 => scalar_memory(first, second?),
-            0b11_0100 => long(first, second?, target),
-            0b11_0110 => lds(first, second?),
-            0b11_0111 => flat(first, second?),
-            0b11_1000 => buffer(first, second?),
+            0b11_0000 => scalar_memory(isa, first, second?),
+            0b11_0100 => long(isa, vectors, first, second?),
+            0b11_0110 => lds(isa, first, second?),
+            0b11_0111 => flat(isa, first, second?),
+            0b11_1000 => buffer(isa, first, second?),
             _ => None,
         },
     }
 }
 
-fn scalar(
+fn scalar_alu(
+    isa: Isa,
     table: ScalarTable,
-    rows: &'static [ScalarRow],
-    code: u16,
+    (name, row): Found<ScalarRow>,
     word: u32,
     second: Option<u32>,
 ) -> Option<Inst> {
-    let row = sop::find(rows, code)?;
-    let mut inst = Inst::new(Body::Scalar(table, row), 1);
+    let mut inst = Inst::new(isa, name, Body::Scalar(table, row), 1);
     inst.dst = bits(word, 16, 7);
     match table {
         ScalarTable::Sop2 => inst.src = [bits(word, 0, 8), bits(word, 8, 8), 0],
@@ -74,6 +70,9 @@ fn scalar(
         ScalarTable::Sopk | ScalarTable::Sopp => {
             inst.offset = signed(word & 0xffff, 16);
             inst.src[0] = inst.dst;
+            if row.control == Control::Wait {
+                inst.wait = wait(word);
+            }
             if row.name == "s_setreg_imm32_b32" {
                 inst.literal = second?;
                 inst.words = 2;
@@ -92,9 +91,16 @@ fn scalar(
     Some(inst)
 }
 
-fn scalar_memory(word: u32, second: u32) -> Option<Inst> {
-    let row = memory::find_scalar(bits(word, 18, 8))?;
-    let mut inst = Inst::new(Body::ScalarMemory(row), 2);
+/// Returns the counts of an `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15, `lgkmcnt` in bits 8 to 11. The largest value
+/// of a counter is no wait.
+fn wait(field: u32) -> Wait {
+    let (vector, other) = ((field & 15 | field >> 10 & 48) as u8, (field >> 8 & 15) as u8);
+    Wait { loads: (vector < 63).then_some(vector), lgkm: (other < 15).then_some(other), stores: None }
+}
+
+fn scalar_memory(isa: Isa, word: u32, second: u32) -> Option<Inst> {
+    let row = find_scalar(memory::SCALAR, bits(word, 18, 8))?;
+    let mut inst = Inst::new(isa, row.name, Body::ScalarMemory(row), 2);
     inst.dst = bits(word, 6, 7);
     inst.src = [bits(word, 0, 6) * 2, bits(second, 25, 7), 0];
     inst.flags = Flags { glc: bit(word, 16), imm: bit(word, 17), soffset: bit(word, 14), ..Flags::default() };
@@ -109,8 +115,8 @@ fn scalar_memory(word: u32, second: u32) -> Option<Inst> {
 }
 
 /// Decodes VOP1, VOP2 and VOPC in 32 bits, or in 64 bits with SDWA or DPP.
-fn short(table: Table, row: &'static Row, word: u32, second: Option<u32>) -> Option<Inst> {
-    let mut inst = Inst::new(Body::Vector(table, row), 1);
+fn short(isa: Isa, table: Table, (name, row): Found<Row>, word: u32, second: Option<u32>) -> Option<Inst> {
+    let mut inst = Inst::new(isa, name, Body::Vector(table, row), 1);
     let vsrc1 = bits(word, 9, 8) + operand::VGPR;
     inst.dst = bits(word, 17, 8);
     inst.src = [bits(word, 0, 9), vsrc1, 0];
@@ -181,18 +187,18 @@ fn dpp(inst: &mut Inst, word: u32) {
 }
 
 /// Decodes VOP3: its own instructions and those of the short formats.
-fn long(word: u32, second: u32, target: Target) -> Option<Inst> {
+fn long(isa: Isa, vectors: &Vector, word: u32, second: u32) -> Option<Inst> {
     let code = bits(word, 16, 10);
-    let (table, row) = match code {
-        0x000..=0x0ff => (Table::Vopc, find(vopc::ROWS, code, target)?),
-        0x100..=0x13f => (Table::Vop2, find(vop2::ROWS, code - 0x100, target)?),
-        0x140..=0x1bf => (Table::Vop1, find(vop1::ROWS, code - 0x140, target)?),
-        _ => (Table::Vop3, find(vop3::ROWS, code, target)?),
+    let (table, (name, row)) = match code {
+        0x000..=0x0ff => (Table::Vopc, find(vectors.vopc, code)?),
+        0x100..=0x13f => (Table::Vop2, find(vectors.vop2, code - 0x100)?),
+        0x140..=0x1bf => (Table::Vop1, find(vectors.vop1, code - 0x140)?),
+        _ => (Table::Vop3, find(vectors.vop3, code)?),
     };
     if row.is(flag::LITERAL1 | flag::LITERAL2) {
         return None;
     }
-    let mut inst = Inst::new(Body::Vector(table, row), 2);
+    let mut inst = Inst::new(isa, name, Body::Vector(table, row), 2);
     inst.form = Form::Long;
     inst.dst = bits(word, 0, 8);
     inst.src = [bits(second, 0, 9), bits(second, 9, 9), bits(second, 18, 9)];
@@ -211,8 +217,8 @@ fn long(word: u32, second: u32, target: Target) -> Option<Inst> {
     Some(inst)
 }
 
-fn packed(row: &'static Row, word: u32, second: u32) -> Option<Inst> {
-    let mut inst = Inst::new(Body::Vector(Table::Vop3p, row), 2);
+fn packed(isa: Isa, (name, row): Found<Row>, word: u32, second: u32) -> Option<Inst> {
+    let mut inst = Inst::new(isa, name, Body::Vector(Table::Vop3p, row), 2);
     inst.form = Form::Long;
     inst.dst = bits(word, 0, 8);
     inst.src = [bits(second, 0, 9), bits(second, 9, 9), bits(second, 18, 9)];
@@ -224,8 +230,9 @@ fn packed(row: &'static Row, word: u32, second: u32) -> Option<Inst> {
     Some(inst)
 }
 
-fn lds(word: u32, second: u32) -> Option<Inst> {
-    let mut inst = Inst::new(Body::Lds(memory::find(memory::DS, bits(word, 17, 8))?), 2);
+fn lds(isa: Isa, word: u32, second: u32) -> Option<Inst> {
+    let row = find_memory(&[memory::DS], bits(word, 17, 8))?;
+    let mut inst = Inst::new(isa, row.name, Body::Lds(row), 2);
     inst.offset = (word & 0xffff) as i32;
     inst.flags.gds = bit(word, 16);
     inst.src = [bits(second, 0, 8), bits(second, 8, 8), bits(second, 16, 8)];
@@ -233,19 +240,19 @@ fn lds(word: u32, second: u32) -> Option<Inst> {
     Some(inst)
 }
 
-fn flat(word: u32, second: u32) -> Option<Inst> {
+fn flat(isa: Isa, word: u32, second: u32) -> Option<Inst> {
     let segment = match bits(word, 14, 2) {
         0 => Segment::Flat,
         1 => Segment::Scratch,
         2 => Segment::Global,
         _ => return None,
     };
-    let row = memory::find(memory::VECTOR, bits(word, 18, 7))?;
-    let is_atomic = matches!(row.op, memory::Op::Atomic { .. });
-    if segment == Segment::Scratch && is_atomic || row.op == memory::Op::Nothing {
+    let row = find_memory(&[memory::VECTOR], bits(word, 18, 7))?;
+    let is_atomic = matches!(row.op, Op::Atomic { .. });
+    if segment == Segment::Scratch && is_atomic || row.op == Op::Nothing {
         return None;
     }
-    let mut inst = Inst::new(Body::Memory(segment, row), 2);
+    let mut inst = Inst::new(isa, row.name, Body::Memory(segment, row), 2);
     // FLAT's offset has 12 bits and is unsigned.
     let offset = word & 0x1fff;
     inst.offset = if segment == Segment::Flat { (offset & 0xfff) as i32 } else { signed(offset, 13) };
@@ -255,9 +262,9 @@ fn flat(word: u32, second: u32) -> Option<Inst> {
     Some(inst)
 }
 
-fn buffer(word: u32, second: u32) -> Option<Inst> {
-    let row = memory::find(memory::VECTOR, bits(word, 18, 7))?;
-    let mut inst = Inst::new(Body::Memory(Segment::Buffer, row), 2);
+fn buffer(isa: Isa, word: u32, second: u32) -> Option<Inst> {
+    let row = find_memory(&[memory::VECTOR], bits(word, 18, 7))?;
+    let mut inst = Inst::new(isa, row.name, Body::Memory(Segment::Buffer, row), 2);
     inst.offset = (word & 0xfff) as i32;
     inst.flags = Flags {
         offen: bit(word, 12),

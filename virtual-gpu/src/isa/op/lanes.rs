@@ -1,23 +1,24 @@
-//! Values of 64 lanes and the types used in the formulas of opcodes.
+//! Values of all lanes and the types used in the formulas of operations.
 //!
-//! [`valu!`] turns the rows of a table into a table of [`Row`](super::Row)s and a function that executes an
-//! opcode for all 64 lanes. Sources and results are arrays, so that the host compiler vectorises a row.
-//! Inactive lanes are computed too; their results are dropped when the destination is written.
+//! A formula is computed for one or two chunks of 32 lanes: a wavefront has one or two. Sources and results are arrays, so that the host compiler vectorises
+//! a formula. Inactive lanes are computed too; their results are dropped when the destination is written.
 
-use super::Kind;
 use super::half;
+use crate::isa::Kind;
 
-/// Number of lanes of a wavefront.
+/// Number of lanes of the largest wavefront.
 pub(crate) const LANES: usize = 64;
+/// Lanes that a formula is computed for at once.
+pub(crate) const CHUNK: usize = 32;
 
 /// Does something for each lane of a mask. A macro, because a closure that is called in two loops is not inline: then
 /// neither loop is vectorised.
 macro_rules! each_lane {
     ($mask:expr, |$lane:ident| $body:block) => {
         if $mask == u64::MAX {
-            for $lane in $crate::isa::lanes::all_lanes() $body
+            for $lane in $crate::isa::op::lanes::all_lanes() $body
         } else {
-            for $lane in $crate::isa::lanes::lanes($mask) $body
+            for $lane in $crate::isa::op::lanes::lanes($mask) $body
         }
     };
 }
@@ -94,6 +95,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) hi: [&'a [u32; LANES]; 3],
     pub(crate) carry: &'a [u32; LANES],
     pub(crate) mode: Mode,
+    /// Chunks that are computed: 1 if the upper half of the lanes is inactive.
+    pub(crate) chunks: usize,
 }
 
 /// Results of an instruction: the words of the destination, and one bit per lane.
@@ -103,23 +106,56 @@ pub(crate) struct Results {
     pub(crate) carry: [u32; LANES],
 }
 
+/// Sources of a chunk of lanes.
+pub(crate) struct SourcePart<'a> {
+    lo: [&'a [u32; CHUNK]; 3],
+    hi: [&'a [u32; CHUNK]; 3],
+    carry: &'a [u32; CHUNK],
+}
+
+/// Results of a chunk of lanes.
+pub(crate) struct ResultPart<'a> {
+    pub(crate) lo: &'a mut [u32; CHUNK],
+    pub(crate) hi: &'a mut [u32; CHUNK],
+    pub(crate) carry: &'a mut [u32; CHUNK],
+}
+
+impl<'a> Sources<'a> {
+    /// Returns the sources of chunk 0 or 1.
+    #[inline(always)]
+    pub(crate) fn part(&self, chunk: usize) -> SourcePart<'a> {
+        let of = |words: &'a [u32; LANES]| &words.as_chunks().0[chunk % 2];
+        SourcePart { lo: self.lo.map(of), hi: self.hi.map(of), carry: of(self.carry) }
+    }
+}
+
 impl Results {
     pub(crate) fn new() -> Results {
         Results { lo: [0; LANES], hi: [0; LANES], carry: [0; LANES] }
+    }
+
+    /// Returns the results of chunk 0 or 1.
+    #[inline(always)]
+    pub(crate) fn part(&mut self, chunk: usize) -> ResultPart<'_> {
+        ResultPart {
+            lo: &mut self.lo.as_chunks_mut().0[chunk % 2],
+            hi: &mut self.hi.as_chunks_mut().0[chunk % 2],
+            carry: &mut self.carry.as_chunks_mut().0[chunk % 2],
+        }
     }
 }
 
 /// Type of a source.
 pub(crate) trait Source: Copy {
     const KIND: Kind;
-    fn get(from: &Sources<'_>, n: usize, lane: usize) -> Self;
+    fn get(from: &SourcePart<'_>, n: usize, lane: usize) -> Self;
 }
 
 /// Type of a result.
 pub(crate) trait Output: Copy {
     const KIND: Kind;
     const CARRY: bool = false;
-    fn set(self, to: &mut Results, lane: usize);
+    fn set(self, to: &mut ResultPart<'_>, lane: usize);
 }
 
 /// A half, as bits. Arithmetic uses F32 or F64 and rounds once; comparisons compare the values.
@@ -194,7 +230,7 @@ macro_rules! word {
         impl Source for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn get(from: &Sources<'_>, n: usize, lane: usize) -> $t {
+            fn get(from: &SourcePart<'_>, n: usize, lane: usize) -> $t {
                 let $x = from.lo[n][lane];
                 $from
             }
@@ -202,7 +238,7 @@ macro_rules! word {
         impl Output for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn set(self, to: &mut Results, lane: usize) {
+            fn set(self, to: &mut ResultPart<'_>, lane: usize) {
                 let $y = self;
                 to.lo[lane] = $into;
             }
@@ -227,7 +263,7 @@ macro_rules! double_word {
         impl Source for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn get(from: &Sources<'_>, n: usize, lane: usize) -> $t {
+            fn get(from: &SourcePart<'_>, n: usize, lane: usize) -> $t {
                 let $x = u64::from(from.lo[n][lane]) | u64::from(from.hi[n][lane]) << 32;
                 $from
             }
@@ -235,7 +271,7 @@ macro_rules! double_word {
         impl Output for $t {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            fn set(self, to: &mut Results, lane: usize) {
+            fn set(self, to: &mut ResultPart<'_>, lane: usize) {
                 let $y = self;
                 let bits: u64 = $into;
                 to.lo[lane] = bits as u32;
@@ -254,7 +290,7 @@ double_word! {
 impl Source for Bit {
     const KIND: Kind = Kind::Mask;
     #[inline(always)]
-    fn get(from: &Sources<'_>, _n: usize, lane: usize) -> Bit {
+    fn get(from: &SourcePart<'_>, _n: usize, lane: usize) -> Bit {
         Bit(from.carry[lane] != 0)
     }
 }
@@ -262,7 +298,7 @@ impl Source for Bit {
 impl Source for Vcc {
     const KIND: Kind = Kind::Vcc;
     #[inline(always)]
-    fn get(from: &Sources<'_>, _n: usize, lane: usize) -> Vcc {
+    fn get(from: &SourcePart<'_>, _n: usize, lane: usize) -> Vcc {
         Vcc(from.carry[lane] != 0)
     }
 }
@@ -271,7 +307,7 @@ impl Source for Vcc {
 impl Output for bool {
     const KIND: Kind = Kind::Mask;
     #[inline(always)]
-    fn set(self, to: &mut Results, lane: usize) {
+    fn set(self, to: &mut ResultPart<'_>, lane: usize) {
         to.carry[lane] = u32::from(self);
     }
 }
@@ -283,7 +319,7 @@ pub(crate) struct Quad;
 impl Source for Quad {
     const KIND: Kind = Kind::U128;
     #[inline(always)]
-    fn get(_from: &Sources<'_>, _n: usize, _lane: usize) -> Quad {
+    fn get(_from: &SourcePart<'_>, _n: usize, _lane: usize) -> Quad {
         Quad
     }
 }
@@ -291,14 +327,14 @@ impl Source for Quad {
 impl Output for Quad {
     const KIND: Kind = Kind::U128;
     #[inline(always)]
-    fn set(self, _to: &mut Results, _lane: usize) {}
+    fn set(self, _to: &mut ResultPart<'_>, _lane: usize) {}
 }
 
 /// No result.
 impl Output for () {
     const KIND: Kind = Kind::None;
     #[inline(always)]
-    fn set(self, _to: &mut Results, _lane: usize) {}
+    fn set(self, _to: &mut ResultPart<'_>, _lane: usize) {}
 }
 
 /// A result and one bit per lane.
@@ -306,7 +342,7 @@ impl<T: Output> Output for (T, bool) {
     const KIND: Kind = T::KIND;
     const CARRY: bool = true;
     #[inline(always)]
-    fn set(self, to: &mut Results, lane: usize) {
+    fn set(self, to: &mut ResultPart<'_>, lane: usize) {
         self.0.set(to, lane);
         to.carry[lane] = u32::from(self.1);
     }
@@ -322,50 +358,3 @@ pub(crate) const fn kinds(some: &[Kind]) -> [Kind; 4] {
     }
     all
 }
-
-/// Defines a table of vector instructions and the function that executes them.
-///
-/// A row is `number name (sources) -> result { formula }`, optionally followed by flags in brackets. Formulas
-/// may use `mode` and `lane`.
-macro_rules! valu {
-    (
-        $mode:ident, $lane:ident;
-        $( $code:literal $name:ident ($($a:ident : $t:ty),*) -> $r:ty $body:block $([$($flag:ident)*])? )*
-    ) => {
-        /// Numbers, names and operand types.
-        pub(crate) const ROWS: &[$crate::isa::Row] = &[$(
-            $crate::isa::Row {
-                code: $code,
-                name: stringify!($name),
-                dst: <$r as $crate::isa::lanes::Output>::KIND,
-                carry_out: <$r as $crate::isa::lanes::Output>::CARRY,
-                src: $crate::isa::lanes::kinds(&[$(<$t as $crate::isa::lanes::Source>::KIND),*]),
-                flags: 0 $($(| $crate::isa::flag::$flag)*)?,
-            }
-        ),*];
-
-        /// Computes an opcode for all lanes. A number without a row leaves the results unchanged.
-        #[inline(always)]
-        #[allow(unused_variables, unused_assignments, unreachable_patterns, unused_mut)]
-        pub(crate) fn execute(
-            code: u16,
-            sources: &$crate::isa::lanes::Sources<'_>,
-            results: &mut $crate::isa::lanes::Results,
-        ) {
-            let $mode = sources.mode;
-            match code {
-                $($code => for $lane in 0..$crate::isa::lanes::LANES {
-                    let mut n = 0;
-                    $(
-                        let $a = <$t as $crate::isa::lanes::Source>::get(sources, n, $lane);
-                        n += 1;
-                    )*
-                    let result: $r = $body;
-                    $crate::isa::lanes::Output::set(result, results, $lane);
-                })*
-                _ => {}
-            }
-        }
-    };
-}
-pub(crate) use valu;

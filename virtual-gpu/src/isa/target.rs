@@ -1,0 +1,87 @@
+//! Processors, their generations and the sizes of their wavefronts.
+
+/// An emulated processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// Vega 10: Radeon RX Vega 56 and 64.
+    Gfx900,
+    /// Vega 20: Radeon Instinct MI50 and MI60, Radeon VII.
+    Gfx906,
+}
+
+/// Processors that encode their instructions in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Generation {
+    /// GCN 5: Vega.
+    Gfx9,
+}
+
+impl Target {
+    /// All supported processors.
+    pub const ALL: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+
+    /// Returns the name of the processor.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Gfx900 => "gfx900",
+            Target::Gfx906 => "gfx906",
+        }
+    }
+
+    /// Returns the processor with a name.
+    pub fn parse(name: &str) -> Option<Target> {
+        Target::ALL.into_iter().find(|t| t.name() == name)
+    }
+
+    /// Returns its number in the flags of an ELF header (`EF_AMDGPU_MACH`).
+    pub(crate) fn machine(self) -> u32 {
+        match self {
+            Target::Gfx900 => 0x2c,
+            Target::Gfx906 => 0x2f,
+        }
+    }
+
+    pub(crate) fn generation(self) -> Generation {
+        match self {
+            Target::Gfx900 | Target::Gfx906 => Generation::Gfx9,
+        }
+    }
+
+    /// Returns true if its kernels may have wavefronts of 32 lanes.
+    pub(crate) fn has_wave32(self) -> bool {
+        match self.generation() {
+            Generation::Gfx9 => false,
+        }
+    }
+}
+
+/// The instructions of a program: a processor's, for wavefronts of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Isa {
+    pub(crate) target: Target,
+    /// Lanes of a wavefront: 32 or 64.
+    pub(crate) lanes: u8,
+}
+
+impl Isa {
+    /// Returns the instructions of a processor for wavefronts of 64 lanes.
+    pub(crate) fn wave64(target: Target) -> Isa {
+        Isa { target, lanes: 64 }
+    }
+
+    /// Returns the instructions of a processor for wavefronts of 32 lanes.
+    #[allow(dead_code)]
+    pub(crate) fn wave32(target: Target) -> Isa {
+        Isa { target, lanes: 32 }
+    }
+
+    /// Returns the scalar registers of one bit per lane.
+    pub(crate) fn mask_registers(self) -> usize {
+        usize::from(self.lanes) / 32
+    }
+
+    /// Returns a mask of all lanes.
+    pub(crate) fn all_lanes(self) -> u64 {
+        u64::MAX >> (64 - u32::from(self.lanes))
+    }
+}
