@@ -1,7 +1,8 @@
 //! Values of all lanes and the types used in the formulas of operations.
 //!
-//! A formula is computed for one or two chunks of 32 lanes: a wavefront has one or two. Sources and results are arrays, so that the host compiler vectorises
-//! a formula. Inactive lanes are computed too; their results are dropped when the destination is written.
+//! A formula is computed for one or two chunks of 32 lanes: a wavefront has one or two. Sources and results are arrays,
+//! so that the host compiler vectorises a formula. Inactive lanes are computed too; their results are dropped when the
+//! destination is written.
 
 use super::half;
 use crate::isa::Kind;
