@@ -13,7 +13,7 @@ use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::gpu::{Gpu, counts, fits, run};
 use crate::instructions::Text;
-use crate::isa::Isa;
+use crate::isa::{Isa, Target};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of user SGPRs of a compute program.
@@ -36,6 +36,8 @@ pub struct Bare<'a> {
     pub threads: [u32; 3],
     /// LDS of a work-group in bytes.
     pub lds_bytes: u32,
+    /// True for wavefronts of 32 lanes, on processors that have both.
+    pub wave32: bool,
 }
 
 /// A launch of a program.
@@ -70,11 +72,11 @@ impl Gpu {
     /// [`FaultKind::OutOfMemory`].
     pub fn load_bare(&self, program: &Bare<'_>) -> Result<BareKernel> {
         let named = |kind| at_kernel(program.name, kind);
-        let descriptor = describe(program).map_err(named)?;
+        let descriptor = describe(program, self.target).map_err(named)?;
         let base = self.memory.allocate(program.code.len()).map_err(named)?;
         self.memory.write(base, program.code)?;
         let words = program.code.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
-        let text = Text::new(0, words.collect(), Isa::wave64(self.target));
+        let text = Text::new(0, words.collect(), descriptor.isa(self.target));
         let name = program.name.to_string();
         Ok(BareKernel(Arc::new(Program { name, text, base, descriptor, threads: program.threads })))
     }
@@ -140,12 +142,16 @@ fn at_kernel(name: &str, kind: FaultKind) -> Fault {
     Fault { kernel: name.to_string(), ..kind.into() }
 }
 
-fn describe(program: &Bare<'_>) -> std::result::Result<Descriptor, FaultKind> {
+fn describe(program: &Bare<'_>, target: Target) -> std::result::Result<Descriptor, FaultKind> {
     let invalid = FaultKind::InvalidCodeObject;
     if program.code.is_empty() || program.code.len() % 4 != 0 {
         return Err(invalid(format!("has {} bytes, not a multiple of 4", program.code.len())));
     }
-    let descriptor = Descriptor::bare(program.rsrc1, program.rsrc2, program.lds_bytes);
+    if program.wave32 && !target.traits().wave32 {
+        return Err(invalid(format!("is for wavefronts of 32, which {} does not have", target.name())));
+    }
+    let isa = if program.wave32 { Isa::wave32(target) } else { Isa::wave64(target) };
+    let descriptor = Descriptor::bare(isa, program.rsrc1, program.rsrc2, program.lds_bytes);
     if descriptor.user_sgprs > MAX_USER_SGPRS {
         let count = descriptor.user_sgprs;
         return Err(invalid(format!("has {count} user SGPRs, {MAX_USER_SGPRS} are the most")));
@@ -156,7 +162,7 @@ fn describe(program: &Bare<'_>) -> std::result::Result<Descriptor, FaultKind> {
     if program.rsrc2 >> 6 & 1 != 0 {
         return Err(FaultKind::Unimplemented("a trap handler".into()));
     }
-    fits(program.threads, program.lds_bytes, descriptor.vgprs).map_err(invalid)?;
+    fits(program.threads, program.lds_bytes, &descriptor, target).map_err(invalid)?;
     Ok(descriptor)
 }
 

@@ -100,7 +100,11 @@ impl CodeObject {
             let name = symbol.name().map_err(broken)?;
             if let Some(name) = name.strip_suffix(".kd") {
                 let info = declared.iter().position(|k| k.name == name).map(|i| declared.swap_remove(i));
-                kernels.push((name.to_string(), Descriptor::read(&image, symbol.address(), name)?, info));
+                kernels.push((
+                    name.to_string(),
+                    Descriptor::read(&image, symbol.address(), name, target)?,
+                    info,
+                ));
             }
         }
         kernels.sort_by(|a, b| a.0.cmp(&b.0));
@@ -167,15 +171,14 @@ fn common_isa(
 impl Descriptor {
     /// Returns the instructions of the kernel on a processor.
     pub(crate) fn isa(&self, target: Target) -> Isa {
-        let narrow = self.properties & WAVE32 != 0 && target.has_wave32();
-        Isa { target, lanes: if narrow { 32 } else { 64 } }
+        if self.properties & WAVE32 != 0 { Isa::wave32(target) } else { Isa::wave64(target) }
     }
 
-    fn read(image: &[u8], at: u64, name: &str) -> Result<Descriptor, FaultKind> {
+    fn read(image: &[u8], at: u64, name: &str, target: Target) -> Result<Descriptor, FaultKind> {
         let bytes = usize::try_from(at).ok().and_then(|at| image.get(at..at.checked_add(64)?));
         let bytes = bytes.ok_or_else(|| invalid(format!("has no descriptor of {name}")))?;
-        let descriptor =
-            Descriptor::parse(bytes, at).map_err(|what| invalid(format!("has a kernel {what}, {name}")))?;
+        let descriptor = Descriptor::parse(bytes, at, target)
+            .map_err(|what| invalid(format!("has a kernel {what}, {name}")))?;
         if descriptor.argument_bytes > MOST_ARGUMENTS || descriptor.scratch_bytes > MOST_SCRATCH {
             return Err(invalid(format!("has a kernel of absurd size, {name}")));
         }
@@ -185,14 +188,15 @@ impl Descriptor {
     /// Parses the 64 bytes of a descriptor at an address, to which its entry is relative.
     ///
     /// # Errors A property of the kernel that no processor of this kind has.
-    pub(crate) fn parse(bytes: &[u8], at: u64) -> Result<Descriptor, &'static str> {
+    pub(crate) fn parse(bytes: &[u8], at: u64, target: Target) -> Result<Descriptor, &'static str> {
         let u32_at = |i: usize| bytes[i..i + 4].iter().rev().fold(0, |word, &b| word << 8 | u32::from(b));
         let (rsrc1, rsrc2) = (u32_at(48), u32_at(52));
         let offset = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
         let properties = u32_at(56) & 0xffff;
-        if properties & WAVE32 != 0 {
+        if properties & WAVE32 != 0 && !target.traits().wave32 {
             return Err("for wavefronts of 32");
         }
+        let isa = if properties & WAVE32 != 0 { Isa::wave32(target) } else { Isa::wave64(target) };
         if u32_at(56) >> 16 != 0 {
             return Err("with preloaded arguments");
         }
@@ -201,24 +205,24 @@ impl Descriptor {
             argument_bytes: u32_at(8),
             entry: at.wrapping_add(offset),
             properties,
-            ..Descriptor::bare(rsrc1, rsrc2, u32_at(0))
+            ..Descriptor::bare(isa, rsrc1, rsrc2, u32_at(0))
         })
     }
 
     /// Returns the descriptor given by the two registers that a command processor sets before it starts a
     /// program. The program starts at its first word.
-    pub(crate) fn bare(rsrc1: u32, rsrc2: u32, lds_bytes: u32) -> Descriptor {
+    pub(crate) fn bare(isa: Isa, rsrc1: u32, rsrc2: u32, lds_bytes: u32) -> Descriptor {
         Descriptor {
             lds_bytes,
             scratch_bytes: 0,
             argument_bytes: 0,
             entry: 0,
-            vgprs: ((rsrc1 & 63) as usize + 1) * 4,
+            vgprs: ((rsrc1 & 63) as usize + 1) * isa.simd_registers().1,
             // Rounding and denormals, DX10_CLAMP, IEEE_MODE: laid out as in the MODE register.
             mode: rsrc1 >> 12 & 0xff | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9,
             user_sgprs: rsrc2 >> 1 & 31,
             rsrc2,
-            properties: 0,
+            properties: if isa.lanes == 32 { WAVE32 } else { 0 },
         }
     }
 

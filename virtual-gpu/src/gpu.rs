@@ -189,7 +189,7 @@ impl Gpu {
             fault.kernel = name.clone();
             fault
         };
-        let lds_bytes = check(launch, descriptor, info.as_ref()).map_err(at_launch)?;
+        let lds_bytes = check(launch, descriptor, info.as_ref(), self.target).map_err(at_launch)?;
         let segment = arguments(launch, descriptor, info.as_ref());
         let arguments = self.memory.allocate(segment.len())?;
         let freed = Freed { memory: &self.memory, address: arguments };
@@ -261,9 +261,10 @@ fn check(
     launch: &Launch<'_>,
     descriptor: &Descriptor,
     info: Option<&KernelInfo>,
+    target: Target,
 ) -> std::result::Result<u32, String> {
     let lds = descriptor.lds_bytes.saturating_add(launch.dynamic_lds);
-    let threads = fits(launch.threads, lds, descriptor.vgprs)?;
+    let threads = fits(launch.threads, lds, descriptor, target)?;
     if launch.groups.contains(&0) {
         return Err(format!("has {:?} work-groups", launch.groups));
     }
@@ -293,16 +294,22 @@ fn check(
 }
 
 /// Checks that a compute unit can hold a work-group; returns its number of work-items.
-pub(crate) fn fits(threads: [u32; 3], lds: u32, vgprs: usize) -> std::result::Result<u32, String> {
+pub(crate) fn fits(
+    threads: [u32; 3],
+    lds: u32,
+    descriptor: &Descriptor,
+    target: Target,
+) -> std::result::Result<u32, String> {
     let count = threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
     let count = count.filter(|&n| (1..=MAX_THREADS).contains(&n));
     let count = count.ok_or_else(|| format!("has work-groups of {threads:?} work-items"))?;
     if lds > MAX_LDS {
         return Err(format!("wants {lds} bytes of LDS, there are {MAX_LDS}"));
     }
-    let waves = (count as usize).div_ceil(64);
-    // A compute unit has four SIMDs, each with 256 vector registers for its wavefronts.
-    if waves > 4 * (256 / vgprs) {
+    let (isa, vgprs) = (descriptor.isa(target), descriptor.vgprs);
+    let waves = count.div_ceil(isa.lanes.into()) as usize;
+    // A work-group is on four SIMDs, each with vector registers for its wavefronts.
+    if waves > 4 * (isa.simd_registers().0 / vgprs) {
         return Err(format!("has {waves} wavefronts of {vgprs} vector registers, more than fit"));
     }
     Ok(count)
@@ -469,9 +476,9 @@ mod tests {
             hidden: vec![("hidden_block_count_x".into(), u32::MAX, u32::MAX)],
             ..KernelInfo::default()
         };
-        let error = check(&launch, &descriptor, Some(&info(u32::MAX))).unwrap_err();
+        let error = check(&launch, &descriptor, Some(&info(u32::MAX)), Target::Gfx906).unwrap_err();
         assert_eq!(error, "has 16 bytes of arguments, the kernel declares 4294967303");
-        assert!(check(&launch, &descriptor, Some(&info(8))).is_ok());
+        assert!(check(&launch, &descriptor, Some(&info(8)), Target::Gfx906).is_ok());
         assert_eq!(arguments(&launch, &descriptor, Some(&info(8))), [0; 16]);
     }
 }

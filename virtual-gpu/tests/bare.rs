@@ -21,8 +21,16 @@ const fn rsrc2(user: u32, size: bool, coordinates: u32) -> u32 {
 
 fn load(gpu: &Gpu, text: &str, rsrc2: u32, threads: [u32; 3]) -> BareKernel {
     let code = compile::bare(gpu.target(), text);
-    gpu.load_bare(&Bare { name: "bare", code: &code, rsrc1: RSRC1, rsrc2, threads, lds_bytes: 0 })
-        .unwrap_or_else(|fault| panic!("{}: {fault}", gpu.target().name()))
+    gpu.load_bare(&Bare {
+        name: "bare",
+        code: &code,
+        rsrc1: RSRC1,
+        rsrc2,
+        threads,
+        lds_bytes: 0,
+        wave32: false,
+    })
+    .unwrap_or_else(|fault| panic!("{}: {fault}", gpu.target().name()))
 }
 
 /// Creates a device with a buffer of some bytes and a descriptor set for it.
@@ -158,6 +166,7 @@ fn programs_that_no_hardware_starts() {
         rsrc2: rsrc2(2, false, 1),
         threads: [64, 1, 1],
         lds_bytes: 0,
+        wave32: false,
     };
     let [invalid, unimplemented] = [false, true];
     for (what, program, unknown) in [
@@ -166,6 +175,7 @@ fn programs_that_no_hardware_starts() {
         ("17 user SGPRs", Bare { rsrc2: rsrc2(17, false, 1), ..good }, invalid),
         ("scratch", Bare { rsrc2: good.rsrc2 | 1, ..good }, unimplemented),
         ("a trap handler", Bare { rsrc2: good.rsrc2 | 1 << 6, ..good }, unimplemented),
+        ("wavefronts of 32", Bare { wave32: true, ..good }, invalid),
         ("no work-items", Bare { threads: [64, 0, 1], ..good }, invalid),
         ("1025 work-items", Bare { threads: [1025, 1, 1], ..good }, invalid),
         ("too many registers", Bare { rsrc1: 31, threads: [1024, 1, 1], ..good }, invalid),

@@ -55,6 +55,7 @@ impl Pipeline {
             rsrc2: b.rsrc2,
             threads: b.threads,
             lds_bytes: b.lds_bytes,
+            wave32: false,
         })?;
         *kernel = Some(loaded.clone());
         Ok(loaded)

@@ -187,19 +187,26 @@ impl<'a> Group<'a> {
         let first = n * lanes;
         let active = (threads - first).min(lanes);
         wave.set_exec(u64::MAX >> (64 - active));
+        self.initial_ids(wave, first);
+        self.initial_sgprs(wave, threads.div_ceil(lanes));
+    }
+
+    /// Sets the initial vector registers: the ids of the work-items, from `first` on.
+    fn initial_ids(&self, wave: &mut Wave, first: u32) {
         let [x, y, _] = self.size;
+        let packed = self.context.text.isa().target.traits().packed_ids;
+        let kinds = self.context.descriptor.rsrc2 >> 11 & 3;
         for lane in 0..LANES {
             let id = first + lane as u32;
-            wave.vgpr[0][lane] = id % x;
-            let kinds = descriptor.rsrc2 >> 11 & 3;
-            if kinds > 0 {
-                wave.vgpr[1][lane] = id / x % y;
+            let id = [id % x, id / x % y, id / x / y];
+            if packed {
+                wave.vgpr[0][lane] = id[0] | id[1] << 10 | id[2] << 20;
+                continue;
             }
-            if kinds > 1 {
-                wave.vgpr[2][lane] = id / x / y;
+            for (register, id) in wave.vgpr.iter_mut().zip(id).take(1 + kinds as usize) {
+                register[lane] = id;
             }
         }
-        self.initial_sgprs(wave, threads.div_ceil(lanes));
     }
 
     /// Sets the initial scalar registers: user SGPRs, then those that the descriptor enables.

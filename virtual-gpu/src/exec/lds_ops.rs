@@ -309,7 +309,8 @@ fn swizzle(offset: u32, lane: usize) -> usize {
 fn permute(wave: &mut Wave, inst: &Inst, forward: bool) {
     let (exec, addresses) = (wave.exec(), wave.vgpr[usize::from(inst.src[0])]);
     let source = wave.vgpr[usize::from(inst.src[1])];
-    let named = |lane: usize| (addresses[lane].wrapping_add(inst.offset as u32) / 4) as usize % LANES;
+    let all = wave.lanes();
+    let named = |lane: usize| (addresses[lane].wrapping_add(inst.offset as u32) / 4) as usize % all;
     let mut values = [0; LANES];
     for lane in lanes(exec) {
         if forward {

@@ -436,17 +436,17 @@ fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
     };
     match row.name {
         "v_readfirstlane_b32" => {
-            let first = wave.exec().trailing_zeros() as usize % LANES;
+            let first = wave.exec().trailing_zeros() as usize % wave.lanes();
             let value = lane_of(wave, first);
             wave.sgpr[usize::from(inst.dst & 127)] = value;
         }
         "v_readlane_b32" => {
-            let lane = wave.scalar(inst.src[1], Kind::U32, inst.literal) as usize % LANES;
+            let lane = wave.scalar(inst.src[1], Kind::U32, inst.literal) as usize % wave.lanes();
             let value = lane_of(wave, lane);
             wave.sgpr[usize::from(inst.dst & 127)] = value;
         }
         "v_writelane_b32" => {
-            let lane = wave.scalar(inst.src[1], Kind::U32, inst.literal) as usize % LANES;
+            let lane = wave.scalar(inst.src[1], Kind::U32, inst.literal) as usize % wave.lanes();
             let value = wave.scalar(inst.src[0], Kind::U32, inst.literal) as u32;
             let n = wave.register(inst.dst, 3);
             wave.vgpr[n][lane] = value;

@@ -30,6 +30,15 @@ struct Pending {
     stores_lds: bool,
 }
 
+/// Memory whose operations a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counter {
+    /// Vector memory.
+    Vector,
+    /// LDS and scalar memory.
+    Other,
+}
+
 /// Operations in flight in the counters of a wavefront.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
@@ -52,7 +61,7 @@ impl Waits {
     }
 
     fn all(&self) -> impl Iterator<Item = &Pending> {
-        self.vm.iter().chain(&self.lgkm)
+        self.vm.iter().chain(&self.stores).chain(&self.lgkm)
     }
 
     /// Returns true if an instruction uses a register that a load in flight fills, in any lanes.
@@ -92,27 +101,34 @@ impl Waits {
                 let exchange =
                     matches!(row.op, Op::Swizzle | Op::Permute | Op::BackwardPermute | Op::Nothing);
                 let load = matches!(row.op, Op::Load { .. } | Op::Load2 { .. } | Op::LoadByLane);
-                self.push(false, Pending { stores_lds: !exchange && !load, ..pending });
+                self.push(inst, Counter::Other, Pending { stores_lds: !exchange && !load, ..pending });
             }
             Body::Memory(Segment::Flat, _) => {
                 // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
                 let none =
                     Pending { fills: Registers::default(), lanes: 0, ordered: false, stores_lds: false };
                 let beyond = Pending { lanes: lanes & !in_lds, ordered: in_lds == 0, ..pending };
-                self.push(true, if in_lds == lanes && lanes != 0 { none } else { beyond });
+                self.push(inst, Counter::Vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
                 let stores_lds = inst.fills == Registers::default();
                 let inside = Pending { lanes: in_lds, ordered: false, stores_lds, ..pending };
-                self.push(false, if in_lds == 0 { none } else { inside });
+                self.push(inst, Counter::Other, if in_lds == 0 { none } else { inside });
             }
-            Body::Memory(..) => self.push(true, pending),
+            Body::Memory(..) => self.push(inst, Counter::Vector, pending),
             // Scalar memory.
-            _ => self.push(false, Pending { ordered: false, ..pending }),
+            _ => self.push(inst, Counter::Other, Pending { ordered: false, ..pending }),
         }
     }
 
-    /// Adds an operation to `vmcnt` (`vm`) or `lgkmcnt`.
-    fn push(&mut self, vm: bool, pending: Pending) {
-        let (queue, most) = if vm { (&mut self.vm, 63) } else { (&mut self.lgkm, 15) };
+    /// Adds an operation of an instruction to a counter.
+    fn push(&mut self, inst: &Inst, counter: Counter, pending: Pending) {
+        let traits = inst.isa.target.traits();
+        let (queue, most) = match counter {
+            Counter::Vector if traits.counts_stores && inst.fills == Registers::default() => {
+                (&mut self.stores, 63)
+            }
+            Counter::Vector => (&mut self.vm, 63),
+            Counter::Other => (&mut self.lgkm, traits.most_lgkm),
+        };
         queue.push(pending);
         self.pending.add(pending.fills);
         // On hardware a full counter stalls the wavefront until an operation is complete.

@@ -5,7 +5,7 @@ use crate::fault::FaultKind;
 use crate::isa::Kind;
 use crate::isa::inst::{Body, Inst, Segment};
 use crate::isa::op::lanes::{LANES, lanes};
-use crate::isa::operand::{EXEC, M0, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
+use crate::isa::operand::{EXEC, M0, NULL, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
 
 /// Bits of the MODE register.
 pub(crate) const MODE_INDEX: u32 = 1 << 27;
@@ -72,6 +72,9 @@ impl Wave {
     #[inline(always)]
     pub(crate) fn set_pair(&mut self, register: u16, value: u64) {
         let n = usize::from(register & 127);
+        if register == NULL {
+            return;
+        }
         self.sgpr[n] = value as u32;
         self.sgpr[(n + 1) & 127] = (value >> 32) as u32;
     }
@@ -88,7 +91,7 @@ impl Wave {
         if self.all == u64::MAX {
             self.set_pair(register, mask);
         } else {
-            self.sgpr[usize::from(register & 127)] = mask as u32;
+            self.set_scalar(register, Kind::U32, mask);
         }
     }
 
@@ -107,6 +110,11 @@ impl Wave {
         self.mask(VCC)
     }
 
+    /// Returns the number of its lanes.
+    pub(crate) fn lanes(&self) -> usize {
+        self.all.count_ones() as usize
+    }
+
     pub(crate) fn m0(&self) -> u32 {
         self.sgpr[usize::from(M0)]
     }
@@ -116,7 +124,7 @@ impl Wave {
     pub(crate) fn set_scalar(&mut self, register: u16, kind: Kind, value: u64) {
         if kind.is_wide() {
             self.set_pair(register, value);
-        } else {
+        } else if register != NULL {
             self.sgpr[usize::from(register & 127)] = value as u32;
         }
     }
@@ -186,7 +194,7 @@ impl Wave {
             "v_readfirstlane_b32" if exec == 0 => 1,
             "v_readfirstlane_b32" => exec & exec.wrapping_neg(),
             "v_readlane_b32" | "v_writelane_b32" => {
-                1 << (self.scalar(inst.src[1], Kind::U32, inst.literal) % LANES as u64)
+                1 << (self.scalar(inst.src[1], Kind::U32, inst.literal) % self.lanes() as u64)
             }
             _ => exec,
         }

@@ -4,6 +4,8 @@ use super::Kind;
 
 pub(crate) const VCC: u16 = 106;
 pub(crate) const M0: u16 = 124;
+/// Reads as 0, writes have no effect. Processors have it under different numbers or not at all.
+pub(crate) const NULL: u16 = 125;
 pub(crate) const EXEC: u16 = 126;
 /// 0, then 1 to 64, then -1 to -16.
 pub(crate) const ZERO: u16 = 128;

@@ -47,12 +47,36 @@ impl Target {
         }
     }
 
-    /// Returns true if its kernels may have wavefronts of 32 lanes.
-    pub(crate) fn has_wave32(self) -> bool {
+    /// Returns its properties.
+    pub(crate) fn traits(self) -> Traits {
         match self.generation() {
-            Generation::Gfx9 => false,
+            Generation::Gfx9 => Traits {
+                wave32: false,
+                packed_ids: false,
+                simd_registers: 256,
+                register_granule: 4,
+                counts_stores: false,
+                most_lgkm: 15,
+            },
         }
     }
+}
+
+/// Properties of a processor that do not depend on its instructions' encoding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    /// True if kernels may have wavefronts of 32 lanes.
+    pub(crate) wave32: bool,
+    /// True if a kernel begins with the three ids of a work-item in one register, 10 bits each.
+    pub(crate) packed_ids: bool,
+    /// Vector registers of a SIMD, and the number in which they are given out, for wavefronts of 64 lanes. Those of 32
+    /// lanes have twice as many.
+    pub(crate) simd_registers: usize,
+    pub(crate) register_granule: usize,
+    /// True if stores have a counter of their own (`vscnt`).
+    pub(crate) counts_stores: bool,
+    /// Largest count of LDS and scalar memory operations in flight.
+    pub(crate) most_lgkm: usize,
 }
 
 /// The instructions of a program: a processor's, for wavefronts of one size.
@@ -70,7 +94,6 @@ impl Isa {
     }
 
     /// Returns the instructions of a processor for wavefronts of 32 lanes.
-    #[allow(dead_code)]
     pub(crate) fn wave32(target: Target) -> Isa {
         Isa { target, lanes: 32 }
     }
@@ -78,6 +101,12 @@ impl Isa {
     /// Returns the scalar registers of one bit per lane.
     pub(crate) fn mask_registers(self) -> usize {
         usize::from(self.lanes) / 32
+    }
+
+    /// Returns the vector registers of a SIMD, and the number in which they are given out.
+    pub(crate) fn simd_registers(self) -> (usize, usize) {
+        let (traits, factor) = (self.target.traits(), 64 / usize::from(self.lanes));
+        (traits.simd_registers * factor, traits.register_granule * factor)
     }
 
     /// Returns a mask of all lanes.

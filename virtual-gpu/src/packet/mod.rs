@@ -170,7 +170,7 @@ impl Gpu {
         // The view first: it keeps the memory in which the code is found, or the code is not found.
         let view = self.memory.view();
         let descriptor = self.descriptor(packet.kernel_object)?;
-        fits(packet.threads, packet.lds_bytes, descriptor.vgprs).map_err(invalid)?;
+        fits(packet.threads, packet.lds_bytes, &descriptor, self.target).map_err(invalid)?;
         let entry = descriptor.entry;
         if entry % ENTRY != 0 {
             let why = format!("has its code at {entry:#x}, which is no multiple of {ENTRY}");
@@ -217,7 +217,7 @@ impl Gpu {
             ));
         }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let descriptor = Descriptor::parse(&bytes, object)
+        let descriptor = Descriptor::parse(&bytes, object, self.target)
             .map_err(|what| FaultKind::Unimplemented(format!("a kernel {what}")))?;
         if descriptor.properties & GROUP_COUNTS != 0 {
             return Err(FaultKind::Unimplemented("a kernel with numbers of work-groups in registers".into()));
