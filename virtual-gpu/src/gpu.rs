@@ -446,7 +446,7 @@ pub fn disassemble(image: &[u8], target: Target, addresses: &[u64]) -> Result<Ve
             return Err(FaultKind::OutOfBounds(range).into());
         }
         let inst = code.text.at(word as usize);
-        let text = inst.map(crate::isa::text::print);
+        let text = inst.as_ref().map(crate::isa::text::print);
         Ok(Line { address, text, words: inst.map_or(1, |inst| inst.words.into()) })
     };
     addresses.iter().map(line).collect()

@@ -1,7 +1,13 @@
 //! Machine code and its decoded instructions, page by page: code objects are large, and most of them is never executed.
 
-use crate::isa::inst::Inst;
-use crate::isa::{Isa, decode};
+use crate::counters::Counters;
+use crate::isa::inst::{Body, Inst};
+use crate::isa::op::memory::{Op, ScalarOp};
+use crate::isa::op::scalar::Control;
+use crate::isa::plan::Usual;
+use crate::isa::registers::Registers;
+use crate::isa::short::Short;
+use crate::isa::{Effects, Isa, Rate, decode, effects};
 use crate::memory::{Region, WeakRegion};
 use std::sync::OnceLock;
 
@@ -10,8 +16,8 @@ const PAGE: usize = 1024;
 /// Words after the first one of the longest instruction.
 const AHEAD: usize = 2;
 
-/// Words that can be executed. A page is read when its first instruction is executed, an instruction decoded when it is
-/// executed; both are kept, as by an instruction cache.
+/// Words that can be executed. A page is read when its first instruction is executed, a block of instructions decoded
+/// when it is executed; both are kept, as by an instruction cache.
 pub(crate) struct Text {
     /// Address of the first word: relative to the loaded object, or in memory.
     pub(crate) base: u64,
@@ -28,24 +34,135 @@ enum Source {
     Memory(WeakRegion),
 }
 
-/// Decoded instructions of a page.
+/// Instructions that are executed one after the other: only the last one may go elsewhere or stop.
+#[derive(Default)]
+pub(crate) struct Block {
+    pub(crate) instructions: Vec<Inst>,
+    /// The same in short. Instructions are large; a loop of short ones stays in the host's nearest cache.
+    pub(crate) short: Vec<Short>,
+    /// Parts after whose last instruction the registers change that memory is going to fill.
+    pub(crate) parts: Vec<Part>,
+    /// Bits of MODE that are 1 and 0 where all short instructions may be executed as such.
+    pub(crate) mode: Usual,
+    /// Registers that each of them uses.
+    pub(crate) effects: Vec<Effects>,
+    /// The word of each of them.
+    pub(crate) words: Vec<usize>,
+    /// The word after the last one.
+    pub(crate) end: usize,
+    /// Counts of one execution, without bytes.
+    pub(crate) counts: Counters,
+}
+
+/// A part of a block.
+pub(crate) struct Part {
+    /// Index of the instruction after its last one.
+    pub(crate) end: usize,
+    /// Registers that its instructions use.
+    pub(crate) used: Registers,
+}
+
+/// Decoded blocks of a page, by their first word.
 struct Page {
     /// Its words and the next ones, into which its last instruction may extend.
     words: Vec<u32>,
-    decoded: [OnceLock<Option<Box<Inst>>>; PAGE],
+    blocks: [OnceLock<Option<Box<Block>>>; PAGE],
 }
 
 impl Page {
     const fn new(words: Vec<u32>) -> Page {
-        Page { words, decoded: [const { OnceLock::new() }; PAGE] }
+        Page { words, blocks: [const { OnceLock::new() }; PAGE] }
     }
 
-    #[inline(never)]
-    fn decode(&self, word: usize, isa: Isa) -> Option<&Inst> {
+    /// Decodes the instruction at a word of the page.
+    fn decode(&self, word: usize, isa: Isa) -> Option<Inst> {
         let words = self.words.get(word..self.words.len().min(word + 1 + AHEAD))?;
-        let decoded = || if words.is_empty() { None } else { decode(words, isa).map(Box::new) };
-        self.decoded[word].get_or_init(decoded).as_deref()
+        decode(words, isa)
     }
+
+    /// Returns the block that begins at a word of the page, whose first word is `first`.
+    #[inline(never)]
+    fn block(&self, word: usize, first: usize, isa: Isa) -> Option<&Block> {
+        self.blocks[word].get_or_init(|| self.read_block(word, first, isa)).as_deref()
+    }
+
+    fn read_block(&self, word: usize, first: usize, isa: Isa) -> Option<Box<Block>> {
+        let mut block = Block { end: first + word, ..Block::default() };
+        let (mut word, mut used) = (word, Registers::default());
+        while word < PAGE
+            && let Some(inst) = self.decode(word, isa)
+        {
+            let (effects, short) = (effects(&inst), Short::of(&inst));
+            count(&inst, &mut block.counts);
+            block.mode.add(inst.plan.usual, &short);
+            used.add(effects.used);
+            block.effects.push(effects);
+            block.short.push(short);
+            block.words.push(first + word);
+            block.instructions.push(inst);
+            word += usize::from(inst.words);
+            let ends = ends_block(&inst);
+            if ends || ends_part(&inst) {
+                let end = block.instructions.len();
+                block.parts.push(Part { end, used: std::mem::take(&mut used) });
+            }
+            if ends {
+                break;
+            }
+        }
+        let end = block.instructions.len();
+        if block.parts.last().is_none_or(|part| part.end < end) {
+            block.parts.push(Part { end, used });
+        }
+        block.end = first + word;
+        (!block.instructions.is_empty()).then(|| Box::new(block))
+    }
+}
+
+/// Returns true for instructions after which another than the next one may be executed, or which need to know where they
+/// are.
+fn ends_block(inst: &Inst) -> bool {
+    match inst.body {
+        Body::Scalar(_, row) => row.special && !matches!(row.control, Control::Wait | Control::Nothing),
+        Body::ScalarMemory(row) => row.op == ScalarOp::Clock,
+        _ => false,
+    }
+}
+
+/// Returns true for instructions that change which registers memory is going to fill.
+fn ends_part(inst: &Inst) -> bool {
+    match inst.body {
+        Body::Scalar(_, row) => row.control == Control::Wait,
+        Body::Vector(..) => false,
+        Body::ScalarMemory(_) | Body::Memory(..) | Body::Lds(_) => true,
+    }
+}
+
+/// Counts an instruction.
+fn count(inst: &Inst, counters: &mut Counters) {
+    let counter = match inst.body {
+        Body::Vector(..) => {
+            counters.valu_quarter += u64::from(inst.rate == Rate::Quarter);
+            counters.dot += u64::from(inst.rate == Rate::Dot);
+            &mut counters.valu
+        }
+        Body::Scalar(_, row) => match row.control {
+            Control::None => &mut counters.salu,
+            Control::Wait => &mut counters.wait,
+            Control::Barrier => &mut counters.barrier,
+            Control::Nothing | Control::Other => &mut counters.other,
+            _ => &mut counters.branch,
+        },
+        Body::ScalarMemory(_) => &mut counters.smem,
+        Body::Lds(_) => &mut counters.lds,
+        Body::Memory(_, row) => match row.op {
+            Op::Load { .. } => &mut counters.vmem_load,
+            Op::Atomic { .. } if inst.flags.glc => &mut counters.vmem_load,
+            Op::Store { .. } | Op::Atomic { .. } => &mut counters.vmem_store,
+            _ => return,
+        },
+    };
+    *counter += 1;
 }
 
 /// The page of a cursor that was not used yet.
@@ -90,8 +207,8 @@ impl Text {
     }
 
     /// Returns the instruction that starts at a word.
-    pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
-        self.cursor().at(word)
+    pub(crate) fn at(&self, word: usize) -> Option<Inst> {
+        self.page(word / PAGE)?.decode(word % PAGE, self.isa)
     }
 
     /// Returns a word as it was when its page was read.
@@ -126,7 +243,7 @@ impl Text {
     }
 }
 
-/// A page of a text, in which instructions are found fast.
+/// A page of a text, in which blocks are found fast.
 pub(crate) struct Cursor<'a> {
     text: &'a Text,
     /// Its first word.
@@ -135,18 +252,18 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Returns the instruction that starts at a word.
+    /// Returns the block that starts at a word.
     #[inline(always)]
-    pub(crate) fn at(&mut self, word: usize) -> Option<&'a Inst> {
+    pub(crate) fn at(&mut self, word: usize) -> Option<&'a Block> {
         let mut offset = word.wrapping_sub(self.first);
         if offset >= PAGE {
             self.page = self.text.page(word / PAGE)?;
             offset = word % PAGE;
             self.first = word - offset;
         }
-        match self.page.decoded[offset].get() {
+        match self.page.blocks[offset].get() {
             Some(known) => known.as_deref(),
-            None => self.page.decode(offset, self.text.isa),
+            None => self.page.block(offset, self.first, self.text.isa),
         }
     }
 }
@@ -159,6 +276,11 @@ mod tests {
 
     const NOP: u32 = 0xbf80_0000;
     const END: u32 = 0xbf81_0000;
+
+    /// Returns the name of a block's first instruction.
+    fn name(block: &Block) -> &'static str {
+        block.instructions[0].name
+    }
 
     /// Two words: `v_add_f32` with a literal.
     const LONG: [u32; 2] = [0x0200_02ff, 0x1234_5678];
@@ -173,12 +295,12 @@ mod tests {
         assert_eq!((long.name, long.words, long.literal), ("v_add_f32", 2, LONG[1]));
         let mut cursor = text.cursor();
         for word in [0, 2 * PAGE, PAGE + 1, 2 * PAGE + 8, 1] {
-            assert_eq!(cursor.at(word).map(|inst| inst.name), Some("s_nop"), "{word}");
+            assert_eq!(cursor.at(word).map(name), Some("s_nop"), "{word}");
         }
         assert!(cursor.at(2 * PAGE + 9).is_none(), "the literal is missing");
         assert!(cursor.at(2 * PAGE + 10).is_none() && cursor.at(3 * PAGE).is_none(), "behind the end");
         assert!(cursor.at(usize::MAX).is_none());
-        assert_eq!(cursor.at(0).map(|inst| inst.name), Some("s_nop"), "the cursor still works");
+        assert_eq!(cursor.at(0).map(name), Some("s_nop"), "the cursor still works");
         assert_eq!((text.word(2 * PAGE + 9), text.word(2 * PAGE + 10)), (Some(LONG[0]), None));
     }
 

@@ -9,10 +9,11 @@ use crate::code::Descriptor;
 use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::footprint::Footprint;
-use crate::instructions::Text;
-use crate::isa::Rate;
+use crate::instructions::{Block, Text};
+use crate::isa::Effects;
 use crate::isa::inst::{Body, Inst};
 use crate::isa::op::lanes::LANES;
+use crate::isa::short::Short;
 use crate::isa::text;
 use crate::memory::{Memory, Region, View};
 use crate::options::Checks;
@@ -235,51 +236,98 @@ impl<'a> Group<'a> {
     fn advance(&mut self, wave: &mut Wave, unit: &mut Unit) -> Result<(), FaultKind> {
         let mut cursor = self.context.text.cursor();
         while wave.state == Progress::Running {
-            let Some(inst) = cursor.at(wave.pc) else {
+            let Some(block) = cursor.at(wave.pc) else {
                 wave.at = wave.pc;
                 return Err(FaultKind::IllegalInstruction(self.context.text.word(wave.pc).unwrap_or(0)));
             };
-            wave.at = wave.pc;
-            wave.pc += usize::from(inst.words);
-            wave.executed += 1;
-            if self.checks.waits && wave.waits.uses_pending(inst) {
-                wave.check_waits(inst)?;
+            wave.executed += block.instructions.len() as u64;
+            wave.at = block.words.last().copied().unwrap_or(wave.pc);
+            if wave.executed > self.context.max_instructions {
+                return Err(FaultKind::Budget(self.context.max_instructions));
             }
-            match inst.body {
-                Body::Vector(_, row) => {
-                    self.counters.valu += 1;
-                    self.counters.valu_quarter += u64::from(inst.rate == Rate::Quarter);
-                    self.counters.dot += u64::from(inst.rate == Rate::Dot);
-                    unit.execute(wave, inst, row)?;
-                }
-                Body::Scalar(table, row) => {
-                    if wave.executed > self.context.max_instructions {
-                        return Err(FaultKind::Budget(self.context.max_instructions));
-                    }
-                    self.scalar(wave, inst, table, row)?;
-                }
-                Body::ScalarMemory(row) => {
-                    self.begin_waiting(wave, inst);
-                    self.scalar_memory(wave, inst, row)?;
-                }
-                Body::Memory(segment, row) => {
-                    self.begin_waiting(wave, inst);
-                    self.vector_memory(wave, inst, segment, row)?;
-                }
-                Body::Lds(row) => {
-                    self.begin_waiting(wave, inst);
-                    self.ds(wave, inst, row)?;
-                }
+            self.counters += block.counts;
+            // Only the last instruction reads it.
+            wave.pc = block.end;
+            if let Err((n, fault)) = self.block(wave, unit, block) {
+                wave.at = block.words[n];
+                return Err(fault);
             }
         }
         Ok(())
     }
 
+    /// Executes a block. An error has the index of its instruction.
+    #[inline(always)]
+    fn block(&mut self, wave: &mut Wave, unit: &mut Unit, block: &Block) -> Result<(), (usize, FaultKind)> {
+        let usual = block.mode.has(wave.mode);
+        let mut n = 0;
+        for part in &block.parts {
+            let early = wave.waits.are_pending(&part.used);
+            while n < part.end {
+                match block.short[n] {
+                    Short::Plain { ref run, names } if usual && !early => unit.short(wave, run, names),
+                    Short::Constant { ref run, names, bits } if usual && !early => {
+                        unit.short_same(wave, run, names, bits);
+                    }
+                    Short::Scalar { run, sources, dst, result } if !early => {
+                        wave.short(run, sources, dst, result);
+                    }
+                    Short::Branch { control, words } => {
+                        if wave.is_taken(control) {
+                            wave.pc = wave.pc.wrapping_add_signed(words.into());
+                        }
+                    }
+                    Short::Same { ref run, names, register } if usual && !early => {
+                        let bits = wave.sgpr[usize::from(register & 127)];
+                        unit.short_same(wave, run, names, bits);
+                    }
+                    _ => {
+                        let done = self.step(wave, unit, &block.instructions[n], &block.effects[n], early);
+                        done.map_err(|fault| (n, fault))?;
+                    }
+                }
+                n += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes an instruction. `early`: it may use registers that memory is going to fill.
+    #[inline(always)]
+    fn step(
+        &mut self,
+        wave: &mut Wave,
+        unit: &mut Unit,
+        inst: &Inst,
+        effects: &Effects,
+        early: bool,
+    ) -> Result<(), FaultKind> {
+        if early && wave.waits.are_pending(&effects.used) {
+            wave.check_waits(inst, effects)?;
+        }
+        match inst.body {
+            Body::Vector(_, row) => unit.execute(wave, inst, row),
+            Body::Scalar(table, row) => self.scalar(wave, inst, table, row),
+            Body::ScalarMemory(row) => {
+                self.begin_waiting(wave, inst, effects);
+                self.scalar_memory(wave, inst, row)
+            }
+            Body::Memory(segment, row) => {
+                self.begin_waiting(wave, inst, effects);
+                self.vector_memory(wave, inst, segment, row)
+            }
+            Body::Lds(row) => {
+                self.begin_waiting(wave, inst, effects);
+                self.ds(wave, inst, row)
+            }
+        }
+    }
+
     /// Notes that an access to memory is in flight, if waits are checked.
     #[inline(always)]
-    fn begin_waiting(&self, wave: &mut Wave, inst: &Inst) {
+    fn begin_waiting(&self, wave: &mut Wave, inst: &Inst, effects: &Effects) {
         if self.checks.waits {
-            wave.begin_waiting(inst);
+            wave.begin_waiting(inst, effects);
         }
     }
 
@@ -353,7 +401,7 @@ impl<'a> Group<'a> {
 
     fn fault(&self, wave: &Wave, kind: FaultKind) -> Fault {
         let instruction = match self.context.text.at(wave.at) {
-            Some(inst) => text::print(inst),
+            Some(inst) => text::print(&inst),
             None => format!(".long {:#x}", self.context.text.word(wave.at).unwrap_or(0)),
         };
         Fault {

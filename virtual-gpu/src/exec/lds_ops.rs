@@ -21,7 +21,6 @@ impl Group<'_> {
         if inst.flags.gds {
             return Err(FaultKind::Unimplemented(format!("{} with gds", row.name)));
         }
-        self.counters.lds += 1;
         match row.op {
             Op::Load { bytes: 4, .. } => self.ds_load_words::<1, 1>(wave, inst, 0),
             Op::Load { bytes: 8, .. } => self.ds_load_words::<1, 2>(wave, inst, 0),

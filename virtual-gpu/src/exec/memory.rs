@@ -30,21 +30,10 @@ impl<'a> Group<'a> {
         }
         match row.op {
             Op::Load { bytes, signed, bits } => {
-                self.counters.vmem_load += 1;
                 self.load(wave, inst, segment, u32::from(bytes), signed, bits)
             }
-            Op::Store { bytes, bits } => {
-                self.counters.vmem_store += 1;
-                self.store(wave, inst, segment, u32::from(bytes), bits)
-            }
-            Op::Atomic { op, bytes, .. } => {
-                *(if inst.flags.glc {
-                    &mut self.counters.vmem_load
-                } else {
-                    &mut self.counters.vmem_store
-                }) += 1;
-                self.atomic(wave, inst, segment, op, u32::from(bytes))
-            }
+            Op::Store { bytes, bits } => self.store(wave, inst, segment, u32::from(bytes), bits),
+            Op::Atomic { op, bytes, .. } => self.atomic(wave, inst, segment, op, u32::from(bytes)),
             // Caches are not modelled.
             Op::Nothing => Ok(()),
             _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),

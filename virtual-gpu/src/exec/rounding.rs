@@ -5,7 +5,8 @@
 //! floating-point technique for extending the available precision", 1971; D. E. Knuth, "The Art of Computer
 //! Programming", volume 2, 4.2.2.)
 
-use crate::isa::op::lanes::{LANES, Results, Sources};
+use crate::isa::op::lanes::{LANES, Results};
+use crate::isa::op::run::Sources;
 use crate::isa::{Kind, Row, op::half};
 
 /// A rounding mode: a non-zero two-bit field of MODE.

@@ -6,8 +6,49 @@ use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::op::memory::{ScalarOp, ScalarRow as SmemRow};
-use crate::isa::op::scalar::{Control, SaveExec, ScalarRow, State};
+use crate::isa::op::scalar::{Control, Outcome, SaveExec, ScalarRow, State};
 use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
+use crate::isa::short::{Bits, Width};
+
+impl Wave {
+    /// Returns true if a branch is taken.
+    #[inline(always)]
+    pub(super) fn is_taken(&self, control: Control) -> bool {
+        match control {
+            Control::Branch => true,
+            Control::IfScc0 => !self.scc,
+            Control::IfScc1 => self.scc,
+            Control::IfVcc0 => self.vcc() == 0,
+            Control::IfVcc => self.vcc() != 0,
+            Control::IfExec0 => self.exec() == 0,
+            Control::IfExec => self.exec() != 0,
+            _ => false,
+        }
+    }
+
+    /// Executes a scalar instruction in short.
+    #[inline(always)]
+    pub(super) fn short(
+        &mut self,
+        run: fn([u64; 2], State) -> Outcome,
+        sources: [Bits; 2],
+        dst: u8,
+        result: Width,
+    ) {
+        let sources = sources.map(|source| source.value(|register| self.sgpr[usize::from(register & 127)]));
+        let old = match result {
+            Width::Double => self.pair(dst.into()),
+            _ => self.sgpr[usize::from(dst & 127)].into(),
+        };
+        let (value, scc) = run(sources, State { scc: self.scc, exec: self.exec(), old });
+        self.scc = scc.unwrap_or(self.scc);
+        match result {
+            Width::None => {}
+            Width::Word => self.set_scalar(dst.into(), Kind::U32, value),
+            Width::Double => self.set_pair(dst.into(), value),
+        }
+    }
+}
 
 impl Group<'_> {
     /// Executes a scalar instruction. The program counter already points to the next one.
@@ -34,7 +75,6 @@ impl Group<'_> {
         let old = if row.dst == Kind::None { 0 } else { wave.scalar(inst.dst, row.dst, 0) };
         let state = State { scc: wave.scc, exec: wave.exec(), old };
         let (value, scc) = (row.run)(sources, state);
-        self.counters.salu += 1;
         wave.scc = scc.unwrap_or(wave.scc);
         if let Some(kept) = row.exec {
             wave.set_scalar(inst.dst, row.dst, if kept == SaveExec::Old { state.exec } else { value });
@@ -48,26 +88,19 @@ impl Group<'_> {
     /// Executes branches, barriers and waits.
     #[inline(always)]
     fn program(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
-        let taken = match row.control {
-            Control::Branch => true,
-            Control::IfScc0 => !wave.scc,
-            Control::IfScc1 => wave.scc,
-            Control::IfVcc0 => wave.vcc() == 0,
-            Control::IfVcc => wave.vcc() != 0,
-            Control::IfExec0 => wave.exec() == 0,
-            Control::IfExec => wave.exec() != 0,
+        match row.control {
             Control::Wait => {
-                self.counters.wait += 1;
                 if self.checks.waits {
                     wave.waits.wait(inst.wait);
                 }
-                return Ok(());
             }
-            Control::None | Control::Other => return self.control(wave, inst, row),
-        };
-        self.counters.branch += 1;
-        if taken {
-            wave.pc = wave.pc.wrapping_add_signed(inst.offset as isize);
+            Control::Nothing => {}
+            Control::None | Control::Barrier | Control::Other => return self.control(wave, inst, row),
+            control => {
+                if wave.is_taken(control) {
+                    wave.pc = wave.pc.wrapping_add_signed(inst.offset as isize);
+                }
+            }
         }
         Ok(())
     }
@@ -79,7 +112,6 @@ impl Group<'_> {
                 if self.checks.waits {
                     wave.waits.check_barrier()?;
                 }
-                self.counters.barrier += 1;
                 wave.state = Progress::Waiting(wave.at);
                 return Ok(());
             }
@@ -90,18 +122,14 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
-            "s_nop" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
-            | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
             // Messages to the host, and instructions for graphics and debuggers only.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
-        self.counters.other += 1;
         Ok(())
     }
 
     #[inline(never)]
     fn special(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
-        self.counters.salu += 1;
         let here = self.address_of(wave.pc);
         let source = |kind| wave.scalar(inst.src[0], kind, inst.literal);
         match row.name {
@@ -167,7 +195,6 @@ impl Group<'_> {
         inst: &Inst,
         row: &SmemRow,
     ) -> Result<(), FaultKind> {
-        self.counters.smem += 1;
         let bytes = 4 * u32::from(row.registers);
         match row.op {
             ScalarOp::Nothing => return Ok(()),

@@ -4,58 +4,27 @@
 #![allow(unsafe_code)]
 
 use crate::isa::Kind;
-use crate::isa::op::lanes::{LANES, Results, Sources};
-use crate::isa::op::run::Run;
-
-/// Selects the compiled variant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Host {
-    #[cfg(target_arch = "x86_64")]
-    wide: bool,
-}
+use crate::isa::op::lanes::LANES;
+pub(crate) use crate::isa::op::run::Host;
 
 impl Host {
-    pub(crate) fn detect() -> Host {
-        Host {
-            #[cfg(target_arch = "x86_64")]
-            wide: is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("bmi1")
-                && is_x86_feature_detected!("bmi2")
-                && is_x86_feature_detected!("lzcnt")
-                && is_x86_feature_detected!("popcnt"),
-        }
-    }
-
     /// Does work with all instructions that the host has. What the work calls is compiled for them only if it is
     /// inline in [`Work::run`].
     pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
         #[cfg(target_arch = "x86_64")]
-        if self.wide {
-            // SAFETY: as in `execute`.
+        if self.is_wide() {
+            // SAFETY: the processor has the features that the function is compiled for.
             return unsafe { run_wide(work) };
         }
         work.run()
-    }
-
-    /// Computes an operation for all lanes.
-    #[inline(always)]
-    pub(crate) fn execute(self, operation: &Run, sources: &Sources<'_>, results: &mut Results) {
-        #[cfg(target_arch = "x86_64")]
-        if self.wide {
-            // SAFETY: `wide` is set only if the processor has the features that the function is compiled for.
-            unsafe { (operation.wide)(sources, results) };
-            return;
-        }
-        (operation.any)(sources, results);
     }
 
     /// Replaces denormals with zeros.
     #[inline(always)]
     pub(crate) fn flush(self, kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
         #[cfg(target_arch = "x86_64")]
-        if self.wide {
-            // SAFETY: as in `execute`.
+        if self.is_wide() {
+            // SAFETY: as in `run`.
             unsafe { flush_wide(kind, lo, hi) };
             return;
         }

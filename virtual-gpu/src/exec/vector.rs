@@ -5,8 +5,9 @@ use super::simd::Host;
 use super::wave::{MODE_INDEX, Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::inst::{Dpp, Form, Inst, Sdwa};
-use crate::isa::op::lanes::{BITS, LANES, Mode, Results, Sources};
+use crate::isa::op::lanes::{BITS, CHUNK, LANES, Mode, Results, lanes};
 use crate::isa::op::math::sad_u8;
+use crate::isa::op::run::{Lanes, Run, Sources};
 use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
 use crate::isa::{Kind, Row, flag, op::half, operand};
 
@@ -14,6 +15,8 @@ use crate::isa::{Kind, Row, flag, op::half, operand};
 pub(crate) struct Unit {
     buffers: Box<Buffers>,
     results: Box<Results>,
+    /// Lanes of the last instruction.
+    lanes: Box<Lanes>,
     pub(super) host: Host,
 }
 
@@ -35,7 +38,8 @@ impl Unit {
     pub(crate) fn new() -> Unit {
         let operands = [Operand { lo: [0; LANES], hi: [0; LANES] }; 3];
         let buffers = Buffers { operands, carry: [0; LANES], moved: [0; LANES] };
-        Unit { buffers: Box::new(buffers), results: Box::new(Results::new()), host: Host::detect() }
+        let (results, lanes) = (Box::new(Results::new()), Box::new(Lanes::new()));
+        Unit { buffers: Box::new(buffers), results, lanes, host: Host::detect() }
     }
 
     /// Executes an instruction.
@@ -71,16 +75,31 @@ impl Unit {
             lo[0] = moved;
         }
         let mode = Mode { bits: wave.mode, clamp: inst.clamp };
-        let chunks = if enabled >> 32 == 0 { 1 } else { 2 };
-        let sources = Sources { lo, hi, carry, mode, chunks };
+        let sources = Sources { lo, hi, carry };
         if wave.mode & plan.rounding == 0 {
-            self.host.execute(&row.run, &sources, &mut self.results);
+            self.host.compute(&row.run, &sources, mode, enabled, &mut self.results);
         } else if !rounding::execute(row, wave.mode, &sources, &mut self.results) {
             let mode = wave.mode & 15;
             return Err(FaultKind::Unimplemented(format!("{} in rounding mode {mode}", row.name)));
         }
         self.finish(wave, inst, row, enabled);
         Ok(())
+    }
+
+    /// Executes an instruction of registers as they are, in short: most are. `names`: destination and sources.
+    #[inline(always)]
+    pub(crate) fn short(&mut self, wave: &mut Wave, run: &Run, names: [u8; 4]) {
+        self.lanes.set(wave.exec());
+        let mode = Mode { bits: wave.mode, clamp: false };
+        self.host.compute_in_place(run, &mut wave.vgpr, names, None, mode, &self.lanes);
+    }
+
+    /// Executes such an instruction whose first source is the same for all lanes.
+    #[inline(always)]
+    pub(crate) fn short_same(&mut self, wave: &mut Wave, run: &Run, names: [u8; 4], bits: u32) {
+        self.lanes.set(wave.exec());
+        let mode = Mode { bits: wave.mode, clamp: false };
+        self.host.compute_in_place(run, &mut wave.vgpr, names, Some(&[bits; CHUNK]), mode, &self.lanes);
     }
 
     /// Applies output modifiers, then writes the registers.
@@ -367,21 +386,8 @@ pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u6
         *register = *values;
         return;
     }
-    let halves = register.as_chunks_mut().0.iter_mut().zip(values.as_chunks().0);
-    for (half, (register, values)) in halves.enumerate() {
-        match (mask >> (32 * half)) as u32 {
-            0 => {}
-            u32::MAX => *register = *values,
-            mask => blend(register, values, mask),
-        }
-    }
-}
-
-#[inline(always)]
-fn blend(register: &mut [u32; 32], values: &[u32; 32], mask: u32) {
-    for lane in 0..32 {
-        let keep = u32::from(mask & BITS[lane] != 0).wrapping_sub(1);
-        register[lane] = register[lane] & keep | values[lane] & !keep;
+    for lane in lanes(mask) {
+        register[lane] = values[lane];
     }
 }
 

@@ -14,6 +14,7 @@
 //! AMD's own copy kernels do. So each lane needs the wait for the memory that it reaches.
 
 use crate::fault::FaultKind;
+use crate::isa::Effects;
 use crate::isa::inst::{Body, Inst, Segment, Wait};
 use crate::isa::op::memory::Op;
 use crate::isa::registers::Registers;
@@ -33,8 +34,10 @@ struct Pending {
 /// Memory whose operations a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counter {
-    /// Vector memory.
+    /// Loads of vector memory.
     Vector,
+    /// Stores to vector memory, which processors without a counter for them count as loads.
+    Stores,
     /// LDS and scalar memory.
     Other,
 }
@@ -50,6 +53,8 @@ pub(crate) struct Waits {
     lgkm: Vec<Pending>,
     /// All registers that operations in flight fill.
     pending: Registers,
+    /// True if there are such registers.
+    fills: bool,
 }
 
 impl Waits {
@@ -58,22 +63,23 @@ impl Waits {
         self.stores.clear();
         self.lgkm.clear();
         self.pending = Registers::default();
+        self.fills = false;
     }
 
     fn all(&self) -> impl Iterator<Item = &Pending> {
         self.vm.iter().chain(&self.stores).chain(&self.lgkm)
     }
 
-    /// Returns true if an instruction uses a register that a load in flight fills, in any lanes.
+    /// Returns true if one of the registers is one that a load in flight fills, in any lanes.
     #[inline(always)]
-    pub(crate) fn uses_pending(&self, inst: &Inst) -> bool {
-        inst.used.meets(&self.pending)
+    pub(crate) fn are_pending(&self, used: &Registers) -> bool {
+        self.fills && used.meets(&self.pending)
     }
 
     /// Returns an error if an instruction uses a register that a load in flight fills: a scalar register, or
     /// a vector register in one of the instruction's `lanes`.
-    pub(crate) fn check_registers(&self, inst: &Inst, lanes: u64) -> Result<(), FaultKind> {
-        let used = &inst.used;
+    pub(crate) fn check_registers(&self, effects: &Effects, lanes: u64) -> Result<(), FaultKind> {
+        let used = &effects.used;
         let early = |p: &Pending| {
             if p.lanes & lanes == 0 { used.common_scalar(&p.fills) } else { used.common(&p.fills) }
         };
@@ -94,8 +100,10 @@ impl Waits {
     }
 
     /// Adds the memory operation of an instruction. `lanes` are the active ones, `in_lds` those of them that access LDS.
-    pub(crate) fn begin(&mut self, inst: &Inst, lanes: u64, in_lds: u64) {
-        let pending = Pending { fills: inst.fills, lanes, ordered: true, stores_lds: false };
+    pub(crate) fn begin(&mut self, inst: &Inst, effects: &Effects, lanes: u64, in_lds: u64) {
+        let fills = effects.fills;
+        let pending = Pending { fills, lanes, ordered: true, stores_lds: false };
+        let vector = if fills == Registers::default() { Counter::Stores } else { Counter::Vector };
         match inst.body {
             Body::Lds(row) => {
                 let exchange =
@@ -108,12 +116,12 @@ impl Waits {
                 let none =
                     Pending { fills: Registers::default(), lanes: 0, ordered: false, stores_lds: false };
                 let beyond = Pending { lanes: lanes & !in_lds, ordered: in_lds == 0, ..pending };
-                self.push(inst, Counter::Vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
-                let stores_lds = inst.fills == Registers::default();
+                self.push(inst, vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
+                let stores_lds = fills == Registers::default();
                 let inside = Pending { lanes: in_lds, ordered: false, stores_lds, ..pending };
                 self.push(inst, Counter::Other, if in_lds == 0 { none } else { inside });
             }
-            Body::Memory(..) => self.push(inst, Counter::Vector, pending),
+            Body::Memory(..) => self.push(inst, vector, pending),
             // Scalar memory.
             _ => self.push(inst, Counter::Other, Pending { ordered: false, ..pending }),
         }
@@ -123,14 +131,13 @@ impl Waits {
     fn push(&mut self, inst: &Inst, counter: Counter, pending: Pending) {
         let traits = inst.isa.target.traits();
         let (queue, most) = match counter {
-            Counter::Vector if traits.counts_stores && inst.fills == Registers::default() => {
-                (&mut self.stores, 63)
-            }
-            Counter::Vector => (&mut self.vm, 63),
+            Counter::Stores if traits.counts_stores => (&mut self.stores, 63),
+            Counter::Vector | Counter::Stores => (&mut self.vm, 63),
             Counter::Other => (&mut self.lgkm, traits.most_lgkm),
         };
         queue.push(pending);
         self.pending.add(pending.fills);
+        self.fills = self.pending != Registers::default();
         // On hardware a full counter stalls the wavefront until an operation is complete.
         if queue.len() > most {
             retire(queue, most);
@@ -156,6 +163,7 @@ impl Waits {
         let mut pending = Registers::default();
         self.all().for_each(|p| pending.add(p.fills));
         self.pending = pending;
+        self.fills = pending != Registers::default();
     }
 }
 

@@ -2,13 +2,31 @@
 
 use super::waits::Waits;
 use crate::fault::FaultKind;
-use crate::isa::Kind;
+pub(crate) use crate::isa::MODE_INDEX;
 use crate::isa::inst::{Body, Inst, Segment};
 use crate::isa::op::lanes::{LANES, lanes};
 use crate::isa::operand::{EXEC, M0, NULL, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
+use crate::isa::{Effects, Kind};
 
-/// Bits of the MODE register.
-pub(crate) const MODE_INDEX: u32 = 1 << 27;
+/// The vector registers of a wavefront, aligned as the host's cache lines are: its vectors lie in one line each.
+#[repr(align(64))]
+pub(crate) struct VectorRegisters([[u32; LANES]; 256]);
+
+impl std::ops::Deref for VectorRegisters {
+    type Target = [[u32; LANES]; 256];
+
+    #[inline(always)]
+    fn deref(&self) -> &[[u32; LANES]; 256] {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for VectorRegisters {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [[u32; LANES]; 256] {
+        &mut self.0
+    }
+}
 
 /// A wavefront.
 pub(crate) struct Wave {
@@ -17,13 +35,13 @@ pub(crate) struct Wave {
     pub(crate) all: u64,
     /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
-    pub(crate) vgpr: Box<[[u32; LANES]; 256]>,
+    pub(crate) vgpr: Box<VectorRegisters>,
     /// Number of vector registers of the last kernel.
     pub(crate) vgprs: usize,
     pub(crate) scc: bool,
     /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
-    /// Word index of the current instruction.
+    /// Word index of the current instruction, if it is the last of its block or had a fault.
     pub(crate) at: usize,
     /// The MODE register.
     pub(crate) mode: u32,
@@ -50,7 +68,7 @@ impl Wave {
             id: 0,
             all: u64::MAX,
             sgpr: [0; 128],
-            vgpr: Box::new([[0; LANES]; 256]),
+            vgpr: Box::new(VectorRegisters([[0; LANES]; 256])),
             vgprs: 0,
             scc: false,
             pc: 0,
@@ -163,19 +181,19 @@ impl Wave {
     /// Returns an error if an instruction needs a wait that the program lacks: it uses a register that a load
     /// in flight fills.
     #[inline(never)]
-    pub(crate) fn check_waits(&self, inst: &Inst) -> Result<(), FaultKind> {
-        self.waits.check_registers(inst, self.lanes_used(inst))
+    pub(crate) fn check_waits(&self, inst: &Inst, effects: &Effects) -> Result<(), FaultKind> {
+        self.waits.check_registers(effects, self.lanes_used(inst))
     }
 
     /// Notes that the memory operation of an instruction is in flight. It was not executed yet.
     #[inline(never)]
-    pub(crate) fn begin_waiting(&mut self, inst: &Inst) {
+    pub(crate) fn begin_waiting(&mut self, inst: &Inst, effects: &Effects) {
         let lanes = self.exec();
         let in_lds = match inst.body {
             Body::Memory(Segment::Flat, _) => self.lanes_in_lds(inst),
             _ => 0,
         };
-        self.waits.begin(inst, lanes, in_lds);
+        self.waits.begin(inst, effects, lanes, in_lds);
     }
 
     /// Returns the active lanes in which a FLAT instruction accesses LDS.

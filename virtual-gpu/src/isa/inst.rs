@@ -2,7 +2,6 @@
 
 use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
 use super::plan::Plan;
-use super::registers::Registers;
 use super::{Isa, Rate, Row, ScalarRow, operand};
 
 /// Formats of vector instructions.
@@ -118,9 +117,6 @@ pub(crate) struct Inst {
     pub(crate) flags: Flags,
     /// Operations that it waits for.
     pub(crate) wait: Wait,
-    /// Registers that it reads or writes immediately, and registers that memory fills later.
-    pub(crate) used: Registers,
-    pub(crate) fills: Registers,
     /// Plan of its execution, if it is a vector instruction.
     pub(crate) plan: Plan,
 }
@@ -175,8 +171,6 @@ impl Inst {
             offset: 0,
             flags: Flags::default(),
             wait: Wait::default(),
-            used: Registers::default(),
-            fills: Registers::default(),
             plan: Plan::NONE,
         }
     }

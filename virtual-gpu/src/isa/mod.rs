@@ -13,25 +13,42 @@ pub(crate) mod operand;
 pub(crate) mod plan;
 pub(crate) mod registers;
 mod resolve;
+pub(crate) mod short;
 mod tables;
 pub(crate) mod target;
 pub(crate) mod text;
 mod uses;
 
 pub(crate) use op::scalar::ScalarRow;
+pub(crate) use resolve::MODE_INDEX;
 pub use target::Target;
 pub(crate) use target::{Generation, Isa};
 
 use inst::Inst;
 use op::run::Run;
+use registers::Registers;
 
 /// Decodes the instruction at the start of `words`. Returns `None` if the processor has no such instruction.
 pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
     let mut inst = match isa.target.generation() {
         Generation::Gfx9 => gfx9::decode(words, isa)?,
     };
-    (inst.used, inst.fills, inst.plan) = (uses::used(&inst), uses::filled(&inst), resolve::plan(&inst));
+    inst.plan = resolve::plan(&inst);
     Some(inst)
+}
+
+/// Registers of an instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effects {
+    /// Those that it reads or writes immediately.
+    pub(crate) used: Registers,
+    /// Those that memory fills later.
+    pub(crate) fills: Registers,
+}
+
+/// Returns the registers of an instruction.
+pub(crate) fn effects(inst: &Inst) -> Effects {
+    Effects { used: uses::used(inst), fills: uses::filled(inst) }
 }
 
 /// Type of an operand: the number of its registers, the meaning of constants and the effect of modifiers.

@@ -47,6 +47,21 @@ pub(crate) enum Finish {
     Register,
 }
 
+/// Values of the MODE register: bits that are 1, and bits that are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usual {
+    pub(crate) ones: u32,
+    pub(crate) zeros: u32,
+}
+
+impl Usual {
+    /// Returns true for a mode that is one of them.
+    #[inline(always)]
+    pub(crate) fn has(self, mode: u32) -> bool {
+        mode & (self.ones | self.zeros) == self.ones
+    }
+}
+
 /// The plan of a vector instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -74,6 +89,11 @@ pub(crate) struct Plan {
     pub(crate) wide: bool,
     /// True if the results are one register, and the formula's.
     pub(crate) simple: bool,
+    /// True if that is so and all sources are vector registers as they are, except the first one, which may be the same
+    /// for all lanes; and there is no mask and no exchange of lanes.
+    pub(crate) plain: bool,
+    /// Modes in which a plain plan holds.
+    pub(crate) usual: Usual,
     pub(crate) finish: Finish,
 }
 
@@ -100,6 +120,8 @@ impl Plan {
         merged: false,
         wide: false,
         simple: false,
+        plain: false,
+        usual: Usual { ones: 0, zeros: 0 },
         finish: Finish::Nothing,
     };
 }

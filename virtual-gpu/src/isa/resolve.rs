@@ -2,7 +2,7 @@
 
 use super::inst::{Body, Form, Inst};
 use super::operand::{VGPR, ZERO, constant};
-use super::plan::{Carry, Fetch, Finish, Plan, SourcePlan};
+use super::plan::{Carry, Fetch, Finish, Plan, SourcePlan, Usual};
 use super::{Kind, Row, flag};
 
 /// Bits of MODE: denormals of F32 are preserved in sources and in results, those of F16 and F64 likewise.
@@ -10,6 +10,9 @@ const F32_SOURCES: u32 = 1 << 4;
 const F32_RESULTS: u32 = 1 << 5;
 const OTHER_SOURCES: u32 = 1 << 6;
 const OTHER_RESULTS: u32 = 1 << 7;
+
+/// Bit of MODE: registers are numbered relative to M0.
+pub(crate) const MODE_INDEX: u32 = 1 << 27;
 
 /// Returns the plan of an instruction.
 pub(crate) fn plan(inst: &Inst) -> Plan {
@@ -29,6 +32,15 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
         plan.rounding = if row.dst == Kind::F32 { 3 } else { 12 };
     }
     result(&mut plan, inst, row);
+    let same = |s: &SourcePlan| !s.modified && !s.wide;
+    let lanes = matches!(inst.form, Form::Short | Form::Long);
+    plan.plain = plan.simple
+        && !plan.separate
+        && lanes
+        && plan.carry == Carry::None
+        && plan.others & !1 == 0
+        && plan.sources.iter().take(row.src.iter().take_while(|k| **k != Kind::None).count()).all(same);
+    plan.usual = Usual { ones: plan.source_keeps | plan.keeps, zeros: plan.rounding | MODE_INDEX };
     plan
 }
 

@@ -335,6 +335,9 @@ impl Span<'_> {
             (8, 4) => self.load_words::<2>(to),
             (12, 4 | 8) => self.load_words::<3>(to),
             (16, 4 | 8) => self.load_words::<4>(to),
+            (4, 2) => self.load_halves::<1>(to),
+            (8, 2) => self.load_halves::<2>(to),
+            (16, 2) => self.load_halves::<4>(to),
             _ => {
                 for lane in lanes(self.lanes) {
                     let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
@@ -352,6 +355,20 @@ impl Span<'_> {
             for (i, register) in to.iter_mut().enumerate() {
                 // SAFETY: N words from there are inside, aligned, and used only atomically.
                 register[lane] = unsafe { AtomicU32::from_ptr(at.add(i)) }.load(Relaxed);
+            }
+        }
+    }
+
+    /// Loads words that are aligned as halves are: blocks of some types of weights have an odd number of these.
+    #[inline(always)]
+    fn load_halves<const N: usize>(&self, to: &mut [[u32; LANES]]) {
+        let Some(to) = to.first_chunk_mut::<N>() else { return };
+        for lane in lanes(self.lanes) {
+            let at = self.at(lane).cast::<u16>();
+            for (i, register) in to.iter_mut().enumerate() {
+                // SAFETY: N words from there are inside, aligned as halves, and used only atomically.
+                let half = |n: usize| u32::from(unsafe { AtomicU16::from_ptr(at.add(n)) }.load(Relaxed));
+                register[lane] = half(2 * i) | half(2 * i + 1) << 16;
             }
         }
     }

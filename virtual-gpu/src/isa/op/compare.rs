@@ -1,34 +1,28 @@
 //! Comparisons. The result is one bit per lane; `v_cmpx` also writes it to EXEC.
 
-use super::lanes::{F16, Results, Source, Sources, kinds};
+use super::lanes::{F16, ResultPart, Source, SourcePart, kinds};
 use super::math::{class16, class32, class64};
 use super::run::run;
 use crate::isa::{Kind, Row, flag};
 
 /// Sets each lane's bit if `RELATION` holds: a set of less (1), equal (2), greater (4), unordered (8).
 #[inline(always)]
-fn compare<T: Source + PartialOrd, const RELATION: u8>(sources: &Sources<'_>, results: &mut Results) {
-    for chunk in 0..sources.chunks {
-        let (from, to) = (sources.part(chunk), results.part(chunk));
-        for lane in 0..to.carry.len() {
-            let (a, b) = (T::get(&from, 0, lane), T::get(&from, 1, lane));
-            let (less, equal, greater) = (u8::from(a < b), u8::from(a == b), u8::from(a > b));
-            let found = less | equal << 1 | greater << 2;
-            let found = found | u8::from(found == 0) << 3;
-            to.carry[lane] = u32::from(found & RELATION != 0);
-        }
+fn compare<T: Source + PartialOrd, const RELATION: u8>(from: &SourcePart<'_>, to: &mut ResultPart<'_>) {
+    for lane in 0..to.carry.len() {
+        let (a, b) = (T::get(from, 0, lane), T::get(from, 1, lane));
+        let (less, equal, greater) = (u8::from(a < b), u8::from(a == b), u8::from(a > b));
+        let found = less | equal << 1 | greater << 2;
+        let found = found | u8::from(found == 0) << 3;
+        to.carry[lane] = u32::from(found & RELATION != 0);
     }
 }
 
 /// Sets each lane's bit if the class of its first source is one of those in the second.
 #[inline(always)]
-fn classify<T: Source>(sources: &Sources<'_>, results: &mut Results, class: impl Fn(T) -> u32) {
-    for chunk in 0..sources.chunks {
-        let (from, to) = (sources.part(chunk), results.part(chunk));
-        for lane in 0..to.carry.len() {
-            let wanted = u32::get(&from, 1, lane);
-            to.carry[lane] = u32::from(class(T::get(&from, 0, lane)) & wanted != 0);
-        }
+fn classify<T: Source>(from: &SourcePart<'_>, to: &mut ResultPart<'_>, class: impl Fn(T) -> u32) {
+    for lane in 0..to.carry.len() {
+        let wanted = u32::get(from, 1, lane);
+        to.carry[lane] = u32::from(class(T::get(from, 0, lane)) & wanted != 0);
     }
 }
 
@@ -41,7 +35,7 @@ macro_rules! comparisons {
             carry_out: false,
             src: kinds(&[<$type as Source>::KIND; 2]),
             flags: 0,
-            run: run!(|sources, results| { compare::<$type, $relation>(sources, results) }),
+            run: run!(bool, |mode, chunk, from, to| { compare::<$type, $relation>(from, to) }),
         };
         pub(crate) static $to_exec: Row = Row { name: stringify!($to_exec), flags: flag::EXEC, ..$name };
     )*)*};
@@ -56,7 +50,7 @@ macro_rules! classes {
             carry_out: false,
             src: kinds(&[<$type as Source>::KIND, Kind::U32]),
             flags: 0,
-            run: run!(|sources, results| { classify::<$type>(sources, results, $class) }),
+            run: run!(bool, |mode, chunk, from, to| { classify::<$type>(from, to, $class) }),
         };
         pub(crate) static $to_exec: Row = Row { name: stringify!($to_exec), flags: flag::EXEC, ..$name };
     )*};

@@ -89,17 +89,6 @@ impl Mode {
     }
 }
 
-/// Sources of an instruction: the low and high words of up to three operands, and one bit per lane. Operands that
-/// are registers as they are stay where they are: copies cost more than most formulas.
-pub(crate) struct Sources<'a> {
-    pub(crate) lo: [&'a [u32; LANES]; 3],
-    pub(crate) hi: [&'a [u32; LANES]; 3],
-    pub(crate) carry: &'a [u32; LANES],
-    pub(crate) mode: Mode,
-    /// Chunks that are computed: 1 if the upper half of the lanes is inactive.
-    pub(crate) chunks: usize,
-}
-
 /// Results of an instruction: the words of the destination, and one bit per lane.
 pub(crate) struct Results {
     pub(crate) lo: [u32; LANES],
@@ -107,11 +96,17 @@ pub(crate) struct Results {
     pub(crate) carry: [u32; LANES],
 }
 
-/// Sources of a chunk of lanes.
+impl Results {
+    pub(crate) fn new() -> Results {
+        Results { lo: [0; LANES], hi: [0; LANES], carry: [0; LANES] }
+    }
+}
+
+/// Sources of a chunk of lanes: the low and high words of up to three operands, and one bit per lane.
 pub(crate) struct SourcePart<'a> {
-    lo: [&'a [u32; CHUNK]; 3],
-    hi: [&'a [u32; CHUNK]; 3],
-    carry: &'a [u32; CHUNK],
+    pub(super) lo: [&'a [u32; CHUNK]; 3],
+    pub(super) hi: [&'a [u32; CHUNK]; 3],
+    pub(super) carry: &'a [u32; CHUNK],
 }
 
 /// Results of a chunk of lanes.
@@ -119,31 +114,6 @@ pub(crate) struct ResultPart<'a> {
     pub(crate) lo: &'a mut [u32; CHUNK],
     pub(crate) hi: &'a mut [u32; CHUNK],
     pub(crate) carry: &'a mut [u32; CHUNK],
-}
-
-impl<'a> Sources<'a> {
-    /// Returns the sources of chunk 0 or 1.
-    #[inline(always)]
-    pub(crate) fn part(&self, chunk: usize) -> SourcePart<'a> {
-        let of = |words: &'a [u32; LANES]| &words.as_chunks().0[chunk % 2];
-        SourcePart { lo: self.lo.map(of), hi: self.hi.map(of), carry: of(self.carry) }
-    }
-}
-
-impl Results {
-    pub(crate) fn new() -> Results {
-        Results { lo: [0; LANES], hi: [0; LANES], carry: [0; LANES] }
-    }
-
-    /// Returns the results of chunk 0 or 1.
-    #[inline(always)]
-    pub(crate) fn part(&mut self, chunk: usize) -> ResultPart<'_> {
-        ResultPart {
-            lo: &mut self.lo.as_chunks_mut().0[chunk % 2],
-            hi: &mut self.hi.as_chunks_mut().0[chunk % 2],
-            carry: &mut self.carry.as_chunks_mut().0[chunk % 2],
-        }
-    }
 }
 
 /// Type of a source.
@@ -156,6 +126,10 @@ pub(crate) trait Source: Copy {
 pub(crate) trait Output: Copy {
     const KIND: Kind;
     const CARRY: bool = false;
+    /// True if it has a low word, a high word, one bit per lane.
+    const LO: bool = false;
+    const HI: bool = false;
+    const BITS: bool = false;
     fn set(self, to: &mut ResultPart<'_>, lane: usize);
 }
 
@@ -238,6 +212,7 @@ macro_rules! word {
         }
         impl Output for $t {
             const KIND: Kind = Kind::$kind;
+            const LO: bool = true;
             #[inline(always)]
             fn set(self, to: &mut ResultPart<'_>, lane: usize) {
                 let $y = self;
@@ -271,6 +246,8 @@ macro_rules! double_word {
         }
         impl Output for $t {
             const KIND: Kind = Kind::$kind;
+            const LO: bool = true;
+            const HI: bool = true;
             #[inline(always)]
             fn set(self, to: &mut ResultPart<'_>, lane: usize) {
                 let $y = self;
@@ -307,6 +284,7 @@ impl Source for Vcc {
 /// Result of a comparison.
 impl Output for bool {
     const KIND: Kind = Kind::Mask;
+    const BITS: bool = true;
     #[inline(always)]
     fn set(self, to: &mut ResultPart<'_>, lane: usize) {
         to.carry[lane] = u32::from(self);
@@ -342,6 +320,9 @@ impl Output for () {
 impl<T: Output> Output for (T, bool) {
     const KIND: Kind = T::KIND;
     const CARRY: bool = true;
+    const LO: bool = T::LO;
+    const HI: bool = T::HI;
+    const BITS: bool = true;
     #[inline(always)]
     fn set(self, to: &mut ResultPart<'_>, lane: usize) {
         self.0.set(to, lane);

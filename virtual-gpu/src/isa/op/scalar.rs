@@ -42,6 +42,10 @@ pub(crate) enum Control {
     IfExec,
     /// Waits for memory, as far as the decoder says.
     Wait,
+    /// Waits for the other wavefronts of the work-group.
+    Barrier,
+    /// Nothing that is modelled.
+    Nothing,
     /// Anything else.
     Other,
 }
@@ -367,28 +371,28 @@ salu! {
 
 salu! {
     state;
-    s_nop () -> () { plain(()) } [PROGRAM Other]
+    s_nop () -> () { plain(()) } [PROGRAM Nothing]
     s_endpgm () -> () { plain(()) } [PROGRAM Other]
     s_branch () -> () { plain(()) } [PROGRAM Branch]
-    s_wakeup () -> () { plain(()) } [PROGRAM Other]
+    s_wakeup () -> () { plain(()) } [PROGRAM Nothing]
     s_cbranch_scc0 () -> () { plain(()) } [PROGRAM IfScc0]
     s_cbranch_scc1 () -> () { plain(()) } [PROGRAM IfScc1]
     s_cbranch_vccz () -> () { plain(()) } [PROGRAM IfVcc0]
     s_cbranch_vccnz () -> () { plain(()) } [PROGRAM IfVcc]
     s_cbranch_execz () -> () { plain(()) } [PROGRAM IfExec0]
     s_cbranch_execnz () -> () { plain(()) } [PROGRAM IfExec]
-    s_barrier () -> () { plain(()) } [PROGRAM Other]
-    s_setkill () -> () { plain(()) } [PROGRAM Other]
+    s_barrier () -> () { plain(()) } [PROGRAM Barrier]
+    s_setkill () -> () { plain(()) } [PROGRAM Nothing]
     s_waitcnt () -> () { plain(()) } [PROGRAM Wait]
-    s_sethalt () -> () { plain(()) } [PROGRAM Other]
-    s_sleep () -> () { plain(()) } [PROGRAM Other]
-    s_setprio () -> () { plain(()) } [PROGRAM Other]
+    s_sethalt () -> () { plain(()) } [PROGRAM Nothing]
+    s_sleep () -> () { plain(()) } [PROGRAM Nothing]
+    s_setprio () -> () { plain(()) } [PROGRAM Nothing]
     s_sendmsg () -> () { plain(()) } [PROGRAM Other]
     s_trap () -> () { plain(()) } [PROGRAM Other]
-    s_icache_inv () -> () { plain(()) } [PROGRAM Other]
-    s_incperflevel () -> () { plain(()) } [PROGRAM Other]
-    s_decperflevel () -> () { plain(()) } [PROGRAM Other]
-    s_ttracedata () -> () { plain(()) } [PROGRAM Other]
+    s_icache_inv () -> () { plain(()) } [PROGRAM Nothing]
+    s_incperflevel () -> () { plain(()) } [PROGRAM Nothing]
+    s_decperflevel () -> () { plain(()) } [PROGRAM Nothing]
+    s_ttracedata () -> () { plain(()) } [PROGRAM Nothing]
     s_endpgm_saved () -> () { plain(()) } [PROGRAM Other]
     s_set_gpr_idx_off () -> () { plain(()) } [PROGRAM Other]
     s_set_gpr_idx_mode () -> () { plain(()) } [PROGRAM Other]
