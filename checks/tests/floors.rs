@@ -251,7 +251,7 @@ pub(crate) const FLOORS: &[Floors] = &[
         module: "isa",
         floors: &[
             &["gfx9", "text"],
-            &["resolve", "uses"],
+            &["resolve", "short", "uses"],
             &["inst"],
             &["plan", "registers", "tables"],
             &["op", "operand"],

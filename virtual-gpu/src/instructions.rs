@@ -40,8 +40,8 @@ pub(crate) struct Block {
     pub(crate) instructions: Vec<Inst>,
     /// The same in short. Instructions are large; a loop of short ones stays in the host's nearest cache.
     pub(crate) short: Vec<Short>,
-    /// Parts after whose last instruction the registers change that memory is going to fill.
-    pub(crate) parts: Vec<Part>,
+    /// Sections after whose last instruction the registers change that memory is going to fill.
+    pub(crate) sections: Vec<Section>,
     /// Bits of MODE that are 1 and 0 where all short instructions may be executed as such.
     pub(crate) mode: Usual,
     /// Registers that each of them uses.
@@ -54,8 +54,8 @@ pub(crate) struct Block {
     pub(crate) counts: Counters,
 }
 
-/// A part of a block.
-pub(crate) struct Part {
+/// A section of a block.
+pub(crate) struct Section {
     /// Index of the instruction after its last one.
     pub(crate) end: usize,
     /// Registers that its instructions use.
@@ -102,17 +102,17 @@ impl Page {
             block.instructions.push(inst);
             word += usize::from(inst.words);
             let ends = ends_block(&inst);
-            if ends || ends_part(&inst) {
+            if ends || ends_section(&inst) {
                 let end = block.instructions.len();
-                block.parts.push(Part { end, used: std::mem::take(&mut used) });
+                block.sections.push(Section { end, used: std::mem::take(&mut used) });
             }
             if ends {
                 break;
             }
         }
         let end = block.instructions.len();
-        if block.parts.last().is_none_or(|part| part.end < end) {
-            block.parts.push(Part { end, used });
+        if block.sections.last().is_none_or(|section| section.end < end) {
+            block.sections.push(Section { end, used });
         }
         block.end = first + word;
         (!block.instructions.is_empty()).then(|| Box::new(block))
@@ -130,7 +130,7 @@ fn ends_block(inst: &Inst) -> bool {
 }
 
 /// Returns true for instructions that change which registers memory is going to fill.
-fn ends_part(inst: &Inst) -> bool {
+fn ends_section(inst: &Inst) -> bool {
     match inst.body {
         Body::Scalar(_, row) => row.control == Control::Wait,
         Body::Vector(..) => false,

@@ -261,9 +261,9 @@ impl<'a> Group<'a> {
     fn block(&mut self, wave: &mut Wave, unit: &mut Unit, block: &Block) -> Result<(), (usize, FaultKind)> {
         let usual = block.mode.has(wave.mode);
         let mut n = 0;
-        for part in &block.parts {
-            let early = wave.waits.are_pending(&part.used);
-            while n < part.end {
+        for section in &block.sections {
+            let early = wave.waits.are_pending(&section.used);
+            while n < section.end {
                 match block.short[n] {
                     Short::Plain { ref run, names } if usual && !early => unit.short(wave, run, names),
                     Short::Constant { ref run, names, bits } if usual && !early => {

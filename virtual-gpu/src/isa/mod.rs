@@ -40,9 +40,9 @@ pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
 /// Registers of an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
-    /// Those that it reads or writes immediately.
+    /// Registers that it reads or writes immediately.
     pub(crate) used: Registers,
-    /// Those that memory fills later.
+    /// Registers that memory fills later.
     pub(crate) fills: Registers,
 }
 

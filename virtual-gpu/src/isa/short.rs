@@ -99,7 +99,7 @@ pub(crate) enum Width {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bits {
     register: u8,
-    /// Which bits count: those of the register and the one after it, those of the constant.
+    /// The bits that count: those of the register and the one after it, those of the constant.
     kind: u8,
     constant: i32,
 }
