@@ -78,16 +78,15 @@ fn scalar_alu(
 ) -> Option<Inst> {
     let mut inst = Inst::new(isa, name, Body::Scalar(table, row), 1);
     inst.dst = operand(bits(word, 16, 7));
-    let mut has_literal = false;
-    match table {
+    let has_literal = match table {
         ScalarTable::Sop2 | ScalarTable::Sopc => {
             inst.src = [operand(bits(word, 0, 8)), operand(bits(word, 8, 8)), 0];
-            has_literal = inst.src.contains(&LITERAL) || matches!(row.name, "s_fmaak_f32" | "s_fmamk_f32");
+            inst.src.contains(&LITERAL) || matches!(row.name, "s_fmaak_f32" | "s_fmamk_f32")
         }
         ScalarTable::Sop1 => {
             inst.src[0] = operand(bits(word, 0, 8));
             inst.offset = i32::from(bits(word, 0, 8));
-            has_literal = inst.src[0] == LITERAL;
+            inst.src[0] == LITERAL
         }
         ScalarTable::Sopk | ScalarTable::Sopp => {
             inst.offset = signed(word & 0xffff, 16);
@@ -95,9 +94,9 @@ fn scalar_alu(
             if row.control == Control::Wait {
                 inst.wait = wait(row.name, word, inst.src[0]);
             }
-            has_literal = row.name == "s_setreg_imm32_b32";
+            row.name == "s_setreg_imm32_b32"
         }
-    }
+    };
     if has_literal {
         (inst.literal, inst.words) = (second?, 2);
     }
@@ -122,7 +121,7 @@ fn wait(name: &str, field: u32, register: u16) -> Wait {
 fn scalar_memory(isa: Isa, word: u32, second: u32) -> Option<Inst> {
     let row = find_scalar(memory::SCALAR, bits(word, 18, 8))?;
     let mut inst = Inst::new(isa, row.name, Body::ScalarMemory(row), 2);
-    inst.dst = bits(word, 6, 7);
+    inst.dst = operand(bits(word, 6, 7));
     inst.src = [bits(word, 0, 6) * 2, operand(bits(second, 25, 7)), 0];
     inst.offset = signed(second & 0x1f_ffff, 21);
     let (imm, register) = (inst.offset != 0, inst.src[1] != NULL);
@@ -162,6 +161,7 @@ fn short(isa: Isa, table: Table, (name, row): Found<Row>, word: u32, second: Opt
         inst.src =
             if row.is(flag::LITERAL1) { [inst.src[0], LITERAL, vsrc1] } else { [inst.src[0], vsrc1, LITERAL] };
     }
+    inst.op_sel_hi = 7;
     halves(&mut inst, row);
     if row.is(flag::ACC) {
         inst.src[2] = inst.dst + VGPR;
@@ -220,7 +220,7 @@ fn long(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
         return None;
     }
     let mut inst = Inst::new(isa, name, Body::Vector(table, row), 2);
-    inst.form = Form::Long;
+    (inst.form, inst.op_sel_hi) = (Form::Long, 7);
     inst.dst = bits(word, 0, 8);
     if row.dst == Kind::Mask || row.name == "v_readlane_b32" {
         inst.dst = operand(inst.dst);

@@ -6,6 +6,7 @@
 mod decode;
 mod memory;
 mod scalar;
+pub(super) mod text;
 mod vector;
 mod wmma;
 

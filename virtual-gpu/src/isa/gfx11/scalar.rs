@@ -1,7 +1,5 @@
 //! Numbers of the scalar instructions of GFX11, and of the floating-point ones of gfx1151.
 
-use crate::isa::op;
-use crate::isa::op::scalar::ScalarRow;
 use crate::isa::tables::encodings;
 
 encodings! {

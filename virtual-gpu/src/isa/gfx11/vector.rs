@@ -1,6 +1,5 @@
 //! Numbers of the vector instructions of GFX11, and of what pairs consist of.
 
-use crate::isa::op;
 use crate::isa::tables::encodings;
 
 encodings! {
@@ -119,7 +118,7 @@ encodings! {
         0x33a v_ashrrev_i16  0x33c v_lshlrev_b64  0x33d v_lshrrev_b64  0x33e v_ashrrev_i64
         0x360 v_readlane_b32  0x361 v_writelane_b32  0x362 v_and_b16  0x363 v_or_b16  0x364 v_xor_b16
     }
-    /// Two values in a register, dot products, mixed precision, matrices.
+    /// Two values in a register, dot products, mixed precision.
     VOP3P: Row {
         0x00 v_pk_mad_i16  0x01 v_pk_mul_lo_u16  0x02 v_pk_add_i16  0x03 v_pk_sub_i16  0x04 v_pk_lshlrev_b16
         0x05 v_pk_lshrrev_b16  0x06 v_pk_ashrrev_i16  0x07 v_pk_max_i16  0x08 v_pk_min_i16
@@ -127,9 +126,7 @@ encodings! {
         0x0e v_pk_fma_f16  0x0f v_pk_add_f16  0x10 v_pk_mul_f16  0x11 v_pk_min_f16  0x12 v_pk_max_f16
         0x13 v_dot2_f32_f16  0x16 v_dot4_i32_iu8  0x17 v_dot4_u32_u8  0x18 v_dot8_i32_iu4
         0x19 v_dot8_u32_u4  0x1a v_dot2_f32_bf16  0x20 v_fma_mix_f32  0x21 v_fma_mixlo_f16
-        0x22 v_fma_mixhi_f16  0x40 v_wmma_f32_16x16x16_f16  0x41 v_wmma_f32_16x16x16_bf16
-        0x42 v_wmma_f16_16x16x16_f16  0x43 v_wmma_bf16_16x16x16_bf16  0x44 v_wmma_i32_16x16x16_iu8
-        0x45 v_wmma_i32_16x16x16_iu4
+        0x22 v_fma_mixhi_f16
     }
     /// Either half of a pair.
     DUAL: Row {

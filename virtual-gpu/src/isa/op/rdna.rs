@@ -3,8 +3,9 @@
 //!
 //! Source: AMD, ""RDNA3.5" Instruction Set Architecture" (2024).
 
-use super::lanes::{Bit, F16, Mode, PkF, valu};
+use super::lanes::{Bit, F16, Mode, PkF};
 use super::math::*;
+use super::run::valu;
 
 valu! {
     mode, lane;

@@ -7,6 +7,7 @@ use super::lanes::{F16, Mode};
 use super::math::{flush, fma16, max16, max32, min16, min32, quiet};
 use crate::isa::Kind;
 use super::scalar::{Control, Outcome, Scalar, ScalarRow, State, flag_only, marks, plain, salu, test};
+use std::cmp::Ordering;
 
 salu! {
     state;
@@ -37,12 +38,12 @@ salu! {
 
 salu! {
     state;
-    s_set_inst_prefetch_distance () -> () { plain(()) } [PROGRAM Other]
-    s_clause () -> () { plain(()) } [PROGRAM Other]
-    s_delay_alu () -> () { plain(()) } [PROGRAM Other]
-    s_waitcnt_depctr () -> () { plain(()) } [PROGRAM Other]
+    s_set_inst_prefetch_distance () -> () { plain(()) } [PROGRAM Nothing]
+    s_clause () -> () { plain(()) } [PROGRAM Nothing]
+    s_delay_alu () -> () { plain(()) } [PROGRAM Nothing]
+    s_waitcnt_depctr () -> () { plain(()) } [PROGRAM Nothing]
     s_wait_idle () -> () { plain(()) } [PROGRAM Wait]
-    s_wait_event () -> () { plain(()) } [PROGRAM Other]
+    s_wait_event () -> () { plain(()) } [PROGRAM Nothing]
     s_round_mode () -> () { plain(()) } [PROGRAM Other]
     s_denorm_mode () -> () { plain(()) } [PROGRAM Other]
     s_code_end () -> () { plain(()) } [PROGRAM Other]
@@ -51,8 +52,8 @@ salu! {
     s_cbranch_cdbgsys_or_user () -> () { plain(()) } [PROGRAM Other]
     s_cbranch_cdbgsys_and_user () -> () { plain(()) } [PROGRAM Other]
     s_sendmsghalt () -> () { plain(()) } [PROGRAM Other]
-    s_ttracedata_imm () -> () { plain(()) } [PROGRAM Other]
-    s_singleuse_vdst () -> () { plain(()) } [PROGRAM Other]
+    s_ttracedata_imm () -> () { plain(()) } [PROGRAM Nothing]
+    s_singleuse_vdst () -> () { plain(()) } [PROGRAM Nothing]
 }
 
 impl Scalar for f32 {
@@ -151,36 +152,43 @@ salu! {
 
 salu! {
     state;
-    s_cmp_lt_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a < b) }
-    s_cmp_eq_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a == b) }
-    s_cmp_le_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a <= b) }
-    s_cmp_gt_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a > b) }
-    s_cmp_lg_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a < b || a > b) }
-    s_cmp_ge_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a >= b) }
-    s_cmp_o_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| !a.is_nan() && !b.is_nan()) }
-    s_cmp_u_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a.is_nan() || b.is_nan()) }
-    s_cmp_nge_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| !(a >= b)) }
-    s_cmp_nlg_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| !(a < b || a > b)) }
-    s_cmp_ngt_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| !(a > b)) }
-    s_cmp_nle_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| !(a <= b)) }
-    s_cmp_neq_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| a != b) }
-    s_cmp_nlt_f32 (a: f32, b: f32) -> () { compare(compared(state, [a, b]), |a, b| !(a < b)) }
-    s_cmp_lt_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a < b) }
-    s_cmp_eq_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a == b) }
-    s_cmp_le_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a <= b) }
-    s_cmp_gt_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a > b) }
-    s_cmp_lg_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a < b || a > b) }
-    s_cmp_ge_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a >= b) }
-    s_cmp_o_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| !a.is_nan() && !b.is_nan()) }
-    s_cmp_u_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a.is_nan() || b.is_nan()) }
-    s_cmp_nge_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| !(a >= b)) }
-    s_cmp_nlg_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| !(a < b || a > b)) }
-    s_cmp_ngt_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| !(a > b)) }
-    s_cmp_nle_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| !(a <= b)) }
-    s_cmp_neq_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| a != b) }
-    s_cmp_nlt_f16 (a: F16, b: F16) -> () { compare(compared_halves(state, [a, b]), |a, b| !(a < b)) }
+    s_cmp_lt_f32 (a: f32, b: f32) -> () { compare(1, compared(state, [a, b])) }
+    s_cmp_eq_f32 (a: f32, b: f32) -> () { compare(2, compared(state, [a, b])) }
+    s_cmp_le_f32 (a: f32, b: f32) -> () { compare(3, compared(state, [a, b])) }
+    s_cmp_gt_f32 (a: f32, b: f32) -> () { compare(4, compared(state, [a, b])) }
+    s_cmp_lg_f32 (a: f32, b: f32) -> () { compare(5, compared(state, [a, b])) }
+    s_cmp_ge_f32 (a: f32, b: f32) -> () { compare(6, compared(state, [a, b])) }
+    s_cmp_o_f32 (a: f32, b: f32) -> () { compare(7, compared(state, [a, b])) }
+    s_cmp_u_f32 (a: f32, b: f32) -> () { compare(8, compared(state, [a, b])) }
+    s_cmp_nge_f32 (a: f32, b: f32) -> () { compare(9, compared(state, [a, b])) }
+    s_cmp_nlg_f32 (a: f32, b: f32) -> () { compare(10, compared(state, [a, b])) }
+    s_cmp_ngt_f32 (a: f32, b: f32) -> () { compare(11, compared(state, [a, b])) }
+    s_cmp_nle_f32 (a: f32, b: f32) -> () { compare(12, compared(state, [a, b])) }
+    s_cmp_neq_f32 (a: f32, b: f32) -> () { compare(13, compared(state, [a, b])) }
+    s_cmp_nlt_f32 (a: f32, b: f32) -> () { compare(14, compared(state, [a, b])) }
+    s_cmp_lt_f16 (a: F16, b: F16) -> () { compare(1, compared_halves(state, [a, b])) }
+    s_cmp_eq_f16 (a: F16, b: F16) -> () { compare(2, compared_halves(state, [a, b])) }
+    s_cmp_le_f16 (a: F16, b: F16) -> () { compare(3, compared_halves(state, [a, b])) }
+    s_cmp_gt_f16 (a: F16, b: F16) -> () { compare(4, compared_halves(state, [a, b])) }
+    s_cmp_lg_f16 (a: F16, b: F16) -> () { compare(5, compared_halves(state, [a, b])) }
+    s_cmp_ge_f16 (a: F16, b: F16) -> () { compare(6, compared_halves(state, [a, b])) }
+    s_cmp_o_f16 (a: F16, b: F16) -> () { compare(7, compared_halves(state, [a, b])) }
+    s_cmp_u_f16 (a: F16, b: F16) -> () { compare(8, compared_halves(state, [a, b])) }
+    s_cmp_nge_f16 (a: F16, b: F16) -> () { compare(9, compared_halves(state, [a, b])) }
+    s_cmp_nlg_f16 (a: F16, b: F16) -> () { compare(10, compared_halves(state, [a, b])) }
+    s_cmp_ngt_f16 (a: F16, b: F16) -> () { compare(11, compared_halves(state, [a, b])) }
+    s_cmp_nle_f16 (a: F16, b: F16) -> () { compare(12, compared_halves(state, [a, b])) }
+    s_cmp_neq_f16 (a: F16, b: F16) -> () { compare(13, compared_halves(state, [a, b])) }
+    s_cmp_nlt_f16 (a: F16, b: F16) -> () { compare(14, compared_halves(state, [a, b])) }
 }
 
-fn compare([a, b]: [f32; 2], holds: impl Fn(f32, f32) -> bool) -> Outcome {
-    flag_only(holds(a, b))
+/// Returns true if a relation holds: a set of less (1), equal (2), greater (4), unordered (8).
+fn compare(relation: u8, [a, b]: [f32; 2]) -> Outcome {
+    let found = match a.partial_cmp(&b) {
+        Some(Ordering::Less) => 1,
+        Some(Ordering::Equal) => 2,
+        Some(Ordering::Greater) => 4,
+        None => 8,
+    };
+    flag_only(found & relation != 0)
 }

@@ -14,6 +14,7 @@
 use super::half;
 use super::lanes::LANES;
 use super::rdna::to_bf16;
+use crate::isa::Kind;
 
 /// The words of a register.
 pub(crate) type Lanes = [u32; LANES];
@@ -83,6 +84,15 @@ impl WmmaRow {
         matches!(self.sum, Sum::F16 | Sum::Bf16)
     }
 
+    /// Returns the type of C as a constant.
+    pub(crate) fn sum_kind(&self) -> Kind {
+        match self.sum {
+            Sum::F32 => Kind::F32,
+            Sum::F16 => Kind::F16,
+            Sum::Bf16 | Sum::I32 => Kind::U32,
+        }
+    }
+
     /// Computes `d`, which has one register for each row of a group of lanes, and initially the old values.
     pub(crate) fn multiply(
         &self,
@@ -90,60 +100,82 @@ impl WmmaRow {
         [a, b]: [&[Lanes]; 2],
         c: &Addend<'_>,
         d: &mut [Lanes],
-        modifiers: Modifiers,
+        by: Modifiers,
     ) {
-        let groups = lanes / SIZE;
-        for (r, register) in d.iter_mut().enumerate() {
-            for (lane, to) in register.iter_mut().enumerate().take(lanes) {
-                let (group, column) = (lane / SIZE, lane % SIZE);
-                // Each group multiplies its own copies.
-                let row = (groups * r + group) % SIZE + SIZE * group;
-                let addend = match c {
-                    Addend::Registers(c) => c.get(r).map_or(0, |words| words[lane]) >> (16 * u32::from(modifiers.upper)),
-                    Addend::Constant(bits) => *bits,
-                };
-                let value = self.element(a, b, row, column + SIZE * group, addend, modifiers);
-                *to = match (self.is_half(), modifiers.upper) {
-                    (false, _) => value,
-                    (true, false) => *to & 0xffff_0000 | value & 0xffff,
-                    (true, true) => *to & 0xffff | value << 16,
-                };
+        let addend = |r: usize, lane: usize| match c {
+            Addend::Registers(c) => c.get(r).map_or(0, |words| words[lane]) >> (16 * u32::from(by.upper)),
+            Addend::Constant(bits) => *bits,
+        };
+        if self.sum == Sum::I32 {
+            let bits = if self.factor == Factor::I8 { 8 } else { 4 };
+            let [a, b] = [(a, 1), (b, 2)].map(|(from, sign)| elements(lanes, |lane, k| integer(from, lane, k, bits, by.low & sign != 0)));
+            each(lanes, d, |r, lane, row, column| {
+                let sum = dot(&a[row], &b[column]) + i64::from(addend(r, lane) as i32);
+                if by.clamp { sum.clamp(i32::MIN.into(), i32::MAX.into()) as u32 } else { sum as u32 }
+            });
+            return;
+        }
+        let [a, b] = [(a, 0), (b, 1)].map(|(from, n)| elements(lanes, |lane, k| self.float(from, lane, k, by, n)));
+        let half = self.is_half();
+        let old: Vec<Lanes> = if half { d.to_vec() } else { Vec::new() };
+        each(lanes, d, |r, lane, row, column| {
+            let value = self.sum_of(dot(&a[row], &b[column]), addend(r, lane), by);
+            let kept = old.get(r).map_or(0, |words| words[lane]);
+            match (half, by.upper) {
+                (false, _) => value,
+                (true, false) => kept & 0xffff_0000 | value & 0xffff,
+                (true, true) => kept & 0xffff | value << 16,
             }
+        });
+    }
+
+    /// Returns element `k` of the floats that a lane holds, of A (0) or B (1).
+    fn float(&self, from: &[Lanes], lane: usize, k: usize, by: Modifiers, n: u8) -> f64 {
+        let word = from.get(k / 2).map_or(0, |words| words[lane % LANES]);
+        let negated = if k % 2 == 0 { by.low } else { by.high } >> n & 1 != 0;
+        let bits = (word >> (16 * (k % 2)) & 0xffff) ^ u32::from(negated) << 15;
+        match self.factor {
+            Factor::Bf16 => f64::from(f32::from_bits(bits << 16)),
+            _ => f64::from(half::to_f32(bits as u16)),
         }
     }
 
-    /// Returns an element of D: that of a lane's row of A and another's column of B.
-    fn element(&self, a: &[Lanes], b: &[Lanes], row: usize, column: usize, addend: u32, by: Modifiers) -> u32 {
-        if self.sum == Sum::I32 {
-            let bits = if self.factor == Factor::I8 { 8 } else { 4 };
-            let product = |k| integer(a, row, k, bits, by.low & 1 != 0) * integer(b, column, k, bits, by.low & 2 != 0);
-            let sum = (0..SIZE).map(product).sum::<i64>() + i64::from(addend as i32);
-            let limited = sum.clamp(i32::MIN.into(), i32::MAX.into());
-            return if by.clamp { limited as u32 } else { sum as u32 };
-        }
-        let value = |bits: u32| match self.factor {
-            Factor::Bf16 => f64::from(f32::from_bits(bits << 16)),
-            _ => f64::from(half::to_f32(bits as u16)),
-        };
-        let factor = |from: &[Lanes], lane: usize, k: usize, n: u8| {
-            let word = from.get(k / 2).map_or(0, |words| words[lane % LANES]);
-            let negated = if k % 2 == 0 { by.low } else { by.high } >> n & 1 != 0;
-            value((word >> (16 * (k % 2)) & 0xffff) ^ u32::from(negated) << 15)
-        };
+    /// Adds an element of C and rounds.
+    fn sum_of(&self, products: f64, addend: u32, by: Modifiers) -> u32 {
         let c = match self.sum {
             Sum::F32 => f64::from(f32::from_bits(addend)),
             Sum::Bf16 => f64::from(f32::from_bits(addend << 16)),
             _ => f64::from(half::to_f32(addend as u16)),
         };
         let c = if by.high & 4 != 0 { c.abs() } else { c };
-        let c = if by.low & 4 != 0 { -c } else { c };
-        let sum = (0..SIZE).map(|k| factor(a, row, k, 0) * factor(b, column, k, 1)).sum::<f64>() + c;
+        let sum = products + if by.low & 4 != 0 { -c } else { c };
         match self.sum {
             Sum::F32 => (sum as f32).to_bits(),
             Sum::Bf16 => to_bf16(sum).into(),
             _ => half::from_f64(sum).into(),
         }
     }
+}
+
+/// Sets each element of D: those that `value` returns for its register, its lane, and the lanes that hold its row of A and
+/// its column of B. Each group of lanes multiplies its own copies.
+fn each(lanes: usize, d: &mut [Lanes], value: impl Fn(usize, usize, usize, usize) -> u32) {
+    let groups = lanes / SIZE;
+    for (r, register) in d.iter_mut().enumerate() {
+        for (lane, to) in register.iter_mut().enumerate().take(lanes) {
+            let group = lane / SIZE;
+            *to = value(r, lane, (groups * r + group) % SIZE + SIZE * group, lane);
+        }
+    }
+}
+
+/// Returns the elements that each lane holds.
+fn elements<T: Copy + Default>(lanes: usize, element: impl Fn(usize, usize) -> T) -> Vec<[T; SIZE]> {
+    (0..lanes).map(|lane| std::array::from_fn(|k| element(lane, k))).collect()
+}
+
+fn dot<T: Copy + std::ops::Mul<Output = T> + std::iter::Sum>(a: &[T; SIZE], b: &[T; SIZE]) -> T {
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
 }
 
 /// Returns element `k` of the integers that a lane holds.
