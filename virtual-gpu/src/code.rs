@@ -217,7 +217,7 @@ impl Descriptor {
             scratch_bytes: 0,
             argument_bytes: 0,
             entry: 0,
-            vgprs: ((rsrc1 & 63) as usize + 1) * isa.simd_registers().1,
+            vgprs: (((rsrc1 & 63) as usize + 1) * isa.simd_registers().1).min(256),
             // Rounding and denormals, DX10_CLAMP, IEEE_MODE: laid out as in the MODE register.
             mode: rsrc1 >> 12 & 0xff | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9,
             user_sgprs: rsrc2 >> 1 & 31,

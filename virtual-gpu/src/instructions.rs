@@ -99,10 +99,10 @@ impl Page {
             block.effects.push(effects);
             block.short.push(short);
             block.words.push(first + word);
-            block.instructions.push(inst);
             word += usize::from(inst.words);
-            let ends = ends_block(&inst);
-            if ends || ends_section(&inst) {
+            let (ends, ends_section) = (ends_block(&inst), ends_section(&inst));
+            block.instructions.push(inst);
+            if ends || ends_section {
                 let end = block.instructions.len();
                 block.sections.push(Section { end, used: std::mem::take(&mut used) });
             }
@@ -133,7 +133,7 @@ fn ends_block(inst: &Inst) -> bool {
 fn ends_section(inst: &Inst) -> bool {
     match inst.body {
         Body::Scalar(_, row) => row.control == Control::Wait,
-        Body::Vector(..) => false,
+        Body::Vector(..) | Body::Wmma(_) | Body::Pair(_) => false,
         Body::ScalarMemory(_) | Body::Memory(..) | Body::Lds(_) => true,
     }
 }
@@ -146,6 +146,11 @@ fn count(inst: &Inst, counters: &mut Counters) {
             counters.dot += u64::from(inst.rate == Rate::Dot);
             &mut counters.valu
         }
+        Body::Wmma(_) => {
+            counters.dot += 1;
+            &mut counters.valu
+        }
+        Body::Pair(_) => &mut counters.valu,
         Body::Scalar(_, row) => match row.control {
             Control::None => &mut counters.salu,
             Control::Wait => &mut counters.wait,

@@ -18,7 +18,11 @@ fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
             stem => stem.starts_with("mul_mat_half_"),
         };
         let stems = hip_kernels::stems().iter().filter(|stem| !is_empty(stem));
-        assert!(hip_kernels::targets().contains(&target.name()), "{} is not embedded", target.name());
+        if !hip_kernels::targets().contains(&target.name()) {
+            assert!(!TARGETS.contains(&target), "{} is not embedded", target.name());
+            println!("{} is not embedded in this build", target.name());
+            continue;
+        }
         for stem in stems {
             let image = hip_kernels::code_object(target.name(), stem).expect("every family is compiled");
             let (count, differences) = compare(image, target, stem);

@@ -12,7 +12,7 @@ macro_rules! apply {
                 Atomic::FloatAdd => (f(old) + f(a)).to_bits(),
                 Atomic::FloatMin => swap(f(a) < f(old)),
                 Atomic::FloatMax => swap(f(a) > f(old)),
-                Atomic::FloatCompareSwap => swap(f(old) == f(b)),
+                Atomic::FloatCompareSwap | Atomic::FloatCompareStore => swap(f(old) == f(b)),
                 Atomic::SignedMin => (old as $signed).min(a as $signed) as $unsigned,
                 Atomic::SignedMax => (old as $signed).max(a as $signed) as $unsigned,
                 Atomic::Inc if old >= a => 0,
@@ -41,7 +41,7 @@ apply!(
 /// Computes operations whose low bits do not depend on the width.
 fn integer(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
     match op {
-        Atomic::CompareSwap => {
+        Atomic::CompareSwap | Atomic::CompareStore => {
             if old == b {
                 a
             } else {
@@ -50,6 +50,7 @@ fn integer(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
         }
         Atomic::Add => old.wrapping_add(a),
         Atomic::Sub => old.wrapping_sub(a),
+        Atomic::SubClamp => old.saturating_sub(a),
         Atomic::ReverseSub => a.wrapping_sub(old),
         Atomic::UnsignedMin => old.min(a),
         Atomic::UnsignedMax => old.max(a),

@@ -1,5 +1,6 @@
 //! A work-group: its wavefronts run in turn, each to its next barrier.
 
+use super::cross;
 use super::lds::Lds;
 use super::simd::Work;
 use super::sizes::Sizes;
@@ -227,8 +228,10 @@ impl<'a> Group<'a> {
         set(9, self.id[2]);
         // TG_SIZE: number of wavefronts in the work-group, and the index of this one.
         set(10, waves | wave.id << 6);
-        // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
-        set(0, 0);
+        if self.context.text.isa().target.traits().scratch_buffer {
+            // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
+            set(0, 0);
+        }
     }
 
     /// Runs a wavefront to its next barrier or its end.
@@ -305,14 +308,14 @@ impl<'a> Group<'a> {
         if early && wave.waits.are_pending(&effects.used) {
             wave.check_waits(inst, effects)?;
         }
-        match inst.body {
+        match &inst.body {
             Body::Vector(_, row) => unit.execute(wave, inst, row),
-            Body::Scalar(table, row) => self.scalar(wave, inst, table, row),
+            &Body::Scalar(table, row) => self.scalar(wave, inst, table, row),
             Body::ScalarMemory(row) => {
                 self.begin_waiting(wave, inst, effects);
                 self.scalar_memory(wave, inst, row)
             }
-            Body::Memory(segment, row) => {
+            &Body::Memory(segment, row) => {
                 self.begin_waiting(wave, inst, effects);
                 self.vector_memory(wave, inst, segment, row)
             }
@@ -320,6 +323,8 @@ impl<'a> Group<'a> {
                 self.begin_waiting(wave, inst, effects);
                 self.ds(wave, inst, row)
             }
+            Body::Wmma(row) => cross::multiply(wave, inst, row),
+            Body::Pair(pair) => unit.execute_pair(wave, pair),
         }
     }
 

@@ -5,6 +5,7 @@ use super::memory::{apply, narrow};
 use super::vector::write;
 use super::wave::Wave;
 use crate::fault::FaultKind;
+use crate::isa::Generation;
 use crate::isa::inst::Inst;
 use crate::isa::op::lanes::{LANES, lanes};
 use crate::isa::op::memory::{Atomic, MemoryRow, Op, RegisterBits};
@@ -308,8 +309,11 @@ fn swizzle(offset: u32, lane: usize) -> usize {
 fn permute(wave: &mut Wave, inst: &Inst, forward: bool) {
     let (exec, addresses) = (wave.exec(), wave.vgpr[usize::from(inst.src[0])]);
     let source = wave.vgpr[usize::from(inst.src[1])];
-    let all = wave.lanes();
-    let named = |lane: usize| (addresses[lane].wrapping_add(inst.offset as u32) / 4) as usize % all;
+    // Among all lanes, or among each 32.
+    let all = if inst.isa.target.generation() == Generation::Gfx11 { 32 } else { wave.lanes() };
+    let named = |lane: usize| {
+        lane / all * all + (addresses[lane].wrapping_add(inst.offset as u32) / 4) as usize % all
+    };
     let mut values = [0; LANES];
     for lane in lanes(exec) {
         if forward {

@@ -171,8 +171,9 @@ impl<'a> Group<'a> {
                     wave.lane_pair(data + 2 * i, lane)
                 }
             };
-            // Only the compare-and-swap has a second operand.
-            let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
+            // Only compare-and-swaps have a second operand.
+            let two = matches!(op, Atomic::CompareSwap | Atomic::FloatCompareSwap);
+            let (a, b) = (operand(0), if two { operand(1) } else { 0 });
             let before = match self.location(wave, inst, segment, lane, Access::Atomic, bytes)? {
                 Location::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
                 Location::Lds(at) => self.lds.atomic(at, bytes, |old| apply(op, bytes, old, a, b))?,
@@ -292,9 +293,9 @@ impl<'a> Group<'a> {
                 }
             }
             Segment::Scratch => {
-                let base =
-                    if scalar == OFF { wave.vgpr[vector][lane] } else { wave.sgpr[usize::from(scalar)] };
-                Location::Scratch(u64::from(base).wrapping_add(offset))
+                let base = if inst.flags.vaddr { wave.vgpr[vector][lane] } else { 0 };
+                let scalar = if scalar == OFF { 0 } else { wave.sgpr[usize::from(scalar & 127)] };
+                Location::Scratch(u64::from(base.wrapping_add(scalar)).wrapping_add(offset) & 0xffff_ffff)
             }
             Segment::Buffer => self.buffer(wave, inst, lane, access, bytes)?,
         })

@@ -7,8 +7,12 @@ use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::op::memory::{ScalarOp, ScalarRow as SmemRow};
 use crate::isa::op::scalar::{Control, Outcome, SaveExec, ScalarRow, State};
-use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
+use crate::isa::operand::{NULL, PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::isa::short::{Bits, Width};
+
+/// Messages of GFX11: vector registers are not needed any more; the time is asked for.
+const DEALLOC_VGPRS: i32 = 3;
+const GET_REALTIME: i32 = 0x83;
 
 impl Wave {
     /// Returns true if a branch is taken.
@@ -40,7 +44,7 @@ impl Wave {
             Width::Double => self.pair(dst.into()),
             _ => self.sgpr[usize::from(dst & 127)].into(),
         };
-        let (value, scc) = run(sources, State { scc: self.scc, exec: self.exec(), old });
+        let (value, scc) = run(sources, State { scc: self.scc, exec: self.exec(), old, mode: self.mode, literal: 0 });
         self.scc = scc.unwrap_or(self.scc);
         match result {
             Width::None => {}
@@ -73,7 +77,11 @@ impl Group<'_> {
         };
         let sources = [source(0), source(1)];
         let old = if row.dst == Kind::None { 0 } else { wave.scalar(inst.dst, row.dst, 0) };
-        let state = State { scc: wave.scc, exec: wave.exec(), old };
+        if inst.rounds && wave.mode & 15 != 0 {
+            return Err(FaultKind::Unimplemented(format!("{} in rounding mode {}", row.name, wave.mode & 15)));
+        }
+        let (scc, exec, mode) = (wave.scc, wave.exec(), wave.mode);
+        let state = State { scc, exec, old, mode, literal: inst.literal };
         let (value, scc) = (row.run)(sources, state);
         wave.scc = scc.unwrap_or(wave.scc);
         if let Some(kept) = row.exec {
@@ -122,6 +130,10 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
+            "s_round_mode" => wave.mode = wave.mode & !15 | inst.offset as u32 & 15,
+            "s_denorm_mode" => wave.mode = wave.mode & !0xf0 | (inst.offset as u32 & 15) << 4,
+            // The wavefront is about to end.
+            "s_sendmsg" if inst.offset == DEALLOC_VGPRS => {}
             // Messages to the host, and instructions for graphics and debuggers only.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
@@ -148,6 +160,8 @@ impl Group<'_> {
                 let (id, offset, width) = hardware_register(inst.offset);
                 let value = match id {
                     1 => wave.mode,
+                    // Cycles.
+                    29 => wave.executed as u32 & 0xf_ffff,
                     15 => PRIVATE_APERTURE >> 16 | SHARED_APERTURE & 0xffff_0000,
                     _ => 0,
                 };
@@ -182,6 +196,15 @@ impl Group<'_> {
             "s_movreld_b32" | "s_movreld_b64" => {
                 let value = wave.scalar(inst.src[0], row.dst, inst.literal);
                 wave.set_scalar(inst.dst + (wave.m0() & 127) as u16, row.dst, value);
+            }
+            "s_movrelsd_2_b32" => {
+                let from = inst.src[0] + (wave.m0() & 0x3ff) as u16;
+                let value = wave.scalar(from & 127, Kind::U32, 0);
+                wave.set_scalar(inst.dst + (wave.m0() >> 16 & 0x3ff) as u16, Kind::U32, value);
+            }
+            "s_version" => {}
+            "s_sendmsg_rtn_b32" | "s_sendmsg_rtn_b64" if inst.offset == GET_REALTIME => {
+                wave.set_scalar(inst.dst, row.dst, wave.executed);
             }
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
@@ -223,6 +246,9 @@ impl Group<'_> {
         self.note(at, inside, access);
         for i in 0..u16::from(row.registers) {
             let register = usize::from((inst.dst + i) & 127);
+            if inst.dst == NULL {
+                break;
+            }
             if 4 * u32::from(i) >= inside {
                 if row.op == ScalarOp::Load {
                     wave.sgpr[register] = 0;

@@ -1,5 +1,6 @@
 //! Vector instructions: reads the sources with their modifiers, computes, writes the destination.
 
+use super::cross;
 use super::rounding;
 use super::simd::Host;
 use super::wave::{MODE_INDEX, Wave, is_vector};
@@ -9,7 +10,7 @@ use crate::isa::op::lanes::{BITS, CHUNK, LANES, Mode, Results, lanes};
 use crate::isa::op::math::sad_u8;
 use crate::isa::op::run::{Lanes, Run, Sources};
 use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
-use crate::isa::{Kind, Row, flag, op::half, operand};
+use crate::isa::{Generation, Kind, Row, flag, op::half, operand};
 
 /// Buffers for operands, one set per host thread.
 pub(crate) struct Unit {
@@ -70,11 +71,11 @@ impl Unit {
             Carry::Source(i) => expand(wave.scalar(inst.src[usize::from(i) % 3], Kind::Mask, 0), carry),
         }
         let mut enabled = wave.exec();
-        if let Form::Dpp(dpp) = inst.form {
+        if let Form::Dpp(dpp) | Form::LongDpp(dpp) = inst.form {
             enabled &= move_lanes(wave.exec(), dpp, lo[0], moved);
             lo[0] = moved;
         }
-        let mode = Mode { bits: wave.mode, clamp: inst.clamp };
+        let mode = Mode { bits: wave.mode, clamp: inst.clamp, negated: inst.neg };
         let sources = Sources { lo, hi, carry };
         if wave.mode & plan.rounding == 0 {
             self.host.compute(&row.run, &sources, mode, enabled, &mut self.results);
@@ -90,7 +91,7 @@ impl Unit {
     #[inline(always)]
     pub(crate) fn short(&mut self, wave: &mut Wave, run: &Run, names: [u8; 4]) {
         self.lanes.set(wave.exec());
-        let mode = Mode { bits: wave.mode, clamp: false };
+        let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
         self.host.compute_in_place(run, &mut wave.vgpr, names, None, mode, &self.lanes);
     }
 
@@ -98,7 +99,7 @@ impl Unit {
     #[inline(always)]
     pub(crate) fn short_same(&mut self, wave: &mut Wave, run: &Run, names: [u8; 4], bits: u32) {
         self.lanes.set(wave.exec());
-        let mode = Mode { bits: wave.mode, clamp: false };
+        let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
         self.host.compute_in_place(run, &mut wave.vgpr, names, Some(&[bits; CHUNK]), mode, &self.lanes);
     }
 
@@ -196,8 +197,9 @@ impl Operand {
         match kind {
             Kind::Pk16 | Kind::PkF16 => {
                 let constant = !is_vector(inst.src[i]) && inst.src[i] >= operand::ZERO;
+                let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
                 let (low, high) = (set(inst.op_sel), set(inst.op_sel_hi));
-                if constant {
+                if constant && gfx9 {
                     // It is the low half; the high half is zero and selectable too.
                     lo.iter_mut().for_each(|x| *x &= 0xffff);
                 }
@@ -224,7 +226,7 @@ impl Operand {
                 if set(inst.op_sel) {
                     lo.iter_mut().for_each(|x| *x >>= 16);
                 }
-                if kind == Kind::F16 {
+                if kind == Kind::F16 || inst.name == "v_cndmask_b16" {
                     signs(lo, 15, set(inst.abs), set(inst.neg));
                 }
             }
@@ -253,6 +255,12 @@ fn move_lanes(exec: u64, dpp: Dpp, before: &[u32; LANES], after: &mut [u32; LANE
     let banks = (0..4).fold(0, |mask, i| mask | bank(i)) * 0x0001_0001_0001_0001;
     let chosen = (0..4).fold(0u64, |mask, i| mask | row(i)) & banks;
     let n = dpp.control & 15;
+    // Inactive lanes are read as if they were active, or as if they were not there.
+    let exec = if dpp.inactive { u64::MAX } else { exec };
+    if let Some(eight) = dpp.eight {
+        gather(exec, before, after, |lane| Some(lane & !7 | (eight >> (3 * (lane & 7)) & 7) as usize));
+        return u64::MAX;
+    }
     // One loop for each frequent kind: there the compiler knows which lane a lane reads.
     let found = match dpp.control {
         control @ 0..=0xff => gather(exec, before, after, |lane| dpp_lane(control & 0xff, lane)),
@@ -356,6 +364,8 @@ fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
         0x141 => Some((lane & !7) + 7 - (lane & 7)),
         0x142 => row.checked_sub(1),
         0x143 => (lane >= 32).then_some(31),
+        0x150..=0x15f => Some(row + n),
+        0x160..=0x16f => Some(row + (in_row ^ n)),
         _ => None,
     }
 }
@@ -394,7 +404,7 @@ pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u6
 /// Multiplies by 2, 4 or 0.5, then clamps to 0 .. 1; a NaN becomes 0 if DX10_CLAMP is set.
 #[inline(never)]
 fn scale_and_clamp(kind: Kind, inst: &Inst, mode: u32, results: &mut Results) {
-    let (clamp, mode) = (inst.clamp, Mode { bits: mode, clamp: inst.clamp });
+    let (clamp, mode) = (inst.clamp, Mode { bits: mode, clamp: inst.clamp, negated: 0 });
     let factor = [1.0, 2.0, 4.0, 0.5][usize::from(inst.omod & 3)];
     let limited = |x: f64| match x {
         _ if !clamp => x,
@@ -430,7 +440,7 @@ fn scale_and_clamp(kind: Kind, inst: &Inst, mode: u32, results: &mut Results) {
 #[inline(never)]
 fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
     if !row.is(flag::SPECIAL) {
-        return Err(FaultKind::Unimplemented(format!("{} with clamp", row.name)));
+        return Err(FaultKind::Unimplemented(format!("{} with these modifiers", row.name)));
     }
     let lane_of = |wave: &Wave, lane: usize| {
         let source = inst.src[0];
@@ -444,12 +454,12 @@ fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
         "v_readfirstlane_b32" => {
             let first = wave.exec().trailing_zeros() as usize % wave.lanes();
             let value = lane_of(wave, first);
-            wave.sgpr[usize::from(inst.dst & 127)] = value;
+            wave.set_scalar(inst.dst, Kind::U32, value.into());
         }
         "v_readlane_b32" => {
             let lane = wave.scalar(inst.src[1], Kind::U32, inst.literal) as usize % wave.lanes();
             let value = lane_of(wave, lane);
-            wave.sgpr[usize::from(inst.dst & 127)] = value;
+            wave.set_scalar(inst.dst, Kind::U32, value.into());
         }
         "v_writelane_b32" => {
             let lane = wave.scalar(inst.src[1], Kind::U32, inst.literal) as usize % wave.lanes();
@@ -464,7 +474,7 @@ fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
             write(&mut wave.vgpr[b], &x, exec);
         }
         "v_mqsad_u32_u8" => quad_sums(wave, inst),
-        name => return Err(FaultKind::Unimplemented(name.to_string())),
+        _ => return cross::execute(wave, inst, row),
     }
     Ok(())
 }

@@ -84,6 +84,9 @@ impl Wave {
     #[inline(always)]
     pub(crate) fn pair(&self, register: u16) -> u64 {
         let n = usize::from(register & 127);
+        if register == NULL {
+            return 0;
+        }
         u64::from(self.sgpr[n]) | u64::from(self.sgpr[(n + 1) & 127]) << 32
     }
 

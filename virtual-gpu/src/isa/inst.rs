@@ -1,8 +1,10 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
 use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
+use super::op::wmma::WmmaRow;
 use super::plan::Plan;
 use super::{Isa, Rate, Row, ScalarRow, operand};
+use std::sync::Arc;
 
 /// Formats of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +48,23 @@ impl Segment {
 }
 
 /// Format and opcode of an instruction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Body {
     Scalar(ScalarTable, &'static ScalarRow),
     ScalarMemory(&'static SmemRow),
     Vector(Table, &'static Row),
     Memory(Segment, &'static MemoryRow),
     Lds(&'static MemoryRow),
+    Wmma(&'static WmmaRow),
+    Pair(Arc<Pair>),
+}
+
+/// Two vector instructions executed at once: both read their sources before either writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) halves: [Inst; 2],
+    /// True if both read a register of the same bank at once, which processors cannot do.
+    pub(crate) conflict: bool,
 }
 
 /// Encoding of the sources and destination of a vector instruction.
@@ -63,7 +75,10 @@ pub(crate) enum Form {
     /// 64 bits, with modifiers.
     Long,
     Sdwa(Sdwa),
+    /// 32 bits, and the lanes that the first source comes from.
     Dpp(Dpp),
+    /// 64 bits, and these.
+    LongDpp(Dpp),
 }
 
 /// Selected parts of registers: 0 to 3 a byte, 4 and 5 a half, 6 the whole register.
@@ -84,10 +99,14 @@ pub(crate) struct Dpp {
     pub(crate) bound: bool,
     pub(crate) banks: u8,
     pub(crate) rows: u8,
+    /// Reads inactive lanes too.
+    pub(crate) inactive: bool,
+    /// Instead of `control`: the lane in each group of eight that each of them reads, 3 bits each.
+    pub(crate) eight: Option<u32>,
 }
 
 /// A decoded instruction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Inst {
     pub(crate) isa: Isa,
     /// Name without suffix; memory instructions lack the prefix of their segment.
@@ -126,6 +145,7 @@ pub(crate) struct Inst {
 pub(crate) struct Flags {
     pub(crate) glc: bool,
     pub(crate) slc: bool,
+    pub(crate) dlc: bool,
     pub(crate) lds: bool,
     pub(crate) tfe: bool,
     pub(crate) idxen: bool,
@@ -134,6 +154,8 @@ pub(crate) struct Flags {
     pub(crate) imm: bool,
     pub(crate) soffset: bool,
     pub(crate) gds: bool,
+    /// Scratch: a vector register is added to the address.
+    pub(crate) vaddr: bool,
 }
 
 /// Effect of a wait: the operations of each counter that may be left in flight. `None`: it does not wait for this
@@ -150,13 +172,18 @@ pub(crate) struct Wait {
 
 impl Inst {
     pub(super) fn new(isa: Isa, name: &'static str, body: Body, words: u8) -> Inst {
+        let (rate, rounds) = match &body {
+            Body::Vector(_, row) => (row.rate(), row.rounds()),
+            Body::Scalar(_, row) => (Rate::Full, row.rounds()),
+            _ => (Rate::Full, false),
+        };
         Inst {
             isa,
             name,
             body,
             form: Form::Short,
-            rate: if let Body::Vector(_, row) = body { row.rate() } else { Rate::Full },
-            rounds: matches!(body, Body::Vector(_, row) if row.rounds()),
+            rate,
+            rounds,
             words,
             dst: 0,
             sdst: operand::VCC,

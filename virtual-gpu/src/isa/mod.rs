@@ -1,13 +1,17 @@
 //! The instruction set: operations, and how each generation of processors encodes them.
 //!
 //! What an instruction means stands once, under its name, in [`op`]: operand types and formula. Each generation has a
-//! folder with its numbers and names of these operations and its decoder: [`gfx9`]. Execution knows operations only.
+//! folder with its numbers and names of these operations and its decoder: [`gfx9`], [`gfx11`]. Execution knows operations
+//! only.
 //!
 //! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture"
-//! (2020); LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
+//! (2020), ""RDNA3" Instruction Set Architecture" (2023) and ""RDNA3.5" Instruction Set Architecture" (2024); LLVM, "User
+//! Guide for AMDGPU Backend", "Syntax of gfx900/gfx906 instructions" and "Syntax of GFX11 instructions".
 
+mod gfx11;
 mod gfx9;
 pub(crate) mod inst;
+mod names;
 pub(crate) mod op;
 pub(crate) mod operand;
 pub(crate) mod plan;
@@ -32,6 +36,7 @@ use registers::Registers;
 pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
     let mut inst = match isa.target.generation() {
         Generation::Gfx9 => gfx9::decode(words, isa)?,
+        Generation::Gfx11 => gfx11::decode(words, isa)?,
     };
     inst.plan = resolve::plan(&inst);
     Some(inst)

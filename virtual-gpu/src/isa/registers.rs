@@ -1,6 +1,6 @@
 //! A set of registers.
 
-use super::operand::{VGPR, ZERO};
+use super::operand::{NULL, VGPR, ZERO};
 
 /// A set of registers as bit masks: 256 vector and 128 scalar ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,9 @@ impl Registers {
     }
 
     pub(super) fn add_scalars(&mut self, first: u16, count: usize) {
+        if first == NULL {
+            return;
+        }
         for n in 0..count {
             self.scalar |= 1 << ((usize::from(first) + n) & 127);
         }

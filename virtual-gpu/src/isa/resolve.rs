@@ -1,9 +1,9 @@
 //! Finds the plan of a vector instruction.
 
-use super::inst::{Body, Form, Inst};
+use super::inst::{Body, Form, Inst, Table};
 use super::operand::{VGPR, ZERO, constant};
 use super::plan::{Carry, Fetch, Finish, Plan, SourcePlan, Usual};
-use super::{Kind, Row, flag};
+use super::{Generation, Kind, Row, flag};
 
 /// Bits of MODE: denormals of F32 are preserved in sources and in results, those of F16 and F64 likewise.
 const F32_SOURCES: u32 = 1 << 4;
@@ -16,8 +16,9 @@ pub(crate) const MODE_INDEX: u32 = 1 << 27;
 
 /// Returns the plan of an instruction.
 pub(crate) fn plan(inst: &Inst) -> Plan {
-    let Body::Vector(_, row) = inst.body else { return Plan::NONE };
-    let unknown = inst.clamp && !row.dst.is_float() && !row.is(flag::SATURATES);
+    let Body::Vector(table, row) = inst.body else { return Plan::NONE };
+    let signs = table == Table::Vop3 && row.src[0] == Kind::PkF16 && inst.neg | inst.abs != 0;
+    let unknown = inst.clamp && !row.dst.is_float() && !row.is(flag::SATURATES) || signs;
     let mut plan = Plan { separate: row.is(flag::SPECIAL) || unknown, ..Plan::NONE };
     for (i, &kind) in row.src.iter().enumerate() {
         match kind {
@@ -55,7 +56,10 @@ fn add(plan: &mut Plan, i: usize, source: SourcePlan) {
 
 fn source(inst: &Inst, i: usize, kind: Kind) -> SourcePlan {
     let operand = inst.src[i];
-    let fetch = match constant(operand, kind, inst.literal) {
+    // The constants of 16-bit integers are those of 32 bits.
+    let of_32 = inst.isa.target.generation() == Generation::Gfx11
+        && matches!(kind, Kind::U16 | Kind::I16 | Kind::Pk16);
+    let fetch = match constant(operand, if of_32 { Kind::U32 } else { kind }, inst.literal) {
         _ if operand >= VGPR => Fetch::Vector,
         Some(bits) if operand >= ZERO => Fetch::Constant(bits),
         _ => Fetch::Scalar,
@@ -82,6 +86,7 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
     plan.merged = match inst.form {
         Form::Sdwa(_) => true,
         _ if !matches!(row.dst, Kind::U16 | Kind::I16 | Kind::F16) => false,
+        _ if inst.isa.target.generation() == Generation::Gfx11 => true,
         _ => row.is(flag::KEEP_HIGH | flag::KEEP_LOW) || inst.op_sel & 8 != 0,
     };
     plan.wide = row.dst.is_wide();
@@ -93,11 +98,11 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
 fn is_modified(inst: &Inst, i: usize, kind: Kind) -> bool {
     let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
     match inst.form {
-        Form::Short => false,
-        Form::Long if matches!(kind, Kind::Pk16 | Kind::PkF16) => {
+        Form::Short => inst.op_sel >> i & 1 != 0,
+        Form::Long | Form::LongDpp(_) if matches!(kind, Kind::Pk16 | Kind::PkF16) => {
             inst.src[i] < VGPR || changed || inst.op_sel_hi >> i & 1 == 0
         }
-        Form::Long => kind == Kind::Mix || changed,
+        Form::Long | Form::LongDpp(_) => kind == Kind::Mix || changed,
         Form::Sdwa(_) | Form::Dpp(_) => true,
     }
 }

@@ -4,7 +4,7 @@ use super::Kind;
 use super::inst::{Body, Inst, ScalarTable};
 use super::op::run::Run;
 use super::op::scalar::{Control, Outcome, ScalarRow, State};
-use super::operand::{VGPR, ZERO, constant};
+use super::operand::{NULL, VGPR, ZERO, constant};
 use super::plan::{Fetch, Usual};
 
 /// An instruction in short.
@@ -67,6 +67,8 @@ impl Short {
 impl Short {
     fn of_scalar(inst: &Inst, table: ScalarTable, row: &ScalarRow) -> Option<Short> {
         match row.control {
+            // Floats depend on MODE, and some have a literal as a third source.
+            Control::None if row.rounds() || row.src[0].is_float() => return None,
             Control::None if !row.special && row.exec.is_none() => {}
             Control::None | Control::Wait | Control::Barrier | Control::Nothing | Control::Other => {
                 return None;
@@ -118,6 +120,9 @@ impl Bits {
 
     /// Returns an operand; `None` for one that only the wavefront knows, and for constants that are too large.
     fn of(operand: u16, kind: Kind, literal: u32) -> Option<Bits> {
+        if operand == NULL {
+            return Some(Bits::CLEAR);
+        }
         if operand < ZERO {
             return Some(Bits {
                 register: operand as u8,

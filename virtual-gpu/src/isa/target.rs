@@ -7,6 +7,10 @@ pub enum Target {
     Gfx900,
     /// Vega 20: Radeon Instinct MI50 and MI60, Radeon VII.
     Gfx906,
+    /// Navi 31: Radeon RX 7900.
+    Gfx1100,
+    /// Strix Halo: Ryzen AI Max.
+    Gfx1151,
 }
 
 /// Processors that encode their instructions in the same way.
@@ -14,17 +18,21 @@ pub enum Target {
 pub(crate) enum Generation {
     /// GCN 5: Vega.
     Gfx9,
+    /// RDNA 3 and 3.5.
+    Gfx11,
 }
 
 impl Target {
     /// All supported processors.
-    pub const ALL: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+    pub const ALL: [Target; 4] = [Target::Gfx900, Target::Gfx906, Target::Gfx1100, Target::Gfx1151];
 
     /// Returns the name of the processor.
     pub fn name(self) -> &'static str {
         match self {
             Target::Gfx900 => "gfx900",
             Target::Gfx906 => "gfx906",
+            Target::Gfx1100 => "gfx1100",
+            Target::Gfx1151 => "gfx1151",
         }
     }
 
@@ -38,12 +46,15 @@ impl Target {
         match self {
             Target::Gfx900 => 0x2c,
             Target::Gfx906 => 0x2f,
+            Target::Gfx1100 => 0x41,
+            Target::Gfx1151 => 0x4a,
         }
     }
 
     pub(crate) fn generation(self) -> Generation {
         match self {
             Target::Gfx900 | Target::Gfx906 => Generation::Gfx9,
+            Target::Gfx1100 | Target::Gfx1151 => Generation::Gfx11,
         }
     }
 
@@ -57,6 +68,16 @@ impl Target {
                 register_granule: 4,
                 counts_stores: false,
                 most_lgkm: 15,
+                scratch_buffer: true,
+            },
+            Generation::Gfx11 => Traits {
+                wave32: true,
+                packed_ids: true,
+                simd_registers: 768,
+                register_granule: 4,
+                counts_stores: true,
+                most_lgkm: 63,
+                scratch_buffer: false,
             },
         }
     }
@@ -77,6 +98,8 @@ pub(crate) struct Traits {
     pub(crate) counts_stores: bool,
     /// Largest count of LDS and scalar memory operations in flight.
     pub(crate) most_lgkm: usize,
+    /// True if a kernel finds its scratch through a buffer resource and an offset in registers.
+    pub(crate) scratch_buffer: bool,
 }
 
 /// The instructions of a program: a processor's, for wavefronts of one size.

@@ -1,21 +1,32 @@
 //! Prints instructions as LLVM's disassembler does.
 
-use super::inst::{Body, Dpp, Form, Inst, ScalarTable, Sdwa, Segment, Table};
+use super::gfx11::text as gfx11;
+use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table};
+use super::names::{hardware_register, index_mode, message, name, number, range, signed_hex, swizzle, vgprs};
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
-use super::{Isa, Kind, Row, ScalarRow, flag, operand};
+use super::op::wmma::WmmaRow;
+use super::{Generation, Kind, Row, ScalarRow, flag, operand};
 use std::fmt::Write;
 
 /// Returns the text of an instruction.
 pub(crate) fn print(inst: &Inst) -> String {
     let mut p = Printer { text: String::new(), operands: 0 };
-    match inst.body {
-        Body::Scalar(table, row) => p.scalar(inst, table, row),
+    match &inst.body {
+        &Body::Scalar(table, row) => p.scalar(inst, table, row),
         Body::ScalarMemory(row) => p.scalar_memory(inst, row),
-        Body::Vector(table, row) => p.vector(inst, table, row),
-        Body::Memory(segment, row) => p.memory(inst, segment, row),
+        &Body::Vector(table, row) => p.vector(inst, table, row),
+        &Body::Memory(segment, row) => p.memory(inst, segment, row),
         Body::Lds(row) => p.lds(inst, row),
+        Body::Wmma(row) => p.wmma(inst, row),
+        Body::Pair(pair) => return pair_text(pair),
     }
     p.text
+}
+
+/// Returns the text of two operations at once.
+fn pair_text(pair: &Pair) -> String {
+    let [first, second] = pair.halves.each_ref().map(print);
+    format!("{first} :: {second}")
 }
 
 struct Printer {
@@ -49,12 +60,23 @@ impl Printer {
         if row.dst != Kind::None {
             self.push_operand(name(inst.isa, inst.dst, row.dst, 0));
         }
+        let literal = number(inst.literal, Kind::F32);
         for (i, &kind) in row.src.iter().enumerate().take_while(|(_, k)| **k != Kind::None) {
+            if row.name == "s_fmamk_f32" && i == 1 {
+                self.push_operand(&literal);
+            }
             if row.name == "s_set_gpr_idx_on" && i == 1 {
                 self.push_operand(index_mode(inst.offset));
             } else {
                 self.push_operand(name(inst.isa, inst.src[i], kind, inst.literal));
             }
+        }
+        match row.name {
+            "s_fmaak_f32" => self.push_operand(literal),
+            "s_sendmsg_rtn_b32" | "s_sendmsg_rtn_b64" => {
+                self.push_operand(message(inst.isa, inst.offset as u32));
+            }
+            _ => {}
         }
     }
 
@@ -63,20 +85,25 @@ impl Printer {
         match row.name {
             "s_getreg_b32" => {
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
-                self.push_operand(hardware_register(field));
+                self.push_operand(hardware_register(inst.isa, field));
             }
             "s_setreg_b32" => {
-                self.push_operand(hardware_register(field));
+                self.push_operand(hardware_register(inst.isa, field));
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
             }
             "s_setreg_imm32_b32" => {
-                self.push_operand(hardware_register(field));
+                self.push_operand(hardware_register(inst.isa, field));
                 self.push_operand(number(inst.literal, Kind::U32));
             }
             "s_call_b64" => {
                 self.push_operand(name(inst.isa, inst.dst, Kind::U64, 0));
                 self.push_operand(field.to_string());
             }
+            "s_subvector_loop_begin" | "s_subvector_loop_end" => {
+                self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
+                self.push_operand(field.to_string());
+            }
+            "s_version" => self.push_operand(format!("{field:#x}")),
             _ => {
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
                 self.push_operand(format!("{field:#x}"));
@@ -88,21 +115,32 @@ impl Printer {
         let field = inst.offset as u32 & 0xffff;
         match row.name {
             "s_barrier" | "s_wakeup" | "s_icache_inv" | "s_ttracedata" | "s_set_gpr_idx_off"
-            | "s_endpgm_saved" => {}
+            | "s_endpgm_saved" | "s_wait_idle" | "s_code_end" => {}
             "s_endpgm" if field == 0 => {}
-            "s_waitcnt" => self.wait(field),
-            "s_sendmsg" => self.push_operand(format!("sendmsg({})", message(field))),
+            "s_waitcnt" => self.wait(inst, field),
+            "s_sendmsg" | "s_sendmsghalt" => self.push_operand(message(inst.isa, field)),
+            "s_delay_alu" => self.push_operand(gfx11::delay(field)),
+            "s_waitcnt_depctr" => self.push_operand(gfx11::dependencies(field)),
+            "s_set_inst_prefetch_distance" | "s_clause" | "s_wait_event" | "s_round_mode"
+            | "s_ttracedata_imm" | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
             "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
             _ => self.push_operand(field.to_string()),
         }
     }
 
-    fn wait(&mut self, field: u32) {
-        let counts = [
-            ("vmcnt", field & 15 | field >> 10 & 48, 63),
-            ("expcnt", field >> 4 & 7, 7),
-            ("lgkmcnt", field >> 8 & 15, 15),
-        ];
+    fn wait(&mut self, inst: &Inst, field: u32) {
+        let counts = match inst.isa.target.generation() {
+            Generation::Gfx9 => [
+                ("vmcnt", field & 15 | field >> 10 & 48, 63),
+                ("expcnt", field >> 4 & 7, 7),
+                ("lgkmcnt", field >> 8 & 15, 15),
+            ],
+            Generation::Gfx11 => [
+                ("vmcnt", field >> 10 & 63, 63),
+                ("expcnt", field & 7, 7),
+                ("lgkmcnt", field >> 4 & 63, 63),
+            ],
+        };
         let all = counts.iter().all(|&(_, n, most)| n == most);
         for (name, n, most) in counts {
             if all || n != most {
@@ -130,6 +168,7 @@ impl Printer {
             _ => self.push_operand(signed_hex(inst.offset)),
         }
         self.word(inst.flags.glc, "glc");
+        self.word(inst.flags.dlc, "dlc");
     }
 
     fn vector(&mut self, inst: &Inst, table: Table, row: &Row) {
@@ -137,8 +176,10 @@ impl Printer {
         self.text += suffix(inst, table, row);
         match row.dst {
             Kind::None => {}
+            // It writes EXEC alone.
+            Kind::Mask if row.is(flag::EXEC) && inst.dst == operand::EXEC => {}
             Kind::Mask => self.push_operand(name(inst.isa, inst.dst, Kind::Mask, 0)),
-            _ if row.is(flag::SPECIAL) && row.name.contains("lane") && row.name != "v_writelane_b32" => {
+            _ if row.is(flag::SPECIAL) && row.name.starts_with("v_read") => {
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
             }
             kind => self.push_operand(vgprs(inst.dst, kind.registers(inst.isa))),
@@ -156,28 +197,49 @@ impl Printer {
         match inst.form {
             Form::Sdwa(sdwa) => self.sdwa(inst, table, row, sdwa),
             Form::Dpp(dpp) => self.dpp(dpp),
+            Form::LongDpp(dpp) => {
+                self.long(inst, table, row);
+                self.dpp(dpp);
+            }
             Form::Long => self.long(inst, table, row),
             Form::Short => {}
+        }
+    }
+
+    fn wmma(&mut self, inst: &Inst, row: &WmmaRow) {
+        self.text += inst.name;
+        let (factors, sums) = (row.factor_registers(), 256 / usize::from(inst.isa.lanes));
+        self.push_operand(vgprs(inst.dst, sums));
+        self.push_operand(vgprs(inst.src[0], factors));
+        self.push_operand(vgprs(inst.src[1], factors));
+        self.push_operand(match inst.src[2] {
+            operand::VGPR.. => vgprs(inst.src[2], sums),
+            constant => name(inst.isa, constant, row.sum_kind(), 0),
+        });
+        self.packed(inst, 3, 7);
+        self.word(inst.clamp, "clamp");
+    }
+
+    /// Appends selected halves and signs; `usual` are the upper halves that need no mention.
+    fn packed(&mut self, inst: &Inst, count: usize, usual: u8) {
+        let full = (1u8 << count) - 1;
+        self.word(inst.op_sel & full != 0, &format!("op_sel:{}", list(inst.op_sel, count)));
+        self.word(inst.op_sel_hi & full != usual, &format!("op_sel_hi:{}", list(inst.op_sel_hi, count)));
+        if usual != 0 {
+            self.word(inst.neg & full != 0, &format!("neg_lo:{}", list(inst.neg, count)));
+            self.word(inst.abs & full != 0, &format!("neg_hi:{}", list(inst.abs, count)));
         }
     }
 
     /// Appends the modifiers of 64-bit encodings.
     fn long(&mut self, inst: &Inst, table: Table, row: &Row) {
         let count = row.src.iter().filter(|k| !matches!(k, Kind::None | Kind::Vcc)).count();
-        let list = |bits: u8, n: usize| {
-            let all: Vec<String> = (0..n).map(|i| (bits >> i & 1).to_string()).collect();
-            format!("[{}]", all.join(","))
-        };
         let full = (1u8 << count) - 1;
         if table == Table::Vop3p {
-            let mix = row.src[0] == Kind::Mix;
-            self.word(inst.op_sel & full != 0, &format!("op_sel:{}", list(inst.op_sel, count)));
-            let usual = if mix { 0 } else { full };
-            self.word(inst.op_sel_hi & full != usual, &format!("op_sel_hi:{}", list(inst.op_sel_hi, count)));
-            if !mix {
-                self.word(inst.neg & full != 0, &format!("neg_lo:{}", list(inst.neg, count)));
-                self.word(inst.abs & full != 0, &format!("neg_hi:{}", list(inst.abs, count)));
-            }
+            self.packed(inst, count, if row.src[0] == Kind::Mix { 0 } else { full });
+        } else if row.is(flag::SPECIAL) {
+            // Two bits that say what becomes of inactive lanes.
+            self.word(inst.op_sel & 3 != 0, &format!("op_sel:{}", list(inst.op_sel, 2)));
         } else if inst.op_sel != 0 {
             let of_destination = inst.op_sel >> 3 << count;
             self.word(true, &format!("op_sel:{}", list(inst.op_sel & full | of_destination, count + 1)));
@@ -202,6 +264,11 @@ impl Printer {
 
     fn dpp(&mut self, dpp: Dpp) {
         let n = dpp.control & 15;
+        if let Some(eight) = dpp.eight {
+            let lanes: Vec<String> = (0..8).map(|i| (eight >> (3 * i) & 7).to_string()).collect();
+            let _ = write!(self.text, " dpp8:[{}]", lanes.join(","));
+            return self.word(dpp.inactive, "fi:1");
+        }
         let control = match dpp.control {
             0..=0xff => {
                 let lane = |i: u16| dpp.control >> (2 * i) & 3;
@@ -218,10 +285,13 @@ impl Printer {
             0x141 => "row_half_mirror".into(),
             0x142 => "row_bcast:15".into(),
             0x143 => "row_bcast:31".into(),
+            0x150..=0x15f => format!("row_share:{n}"),
+            0x160..=0x16f => format!("row_xmask:{n}"),
             other => format!("/* unknown {other:#x} */"),
         };
         let _ = write!(self.text, " {control} row_mask:{:#x} bank_mask:{:#x}", dpp.rows, dpp.banks);
         self.word(dpp.bound, "bound_ctrl:1");
+        self.word(dpp.inactive, "fi:1");
     }
 
     fn memory(&mut self, inst: &Inst, segment: Segment, row: &MemoryRow) {
@@ -241,7 +311,7 @@ impl Printer {
         }
         let has_base = scalar != operand::OFF;
         match segment {
-            Segment::Scratch if has_base => self.push_operand("off"),
+            Segment::Scratch if !inst.flags.vaddr => self.push_operand("off"),
             Segment::Scratch => self.push_operand(vgprs(address, 1)),
             Segment::Global if has_base => self.push_operand(vgprs(address, 1)),
             _ => self.push_operand(vgprs(address, 2)),
@@ -258,6 +328,7 @@ impl Printer {
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
         self.word(inst.flags.glc, "glc");
         self.word(inst.flags.slc, "slc");
+        self.word(inst.flags.dlc, "dlc");
         self.word(inst.flags.lds, "lds");
     }
 
@@ -280,6 +351,7 @@ impl Printer {
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
         self.word(inst.flags.glc, "glc");
         self.word(inst.flags.slc, "slc");
+        self.word(inst.flags.dlc, "dlc");
         self.word(inst.flags.tfe, "tfe");
         self.word(inst.flags.lds, "lds");
     }
@@ -315,15 +387,37 @@ impl Printer {
 
 /// Returns the encoding suffix ("_e32" etc.) of names with several encodings.
 fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
+    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
     match inst.form {
         Form::Sdwa(_) => "_sdwa",
+        Form::Dpp(_) if table == Table::Vopc && !gfx9 => "",
         Form::Dpp(_) => "_dpp",
+        Form::LongDpp(_) => "_e64_dpp",
         _ if matches!(table, Table::Vop3 | Table::Vop3p) => "",
-        _ if row.is(flag::LITERAL1 | flag::LITERAL2) => "",
-        _ if matches!(row.name, "v_readfirstlane_b32" | "v_swap_b32" | "v_nop" | "v_clrexcp") => "",
+        _ if row.is(flag::LITERAL1 | flag::LITERAL2) || inst.name.starts_with("v_dual_") => "",
+        _ if SHORT_NAMES.contains(&row.name) => "",
         Form::Long => "_e64",
         Form::Short => "_e32",
     }
+}
+
+/// Operations with one encoding although their format has two.
+const SHORT_NAMES: [&str; 9] = [
+    "v_readfirstlane_b32",
+    "v_swap_b32",
+    "v_swaprel_b32",
+    "v_permlane64_b32",
+    "v_nop",
+    "v_pipeflush",
+    "v_clrexcp",
+    "v_dot2c_f32_f16",
+    "v_pk_fmac_f16",
+];
+
+/// Returns a list of bits.
+fn list(bits: u8, count: usize) -> String {
+    let all: Vec<String> = (0..count).map(|i| (bits >> i & 1).to_string()).collect();
+    format!("[{}]", all.join(","))
 }
 
 /// Returns a source of a vector instruction with its modifiers.
@@ -332,7 +426,9 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
-    if matches!(kind, Kind::Pk16 | Kind::PkF16) {
+    if matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix
+        || matches!(kind, Kind::Pk16 | Kind::PkF16)
+    {
         return text;
     }
     let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
@@ -343,156 +439,5 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
         (true, false) => format!("-{text}"),
         (false, true) => format!("|{text}|"),
         (true, true) => format!("-|{text}|"),
-    }
-}
-
-/// Returns the name of a range of vector registers.
-fn vgprs(first: u16, count: usize) -> String {
-    let n = first & 255;
-    match count {
-        0 | 1 => format!("v{n}"),
-        _ => format!("v[{n}:{}]", usize::from(n) + count - 1),
-    }
-}
-
-/// Returns the name of a range of scalar registers.
-fn range(isa: Isa, first: u16, count: usize) -> String {
-    match (first, count) {
-        (_, 0 | 1) => name(isa, first, Kind::U32, 0),
-        (_, 2) => name(isa, first, Kind::U64, 0),
-        (0..=101, _) => format!("s[{first}:{}]", usize::from(first) + count - 1),
-        (108..=123, _) => format!("ttmp[{}:{}]", first - 108, usize::from(first) + count - 109),
-        // Compilers emit no groups of four of these.
-        _ => format!("/* {count} from */ {}", name(isa, first, Kind::U64, 0)),
-    }
-}
-
-/// Returns an operand's text: registers or a constant.
-fn name(isa: Isa, operand: u16, kind: Kind, literal: u32) -> String {
-    let pair = kind.registers(isa) == 2;
-    if operand >= operand::VGPR {
-        return vgprs(operand, kind.registers(isa));
-    }
-    let named = |name: &str| {
-        let half = if operand % 2 == 0 { "_lo" } else { "_hi" };
-        if pair { name.to_string() } else { format!("{name}{half}") }
-    };
-    match operand {
-        0..=101 if pair => format!("s[{operand}:{}]", operand + 1),
-        0..=101 => format!("s{operand}"),
-        102 | 103 => named("flat_scratch"),
-        104 | 105 => named("xnack_mask"),
-        106 | 107 => named("vcc"),
-        108..=123 if pair => format!("ttmp[{}:{}]", operand - 108, operand - 107),
-        108..=123 => format!("ttmp{}", operand - 108),
-        124 => "m0".into(),
-        126 | 127 => named("exec"),
-        128..=192 => (operand - 128).to_string(),
-        193..=208 => (192 - i32::from(operand)).to_string(),
-        235 => "src_shared_base".into(),
-        236 => "src_shared_limit".into(),
-        237 => "src_private_base".into(),
-        238 => "src_private_limit".into(),
-        239 => "src_pops_exiting_wave_id".into(),
-        240..=247 => {
-            ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"][usize::from(operand - 240)].into()
-        }
-        248 if matches!(kind, Kind::F64 | Kind::U64 | Kind::I64) => "0.15915494309189532".into(),
-        248 => "0.15915494".into(),
-        251 => "src_vccz".into(),
-        252 => "src_execz".into(),
-        253 => "src_scc".into(),
-        254 => "src_lds_direct".into(),
-        operand::LITERAL => number(literal, kind),
-        _ => format!("/* unknown {operand} */"),
-    }
-}
-
-/// Returns a literal's text. Small integers and some powers of two are printed as values although encoded in
-/// full.
-fn number(literal: u32, kind: Kind) -> String {
-    let float = [(0.5f32, "0.5"), (1.0, "1.0"), (2.0, "2.0"), (4.0, "4.0")];
-    let found = float.iter().find(|(value, _)| value.to_bits() == literal & 0x7fff_ffff);
-    match (literal as i32, kind) {
-        (n @ -16..=64, _) => n.to_string(),
-        (_, Kind::F64 | Kind::F16 | Kind::U16 | Kind::I16) => format!("{literal:#x}"),
-        _ => match found {
-            Some((_, text)) if literal >> 31 != 0 => format!("-{text}"),
-            Some((_, text)) => text.to_string(),
-            None => format!("{literal:#x}"),
-        },
-    }
-}
-
-fn signed_hex(x: i32) -> String {
-    if x < 0 { format!("-{:#x}", x.unsigned_abs()) } else { format!("{x:#x}") }
-}
-
-fn hardware_register(field: u32) -> String {
-    const NAMES: [&str; 8] = [
-        "",
-        "HW_REG_MODE",
-        "HW_REG_STATUS",
-        "HW_REG_TRAPSTS",
-        "HW_REG_HW_ID",
-        "HW_REG_GPR_ALLOC",
-        "HW_REG_LDS_ALLOC",
-        "HW_REG_IB_STS",
-    ];
-    let (id, offset, width) = (field & 63, field >> 6 & 31, (field >> 11 & 31) + 1);
-    let name = match id {
-        1..=7 => NAMES[id as usize].to_string(),
-        15 => "HW_REG_SH_MEM_BASES".into(),
-        16 => "HW_REG_TBA_LO".into(),
-        17 => "HW_REG_TBA_HI".into(),
-        18 => "HW_REG_TMA_LO".into(),
-        19 => "HW_REG_TMA_HI".into(),
-        _ => id.to_string(),
-    };
-    if offset == 0 && width == 32 {
-        format!("hwreg({name})")
-    } else {
-        format!("hwreg({name}, {offset}, {width})")
-    }
-}
-
-fn message(field: u32) -> String {
-    match field {
-        1 => "MSG_INTERRUPT".into(),
-        _ => format!("{}, {}, {}", field & 15, field >> 4 & 7, field >> 8 & 3),
-    }
-}
-
-fn index_mode(bits: i32) -> String {
-    let names = ["SRC0", "SRC1", "SRC2", "DST"];
-    let set: Vec<&str> = (0..4).filter(|i| bits >> i & 1 != 0).map(|i| names[i]).collect();
-    format!("gpr_idx({})", set.join(","))
-}
-
-fn swizzle(offset: u32) -> String {
-    if offset & 0xff00 == 0x8000 {
-        let lane = |i: u32| offset >> (2 * i) & 3;
-        return format!("swizzle(QUAD_PERM,{},{},{},{})", lane(0), lane(1), lane(2), lane(3));
-    }
-    if offset & 0x8000 != 0 {
-        return offset.to_string();
-    }
-    let (and, or, xor) = (offset & 31, offset >> 5 & 31, offset >> 10 & 31);
-    let group = 32 - and;
-    if and == 31 && or == 0 && xor.is_power_of_two() {
-        format!("swizzle(SWAP,{xor})")
-    } else if and == 31 && or == 0 && xor > 0 && (xor + 1).is_power_of_two() {
-        format!("swizzle(REVERSE,{})", xor + 1)
-    } else if group > 1 && group.is_power_of_two() && or < group && xor == 0 {
-        format!("swizzle(BROADCAST,{group},{or})")
-    } else {
-        let bit = |i: u32| match (and >> i & 1, or >> i & 1, xor >> i & 1) {
-            (0, 0, 0) | (0, 1, 1) | (1, 1, 1) => '0',
-            (0, ..) | (1, 1, 0) => '1',
-            (_, _, 0) => 'p',
-            _ => 'i',
-        };
-        let mask: String = (0..5).rev().map(bit).collect();
-        format!("swizzle(BITMASK_PERM,\"{mask}\")")
     }
 }

@@ -2,7 +2,7 @@
 
 use super::inst::{Body, Inst, ScalarTable, Segment};
 use super::op::memory::{Op, ScalarOp};
-use super::operand::OFF;
+use super::operand::{OFF, VGPR};
 use super::registers::Registers;
 use super::{Kind, flag};
 
@@ -32,8 +32,8 @@ pub(crate) fn filled(inst: &Inst) -> Registers {
 /// Returns the registers that an instruction reads or writes immediately. Loads write later.
 pub(crate) fn used(inst: &Inst) -> Registers {
     let mut set = Registers::default();
-    match inst.body {
-        Body::Scalar(table, row) => {
+    match &inst.body {
+        &Body::Scalar(table, row) => {
             let sources = row.src.iter().enumerate().take(2).filter(|(_, k)| **k != Kind::None);
             for (i, &kind) in sources {
                 if table != ScalarTable::Sopk || i == 0 {
@@ -75,7 +75,21 @@ pub(crate) fn used(inst: &Inst) -> Registers {
             set.add_vectors(inst.src[1], data[0]);
             set.add_vectors(inst.src[2], data[1]);
         }
-        Body::Memory(segment, row) => memory(&mut set, inst, segment, row.op),
+        Body::Memory(segment, row) => memory(&mut set, inst, *segment, row.op),
+        Body::Wmma(row) => {
+            let sums = 256 / usize::from(inst.isa.lanes);
+            set.add_vectors(inst.src[0], row.factor_registers());
+            set.add_vectors(inst.src[1], row.factor_registers());
+            if inst.src[2] >= VGPR {
+                set.add_vectors(inst.src[2], sums);
+            }
+            set.add_vectors(inst.dst, sums);
+        }
+        Body::Pair(pair) => {
+            for half in &pair.halves {
+                set.add(used(half));
+            }
+        }
     }
     set
 }
@@ -87,8 +101,7 @@ fn memory(set: &mut Registers, inst: &Inst, segment: Segment, op: Op) {
         Segment::Flat => set.add_vectors(address, 2),
         Segment::Global if based => set.add_vectors(address, 1),
         Segment::Global => set.add_vectors(address, 2),
-        Segment::Scratch if based => {}
-        Segment::Scratch => set.add_vectors(address, 1),
+        Segment::Scratch => set.add_vectors(address, usize::from(inst.flags.vaddr)),
         Segment::Buffer => {
             set.add_vectors(address, usize::from(inst.flags.idxen) + usize::from(inst.flags.offen))
         }

@@ -9,12 +9,21 @@ DEVICE static inline u32 add_moved(u32 value) {
 GLOBAL void reduce_dpp(const u32* in, u32* out) {
     u32 index = group_x() * 256 + local_x();
     u32 v = in[index];
+#ifdef __GFX11__
+    v = add_moved<0x168, 0xf>(v); // row_xmask 8
+    v = add_moved<0x164, 0xf>(v);
+    v = add_moved<0x162, 0xf>(v);
+    v = add_moved<0x161, 0xf>(v);
+    v += (u32)__builtin_amdgcn_permlanex16((int)v, (int)v, 0x76543210, 0xfedcba98, false, false);
+    v += __builtin_amdgcn_permlane64(v);
+#else
     v = add_moved<0x111, 0xf>(v); // row_shr 1
     v = add_moved<0x112, 0xf>(v);
     v = add_moved<0x114, 0xf>(v);
     v = add_moved<0x118, 0xf>(v);
     v = add_moved<0x142, 0xa>(v); // row_bcast15
     v = add_moved<0x143, 0xc>(v); // row_bcast31
+#endif
     u32 total = (u32)__builtin_amdgcn_readlane((int)v, 63);
     if ((local_x() & 63) == 0) out[index / 64] = total;
 }
@@ -24,7 +33,14 @@ GLOBAL void cross_lane(const u32* in, u32* reduced, u64* ballots, u32* ranks, u3
     u32 index = group_x() * 64 + local_x();
     u32 v = in[index];
     u32 sum = v;
-    for (int distance = 32; distance; distance >>= 1)
+#ifdef __GFX11__
+    // ds_bpermute exchanges among 32 lanes.
+    sum += __builtin_amdgcn_permlane64(sum);
+    int first = 16;
+#else
+    int first = 32;
+#endif
+    for (int distance = first; distance; distance >>= 1)
         sum += (u32)__builtin_amdgcn_ds_bpermute((int)((local_x() ^ distance) << 2), (int)sum);
     reduced[index] = sum;
     u64 ballot = __builtin_amdgcn_ballot_w64((v & 1) != 0);

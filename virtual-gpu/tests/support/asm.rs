@@ -1,6 +1,7 @@
 //! Assembly files with many kernels: adds descriptors and metadata to their bodies.
 
 use std::fmt::Write;
+use virtual_gpu::Target;
 
 /// A kernel of an assembly file.
 ///
@@ -48,16 +49,23 @@ impl AsmKernel {
         let _ = writeln!(out, "s_endpgm\n.size {name}, .-{name}");
     }
 
-    fn descriptor(&self, out: &mut String) {
+    fn descriptor(&self, out: &mut String, target: Target) {
         let scratch = u32::from(self.scratch != 0);
+        // How a kernel finds its scratch, and its wavefronts' size: 32 on GFX11.
+        let own: &[(&str, u32)] = if super::GFX11.contains(&target) {
+            &[("enable_private_segment", scratch), ("wavefront_size32", 1)]
+        } else {
+            &[
+                ("user_sgpr_private_segment_buffer", scratch),
+                ("user_sgpr_flat_scratch_init", scratch),
+                ("system_sgpr_private_segment_wavefront_offset", scratch),
+            ]
+        };
         let lines = [
             ("group_segment_fixed_size", self.lds),
             ("private_segment_fixed_size", self.scratch),
             ("kernarg_size", self.arguments),
-            ("user_sgpr_private_segment_buffer", scratch),
             ("user_sgpr_kernarg_segment_ptr", 1),
-            ("user_sgpr_flat_scratch_init", scratch),
-            ("system_sgpr_private_segment_wavefront_offset", scratch),
             ("system_sgpr_workgroup_id_x", 1),
             ("system_vgpr_workitem_id", 0),
             ("next_free_vgpr", self.vgprs),
@@ -70,13 +78,13 @@ impl AsmKernel {
             ("ieee_mode", self.ieee),
         ];
         let _ = writeln!(out, ".rodata\n.p2align 6\n.amdhsa_kernel {}", self.name);
-        for (directive, value) in lines {
+        for (directive, value) in lines.iter().chain(own) {
             let _ = writeln!(out, "  .amdhsa_{directive} {value}");
         }
         let _ = writeln!(out, ".end_amdhsa_kernel");
     }
 
-    fn metadata(&self, out: &mut String) {
+    fn metadata(&self, out: &mut String, target: Target) {
         let Self { name, arguments, lds, scratch, .. } = self;
         let _ = writeln!(out, "  - .name: {name}\n    .symbol: {name}.kd\n    .args:");
         for offset in (0..*arguments).step_by(8) {
@@ -86,21 +94,27 @@ impl AsmKernel {
         let _ = writeln!(out, "    .kernarg_segment_size: {arguments}\n    .kernarg_segment_align: 8");
         let _ =
             writeln!(out, "    .group_segment_fixed_size: {lds}\n    .private_segment_fixed_size: {scratch}");
-        let _ = writeln!(out, "    .wavefront_size: 64\n    .sgpr_count: 96\n    .vgpr_count: 96");
+        let lanes = super::lanes(target);
+        let _ = writeln!(out, "    .wavefront_size: {lanes}\n    .sgpr_count: 96\n    .vgpr_count: 96");
         let _ = writeln!(out, "    .max_flat_workgroup_size: 1024");
     }
 }
 
-/// Returns the assembly text of some kernels, preceded by `macros`.
+/// Returns the assembly text of some kernels for GFX9, preceded by `macros`.
 pub(crate) fn file(macros: &str, kernels: &[AsmKernel]) -> String {
+    file_for(Target::Gfx906, macros, kernels)
+}
+
+/// Returns the assembly text of some kernels, preceded by `macros`.
+pub(crate) fn file_for(target: Target, macros: &str, kernels: &[AsmKernel]) -> String {
     let mut out = format!("{macros}\n");
     for kernel in kernels {
         kernel.code(&mut out);
-        kernel.descriptor(&mut out);
+        kernel.descriptor(&mut out, target);
     }
     out.push_str(".amdgpu_metadata\n---\namdhsa.version:\n  - 1\n  - 2\namdhsa.kernels:\n");
     for kernel in kernels {
-        kernel.metadata(&mut out);
+        kernel.metadata(&mut out, target);
     }
     out.push_str("...\n.end_amdgpu_metadata\n");
     out

@@ -15,8 +15,15 @@ pub(crate) use device::{Arguments, Session};
 
 use virtual_gpu::Target;
 
-/// Both targets of the emulator.
+/// Targets of GFX9.
 pub(crate) const TARGETS: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+/// Targets of GFX11.
+pub(crate) const GFX11: [Target; 2] = [Target::Gfx1100, Target::Gfx1151];
+
+/// Returns the lanes of a wavefront of the tests' kernels.
+pub(crate) fn lanes(target: Target) -> usize {
+    if GFX11.contains(&target) { 32 } else { 64 }
+}
 
 /// A reproducible stream of bits (splitmix64).
 pub(crate) struct Random(u64);

@@ -14,7 +14,7 @@ pub(crate) fn mnemonics(image: &[u8], target: Target) -> BTreeSet<String> {
 }
 
 /// Returns addresses and instructions of a code object as llvm-objdump prints them.
-fn listing(image: &[u8], target: Target) -> Vec<(u64, String)> {
+pub(crate) fn listing(image: &[u8], target: Target) -> Vec<(u64, String)> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("code.o");
     std::fs::write(&path, image).expect("a file can be written");

@@ -183,6 +183,8 @@ fn dpp(inst: &mut Inst, word: u32) {
         bound: bit(word, 19),
         banks: bits(word, 24, 4) as u8,
         rows: bits(word, 28, 4) as u8,
+        inactive: false,
+        eight: None,
     });
 }
 
@@ -258,6 +260,7 @@ fn flat(isa: Isa, word: u32, second: u32) -> Option<Inst> {
     inst.offset = if segment == Segment::Flat { (offset & 0xfff) as i32 } else { signed(offset, 13) };
     inst.flags = Flags { lds: bit(word, 13), glc: bit(word, 16), slc: bit(word, 17), ..Flags::default() };
     inst.src = [bits(second, 0, 8), bits(second, 8, 8), bits(second, 16, 7)];
+    inst.flags.vaddr = segment != Segment::Scratch || inst.src[2] == operand::OFF;
     inst.dst = bits(second, 24, 8);
     Some(inst)
 }

@@ -38,6 +38,6 @@ fn vector(target: Target) -> &'static Vector {
     };
     match target {
         Target::Gfx900 => &GFX900,
-        Target::Gfx906 => &GFX906,
+        _ => &GFX906,
     }
 }

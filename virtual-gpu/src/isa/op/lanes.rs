@@ -74,6 +74,8 @@ pub(crate) struct Mode {
     pub(crate) bits: u32,
     /// True if the instruction's clamp bit is set.
     pub(crate) clamp: bool,
+    /// The instruction's negation bits, which some integer operations have for signs.
+    pub(crate) negated: u8,
 }
 
 impl Mode {

@@ -21,6 +21,8 @@ pub(crate) enum Atomic {
     CompareSwap,
     Add,
     Sub,
+    /// Subtracts, but not below 0.
+    SubClamp,
     /// Operand minus memory.
     ReverseSub,
     SignedMin,
@@ -40,6 +42,9 @@ pub(crate) enum Atomic {
     FloatMin,
     FloatMax,
     FloatCompareSwap,
+    /// LDS only: as the other two, but the first operand is the new value.
+    CompareStore,
+    FloatCompareStore,
     /// LDS only: subtracts the operand, or adds the second operand if memory is below the first.
     Wrap,
 }
@@ -126,7 +131,9 @@ impl Op {
     pub(crate) fn stored_registers(self) -> usize {
         match self {
             Op::Store { bytes, .. } => usize::from(bytes).div_ceil(4),
-            Op::Atomic { op: Atomic::CompareSwap, bytes, .. } => usize::from(bytes) / 2,
+            Op::Atomic { op: Atomic::CompareSwap | Atomic::FloatCompareSwap, bytes, .. } => {
+                usize::from(bytes) / 2
+            }
             Op::Atomic { bytes, .. } => usize::from(bytes) / 4,
             _ => 0,
         }
@@ -155,7 +162,12 @@ impl Op {
                 let n = usize::from(bytes) / 4;
                 let two = matches!(
                     op,
-                    Atomic::CompareSwap | Atomic::FloatCompareSwap | Atomic::MaskedOr | Atomic::Wrap
+                    Atomic::CompareSwap
+                        | Atomic::FloatCompareSwap
+                        | Atomic::CompareStore
+                        | Atomic::FloatCompareStore
+                        | Atomic::MaskedOr
+                        | Atomic::Wrap
                 );
                 (if returns { n } else { 0 }, [n, if two { n } else { 0 }])
             }

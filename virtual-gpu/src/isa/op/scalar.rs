@@ -27,6 +27,15 @@ impl std::fmt::Debug for ScalarRow {
     }
 }
 
+impl ScalarRow {
+    /// Returns true if the result depends on the rounding mode.
+    pub(crate) fn rounds(&self) -> bool {
+        self.dst.is_float() && !["s_min_", "s_max_", "s_ceil_", "s_floor_", "s_trunc_", "s_rndne_", "s_cvt_f32_f16", "s_cvt_hi_"]
+            .iter()
+            .any(|begin| self.name.starts_with(begin))
+    }
+}
+
 /// Effect of an instruction on the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
@@ -64,12 +73,16 @@ pub(crate) struct State {
     pub(crate) exec: u64,
     /// Old value of the destination.
     pub(crate) old: u64,
+    /// The MODE register.
+    pub(crate) mode: u32,
+    /// The instruction's literal.
+    pub(crate) literal: u32,
 }
 
 /// A result, and SCC if it changes.
 pub(crate) type Outcome = (u64, Option<bool>);
 
-trait Scalar: Copy {
+pub(super) trait Scalar: Copy {
     const KIND: Kind;
     fn of(bits: u64) -> Self;
     fn bits(self) -> u64;
@@ -104,12 +117,12 @@ impl Scalar for () {
     }
 }
 
-fn plain<T: Scalar>(x: T) -> Outcome {
+pub(super) fn plain<T: Scalar>(x: T) -> Outcome {
     (x.bits(), None)
 }
 
 /// Sets SCC if the result is not 0.
-fn test<T: Scalar>(x: T) -> Outcome {
+pub(super) fn test<T: Scalar>(x: T) -> Outcome {
     (x.bits(), Some(x.bits() != 0))
 }
 
@@ -117,7 +130,7 @@ fn both<T: Scalar>(x: T, scc: bool) -> Outcome {
     (x.bits(), Some(scc))
 }
 
-fn flag_only(scc: bool) -> Outcome {
+pub(super) fn flag_only(scc: bool) -> Outcome {
     (0, Some(scc))
 }
 
@@ -151,8 +164,9 @@ macro_rules! salu {
     (@control) => { Control::None };
     (@control $effect:ident) => { Control::$effect };
 }
+pub(super) use salu;
 
-const fn marks(names: &[&str]) -> (bool, Option<SaveExec>) {
+pub(super) const fn marks(names: &[&str]) -> (bool, Option<SaveExec>) {
     if names.is_empty() {
         return (false, None);
     }
