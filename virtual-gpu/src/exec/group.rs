@@ -179,8 +179,10 @@ impl<'a> Group<'a> {
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
         // Those of the last kernel too: its values must not reach a kernel that reads more registers than it has.
-        wave.vgpr[..descriptor.vgprs.max(wave.vgprs)].fill([0; LANES]);
-        wave.vgprs = descriptor.vgprs;
+        let (vectors, accumulators) = wave.vgpr.split_at_mut(256);
+        vectors[..descriptor.vgprs.max(wave.vgprs).min(256)].fill([0; LANES]);
+        accumulators[..descriptor.accumulators.max(wave.accumulators).min(256)].fill([0; LANES]);
+        (wave.vgprs, wave.accumulators) = (descriptor.vgprs, descriptor.accumulators);
         wave.scratch.clear();
         wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
         let lanes = u32::from(context.text.isa().lanes);
@@ -227,7 +229,9 @@ impl<'a> Group<'a> {
         // TG_SIZE: number of wavefronts in the work-group, and the index of this one.
         set(10, waves | wave.id << 6);
         // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
-        set(0, 0);
+        if !self.context.text.isa().target.traits().architected_scratch {
+            set(0, 0);
+        }
     }
 
     /// Runs a wavefront to its next barrier or its end.
@@ -251,6 +255,11 @@ impl<'a> Group<'a> {
                     self.counters.valu_quarter += u64::from(inst.rate == Rate::Quarter);
                     self.counters.dot += u64::from(inst.rate == Rate::Dot);
                     unit.execute(wave, inst, row)?;
+                }
+                Body::Matrix(row) => {
+                    self.counters.valu += 1;
+                    self.counters.matrix += 1;
+                    unit.matrix(wave, inst, row);
                 }
                 Body::Scalar(table, row) => {
                     if wave.executed > self.context.max_instructions {
@@ -429,7 +438,7 @@ mod tests {
         let buffer = memory.allocate(4096).expect("memory");
         let (mut machine, mut executed) = (Machine::new(), 0);
         for round in 0..4000 {
-            let target = Target::ALL[round % 2];
+            let target = Target::ALL[round % Target::ALL.len()];
             let words: Vec<u32> = (0..64).map(|_| word(&mut state)).collect();
             let text = Text::new(0, words, Isa::wave64(target));
             let descriptor = Descriptor {
@@ -438,6 +447,7 @@ mod tests {
                 argument_bytes: 16,
                 entry: 0,
                 vgprs: 64,
+                accumulators: 0,
                 mode: random(&mut state) as u32 & 0x3ff,
                 user_sgprs: 16,
                 rsrc2: 0x1fff,

@@ -2,6 +2,7 @@
 
 pub(crate) mod atomic;
 mod buffer;
+mod cdna;
 pub(crate) mod group;
 mod history;
 pub(crate) mod lds;

@@ -1,5 +1,6 @@
 //! Vector instructions: reads the sources with their modifiers, computes, writes the destination.
 
+use super::cdna;
 use super::rounding;
 use super::simd::Host;
 use super::wave::{MODE_INDEX, Wave, is_vector};
@@ -7,6 +8,7 @@ use crate::fault::FaultKind;
 use crate::isa::inst::{Dpp, Form, Inst, Sdwa};
 use crate::isa::op::lanes::{BITS, LANES, Mode, Results, Sources};
 use crate::isa::op::math::sad_u8;
+use crate::isa::op::matrix::MatrixRow;
 use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
 use crate::isa::{Kind, Row, flag, op::half, operand};
 
@@ -21,7 +23,7 @@ pub(crate) struct Unit {
 struct Buffers {
     operands: [Operand; 3],
     carry: [u32; LANES],
-    moved: [u32; LANES],
+    moved: [[u32; LANES]; 2],
 }
 
 /// The words of a source.
@@ -34,7 +36,7 @@ struct Operand {
 impl Unit {
     pub(crate) fn new() -> Unit {
         let operands = [Operand { lo: [0; LANES], hi: [0; LANES] }; 3];
-        let buffers = Buffers { operands, carry: [0; LANES], moved: [0; LANES] };
+        let buffers = Buffers { operands, carry: [0; LANES], moved: [[0; LANES]; 2] };
         Unit { buffers: Box::new(buffers), results: Box::new(Results::new()), host: Host::detect() }
     }
 
@@ -67,8 +69,12 @@ impl Unit {
         }
         let mut enabled = wave.exec();
         if let Form::Dpp(dpp) = inst.form {
-            enabled &= move_lanes(wave.exec(), dpp, lo[0], moved);
-            lo[0] = moved;
+            let [low, high] = moved;
+            enabled &= move_lanes(wave.exec(), dpp, lo[0], low);
+            if plan.sources[0].wide {
+                move_lanes(wave.exec(), dpp, hi[0], high);
+            }
+            (lo[0], hi[0]) = (low, high);
         }
         let mode = Mode { bits: wave.mode, clamp: inst.clamp };
         let chunks = if enabled >> 32 == 0 { 1 } else { 2 };
@@ -81,6 +87,12 @@ impl Unit {
         }
         self.finish(wave, inst, row, enabled);
         Ok(())
+    }
+
+    /// Executes a matrix instruction.
+    #[inline(always)]
+    pub(crate) fn matrix(&mut self, wave: &mut Wave, inst: &Inst, row: &MatrixRow) {
+        cdna::matrix(self.host, wave, inst, row);
     }
 
     /// Applies output modifiers, then writes the registers.
@@ -207,6 +219,19 @@ impl Operand {
                 }
                 if kind == Kind::F16 {
                     signs(lo, 15, set(inst.abs), set(inst.neg));
+                }
+            }
+            Kind::Pk32 | Kind::PkF32 => {
+                let before = (*lo, *hi);
+                if set(inst.op_sel) {
+                    *lo = before.1;
+                }
+                if !set(inst.op_sel_hi) {
+                    *hi = before.0;
+                }
+                if kind == Kind::PkF32 {
+                    signs(lo, 31, false, set(inst.neg));
+                    signs(hi, 31, false, set(inst.abs));
                 }
             }
             Kind::F32 => signs(lo, 31, set(inst.abs), set(inst.neg)),
@@ -337,6 +362,8 @@ fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
         0x141 => Some((lane & !7) + 7 - (lane & 7)),
         0x142 => row.checked_sub(1),
         0x143 => (lane >= 32).then_some(31),
+        // CDNA: one lane of each row.
+        0x150..=0x15f => Some(row + n),
         _ => None,
     }
 }
@@ -406,6 +433,10 @@ fn scale_and_clamp(kind: Kind, inst: &Inst, mode: u32, results: &mut Results) {
         let (lo, hi) = (results.lo[lane], results.hi[lane]);
         match kind {
             Kind::F32 => results.lo[lane] = (value(f32::from_bits(lo).into()) as f32).to_bits(),
+            Kind::PkF32 => {
+                let each = |bits: u32| (value(f32::from_bits(bits).into()) as f32).to_bits();
+                (results.lo[lane], results.hi[lane]) = (each(lo), each(hi));
+            }
             Kind::F16 => results.lo[lane] = half::from_f64(value(half::to_f32(lo as u16).into())).into(),
             Kind::PkF16 => {
                 let each = |bits: u32| u32::from(half::from_f64(value(half::to_f32(bits as u16).into())));
@@ -458,7 +489,7 @@ fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
             write(&mut wave.vgpr[b], &x, exec);
         }
         "v_mqsad_u32_u8" => quad_sums(wave, inst),
-        name => return Err(FaultKind::Unimplemented(name.to_string())),
+        _ => return cdna::separate(wave, inst),
     }
     Ok(())
 }

@@ -10,6 +10,9 @@ use crate::isa::operand::{EXEC, M0, NULL, SHARED_APERTURE, VCC, VGPR, ZERO, cons
 /// Bits of the MODE register.
 pub(crate) const MODE_INDEX: u32 = 1 << 27;
 
+/// Vector registers and accumulation registers of a wavefront.
+pub(crate) const REGISTERS: usize = 512;
+
 /// A wavefront.
 pub(crate) struct Wave {
     pub(crate) id: u32,
@@ -17,9 +20,11 @@ pub(crate) struct Wave {
     pub(crate) all: u64,
     /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
-    pub(crate) vgpr: Box<[[u32; LANES]; 256]>,
-    /// Number of vector registers of the last kernel.
+    /// The vector registers, then the accumulation registers.
+    pub(crate) vgpr: Box<[[u32; LANES]; REGISTERS]>,
+    /// Number of vector registers and of accumulation registers of the last kernel.
     pub(crate) vgprs: usize,
+    pub(crate) accumulators: usize,
     pub(crate) scc: bool,
     /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
@@ -50,8 +55,9 @@ impl Wave {
             id: 0,
             all: u64::MAX,
             sgpr: [0; 128],
-            vgpr: Box::new([[0; LANES]; 256]),
+            vgpr: Box::new([[0; LANES]; REGISTERS]),
             vgprs: 0,
+            accumulators: 0,
             scc: false,
             pc: 0,
             at: 0,
@@ -196,6 +202,7 @@ impl Wave {
             "v_readlane_b32" | "v_writelane_b32" => {
                 1 << (self.scalar(inst.src[1], Kind::U32, inst.literal) % self.lanes() as u64)
             }
+            _ if matches!(inst.body, Body::Matrix(_)) => self.all,
             _ => exec,
         }
     }
@@ -203,7 +210,8 @@ impl Wave {
     /// Returns 64 bits of a lane from two consecutive registers.
     #[inline(always)]
     pub(crate) fn lane_pair(&self, register: usize, lane: usize) -> u64 {
-        u64::from(self.vgpr[register & 255][lane]) | u64::from(self.vgpr[(register + 1) & 255][lane]) << 32
+        let n = [register, register + 1].map(|n| n % REGISTERS);
+        u64::from(self.vgpr[n[0]][lane]) | u64::from(self.vgpr[n[1]][lane]) << 32
     }
 }
 

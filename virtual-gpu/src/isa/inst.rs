@@ -1,5 +1,6 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
+use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
 use super::plan::Plan;
 use super::registers::Registers;
@@ -52,6 +53,7 @@ pub(crate) enum Body {
     Scalar(ScalarTable, &'static ScalarRow),
     ScalarMemory(&'static SmemRow),
     Vector(Table, &'static Row),
+    Matrix(&'static MatrixRow),
     Memory(Segment, &'static MemoryRow),
     Lds(&'static MemoryRow),
 }
@@ -100,7 +102,7 @@ pub(crate) struct Inst {
     pub(crate) rounds: bool,
     /// Length in words of 32 bits.
     pub(crate) words: u8,
-    /// Destination: index of a vector register, or a scalar operand.
+    /// Destination: index of a vector register, 256 more for an accumulation register, or a scalar operand.
     pub(crate) dst: u16,
     /// Additional scalar destination.
     pub(crate) sdst: u16,
@@ -130,6 +132,8 @@ pub(crate) struct Inst {
 pub(crate) struct Flags {
     pub(crate) glc: bool,
     pub(crate) slc: bool,
+    /// CDNA: system coherence (`scc`, `sc1`).
+    pub(crate) scc: bool,
     pub(crate) lds: bool,
     pub(crate) tfe: bool,
     pub(crate) idxen: bool,
@@ -138,6 +142,8 @@ pub(crate) struct Flags {
     pub(crate) imm: bool,
     pub(crate) soffset: bool,
     pub(crate) gds: bool,
+    /// SCRATCH: a vector register is added to the address.
+    pub(crate) vaddr: bool,
 }
 
 /// Effect of a wait: the operations of each counter that may be left in flight. `None`: it does not wait for this

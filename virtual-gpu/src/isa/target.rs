@@ -7,24 +7,30 @@ pub enum Target {
     Gfx900,
     /// Vega 20: Radeon Instinct MI50 and MI60, Radeon VII.
     Gfx906,
+    /// Aldebaran: Instinct MI210, MI250, MI250X.
+    Gfx90a,
+    /// Aqua Vanjaram: Instinct MI300A, MI300X, MI325X.
+    Gfx942,
 }
 
 /// Processors that encode their instructions in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// GCN 5: Vega.
+    /// GCN 5: Vega, and CDNA, which extends it.
     Gfx9,
 }
 
 impl Target {
     /// All supported processors.
-    pub const ALL: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+    pub const ALL: [Target; 4] = [Target::Gfx900, Target::Gfx906, Target::Gfx90a, Target::Gfx942];
 
     /// Returns the name of the processor.
     pub fn name(self) -> &'static str {
         match self {
             Target::Gfx900 => "gfx900",
             Target::Gfx906 => "gfx906",
+            Target::Gfx90a => "gfx90a",
+            Target::Gfx942 => "gfx942",
         }
     }
 
@@ -38,26 +44,40 @@ impl Target {
         match self {
             Target::Gfx900 => 0x2c,
             Target::Gfx906 => 0x2f,
+            Target::Gfx90a => 0x3f,
+            Target::Gfx942 => 0x4c,
         }
     }
 
     pub(crate) fn generation(self) -> Generation {
         match self {
-            Target::Gfx900 | Target::Gfx906 => Generation::Gfx9,
+            Target::Gfx900 | Target::Gfx906 | Target::Gfx90a | Target::Gfx942 => Generation::Gfx9,
         }
     }
 
     /// Returns its properties.
     pub(crate) fn traits(self) -> Traits {
-        match self.generation() {
-            Generation::Gfx9 => Traits {
-                wave32: false,
-                packed_ids: false,
-                simd_registers: 256,
-                register_granule: 4,
-                counts_stores: false,
-                most_lgkm: 15,
-            },
+        const GFX9: Traits = Traits {
+            wave32: false,
+            packed_ids: false,
+            simd_registers: 256,
+            register_granule: 4,
+            accumulators: false,
+            architected_scratch: false,
+            counts_stores: false,
+            most_lgkm: 15,
+        };
+        const CDNA: Traits = Traits {
+            packed_ids: true,
+            simd_registers: 512,
+            register_granule: 8,
+            accumulators: true,
+            ..GFX9
+        };
+        match self {
+            Target::Gfx900 | Target::Gfx906 => GFX9,
+            Target::Gfx90a => CDNA,
+            Target::Gfx942 => Traits { architected_scratch: true, ..CDNA },
         }
     }
 }
@@ -73,6 +93,10 @@ pub(crate) struct Traits {
     /// lanes have twice as many.
     pub(crate) simd_registers: usize,
     pub(crate) register_granule: usize,
+    /// True if the vector registers of a wavefront are 256 ordinary ones and 256 accumulation registers.
+    pub(crate) accumulators: bool,
+    /// True if hardware knows the scratch of a wavefront: no scalar registers are initialised for it.
+    pub(crate) architected_scratch: bool,
     /// True if stores have a counter of their own (`vscnt`).
     pub(crate) counts_stores: bool,
     /// Largest count of LDS and scalar memory operations in flight.

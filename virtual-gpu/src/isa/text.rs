@@ -1,7 +1,9 @@
 //! Prints instructions as LLVM's disassembler does.
 
 use super::inst::{Body, Dpp, Form, Inst, ScalarTable, Sdwa, Segment, Table};
+use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
+use super::target::Target;
 use super::{Isa, Kind, Row, ScalarRow, flag, operand};
 use std::fmt::Write;
 
@@ -12,6 +14,7 @@ pub(crate) fn print(inst: &Inst) -> String {
         Body::Scalar(table, row) => p.scalar(inst, table, row),
         Body::ScalarMemory(row) => p.scalar_memory(inst, row),
         Body::Vector(table, row) => p.vector(inst, table, row),
+        Body::Matrix(row) => p.matrix(inst, row),
         Body::Memory(segment, row) => p.memory(inst, segment, row),
         Body::Lds(row) => p.lds(inst, row),
     }
@@ -134,6 +137,10 @@ impl Printer {
 
     fn vector(&mut self, inst: &Inst, table: Table, row: &Row) {
         self.text += inst.name;
+        if row.name.starts_with("v_accvgpr") {
+            self.push_operand(vgprs(inst.dst, 1));
+            return self.push_operand(name(inst.isa, inst.src[0], Kind::U32, inst.literal));
+        }
         self.text += suffix(inst, table, row);
         match row.dst {
             Kind::None => {}
@@ -178,6 +185,8 @@ impl Printer {
                 self.word(inst.neg & full != 0, &format!("neg_lo:{}", list(inst.neg, count)));
                 self.word(inst.abs & full != 0, &format!("neg_hi:{}", list(inst.abs, count)));
             }
+        } else if inst.op_sel != 0 && row.name.starts_with("v_cvt_sr_") {
+            self.word(true, &format!("op_sel:{}", list(inst.op_sel, 4)));
         } else if inst.op_sel != 0 {
             let of_destination = inst.op_sel >> 3 << count;
             self.word(true, &format!("op_sel:{}", list(inst.op_sel & full | of_destination, count + 1)));
@@ -218,6 +227,7 @@ impl Printer {
             0x141 => "row_half_mirror".into(),
             0x142 => "row_bcast:15".into(),
             0x143 => "row_bcast:31".into(),
+            0x150..=0x15f => format!("row_newbcast:{n}"),
             other => format!("/* unknown {other:#x} */"),
         };
         let _ = write!(self.text, " {control} row_mask:{:#x} bank_mask:{:#x}", dpp.rows, dpp.banks);
@@ -228,10 +238,11 @@ impl Printer {
         let _ = write!(self.text, "{}{}", segment.prefix(), inst.name);
         let [address, data, scalar] = inst.src;
         let returns =
-            matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
+            matches!(row.op, Op::Load { .. }) || inst.flags.glc && matches!(row.op, Op::Atomic { .. });
         let stored = vgprs(data, row.op.stored_registers());
         if row.op == Op::Nothing {
-            return;
+            // Those of gfx942 name the caches.
+            return if matches!(row.name, "wbl2" | "inv") { self.caches(inst) };
         }
         if segment == Segment::Buffer {
             return self.buffer(inst, row);
@@ -241,8 +252,8 @@ impl Printer {
         }
         let has_base = scalar != operand::OFF;
         match segment {
-            Segment::Scratch if has_base => self.push_operand("off"),
-            Segment::Scratch => self.push_operand(vgprs(address, 1)),
+            Segment::Scratch if inst.flags.vaddr => self.push_operand(vgprs(address, 1)),
+            Segment::Scratch => self.push_operand("off"),
             Segment::Global if has_base => self.push_operand(vgprs(address, 1)),
             _ => self.push_operand(vgprs(address, 2)),
         }
@@ -256,9 +267,40 @@ impl Printer {
             _ => self.push_operand(name(inst.isa, scalar, Kind::U64, 0)),
         }
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
-        self.word(inst.flags.glc, "glc");
-        self.word(inst.flags.slc, "slc");
+        self.caches(inst);
         self.word(inst.flags.lds, "lds");
+    }
+
+    /// Appends the bits that choose caches.
+    fn caches(&mut self, inst: &Inst) {
+        let names = match inst.isa.target {
+            Target::Gfx942 => ["sc0", "nt", "sc1"],
+            _ => ["glc", "slc", "scc"],
+        };
+        for (set, name) in [inst.flags.glc, inst.flags.slc, inst.flags.scc].into_iter().zip(names) {
+            self.word(set, name);
+        }
+    }
+
+    fn matrix(&mut self, inst: &Inst, row: &MatrixRow) {
+        self.text += row.name;
+        self.push_operand(vgprs(inst.dst, row.registers()));
+        let counts = [row.a_registers(), row.b_registers(), if row.sparse { 1 } else { row.registers() }];
+        for (source, count) in inst.src.into_iter().zip(counts) {
+            self.push_operand(match source.checked_sub(operand::VGPR) {
+                Some(register) => vgprs(register, count),
+                None if row.is_wide() => name(inst.isa, source, Kind::F64, 0),
+                None => name(inst.isa, source, Kind::F32, 0),
+            });
+        }
+        self.word(inst.abs != 0, &format!("cbsz:{}", inst.abs));
+        self.word(inst.op_sel != 0, &format!("abid:{}", inst.op_sel));
+        let negated: Vec<String> = (0..3).map(|i| (inst.neg >> i & 1).to_string()).collect();
+        if row.negates {
+            self.word(inst.neg != 0, &format!("neg:[{}]", negated.join(",")));
+        } else {
+            self.word(inst.neg != 0, &format!("blgp:{}", inst.neg));
+        }
     }
 
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
@@ -278,8 +320,7 @@ impl Printer {
         self.word(inst.flags.idxen, "idxen");
         self.word(inst.flags.offen, "offen");
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
-        self.word(inst.flags.glc, "glc");
-        self.word(inst.flags.slc, "slc");
+        self.caches(inst);
         self.word(inst.flags.tfe, "tfe");
         self.word(inst.flags.lds, "lds");
     }
@@ -332,7 +373,7 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
-    if matches!(kind, Kind::Pk16 | Kind::PkF16) {
+    if kind.is_packed() {
         return text;
     }
     let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
@@ -346,12 +387,12 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     }
 }
 
-/// Returns the name of a range of vector registers.
+/// Returns the name of a range of vector or accumulation registers.
 fn vgprs(first: u16, count: usize) -> String {
-    let n = first & 255;
+    let (kind, n) = if first < 256 { ('v', first) } else { ('a', first - 256) };
     match count {
-        0 | 1 => format!("v{n}"),
-        _ => format!("v[{n}:{}]", usize::from(n) + count - 1),
+        0 | 1 => format!("{kind}{n}"),
+        _ => format!("{kind}[{n}:{}]", usize::from(n) + count - 1),
     }
 }
 
@@ -371,7 +412,7 @@ fn range(isa: Isa, first: u16, count: usize) -> String {
 fn name(isa: Isa, operand: u16, kind: Kind, literal: u32) -> String {
     let pair = kind.registers(isa) == 2;
     if operand >= operand::VGPR {
-        return vgprs(operand, kind.registers(isa));
+        return vgprs(operand - operand::VGPR, kind.registers(isa));
     }
     let named = |name: &str| {
         let half = if operand % 2 == 0 { "_lo" } else { "_hi" };

@@ -69,6 +69,12 @@ pub(crate) fn used(inst: &Inst) -> Registers {
                 set.add_scalars(inst.sdst, inst.isa.mask_registers());
             }
         }
+        Body::Matrix(row) => {
+            set.add_operand(inst.src[0], row.a_registers());
+            set.add_operand(inst.src[1], row.b_registers());
+            set.add_operand(inst.src[2], if row.sparse { 1 } else { row.registers() });
+            set.add_vectors(inst.dst, row.registers());
+        }
         Body::Lds(row) => {
             let (_, data) = row.op.lds_registers();
             set.add_vectors(inst.src[0], 1);
@@ -87,8 +93,7 @@ fn memory(set: &mut Registers, inst: &Inst, segment: Segment, op: Op) {
         Segment::Flat => set.add_vectors(address, 2),
         Segment::Global if based => set.add_vectors(address, 1),
         Segment::Global => set.add_vectors(address, 2),
-        Segment::Scratch if based => {}
-        Segment::Scratch => set.add_vectors(address, 1),
+        Segment::Scratch => set.add_vectors(address, usize::from(inst.flags.vaddr)),
         Segment::Buffer => {
             set.add_vectors(address, usize::from(inst.flags.idxen) + usize::from(inst.flags.offen))
         }
