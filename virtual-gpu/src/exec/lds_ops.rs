@@ -67,7 +67,7 @@ impl Group<'_> {
                 Ok(())
             }
             Op::Nothing => Ok(()),
-            Op::Other => Err(FaultKind::Unimplemented(row.name.to_string())),
+            Op::Other | Op::LoadLds { .. } => Err(FaultKind::Unimplemented(row.name.to_string())),
         }
     }
 

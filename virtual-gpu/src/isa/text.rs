@@ -66,14 +66,14 @@ impl Printer {
         match row.name {
             "s_getreg_b32" => {
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
-                self.push_operand(hardware_register(field));
+                self.push_operand(hardware_register(inst.isa, field));
             }
             "s_setreg_b32" => {
-                self.push_operand(hardware_register(field));
+                self.push_operand(hardware_register(inst.isa, field));
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
             }
             "s_setreg_imm32_b32" => {
-                self.push_operand(hardware_register(field));
+                self.push_operand(hardware_register(inst.isa, field));
                 self.push_operand(number(inst.literal, Kind::U32));
             }
             "s_call_b64" => {
@@ -96,7 +96,11 @@ impl Printer {
             "s_waitcnt" => self.wait(field),
             "s_sendmsg" => self.push_operand(format!("sendmsg({})", message(field))),
             "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
-            _ => self.push_operand(field.to_string()),
+            "s_endpgm" => self.push_operand(field.to_string()),
+            name if name.starts_with("s_branch") || name.starts_with("s_cbranch") => {
+                self.push_operand(field.to_string());
+            }
+            _ => self.push_operand(number(field, Kind::U64)),
         }
     }
 
@@ -373,11 +377,13 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
-    if kind.is_packed() {
+    // Packed instructions print the signs of both halves at their end.
+    let packed = matches!(inst.body, Body::Vector(Table::Vop3p, row) if row.src[0] != Kind::Mix);
+    if (kind.is_packed() || packed) && !matches!(inst.form, Form::Dpp(_)) {
         return text;
     }
     let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
-    let constant = inst.src[i] < operand::VGPR && inst.src[i] >= operand::ZERO;
+    let constant = matches!(inst.src[i], operand::ZERO..=208 | 240..=248 | operand::LITERAL);
     match (negative, absolute) {
         (false, false) => text,
         (true, false) if constant => format!("neg({text})"),
@@ -455,6 +461,9 @@ fn number(literal: u32, kind: Kind) -> String {
     let float = [(0.5f32, "0.5"), (1.0, "1.0"), (2.0, "2.0"), (4.0, "4.0")];
     let found = float.iter().find(|(value, _)| value.to_bits() == literal & 0x7fff_ffff);
     match (literal as i32, kind) {
+        // Not extended: it has 64 bits.
+        (n @ 0..=64, Kind::U64 | Kind::I64) => n.to_string(),
+        (_, Kind::U64 | Kind::I64) => format!("{literal:#x}"),
         (n @ -16..=64, _) => n.to_string(),
         (_, Kind::F64 | Kind::F16 | Kind::U16 | Kind::I16) => format!("{literal:#x}"),
         _ => match found {
@@ -469,7 +478,7 @@ fn signed_hex(x: i32) -> String {
     if x < 0 { format!("-{:#x}", x.unsigned_abs()) } else { format!("{x:#x}") }
 }
 
-fn hardware_register(field: u32) -> String {
+fn hardware_register(isa: Isa, field: u32) -> String {
     const NAMES: [&str; 8] = [
         "",
         "HW_REG_MODE",
@@ -480,6 +489,13 @@ fn hardware_register(field: u32) -> String {
         "HW_REG_LDS_ALLOC",
         "HW_REG_IB_STS",
     ];
+    const GFX942: [&str; 5] = [
+        "HW_REG_XCC_ID",
+        "HW_REG_SQ_PERF_SNAPSHOT_DATA",
+        "HW_REG_SQ_PERF_SNAPSHOT_DATA1",
+        "HW_REG_SQ_PERF_SNAPSHOT_PC_LO",
+        "HW_REG_SQ_PERF_SNAPSHOT_PC_HI",
+    ];
     let (id, offset, width) = (field & 63, field >> 6 & 31, (field >> 11 & 31) + 1);
     let name = match id {
         1..=7 => NAMES[id as usize].to_string(),
@@ -488,6 +504,7 @@ fn hardware_register(field: u32) -> String {
         17 => "HW_REG_TBA_HI".into(),
         18 => "HW_REG_TMA_LO".into(),
         19 => "HW_REG_TMA_HI".into(),
+        20..=24 if isa.target == Target::Gfx942 => GFX942[id as usize - 20].into(),
         _ => id.to_string(),
     };
     if offset == 0 && width == 32 {
