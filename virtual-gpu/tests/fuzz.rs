@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use support::{Arguments, AsmKernel, Random, TARGETS, asm, compile};
+use support::{Arguments, AsmKernel, CDNA, Random, TARGETS, asm, compile};
 use virtual_gpu::{FaultKind, Gpu, Launch, Options, Target, disassemble};
 
 /// Returns an object with a kernel that has room for random words between its register setup and its end.
@@ -65,7 +65,7 @@ const PREFIXES: [(u32, u32); 12] = [
 
 #[test]
 fn random_instructions() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let at = room(&object);
         let counts = tally((0..1500).map(|seed| {
@@ -87,7 +87,7 @@ fn random_instructions() {
 /// Runs one instruction at a time, so that many kinds execute with random operands.
 #[test]
 fn single_random_instructions() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let at = room(&object);
         let counts = tally((0..4000).map(|seed| {
@@ -106,7 +106,7 @@ fn single_random_instructions() {
 
 #[test]
 fn damaged_objects() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let counts = tally((0..3000).map(|seed| {
             let mut random = Random::new(seed + 2_000_000);
@@ -130,7 +130,7 @@ fn damaged_objects() {
 
 #[test]
 fn random_words_disassemble_or_do_not() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let at = room(&object);
         let address = {

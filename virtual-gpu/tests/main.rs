@@ -4,6 +4,7 @@ mod bare;
 mod counters;
 mod disassembly;
 mod fuzz;
+mod generated;
 mod packets;
 mod planted;
 mod programs;

@@ -108,8 +108,10 @@ impl Group<'_> {
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
         let (exec, [at]) = (wave.exec(), addresses::<1>(wave, inst, 0));
-        let (from, shift) =
-            (&wave.vgpr[usize::from(inst.src[1]) % REGISTERS], if bits == RegisterBits::High { 16 } else { 0 });
+        let (from, shift) = (
+            &wave.vgpr[usize::from(inst.src[1]) % REGISTERS],
+            if bits == RegisterBits::High { 16 } else { 0 },
+        );
         let stored = match bytes {
             1 => self.lds.store_parts::<1>(&at, exec, from, shift),
             _ => self.lds.store_parts::<2>(&at, exec, from, shift),

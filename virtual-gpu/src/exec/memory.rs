@@ -65,7 +65,8 @@ impl<'a> Group<'a> {
         signed: bool,
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
-        let (exec, first, count) = (wave.exec(), usize::from(inst.dst) % REGISTERS, bytes.div_ceil(4) as usize);
+        let (exec, first, count) =
+            (wave.exec(), usize::from(inst.dst) % REGISTERS, bytes.div_ceil(4) as usize);
         if let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(to) = wave.vgpr.get_mut(first..first + count)
         {
@@ -93,7 +94,8 @@ impl<'a> Group<'a> {
         signed: bool,
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
-        let (exec, first, count) = (wave.exec(), usize::from(inst.dst) % REGISTERS, bytes.div_ceil(4) as usize);
+        let (exec, first, count) =
+            (wave.exec(), usize::from(inst.dst) % REGISTERS, bytes.div_ceil(4) as usize);
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
             let words = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {

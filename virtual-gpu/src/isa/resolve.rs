@@ -82,9 +82,7 @@ fn is_modified(inst: &Inst, i: usize, kind: Kind) -> bool {
     let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
     match inst.form {
         Form::Short => false,
-        Form::Long if kind.is_packed() => {
-            inst.src[i] < VGPR || changed || inst.op_sel_hi >> i & 1 == 0
-        }
+        Form::Long if kind.is_packed() => inst.src[i] < VGPR || changed || inst.op_sel_hi >> i & 1 == 0,
         Form::Long => kind == Kind::Mix || changed,
         Form::Sdwa(_) | Form::Dpp(_) => true,
     }

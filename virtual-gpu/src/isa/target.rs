@@ -67,13 +67,8 @@ impl Target {
             counts_stores: false,
             most_lgkm: 15,
         };
-        const CDNA: Traits = Traits {
-            packed_ids: true,
-            simd_registers: 512,
-            register_granule: 8,
-            accumulators: true,
-            ..GFX9
-        };
+        const CDNA: Traits =
+            Traits { packed_ids: true, simd_registers: 512, register_granule: 8, accumulators: true, ..GFX9 };
         match self {
             Target::Gfx900 | Target::Gfx906 => GFX9,
             Target::Gfx90a => CDNA,

@@ -246,7 +246,9 @@ impl Printer {
         let stored = vgprs(data, row.op.stored_registers());
         if row.op == Op::Nothing {
             // Those of gfx942 name the caches.
-            return if matches!(row.name, "wbl2" | "inv") { self.caches(inst) };
+            return if matches!(row.name, "wbl2" | "inv") {
+                self.caches(inst)
+            };
         }
         if segment == Segment::Buffer {
             return self.buffer(inst, row);

@@ -1,4 +1,4 @@
-//! HIP programs unrelated to inference, compiled with and without optimisation, run on both targets and
+//! HIP programs unrelated to inference, compiled with and without optimisation, run on all targets and
 //! compared with the same computation in Rust.
 
 use crate::support;
@@ -6,9 +6,11 @@ use crate::support;
 mod arithmetic;
 mod control;
 mod known;
+mod matrix;
 mod parallel;
 
-use support::{Session, TARGETS, compile};
+use support::{CDNA, Session, TARGETS, compile};
+use virtual_gpu::Target;
 
 /// A HIP source without the prelude.
 #[derive(Clone, Copy)]
@@ -19,11 +21,18 @@ const PARALLEL: Source = Source(include_str!("parallel.hip"));
 const ARITHMETIC: Source = Source(include_str!("arithmetic.hip"));
 const KNOWN: Source = Source(include_str!("known.hip"));
 const CONTROL: Source = Source(include_str!("control.hip"));
+const MATRIX: Source = Source(include_str!("matrix.hip"));
 
-/// Runs a check on both targets at three levels of optimisation.
+/// Runs a check on all targets at several levels of optimisation.
 fn everywhere(source: Source, check: impl Fn(&Session)) {
-    for target in TARGETS {
-        for level in ["-O0", "-O1", "-O3"] {
+    on_targets(&TARGETS, source, &check);
+    on_targets(&CDNA, source, &check);
+}
+
+/// Runs a check on some targets at several levels of optimisation.
+fn on_targets(targets: &[Target], source: Source, check: impl Fn(&Session)) {
+    for &target in targets {
+        for level in ["-O0", "-O1", "-O3", "-Os"] {
             let object = compile::hip(target, level, &format!("{PRELUDE}\n{}", source.0));
             check(&Session::new(target, level, &object));
         }
@@ -33,7 +42,7 @@ fn everywhere(source: Source, check: impl Fn(&Session)) {
 /// As [`everywhere`], and once more with so few registers that most values are spilled to scratch.
 fn everywhere_spilling(source: Source, check: impl Fn(&Session)) {
     everywhere(source, &check);
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let options = "-O3 -DFEW_REGISTERS";
         check(&Session::new(
             target,

@@ -15,8 +15,11 @@ pub(crate) use device::{Arguments, Session};
 
 use virtual_gpu::Target;
 
-/// Both targets of the emulator.
+/// Targets of GFX9.
 pub(crate) const TARGETS: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+
+/// Targets of CDNA: GFX9 with matrix instructions and accumulation registers.
+pub(crate) const CDNA: [Target; 2] = [Target::Gfx90a, Target::Gfx942];
 
 /// A reproducible stream of bits (splitmix64).
 pub(crate) struct Random(u64);

@@ -279,10 +279,15 @@ pub(crate) fn object(cases: &[Case], target: Target) -> (Vec<&Case>, Vec<u8>) {
     (chosen, text)
 }
 
-/// Runs cases on their targets; all kernels of a target are in one object.
+/// Runs cases on their targets of GFX9; all kernels of a target are in one object.
 pub(crate) fn check(cases: Vec<Case>) {
+    check_on(&crate::support::TARGETS, cases);
+}
+
+/// Runs cases on some targets.
+pub(crate) fn check_on(targets: &[Target], cases: Vec<Case>) {
     let mut complaints = Vec::new();
-    for target in crate::support::TARGETS {
+    for &target in targets {
         let (chosen, object) = object(&cases, target);
         if chosen.is_empty() {
             continue;

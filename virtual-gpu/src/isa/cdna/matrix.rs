@@ -28,7 +28,14 @@ const fn negating(code: u16, name: &'static str, shape: (usize, usize, usize)) -
     MatrixRow { negates: true, ..dense(code, name, shape, F64) }
 }
 
-const fn sparse(code: u16, name: &'static str, size: usize, depth: usize, a: Element, b: Element) -> MatrixRow {
+const fn sparse(
+    code: u16,
+    name: &'static str,
+    size: usize,
+    depth: usize,
+    a: Element,
+    b: Element,
+) -> MatrixRow {
     MatrixRow { sparse: true, ..row(code, name, (size, depth, 1), a, b) }
 }
 

@@ -87,7 +87,8 @@ mod tests {
                     continue;
                 }
                 let m = 7 - exponent_bits;
-                let (e, f) = (i32::from(bits >> m & ((1 << exponent_bits) - 1)), f64::from(bits & ((1 << m) - 1)));
+                let (e, f) =
+                    (i32::from(bits >> m & ((1 << exponent_bits) - 1)), f64::from(bits & ((1 << m) - 1)));
                 let bias = 1 << (exponent_bits - 1);
                 let part = f / f64::from(1 << m);
                 let want =

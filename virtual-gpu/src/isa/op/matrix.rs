@@ -250,7 +250,9 @@ impl MatrixRow {
             Element::Bf16 => self.f32(part(16) << 16),
             Element::F32 => self.f32(word(element)),
             Element::Xf32 => f64::from(f32::from_bits(xf32(word(element)))),
-            Element::F64 => f64::from_bits(u64::from(word(2 * element)) | u64::from(word(2 * element + 1)) << 32),
+            Element::F64 => {
+                f64::from_bits(u64::from(word(2 * element)) | u64::from(word(2 * element + 1)) << 32)
+            }
         }
     }
 
