@@ -8,9 +8,15 @@ use virtual_gpu::{FaultKind, Gpu, Launch, Options, Target, disassemble};
 
 /// Returns an object with a kernel that has room for random words between its register setup and its end.
 fn object(target: Target) -> Vec<u8> {
-    let body = "s_load_dwordx4 s[4:7], s[4:5], 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
+    // gfx942 has no scalar registers for scratch.
+    let arguments = if target == Target::Gfx942 { "s[0:1]" } else { "s[4:5]" };
+    let body = "s_load_dwordx4 s[4:7], {arguments}, 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
                 v_mov_b32_e32 v3, 0\ns_waitcnt lgkmcnt(0)\nroom:\n.fill 64, 4, 0xbf800000";
-    let kernel = AsmKernel { lds: 1024, scratch: 64, ..AsmKernel::new("random", body) };
+    let kernel = AsmKernel {
+        lds: 1024,
+        scratch: 64,
+        ..AsmKernel::new("random", &body.replace("{arguments}", arguments))
+    };
     compile::assemble(target, &asm::file("", &[kernel]))
 }
 

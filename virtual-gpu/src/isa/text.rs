@@ -203,7 +203,9 @@ impl Printer {
         const PARTS: [&str; 8] = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD", "?"];
         self.word(inst.clamp, "clamp");
         self.word(inst.omod != 0, ["", "mul:2", "mul:4", "div:2"][usize::from(inst.omod & 3)]);
-        if table != Table::Vopc {
+        // These write whole registers.
+        let whole = row.name.ends_with("_fp8") || row.name.ends_with("_bf8");
+        if table != Table::Vopc && !whole {
             let unused = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"][usize::from(sdwa.unused & 3)];
             let _ = write!(self.text, " dst_sel:{} dst_unused:{unused}", PARTS[usize::from(sdwa.dst & 7)]);
         }

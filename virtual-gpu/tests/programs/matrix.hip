@@ -95,7 +95,7 @@ GLOBAL THREADS(256) void ids(u32* out, double* sum) {
     SHARED double shared;
     if (flat == 0) shared = 0;
     barrier();
-    __hip_atomic_fetch_add(&shared, (double)flat, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+    __builtin_amdgcn_ds_atomic_fadd_f64((__attribute__((address_space(3))) double*)&shared, (double)flat);
     __builtin_amdgcn_global_atomic_fadd_f64((__attribute__((address_space(1))) double*)sum, 0.5 * (double)flat);
     barrier();
     if (flat == 0) sum[1] = shared;

@@ -112,7 +112,7 @@ fn accumulators() -> Vec<Case> {
     };
     vec![
         case("v_accvgpr_write_b32 a4, {a}\nv_accvgpr_read_b32 {d}, a4\nv_accvgpr_read_b32 v25, a5", both),
-        case("v_accvgpr_mov_b32 a6, a255\nv_accvgpr_read_b32 {d}, a6", |_| 11.into()),
+        case("v_accvgpr_mov_b32 a6, a255\nv_accvgpr_read_b32 {d}, a6", |_| 11u32.into()),
         case("v_accvgpr_write_b32 a4, 1.0\nv_accvgpr_read_b32 {d}, a4", |_| 1f32.into()),
         case("v_accvgpr_write_b32 a4, {sa}\nv_accvgpr_read_b32 {d}, a4", |i| (i.wave.sa as u32).into()),
         // Inactive lanes keep their values.
@@ -205,7 +205,7 @@ fn doubles_and_dots(target: Target) -> Vec<Case> {
             &[Kind::I32],
             |i| {
                 let from = i.lane / 16 * 16 + 5;
-                if i.active(from) { (i.lanes[from].a as u32).into() } else { 0.into() }
+                if i.active(from) { (i.lanes[from].a as u32).into() } else { 0u32.into() }
             },
         ),
         Case::new(
