@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], hip-kfd[:gfx906|:gfx900], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942], hip-kfd[:gfx906|:gfx900], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,25 +15,38 @@ pub enum VirtualTarget {
     /// Vega 20: Radeon VII, MI50, MI60.
     #[default]
     Gfx906,
+    /// Aldebaran: MI210, MI250. Under HIP only.
+    Gfx90a,
+    /// Aqua Vanjaram: MI300. Under HIP only.
+    Gfx942,
 }
 
 impl VirtualTarget {
-    const ALL: [VirtualTarget; 2] = [VirtualTarget::Gfx900, VirtualTarget::Gfx906];
+    const ALL: [VirtualTarget; 4] =
+        [VirtualTarget::Gfx900, VirtualTarget::Gfx906, VirtualTarget::Gfx90a, VirtualTarget::Gfx942];
 
     /// Returns LLVM's name of the processor.
     pub fn name(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "gfx900",
             VirtualTarget::Gfx906 => "gfx906",
+            VirtualTarget::Gfx90a => "gfx90a",
+            VirtualTarget::Gfx942 => "gfx942",
         }
     }
 
-    /// Returns Mesa's name of the card.
+    /// Returns Mesa's name of the card, which is another one for some; also under Vulkan there are those only.
     pub fn card(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "vega10",
             VirtualTarget::Gfx906 => "vega20",
+            other => other.name(),
         }
+    }
+
+    /// Returns true if the card is emulated under Vulkan and AMD's own runtime, too.
+    pub fn has_all_drivers(self) -> bool {
+        matches!(self, VirtualTarget::Gfx900 | VirtualTarget::Gfx906)
     }
 
     /// Parses either name of a card; `None` gives the default.
@@ -111,6 +124,7 @@ impl FromStr for BackendName {
             Some((kind, rest)) => (kind, Some(rest)),
             None => (text, None),
         };
+        let everywhere = |target: Option<VirtualTarget>| target.filter(|target| target.has_all_drivers());
         match (kind, rest) {
             ("reference", None) => Ok(BackendName::Reference),
             ("cpu", None) => Ok(BackendName::Cpu),
@@ -120,12 +134,14 @@ impl FromStr for BackendName {
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
             ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
             ("vulkan-virtual", card) => {
-                VirtualTarget::parse(card).map(BackendName::VulkanVirtual).ok_or_else(unknown)
+                everywhere(VirtualTarget::parse(card)).map(BackendName::VulkanVirtual).ok_or_else(unknown)
             }
             ("hip-virtual", target) => {
                 VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
             }
-            ("hip-kfd", target) => VirtualTarget::parse(target).map(BackendName::HipKfd).ok_or_else(unknown),
+            ("hip-kfd", target) => {
+                everywhere(VirtualTarget::parse(target)).map(BackendName::HipKfd).ok_or_else(unknown)
+            }
             _ => Err(unknown()),
         }
     }
@@ -164,6 +180,8 @@ mod tests {
             "auto",
             "hip-virtual:gfx900",
             "hip-virtual:gfx906",
+            "hip-virtual:gfx90a",
+            "hip-virtual:gfx942",
             "null",
             "null=hang@compute:x",
             "hip-kfd:gfx900",
@@ -174,7 +192,14 @@ mod tests {
         let default = "hip-virtual".parse::<BackendName>().unwrap();
         assert_eq!(default.to_string(), "hip-virtual:gfx906");
         let wrong = ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0", "auto:0"];
-        for name in wrong.into_iter().chain(["hip-virtual:gfx803", "hip-virtual:0", "hip-nvidia:gfx906"]) {
+        let more = [
+            "hip-virtual:gfx803",
+            "hip-virtual:0",
+            "hip-nvidia:gfx906",
+            "vulkan-virtual:gfx90a",
+            "hip-kfd:gfx942",
+        ];
+        for name in wrong.into_iter().chain(more) {
             let error = name.parse::<BackendName>().unwrap_err();
             assert!(matches!(error, Error::InvalidArgument { .. }), "{name}");
         }

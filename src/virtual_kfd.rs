@@ -38,7 +38,7 @@ pub(crate) fn environment(target: VirtualTarget) -> Vec<(String, String)> {
     }
     let card = match target {
         VirtualTarget::Gfx900 => "vega56",
-        VirtualTarget::Gfx906 => "mi50",
+        _ => "mi50",
     };
     vec![("LD_PRELOAD".into(), preload), ("VIRTUAL_KFD_CARDS".into(), card.into())]
 }

@@ -1,7 +1,7 @@
 //! The operation catalogue on the HIP devices of the machine, through every provider with a device.
 //!
-//! `gfx906` and `gfx900` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` lists providers,
-//! separated by commas (`amd`, `nvidia`, `gfx906`, `gfx900`): then only these are used, and they must find a
+//! `gfx906`, `gfx900`, `gfx90a` and `gfx942` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` lists
+//! providers, separated by commas (`amd`, `nvidia`, `gfx906`, `gfx900`, `gfx90a`, `gfx942`): then only these are used, and they must find a
 //! device. Without it, a provider without a device is skipped with a message. `DIPTYCH_TEST_CASES` selects
 //! cases by a part of their names. No case may be refused or fail.
 
@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 
 /// Constructor of a provider's backend.
 type Constructor = fn(HipOptions) -> Result<HipBackend, Error>;
-const PROVIDERS: [(&str, Constructor); 4] = [
+const PROVIDERS: [(&str, Constructor); 6] = [
     ("amd", HipBackend::open),
     ("nvidia", nvidia::open),
     ("gfx906", |options| virtual_gpu::open("gfx906", options)),
     ("gfx900", |options| virtual_gpu::open("gfx900", options)),
+    ("gfx90a", |options| virtual_gpu::open("gfx90a", options)),
+    ("gfx942", |options| virtual_gpu::open("gfx942", options)),
 ];
 
 /// Returns the backends of this machine, by provider.

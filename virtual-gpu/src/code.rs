@@ -25,7 +25,9 @@ pub(crate) struct Descriptor {
     pub(crate) argument_bytes: u32,
     /// Address of the first instruction, relative to the loaded object.
     pub(crate) entry: u64,
+    /// Ordinary vector registers, and accumulation registers.
     pub(crate) vgprs: usize,
+    pub(crate) accumulators: usize,
     pub(crate) mode: u32,
     pub(crate) user_sgprs: u32,
     /// `COMPUTE_PGM_RSRC2`: enables scratch, work-group ids, work-item ids.
@@ -200,24 +202,33 @@ impl Descriptor {
         if u32_at(56) >> 16 != 0 {
             return Err("with preloaded arguments");
         }
-        Ok(Descriptor {
+        let mut descriptor = Descriptor {
             scratch_bytes: u32_at(4),
             argument_bytes: u32_at(8),
             entry: at.wrapping_add(offset),
             properties,
             ..Descriptor::bare(isa, rsrc1, rsrc2, u32_at(0))
-        })
+        };
+        if target.traits().accumulators {
+            // COMPUTE_PGM_RSRC3: the accumulation registers begin behind this many ordinary ones.
+            let ordinary = 4 * ((u32_at(44) & 63) as usize + 1);
+            descriptor.accumulators = descriptor.vgprs.saturating_sub(ordinary);
+            descriptor.vgprs = descriptor.vgprs.min(ordinary);
+        }
+        Ok(descriptor)
     }
 
     /// Returns the descriptor given by the two registers that a command processor sets before it starts a
     /// program. The program starts at its first word.
     pub(crate) fn bare(isa: Isa, rsrc1: u32, rsrc2: u32, lds_bytes: u32) -> Descriptor {
+        let most = if isa.target.traits().accumulators { 512 } else { 256 };
         Descriptor {
             lds_bytes,
             scratch_bytes: 0,
             argument_bytes: 0,
             entry: 0,
-            vgprs: (((rsrc1 & 63) as usize + 1) * isa.simd_registers().1).min(256),
+            vgprs: (((rsrc1 & 63) as usize + 1) * isa.simd_registers().1).min(most),
+            accumulators: 0,
             // Rounding and denormals, DX10_CLAMP, IEEE_MODE: laid out as in the MODE register.
             mode: rsrc1 >> 12 & 0xff | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9,
             user_sgprs: rsrc2 >> 1 & 31,

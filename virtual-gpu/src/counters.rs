@@ -17,6 +17,8 @@ pub struct Counters {
     pub valu_quarter: u64,
     /// Dot products of bytes, nibbles or halves; also counted in `valu`.
     pub dot: u64,
+    /// Matrix instructions; also counted in `valu`.
+    pub matrix: u64,
     /// Scalar memory instructions.
     pub smem: u64,
     /// Vector memory loads, including atomics with a result.
@@ -65,6 +67,6 @@ macro_rules! sum {
 }
 
 sum! {
-    waves instructions salu valu valu_quarter dot smem vmem_load vmem_store lds branch barrier wait other global_read
+    waves instructions salu valu valu_quarter dot matrix smem vmem_load vmem_store lds branch barrier wait other global_read
     global_written scalar_read lds_read lds_written scratch
 }

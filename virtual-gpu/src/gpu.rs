@@ -306,7 +306,7 @@ pub(crate) fn fits(
     if lds > MAX_LDS {
         return Err(format!("wants {lds} bytes of LDS, there are {MAX_LDS}"));
     }
-    let (isa, vgprs) = (descriptor.isa(target), descriptor.vgprs);
+    let (isa, vgprs) = (descriptor.isa(target), descriptor.vgprs + descriptor.accumulators);
     let waves = count.div_ceil(isa.lanes.into()) as usize;
     // A work-group is on four SIMDs, each with vector registers for its wavefronts.
     if waves > 4 * (isa.simd_registers().0 / vgprs) {
@@ -466,6 +466,7 @@ mod tests {
             argument_bytes: 16,
             entry: 0,
             vgprs: 4,
+            accumulators: 0,
             mode: 0,
             user_sgprs: 0,
             rsrc2: 0,

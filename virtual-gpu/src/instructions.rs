@@ -133,7 +133,7 @@ fn ends_block(inst: &Inst) -> bool {
 fn ends_section(inst: &Inst) -> bool {
     match inst.body {
         Body::Scalar(_, row) => row.control == Control::Wait,
-        Body::Vector(..) | Body::Wmma(_) | Body::Pair(_) => false,
+        Body::Vector(..) | Body::Matrix(_) | Body::Wmma(_) | Body::Pair(_) => false,
         Body::ScalarMemory(_) | Body::Memory(..) | Body::Lds(_) => true,
     }
 }
@@ -146,8 +146,8 @@ fn count(inst: &Inst, counters: &mut Counters) {
             counters.dot += u64::from(inst.rate == Rate::Dot);
             &mut counters.valu
         }
-        Body::Wmma(_) => {
-            counters.dot += 1;
+        Body::Matrix(_) | Body::Wmma(_) => {
+            counters.matrix += 1;
             &mut counters.valu
         }
         Body::Pair(_) => &mut counters.valu,

@@ -3,14 +3,20 @@
 
 use crate::support;
 
-use support::{Arguments, AsmKernel, Random, TARGETS, asm, compile};
+use support::{Arguments, AsmKernel, CDNA, Random, TARGETS, asm, compile};
 use virtual_gpu::{FaultKind, Gpu, Launch, Options, Target, disassemble};
 
 /// Returns an object with a kernel that has room for random words between its register setup and its end.
 fn object(target: Target) -> Vec<u8> {
-    let body = "s_load_dwordx4 s[4:7], s[4:5], 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
+    // gfx942 has no scalar registers for scratch.
+    let arguments = if target == Target::Gfx942 { "s[0:1]" } else { "s[4:5]" };
+    let body = "s_load_dwordx4 s[4:7], {arguments}, 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
                 v_mov_b32_e32 v3, 0\ns_waitcnt lgkmcnt(0)\nroom:\n.fill 64, 4, 0xbf800000";
-    let kernel = AsmKernel { lds: 1024, scratch: 64, ..AsmKernel::new("random", body) };
+    let kernel = AsmKernel {
+        lds: 1024,
+        scratch: 64,
+        ..AsmKernel::new("random", &body.replace("{arguments}", arguments))
+    };
     compile::assemble(target, &asm::file("", &[kernel]))
 }
 
@@ -65,7 +71,7 @@ const PREFIXES: [(u32, u32); 12] = [
 
 #[test]
 fn random_instructions() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let at = room(&object);
         let counts = tally((0..1500).map(|seed| {
@@ -87,7 +93,7 @@ fn random_instructions() {
 /// Runs one instruction at a time, so that many kinds execute with random operands.
 #[test]
 fn single_random_instructions() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let at = room(&object);
         let counts = tally((0..4000).map(|seed| {
@@ -106,7 +112,7 @@ fn single_random_instructions() {
 
 #[test]
 fn damaged_objects() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let counts = tally((0..3000).map(|seed| {
             let mut random = Random::new(seed + 2_000_000);
@@ -130,7 +136,7 @@ fn damaged_objects() {
 
 #[test]
 fn random_words_disassemble_or_do_not() {
-    for target in TARGETS {
+    for target in TARGETS.into_iter().chain(CDNA) {
         let object = object(target);
         let at = room(&object);
         let address = {

@@ -1,5 +1,6 @@
 //! Results of atomic operations.
 
+use crate::isa::op::half;
 use crate::isa::op::memory::Atomic;
 
 macro_rules! apply {
@@ -10,6 +11,8 @@ macro_rules! apply {
             let swap = |condition: bool| if condition { a } else { old };
             match op {
                 Atomic::FloatAdd => (f(old) + f(a)).to_bits(),
+                Atomic::PackedAddF16 => packed_sum(old as u32, a as u32, add_f16) as $unsigned,
+                Atomic::PackedAddBf16 => packed_sum(old as u32, a as u32, add_bf16) as $unsigned,
                 Atomic::FloatMin => swap(f(a) < f(old)),
                 Atomic::FloatMax => swap(f(a) > f(old)),
                 Atomic::FloatCompareSwap | Atomic::FloatCompareStore => swap(f(old) == f(b)),
@@ -60,4 +63,35 @@ fn integer(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
         Atomic::MaskedOr => old & !a | b,
         _ => a,
     }
+}
+
+/// Applies an operation to both halves.
+fn packed_sum(old: u32, a: u32, add: impl Fn(u16, u16) -> u16) -> u32 {
+    let half = |shift: u32| u32::from(add((old >> shift) as u16, (a >> shift) as u16)) << shift;
+    half(0) | half(16)
+}
+
+fn add_f16(x: u16, y: u16) -> u16 {
+    half::from_f32(half::to_f32(x) + half::to_f32(y))
+}
+
+fn add_bf16(x: u16, y: u16) -> u16 {
+    let value = |bits: u16| f32::from_bits(u32::from(bits) << 16);
+    // The sum of two BF16 is exact as F64, unless one is too small to matter but for rounding: F64 has room for it.
+    round_bf16(f64::from(value(x)) + f64::from(value(y)))
+}
+
+/// Rounds to the nearest BF16, ties to even.
+fn round_bf16(x: f64) -> u16 {
+    let single = x as f32;
+    if single.is_nan() {
+        return (single.to_bits() >> 16) as u16 | 0x40;
+    }
+    // A tie of the first rounding must not become one of the second: the part that was rounded away decides it.
+    let rest = x - f64::from(single);
+    let mut bits = single.to_bits();
+    if bits & 0xffff == 0x8000 && rest != 0.0 {
+        bits = if (rest > 0.0) == (x > 0.0) { bits + 1 } else { bits - 1 };
+    }
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }

@@ -181,8 +181,10 @@ impl<'a> Group<'a> {
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
         // Those of the last kernel too: its values must not reach a kernel that reads more registers than it has.
-        wave.vgpr[..descriptor.vgprs.max(wave.vgprs)].fill([0; LANES]);
-        wave.vgprs = descriptor.vgprs;
+        let (vectors, accumulators) = wave.vgpr.split_at_mut(256);
+        vectors[..descriptor.vgprs.max(wave.vgprs).min(256)].fill([0; LANES]);
+        accumulators[..descriptor.accumulators.max(wave.accumulators).min(256)].fill([0; LANES]);
+        (wave.vgprs, wave.accumulators) = (descriptor.vgprs, descriptor.accumulators);
         wave.scratch.clear();
         wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
         let lanes = u32::from(context.text.isa().lanes);
@@ -228,7 +230,7 @@ impl<'a> Group<'a> {
         set(9, self.id[2]);
         // TG_SIZE: number of wavefronts in the work-group, and the index of this one.
         set(10, waves | wave.id << 6);
-        if self.context.text.isa().target.traits().scratch_buffer {
+        if !self.context.text.isa().target.traits().architected_scratch {
             // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
             set(0, 0);
         }
@@ -322,6 +324,10 @@ impl<'a> Group<'a> {
             Body::Lds(row) => {
                 self.begin_waiting(wave, inst, effects);
                 self.ds(wave, inst, row)
+            }
+            Body::Matrix(row) => {
+                unit.matrix(wave, inst, row);
+                Ok(())
             }
             Body::Wmma(row) => cross::multiply(wave, inst, row),
             Body::Pair(pair) => unit.execute_pair(wave, pair),
@@ -482,7 +488,7 @@ mod tests {
         let buffer = memory.allocate(4096).expect("memory");
         let (mut machine, mut executed) = (Machine::new(), 0);
         for round in 0..4000 {
-            let target = Target::ALL[round % 2];
+            let target = Target::ALL[round % Target::ALL.len()];
             let words: Vec<u32> = (0..64).map(|_| word(&mut state)).collect();
             let text = Text::new(0, words, Isa::wave64(target));
             let descriptor = Descriptor {
@@ -491,6 +497,7 @@ mod tests {
                 argument_bytes: 16,
                 entry: 0,
                 vgprs: 64,
+                accumulators: 0,
                 mode: random(&mut state) as u32 & 0x3ff,
                 user_sgprs: 16,
                 rsrc2: 0x1fff,

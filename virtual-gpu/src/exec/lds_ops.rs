@@ -3,7 +3,7 @@
 use super::group::Group;
 use super::memory::{apply, narrow};
 use super::vector::write;
-use super::wave::Wave;
+use super::wave::{REGISTERS, Wave};
 use crate::fault::FaultKind;
 use crate::isa::Generation;
 use crate::isa::inst::Inst;
@@ -67,7 +67,7 @@ impl Group<'_> {
                 Ok(())
             }
             Op::Nothing => Ok(()),
-            Op::Other => Err(FaultKind::Unimplemented(row.name.to_string())),
+            Op::Other | Op::LoadLds { .. } => Err(FaultKind::Unimplemented(row.name.to_string())),
         }
     }
 
@@ -92,7 +92,7 @@ impl Group<'_> {
                 values[lane] = self.lds.load(at[lane], bytes)?[0];
             }
         }
-        let register = &mut wave.vgpr[usize::from(inst.dst & 255)];
+        let register = &mut wave.vgpr[usize::from(inst.dst) % REGISTERS];
         narrow(&mut values, register, bytes, signed, bits);
         write(register, &values, exec);
         Ok(())
@@ -108,8 +108,10 @@ impl Group<'_> {
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
         let (exec, [at]) = (wave.exec(), addresses::<1>(wave, inst, 0));
-        let (from, shift) =
-            (&wave.vgpr[usize::from(inst.src[1] & 255)], if bits == RegisterBits::High { 16 } else { 0 });
+        let (from, shift) = (
+            &wave.vgpr[usize::from(inst.src[1]) % REGISTERS],
+            if bits == RegisterBits::High { 16 } else { 0 },
+        );
         let stored = match bytes {
             1 => self.lds.store_parts::<1>(&at, exec, from, shift),
             _ => self.lds.store_parts::<2>(&at, exec, from, shift),
@@ -146,7 +148,7 @@ impl Group<'_> {
             for (which, at) in at.iter().enumerate() {
                 let words = self.lds.load(at[lane], 4 * N as u32)?;
                 for (i, &word) in words.iter().enumerate().take(N) {
-                    wave.vgpr[(first + which * N + i) & 255][lane] = word;
+                    wave.vgpr[(first + which * N + i) % REGISTERS][lane] = word;
                 }
             }
         }
@@ -267,12 +269,12 @@ fn addresses<const COUNT: usize>(wave: &Wave, inst: &Inst, stride: u16) -> [[u32
 
 /// Returns up to four registers of a lane.
 fn data(wave: &Wave, register: u16, lane: usize) -> [u32; 4] {
-    [0, 1, 2, 3].map(|i| wave.vgpr[(usize::from(register) + i) & 255][lane])
+    [0, 1, 2, 3].map(|i| wave.vgpr[(usize::from(register) + i) % REGISTERS][lane])
 }
 
 fn write_all(wave: &mut Wave, register: u16, values: &[[u32; LANES]], exec: u64) {
     for (i, value) in values.iter().enumerate() {
-        write(&mut wave.vgpr[(usize::from(register) + i) & 255], value, exec);
+        write(&mut wave.vgpr[(usize::from(register) + i) % REGISTERS], value, exec);
     }
 }
 

@@ -5,7 +5,7 @@ use super::buffer::Resource;
 use super::group::Group;
 use super::location::Location;
 use super::vector::write;
-use super::wave::Wave;
+use super::wave::{REGISTERS, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, Segment};
@@ -34,6 +34,7 @@ impl<'a> Group<'a> {
             }
             Op::Store { bytes, bits } => self.store(wave, inst, segment, u32::from(bytes), bits),
             Op::Atomic { op, bytes, .. } => self.atomic(wave, inst, segment, op, u32::from(bytes)),
+            Op::LoadLds { bytes, signed } => self.load_to_lds(wave, inst, segment, u32::from(bytes), signed),
             // Caches are not modelled.
             Op::Nothing => Ok(()),
             _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),
@@ -50,7 +51,8 @@ impl<'a> Group<'a> {
         signed: bool,
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
-        let (exec, first, count) = (wave.exec(), usize::from(inst.dst & 255), bytes.div_ceil(4) as usize);
+        let (exec, first, count) =
+            (wave.exec(), usize::from(inst.dst) % REGISTERS, bytes.div_ceil(4) as usize);
         if let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(to) = wave.vgpr.get_mut(first..first + count)
         {
@@ -78,7 +80,8 @@ impl<'a> Group<'a> {
         signed: bool,
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
-        let (exec, first, count) = (wave.exec(), usize::from(inst.dst & 255), bytes.div_ceil(4) as usize);
+        let (exec, first, count) =
+            (wave.exec(), usize::from(inst.dst) % REGISTERS, bytes.div_ceil(4) as usize);
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
             let words = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {
@@ -97,7 +100,36 @@ impl<'a> Group<'a> {
             narrow(&mut values[0], &old, bytes, signed, bits);
         }
         for (i, value) in values.iter().enumerate().take(count) {
-            write(&mut wave.vgpr[(first + i) & 255], value, exec);
+            write(&mut wave.vgpr[(first + i) % REGISTERS], value, exec);
+        }
+        Ok(())
+    }
+
+    /// Loads into LDS: lane after lane from M0 and the offset on, a word each.
+    #[inline(never)]
+    fn load_to_lds(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        bytes: u32,
+        signed: bool,
+    ) -> Result<(), FaultKind> {
+        let exec = wave.exec();
+        let mut values = [0; LANES];
+        for lane in lanes(exec) {
+            values[lane] = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {
+                Location::Global(at) => self.global_load(at, bytes)?[0],
+                Location::Clipped(_, 0) => 0,
+                Location::Clipped(at, bytes) => self.global_load(at, bytes)?[0],
+                Location::Lds(at) => self.lds.load(at, bytes)?[0],
+                Location::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?[0],
+            };
+        }
+        narrow(&mut values, &[0; LANES], bytes, signed, RegisterBits::All);
+        let first = (wave.m0() & 0xffff).wrapping_add(inst.offset as u32);
+        for lane in lanes(exec) {
+            self.lds.store(first.wrapping_add(4 * lane as u32), 4, &[values[lane], 0, 0, 0])?;
         }
         Ok(())
     }
@@ -136,7 +168,7 @@ impl<'a> Group<'a> {
         for lane in lanes(exec) {
             let mut words = [0; 4];
             for (i, word) in words.iter_mut().enumerate().take(count) {
-                *word = wave.vgpr[(data + i) & 255][lane];
+                *word = wave.vgpr[(data + i) % REGISTERS][lane];
             }
             if bits == RegisterBits::High {
                 words[0] >>= 16;
@@ -166,7 +198,7 @@ impl<'a> Group<'a> {
         for lane in lanes(exec) {
             let operand = |i: usize| {
                 if bytes == 4 {
-                    wave.vgpr[(data + i) & 255][lane].into()
+                    wave.vgpr[(data + i) % REGISTERS][lane].into()
                 } else {
                     wave.lane_pair(data + 2 * i, lane)
                 }
@@ -187,7 +219,7 @@ impl<'a> Group<'a> {
         }
         if inst.flags.glc {
             for (i, value) in old.iter().enumerate().take(bytes as usize / 4) {
-                write(&mut wave.vgpr[(usize::from(inst.dst) + i) & 255], value, exec);
+                write(&mut wave.vgpr[(usize::from(inst.dst) + i) % REGISTERS], value, exec);
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 pub(crate) mod atomic;
 mod buffer;
+mod cdna;
 mod cross;
 pub(crate) mod group;
 mod history;

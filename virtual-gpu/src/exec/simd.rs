@@ -50,6 +50,9 @@ fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
     let zero = |x: u32, exponent: u32, number: u32| if x & exponent == 0 { x & !number } else { x };
     match kind {
         Kind::F32 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7f80_0000, 0x7fff_ffff)),
+        Kind::PkF32 => {
+            lo.iter_mut().chain(hi).for_each(|x| *x = zero(*x, 0x7f80_0000, 0x7fff_ffff));
+        }
         Kind::F16 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7c00, 0x7fff)),
         Kind::PkF16 => {
             lo.iter_mut().for_each(|x| *x = zero(zero(*x, 0x7c00, 0x7fff), 0x7c00_0000, 0x7fff_0000));

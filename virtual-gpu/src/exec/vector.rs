@@ -1,5 +1,6 @@
 //! Vector instructions: reads the sources with their modifiers, computes, writes the destination.
 
+use super::cdna;
 use super::cross;
 use super::rounding;
 use super::simd::Host;
@@ -8,6 +9,7 @@ use crate::fault::FaultKind;
 use crate::isa::inst::{Dpp, Form, Inst, Sdwa};
 use crate::isa::op::lanes::{BITS, CHUNK, LANES, Mode, Results, lanes};
 use crate::isa::op::math::sad_u8;
+use crate::isa::op::matrix::MatrixRow;
 use crate::isa::op::run::{Lanes, Run, Sources};
 use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
 use crate::isa::{Generation, Kind, Row, flag, op::half, operand};
@@ -25,7 +27,7 @@ pub(crate) struct Unit {
 struct Buffers {
     operands: [Operand; 3],
     carry: [u32; LANES],
-    moved: [u32; LANES],
+    moved: [[u32; LANES]; 2],
 }
 
 /// The words of a source.
@@ -38,7 +40,7 @@ struct Operand {
 impl Unit {
     pub(crate) fn new() -> Unit {
         let operands = [Operand { lo: [0; LANES], hi: [0; LANES] }; 3];
-        let buffers = Buffers { operands, carry: [0; LANES], moved: [0; LANES] };
+        let buffers = Buffers { operands, carry: [0; LANES], moved: [[0; LANES]; 2] };
         let (results, lanes) = (Box::new(Results::new()), Box::new(Lanes::new()));
         Unit { buffers: Box::new(buffers), results, lanes, host: Host::detect() }
     }
@@ -72,8 +74,12 @@ impl Unit {
         }
         let mut enabled = wave.exec();
         if let Form::Dpp(dpp) | Form::LongDpp(dpp) = inst.form {
-            enabled &= move_lanes(wave.exec(), dpp, lo[0], moved);
-            lo[0] = moved;
+            let [low, high] = moved;
+            enabled &= move_lanes(wave.exec(), dpp, lo[0], low);
+            if plan.sources[0].wide {
+                move_lanes(wave.exec(), dpp, hi[0], high);
+            }
+            (lo[0], hi[0]) = (low, high);
         }
         let mode = Mode { bits: wave.mode, clamp: inst.clamp, negated: inst.neg };
         let sources = Sources { lo, hi, carry };
@@ -92,7 +98,7 @@ impl Unit {
     pub(crate) fn short(&mut self, wave: &mut Wave, run: &Run, names: [u8; 4]) {
         self.lanes.set(wave.exec());
         let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
-        self.host.compute_in_place(run, &mut wave.vgpr, names, None, mode, &self.lanes);
+        self.host.compute_in_place(run, wave.vgpr.ordinary(), names, None, mode, &self.lanes);
     }
 
     /// Executes such an instruction whose first source is the same for all lanes.
@@ -100,7 +106,13 @@ impl Unit {
     pub(crate) fn short_same(&mut self, wave: &mut Wave, run: &Run, names: [u8; 4], bits: u32) {
         self.lanes.set(wave.exec());
         let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
-        self.host.compute_in_place(run, &mut wave.vgpr, names, Some(&[bits; CHUNK]), mode, &self.lanes);
+        self.host.compute_in_place(run, wave.vgpr.ordinary(), names, Some(&[bits; CHUNK]), mode, &self.lanes);
+    }
+
+    /// Executes a matrix instruction.
+    #[inline(always)]
+    pub(crate) fn matrix(&mut self, wave: &mut Wave, inst: &Inst, row: &MatrixRow) {
+        cdna::matrix(self.host, wave, inst, row);
     }
 
     /// Applies output modifiers, then writes the registers.
@@ -228,6 +240,19 @@ impl Operand {
                 }
                 if kind == Kind::F16 || inst.name == "v_cndmask_b16" {
                     signs(lo, 15, set(inst.abs), set(inst.neg));
+                }
+            }
+            Kind::Pk32 | Kind::PkF32 => {
+                let before = (*lo, *hi);
+                if set(inst.op_sel) {
+                    *lo = before.1;
+                }
+                if !set(inst.op_sel_hi) {
+                    *hi = before.0;
+                }
+                if kind == Kind::PkF32 {
+                    signs(lo, 31, false, set(inst.neg));
+                    signs(hi, 31, false, set(inst.abs));
                 }
             }
             Kind::F32 => signs(lo, 31, set(inst.abs), set(inst.neg)),
@@ -422,6 +447,10 @@ fn scale_and_clamp(kind: Kind, inst: &Inst, mode: u32, results: &mut Results) {
         let (lo, hi) = (results.lo[lane], results.hi[lane]);
         match kind {
             Kind::F32 => results.lo[lane] = (value(f32::from_bits(lo).into()) as f32).to_bits(),
+            Kind::PkF32 => {
+                let each = |bits: u32| (value(f32::from_bits(bits).into()) as f32).to_bits();
+                (results.lo[lane], results.hi[lane]) = (each(lo), each(hi));
+            }
             Kind::F16 => results.lo[lane] = half::from_f64(value(half::to_f32(lo as u16).into())).into(),
             Kind::PkF16 => {
                 let each = |bits: u32| u32::from(half::from_f64(value(half::to_f32(bits as u16).into())));
@@ -474,6 +503,11 @@ fn separate(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
             write(&mut wave.vgpr[b], &x, exec);
         }
         "v_mqsad_u32_u8" => quad_sums(wave, inst),
+        "v_accvgpr_read_b32"
+        | "v_accvgpr_write_b32"
+        | "v_accvgpr_mov_b32"
+        | "v_cvt_sr_fp8_f32"
+        | "v_cvt_sr_bf8_f32" => return cdna::separate(wave, inst),
         _ => return cross::execute(wave, inst, row),
     }
     Ok(())

@@ -10,21 +10,33 @@ use crate::isa::{Effects, Kind};
 
 /// The vector registers of a wavefront, aligned as the host's cache lines are: its vectors lie in one line each.
 #[repr(align(64))]
-pub(crate) struct VectorRegisters([[u32; LANES]; 256]);
+pub(crate) struct VectorRegisters([[u32; LANES]; REGISTERS]);
 
 impl std::ops::Deref for VectorRegisters {
-    type Target = [[u32; LANES]; 256];
+    type Target = [[u32; LANES]; REGISTERS];
 
     #[inline(always)]
-    fn deref(&self) -> &[[u32; LANES]; 256] {
+    fn deref(&self) -> &[[u32; LANES]; REGISTERS] {
         &self.0
     }
 }
 
 impl std::ops::DerefMut for VectorRegisters {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [[u32; LANES]; 256] {
+    fn deref_mut(&mut self) -> &mut [[u32; LANES]; REGISTERS] {
         &mut self.0
+    }
+}
+
+/// Vector registers and accumulation registers of a wavefront.
+pub(crate) const REGISTERS: usize = 512;
+
+impl VectorRegisters {
+    /// Returns the registers without those for accumulation.
+    #[inline(always)]
+    pub(crate) fn ordinary(&mut self) -> &mut [[u32; LANES]; 256] {
+        let (ordinary, _) = self.0.as_chunks_mut::<256>();
+        &mut ordinary[0]
     }
 }
 
@@ -35,9 +47,11 @@ pub(crate) struct Wave {
     pub(crate) all: u64,
     /// Indexed by operand number: registers, VCC, M0, EXEC.
     pub(crate) sgpr: [u32; 128],
+    /// The vector registers, then the accumulation registers.
     pub(crate) vgpr: Box<VectorRegisters>,
-    /// Number of vector registers of the last kernel.
+    /// Number of vector registers and of accumulation registers of the last kernel.
     pub(crate) vgprs: usize,
+    pub(crate) accumulators: usize,
     pub(crate) scc: bool,
     /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
@@ -68,8 +82,9 @@ impl Wave {
             id: 0,
             all: u64::MAX,
             sgpr: [0; 128],
-            vgpr: Box::new(VectorRegisters([[0; LANES]; 256])),
+            vgpr: Box::new(VectorRegisters([[0; LANES]; REGISTERS])),
             vgprs: 0,
+            accumulators: 0,
             scc: false,
             pc: 0,
             at: 0,
@@ -217,6 +232,7 @@ impl Wave {
             "v_readlane_b32" | "v_writelane_b32" => {
                 1 << (self.scalar(inst.src[1], Kind::U32, inst.literal) % self.lanes() as u64)
             }
+            _ if matches!(inst.body, Body::Matrix(_)) => self.all,
             _ => exec,
         }
     }
@@ -224,7 +240,8 @@ impl Wave {
     /// Returns 64 bits of a lane from two consecutive registers.
     #[inline(always)]
     pub(crate) fn lane_pair(&self, register: usize, lane: usize) -> u64 {
-        u64::from(self.vgpr[register & 255][lane]) | u64::from(self.vgpr[(register + 1) & 255][lane]) << 32
+        let n = [register, register + 1].map(|n| n % REGISTERS);
+        u64::from(self.vgpr[n[0]][lane]) | u64::from(self.vgpr[n[1]][lane]) << 32
     }
 }
 

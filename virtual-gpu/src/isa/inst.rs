@@ -1,5 +1,6 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
+use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
 use super::op::wmma::WmmaRow;
 use super::plan::Plan;
@@ -53,6 +54,7 @@ pub(crate) enum Body {
     Scalar(ScalarTable, &'static ScalarRow),
     ScalarMemory(&'static SmemRow),
     Vector(Table, &'static Row),
+    Matrix(&'static MatrixRow),
     Memory(Segment, &'static MemoryRow),
     Lds(&'static MemoryRow),
     Wmma(&'static WmmaRow),
@@ -118,7 +120,7 @@ pub(crate) struct Inst {
     pub(crate) rounds: bool,
     /// Length in words of 32 bits.
     pub(crate) words: u8,
-    /// Destination: index of a vector register, or a scalar operand.
+    /// Destination: index of a vector register, 256 more for an accumulation register, or a scalar operand.
     pub(crate) dst: u16,
     /// Additional scalar destination.
     pub(crate) sdst: u16,
@@ -146,6 +148,8 @@ pub(crate) struct Flags {
     pub(crate) glc: bool,
     pub(crate) slc: bool,
     pub(crate) dlc: bool,
+    /// CDNA: system coherence (`scc`, `sc1`).
+    pub(crate) scc: bool,
     pub(crate) lds: bool,
     pub(crate) tfe: bool,
     pub(crate) idxen: bool,

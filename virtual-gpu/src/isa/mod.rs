@@ -8,6 +8,7 @@
 //! (2020), ""RDNA3" Instruction Set Architecture" (2023) and ""RDNA3.5" Instruction Set Architecture" (2024); LLVM, "User
 //! Guide for AMDGPU Backend", "Syntax of gfx900/gfx906 instructions" and "Syntax of GFX11 instructions".
 
+mod cdna;
 mod gfx11;
 mod gfx9;
 pub(crate) mod inst;
@@ -73,6 +74,9 @@ pub(crate) enum Kind {
     /// Two values of 16 bits.
     Pk16,
     PkF16,
+    /// Two values of 32 bits, in two registers.
+    Pk32,
+    PkF32,
     U128,
     /// F32, or one half of a register, depending on the modifiers (mixed-precision instructions).
     Mix,
@@ -88,7 +92,7 @@ impl Kind {
         match self {
             Kind::None | Kind::Vcc => 0,
             Kind::Mask => isa.mask_registers(),
-            Kind::U64 | Kind::I64 | Kind::F64 => 2,
+            Kind::U64 | Kind::I64 | Kind::F64 | Kind::Pk32 | Kind::PkF32 => 2,
             Kind::U128 => 4,
             _ => 1,
         }
@@ -96,11 +100,21 @@ impl Kind {
 
     /// Returns true if it has 64 bits, as a scalar operand too.
     pub(crate) fn is_wide(self) -> bool {
-        matches!(self, Kind::U64 | Kind::I64 | Kind::F64)
+        matches!(self, Kind::U64 | Kind::I64 | Kind::F64 | Kind::Pk32 | Kind::PkF32)
+    }
+
+    /// Returns true for two values, of which modifiers choose one for each half of the result.
+    pub(crate) fn is_packed(self) -> bool {
+        matches!(self, Kind::Pk16 | Kind::PkF16 | Kind::Pk32 | Kind::PkF32)
+    }
+
+    /// Returns true if it consists of F32, whose denormals MODE treats apart.
+    pub(crate) fn is_f32(self) -> bool {
+        matches!(self, Kind::F32 | Kind::PkF32)
     }
 
     pub(crate) fn is_float(self) -> bool {
-        matches!(self, Kind::F16 | Kind::F32 | Kind::F64 | Kind::PkF16 | Kind::Mix)
+        matches!(self, Kind::F16 | Kind::F32 | Kind::F64 | Kind::PkF16 | Kind::PkF32 | Kind::Mix)
     }
 }
 
@@ -169,7 +183,7 @@ const QUARTER: [&str; 15] = [
 
 /// Name prefixes of floating-point instructions whose result does not depend on the rounding mode: it is
 /// exact, has its own rounding, or is an approximation with an error larger than the rounding error.
-const EXACT: [&str; 24] = [
+const EXACT: [&str; 27] = [
     "v_rcp_",
     "v_rsq_",
     "v_sqrt_",
@@ -192,6 +206,9 @@ const EXACT: [&str; 24] = [
     "v_cvt_f64_",
     "v_cvt_f32_f16",
     "v_cvt_f32_ubyte",
+    "v_cvt_f32_fp8",
+    "v_cvt_f32_bf8",
+    "v_cvt_pk_f32_",
     "v_cvt_off_",
     "v_cube",
 ];

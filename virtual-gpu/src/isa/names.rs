@@ -1,14 +1,15 @@
 //! Names of operands in the texts of instructions.
 
 use super::gfx11::text as gfx11;
+use super::target::Target;
 use super::{Generation, Isa, Kind, operand};
 
-/// Returns the name of a range of vector registers.
+/// Returns the name of a range of vector or accumulation registers.
 pub(super) fn vgprs(first: u16, count: usize) -> String {
-    let n = first & 255;
+    let (kind, n) = if first < 256 { ('v', first) } else { ('a', first - 256) };
     match count {
-        0 | 1 => format!("v{n}"),
-        _ => format!("v[{n}:{}]", usize::from(n) + count - 1),
+        0 | 1 => format!("{kind}{n}"),
+        _ => format!("{kind}[{n}:{}]", usize::from(n) + count - 1),
     }
 }
 
@@ -28,7 +29,7 @@ pub(super) fn range(isa: Isa, first: u16, count: usize) -> String {
 pub(super) fn name(isa: Isa, operand: u16, kind: Kind, literal: u32) -> String {
     let pair = kind.registers(isa) == 2;
     if operand >= operand::VGPR {
-        return vgprs(operand, kind.registers(isa));
+        return vgprs(operand - operand::VGPR, kind.registers(isa));
     }
     let named = |name: &str| {
         let half = if operand % 2 == 0 { "_lo" } else { "_hi" };
@@ -122,6 +123,13 @@ pub(super) fn hardware_register(isa: Isa, field: u32) -> String {
         "HW_REG_LDS_ALLOC",
         "HW_REG_IB_STS",
     ];
+    const GFX942: [&str; 5] = [
+        "HW_REG_XCC_ID",
+        "HW_REG_SQ_PERF_SNAPSHOT_DATA",
+        "HW_REG_SQ_PERF_SNAPSHOT_DATA1",
+        "HW_REG_SQ_PERF_SNAPSHOT_PC_LO",
+        "HW_REG_SQ_PERF_SNAPSHOT_PC_HI",
+    ];
     let (id, offset, width) = (field & 63, field >> 6 & 31, (field >> 11 & 31) + 1);
     let name = match id {
         _ if isa.target.generation() == Generation::Gfx11 => {
@@ -133,6 +141,7 @@ pub(super) fn hardware_register(isa: Isa, field: u32) -> String {
         17 => "HW_REG_TBA_HI".into(),
         18 => "HW_REG_TMA_LO".into(),
         19 => "HW_REG_TMA_HI".into(),
+        20..=24 if isa.target == Target::Gfx942 => GFX942[id as usize - 20].into(),
         _ => id.to_string(),
     };
     if offset == 0 && width == 32 {

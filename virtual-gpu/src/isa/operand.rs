@@ -14,6 +14,8 @@ pub(crate) const DPP: u16 = 250;
 pub(crate) const LITERAL: u16 = 255;
 /// The first vector register.
 pub(crate) const VGPR: u16 = 256;
+/// The first accumulation register of gfx90a and gfx942. Wavefronts hold them behind the 256 vector registers.
+pub(crate) const ACCUMULATORS: u16 = VGPR + 256;
 /// "off": no scalar base.
 pub(crate) const OFF: u16 = 127;
 
@@ -24,6 +26,11 @@ pub(crate) const PRIVATE_APERTURE: u32 = 0x2000_0000;
 /// Returns the bits of an operand that is a constant or a literal. `None` for registers, and for VCCZ, EXECZ and SCC,
 /// which only the wavefront knows.
 pub(crate) fn constant(operand: u16, kind: Kind, literal: u32) -> Option<u64> {
+    if matches!(kind, Kind::Pk32 | Kind::PkF32) {
+        // A constant is both halves.
+        let low = constant(operand, Kind::F32, literal)?;
+        return Some(low | low << 32);
+    }
     let wide = kind.is_wide() || kind == Kind::Mask;
     let integer = |x: i64| if wide { x as u64 } else { u64::from(x as u32) };
     Some(match operand {

@@ -2,10 +2,10 @@
 
 use super::operand::{NULL, VGPR, ZERO};
 
-/// A set of registers as bit masks: 256 vector and 128 scalar ones.
+/// A set of registers as bit masks: 256 vector, 256 accumulation and 128 scalar ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
-    vector: [u64; 4],
+    vector: [u64; 8],
     scalar: u128,
 }
 
@@ -18,7 +18,7 @@ impl Registers {
 
     pub(super) fn add_vectors(&mut self, first: u16, count: usize) {
         for n in 0..count {
-            let register = (usize::from(first) + n) & 255;
+            let register = (usize::from(first) + n) & 511;
             self.vector[register / 64] |= 1 << (register % 64);
         }
     }
@@ -64,7 +64,8 @@ impl Registers {
         if let Some(scalar) = self.common_scalar(other) {
             return Some(scalar);
         }
-        let word = (0..4).find(|&i| self.vector[i] & other.vector[i] != 0)?;
-        Some(format!("v{}", 64 * word + (self.vector[word] & other.vector[word]).trailing_zeros() as usize))
+        let word = (0..8).find(|&i| self.vector[i] & other.vector[i] != 0)?;
+        let n = 64 * word + (self.vector[word] & other.vector[word]).trailing_zeros() as usize;
+        Some(if n < 256 { format!("v{n}") } else { format!("a{}", n - 256) })
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
         }
     }
     if inst.rounds {
-        plan.rounding = if row.dst == Kind::F32 { 3 } else { 12 };
+        plan.rounding = if row.dst.is_f32() { 3 } else { 12 };
     }
     result(&mut plan, inst, row);
     let same = |s: &SourcePlan| !s.modified && !s.wide;
@@ -65,7 +65,7 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> SourcePlan {
         _ => Fetch::Scalar,
     };
     let keeps = match kind {
-        Kind::F32 => F32_SOURCES,
+        Kind::F32 | Kind::PkF32 => F32_SOURCES,
         Kind::F16 | Kind::PkF16 | Kind::F64 => OTHER_SOURCES,
         _ => 0,
     };
@@ -80,7 +80,7 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
         _ => Finish::Register,
     };
     if row.dst.is_float() {
-        plan.keeps = if row.dst == Kind::F32 { F32_RESULTS } else { OTHER_RESULTS };
+        plan.keeps = if row.dst.is_f32() { F32_RESULTS } else { OTHER_RESULTS };
         plan.scaled = inst.clamp || inst.omod != 0;
     }
     plan.merged = match inst.form {
@@ -99,7 +99,7 @@ fn is_modified(inst: &Inst, i: usize, kind: Kind) -> bool {
     let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
     match inst.form {
         Form::Short => inst.op_sel >> i & 1 != 0,
-        Form::Long | Form::LongDpp(_) if matches!(kind, Kind::Pk16 | Kind::PkF16) => {
+        Form::Long | Form::LongDpp(_) if kind.is_packed() => {
             inst.src[i] < VGPR || changed || inst.op_sel_hi >> i & 1 == 0
         }
         Form::Long | Form::LongDpp(_) => kind == Kind::Mix || changed,

@@ -7,6 +7,10 @@ pub enum Target {
     Gfx900,
     /// Vega 20: Radeon Instinct MI50 and MI60, Radeon VII.
     Gfx906,
+    /// Aldebaran: Instinct MI210, MI250, MI250X.
+    Gfx90a,
+    /// Aqua Vanjaram: Instinct MI300A, MI300X, MI325X.
+    Gfx942,
     /// Navi 31: Radeon RX 7900.
     Gfx1100,
     /// Strix Halo: Ryzen AI Max.
@@ -16,7 +20,7 @@ pub enum Target {
 /// Processors that encode their instructions in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// GCN 5: Vega.
+    /// GCN 5: Vega, and CDNA, which extends it.
     Gfx9,
     /// RDNA 3 and 3.5.
     Gfx11,
@@ -24,7 +28,8 @@ pub(crate) enum Generation {
 
 impl Target {
     /// All supported processors.
-    pub const ALL: [Target; 4] = [Target::Gfx900, Target::Gfx906, Target::Gfx1100, Target::Gfx1151];
+    pub const ALL: [Target; 6] =
+        [Target::Gfx900, Target::Gfx906, Target::Gfx90a, Target::Gfx942, Target::Gfx1100, Target::Gfx1151];
 
     /// Returns the name of the processor.
     pub fn name(self) -> &'static str {
@@ -33,6 +38,8 @@ impl Target {
             Target::Gfx906 => "gfx906",
             Target::Gfx1100 => "gfx1100",
             Target::Gfx1151 => "gfx1151",
+            Target::Gfx90a => "gfx90a",
+            Target::Gfx942 => "gfx942",
         }
     }
 
@@ -48,37 +55,46 @@ impl Target {
             Target::Gfx906 => 0x2f,
             Target::Gfx1100 => 0x41,
             Target::Gfx1151 => 0x4a,
+            Target::Gfx90a => 0x3f,
+            Target::Gfx942 => 0x4c,
         }
     }
 
     pub(crate) fn generation(self) -> Generation {
         match self {
-            Target::Gfx900 | Target::Gfx906 => Generation::Gfx9,
+            Target::Gfx900 | Target::Gfx906 | Target::Gfx90a | Target::Gfx942 => Generation::Gfx9,
             Target::Gfx1100 | Target::Gfx1151 => Generation::Gfx11,
         }
     }
 
     /// Returns its properties.
     pub(crate) fn traits(self) -> Traits {
-        match self.generation() {
-            Generation::Gfx9 => Traits {
-                wave32: false,
-                packed_ids: false,
-                simd_registers: 256,
-                register_granule: 4,
-                counts_stores: false,
-                most_lgkm: 15,
-                scratch_buffer: true,
-            },
-            Generation::Gfx11 => Traits {
-                wave32: true,
-                packed_ids: true,
-                simd_registers: 768,
-                register_granule: 4,
-                counts_stores: true,
-                most_lgkm: 63,
-                scratch_buffer: false,
-            },
+        const GFX9: Traits = Traits {
+            wave32: false,
+            packed_ids: false,
+            simd_registers: 256,
+            register_granule: 4,
+            accumulators: false,
+            architected_scratch: false,
+            counts_stores: false,
+            most_lgkm: 15,
+        };
+        const CDNA: Traits =
+            Traits { packed_ids: true, simd_registers: 512, register_granule: 8, accumulators: true, ..GFX9 };
+        const GFX11: Traits = Traits {
+            wave32: true,
+            packed_ids: true,
+            simd_registers: 768,
+            architected_scratch: true,
+            counts_stores: true,
+            most_lgkm: 63,
+            ..GFX9
+        };
+        match self {
+            Target::Gfx900 | Target::Gfx906 => GFX9,
+            Target::Gfx90a => CDNA,
+            Target::Gfx942 => Traits { architected_scratch: true, ..CDNA },
+            Target::Gfx1100 | Target::Gfx1151 => GFX11,
         }
     }
 }
@@ -94,12 +110,14 @@ pub(crate) struct Traits {
     /// lanes have twice as many.
     pub(crate) simd_registers: usize,
     pub(crate) register_granule: usize,
+    /// True if the vector registers of a wavefront are 256 ordinary ones and 256 accumulation registers.
+    pub(crate) accumulators: bool,
+    /// True if hardware knows the scratch of a wavefront: no scalar registers are initialised for it.
+    pub(crate) architected_scratch: bool,
     /// True if stores have a counter of their own (`vscnt`).
     pub(crate) counts_stores: bool,
     /// Largest count of LDS and scalar memory operations in flight.
     pub(crate) most_lgkm: usize,
-    /// True if a kernel finds its scratch through a buffer resource and an offset in registers.
-    pub(crate) scratch_buffer: bool,
 }
 
 /// The instructions of a program: a processor's, for wavefronts of one size.

@@ -3,8 +3,10 @@
 use super::gfx11::text as gfx11;
 use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table};
 use super::names::{hardware_register, index_mode, message, name, number, range, signed_hex, swizzle, vgprs};
+use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
 use super::op::wmma::WmmaRow;
+use super::target::Target;
 use super::{Generation, Kind, Row, ScalarRow, flag, operand};
 use std::fmt::Write;
 
@@ -15,6 +17,7 @@ pub(crate) fn print(inst: &Inst) -> String {
         &Body::Scalar(table, row) => p.scalar(inst, table, row),
         Body::ScalarMemory(row) => p.scalar_memory(inst, row),
         &Body::Vector(table, row) => p.vector(inst, table, row),
+        Body::Matrix(row) => p.matrix(inst, row),
         &Body::Memory(segment, row) => p.memory(inst, segment, row),
         Body::Lds(row) => p.lds(inst, row),
         Body::Wmma(row) => p.wmma(inst, row),
@@ -121,10 +124,18 @@ impl Printer {
             "s_sendmsg" | "s_sendmsghalt" => self.push_operand(message(inst.isa, field)),
             "s_delay_alu" => self.push_operand(gfx11::delay(field)),
             "s_waitcnt_depctr" => self.push_operand(gfx11::dependencies(field)),
-            "s_set_inst_prefetch_distance" | "s_clause" | "s_wait_event" | "s_round_mode"
-            | "s_ttracedata_imm" | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
+            "s_set_inst_prefetch_distance"
+            | "s_clause"
+            | "s_wait_event"
+            | "s_round_mode"
+            | "s_ttracedata_imm"
+            | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
             "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
-            _ => self.push_operand(field.to_string()),
+            "s_endpgm" => self.push_operand(field.to_string()),
+            name if name.starts_with("s_branch") || name.starts_with("s_cbranch") => {
+                self.push_operand(field.to_string());
+            }
+            _ => self.push_operand(number(field, Kind::U64)),
         }
     }
 
@@ -135,11 +146,9 @@ impl Printer {
                 ("expcnt", field >> 4 & 7, 7),
                 ("lgkmcnt", field >> 8 & 15, 15),
             ],
-            Generation::Gfx11 => [
-                ("vmcnt", field >> 10 & 63, 63),
-                ("expcnt", field & 7, 7),
-                ("lgkmcnt", field >> 4 & 63, 63),
-            ],
+            Generation::Gfx11 => {
+                [("vmcnt", field >> 10 & 63, 63), ("expcnt", field & 7, 7), ("lgkmcnt", field >> 4 & 63, 63)]
+            }
         };
         let all = counts.iter().all(|&(_, n, most)| n == most);
         for (name, n, most) in counts {
@@ -173,6 +182,10 @@ impl Printer {
 
     fn vector(&mut self, inst: &Inst, table: Table, row: &Row) {
         self.text += inst.name;
+        if row.name.starts_with("v_accvgpr") {
+            self.push_operand(vgprs(inst.dst, 1));
+            return self.push_operand(name(inst.isa, inst.src[0], Kind::U32, inst.literal));
+        }
         self.text += suffix(inst, table, row);
         match row.dst {
             Kind::None => {}
@@ -196,10 +209,10 @@ impl Printer {
         }
         match inst.form {
             Form::Sdwa(sdwa) => self.sdwa(inst, table, row, sdwa),
-            Form::Dpp(dpp) => self.dpp(dpp),
+            Form::Dpp(dpp) => self.dpp(inst, dpp),
             Form::LongDpp(dpp) => {
                 self.long(inst, table, row);
-                self.dpp(dpp);
+                self.dpp(inst, dpp);
             }
             Form::Long => self.long(inst, table, row),
             Form::Short => {}
@@ -237,6 +250,8 @@ impl Printer {
         let full = (1u8 << count) - 1;
         if table == Table::Vop3p {
             self.packed(inst, count, if row.src[0] == Kind::Mix { 0 } else { full });
+        } else if row.is(flag::SPECIAL) && row.name.starts_with("v_cvt_sr_") {
+            self.word(inst.op_sel != 0, &format!("op_sel:{}", list(inst.op_sel, 4)));
         } else if row.is(flag::SPECIAL) {
             // Two bits that say what becomes of inactive lanes.
             self.word(inst.op_sel & 3 != 0, &format!("op_sel:{}", list(inst.op_sel, 2)));
@@ -252,7 +267,9 @@ impl Printer {
         const PARTS: [&str; 8] = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD", "?"];
         self.word(inst.clamp, "clamp");
         self.word(inst.omod != 0, ["", "mul:2", "mul:4", "div:2"][usize::from(inst.omod & 3)]);
-        if table != Table::Vopc {
+        // These write whole registers.
+        let whole = row.name.ends_with("_fp8") || row.name.ends_with("_bf8");
+        if table != Table::Vopc && !whole {
             let unused = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"][usize::from(sdwa.unused & 3)];
             let _ = write!(self.text, " dst_sel:{} dst_unused:{unused}", PARTS[usize::from(sdwa.dst & 7)]);
         }
@@ -262,7 +279,7 @@ impl Printer {
         }
     }
 
-    fn dpp(&mut self, dpp: Dpp) {
+    fn dpp(&mut self, inst: &Inst, dpp: Dpp) {
         let n = dpp.control & 15;
         if let Some(eight) = dpp.eight {
             let lanes: Vec<String> = (0..8).map(|i| (eight >> (3 * i) & 7).to_string()).collect();
@@ -285,6 +302,7 @@ impl Printer {
             0x141 => "row_half_mirror".into(),
             0x142 => "row_bcast:15".into(),
             0x143 => "row_bcast:31".into(),
+            0x150..=0x15f if inst.isa.target.generation() == Generation::Gfx9 => format!("row_newbcast:{n}"),
             0x150..=0x15f => format!("row_share:{n}"),
             0x160..=0x16f => format!("row_xmask:{n}"),
             other => format!("/* unknown {other:#x} */"),
@@ -298,10 +316,13 @@ impl Printer {
         let _ = write!(self.text, "{}{}", segment.prefix(), inst.name);
         let [address, data, scalar] = inst.src;
         let returns =
-            matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
+            matches!(row.op, Op::Load { .. }) || inst.flags.glc && matches!(row.op, Op::Atomic { .. });
         let stored = vgprs(data, row.op.stored_registers());
         if row.op == Op::Nothing {
-            return;
+            // Those of gfx942 name the caches.
+            return if matches!(row.name, "wbl2" | "inv") {
+                self.caches(inst)
+            };
         }
         if segment == Segment::Buffer {
             return self.buffer(inst, row);
@@ -326,10 +347,41 @@ impl Printer {
             _ => self.push_operand(name(inst.isa, scalar, Kind::U64, 0)),
         }
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
-        self.word(inst.flags.glc, "glc");
-        self.word(inst.flags.slc, "slc");
-        self.word(inst.flags.dlc, "dlc");
+        self.caches(inst);
         self.word(inst.flags.lds, "lds");
+    }
+
+    /// Appends the bits that choose caches.
+    fn caches(&mut self, inst: &Inst) {
+        let names = match inst.isa.target {
+            Target::Gfx942 => ["sc0", "nt", "sc1"],
+            _ => ["glc", "slc", "scc"],
+        };
+        for (set, name) in [inst.flags.glc, inst.flags.slc, inst.flags.scc].into_iter().zip(names) {
+            self.word(set, name);
+        }
+        self.word(inst.flags.dlc, "dlc");
+    }
+
+    fn matrix(&mut self, inst: &Inst, row: &MatrixRow) {
+        self.text += row.name;
+        self.push_operand(vgprs(inst.dst, row.registers()));
+        let counts = [row.a_registers(), row.b_registers(), if row.sparse { 1 } else { row.registers() }];
+        for (source, count) in inst.src.into_iter().zip(counts) {
+            self.push_operand(match source.checked_sub(operand::VGPR) {
+                Some(register) => vgprs(register, count),
+                None if row.is_wide() => name(inst.isa, source, Kind::F64, 0),
+                None => name(inst.isa, source, Kind::F32, 0),
+            });
+        }
+        self.word(inst.abs != 0, &format!("cbsz:{}", inst.abs));
+        self.word(inst.op_sel != 0, &format!("abid:{}", inst.op_sel));
+        let negated: Vec<String> = (0..3).map(|i| (inst.neg >> i & 1).to_string()).collect();
+        if row.negates {
+            self.word(inst.neg != 0, &format!("neg:[{}]", negated.join(",")));
+        } else {
+            self.word(inst.neg != 0, &format!("blgp:{}", inst.neg));
+        }
     }
 
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
@@ -349,9 +401,7 @@ impl Printer {
         self.word(inst.flags.idxen, "idxen");
         self.word(inst.flags.offen, "offen");
         self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
-        self.word(inst.flags.glc, "glc");
-        self.word(inst.flags.slc, "slc");
-        self.word(inst.flags.dlc, "dlc");
+        self.caches(inst);
         self.word(inst.flags.tfe, "tfe");
         self.word(inst.flags.lds, "lds");
     }
@@ -396,13 +446,15 @@ fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
         _ if matches!(table, Table::Vop3 | Table::Vop3p) => "",
         _ if row.is(flag::LITERAL1 | flag::LITERAL2) || inst.name.starts_with("v_dual_") => "",
         _ if SHORT_NAMES.contains(&row.name) => "",
+        // On CDNA they have two encodings.
+        _ if !gfx9 && matches!(row.name, "v_dot2c_f32_f16" | "v_pk_fmac_f16") => "",
         Form::Long => "_e64",
         Form::Short => "_e32",
     }
 }
 
 /// Operations with one encoding although their format has two.
-const SHORT_NAMES: [&str; 9] = [
+const SHORT_NAMES: [&str; 7] = [
     "v_readfirstlane_b32",
     "v_swap_b32",
     "v_swaprel_b32",
@@ -410,8 +462,6 @@ const SHORT_NAMES: [&str; 9] = [
     "v_nop",
     "v_pipeflush",
     "v_clrexcp",
-    "v_dot2c_f32_f16",
-    "v_pk_fmac_f16",
 ];
 
 /// Returns a list of bits.
@@ -426,13 +476,13 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
-    if matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix
-        || matches!(kind, Kind::Pk16 | Kind::PkF16)
-    {
+    // Packed instructions print the signs of both halves at their end.
+    let packed = matches!(inst.body, Body::Vector(Table::Vop3p, row) if row.src[0] != Kind::Mix);
+    if (kind.is_packed() || packed) && !matches!(inst.form, Form::Dpp(_)) {
         return text;
     }
     let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
-    let constant = inst.src[i] < operand::VGPR && inst.src[i] >= operand::ZERO;
+    let constant = matches!(inst.src[i], operand::ZERO..=208 | 240..=248 | operand::LITERAL);
     match (negative, absolute) {
         (false, false) => text,
         (true, false) if constant => format!("neg({text})"),

@@ -69,6 +69,12 @@ pub(crate) fn used(inst: &Inst) -> Registers {
                 set.add_scalars(inst.sdst, inst.isa.mask_registers());
             }
         }
+        Body::Matrix(row) => {
+            set.add_operand(inst.src[0], row.a_registers());
+            set.add_operand(inst.src[1], row.b_registers());
+            set.add_operand(inst.src[2], if row.sparse { 1 } else { row.registers() });
+            set.add_vectors(inst.dst, row.registers());
+        }
         Body::Lds(row) => {
             let (_, data) = row.op.lds_registers();
             set.add_vectors(inst.src[0], 1);

@@ -6,9 +6,10 @@ use crate::support;
 mod arithmetic;
 mod control;
 mod known;
+mod matrix;
 mod parallel;
 
-use support::{GFX11, Session, TARGETS, compile};
+use support::{GFX11, Session, compile};
 use virtual_gpu::Target;
 
 /// A HIP source without the prelude, and the options that it needs where wavefronts may have 32 lanes.
@@ -20,20 +21,28 @@ const PARALLEL: Source = Source(include_str!("parallel.hip"), "-mwavefrontsize64
 const ARITHMETIC: Source = Source(include_str!("arithmetic.hip"), "");
 const KNOWN: Source = Source(include_str!("known.hip"), "");
 const CONTROL: Source = Source(include_str!("control.hip"), "");
+const MATRIX: Source = Source(include_str!("matrix.hip"), "");
 
 /// Returns targets with a source's options for them.
-fn builds(source: Source, options: &'static str) -> Vec<(Target, String)> {
-    let old = TARGETS.map(|target| (target, options.to_string()));
-    let new = GFX11.map(|target| (target, format!("{options} {}", source.1)));
-    old.into_iter().chain(new).collect()
+fn builds(targets: &[Target], source: Source, options: &'static str) -> Vec<(Target, String)> {
+    let with = |target: &Target| {
+        let more = if GFX11.contains(target) { source.1 } else { "" };
+        (*target, format!("{options} {more}"))
+    };
+    targets.iter().map(with).collect()
 }
 
 /// Runs a check on all targets at three levels of optimisation.
 fn everywhere(source: Source, check: impl Fn(&Session)) {
+    on_targets(&Target::ALL, source, check);
+}
+
+/// Runs a check on some targets at three levels of optimisation.
+fn on_targets(targets: &[Target], source: Source, check: impl Fn(&Session)) {
     for level in ["-O0", "-O1", "-O3"] {
-        for (target, options) in builds(source, level) {
+        for (target, options) in builds(targets, source, level) {
             // Both encode instructions in the same way; optimised code has what one has beyond the other.
-            if target == Target::Gfx1151 && level != "-O3" {
+            if matches!(target, Target::Gfx1151 | Target::Gfx942) && level != "-O3" {
                 continue;
             }
             let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", source.0));
@@ -45,7 +54,7 @@ fn everywhere(source: Source, check: impl Fn(&Session)) {
 /// As [`everywhere`], and once more with so few registers that most values are spilled to scratch.
 fn everywhere_spilling(source: Source, check: impl Fn(&Session)) {
     everywhere(source, &check);
-    for (target, options) in builds(source, "-O3 -DFEW_REGISTERS") {
+    for (target, options) in builds(&Target::ALL, source, "-O3 -DFEW_REGISTERS") {
         let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", source.0));
         check(&Session::new(target, &options, &object));
     }

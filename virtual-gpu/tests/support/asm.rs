@@ -81,6 +81,8 @@ impl AsmKernel {
         for (directive, value) in lines.iter().chain(own) {
             let _ = writeln!(out, "  .amdhsa_{directive} {value}");
         }
+        // A comment, unless the target has accumulation registers.
+        let _ = writeln!(out, "  ; .amdhsa_accum_offset {}", self.vgprs.min(256));
         let _ = writeln!(out, ".end_amdhsa_kernel");
     }
 

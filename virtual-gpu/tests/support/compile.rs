@@ -42,7 +42,27 @@ fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
 /// Assembles and links a text.
 pub(crate) fn assemble(target: Target, text: &str) -> Vec<u8> {
     let cpu = format!("-mcpu={}", target.name());
-    run("kernels.s", text, &["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5"])
+    run(
+        "kernels.s",
+        &adapted(target, text),
+        &["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5"],
+    )
+}
+
+/// Adapts the descriptors of [`asm::file`](super::asm::file) to a target: CDNA's say where the accumulation registers
+/// begin, and hardware knows the scratch of gfx942.
+fn adapted(target: Target, text: &str) -> String {
+    if !super::CDNA.contains(&target) {
+        return text.to_owned();
+    }
+    let lines = text.replace("; .amdhsa_accum_offset", ".amdhsa_accum_offset");
+    if target == Target::Gfx90a {
+        return lines;
+    }
+    let unknown = ["user_sgpr_private_segment_buffer", "user_sgpr_flat_scratch_init"];
+    let known = |line: &&str| !unknown.iter().any(|name| line.contains(name));
+    let lines: Vec<&str> = lines.lines().filter(known).collect();
+    lines.join("\n").replace("system_sgpr_private_segment_wavefront_offset", "enable_private_segment")
 }
 
 /// Assembles a text to plain machine code.

@@ -25,6 +25,9 @@ pub(crate) fn lanes(target: Target) -> usize {
     if GFX11.contains(&target) { 32 } else { 64 }
 }
 
+/// Targets of CDNA: GFX9 with matrix instructions and accumulation registers.
+pub(crate) const CDNA: [Target; 2] = [Target::Gfx90a, Target::Gfx942];
+
 /// A reproducible stream of bits (splitmix64).
 pub(crate) struct Random(u64);
 

@@ -1,12 +1,13 @@
 //! Coverage of the vectors: every mnemonic of the processors is covered or excluded with a reason.
 
-use crate::support::{TARGETS, objdump};
-use crate::vectors::harness::{Case, In, Out, check, object};
+use crate::support::{CDNA, TARGETS, objdump};
+use crate::vectors::harness::{Case, In, Out, check, check_on, object};
 use crate::vectors::operands::Kind;
 use crate::vectors::{
     buffers, control, division, lanes, lds, memory, modifiers, scalar, vop1, vop2, vop3, vop3p, vopc,
 };
 use std::collections::BTreeSet;
+use virtual_gpu::Target;
 
 const MNEMONICS: &str = include_str!("mnemonics.txt");
 
@@ -79,6 +80,39 @@ fn cases() -> Vec<Case> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What CDNA lacks of gfx906, or does otherwise, as words of a case's text.
+const NOT_ON_CDNA: &[(&str, &str)] = &[
+    ("v_mul_legacy_f32_", "it has other operands"),
+    ("_src2_", "gone"),
+    (" tfe", "the bit chooses accumulation registers"),
+    ("v_dot2_f32_f16", "it has vectors of its own"),
+];
+/// Those that gfx942 lacks, and the resource of scratch.
+const NOT_ON_GFX942: &[&str] =
+    &["s[80:83]", "v_mac_f32", "v_mad_f32", "v_madmk_f32", "v_madak_f32", "v_mad_legacy_f32"];
+
+/// CDNA extends gfx906: its vectors hold there, too, but for what is gone.
+#[test]
+fn vectors_of_gfx906_hold_on_cdna() {
+    for target in CDNA {
+        let gone = |text: &str| {
+            NOT_ON_CDNA.iter().any(|(word, _)| text.contains(word))
+                || target == Target::Gfx942 && NOT_ON_GFX942.iter().any(|word| text.contains(word))
+        };
+        let mut chosen: Vec<Case> = cases().into_iter().filter(|c| !gone(&c.text)).collect();
+        chosen.retain(|case| case.only != Some(Target::Gfx900));
+        for case in &mut chosen {
+            case.only = None;
+            if target == Target::Gfx942 {
+                // The names of the bits that choose caches.
+                case.text = case.text.replace(" glc", " sc0").replace(" slc", " nt");
+            }
+        }
+        assert!(chosen.len() > 1000, "{}", chosen.len());
+        check_on(&[target], chosen);
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(crate) enum Dst {
     F16High(u16),
     /// Two halves.
     Halves(u32),
+    /// Two floats.
+    Floats([f32; 2]),
     /// One of the two.
     Either(Box<Dst>, Box<Dst>),
     /// Within this many units in the last place of the exact value.
@@ -144,6 +146,12 @@ pub(crate) fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
         Dst::F16Low(bits) => f16_same(*bits) && rest(1),
         Dst::F16High(bits) => same16(high, *bits) && low == old[0] as u16 && rest(1),
         Dst::Halves(bits) => f16_same(*bits as u16) && same16(high, (bits >> 16) as u16) && rest(1),
+        Dst::Floats(values) => {
+            let same = |bits: u32, want: f32| {
+                bits == want.to_bits() || (f32::from_bits(bits).is_nan() && want.is_nan())
+            };
+            same(got[0], values[0]) && same(got[1], values[1]) && rest(2)
+        }
         Dst::Either(one, other) => matches(one, got, old) || matches(other, got, old),
         Dst::Near32(exact, ulps) => {
             near(f64::from(f32_got), *exact, *ulps, 24, -126, f64::from(f32::MAX)) && rest(1)

@@ -2,6 +2,7 @@
 //! with formulas from the instruction set documents.
 
 mod buffers;
+mod cdna;
 mod control;
 mod coverage;
 mod division;
@@ -9,6 +10,7 @@ mod expected;
 mod harness;
 mod lanes;
 mod lds;
+mod matrix;
 mod memory;
 mod modifiers;
 mod numbers;

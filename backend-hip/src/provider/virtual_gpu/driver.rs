@@ -157,6 +157,8 @@ impl Driver for VirtualDriver {
         {
             Target::Gfx900 => ("virtual Vega 10", "gfx900:xnack-", 64, 1_500_000, 945_000, 2048),
             Target::Gfx906 => ("virtual Vega 20", "gfx906:sramecc+:xnack-", 60, 1_725_000, 1_000_000, 4096),
+            Target::Gfx90a => ("virtual MI210", "gfx90a:sramecc+:xnack-", 104, 1_700_000, 1_600_000, 4096),
+            Target::Gfx942 => ("virtual MI300X", "gfx942:sramecc+:xnack-", 304, 2_100_000, 2_600_000, 8192),
         };
         let mut uuid = [0; 16];
         uuid[..6].copy_from_slice(self.gpu.target().name().as_bytes());

@@ -1,11 +1,12 @@
 //! Decodes words into instructions of GFX9.
 
-use super::{Vector, memory, scalar, vector};
+use super::{Vector, memory, memory_tables, scalar, vector};
+use crate::isa::cdna;
 use crate::isa::inst::{Body, Dpp, Flags, Form, Inst, ScalarTable, Sdwa, Segment, Table, Wait};
 use crate::isa::op::memory::Op;
 use crate::isa::op::scalar::Control;
 use crate::isa::tables::{Tables, find, find_memory, find_scalar};
-use crate::isa::{Isa, Kind, Row, ScalarRow, flag, operand};
+use crate::isa::{Isa, Kind, Row, ScalarRow, Target, flag, operand};
 
 fn bits(word: u32, low: u32, count: u32) -> u16 {
     (word >> low & ((1 << count) - 1)) as u16
@@ -39,7 +40,10 @@ pub(in crate::isa) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
         _ if first >> 25 == 0b011_1111 => short(Table::Vop1, vectors.vop1, bits(first, 9, 8)),
         _ if first >> 25 == 0b011_1110 => short(Table::Vopc, vectors.vopc, bits(first, 17, 8)),
         _ if first >> 31 == 0 => short(Table::Vop2, vectors.vop2, bits(first, 25, 6)),
-        0b1_1010_0111 => packed(isa, find(vectors.vop3p, bits(first, 16, 7))?, first, second?),
+        0b1_1010_0111 => match cdna::matrix(isa, first, second?) {
+            None => packed(isa, find(vectors.vop3p, bits(first, 16, 7))?, first, second?),
+            matrix => matrix,
+        },
         _ => match first >> 26 {
             0b11_0000 => scalar_memory(isa, first, second?),
             0b11_0100 => long(isa, vectors, first, second?),
@@ -144,6 +148,7 @@ fn short(isa: Isa, table: Table, (name, row): Found<Row>, word: u32, second: Opt
     } else if row.src[2] == Kind::Mask {
         inst.src[2] = operand::VCC;
     }
+    cdna::accumulate(&mut inst);
     Some(inst)
 }
 
@@ -229,17 +234,24 @@ fn packed(isa: Isa, (name, row): Found<Row>, word: u32, second: u32) -> Option<I
     inst.neg = bits(second, 29, 3) as u8;
     inst.op_sel = bits(word, 11, 3) as u8;
     inst.op_sel_hi = bits(second, 27, 2) as u8 | (bits(word, 14, 1) as u8) << 2;
+    cdna::accumulate(&mut inst);
     Some(inst)
 }
 
 fn lds(isa: Isa, word: u32, second: u32) -> Option<Inst> {
-    let row = find_memory(&[memory::DS], bits(word, 17, 8))?;
+    let row = find_memory(memory_tables(isa.target).lds, bits(word, 17, 8))?;
     let mut inst = Inst::new(isa, row.name, Body::Lds(row), 2);
     inst.offset = (word & 0xffff) as i32;
     inst.flags.gds = bit(word, 16);
-    inst.src = [bits(second, 0, 8), bits(second, 8, 8), bits(second, 16, 8)];
-    inst.dst = bits(second, 24, 8);
+    let add = accumulators(isa, word, 25);
+    inst.src = [bits(second, 0, 8), bits(second, 8, 8) + add, bits(second, 16, 8) + add];
+    inst.dst = bits(second, 24, 8) + add;
     Some(inst)
+}
+
+/// Returns what the bit that chooses accumulation registers adds to the number of a data register.
+fn accumulators(isa: Isa, word: u32, at: u32) -> u16 {
+    if bit(word, at) && isa.target.traits().accumulators { operand::ACCUMULATORS - operand::VGPR } else { 0 }
 }
 
 fn flat(isa: Isa, word: u32, second: u32) -> Option<Inst> {
@@ -249,25 +261,43 @@ fn flat(isa: Isa, word: u32, second: u32) -> Option<Inst> {
         2 => Segment::Global,
         _ => return None,
     };
-    let row = find_memory(&[memory::VECTOR], bits(word, 18, 7))?;
+    let row = find_memory(memory_tables(isa.target).flat, bits(word, 18, 7))?;
     let is_atomic = matches!(row.op, Op::Atomic { .. });
-    if segment == Segment::Scratch && is_atomic || row.op == Op::Nothing {
+    // FLAT adds F32 and halves on gfx942 only.
+    let adds = matches!(row.name, "atomic_add_f32" | "atomic_pk_add_f16") && isa.target == Target::Gfx90a;
+    let to_lds = matches!(row.op, Op::LoadLds { .. });
+    let lacks = match segment {
+        Segment::Scratch => is_atomic,
+        Segment::Flat => adds || to_lds,
+        _ => false,
+    };
+    if lacks || row.op == Op::Nothing {
         return None;
     }
     let mut inst = Inst::new(isa, row.name, Body::Memory(segment, row), 2);
     // FLAT's offset has 12 bits and is unsigned.
     let offset = word & 0x1fff;
     inst.offset = if segment == Segment::Flat { (offset & 0xfff) as i32 } else { signed(offset, 13) };
-    inst.flags = Flags { lds: bit(word, 13), glc: bit(word, 16), slc: bit(word, 17), ..Flags::default() };
-    inst.src = [bits(second, 0, 8), bits(second, 8, 8), bits(second, 16, 7)];
-    inst.flags.vaddr = segment != Segment::Scratch || inst.src[2] == operand::OFF;
-    inst.dst = bits(second, 24, 8);
+    let (add, traits) = (accumulators(isa, second, 23), isa.target.traits());
+    inst.src = [bits(second, 0, 8), bits(second, 8, 8) + add, bits(second, 16, 7)];
+    inst.dst = bits(second, 24, 8) + add;
+    // Where hardware knows the scratch, its instructions have both registers, and a bit for this one.
+    let enabled = traits.architected_scratch && segment == Segment::Scratch;
+    inst.flags = Flags {
+        lds: bit(word, 13) && !enabled,
+        glc: bit(word, 16),
+        slc: bit(word, 17),
+        scc: traits.accumulators && bit(word, 25),
+        vaddr: if enabled { bit(word, 13) } else { inst.src[2] == operand::OFF },
+        ..Flags::default()
+    };
     Some(inst)
 }
 
 fn buffer(isa: Isa, word: u32, second: u32) -> Option<Inst> {
-    let row = find_memory(&[memory::VECTOR], bits(word, 18, 7))?;
+    let row = find_memory(memory_tables(isa.target).buffer, bits(word, 18, 7))?;
     let mut inst = Inst::new(isa, row.name, Body::Memory(Segment::Buffer, row), 2);
+    let cdna = isa.target.traits().accumulators;
     inst.offset = (word & 0xfff) as i32;
     inst.flags = Flags {
         offen: bit(word, 12),
@@ -275,11 +305,13 @@ fn buffer(isa: Isa, word: u32, second: u32) -> Option<Inst> {
         glc: bit(word, 14),
         lds: bit(word, 16),
         slc: bit(word, 17),
-        tfe: bit(second, 23),
+        scc: cdna && bit(word, 15),
+        tfe: !cdna && bit(second, 23),
         ..Flags::default()
     };
     // Address, data, resource; the scalar offset is stored in `sdst`.
-    inst.src = [bits(second, 0, 8), bits(second, 8, 8), bits(second, 16, 5) * 4];
+    let add = accumulators(isa, second, 23);
+    inst.src = [bits(second, 0, 8), bits(second, 8, 8) + add, bits(second, 16, 5) * 4];
     inst.sdst = bits(second, 24, 8);
     inst.dst = inst.src[1];
     Some(inst)

@@ -29,6 +29,8 @@ valu! {
     v_or_b32 (a: u32, b: u32) -> u32 { a | b }
     v_xor_b32 (a: u32, b: u32) -> u32 { a ^ b }
     v_mac_f32 (a: f32, b: f32, d: f32) -> f32 { mad(a, b, d) } [ACC FLUSH]
+    v_fmamk_f32 (a: f32, k: f32, b: f32) -> f32 { a.mul_add(k, b) } [LITERAL1]
+    v_fmaak_f32 (a: f32, b: f32, k: f32) -> f32 { a.mul_add(b, k) } [LITERAL2]
     v_madmk_f32 (a: f32, k: f32, b: f32) -> f32 { mad(a, k, b) } [LITERAL1 FLUSH]
     v_madak_f32 (a: f32, b: f32, k: f32) -> f32 { mad(a, b, k) } [LITERAL2 FLUSH]
     v_add_co_u32 (a: u32, b: u32) -> (u32, bool) {

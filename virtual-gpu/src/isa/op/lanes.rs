@@ -147,6 +147,14 @@ pub(crate) struct Pk(pub(crate) u16, pub(crate) u16);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PkF(pub(crate) F16, pub(crate) F16);
 
+/// Two values of 32 bits: low, high.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pk32(pub(crate) u32, pub(crate) u32);
+
+/// Two F32 that support sign modifiers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PkF32(pub(crate) f32, pub(crate) f32);
+
 /// Operand of a mixed-precision instruction, converted to F32.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix(pub(crate) f32);
@@ -265,6 +273,9 @@ double_word! {
     u64, U64, |x| x, |y| y;
     i64, I64, |x| x as i64, |y| y as u64;
     f64, F64, |x| f64::from_bits(x), |y| y.to_bits();
+    Pk32, Pk32, |x| Pk32(x as u32, (x >> 32) as u32), |y| u64::from(y.0) | u64::from(y.1) << 32;
+    PkF32, PkF32, |x| PkF32(f32::from_bits(x as u32), f32::from_bits((x >> 32) as u32)),
+        |y| u64::from(y.0.to_bits()) | u64::from(y.1.to_bits()) << 32;
 }
 
 impl Source for Bit {

@@ -45,6 +45,9 @@ pub(crate) enum Atomic {
     /// LDS only: as the other two, but the first operand is the new value.
     CompareStore,
     FloatCompareStore,
+    /// Two halves or two BF16, each sum rounded to the nearest.
+    PackedAddF16,
+    PackedAddBf16,
     /// LDS only: subtracts the operand, or adds the second operand if memory is below the first.
     Wrap,
 }
@@ -67,6 +70,11 @@ pub(crate) enum Op {
         op: Atomic,
         bytes: u8,
         returns: bool,
+    },
+    /// A load whose lanes store to LDS instead of a register: 4 bytes each, one after the other from M0 on.
+    LoadLds {
+        bytes: u8,
+        signed: bool,
     },
     /// LDS: two values of 4 or 8 bytes at two offsets, in units of one value or of 64 values.
     Load2 {
@@ -126,6 +134,10 @@ pub(crate) const fn atomic(code: u16, name: &'static str, op: Atomic, bytes: u8,
     row(code, name, Op::Atomic { op, bytes, returns })
 }
 
+pub(crate) const fn to_lds(code: u16, name: &'static str, bytes: u8, signed: bool) -> MemoryRow {
+    row(code, name, Op::LoadLds { bytes, signed })
+}
+
 impl Op {
     /// Returns the number of data registers written to memory.
     pub(crate) fn stored_registers(self) -> usize {
@@ -175,7 +187,7 @@ impl Op {
             Op::Permute | Op::BackwardPermute => (1, [1, 0]),
             Op::StoreByLane => (0, [1, 0]),
             Op::Other => (2, [2, 0]),
-            Op::Nothing => (0, [0, 0]),
+            Op::Nothing | Op::LoadLds { .. } => (0, [0, 0]),
         }
     }
 }

@@ -5,10 +5,13 @@
 #![allow(non_upper_case_globals)]
 
 pub(crate) mod binary;
+pub(crate) mod cdna;
 pub(crate) mod compare;
+pub(crate) mod fp8;
 pub(crate) mod half;
 pub(crate) mod lanes;
 pub(crate) mod math;
+pub(crate) mod matrix;
 pub(crate) mod memory;
 pub(crate) mod packed;
 pub(crate) mod rdna;
@@ -20,6 +23,7 @@ pub(crate) mod unary;
 pub(crate) mod wmma;
 
 pub(crate) use binary::*;
+pub(crate) use cdna::*;
 pub(crate) use compare::*;
 pub(crate) use packed::*;
 pub(crate) use rdna::*;

@@ -65,6 +65,14 @@ fn dot_unsigned(mode: Mode, a: u32, b: u32, c: u32, bits: u32) -> u32 {
     (0..32 / bits).fold(c, |sum, i| sum.wrapping_add(product(i)))
 }
 
+/// Returns c plus the products of halves, denormals of operands and results as zeros.
+#[inline(always)]
+fn dot_flushing(a: PkF, b: PkF, c: f32) -> f32 {
+    let value = |x: F16| flush(if x.0 & 0x7c00 == 0 { F16(x.0 & 0x8000).f32() } else { x.f32() });
+    let (high, low) = (value(a.1) * value(b.1), value(a.0) * value(b.0));
+    flush(low + (high + flush(c)))
+}
+
 valu! {
     mode, lane;
     v_pk_mad_i16 (a: Pk, b: Pk, c: Pk) -> Pk {
@@ -97,6 +105,16 @@ valu! {
         let (high, low) = (a.1.f32() * b.1.f32(), a.0.f32() * b.0.f32());
         low + (high + c)
     }
+    // gfx90a replaces denormals with zeros in dot products of halves.
+    v_dot2_f32_f16_flushing (a: PkF, b: PkF, c: f32) -> f32 { dot_flushing(a, b, c) }
+    v_dot2c_f32_f16 (a: PkF, b: PkF, d: f32) -> f32 {
+        let (high, low) = (a.1.f32() * b.1.f32(), a.0.f32() * b.0.f32());
+        low + (high + d)
+    } [ACC]
+    v_dot2c_f32_f16_flushing (a: PkF, b: PkF, d: f32) -> f32 { dot_flushing(a, b, d) } [ACC]
+    v_dot2c_i32_i16 (a: u32, b: u32, d: i32) -> i32 { dot_signed(mode, a, b, d, 16) } [ACC SATURATES]
+    v_dot4c_i32_i8 (a: u32, b: u32, d: i32) -> i32 { dot_signed(mode, a, b, d, 8) } [ACC SATURATES]
+    v_dot8c_i32_i4 (a: u32, b: u32, d: i32) -> i32 { dot_signed(mode, a, b, d, 4) } [ACC SATURATES]
     v_dot2_i32_i16 (a: u32, b: u32, c: i32) -> i32 { dot_signed(mode, a, b, c, 16) } [SATURATES]
     v_dot2_u32_u16 (a: u32, b: u32, c: u32) -> u32 { dot_unsigned(mode, a, b, c, 16) } [SATURATES]
     v_dot4_i32_i8 (a: u32, b: u32, c: i32) -> i32 { dot_signed(mode, a, b, c, 8) } [SATURATES]

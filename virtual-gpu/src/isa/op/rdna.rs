@@ -31,12 +31,9 @@ valu! {
     v_cndmask_b16 (a: u16, b: u16, c: Bit) -> u16 { if c.0 { b } else { a } }
     v_xor3_b32 (a: u32, b: u32, c: u32) -> u32 { a ^ b ^ c }
 
-    v_fmamk_f32 (a: f32, k: f32, b: f32) -> f32 { a.mul_add(k, b) } [LITERAL1]
-    v_fmaak_f32 (a: f32, b: f32, k: f32) -> f32 { a.mul_add(b, k) } [LITERAL2]
     v_fmac_f16 (a: F16, b: F16, d: F16) -> F16 { fma16(a, b, d) } [ACC KEEP_HIGH]
     v_fmamk_f16 (a: F16, k: F16, b: F16) -> F16 { fma16(a, k, b) } [LITERAL1 KEEP_HIGH]
     v_fmaak_f16 (a: F16, b: F16, k: F16) -> F16 { fma16(a, b, k) } [LITERAL2 KEEP_HIGH]
-    v_pk_fmac_f16 (a: PkF, b: PkF, d: PkF) -> PkF { PkF(fma16(a.0, b.0, d.0), fma16(a.1, b.1, d.1)) } [ACC]
     v_fma_legacy_f32 (a: f32, b: f32, c: f32) -> f32 { if a == 0.0 || b == 0.0 { c } else { a.mul_add(b, c) } }
     v_fmac_legacy_f32 (a: f32, b: f32, d: f32) -> f32 { if a == 0.0 || b == 0.0 { d } else { a.mul_add(b, d) } } [ACC]
     v_mullit_f32 (a: f32, b: f32, c: f32) -> f32 {
@@ -53,10 +50,6 @@ valu! {
     v_minmax_u32 (a: u32, b: u32, c: u32) -> u32 { a.min(b).max(c) }
     v_maxmin_u32 (a: u32, b: u32, c: u32) -> u32 { a.max(b).min(c) }
 
-    v_dot2c_f32_f16 (a: PkF, b: PkF, d: f32) -> f32 {
-        let (high, low) = (a.1.f32() * b.1.f32(), a.0.f32() * b.0.f32());
-        low + (high + d)
-    } [ACC]
     v_dot2_f32_bf16 (a: PkF, b: PkF, c: f32) -> f32 {
         let (high, low) = (bf16(a.1) * bf16(b.1), bf16(a.0) * bf16(b.0));
         low + (high + c)

@@ -1,0 +1,4 @@
+//! Generated instructions are disassembled as llvm-objdump prints them.
+
+mod cdna;
+mod gfx11;
