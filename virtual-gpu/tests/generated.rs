@@ -50,7 +50,11 @@ impl Words<'_> {
     }
 
     fn scalar(&mut self) -> u32 {
-        if self.one_in(8) { [106, 125, 126, 128, 193, 255, 242][self.below(7) as usize] } else { 4 * self.below(24) }
+        if self.one_in(8) {
+            [106, 125, 126, 128, 193, 255, 242][self.below(7) as usize]
+        } else {
+            4 * self.below(24)
+        }
     }
 
     /// A literal: often one that is printed as a value.
@@ -126,14 +130,15 @@ impl Words<'_> {
         let clamped = u32::from(self.one_in(8));
         let halves = matches!(code, 0x241 | 0x248..=0x254 | 0x303..=0x30e | 0x338..=0x33a | 0x362..=0x364);
         let op_sel = if halves && self.one_in(2) { self.below(16) } else { 0 };
-        let (carry, dst) = (4 * self.below(24), if code < 0x100 { 4 * self.below(24) } else { self.vector() });
+        let (carry, dst) =
+            (4 * self.below(24), if code < 0x100 { 4 * self.below(24) } else { self.vector() });
         let dst = if (0x80..0x100).contains(&code) { 126 } else { dst };
         let has_carry = matches!(code, 0x120..=0x122 | 0x2fc..=0x302);
         let fields = if has_carry { carry << 8 } else { absolute << 8 | op_sel << 11 };
         let third = match code {
             0x120..=0x122 | 0x101 | 0x25d => 4 * self.below(24),
             0x25b | 0x25c => self.scalar(),
-            _ if code < 0x200 || code > 0x2ff => 0,
+            _ if !(0x200..=0x2ff).contains(&code) => 0,
             _ => self.source(),
         };
         let second = match code {
@@ -142,7 +147,11 @@ impl Words<'_> {
             _ => self.source(),
         };
         let sources = source | second << 9 | third << 18;
-        vec![0xd400_0000 | code << 16 | clamped << 15 | fields | dst, sources | scaled << 27 | signs << 29, next]
+        vec![
+            0xd400_0000 | code << 16 | clamped << 15 | fields | dst,
+            sources | scaled << 27 | signs << 29,
+            next,
+        ]
     }
 
     fn packed(&mut self) -> Vec<u32> {
@@ -190,8 +199,8 @@ impl Words<'_> {
         }
         let offset = if self.one_in(3) { 0 } else { self.below(1 << 21) };
         let register = if self.one_in(2) { 124 } else { self.below(100) };
-        let first = 0xf400_0000 | code << 18 | self.below(4) << 13 | (16 * self.below(6)) << 6 | 2 * self.below(24);
-        vec![first, register << 25 | offset]
+        let (dst, base) = (16 * self.below(6), 2 * self.below(24));
+        vec![0xf400_0000 | code << 18 | self.below(4) << 13 | dst << 6 | base, register << 25 | offset]
     }
 
     fn lds(&mut self) -> Vec<u32> {
@@ -210,7 +219,8 @@ impl Words<'_> {
         };
         let vector = if segment == 1 { self.below(2) << 23 } else { 0 };
         let offset = if self.one_in(3) { 0 } else { self.below(1 << 13) };
-        let first = 0xdc00_0000 | (0x10 + self.below(0x48)) << 18 | segment << 16 | self.below(8) << 13 | offset;
+        let first =
+            0xdc00_0000 | (0x10 + self.below(0x48)) << 18 | segment << 16 | self.below(8) << 13 | offset;
         let (address, data) = (self.vector(), if self.one_in(2) { 0 } else { self.vector() });
         let dst = if self.one_in(2) { 0 } else { self.vector() };
         vec![first, dst << 24 | vector | base << 16 | data << 8 | address]
@@ -261,7 +271,8 @@ fn generated_instructions_decode_as_llvm_objdump_prints_them() {
     const COUNT: usize = 50_000;
     for target in support::GFX11 {
         let (image, room) = object(target, COUNT);
-        let wanted: std::collections::HashMap<u64, String> = objdump::listing(&image, target).into_iter().collect();
+        let wanted: std::collections::HashMap<u64, String> =
+            objdump::listing(&image, target).into_iter().collect();
         let addresses: Vec<u64> = (0..COUNT).map(|n| room + (4 * WORDS * n) as u64).collect();
         let lines = disassemble(&image, target, &addresses).expect("the object is whole");
         let (mut same, mut loose, mut wrong) = (0, 0, Vec::new());

@@ -16,7 +16,8 @@ impl Unit {
             return Ok(());
         };
         if pair.conflict {
-            let names = format!("{} beside {} with sources in one bank of registers", first.name, second.name);
+            let names =
+                format!("{} beside {} with sources in one bank of registers", first.name, second.name);
             return Err(FaultKind::Unimplemented(names));
         }
         let n = usize::from(first.dst & 255);
@@ -64,7 +65,9 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), Fau
             let new = std::array::from_fn(|lane| old[lane ^ 32]);
             write(&mut wave.vgpr[to], &new, exec);
         }
-        "v_permlane16_b32" | "v_permlanex16_b32" => permute(wave, inst, &old, row.name == "v_permlanex16_b32"),
+        "v_permlane16_b32" | "v_permlanex16_b32" => {
+            permute(wave, inst, &old, row.name == "v_permlanex16_b32")
+        }
         name => return Err(FaultKind::Unimplemented(name.to_string())),
     }
     Ok(())

@@ -44,7 +44,8 @@ impl Wave {
             Width::Double => self.pair(dst.into()),
             _ => self.sgpr[usize::from(dst & 127)].into(),
         };
-        let (value, scc) = run(sources, State { scc: self.scc, exec: self.exec(), old, mode: self.mode, literal: 0 });
+        let (value, scc) =
+            run(sources, State { scc: self.scc, exec: self.exec(), old, mode: self.mode, literal: 0 });
         self.scc = scc.unwrap_or(self.scc);
         match result {
             Width::None => {}
@@ -78,7 +79,11 @@ impl Group<'_> {
         let sources = [source(0), source(1)];
         let old = if row.dst == Kind::None { 0 } else { wave.scalar(inst.dst, row.dst, 0) };
         if inst.rounds && wave.mode & 15 != 0 {
-            return Err(FaultKind::Unimplemented(format!("{} in rounding mode {}", row.name, wave.mode & 15)));
+            return Err(FaultKind::Unimplemented(format!(
+                "{} in rounding mode {}",
+                row.name,
+                wave.mode & 15
+            )));
         }
         let (scc, exec, mode) = (wave.scc, wave.exec(), wave.mode);
         let state = State { scc, exec, old, mode, literal: inst.literal };

@@ -121,8 +121,12 @@ impl Printer {
             "s_sendmsg" | "s_sendmsghalt" => self.push_operand(message(inst.isa, field)),
             "s_delay_alu" => self.push_operand(gfx11::delay(field)),
             "s_waitcnt_depctr" => self.push_operand(gfx11::dependencies(field)),
-            "s_set_inst_prefetch_distance" | "s_clause" | "s_wait_event" | "s_round_mode"
-            | "s_ttracedata_imm" | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
+            "s_set_inst_prefetch_distance"
+            | "s_clause"
+            | "s_wait_event"
+            | "s_round_mode"
+            | "s_ttracedata_imm"
+            | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
             "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
             _ => self.push_operand(field.to_string()),
         }
@@ -135,11 +139,9 @@ impl Printer {
                 ("expcnt", field >> 4 & 7, 7),
                 ("lgkmcnt", field >> 8 & 15, 15),
             ],
-            Generation::Gfx11 => [
-                ("vmcnt", field >> 10 & 63, 63),
-                ("expcnt", field & 7, 7),
-                ("lgkmcnt", field >> 4 & 63, 63),
-            ],
+            Generation::Gfx11 => {
+                [("vmcnt", field >> 10 & 63, 63), ("expcnt", field & 7, 7), ("lgkmcnt", field >> 4 & 63, 63)]
+            }
         };
         let all = counts.iter().all(|&(_, n, most)| n == most);
         for (name, n, most) in counts {
@@ -189,7 +191,8 @@ impl Printer {
         }
         for (i, &kind) in row.src.iter().enumerate() {
             // The accumulator is the destination, which is already printed.
-            if matches!(kind, Kind::None | Kind::Vcc) || row.is(flag::ACC) && i == 2 {
+            let hidden = row.is(flag::ACC) || kind == Kind::Mask && inst.name.starts_with("v_dual_");
+            if matches!(kind, Kind::None | Kind::Vcc) || hidden && i == 2 {
                 break;
             }
             self.push_operand(source(inst, i, kind));

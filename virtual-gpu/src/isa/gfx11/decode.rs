@@ -45,7 +45,8 @@ pub(in crate::isa) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
     let first = *words.first()?;
     let second = words.get(1).copied();
     let tables = scalar(isa.target);
-    let scalars = |table, rows: Tables<ScalarRow>, code| scalar_alu(isa, table, find(rows, code)?, first, second);
+    let scalars =
+        |table, rows: Tables<ScalarRow>, code| scalar_alu(isa, table, find(rows, code)?, first, second);
     let short = |table, rows: Tables<Row>, code| short(isa, table, find(rows, code)?, first, second);
     match first >> 23 {
         0b1_0111_1101 => scalars(ScalarTable::Sop1, tables.sop1, bits(first, 8, 8)),
@@ -158,8 +159,11 @@ fn short(isa: Isa, table: Table, (name, row): Found<Row>, word: u32, second: Opt
             return None;
         }
         (inst.literal, inst.words) = (second?, 2);
-        inst.src =
-            if row.is(flag::LITERAL1) { [inst.src[0], LITERAL, vsrc1] } else { [inst.src[0], vsrc1, LITERAL] };
+        inst.src = if row.is(flag::LITERAL1) {
+            [inst.src[0], LITERAL, vsrc1]
+        } else {
+            [inst.src[0], vsrc1, LITERAL]
+        };
     }
     inst.op_sel_hi = 7;
     halves(&mut inst, row);
@@ -200,7 +204,14 @@ fn dpp(source: u16, word: Option<u32>) -> Option<(Dpp, u16)> {
             eight: None,
         }
     } else {
-        Dpp { control: 0, bound: true, inactive: source == DPP8[1], banks: 15, rows: 15, eight: Some(word >> 8) }
+        Dpp {
+            control: 0,
+            bound: true,
+            inactive: source == DPP8[1],
+            banks: 15,
+            rows: 15,
+            eight: Some(word >> 8),
+        }
     };
     Some((form, bits(word, 0, 8) + VGPR))
 }
@@ -214,8 +225,14 @@ fn long(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
         0x180..=0x1ff => (Table::Vop1, find(&[vector::VOP1], code - 0x180)?),
         _ => (Table::Vop3, find(&[vector::VOP3], code)?),
     };
-    const SHORT_ONLY: [&str; 6] =
-        ["v_dot2c_f32_f16", "v_pk_fmac_f16", "v_readfirstlane_b32", "v_swap_b32", "v_swaprel_b32", "v_permlane64_b32"];
+    const SHORT_ONLY: [&str; 6] = [
+        "v_dot2c_f32_f16",
+        "v_pk_fmac_f16",
+        "v_readfirstlane_b32",
+        "v_swap_b32",
+        "v_swaprel_b32",
+        "v_permlane64_b32",
+    ];
     if row.is(flag::LITERAL1 | flag::LITERAL2) || SHORT_ONLY.contains(&row.name) {
         return None;
     }
@@ -305,8 +322,13 @@ fn pair(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
         (!is_dpp).then_some(inst)
     };
     let first = half(&[vector::DUAL], bits(word, 22, 4), dst_x, bits(word, 0, 9), bits(word, 9, 8))?;
-    let second =
-        half(&[vector::DUAL, vector::DUAL_Y], bits(word, 17, 5), dst_y, bits(second, 0, 9), bits(second, 9, 8))?;
+    let second = half(
+        &[vector::DUAL, vector::DUAL_Y],
+        bits(word, 17, 5),
+        dst_y,
+        bits(second, 0, 9),
+        bits(second, 9, 8),
+    )?;
     let mut halves = [first, second];
     let has_literal = halves.iter().any(|half| half.src.contains(&LITERAL));
     for half in &mut halves {
@@ -356,7 +378,8 @@ fn flat(isa: Isa, word: u32, second: u32) -> Option<Inst> {
     inst.offset = if segment == Segment::Flat { offset as i32 } else { signed(offset, 13) };
     let based = bits(second, 16, 7);
     let vaddr = segment != Segment::Scratch || bit(second, 23);
-    inst.flags = Flags { glc: bit(word, 14), dlc: bit(word, 13), slc: bit(word, 15), vaddr, ..Flags::default() };
+    inst.flags =
+        Flags { glc: bit(word, 14), dlc: bit(word, 13), slc: bit(word, 15), vaddr, ..Flags::default() };
     let base = match operand(based) {
         NULL => OFF,
         OFF => return None,

@@ -62,16 +62,12 @@ pub(crate) const VECTOR: &[MemoryRow] = &[
 ];
 
 /// GLOBAL alone: at an address that the lane's number is added to.
-pub(crate) const GLOBAL: &[MemoryRow] = &[
-    row(0x28, "load_addtid_b32", Op::LoadByLane),
-    row(0x29, "store_addtid_b32", Op::StoreByLane),
-];
+pub(crate) const GLOBAL: &[MemoryRow] =
+    &[row(0x28, "load_addtid_b32", Op::LoadByLane), row(0x29, "store_addtid_b32", Op::StoreByLane)];
 
 /// MUBUF alone.
-pub(crate) const BUFFER: &[MemoryRow] = &[
-    row(0x2b, "gl0_inv", Op::Nothing),
-    row(0x2c, "gl1_inv", Op::Nothing),
-];
+pub(crate) const BUFFER: &[MemoryRow] =
+    &[row(0x2b, "gl0_inv", Op::Nothing), row(0x2c, "gl1_inv", Op::Nothing)];
 
 /// LDS instructions, with full names.
 pub(crate) const DS: &[MemoryRow] = &[

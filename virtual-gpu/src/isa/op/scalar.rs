@@ -30,7 +30,17 @@ impl std::fmt::Debug for ScalarRow {
 impl ScalarRow {
     /// Returns true if the result depends on the rounding mode.
     pub(crate) fn rounds(&self) -> bool {
-        self.dst.is_float() && !["s_min_", "s_max_", "s_ceil_", "s_floor_", "s_trunc_", "s_rndne_", "s_cvt_f32_f16", "s_cvt_hi_"]
+        self.dst.is_float()
+            && ![
+                "s_min_",
+                "s_max_",
+                "s_ceil_",
+                "s_floor_",
+                "s_trunc_",
+                "s_rndne_",
+                "s_cvt_f32_f16",
+                "s_cvt_hi_",
+            ]
             .iter()
             .any(|begin| self.name.starts_with(begin))
     }

@@ -108,14 +108,17 @@ impl WmmaRow {
         };
         if self.sum == Sum::I32 {
             let bits = if self.factor == Factor::I8 { 8 } else { 4 };
-            let [a, b] = [(a, 1), (b, 2)].map(|(from, sign)| elements(lanes, |lane, k| integer(from, lane, k, bits, by.low & sign != 0)));
+            let [a, b] = [(a, 1), (b, 2)].map(|(from, sign)| {
+                elements(lanes, |lane, k| integer(from, lane, k, bits, by.low & sign != 0))
+            });
             each(lanes, d, |r, lane, row, column| {
                 let sum = dot(&a[row], &b[column]) + i64::from(addend(r, lane) as i32);
                 if by.clamp { sum.clamp(i32::MIN.into(), i32::MAX.into()) as u32 } else { sum as u32 }
             });
             return;
         }
-        let [a, b] = [(a, 0), (b, 1)].map(|(from, n)| elements(lanes, |lane, k| self.float(from, lane, k, by, n)));
+        let [a, b] =
+            [(a, 0), (b, 1)].map(|(from, n)| elements(lanes, |lane, k| self.float(from, lane, k, by, n)));
         let half = self.is_half();
         let old: Vec<Lanes> = if half { d.to_vec() } else { Vec::new() };
         each(lanes, d, |r, lane, row, column| {
@@ -189,8 +192,10 @@ fn integer(from: &[Lanes], lane: usize, k: usize, bits: usize, signed: bool) -> 
 mod tests {
     use super::*;
 
-    const F32: WmmaRow = WmmaRow { code: 0x40, name: "v_wmma_f32_16x16x16_f16", factor: Factor::F16, sum: Sum::F32 };
-    const I32: WmmaRow = WmmaRow { code: 0x44, name: "v_wmma_i32_16x16x16_iu8", factor: Factor::I8, sum: Sum::I32 };
+    const F32: WmmaRow =
+        WmmaRow { code: 0x40, name: "v_wmma_f32_16x16x16_f16", factor: Factor::F16, sum: Sum::F32 };
+    const I32: WmmaRow =
+        WmmaRow { code: 0x44, name: "v_wmma_i32_16x16x16_iu8", factor: Factor::I8, sum: Sum::I32 };
 
     /// A row of A and a column of B for each lane: elements are small integers, so that sums are exact.
     fn element(row: usize, k: usize) -> i32 {
@@ -204,20 +209,26 @@ mod tests {
             let half = |x: i32| u32::from(half::from_f32(x as f32));
             let matrix = |shift: usize| -> Vec<Lanes> {
                 let word = |r: usize, lane: usize| {
-                    half(element(lane % 16 + shift, 2 * r)) | half(element(lane % 16 + shift, 2 * r + 1)) << 16
+                    half(element(lane % 16 + shift, 2 * r))
+                        | half(element(lane % 16 + shift, 2 * r + 1)) << 16
                 };
                 (0..8).map(|r| std::array::from_fn(|lane| word(r, lane))).collect()
             };
             let (a, b) = (matrix(0), matrix(5));
-            let c: Vec<Lanes> =
-                (0..16 / groups).map(|r| std::array::from_fn(|lane| ((r * 100 + lane) as f32).to_bits())).collect();
+            let c: Vec<Lanes> = (0..16 / groups)
+                .map(|r| std::array::from_fn(|lane| ((r * 100 + lane) as f32).to_bits()))
+                .collect();
             let mut d = vec![[0; LANES]; 16 / groups];
             F32.multiply(lanes, [&a, &b], &Addend::Registers(&c), &mut d, Modifiers::default());
             for (r, register) in d.iter().enumerate() {
                 for (lane, &got) in register.iter().enumerate().take(lanes) {
                     let (row, column) = (groups * r + lane / 16, lane % 16);
                     let dot: i32 = (0..16).map(|k| element(row, k) * element(column + 5, k)).sum();
-                    assert_eq!(f32::from_bits(got), (dot + (r * 100 + lane) as i32) as f32, "{lanes} {r} {lane}");
+                    assert_eq!(
+                        f32::from_bits(got),
+                        (dot + (r * 100 + lane) as i32) as f32,
+                        "{lanes} {r} {lane}"
+                    );
                 }
             }
         }
@@ -228,7 +239,13 @@ mod tests {
         let (a, b) = (vec![[0xffff_ffff; LANES]; 4], vec![[0x0202_0202; LANES]; 4]);
         let mut d = vec![[0; LANES]; 8];
         let sum = |low: u8, clamp: bool, c: u32, d: &mut [Lanes]| {
-            I32.multiply(32, [&a, &b], &Addend::Constant(c), d, Modifiers { low, clamp, ..Modifiers::default() });
+            I32.multiply(
+                32,
+                [&a, &b],
+                &Addend::Constant(c),
+                d,
+                Modifiers { low, clamp, ..Modifiers::default() },
+            );
             d[3][17] as i32
         };
         assert_eq!(sum(0, false, 0, &mut d), 16 * 2 * 255);
@@ -246,8 +263,13 @@ mod tests {
             let modifiers = Modifiers { upper, low: 4, ..Modifiers::default() };
             row.multiply(32, [&a, &b], &Addend::Constant(0x3c00), &mut d, modifiers);
             // 16 - 1 = 15 = 0x4b80.
-            assert!(d.iter().all(|r| r[..32].iter().all(|&x| x == if upper { 0x4b80_5678 } else { 0x1234_4b80 })));
-            assert!(d.iter().all(|r| r[32..].iter().all(|&x| x == 0x1234_5678)), "lanes beyond the wavefront");
+            assert!(
+                d.iter().all(|r| r[..32].iter().all(|&x| x == if upper { 0x4b80_5678 } else { 0x1234_4b80 }))
+            );
+            assert!(
+                d.iter().all(|r| r[32..].iter().all(|&x| x == 0x1234_5678)),
+                "lanes beyond the wavefront"
+            );
         }
     }
 }
