@@ -202,7 +202,8 @@ impl Printer {
         }
         for (i, &kind) in row.src.iter().enumerate() {
             // The accumulator is the destination, which is already printed.
-            if matches!(kind, Kind::None | Kind::Vcc) || row.is(flag::ACC) && i == 2 {
+            let hidden = row.is(flag::ACC) || kind == Kind::Mask && inst.name.starts_with("v_dual_");
+            if matches!(kind, Kind::None | Kind::Vcc) || hidden && i == 2 {
                 break;
             }
             self.push_operand(source(inst, i, kind));

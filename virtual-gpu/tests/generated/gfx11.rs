@@ -138,7 +138,7 @@ impl Words<'_> {
         let third = match code {
             0x120..=0x122 | 0x101 | 0x25d => 4 * self.below(24),
             0x25b | 0x25c => self.scalar(),
-            _ if code < 0x200 || code > 0x2ff => 0,
+            _ if !(0x200..=0x2ff).contains(&code) => 0,
             _ => self.source(),
         };
         let second = match code {
@@ -199,9 +199,8 @@ impl Words<'_> {
         }
         let offset = if self.one_in(3) { 0 } else { self.below(1 << 21) };
         let register = if self.one_in(2) { 124 } else { self.below(100) };
-        let first =
-            0xf400_0000 | code << 18 | self.below(4) << 13 | (16 * self.below(6)) << 6 | 2 * self.below(24);
-        vec![first, register << 25 | offset]
+        let (dst, base) = (16 * self.below(6), 2 * self.below(24));
+        vec![0xf400_0000 | code << 18 | self.below(4) << 13 | dst << 6 | base, register << 25 | offset]
     }
 
     fn lds(&mut self) -> Vec<u32> {
