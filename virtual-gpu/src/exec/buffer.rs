@@ -74,7 +74,9 @@ impl Group<'_> {
             // Scratch: the same word of all lanes is contiguous. The base is that of the wavefront's scratch,
             // and the scalar offset counts bytes of all lanes.
             let start = resource.base.wrapping_add(soffset).wrapping_sub(SCRATCH_BASE);
-            return Ok(Location::Scratch((start / LANES as u64).wrapping_add(offset)));
+            // The sum has 32 bits, so that a register may be below 0: compilers move constants into the offset.
+            let at = (start / LANES as u64).wrapping_add(offset);
+            return Ok(Location::Scratch(at & u64::from(u32::MAX)));
         }
         if resource.swizzled {
             return Err(FaultKind::Unimplemented("a swizzled buffer that is no scratch".into()));

@@ -60,7 +60,7 @@ fn work_items_and_sums_of_doubles() {
         session.run("ids", [1; 3], [4, 8, 8], &Arguments::new().add(out).add(sum));
         let ids: Vec<u32> = session.download(out, 256);
         for (flat, id) in (0..256).zip(ids) {
-            assert_eq!(id, flat % 4 | (flat / 4 % 8) << 8 | (flat / 32) << 16, "work-item {flat}");
+            assert_eq!(id, (flat % 4) | ((flat / 4 % 8) << 8) | ((flat / 32) << 16), "work-item {flat}");
         }
         let sums: Vec<f64> = session.download(sum, 2);
         assert_eq!(sums, [f64::from(255 * 256 / 4), f64::from(255 * 256 / 2)]);
