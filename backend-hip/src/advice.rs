@@ -83,6 +83,8 @@ pub enum Circumstance {
     DmaCopies,
     /// Launches are started as graphs. The option [`Graphs::Auto`] uses none where such a row applies.
     Graphs,
+    /// Graphs have branches, which are captured from several streams: on request only ([`Graphs::On`]).
+    Branches,
 }
 
 /// Processor that a row is about. An override (`HSA_OVERRIDE_GFX_VERSION`) changes the processor that the runtime
@@ -157,6 +159,8 @@ pub struct Situation {
     pub dma_copies: bool,
     /// True if launches are started as graphs.
     pub graphs: bool,
+    /// True if graphs have branches.
+    pub branches: bool,
 }
 
 impl Situation {
@@ -181,6 +185,7 @@ impl Situation {
             environment: options.environment.clone(),
             dma_copies: true,
             graphs: false,
+            branches: false,
         }
     }
 
@@ -212,6 +217,7 @@ impl Situation {
                 self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
             }
             Circumstance::Graphs => self.graphs,
+            Circumstance::Branches => self.branches,
             Circumstance::Overridden => self.chip.as_ref().is_some_and(|chip| *chip != self.target),
         }
     }
@@ -269,6 +275,17 @@ pub(crate) fn too_old_driver(situation: &Situation, phase: Phase) -> Option<&'st
     known(situation).find(|row| {
         row.blocks && row.phases.contains(&phase) && matches!(row.when, Circumstance::KfdBefore(..))
     })
+}
+
+/// Returns advice on a message of the system's loader about AMD's runtime.
+pub(crate) fn of_loader(message: &str) -> Option<&'static str> {
+    // glibc 2.41 changed `dlopen`. Where a policy of the system forbids such stacks, the loader reports "Permission denied".
+    let is_refused =
+        message.contains("cannot enable executable stack") && message.contains("Invalid argument");
+    is_refused.then_some(
+        "glibc from 2.41 on loads a library that wants an executable stack, as libamdhip64 of ROCm 5.2 does, only if the \
+         process was started with GLIBC_TUNABLES=glibc.rtld.execstack=2: set it, or use a later ROCm",
+    )
 }
 
 /// Returns the rows that apply to a device.

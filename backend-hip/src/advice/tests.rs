@@ -136,6 +136,12 @@ fn graphs_that_fail_are_not_used() {
     }
     let mut forced = situation("gfx1201", (7, 2, 53211));
     assert_eq!(graphs(&forced, Graphs::On), Graphs::On);
+    // Branches are on request only, so that graphs stay in use.
+    let mut branches = Situation { branches: true, ..situation("gfx90a", (6, 4, 43484)) };
+    let of_branches = |situation: &Situation| known(situation).any(|row| row.source == "kokkos issue 8359");
+    assert!(of_branches(&branches) && graphs(&branches, Graphs::Auto) == Graphs::Auto);
+    branches.hip = Some((7, 2, 53211));
+    assert!(!of_branches(&branches) && !of_branches(&situation("gfx90a", (6, 4, 43484))));
     // The row is shown only while graphs are used.
     let is_shown = |situation: &Situation| known(situation).any(|row| row.symptom == Symptom::WrongResult);
     assert!(!is_shown(&forced));

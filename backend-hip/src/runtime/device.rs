@@ -428,6 +428,7 @@ fn info(
     situation.dma_copies = !copies::by_kernel(options, p, &monitor.backend);
     let graphs = advice::graphs(&situation, options.graphs);
     situation.graphs = graphs != Graphs::Off;
+    situation.branches = graphs == Graphs::On && driver.has_branches();
     versions.push(("properties".into(), p.layout.into()));
     versions.extend(system_versions(options, driver, &situation));
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
