@@ -13,7 +13,7 @@ mod tests;
 
 pub use rows::ADVICE;
 
-use crate::driver::codes::Call;
+use crate::driver::codes::{Call, refuses_code};
 use crate::options::{Environment, Graphs, HipOptions};
 use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
@@ -161,6 +161,10 @@ pub struct Situation {
     pub graphs: bool,
     /// True if graphs have branches.
     pub branches: bool,
+    /// Memory of the device in bytes, if known.
+    pub memory: Option<u64>,
+    /// True if the runtime has loaded code of this library on the device.
+    pub code_works: bool,
 }
 
 impl Situation {
@@ -186,6 +190,8 @@ impl Situation {
             dma_copies: true,
             graphs: false,
             branches: false,
+            memory: None,
+            code_works: false,
         }
     }
 
@@ -307,8 +313,11 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
         // An unreported fault looks like a hang.
         Error::Timeout { .. } => &[Symptom::Hang, Symptom::Fault],
         Error::DeviceLost { .. } => &[Symptom::Fault, Symptom::Hang],
+        Error::OutOfMemory { asked, .. } if is_small(situation, *asked) => &[],
         Error::OutOfMemory { .. } => &[Symptom::OutOfMemory],
-        Error::Driver { call, .. } if *call == Call::LoadModule.name() => &[Symptom::Refusal],
+        Error::Driver { call, .. } if *call == Call::LoadModule.name() && !situation.code_works => {
+            &[Symptom::Refusal]
+        }
         error if crate::driver::codes::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
         _ => &[],
     };
@@ -320,6 +329,22 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
     known(situation).filter(fits).collect()
 }
 
+/// Returns true if an allocation is smaller than those that a runtime refuses for their size.
+fn is_small(situation: &Situation, asked: u64) -> bool {
+    situation.memory.is_some_and(|memory| asked <= memory / 100 * 85)
+}
+
+/// Advice on code that a runtime refuses although it has loaded other code that was built in the same way.
+const NO_MEMORY_FOR_CODE: &str = "this runtime has loaded other code of this library; it answers so, too, if no memory \
+    is left for code: a smaller context or fewer layers on the device take less, and other programs may hold memory of \
+    the card";
+
+/// Returns true if a runtime refuses code although it has loaded other code.
+fn refuses_further_code(situation: &Situation, error: &Error) -> bool {
+    let is_refusal = |error: &Error| matches!(error, Error::Driver { call, code, .. } if *call == Call::LoadModule.name() && refuses_code(*code));
+    situation.code_works && is_refusal(error)
+}
+
 /// Returns the text to log with an error: matching rows and [`GENERAL`]. `None` for errors that explain
 /// themselves.
 fn text_for(situation: &Situation, error: &Error) -> Option<String> {
@@ -327,6 +352,7 @@ fn text_for(situation: &Situation, error: &Error) -> Option<String> {
     let general = crate::driver::codes::is_fatal(error) && situation.target.starts_with("gfx");
     let parts: Vec<String> =
         rows.iter().map(|row| row.text()).chain(general.then(|| GENERAL.to_string())).collect();
+    let parts = if refuses_further_code(situation, error) { vec![NO_MEMORY_FOR_CODE.into()] } else { parts };
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
