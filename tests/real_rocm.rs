@@ -168,10 +168,10 @@ fn what_the_kernel_refuses() {
         &["Queue create failed at hsaKmtCreateQueue"],
     );
     with_fault(
-        &ALL,
+        &BEFORE_7,
         "ALLOC_MEMORY_OF_GPU:20+:errno=12",
         ("crash", "open_device"),
-        &["died of SIG", "HSA exception: BadAlloc ("],
+        &["died of SIGSEGV", "HSA exception: BadAlloc ("],
     );
     with_fault(
         &ALL,
