@@ -77,7 +77,9 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
 /// [`Error::Io`] if the disk is full or the reader has closed the pipe ([`ErrorKind::BrokenPipe`]).
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|e| Error::io(STANDARD_OUTPUT, e))
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    output::printed(text.as_ref());
+    written.map_err(|e| Error::io(STANDARD_OUTPUT, e))
 }
 
 /// Writes text of a model or file to standard output and flushes it. On a terminal, control characters are

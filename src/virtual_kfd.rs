@@ -58,7 +58,7 @@ pub(crate) fn missing() -> String {
             library.display()
         ),
         None => format!(
-            "{LIBRARY} is not next_to this program: cargo build --release -p virtual-kfd-preload builds it, \
+            "{LIBRARY} is not next to this program: cargo build --release -p virtual-kfd-preload builds it, \
              {VARIABLE}=PATH names it"
         ),
     }

@@ -47,6 +47,8 @@ mod real_rocm;
 mod recorder;
 #[cfg(all(feature = "compare", feature = "probe", feature = "virtual"))]
 mod rocm_matrix;
+#[cfg(all(target_os = "linux", feature = "compare", feature = "hip", feature = "chat"))]
+mod rocm_programs;
 mod session;
 #[cfg(feature = "compare")]
 mod statistics;

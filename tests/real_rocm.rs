@@ -4,47 +4,14 @@
 use crate::common::rocm::{self, Root};
 use crate::common::{record, result};
 use serde_json::Value;
-use std::process::Stdio;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 const BACKEND: &str = "hip-kfd:gfx906";
-
-/// The most comparisons at a time: each emulates a card with several threads.
-const AT_A_TIME: usize = 2;
-
-/// Longest that one comparison may take, however busy the machine is.
-const LONGEST: Duration = Duration::from_secs(240);
 
 /// Returns the user spaces that are there, of those named.
 fn roots(versions: &[&str]) -> Vec<Root> {
     let mut all = rocm::roots();
     all.retain(|root| versions.contains(&root.version.as_str()));
     all
-}
-
-/// Permission to run one of [`AT_A_TIME`] comparisons.
-struct Turn;
-
-static RUNNING: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
-
-impl Turn {
-    fn wait() -> Turn {
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        while *running >= AT_A_TIME {
-            running = ENDED.wait(running).unwrap_or_else(PoisonError::into_inner);
-        }
-        *running += 1;
-        Turn
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        ENDED.notify_one();
-    }
 }
 
 /// Words of a comparison about the runtime.
@@ -68,27 +35,15 @@ fn compare(root: &Root, variables: &[(&str, &str)]) -> Said {
 }
 
 fn compare_within(root: &Root, seconds: &str, variables: &[(&str, &str)]) -> Said {
-    let _turn = Turn::wait();
     let out = tempfile::tempdir().unwrap();
-    let log = std::fs::File::create(out.path().join("screen")).unwrap();
     let folder = out.path().join("out");
     let mut command = root.command("compare");
     command.args(["--backends", &format!("cpu,{BACKEND}"), "--reference", "cpu"]);
     command.args(["--predict", "1", "--per-node", "off", "--timeout-s", seconds, "--out"]).arg(&folder);
-    command.envs(variables.iter().copied()).stdin(Stdio::null());
-    let mut child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > LONGEST {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("{}: no end after {LONGEST:?} with {variables:?}", root.version);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    command.envs(variables.iter().copied());
+    let ended = rocm::end(command, &format!("{} {variables:?}", root.version));
     let report = result(&folder);
-    let screen = std::fs::read_to_string(out.path().join("screen")).unwrap_or_default();
-    assert!(!report.is_null(), "{}: no report: {screen}", root.version);
+    assert!(!report.is_null(), "{}: no report: {}", root.version, ended.words());
     let own = record(&report, BACKEND);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let findings = report["verdict"]["details"].as_array().cloned().unwrap_or_default();
@@ -96,11 +51,7 @@ fn compare_within(root: &Root, seconds: &str, variables: &[(&str, &str)]) -> Sai
         findings.iter().filter(|finding| finding["backend"] == BACKEND).map(|f| f["cure"].to_string());
     let said = [text(&own["message"])].into_iter().chain(cures).collect::<Vec<_>>().join("\ncure: ");
     let (status, phase) = (text(&own["status"]), text(&own["phase"]));
-    eprintln!(
-        "{} {variables:?}: {status} in {phase}, {:.1} s: {said}",
-        root.version,
-        start.elapsed().as_secs_f64()
-    );
+    eprintln!("{} {variables:?}: {status} in {phase}, {:.1} s: {said}", root.version, ended.seconds);
     Said { status, phase, text: said, report }
 }
 
@@ -158,6 +109,118 @@ fn an_illegal_instruction_has_the_words_of_the_runtime() {
 #[test]
 fn a_queue_that_stands_still_is_a_hang() {
     at_a_kernel("stall", &ALL.map(|version| (version, "hang", "no answer in phase first_compute")));
+}
+
+/// Asserts what is said of a fault of the emulated kernel, whatever the runtime: status, phase and parts of the text.
+fn with_fault(versions: &[&str], fault: &str, (status, phase): (&str, &str), parts: &[&str]) {
+    for root in roots(versions) {
+        let seconds = if status == "hang" { HANGS } else { PATIENT };
+        let said = compare_within(&root, seconds, &[("VIRTUAL_KFD_FAULT", fault)]);
+        let place = format!("{} {fault}: {} in {}: {}", root.version, said.status, said.phase, said.text);
+        assert_eq!((said.status.as_str(), said.phase.as_str()), (status, phase), "{place}");
+        for part in parts {
+            assert!(said.text.contains(part), "{part}: {place}");
+        }
+    }
+}
+
+/// An interrupt that is lost, a kernel that ends 300 ms late, and a thread of the runtime that gets no more events: the
+/// runtime polls, and so does the backend.
+#[test]
+fn what_comes_late_is_no_failure() {
+    with_fault(&ALL, "dispatch:40:lost,dispatch:60:late=300,WAIT_EVENTS:1+:errno=5", ("ok", ""), &[]);
+}
+
+/// Without events, neither the runtime nor the backend learns of a memory fault: it is a hang.
+#[test]
+fn a_memory_fault_without_events_is_a_hang() {
+    let fault = "dispatch:40:page-fault,WAIT_EVENTS:1+:errno=5";
+    with_fault(&ALL, fault, ("hang", "first_compute"), &["no answer in phase first_compute"]);
+}
+
+/// A copy engine that stands still has a cure, and the report names it.
+#[test]
+fn a_copy_that_stands_still_has_its_cure() {
+    with_fault(
+        &ALL,
+        "copy:2:stall",
+        ("hang", "upload"),
+        &["no answer in phase upload", "cure: [\"DIPTYCH_HIP_COPIES=kernel"],
+    );
+}
+
+/// What the runtimes do when the kernel refuses something: they end the process, and its last words are in the report;
+/// or they list no card. Before HIP 7 a queue is created again.
+#[test]
+fn what_the_kernel_refuses() {
+    const BEFORE_7: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
+    with_fault(&BEFORE_7, "CREATE_QUEUE:1:errno=12", ("ok", ""), &[]);
+    with_fault(
+        &["7.2.4"],
+        "CREATE_QUEUE:1:errno=12",
+        ("crash", "open_device"),
+        &["died of SIGABRT", "ReleaseQueueMainScratch"],
+    );
+    with_fault(
+        &BEFORE_7,
+        "CREATE_QUEUE:1+:errno=12",
+        ("crash", "open_device"),
+        &["Queue create failed at hsaKmtCreateQueue"],
+    );
+    with_fault(
+        &BEFORE_7,
+        "ALLOC_MEMORY_OF_GPU:20+:errno=12",
+        ("crash", "open_device"),
+        &["died of SIGSEGV", "HSA exception: BadAlloc ("],
+    );
+    with_fault(
+        &ALL,
+        "CREATE_EVENT:1+:errno=12",
+        ("crash", "enumerate"),
+        &["died of SIGABRT", "Failed on creating VM fault signal"],
+    );
+    with_fault(
+        &ALL,
+        "ACQUIRE_VM:1+:errno=16",
+        ("unsupported", "enumerate"),
+        &["the runtime lists no device", "can be opened"],
+    );
+}
+
+/// A kernel that does not run is found by the comparison.
+#[test]
+fn a_kernel_that_is_skipped_is_found() {
+    for root in roots(&["5.2.3", "6.4.3"]) {
+        let said = compare(&root, &[("VIRTUAL_KFD_FAULT", "dispatch:40:skip")]);
+        let comparison = said.report["comparisons"].as_array().unwrap().iter().find(|c| c["lhs"] == BACKEND);
+        let differs = comparison.is_some_and(|c| c["disagreement"].is_string());
+        assert!(differs && said.status == "ok", "{}: {} {comparison:?}", root.version, said.status);
+    }
+}
+
+/// From glibc 2.41 on, libamdhip64 of ROCm 5.2 is not loaded unless the process was started for it. The glibc is that of
+/// another user space.
+#[test]
+fn an_executable_stack_has_its_cure() {
+    let all = rocm::roots();
+    let with_stack = all.iter().find(|root| root.version == "5.2.3");
+    let with_glibc = all.iter().find(|root| root.own_glibc() >= Some(41));
+    let (Some(library), Some(root)) = (with_stack, with_glibc) else {
+        eprintln!("skipped: no HIP 5.2, or no glibc from 2.41 on");
+        return;
+    };
+    let mut bench = root.command("bench");
+    bench.args(["--backend", "hip", "--model", "none.gguf"]).env("ROCM_ROOT_LOADER", "own");
+    bench.env("DIPTYCH_HIP_LIBRARY", library.library());
+    let ended = rocm::end(bench, "an executable stack");
+    let said = ended.words();
+    for part in [
+        "not available (no library): glibc from 2.41 on loads a library that wants an executable stack",
+        "GLIBC_TUNABLES=glibc.rtld.execstack=2",
+        "cannot enable executable stack as shared object requires: Invalid argument",
+    ] {
+        assert!(said.contains(part) && ended.code == Some(1), "no {part:?} in {said}");
+    }
 }
 
 /// Interface 1.3 of the kernel's driver: AMD's runtime disables the card, and HIP 5.2 ends the process.

@@ -13,7 +13,7 @@ mod tests;
 
 pub use rows::ADVICE;
 
-use crate::driver::codes::Call;
+use crate::driver::codes::{Call, refuses_code};
 use crate::options::{Environment, Graphs, HipOptions};
 use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
@@ -83,6 +83,8 @@ pub enum Circumstance {
     DmaCopies,
     /// Launches are started as graphs. The option [`Graphs::Auto`] uses none where such a row applies.
     Graphs,
+    /// Graphs have branches, which are captured from several streams: on request only ([`Graphs::On`]).
+    Branches,
 }
 
 /// Processor that a row is about. An override (`HSA_OVERRIDE_GFX_VERSION`) changes the processor that the runtime
@@ -157,6 +159,12 @@ pub struct Situation {
     pub dma_copies: bool,
     /// True if launches are started as graphs.
     pub graphs: bool,
+    /// True if graphs have branches.
+    pub branches: bool,
+    /// Memory of the device in bytes, if known.
+    pub memory: Option<u64>,
+    /// True if the runtime has loaded code of this library on the device.
+    pub code_works: bool,
 }
 
 impl Situation {
@@ -181,6 +189,9 @@ impl Situation {
             environment: options.environment.clone(),
             dma_copies: true,
             graphs: false,
+            branches: false,
+            memory: None,
+            code_works: false,
         }
     }
 
@@ -212,6 +223,7 @@ impl Situation {
                 self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
             }
             Circumstance::Graphs => self.graphs,
+            Circumstance::Branches => self.branches,
             Circumstance::Overridden => self.chip.as_ref().is_some_and(|chip| *chip != self.target),
         }
     }
@@ -271,6 +283,17 @@ pub(crate) fn too_old_driver(situation: &Situation, phase: Phase) -> Option<&'st
     })
 }
 
+/// Returns advice on a message of the system's loader about AMD's runtime.
+pub(crate) fn of_loader(message: &str) -> Option<&'static str> {
+    // glibc 2.41 changed `dlopen`. Where a policy of the system forbids such stacks, the loader reports "Permission denied".
+    let is_refused =
+        message.contains("cannot enable executable stack") && message.contains("Invalid argument");
+    is_refused.then_some(
+        "glibc from 2.41 on loads a library that wants an executable stack, as libamdhip64 of ROCm 5.2 does, only if the \
+         process was started with GLIBC_TUNABLES=glibc.rtld.execstack=2: set it, or use a later ROCm",
+    )
+}
+
 /// Returns the rows that apply to a device.
 pub fn known(situation: &Situation) -> impl Iterator<Item = &'static Advice> {
     ADVICE.iter().filter(|row| row.applies(situation))
@@ -290,8 +313,11 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
         // An unreported fault looks like a hang.
         Error::Timeout { .. } => &[Symptom::Hang, Symptom::Fault],
         Error::DeviceLost { .. } => &[Symptom::Fault, Symptom::Hang],
+        Error::OutOfMemory { asked, .. } if is_small(situation, *asked) => &[],
         Error::OutOfMemory { .. } => &[Symptom::OutOfMemory],
-        Error::Driver { call, .. } if *call == Call::LoadModule.name() => &[Symptom::Refusal],
+        Error::Driver { call, .. } if *call == Call::LoadModule.name() && !situation.code_works => {
+            &[Symptom::Refusal]
+        }
         error if crate::driver::codes::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
         _ => &[],
     };
@@ -303,6 +329,22 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
     known(situation).filter(fits).collect()
 }
 
+/// Returns true if an allocation is smaller than those that a runtime refuses for their size.
+fn is_small(situation: &Situation, asked: u64) -> bool {
+    situation.memory.is_some_and(|memory| asked <= memory / 100 * 85)
+}
+
+/// Advice on code that a runtime refuses although it has loaded other code that was built in the same way.
+const NO_MEMORY_FOR_CODE: &str = "this runtime has loaded other code of this library; it answers so, too, if no memory \
+    is left for code: a smaller context or fewer layers on the device take less, and other programs may hold memory of \
+    the card";
+
+/// Returns true if a runtime refuses code although it has loaded other code.
+fn refuses_further_code(situation: &Situation, error: &Error) -> bool {
+    let is_refusal = |error: &Error| matches!(error, Error::Driver { call, code, .. } if *call == Call::LoadModule.name() && refuses_code(*code));
+    situation.code_works && is_refusal(error)
+}
+
 /// Returns the text to log with an error: matching rows and [`GENERAL`]. `None` for errors that explain
 /// themselves.
 fn text_for(situation: &Situation, error: &Error) -> Option<String> {
@@ -310,6 +352,7 @@ fn text_for(situation: &Situation, error: &Error) -> Option<String> {
     let general = crate::driver::codes::is_fatal(error) && situation.target.starts_with("gfx");
     let parts: Vec<String> =
         rows.iter().map(|row| row.text()).chain(general.then(|| GENERAL.to_string())).collect();
+    let parts = if refuses_further_code(situation, error) { vec![NO_MEMORY_FOR_CODE.into()] } else { parts };
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 

@@ -1,9 +1,11 @@
 //! The sources are embedded completely, and their parameter structures equal those of ggml-core, field by
 //! field.
 
+use crate::build::script::compiler::{Compiler, options};
 use ggml_core::grids::{IQ1, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Command;
 
 /// Fields of every structure whose name ends in `Params`: name, type, number of elements.
 type Structures = Vec<(String, Vec<(String, String, u32)>)>;
@@ -151,4 +153,32 @@ fn sources_are_whole() {
     );
     assert!(hip_kernels::targets().iter().all(|target| hip_kernels::compiler(target).is_some()));
     assert_eq!(hip_kernels::compiler("gfx1"), None, "there are no such code objects");
+}
+
+/// The compilers of old releases of ROCm, which compile these sources at run time, know no C++20: clang before 16 refuses
+/// a captured structured binding, for example. Newer ones warn of what is no C++17.
+#[test]
+fn sources_are_of_one_standard() {
+    let Some(compiler) = Compiler::find() else {
+        println!("no clang 19 or later: nothing is compiled");
+        return;
+    };
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    // Matrix units of two kinds; the other processors use parts of the same sources.
+    let of_target = |target: &'static str, stems: &[&'static str]| {
+        stems.iter().map(|&stem| (target, stem)).collect::<Vec<_>>()
+    };
+    let with_units = ["flash_attn", "flash_attn_blocks", "mul_mat_half"];
+    let mut all = of_target("gfx90a", hip_kernels::stems());
+    all.extend(of_target("gfx1201", &with_units));
+    for (target, stem) in all {
+        let mut command = Command::new(&compiler.path);
+        command.args(options(target)).args([
+            "-fsyntax-only",
+            "-Werror=c++20-extensions",
+            "-Wc++20-extensions",
+        ]);
+        let output = command.arg(sources.join(format!("{stem}.hip"))).output().unwrap();
+        assert!(output.status.success(), "{target}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }

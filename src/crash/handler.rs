@@ -2,7 +2,7 @@
 //! that belongs to the first thread that enters it.
 
 use super::maps::Search;
-use super::situation::{BACKEND, CALL, NEXT, PHASE, Text};
+use super::situation::{BACKEND, CALL, NEXT, OPEN_LINE, PHASE, Text};
 use super::{MARK, Reader};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -263,6 +263,9 @@ fn fields(found: &Found, search: &Search, (called, overflow): (bool, bool), line
 
 /// Composes the sentence for a user.
 fn sentence(found: &Found, search: &Search, (called, overflow): (bool, bool), line: &mut Line) {
+    if OPEN_LINE.load(Ordering::Relaxed) {
+        line.text("\n");
+    }
     line.text("error: ");
     // Outside a driver's phases it is not to blame.
     let in_driver = PHASE.bytes().next().is_some() && BACKEND.bytes().next().is_some();

@@ -1,6 +1,6 @@
 //! Backend, phase and call of this process, in texts that a signal handler may read at any moment.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 /// Longest command that is stored, in bytes.
 pub(crate) const COMMAND: usize = 1024;
@@ -53,6 +53,9 @@ pub(crate) static CALL: Text = Text::new();
 
 /// Command that finds out more.
 pub(crate) static NEXT: Text<COMMAND> = Text::new();
+
+/// True if standard output has left the cursor within a line of the terminal that standard error has, too.
+pub(crate) static OPEN_LINE: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]
 mod tests {

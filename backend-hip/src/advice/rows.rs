@@ -212,6 +212,17 @@ pub const ADVICE: &[Advice] = &[
         ..ROW
     },
     Advice {
+        symptom: Symptom::WrongResult,
+        phases: COMPUTE,
+        from: Some((6, 4, 0)),
+        before: Some((7, 2, 53211)),
+        when: Circumstance::Branches,
+        advice: "a graph that is captured from several streams may lose the order of its launches: DIPTYCH_HIP_GRAPHS=on \
+                 captures from several, so unset it, or use ROCm from 7.2.1 on",
+        source: "kokkos issue 8359",
+        ..ROW
+    },
+    Advice {
         symptom: Symptom::Refusal,
         // Not where this library loads its code.
         phases: &[Phase::FirstCompute],

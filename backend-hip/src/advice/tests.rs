@@ -136,12 +136,41 @@ fn graphs_that_fail_are_not_used() {
     }
     let mut forced = situation("gfx1201", (7, 2, 53211));
     assert_eq!(graphs(&forced, Graphs::On), Graphs::On);
+    // Branches are on request only, so that graphs stay in use.
+    let mut branches = Situation { branches: true, ..situation("gfx90a", (6, 4, 43484)) };
+    let of_branches = |situation: &Situation| known(situation).any(|row| row.source == "kokkos issue 8359");
+    assert!(of_branches(&branches) && graphs(&branches, Graphs::Auto) == Graphs::Auto);
+    branches.hip = Some((7, 2, 53211));
+    assert!(!of_branches(&branches) && !of_branches(&situation("gfx90a", (6, 4, 43484))));
     // The row is shown only while graphs are used.
     let is_shown = |situation: &Situation| known(situation).any(|row| row.symptom == Symptom::WrongResult);
     assert!(!is_shown(&forced));
     forced.graphs = true;
     assert!(is_shown(&forced));
     assert_eq!(graphs(&Situation::default(), Graphs::Auto), Graphs::Auto, "no version is known");
+}
+
+/// HIP 5.2.3 and 6.4.3 answer alike to code of a newer format and to code for which no memory is left. Where other code of
+/// this library was loaded, it is no matter of the format.
+#[test]
+fn code_that_is_refused_for_want_of_memory() {
+    let refused = |code, name: &str| Error::Driver {
+        backend: "hip:0".into(),
+        phase: Phase::Compile,
+        node: Some("embedding".into()),
+        call: Call::LoadModule.name(),
+        code,
+        name: name.into(),
+    };
+    let untried = situation("gfx906", (5, 2, 21153));
+    let format = text_for(&untried, &refused(303, "hipErrorSharedObjectInitFailed")).unwrap();
+    assert!(format.contains("loads code objects of versions up to 4"), "{format}");
+    for (hip, code) in [((5, 2, 21153), 303), ((6, 4, 43484), 209)] {
+        let works = Situation { code_works: true, ..situation("gfx906", hip) };
+        let text = text_for(&works, &refused(code, "")).unwrap();
+        assert!(text.contains("if no memory is left for code") && !text.contains("versions up to"), "{text}");
+        assert_eq!(text_for(&works, &refused(1, "hipErrorInvalidValue")), None);
+    }
 }
 
 #[test]
@@ -184,6 +213,19 @@ fn circumstances() {
         driver: None,
     };
     assert!(text_for(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
+    // What is no larger than 85 % of the memory was refused for another reason.
+    let of_size = |asked, memory| {
+        let error = Error::OutOfMemory {
+            backend: "hip:0".into(),
+            asked,
+            free: None,
+            heap: "device".into(),
+            driver: None,
+        };
+        text_for(&Situation { memory: Some(memory), ..s.clone() }, &error)
+    };
+    assert!(of_size(86, 100).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
+    assert_eq!(of_size(85, 100), None);
     // Rows that require a HIP version do not apply if the version is unknown.
     s.hip = None;
     assert_eq!(text_for(&s, &full), None);

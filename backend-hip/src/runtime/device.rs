@@ -88,8 +88,10 @@ pub(crate) fn open(
         session.create_stream()?;
     }
     let mut refusal = None;
+    let mut code_works = false;
     if job.is_none() && may_compile(options, &profile.target) {
         refusal = refusal_of_code(&mut session, &kernels)?;
+        code_works = refusal.is_none() && kernels.word_copier().is_ok();
         if let Some(why) = &mut refusal {
             job = job_after_refusal(monitor, options, &*driver, &profile.target, why);
         }
@@ -99,7 +101,8 @@ pub(crate) fn open(
     let ahead =
         (0..AHEAD).map(|_| RunEvents::open(&mut session, GRAPHS, options.device_timing).map(Arc::new));
     let ahead = ahead.collect::<Result<_>>()?;
-    let (mut info, situation) = info(monitor, options, &*driver, &properties);
+    let (mut info, mut situation) = info(monitor, options, &*driver, &properties);
+    situation.code_works = code_works;
     let code = job.as_ref().map_or(kernels.target().unwrap_or("none").into(), Job::describe);
     info.versions.push(("code objects".into(), code));
     info.versions.extend(refusal.map(|why| ("code objects refused".into(), why)));
@@ -428,6 +431,8 @@ fn info(
     situation.dma_copies = !copies::by_kernel(options, p, &monitor.backend);
     let graphs = advice::graphs(&situation, options.graphs);
     situation.graphs = graphs != Graphs::Off;
+    situation.memory = Some(p.memory);
+    situation.branches = graphs == Graphs::On && driver.has_branches();
     versions.push(("properties".into(), p.layout.into()));
     versions.extend(system_versions(options, driver, &situation));
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));

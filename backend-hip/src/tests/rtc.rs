@@ -269,6 +269,20 @@ fn the_runtime_itself() {
     assert!(why.contains("/nowhere/libamdhip64.so.6 itself: "), "{why}");
 }
 
+/// Each release has its own compiler, also those after the ones that are known.
+#[test]
+fn the_compiler_of_the_runtimes_release() {
+    let library = "opt/rocm/lib/libhiprtc.so.10";
+    let Some(system) = System::new(library) else { return };
+    let newer = system.root.path().join(library);
+    fs::copy(&newer, newer.with_file_name("libhiprtc.so.7")).unwrap();
+    for major in [7, 10] {
+        let runtime = crate::code::rtc::Runtime { library: None, major: Some(major) };
+        let found = crate::code::rtc::Rtc::load(&system.options(), &runtime).unwrap().describe();
+        assert!(found.ends_with(&format!("/libhiprtc.so.{major}")), "{major}: {found}");
+    }
+}
+
 /// A compiler's error, code for another processor, and data that is no code object are errors with the phase.
 #[test]
 fn what_cannot_be_used() {

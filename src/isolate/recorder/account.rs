@@ -312,8 +312,14 @@ fn runtime_words(log: &str) -> Option<String> {
 /// Appends the end of a log, in one line, without the lines of the handler of signals.
 fn with_log_end(text: String, log: &Path) -> String {
     let log = read_log(log);
-    let lines: Vec<&str> = log.lines().filter(|line| !fault::is_line(line)).collect();
-    let words = lines.join("\n").split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<&str> =
+        log.lines().filter(|line| !line.trim().is_empty() && !fault::is_line(line)).collect();
+    // Runtimes repeat themselves.
+    let counted = lines.chunk_by(|a, b| a == b).map(|same| match same {
+        [line] => line.to_string(),
+        same => format!("{} ({} times)", same[0], same.len()),
+    });
+    let words = counted.collect::<Vec<_>>().join("\n").split_whitespace().collect::<Vec<_>>().join(" ");
     let begin = words.char_indices().map(|(at, _)| at).find(|at| words.len() - at <= LOG_END);
     let end = &words[begin.unwrap_or(words.len())..];
     if end.is_empty() { text } else { format!("{text}: {end}") }
@@ -366,6 +372,10 @@ mod tests {
         assert_eq!(record.message.as_deref(), Some(message));
         let record = outcome(Vec::new(), &killed_by("SIGABRT"), &log);
         assert_eq!(record.message.as_deref(), Some("died of SIGABRT before its work was done: hello"));
+        let repeated = format!("first\n{}last\n", "HSA exception: BadAlloc\n\n".repeat(30));
+        let record = outcome(vec![], &killed_by("SIGSEGV"), &repeated);
+        let said = "died of SIGSEGV before its work was done: first HSA exception: BadAlloc (30 times) last";
+        assert_eq!(record.message.as_deref(), Some(said));
         assert_eq!(record.fault, None);
     }
 

@@ -44,16 +44,20 @@ const NAMES: [(Option<u32>, &[&str]); 3] = [
 
 /// Library names by the major version of the runtime they belong to, and all of them for an unknown version.
 #[cfg(not(windows))]
-const NAMES: [(Option<u32>, &[&str]); 4] = [
+const NAMES: [(Option<u32>, &[&str]); 7] = [
+    (Some(10), &["libhiprtc.so.10"]),
+    (Some(9), &["libhiprtc.so.9"]),
+    (Some(8), &["libhiprtc.so.8"]),
     (Some(7), &["libhiprtc.so.7"]),
     (Some(6), &["libhiprtc.so.6"]),
     (Some(5), &["libhiprtc.so.5"]),
     (
         None,
         &[
-            "libhiprtc.so.7",
             "libhiprtc.so.10",
+            "libhiprtc.so.9",
             "libhiprtc.so.8",
+            "libhiprtc.so.7",
             "libhiprtc.so.6",
             "libhiprtc.so.5",
             "libhiprtc.so",

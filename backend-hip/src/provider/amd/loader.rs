@@ -6,19 +6,20 @@
 //! library that opens is used: if it is no HIP runtime of a known kind, no other is tried.
 
 use super::symbols::Symbols;
+use crate::advice;
 use crate::options::HipOptions;
 use crate::sys::library::{Found, Library, Wanted, search};
 use ggml_core::phase;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names to try in a directory, newest supported release first; .10 and .8 are names that later releases may
-/// have.
+/// Names to try in a directory, newest release first; .10, .9 and .8 are names that later releases may have.
 #[cfg(not(windows))]
 pub(crate) const NAMES: &[&str] = &[
-    "libamdhip64.so.7",
     "libamdhip64.so.10",
+    "libamdhip64.so.9",
     "libamdhip64.so.8",
+    "libamdhip64.so.7",
     "libamdhip64.so.6",
     "libamdhip64.so.5",
     "libamdhip64.so",
@@ -66,7 +67,15 @@ pub(crate) fn load(options: &HipOptions) -> Result<Loaded, String> {
     if let Some(path) = &options.library {
         refuse_second_runtime(path)?;
     }
-    search(options, &wanted(options), |found| Ok(finish(found)))?
+    search(options, &wanted(options), |found| Ok(finish(found))).map_err(with_advice)?
+}
+
+/// Adds what is known of the loader's messages.
+fn with_advice(tried: String) -> String {
+    match advice::of_loader(&tried) {
+        Some(advice) => format!("{advice}; {tried}"),
+        None => tried,
+    }
 }
 
 /// Returns a message if a library's file name has another major version than the library reports: files of
@@ -141,7 +150,7 @@ mod tests {
         let mut options = HipOptions::default();
         let count = NAMES.len();
         let all = candidates(&options);
-        assert_eq!(all[0], Candidate::InProcess("libamdhip64.so.7"));
+        assert_eq!(all[0], Candidate::InProcess("libamdhip64.so.10"));
         assert_eq!(all[count], Candidate::Directory("/opt/rocm/lib".into(), "default directory"));
         let search: Vec<Candidate> = NAMES.iter().map(|name| Candidate::Search(name)).collect();
         assert_eq!(all[count + 2..], search);
@@ -161,6 +170,27 @@ mod tests {
         assert_eq!(candidates(&options).len(), 4);
         options.library = Some("/x.so".into());
         assert_eq!(candidates(&options), [Candidate::Named("/x.so".into())]);
+    }
+
+    /// Of two releases in one directory, the newer one is loaded.
+    #[test]
+    fn the_newest_release_comes_first() {
+        let major =
+            |name: &&str| name.strip_prefix("libamdhip64.so.").map(|major| major.parse::<u32>().unwrap());
+        let majors: Vec<u32> = NAMES.iter().filter_map(major).collect();
+        assert!(majors.is_sorted_by(|a, b| a > b) && majors.contains(&10), "{majors:?}");
+        assert_eq!(NAMES.last(), Some(&"libamdhip64.so"), "a link whose release is not known");
+    }
+
+    /// What glibc 2.41 and later say of libamdhip64 of ROCm 5.2, which other libraries do not get.
+    #[test]
+    fn a_library_with_an_executable_stack() {
+        let said = "/x/libamdhip64.so.5 (named by the user): /x/libamdhip64.so.5: cannot enable executable stack as shared \
+                    object requires: Invalid argument";
+        let text = with_advice(said.into());
+        assert!(text.contains("GLIBC_TUNABLES=glibc.rtld.execstack=2") && text.ends_with(said), "{text}");
+        let other = "/x/libamdhip64.so.5: cannot open shared object file: No such file or directory";
+        assert_eq!(with_advice(other.into()), other);
     }
 
     #[test]
