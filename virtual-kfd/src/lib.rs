@@ -38,6 +38,7 @@ mod ranges;
 mod record;
 mod ring;
 mod shared;
+mod slots;
 mod space;
 mod svm;
 pub mod topology;

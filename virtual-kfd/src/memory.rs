@@ -89,6 +89,9 @@ impl Shared {
 
     /// Frees memory, and removes it from all cards.
     pub(crate) fn free(&self, handle: u64) -> Answer {
+        if self.state().slots.is_some_and(|slots| slots.handle == handle) {
+            return Err(libc::EPERM);
+        }
         self.unmap_from(handle, |_| true)?;
         let mut state = self.state();
         let allocation = state.allocations.remove(&handle).ok_or(libc::EINVAL)?;

@@ -7,6 +7,7 @@ use crate::inject::Injector;
 use crate::ranges::Ranges;
 use crate::record::Record;
 use crate::ring::Queue;
+use crate::slots::Slots;
 use crate::space::Space;
 use crate::topology::gpu_id;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,8 @@ pub(crate) struct State {
     /// Shared virtual memory of each card.
     pub(crate) shared: Vec<Ranges>,
     pub(crate) queues: BTreeMap<u32, Arc<Queue>>,
+    /// Page of slots of events.
+    pub(crate) slots: Option<Slots>,
     pub(crate) next_queue: u32,
 }
 

@@ -9,6 +9,9 @@ use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
 use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::isa::sop::{self, SaveExec, ScalarRow, State};
 
+/// The message by which a kernel raises an interrupt, in the lower 4 bits of `s_sendmsg`.
+const MSG_INTERRUPT: i32 = 1;
+
 impl Group<'_> {
     /// Executes a scalar instruction. The program counter already points to the next one.
     #[inline(always)]
@@ -96,9 +99,16 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
-            "s_nop" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
+            // A wavefront that sleeps waits for something: perhaps for a thread of the host.
+            "s_sleep" => std::thread::yield_now(),
+            "s_sendmsg" if inst.offset & 15 == MSG_INTERRUPT => {
+                let interrupt = self.context.interrupt;
+                let interrupt = interrupt.ok_or_else(|| FaultKind::Unimplemented(row.name.to_string()))?;
+                interrupt(wave.m0() & 0xff_ffff);
+            }
+            "s_nop" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
             | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
-            // Messages to the host, and instructions for graphics and debuggers only.
+            // Other messages, and instructions for graphics and debuggers only.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
         self.counters.other += 1;
