@@ -24,11 +24,13 @@
 
 mod abi;
 mod allocation;
+mod asked;
 mod card;
 mod dmabuf;
 mod driver;
 mod events;
 mod exported;
+mod files;
 mod inject;
 mod memory;
 mod options;
@@ -39,6 +41,7 @@ mod record;
 mod ring;
 mod shared;
 mod slots;
+mod smi;
 mod space;
 mod svm;
 pub mod topology;
@@ -47,5 +50,6 @@ mod waits;
 pub use card::{CARDS, Card};
 pub use dmabuf::{Buffer, DESCRIPTION_BYTES};
 pub use driver::Driver;
+pub use files::Files;
 pub use inject::{Fault, Kind, Point};
 pub use options::{MOST_CARDS, NEWEST, OptionError, Options};

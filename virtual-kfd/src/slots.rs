@@ -50,7 +50,9 @@ impl Shared {
         let Backing::Space(offset) = allocation.backing else { return Err(libc::EINVAL) };
         let count = MOST.min(allocation.bytes / 8);
         let page = Slots { handle, at: self.space.at(offset).as_ptr() as u64, count };
-        (0..count as u32).filter_map(|id| page.slot(id)).for_each(|slot| slot.store(EMPTY, Ordering::Release));
+        (0..count as u32)
+            .filter_map(|id| page.slot(id))
+            .for_each(|slot| slot.store(EMPTY, Ordering::Release));
         *slots = Some(page);
         Ok(())
     }

@@ -106,8 +106,8 @@ impl Group<'_> {
                 let interrupt = interrupt.ok_or_else(|| FaultKind::Unimplemented(row.name.to_string()))?;
                 interrupt(wave.m0() & 0xff_ffff);
             }
-            "s_nop" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
-            | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
+            "s_nop" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel" | "s_decperflevel"
+            | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
             // Other messages, and instructions for graphics and debuggers only.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }

@@ -170,9 +170,7 @@ impl Dispatch<'_> {
         process.ring.fill((PACKET - RING) as usize, packet);
         match interrupt {
             None => process.gpu.launch_packet(&process.cache, packet, self.address, QUEUE),
-            Some(f) => {
-                process.gpu.launch_interrupting_packet(&process.cache, packet, self.address, QUEUE, f)
-            }
+            Some(f) => process.gpu.launch_interrupting_packet(&process.cache, packet, self.address, QUEUE, f),
         }
     }
 }

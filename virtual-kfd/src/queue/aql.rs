@@ -111,9 +111,8 @@ impl Queue {
             shared.record.count("interrupt", "kernel");
             shared.interrupt(event);
         };
-        let launch = || {
-            device.gpu.launch_interrupting_packet(&device.code, packet, address, self.queue(), &interrupt)
-        };
+        let launch =
+            || device.gpu.launch_interrupting_packet(&device.code, packet, address, self.queue(), &interrupt);
         let result = self.run_kernel(launch);
         drop(flight);
         match result {
