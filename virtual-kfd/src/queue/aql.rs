@@ -109,6 +109,7 @@ impl Queue {
         // A kernel that calls the host (`printf`) raises interrupts itself.
         let interrupt = |event| {
             shared.record.count("interrupt", "kernel");
+            shared.log(|| format!("queue {}: a kernel raises interrupt {event}", self.id));
             shared.interrupt(event);
         };
         let launch =

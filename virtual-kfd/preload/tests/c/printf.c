@@ -1,8 +1,8 @@
 // Kernels that write to standard output: compiled by the runtime's own compiler, whose library for devices has printf.
 //
-//   printf LIBRARY TARGET
+//   printf LIBRARY TARGET ITEMS STREAMS
 //
-// Prints what the kernels print, then how many kernels it launched, and "end".
+// ITEMS: of a work-group of which all print. STREAMS: queues beside the first. Prints what the kernels print, and "end".
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -31,9 +31,9 @@ static const char source[] =
     "               0x123456789abcdefULL, 1, 2, 3, 4, 5, (int)blockIdx.x);\n"
     "}\n"
     // All items, several times each, from branches that diverge.
-    "extern \"C\" __global__ void many(int lines) {\n"
+    "extern \"C\" __global__ void many(int launch, int lines) {\n"
     "    int item = blockIdx.x * blockDim.x + threadIdx.x;\n"
-    "    for (int i = 0; i < lines + (item & 1); i++) printf(\"item %d line %d\\n\", item, i);\n"
+    "    for (int i = 0; i < lines + (item & 1); i++) printf(\"launch %d item %d line %d\\n\", launch, item, i);\n"
     "}\n"
     // Text that no packet holds at once.
     "extern \"C\" __global__ void text(const char *words) {\n"
@@ -75,7 +75,7 @@ static void launch(const char *name, unsigned groups, unsigned threads, Pointer 
 }
 
 int main(int count, char **arguments) {
-    if (count < 3) return 3;
+    if (count < 5) return 3;
     alarm(100);
     setvbuf(stdout, NULL, _IOLBF, 0);
     library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
@@ -95,24 +95,23 @@ int main(int count, char **arguments) {
     CALL(compiler, hiprtcGetCode, (void *, char *), program, code);
     CALL(library, hipModuleLoadData, (Pointer *, const void *), &module, code);
 
-    int launched = 0;
-    for (int round = 0; round < 3; round++, launched++) {
+    for (int round = 0; round < 3; round++) {
         launch("few", 5, 128, NULL, (void *[]){&round});
         CALL(library, hipDeviceSynchronize, (void));
     }
-    int lines = 2;
-    Pointer streams[2];
-    for (int i = 0; i < 2; i++) CALL(library, hipStreamCreate, (Pointer *), &streams[i]);
-    for (int i = 0; i < 2; i++, launched++) launch("many", 3, 70, streams[i], (void *[]){&lines});
-    for (int i = 0; i < 2; i++) CALL(library, hipStreamSynchronize, (void *), streams[i]);
+    Pointer streams[4] = {NULL};
+    int lines = 2, others = atoi(arguments[4]);
+    for (int i = 0; i < others && i < 4; i++) CALL(library, hipStreamCreate, (Pointer *), &streams[i]);
+    for (int i = 0; i < 4; i++) launch("many", 3, atoi(arguments[3]), streams[i % (others ? others : 1)], (void *[]){&i, &lines});
+    CALL(library, hipDeviceSynchronize, (void));
     char words[1001], *device;
     for (int i = 0; i < 1000; i++) words[i] = 'a' + i % 26;
     words[1000] = 0;
     CALL(library, hipMalloc, (Pointer *, size_t), (Pointer *)&device, sizeof words);
     CALL(library, hipMemcpy, (void *, const void *, size_t, int), device, words, sizeof words, 1);
-    launch("text", 1, 64, NULL, (void *[]){&device}), launched++;
+    launch("text", 1, 64, NULL, (void *[]){&device});
     CALL(library, hipDeviceSynchronize, (void));
-    printf("%d kernels\nend\n", launched);
+    puts("end");
     fflush(stdout);
     _exit(0);
 }
