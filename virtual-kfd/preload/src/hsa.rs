@@ -17,9 +17,12 @@ const ERROR: c_uint = 0x1000;
 static BEGINS: extern "C" fn() = begin;
 
 extern "C" fn begin() {
-    if machine::options().is_some_and(|options| options.overruns) {
-        // SAFETY: C strings. Nobody else changes or reads the environment before the program begins.
-        unsafe { libc::setenv(c"HSA_DISABLE_FRAGMENT_ALLOCATOR".as_ptr(), c"1".as_ptr(), 1) };
+    // SAFETY: C strings. Nobody else changes or reads the environment before the program begins.
+    unsafe {
+        let value = libc::getenv(c"VIRTUAL_KFD_OVERRUNS".as_ptr());
+        if !value.is_null() && CStr::from_ptr(value) == c"1" {
+            libc::setenv(c"HSA_DISABLE_FRAGMENT_ALLOCATOR".as_ptr(), c"1".as_ptr(), 1);
+        }
     }
 }
 
