@@ -32,6 +32,7 @@ mod events;
 mod exported;
 mod files;
 mod inject;
+mod interrupts;
 mod memory;
 mod options;
 mod process;
@@ -44,6 +45,7 @@ mod slots;
 mod smi;
 mod space;
 mod svm;
+mod tools;
 pub mod topology;
 mod waits;
 

@@ -136,7 +136,7 @@ impl Shared {
     pub(crate) fn page_fault(&self, card: usize, address: u64) {
         self.log(|| format!("page fault of card {card} at {address:#x}"));
         self.record.count("fault", "page");
-        self.tell(card, &Smi::PageFault);
+        self.inform(card, Smi::PageFault);
         self.events.fault(Report::PageFault { address, gpu_id: gpu_id(card) });
     }
 
@@ -144,11 +144,11 @@ impl Shared {
     pub(crate) fn reset(&self, card: usize) {
         self.log(|| format!("reset of card {card}"));
         self.record.count("fault", "reset");
-        self.tell(card, &Smi::BeforeReset);
+        self.inform(card, Smi::BeforeReset);
         if self.state().queues.values().any(|queue| queue.card == card) {
-            self.tell(card, &Smi::QueuesEvicted);
+            self.inform(card, Smi::QueuesEvicted);
         }
         self.events.fault(Report::Reset { gpu_id: gpu_id(card) });
-        self.tell(card, &Smi::AfterReset);
+        self.inform(card, Smi::AfterReset);
     }
 }

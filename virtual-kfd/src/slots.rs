@@ -6,9 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::allocation::Backing;
 use crate::process;
-use crate::shared::{Answer, Shared, State};
 use std::sync::atomic::Ordering;
 
 /// Value of a slot without an event.
@@ -27,51 +25,27 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// Returns a page of memory of the system, with empty slots.
+    ///
+    /// # Safety The bytes are inside the space, and are not freed as long as the driver lives.
+    pub(crate) unsafe fn new(handle: u64, at: u64, bytes: u64) -> Slots {
+        let slots = Slots { handle, at, count: MOST.min(bytes / 8) };
+        slots.ids().filter_map(|id| slots.slot(id)).for_each(|slot| slot.store(EMPTY, Ordering::Release));
+        slots
+    }
+
+    /// Returns the numbers of all slots.
+    pub(crate) fn ids(&self) -> std::ops::Range<u32> {
+        0..self.count as u32
+    }
+
     fn slot(&self, id: u32) -> Option<&std::sync::atomic::AtomicU64> {
-        // SAFETY: inside memory of the space, which is mapped as long as the driver lives; it is not freed.
+        // SAFETY: the promise of `new`.
         (u64::from(id) < self.count).then(|| unsafe { process::word64(self.at + 8 * u64::from(id)) })
     }
 
     /// Empties a slot; false if it was empty.
-    fn take(&self, id: u32) -> bool {
+    pub(crate) fn take(&self, id: u32) -> bool {
         self.slot(id).is_some_and(|slot| slot.swap(EMPTY, Ordering::AcqRel) != EMPTY)
-    }
-}
-
-impl Shared {
-    /// Takes memory as the page of slots, once.
-    pub(crate) fn set_slots(&self, handle: u64) -> Answer {
-        let mut state = self.state();
-        let State { allocations, slots, .. } = &mut *state;
-        if slots.is_some() {
-            return Err(libc::EBUSY);
-        }
-        let allocation = allocations.get(&handle).ok_or(libc::EINVAL)?;
-        let Backing::Space(offset) = allocation.backing else { return Err(libc::EINVAL) };
-        let count = MOST.min(allocation.bytes / 8);
-        let page = Slots { handle, at: self.space.at(offset).as_ptr() as u64, count };
-        (0..count as u32)
-            .filter_map(|id| page.slot(id))
-            .for_each(|slot| slot.store(EMPTY, Ordering::Release));
-        *slots = Some(page);
-        Ok(())
-    }
-
-    /// Answers an interrupt: sets the event of the number, or, if its slot is empty, all events whose slots are not. The
-    /// number is what the interrupt carries, of which upper bits may be missing.
-    pub(crate) fn interrupt(&self, id: u32) {
-        let slots = self.state().slots;
-        let Some(slots) = slots else {
-            self.events.set(id);
-            return;
-        };
-        // A slot is emptied first: what is written into it from now on is another interrupt's.
-        if id != 0 && slots.take(id) {
-            self.events.set(id);
-            return;
-        }
-        for id in (0..slots.count as u32).filter(|&id| slots.take(id)) {
-            self.events.set(id);
-        }
     }
 }

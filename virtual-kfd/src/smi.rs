@@ -8,18 +8,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::abi::SmiEvents;
-use crate::shared::{Answer, Shared};
 use crate::space::errno;
-use crate::topology::gpu_id;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
-
-/// `KFD_QUEUE_EVICTION_TRIGGER_SUSPEND`.
-const SUSPENDED: u32 = 3;
-/// Cause of a reset in words (`amdgpu_reset_get_desc`).
-const CAUSE: &str = "HWS hang";
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +28,7 @@ pub(crate) enum Smi {
 
 impl Smi {
     /// Returns its number (`enum kfd_smi_event`).
-    fn number(self) -> u32 {
+    pub(crate) fn number(self) -> u32 {
         match self {
             Smi::PageFault => 1,
             Smi::BeforeReset => 3,
@@ -90,12 +82,13 @@ impl Listener {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     all: Mutex<Vec<Listener>>,
-    resets: AtomicU32,
+    /// Resets of the card so far.
+    pub(crate) resets: AtomicU32,
 }
 
 impl Listeners {
     /// Returns a descriptor for a tool.
-    fn open(&self) -> Result<OwnedFd, i32> {
+    pub(crate) fn open(&self) -> Result<OwnedFd, i32> {
         let mut pair = [-1; 2];
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
         // SAFETY: an array of two numbers; the result is checked.
@@ -110,39 +103,10 @@ impl Listeners {
         all.push(Listener { socket, mask: 0, part: Vec::new() });
         Ok(of_tool)
     }
-}
 
-impl Shared {
-    /// Opens a descriptor of a card's events.
-    pub(crate) fn open_events(&self, a: &mut SmiEvents) -> Answer {
-        let card = self.card(a.gpu_id)?;
-        a.fd = self.smi[card].open()?.into_raw_fd() as u32;
-        Ok(())
+    /// Sends an event to the tools that want it.
+    pub(crate) fn send(&self, event: Smi, line: &str) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain_mut(|listener| listener.send(event, line));
     }
-
-    /// Tells an event to the tools that want it.
-    pub(crate) fn tell(&self, card: usize, event: &Smi) {
-        let listeners = &self.smi[card];
-        let pid = std::process::id();
-        // The events of queues came with 1.10.
-        if *event == Smi::QueuesEvicted && self.minor < 10 {
-            return;
-        }
-        let text = match event {
-            Smi::PageFault => format!("{pid:x}:{}", program()),
-            Smi::BeforeReset => format!("{:x} {CAUSE}", listeners.resets.fetch_add(1, SeqCst) + 1),
-            Smi::AfterReset => format!("{:x} ", listeners.resets.load(SeqCst)),
-            Smi::QueuesEvicted => {
-                format!("{} -{pid} {:x} {SUSPENDED}", self.start.elapsed().as_nanos(), gpu_id(card))
-            }
-        };
-        let line = format!("{:x} {text}\n", event.number());
-        let mut all = listeners.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain_mut(|listener| listener.send(*event, &line));
-    }
-}
-
-/// Returns the name of this program, as the kernel has it.
-fn program() -> String {
-    std::fs::read_to_string("/proc/self/comm").map_or_else(|_| "?".into(), |name| name.trim_end().into())
 }

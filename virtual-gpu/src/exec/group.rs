@@ -19,7 +19,7 @@ use crate::memory::{Memory, Region, View};
 use crate::options::Checks;
 use std::sync::{Mutex, PoisonError};
 
-/// What a message by which a kernel raises an interrupt does, with its 24 bits of data.
+/// Receiver of the messages by which kernels raise interrupts, each with 24 bits of data.
 pub(crate) type Interrupt<'a> = dyn Fn(u32) + Sync + 'a;
 
 /// Parameters of a launch, shared by its work-groups.

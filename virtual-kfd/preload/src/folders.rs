@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use virtual_kfd::topology::Entry;
 
-/// What is left to read of a folder.
+/// Entries of a folder, and which is read next.
 struct Listing {
     /// `.`, `..` and the names; never changed, so that a reader's pointer stays valid until the folder is closed.
     entries: Vec<libc::dirent64>,

@@ -1,4 +1,4 @@
-//! What a program leaves behind: nothing, whatever its end.
+//! Programs leave nothing behind, however they end.
 
 use crate::roots::{compiled, preload, text};
 use std::path::Path;

@@ -35,7 +35,8 @@ fn kernels_print() {
             let mut expected: Vec<String> =
                 (0..5).flat_map(|group| [few_line(round, group), few_line(round, group)]).collect();
             let mut part = part.to_vec();
-            (expected.sort(), part.sort());
+            expected.sort();
+            part.sort();
             assert_eq!(part, expected, "{}", root.version);
         }
         // The lines of one work-item are in order.
