@@ -122,7 +122,13 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
         return std::ptr::null_mut();
     }
     // SAFETY: a descriptor of this call.
-    unsafe { fdopendir(fd) }
+    unsafe {
+        let folder = fdopendir(fd);
+        if folder.is_null() {
+            libc::close(fd);
+        }
+        folder
+    }
 }
 
 /// Opens the folder of a descriptor.
