@@ -18,12 +18,9 @@ impl Shared {
         }
         let allocation = allocations.get(&handle).ok_or(libc::EINVAL)?;
         let Backing::Space(offset) = allocation.backing else { return Err(libc::EINVAL) };
-        let count = MOST.min(allocation.bytes / 8);
-        let page = Slots { handle, at: self.space.at(offset).as_ptr() as u64, count };
-        (0..count as u32)
-            .filter_map(|id| page.slot(id))
-            .for_each(|slot| slot.store(EMPTY, Ordering::Release));
-        *slots = Some(page);
+        let at = self.space.at(offset).as_ptr() as u64;
+        // SAFETY: memory of the space; `free` refuses to free it.
+        *slots = Some(unsafe { Slots::new(handle, at, allocation.bytes) });
         Ok(())
     }
 
