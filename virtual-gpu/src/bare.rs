@@ -132,6 +132,7 @@ impl Gpu {
             user_sgprs: launch.user_sgprs,
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
+            interrupt: None,
             footprint,
         };
         run(&self.machines, &context, launch.first_group, launch.groups)

@@ -211,6 +211,7 @@ impl Gpu {
             user_sgprs: &descriptor.user_sgprs(packet, 0, arguments, scratch_bytes),
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
+            interrupt: None,
             footprint,
         };
         let counters = run(&self.machines, &context, [0; 3], launch.groups);

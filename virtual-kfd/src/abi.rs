@@ -110,6 +110,8 @@ arguments! {
     MapMemory { handle: u64, gpu_ids: u64, count: u32, done: u32, }
     /// Compute units of a queue.
     SetCuMask { queue_id: u32, bits: u32, mask: u64, }
+    /// A descriptor of events for management tools, from the driver.
+    SmiEvents { gpu_id: u32, fd: u32, }
     /// Shared virtual memory; an array of [`SvmAttribute`] follows.
     Svm { start: u64, bytes: u64, op: u32, count: u32, }
     /// Address space with retried page faults: 1, 0, or -1 to ask.
@@ -180,6 +182,7 @@ commands! {
     SET_CU_MASK = 0x1a, SetCuMask, 0;
     GET_DMABUF_INFO = 0x1c, GetDmabufInfo, 0;
     IMPORT_DMABUF = 0x1d, ImportDmabuf, 0;
+    SMI_EVENTS = 0x1f, SmiEvents, 3;
     SVM = 0x20, Svm, 5;
     SET_XNACK_MODE = 0x21, SetXnackMode, 5;
     AVAILABLE_MEMORY = 0x23, AvailableMemory, 9;

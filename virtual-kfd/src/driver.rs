@@ -11,6 +11,7 @@ use crate::queue;
 use crate::ranges::Ranges;
 use crate::record::Record;
 use crate::shared::{Answer, Device, InFlight, Shared, State};
+use crate::smi::Listeners;
 use crate::space::Space;
 use bytemuck::Zeroable;
 use std::io;
@@ -62,6 +63,7 @@ impl Driver {
             minor: options.minor,
             svm: options.has_svm(),
             start: Instant::now(),
+            smi: options.cards.iter().map(|_| Listeners::default()).collect(),
             space: Space::new()?,
         };
         Ok(Driver { shared: Arc::new(shared) })
@@ -148,6 +150,7 @@ impl Driver {
             abi::SET_EVENT => found(shared.events.set(argument.event())),
             abi::RESET_EVENT => found(shared.events.reset(argument.event())),
             abi::WAIT_EVENTS => shared.wait_events(argument.get()),
+            abi::SMI_EVENTS => shared.open_events(argument.get()),
             abi::SVM => {
                 let argument = argument.get::<[u64; MOST_BYTES / 8]>();
                 let (head, rest) = argument.split_at_mut(size_of::<abi::Svm>() / 8);

@@ -7,8 +7,7 @@
 //! LD_PRELOAD=$PWD/target/release/libvirtual_kfd_preload.so VIRTUAL_KFD_CARDS=mi50 program
 //! ```
 //!
-//! The library to preload redirects the names of files ([`topology`] is the tree that stands for sysfs) and passes
-//! ioctls to a [`Driver`]. Descriptors of `/dev/kfd` and of render nodes are those of one sparse file in memory, so
+//! The library to preload answers for names of files ([`Files`] stand for sysfs) and passes ioctls to a [`Driver`]. Descriptors of `/dev/kfd` and of render nodes are those of one sparse file in memory, so
 //! that the runtime's own mappings of them show the card's memory. Each queue has a thread that takes packets from
 //! its ring: kernels run on the processor's emulator, with all its checks.
 //!
@@ -24,12 +23,15 @@
 
 mod abi;
 mod allocation;
+mod asked;
 mod card;
 mod dmabuf;
 mod driver;
 mod events;
 mod exported;
+mod files;
 mod inject;
+mod interrupts;
 mod memory;
 mod options;
 mod process;
@@ -38,13 +40,17 @@ mod ranges;
 mod record;
 mod ring;
 mod shared;
+mod slots;
+mod smi;
 mod space;
 mod svm;
+mod tools;
 pub mod topology;
 mod waits;
 
 pub use card::{CARDS, Card};
 pub use dmabuf::{Buffer, DESCRIPTION_BYTES};
 pub use driver::Driver;
+pub use files::Files;
 pub use inject::{Fault, Kind, Point};
 pub use options::{MOST_CARDS, NEWEST, OptionError, Options};

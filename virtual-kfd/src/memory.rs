@@ -57,7 +57,7 @@ impl Shared {
     pub(crate) fn map(&self, a: &mut MapMemory) -> Answer {
         let cards = self.cards_of(a)?;
         let mut state = self.state();
-        let State { allocations, shared, .. } = &mut *state;
+        let State { allocations, shared, asked, .. } = &mut *state;
         let allocation = allocations.get_mut(&a.handle).ok_or(libc::EINVAL)?;
         for card in cards {
             if !allocation.mapped.contains(&card) {
@@ -73,6 +73,9 @@ impl Shared {
                     libc::EINVAL
                 })?;
                 allocation.mapped.push(card);
+                if let Some(&bytes) = asked.get(&allocation.address) {
+                    self.bound(allocation, card, bytes);
+                }
             }
             a.done += 1;
         }
@@ -89,6 +92,9 @@ impl Shared {
 
     /// Frees memory, and removes it from all cards.
     pub(crate) fn free(&self, handle: u64) -> Answer {
+        if self.state().slots.is_some_and(|slots| slots.handle == handle) {
+            return Err(libc::EPERM);
+        }
         self.unmap_from(handle, |_| true)?;
         let mut state = self.state();
         let allocation = state.allocations.remove(&handle).ok_or(libc::EINVAL)?;

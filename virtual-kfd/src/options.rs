@@ -23,6 +23,9 @@ pub struct Options {
     pub checks: Checks,
     /// Most instructions of one wavefront, after which the card counts as hung.
     pub max_instructions: u64,
+    /// Report accesses behind the bytes that a program asked for (`hipMalloc`), not only behind those that the driver
+    /// allocates for it.
+    pub overruns: bool,
     /// Faults to inject.
     pub faults: Vec<Fault>,
     /// File to which each ioctl and packet is appended, `-` for standard error.
@@ -42,6 +45,7 @@ impl Default for Options {
             svm: true,
             checks: Checks { ranges: false, ..processor.checks },
             max_instructions: processor.max_instructions,
+            overruns: false,
             faults: Vec::new(),
             log: None,
             counts: None,
@@ -93,6 +97,7 @@ impl Options {
     /// | `VIRTUAL_KFD_LARGE_BAR` | 1: the processor reaches all memory of a card |
     /// | `VIRTUAL_KFD_SRAM_ECC` | 1: cards with error correction |
     /// | `VIRTUAL_KFD_CHECKS` | `none`, `default` or `all` |
+    /// | `VIRTUAL_KFD_OVERRUNS` | 1: accesses behind what the program asked for are errors |
     /// | `VIRTUAL_KFD_FAULT` | see [`Fault`] |
     /// | `VIRTUAL_KFD_LOG` | file for ioctls and packets, `-` for standard error |
     /// | `VIRTUAL_KFD_COUNTS` | file for the counts, `-` for standard error |
@@ -123,6 +128,7 @@ impl Options {
         if let Some(checks) = read.parse("CHECKS", CHECKS, checks)? {
             options.checks = checks;
         }
+        options.overruns = read.parse("OVERRUNS", "0 or 1", switch)?.unwrap_or(options.overruns);
         if let Some(faults) = read.parse("FAULT", Fault::WANTED, Fault::read_all)? {
             options.faults = faults;
         }
@@ -250,6 +256,7 @@ mod tests {
             ("ABI", "1.19", "1.0 to 1.18"),
             ("MEMORY", "0", "MiB"),
             ("LARGE_BAR", "yes", "0 or 1"),
+            ("OVERRUNS", "2", "0 or 1"),
             ("CHECKS", "some", "none, default, all, or some of races"),
             ("CHECKS", "races,none", "with commas"),
             ("FAULT", "dispatch:0:hang", "dispatch"),

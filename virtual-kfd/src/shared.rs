@@ -7,6 +7,8 @@ use crate::inject::Injector;
 use crate::ranges::Ranges;
 use crate::record::Record;
 use crate::ring::Queue;
+use crate::slots::Slots;
+use crate::smi::{Listeners, Smi};
 use crate::space::Space;
 use crate::topology::gpu_id;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +82,8 @@ impl Drop for Flight<'_> {
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) next_handle: u64,
+    /// Bytes that the program asked for, by address.
+    pub(crate) asked: BTreeMap<u64, u64>,
     /// Freed memory that descriptors still stand for.
     pub(crate) exported: Vec<Orphan>,
     /// Bytes in use of each card.
@@ -87,6 +91,8 @@ pub(crate) struct State {
     /// Shared virtual memory of each card.
     pub(crate) shared: Vec<Ranges>,
     pub(crate) queues: BTreeMap<u32, Arc<Queue>>,
+    /// Page of slots of events.
+    pub(crate) slots: Option<Slots>,
     pub(crate) next_queue: u32,
 }
 
@@ -102,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) minor: u32,
     pub(crate) svm: bool,
     pub(crate) start: Instant,
+    /// Management tools, by card.
+    pub(crate) smi: Vec<Listeners>,
     pub(crate) space: Space,
 }
 
@@ -128,6 +136,7 @@ impl Shared {
     pub(crate) fn page_fault(&self, card: usize, address: u64) {
         self.log(|| format!("page fault of card {card} at {address:#x}"));
         self.record.count("fault", "page");
+        self.inform(card, Smi::PageFault);
         self.events.fault(Report::PageFault { address, gpu_id: gpu_id(card) });
     }
 
@@ -135,6 +144,11 @@ impl Shared {
     pub(crate) fn reset(&self, card: usize) {
         self.log(|| format!("reset of card {card}"));
         self.record.count("fault", "reset");
+        self.inform(card, Smi::BeforeReset);
+        if self.state().queues.values().any(|queue| queue.card == card) {
+            self.inform(card, Smi::QueuesEvicted);
+        }
         self.events.fault(Report::Reset { gpu_id: gpu_id(card) });
+        self.inform(card, Smi::AfterReset);
     }
 }

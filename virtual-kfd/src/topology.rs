@@ -1,4 +1,4 @@
-//! The files that describe the machine: the kernel's topology of compute devices, the render nodes, the module.
+//! The files that describe the machine, in memory: the kernel's topology of compute devices, the render nodes, the module.
 //!
 //! Source: `drivers/gpu/drm/amd/amdkfd/kfd_topology.c` for names, and what libhsakmt and the runtimes of ROCm
 //! 5.2 to 7.2 read of them.
@@ -6,9 +6,6 @@
 use crate::card::Card;
 use crate::options::Options;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::path::Path;
 
 /// Number of the first render node.
 pub const FIRST_MINOR: u32 = 128;
@@ -30,40 +27,19 @@ pub fn render_minor(index: usize) -> u32 {
     FIRST_MINOR + index as u32
 }
 
-/// Writes all files under a folder, which is made.
-///
-/// # Errors A file could not be written.
-pub fn write(root: &Path, options: &Options) -> io::Result<()> {
-    for (name, entry) in entries(options) {
-        let path = root.join(name);
-        let folder = if matches!(entry, Entry::Folder) { Some(path.as_path()) } else { path.parent() };
-        fs::create_dir_all(folder.unwrap_or(root))?;
-        match entry {
-            Entry::Folder => {}
-            Entry::File(text) => fs::write(path, text)?,
-            Entry::Link(to) => std::os::unix::fs::symlink(to, path)?,
-        }
-    }
-    Ok(())
-}
-
-/// Returns a number that differs if the files do.
-pub fn digest(options: &Options) -> u64 {
-    let mut hash = DefaultHasher::new();
-    entries(options).hash(&mut hash);
-    hash.finish()
-}
-
-/// A file, a link, or a folder that may stay empty.
-#[derive(Clone, Debug, Hash)]
-enum Entry {
+/// A file, a link, or a folder that may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A folder.
     Folder,
+    /// A file and its text.
     File(String),
+    /// A link and what it points to, relative to its folder.
     Link(String),
 }
 
 /// Returns all files by their paths.
-fn entries(options: &Options) -> Vec<(String, Entry)> {
+pub(crate) fn entries(options: &Options) -> Vec<(String, Entry)> {
     let mut tree = Tree(Vec::new());
     tree.file(&format!("{TOPOLOGY}/generation_id"), "2\n");
     tree.file(&format!("{TOPOLOGY}/system_properties"), "platform_oem 0\nplatform_id 0\nplatform_rev 0\n");
@@ -297,22 +273,4 @@ fn render_node(tree: &mut Tree, index: usize, card: &Card) {
     }
     tree.link(&format!("sys/bus/pci/devices/{address}"), &format!("../../../devices/pci0000:00/{address}"));
     tree.file(&format!("dev/dri/renderD{minor}"), "");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_has_each_folder_of_the_kernel() {
-        let root = std::env::temp_dir().join(format!("virtual-kfd-topology-{}", std::process::id()));
-        write(&root, &Options::default()).expect("the files");
-        for node in 0..2 {
-            for folder in ["mem_banks", "caches", "io_links", "p2p_links"] {
-                let path = root.join(format!("{TOPOLOGY}/nodes/{node}/{folder}"));
-                assert!(path.is_dir(), "{}", path.display());
-            }
-        }
-        fs::remove_dir_all(&root).expect("the files are removed");
-    }
 }

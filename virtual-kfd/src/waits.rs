@@ -42,6 +42,9 @@ impl Shared {
     }
 
     pub(crate) fn create_event(&self, a: &mut abi::CreateEvent) -> Answer {
+        if a.page_offset != 0 {
+            self.set_slots(a.page_offset)?;
+        }
         let id = self.events.create(a.kind, a.auto_reset != 0).ok_or(libc::ENOSPC)?;
         self.record.count("event", &format!("kind {}", a.kind));
         // Not 0: the runtime takes the slot of its page as the event's mailbox.

@@ -1,6 +1,6 @@
 //! Events through the ioctls, by the rules of `kfd_events.c`.
 
-use crate::thunk::{Thunk, until};
+use crate::thunk::{AQL, Kernel, PAGE, Program, Thunk, USERPTR, until};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -118,4 +118,42 @@ fn an_injected_error_is_answered_once() {
     let answers = [(); 3].map(|()| outcome(&thunk, &[id], false, 0).0);
     assert_eq!(answers, [Ok(()), Err(libc::EINTR), Ok(())]);
     assert_eq!([(); 2].map(|()| thunk.ioctl(0x08, &mut [0; 4])), [Err(libc::ENOMEM); 2]);
+}
+
+/// The page of slots: it is taken once, cannot be freed, and says which events an interrupt is for.
+#[test]
+fn slots_say_which_events_have_come() {
+    let thunk = Thunk::new(&[]);
+    let (page, other) = (thunk.gtt(8 * PAGE), thunk.gtt(8 * PAGE));
+    let at = Thunk::reserve(PAGE);
+    let (process, _) = thunk.allocate(at, PAGE, 0, USERPTR, at).unwrap();
+    let create = |handle: u64| {
+        let mut a = [handle, 0, 0, 0];
+        thunk.ioctl(0x08, &mut a).map(|()| a[3] as u32)
+    };
+    assert_eq!([99, process].map(create), [Err(libc::EINVAL); 2], "no memory, and memory of the process");
+    let ids = [page.handle, 0, 0].map(|handle| create(handle).unwrap());
+    assert_eq!(create(other.handle), Err(libc::EBUSY));
+    assert_eq!((thunk.free(page.handle), thunk.free(other.handle)), (Err(libc::EPERM), Ok(())));
+    let slot = |id: u32| 8 * u64::from(id);
+    assert!(ids.iter().all(|&id| page.get(slot(id)) == u64::MAX));
+
+    let (queue, program) = (thunk.queue(0, AQL), Program::new(&thunk, 0, Kernel::Interrupt));
+    let raise = |slots: &[u32], id: u32| {
+        slots.iter().for_each(|&id| page.set(slot(id), id.into()));
+        queue.packet(program.launch(1, [id.into(), 0], None));
+        queue.drain();
+        let set = ids.map(|id| {
+            let set = outcome(&thunk, &[id], false, 0).1 == COMPLETE;
+            thunk.ioctl(0x0b, &mut [id.into()]).unwrap();
+            set
+        });
+        assert!(ids.iter().all(|&id| page.get(slot(id)) == u64::MAX || slots.len() > 1), "slots are emptied");
+        set
+    };
+    assert_eq!(raise(&[ids[1]], ids[1]), [false, true, false]);
+    assert_eq!(raise(&[], ids[1]), [false; 3], "nobody has written the slot");
+    // Lower bits of a number that are none of an event, and none at all: all events whose slots are written.
+    assert_eq!(raise(&[ids[2]], 200), [false, false, true]);
+    assert_eq!(raise(&[ids[0], ids[2]], 0), [true, false, true]);
 }

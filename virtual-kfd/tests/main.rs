@@ -8,3 +8,4 @@ mod memory;
 mod packets;
 mod stress;
 mod thunk;
+mod tools;

@@ -337,6 +337,8 @@ pub(crate) enum Kernel {
     Count,
     /// Ends when the word at the first argument has the value of the second.
     Spin,
+    /// Raises an interrupt for the event of the first argument.
+    Interrupt,
     /// No instruction.
     Illegal,
 }
@@ -372,6 +374,10 @@ const SPIN: [u32; 12] = [
     0xBF81_0000,
 ];
 
+/// `s_load_dwordx2 s[2:3], s[0:1], 0`; `s_waitcnt lgkmcnt(0)`; `s_mov_b32 m0, s2`; `s_nop 0`;
+/// `s_sendmsg sendmsg(MSG_INTERRUPT)`; `s_endpgm`.
+const INTERRUPT: [u32; 7] = [0xC006_0080, 0, 0xBF8C_C07F, 0xBEFC_0002, 0xBF80_0000, 0xBF90_0001, 0xBF81_0000];
+
 /// A kernel in memory, with a place for its arguments.
 pub(crate) struct Program {
     memory: Memory,
@@ -383,6 +389,7 @@ impl Program {
         let words: &[u32] = match kernel {
             Kernel::Count => &COUNT,
             Kernel::Spin => &SPIN,
+            Kernel::Interrupt => &INTERRUPT,
             Kernel::Illegal => &[0xffff_ffff, 0xBF81_0000],
         };
         // The descriptor: arguments of 16 bytes; the first instruction 256 bytes on; 16 vector and 16 scalar registers,

@@ -20,6 +20,9 @@ use crate::memory::{Memory, Region, View};
 use crate::options::Checks;
 use std::sync::{Mutex, PoisonError};
 
+/// Receiver of the messages by which kernels raise interrupts, each with 24 bits of data.
+pub(crate) type Interrupt<'a> = dyn Fn(u32) + Sync + 'a;
+
 /// Parameters of a launch, shared by its work-groups.
 pub(crate) struct Context<'a> {
     pub(crate) kernel: &'a str,
@@ -36,6 +39,8 @@ pub(crate) struct Context<'a> {
     pub(crate) user_sgprs: &'a [u32],
     pub(crate) checks: Checks,
     pub(crate) max_instructions: u64,
+    /// Receives the messages by which kernels raise an interrupt; without it, they are not implemented.
+    pub(crate) interrupt: Option<&'a Interrupt<'a>>,
     /// Collects the bytes read and written, if tracing.
     pub(crate) footprint: Option<&'a Mutex<Footprint>>,
 }
@@ -86,7 +91,7 @@ impl Drop for Borrowed<'_> {
 
 /// A running work-group.
 pub(crate) struct Group<'a> {
-    context: &'a Context<'a>,
+    pub(super) context: &'a Context<'a>,
     id: [u32; 3],
     /// Work-items along x, y and z.
     size: [u32; 3],
@@ -516,6 +521,7 @@ mod tests {
                 user_sgprs: &descriptor.user_sgprs(buffer, buffer, buffer, 64),
                 checks: if round % 3 == 0 { Checks::ALL } else { Checks::NONE },
                 max_instructions: 1000,
+                interrupt: None,
                 footprint: None,
             };
             executed += match machine.run(&context, [0; 3]) {

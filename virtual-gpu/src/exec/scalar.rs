@@ -14,6 +14,9 @@ use crate::isa::short::{Bits, Width};
 const DEALLOC_VGPRS: i32 = 3;
 const GET_REALTIME: i32 = 0x83;
 
+/// The message by which a kernel raises an interrupt, in the lower 4 bits of `s_sendmsg`.
+const MSG_INTERRUPT: i32 = 1;
+
 impl Wave {
     /// Returns true if a branch is taken.
     #[inline(always)]
@@ -137,9 +140,16 @@ impl Group<'_> {
             }
             "s_round_mode" => wave.mode = wave.mode & !15 | inst.offset as u32 & 15,
             "s_denorm_mode" => wave.mode = wave.mode & !0xf0 | (inst.offset as u32 & 15) << 4,
+            // A wavefront that sleeps waits for something: perhaps for a thread of the host.
+            "s_sleep" => std::thread::yield_now(),
             // The wavefront is about to end.
             "s_sendmsg" if inst.offset == DEALLOC_VGPRS => {}
-            // Messages to the host, and instructions for graphics and debuggers only.
+            "s_sendmsg" if inst.offset & 15 == MSG_INTERRUPT => {
+                let interrupt = self.context.interrupt;
+                let interrupt = interrupt.ok_or_else(|| FaultKind::Unimplemented(row.name.to_string()))?;
+                interrupt(wave.m0() & 0xff_ffff);
+            }
+            // Other messages, and instructions for graphics and debuggers only.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
         Ok(())

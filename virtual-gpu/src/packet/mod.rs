@@ -7,7 +7,7 @@ mod symbol;
 
 use crate::code::{Descriptor, MOST_SCRATCH};
 use crate::counters::Counters;
-use crate::exec::group::Context;
+use crate::exec::group::{Context, Interrupt};
 use crate::exec::sizes::Sizes;
 use crate::fault::{Fault, FaultKind, Result};
 use crate::gpu::{Gpu, fits, run};
@@ -140,8 +140,36 @@ impl Gpu {
         packet_address: u64,
         queue: u64,
     ) -> Result<Counters> {
+        self.named(code, packet, packet_address, queue, None)
+    }
+
+    /// Runs the kernel of a packet as [`Gpu::launch_packet`] does, for a host that takes interrupts: a kernel that calls
+    /// the host, as `printf` does, sends the message `MSG_INTERRUPT`. `interrupt` gets the lower 24 bits of its data (M0),
+    /// on one of the threads that run the kernel, which goes on when it returns. Stores before the message are visible to
+    /// it.
+    ///
+    /// # Errors As [`Gpu::launch_packet`], where such a message is [`FaultKind::Unimplemented`].
+    pub fn launch_interrupting_packet(
+        &self,
+        code: &PacketCode,
+        packet: &[u8; 64],
+        packet_address: u64,
+        queue: u64,
+        interrupt: &(dyn Fn(u32) + Sync),
+    ) -> Result<Counters> {
+        self.named(code, packet, packet_address, queue, Some(interrupt))
+    }
+
+    fn named(
+        &self,
+        code: &PacketCode,
+        packet: &[u8; 64],
+        packet_address: u64,
+        queue: u64,
+        interrupt: Option<&Interrupt<'_>>,
+    ) -> Result<Counters> {
         let packet = Packet::read(packet);
-        self.run_packet(code, &packet, packet_address, queue)
+        self.run_packet(code, &packet, packet_address, queue, interrupt)
             .map_err(|fault| Fault { kernel: self.kernel_name(packet.kernel_object), ..fault })
     }
 
@@ -159,6 +187,7 @@ impl Gpu {
         packet: &Packet,
         packet_address: u64,
         queue: u64,
+        interrupt: Option<&Interrupt<'_>>,
     ) -> Result<Counters> {
         let invalid = FaultKind::InvalidLaunch;
         packet.check().map_err(invalid)?;
@@ -196,6 +225,7 @@ impl Gpu {
             user_sgprs: &descriptor.user_sgprs(packet_address, queue, packet.arguments, scratch_bytes),
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
+            interrupt,
             footprint: None,
         };
         // The region is held until the end: the code is read from it.

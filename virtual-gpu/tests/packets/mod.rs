@@ -5,6 +5,7 @@ use crate::support;
 mod cache;
 mod errors;
 mod grids;
+mod messages;
 mod process;
 mod windows;
 

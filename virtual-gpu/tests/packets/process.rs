@@ -161,8 +161,16 @@ impl Dispatch<'_> {
     }
 
     pub(crate) fn launch(&self) -> Result<Counters, Fault> {
-        let process = self.process;
-        process.ring.fill((PACKET - RING) as usize, &self.packet);
-        process.gpu.launch_packet(&process.cache, &self.packet, self.address, QUEUE)
+        self.launch_with(None)
+    }
+
+    /// Launches it for a host that takes interrupts, or does not.
+    pub(crate) fn launch_with(&self, interrupt: Option<&(dyn Fn(u32) + Sync)>) -> Result<Counters, Fault> {
+        let (process, packet) = (self.process, &self.packet);
+        process.ring.fill((PACKET - RING) as usize, packet);
+        match interrupt {
+            None => process.gpu.launch_packet(&process.cache, packet, self.address, QUEUE),
+            Some(f) => process.gpu.launch_interrupting_packet(&process.cache, packet, self.address, QUEUE, f),
+        }
     }
 }

@@ -39,7 +39,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("s_rfe*", "for trap handlers"),
     ("s_setvskip", "no compiler emits it"),
     ("s_ttracedata", "for profilers"),
-    ("s_sendmsg*", "there is nobody to receive a message"),
+    ("s_sendmsg*", "somebody receives messages of packets alone: tests/packets/messages.rs"),
     ("s_sethalt", "for debuggers"),
     ("s_setkill", "for debuggers"),
     ("s_wakeup", "no compiler emits it"),

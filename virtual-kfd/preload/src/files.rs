@@ -1,23 +1,13 @@
 //! Functions of libc that take names of files, and `ioctl`.
 //!
-//! Each redirects names of the virtual machine and passes all others to the kernel or, where libc does more than that,
+//! Each answers for names of the virtual machine and passes all others to the kernel or, where libc does more than that,
 //! to libc's function. A variadic function's arguments lie where those of a plain function lie, on all processors
 //! that ROCm supports.
 
 use crate::machine::{self, Node};
-use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use crate::tree::{self, Name};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-
-/// Returns a name as this machine has it.
-///
-/// # Safety `path` is null or a C string.
-unsafe fn redirected(path: *const c_char) -> Option<CString> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    machine::elsewhere(unsafe { CStr::from_ptr(path) })
-}
 
 /// Returns the virtual device at a path.
 ///
@@ -59,8 +49,9 @@ unsafe fn open_file(folder: c_int, path: *const c_char, flags: c_int, mode: c_ui
         if let Some(node) = device(path) {
             return node.open();
         }
-        let other = redirected(path);
-        let path = other.as_ref().map_or(path, |p| p.as_ptr());
+        if let Some(name) = Name::of(folder, path) {
+            return tree::open(&name, flags);
+        }
         libc::syscall(libc::SYS_openat, folder, path, flags, mode) as c_int
     }
 }
@@ -71,13 +62,11 @@ unsafe fn open_file(folder: c_int, path: *const c_char, flags: c_int, mode: c_ui
 unsafe fn status(folder: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let other = redirected(path);
-        let path = match other.as_ref() {
-            // A character device that everybody may read and write.
-            _ if device(path).is_some() => c"/dev/null".as_ptr(),
-            Some(other) => other.as_ptr(),
-            None => path,
-        };
+        // A character device that everybody may read and write.
+        let path = if device(path).is_some() { c"/dev/null".as_ptr() } else { path };
+        if let Some(name) = Name::of(folder, path) {
+            return tree::status(&name, to, flags);
+        }
         libc::syscall(libc::SYS_newfstatat, folder, path, to, flags) as c_int
     }
 }
@@ -116,14 +105,6 @@ interposed! {
     fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
         open_stream(path, mode)
     }
-    opendir(path: *const c_char) -> *mut libc::DIR {
-        let other = redirected(path);
-        let Some(next) = next!(c"opendir" as unsafe extern "C" fn(*const c_char) -> *mut libc::DIR) else {
-            machine::failed(libc::ENOSYS);
-            return std::ptr::null_mut();
-        };
-        next(other.as_ref().map_or(path, |p| p.as_ptr()))
-    }
     access(path: *const c_char, mode: c_int) -> c_int { may_access(libc::AT_FDCWD, path, mode) }
     faccessat(folder: c_int, path: *const c_char, mode: c_int, _flags: c_int) -> c_int {
         may_access(folder, path, mode)
@@ -143,12 +124,10 @@ interposed! {
         status(folder, path, to, flags)
     }
     statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int {
-        let other = redirected(path);
-        let path = match other.as_ref() {
-            _ if device(path).is_some() => c"/dev/null".as_ptr(),
-            Some(other) => other.as_ptr(),
-            None => path,
-        };
+        let path = if device(path).is_some() { c"/dev/null".as_ptr() } else { path };
+        if let Some(name) = Name::of(folder, path) {
+            return tree::status_x(&name, to, flags);
+        }
         libc::syscall(libc::SYS_statx, folder, path, flags, mask, to) as c_int
     }
     readlink(path: *const c_char, to: *mut c_char, size: usize) -> isize {
@@ -179,12 +158,28 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> *mut libc::FI
     type Function = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
     // SAFETY: the caller's promise.
     unsafe {
-        let other = redirected(path);
+        if let Some(name) = Name::of(libc::AT_FDCWD, path) {
+            return open_text(&name, mode);
+        }
         let Some(next) = next!(c"fopen64" as Function) else {
             machine::failed(libc::ENOSYS);
             return std::ptr::null_mut();
         };
-        next(other.as_ref().map_or(path, |p| p.as_ptr()), mode)
+        next(path, mode)
+    }
+}
+
+/// Opens a stream of a file of the virtual machine.
+///
+/// # Safety `mode` is a C string.
+unsafe fn open_text(name: &Name, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: the caller's promise; a descriptor of this call.
+    unsafe {
+        let bytes = CStr::from_ptr(mode).to_bytes();
+        let reads = bytes.starts_with(b"r") && !bytes.contains(&b'+');
+        let on_exec = if bytes.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
+        let fd = tree::open(name, if reads { libc::O_RDONLY } else { libc::O_RDWR } | on_exec);
+        if fd < 0 { std::ptr::null_mut() } else { libc::fdopen(fd, mode) }
     }
 }
 
@@ -197,8 +192,9 @@ unsafe fn may_access(folder: c_int, path: *const c_char, mode: c_int) -> c_int {
         if device(path).is_some() {
             return 0;
         }
-        let other = redirected(path);
-        let path = other.as_ref().map_or(path, |p| p.as_ptr());
+        if let Some(name) = Name::of(folder, path) {
+            return tree::access(&name, mode);
+        }
         libc::syscall(libc::SYS_faccessat, folder, path, mode) as c_int
     }
 }
@@ -209,8 +205,9 @@ unsafe fn may_access(folder: c_int, path: *const c_char, mode: c_int) -> c_int {
 unsafe fn read_link(folder: c_int, path: *const c_char, to: *mut c_char, size: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
-        let other = redirected(path);
-        let path = other.as_ref().map_or(path, |p| p.as_ptr());
+        if let Some(name) = Name::of(folder, path) {
+            return tree::read_link(&name, to, size);
+        }
         libc::syscall(libc::SYS_readlinkat, folder, path, to, size) as isize
     }
 }
@@ -220,20 +217,26 @@ unsafe fn read_link(folder: c_int, path: *const c_char, to: *mut c_char, size: u
 /// # Safety As `realpath`.
 unsafe fn real_path(path: *const c_char, to: *mut c_char) -> *mut c_char {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
-    // SAFETY: the caller's promise. A path of the virtual machine is shorter than the file's that stands for it.
+    // SAFETY: the caller's promise: no place, or one for the longest path.
     unsafe {
-        let Some(next) = next!(c"realpath" as Function) else {
-            machine::failed(libc::ENOSYS);
-            return std::ptr::null_mut();
+        let Some(name) = Name::of(libc::AT_FDCWD, path) else {
+            let Some(next) = next!(c"realpath" as Function) else {
+                machine::failed(libc::ENOSYS);
+                return std::ptr::null_mut();
+            };
+            return next(path, to);
         };
-        let other = redirected(path);
-        let found = next(other.as_ref().map_or(path, |p| p.as_ptr()), to);
-        if other.is_some()
-            && !found.is_null()
-            && let Some(back) = machine::back(CStr::from_ptr(found))
-        {
-            std::ptr::copy_nonoverlapping(back.as_ptr(), found, back.as_bytes_with_nul().len());
+        match tree::real_path(&name) {
+            Ok(found) if to.is_null() => libc::strdup(found.as_ptr()),
+            Ok(found) => {
+                let bytes = found.as_bytes_with_nul();
+                std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len());
+                to
+            }
+            Err(errno) => {
+                machine::failed(errno);
+                std::ptr::null_mut()
+            }
         }
-        found
     }
 }

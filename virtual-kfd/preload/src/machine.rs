@@ -1,10 +1,7 @@
-//! The machine of this process: options, driver, and the folder that stands for sysfs.
+//! The machine of this process: options, driver, devices.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 use virtual_kfd::{Driver, Options, topology};
@@ -139,72 +136,4 @@ pub(crate) fn failed(errno: c_int) -> c_int {
     // SAFETY: the address of this thread's errno.
     unsafe { *libc::__errno_location() = errno };
     -1
-}
-
-/// Returns the file of this machine that stands for one of the virtual machine's.
-pub(crate) fn elsewhere(path: &CStr) -> Option<CString> {
-    let bytes = path.to_bytes();
-    if !bytes.starts_with(b"/sys/") && !bytes.starts_with(b"/dev/dri") {
-        return None;
-    }
-    let under = |folder: &[u8]| {
-        bytes.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-    };
-    let cards = options()?.cards.len();
-    let is_cards = || {
-        (0..cards).any(|i| {
-            let address = topology::address(i);
-            let bus = |folder: &str| under(format!("{folder}/{address}").as_bytes());
-            bus("/sys/devices/pci0000:00") || bus("/sys/bus/pci/devices")
-        })
-    };
-    (FOLDERS.iter().any(|folder| under(folder)) || is_cards()).then_some(())?;
-    let mut to = root()?.as_os_str().as_bytes().to_vec();
-    to.extend_from_slice(bytes);
-    CString::new(to).ok()
-}
-
-/// Returns the virtual machine's name of a file of [`elsewhere`].
-pub(crate) fn back(path: &CStr) -> Option<CString> {
-    let rest = path.to_bytes().strip_prefix(root()?.as_os_str().as_bytes())?;
-    CString::new(rest).ok()
-}
-
-/// Folders that the virtual machine has for itself.
-const FOLDERS: [&[u8]; 6] = [
-    b"/dev/dri",
-    b"/sys/bus/pci/drivers/amdgpu",
-    b"/sys/class/drm",
-    b"/sys/class/kfd",
-    b"/sys/devices/virtual/kfd",
-    b"/sys/module/amdgpu",
-];
-
-/// Returns the folder of the files; `None` if they cannot be written, which is said once.
-fn root() -> Option<&'static Path> {
-    static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let make = || tree(options()?).map_err(|e| say(&format_args!("no files of the machine: {e}"))).ok();
-    ROOT.get_or_init(make).as_deref()
-}
-
-/// Writes the files, once for all processes of a user with the same options.
-fn tree(options: &Options) -> std::io::Result<PathBuf> {
-    // SAFETY: no arguments, no errors.
-    let user = unsafe { libc::geteuid() };
-    // The real path: links would be resolved differently by `realpath`.
-    let folder = std::env::temp_dir().canonicalize()?;
-    let path = folder.join(format!("virtual-kfd-{user}-{:016x}", topology::digest(options)));
-    let is_ours = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
-    if let Ok(meta) = path.symlink_metadata() {
-        return if is_ours(meta) { Ok(path) } else { Err(std::io::ErrorKind::PermissionDenied.into()) };
-    }
-    let part = folder.join(format!("virtual-kfd-{user}-{}", std::process::id()));
-    std::fs::create_dir(&part)?;
-    std::fs::set_permissions(&part, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    topology::write(&part, options)?;
-    if std::fs::rename(&part, &path).is_err() {
-        // Another process was first.
-        std::fs::remove_dir_all(&part)?;
-    }
-    Ok(path)
 }

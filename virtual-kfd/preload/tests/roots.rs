@@ -73,8 +73,14 @@ pub(crate) fn program() -> PathBuf {
     compiled("program")
 }
 
-/// Returns the kernels of a processor; `None` without a compiler for them.
-pub(crate) fn kernels(target: &str) -> Option<PathBuf> {
+/// Returns the kernels of a processor, which are compiled once; `None` without a compiler for them.
+pub(crate) fn kernels(target: &'static str) -> Option<PathBuf> {
+    static OBJECTS: Mutex<BTreeMap<&str, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
+    let mut objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    objects.entry(target).or_insert_with(|| compile(target)).clone()
+}
+
+fn compile(target: &str) -> Option<PathBuf> {
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{target}.co"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/kernels.hip");
     // Version 4 is what all of them load.

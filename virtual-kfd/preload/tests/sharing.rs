@@ -37,6 +37,16 @@ fn memory_of_another_process() {
     }
 }
 
+/// Children of a program that has used the card end, run others, or get an error: none hangs, and the parent goes on.
+#[test]
+fn children_of_a_program() {
+    for root in roots() {
+        let said = shared(&root, "children");
+        assert!(said.contains("error hipMalloc = 2\nthe child: exit 2\n"), "{said}");
+        assert!(said.matches("right ").count() == 4 && said.contains("\nend\n"), "{said}");
+    }
+}
+
 /// Needs no ROCm: a plain program that opens the devices, forks, duplicates and closes.
 #[test]
 fn descriptors_and_forks() {

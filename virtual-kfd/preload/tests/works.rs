@@ -3,7 +3,7 @@
 use crate::roots::{finish, kernels, program, roots, text};
 
 /// Runs the program on all roots with some variables.
-fn runs(target: &str, variables: &[(&str, &str)]) {
+fn runs(target: &'static str, variables: &[(&str, &str)]) {
     let Some(kernels) = kernels(target) else { return println!("SKIPPED: there is no clang-19") };
     let roots = roots();
     if roots.is_empty() {

@@ -106,7 +106,14 @@ impl Queue {
         }
         let device = &shared.devices[self.card];
         let flight = device.in_flight.begin();
-        let launch = || device.gpu.launch_packet(&device.code, packet, address, self.queue());
+        // A kernel that calls the host (`printf`) raises interrupts itself.
+        let interrupt = |event| {
+            shared.record.count("interrupt", "kernel");
+            shared.log(|| format!("queue {}: a kernel raises interrupt {event}", self.id));
+            shared.interrupt(event);
+        };
+        let launch =
+            || device.gpu.launch_interrupting_packet(&device.code, packet, address, self.queue(), &interrupt);
         let result = self.run_kernel(launch);
         drop(flight);
         match result {

@@ -173,7 +173,7 @@ impl Queue {
             // SAFETY: the mailbox is a slot of the runtime's page of events, which lives as long as it does.
             unsafe { process::word64(mailbox) }.store(event.into(), Ordering::Release);
             shared.record.count("interrupt", "signal");
-            shared.events.set(event);
+            shared.interrupt(event);
         }
     }
 

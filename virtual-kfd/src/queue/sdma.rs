@@ -156,7 +156,7 @@ impl Words<'_> {
                 "fence"
             },
             (TRAP, _) => {
-                shared.events.set(self.word(1) & 0xfff_ffff);
+                shared.interrupt(self.word(1) & 0xfff_ffff);
                 "trap"
             }
             // Without the bit, it flushes the processor's writes to the card's memory, which are never late here.

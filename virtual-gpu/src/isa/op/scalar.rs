@@ -409,7 +409,7 @@ salu! {
     s_setkill () -> () { plain(()) } [PROGRAM Nothing]
     s_waitcnt () -> () { plain(()) } [PROGRAM Wait]
     s_sethalt () -> () { plain(()) } [PROGRAM Nothing]
-    s_sleep () -> () { plain(()) } [PROGRAM Nothing]
+    s_sleep () -> () { plain(()) } [PROGRAM Other]
     s_setprio () -> () { plain(()) } [PROGRAM Nothing]
     s_sendmsg () -> () { plain(()) } [PROGRAM Other]
     s_trap () -> () { plain(()) } [PROGRAM Other]

@@ -35,6 +35,12 @@ KERNEL void count(unsigned *cells, unsigned width, unsigned height) {
     else __atomic_fetch_add(&cells[width * height], 1u, __ATOMIC_RELAXED);
 }
 
+// Writes so many words.
+KERNEL void fill(unsigned *to, unsigned words) {
+    unsigned i = GROUP_X * 256 + ITEM_X;
+    if (i < words) to[i] = i;
+}
+
 KERNEL void out_of_bounds(float *a) { a[1ul << 40] = 1; }
 
 KERNEL void illegal(float *a) { asm volatile(".long 0xffffffff"); }

@@ -1,6 +1,6 @@
 // Memory that goes through descriptors: virtual memory management, and memory of another process.
 //
-//   share LIBRARY vmm | ipc | fork
+//   share LIBRARY vmm | ipc | fork | children
 //
 // Its last line says "end", or which function the runtime refuses.
 #define _GNU_SOURCE
@@ -178,6 +178,45 @@ static void forks(void) {
     puts("end");
 }
 
+// Children of a process that has used the card: one that ends, one that runs another program, and one that uses the
+// card through the runtime's state that it has inherited.
+static void children(const char *path) {
+    Pointer memory, other;
+    int status = -1;
+    begin(path);
+    CALL(hipMalloc, (Pointer *, size_t), &memory, BYTES);
+    fill(5);
+    copy(memory, x);
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) _exit(0);
+    waitpid(child, &status, 0);
+    check("a child that ends", status == 0);
+    check("a child that runs a program", system("exit 7") >> 8 == 7);
+    child = fork();
+    if (!child) {
+        alarm(5);
+        CALL(hipMalloc, (Pointer *, size_t), &other, BYTES);
+        copy(other, x);
+        CALL(hipDeviceSynchronize, (void));
+        puts("works");
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) printf("the child: signal %d\n", WTERMSIG(status));
+    else printf("the child: exit %d\n", WEXITSTATUS(status));
+    memset(z, 0, BYTES);
+    copy(z, memory);
+    check("the parent's memory is as it was", !memcmp(x, z, BYTES));
+    fill(6);
+    copy(memory, x);
+    copy(z, memory);
+    check("the parent goes on", !memcmp(x, z, BYTES));
+    CALL(hipFree, (void *), memory);
+    puts("end");
+}
+
 int main(int count, char **arguments) {
     if (count < 3) return 3;
     alarm(60);
@@ -185,6 +224,7 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[2], "vmm")) vmm(arguments[1]);
     if (!strcmp(arguments[2], "ipc")) ipc(arguments[1]);
     if (!strcmp(arguments[2], "fork")) forks();
+    if (!strcmp(arguments[2], "children")) children(arguments[1]);
     fflush(stdout);
     _exit(0);
 }
