@@ -72,9 +72,11 @@ impl Group<'_> {
         }
         if resource.swizzled && resource.add_lane {
             // Scratch: the same word of all lanes is contiguous. The base is that of the wavefront's scratch,
-            // and the scalar offset counts bytes of all lanes.
+            // and the scalar offset counts bytes of all lanes. The sum has 32 bits: compilers index arrays from a
+            // negative number.
             let start = resource.base.wrapping_add(soffset).wrapping_sub(SCRATCH_BASE);
-            return Ok(Location::Scratch((start / LANES as u64).wrapping_add(offset)));
+            let at = (start / LANES as u64).wrapping_add(offset);
+            return Ok(Location::Scratch(u64::from(at as u32)));
         }
         if resource.swizzled {
             return Err(FaultKind::Unimplemented("a swizzled buffer that is no scratch".into()));
