@@ -88,7 +88,18 @@ pub(super) fn everywhere(source: Source, check: impl Fn(&Program)) {
 
 /// As [`everywhere`] with more options of the compiler.
 pub(super) fn everywhere_with(source: Source, more: &str, check: impl Fn(&Program)) {
-    for (number, target) in Target::ALL.into_iter().enumerate() {
+    where_units(source, |_| true, more, check);
+}
+
+/// As [`everywhere_with`], on the targets with some units only: a source that the others cannot compile.
+pub(super) fn where_units(
+    source: Source,
+    wanted: impl Fn(Units) -> bool,
+    more: &str,
+    check: impl Fn(&Program),
+) {
+    let targets = Target::ALL.into_iter().enumerate();
+    for (number, target) in targets.filter(|&(_, target)| wanted(Units::of(target))) {
         for (mode, &(wave, option)) in Units::of(target).waves().iter().enumerate() {
             for level in levels(source, number + mode) {
                 run(source, target, wave, &format!("{level} {option} {more}"), &check);
