@@ -7,5 +7,6 @@ mod fuzz;
 mod packets;
 mod planted;
 mod programs;
+mod readme;
 mod support;
 mod vectors;
