@@ -11,7 +11,7 @@ use crate::code::SCRATCH_BASE;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::Inst;
-use crate::isa::lanes::LANES;
+use crate::isa::op::lanes::LANES;
 
 /// A buffer resource (V#).
 #[derive(Clone, Copy, Debug)]
@@ -72,11 +72,11 @@ impl Group<'_> {
         }
         if resource.swizzled && resource.add_lane {
             // Scratch: the same word of all lanes is contiguous. The base is that of the wavefront's scratch,
-            // and the scalar offset counts bytes of all lanes. The sum has 32 bits: compilers index arrays from a
-            // negative number.
+            // and the scalar offset counts bytes of all lanes.
             let start = resource.base.wrapping_add(soffset).wrapping_sub(SCRATCH_BASE);
+            // The sum has 32 bits, so that a register may be below 0: compilers move constants into the offset.
             let at = (start / LANES as u64).wrapping_add(offset);
-            return Ok(Location::Scratch(u64::from(at as u32)));
+            return Ok(Location::Scratch(at & u64::from(u32::MAX)));
         }
         if resource.swizzled {
             return Err(FaultKind::Unimplemented("a swizzled buffer that is no scratch".into()));
