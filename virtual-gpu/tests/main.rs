@@ -8,5 +8,6 @@ mod generated;
 mod packets;
 mod planted;
 mod programs;
+mod readme;
 mod support;
 mod vectors;

@@ -1,6 +1,7 @@
 //! Arithmetic that takes several instructions.
 
-use crate::programs::{ARITHMETIC, everywhere};
+use crate::programs::ARITHMETIC;
+use crate::programs::variants::everywhere;
 use crate::support::{Arguments, Random, Session};
 use half::f16;
 

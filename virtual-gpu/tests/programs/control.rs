@@ -1,6 +1,7 @@
 //! Control flow, calls, and memory accesses of every width and address space.
 
-use crate::programs::{CONTROL, everywhere};
+use crate::programs::CONTROL;
+use crate::programs::variants::everywhere;
 use crate::support::{Arguments, Random};
 use bytemuck::{Pod, Zeroable};
 

@@ -1,6 +1,7 @@
 //! Algorithms with published results: these expectations do not depend on formulas written for the tests.
 
-use crate::programs::{KNOWN, everywhere, everywhere_spilling};
+use crate::programs::KNOWN;
+use crate::programs::variants::{everywhere, everywhere_spilling};
 use crate::support::Arguments;
 
 /// FIPS 180-4 and its examples.

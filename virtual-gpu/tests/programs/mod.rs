@@ -1,63 +1,76 @@
-//! HIP programs unrelated to inference, compiled with and without optimisation, run on all targets and
+//! HIP programs unrelated to inference, compiled at several levels of optimisation, run on all targets and
 //! compared with the same computation in Rust.
 
 use crate::support;
 
+mod algorithms;
 mod arithmetic;
+mod atomics;
 mod control;
+mod conversions;
+mod exact;
+mod flow;
 mod known;
-mod matrix;
+mod lanes;
+mod matrices;
+mod memory;
+mod numbers;
 mod parallel;
+mod variants;
 
-use support::{GFX11, Session, compile};
-use virtual_gpu::Target;
+use support::{Random, Session, compile};
 
-/// A HIP source without the prelude, and the options that it needs where wavefronts may have 32 lanes.
+/// A HIP source without the prelude.
 #[derive(Clone, Copy)]
-struct Source(&'static str, &'static str);
+struct Source {
+    name: &'static str,
+    text: &'static str,
+    /// Options of the compiler for this source.
+    options: &'static str,
+}
 
 const PRELUDE: &str = include_str!("prelude.h");
-const PARALLEL: Source = Source(include_str!("parallel.hip"), "-mwavefrontsize64");
-const ARITHMETIC: Source = Source(include_str!("arithmetic.hip"), "");
-const KNOWN: Source = Source(include_str!("known.hip"), "");
-const CONTROL: Source = Source(include_str!("control.hip"), "");
-const MATRIX: Source = Source(include_str!("matrix.hip"), "");
 
-/// Returns targets with a source's options for them.
-fn builds(targets: &[Target], source: Source, options: &'static str) -> Vec<(Target, String)> {
-    let with = |target: &Target| {
-        let more = if GFX11.contains(target) { source.1 } else { "" };
-        (*target, format!("{options} {more}"))
+macro_rules! sources {
+    ($($constant:ident $name:literal $options:literal)*) => {
+        $(const $constant: Source =
+            Source { name: $name, text: include_str!(concat!($name, ".hip")), options: $options };)*
+        /// All sources.
+        const SOURCES: &[Source] = &[$($constant),*];
     };
-    targets.iter().map(with).collect()
 }
 
-/// Runs a check on all targets at three levels of optimisation.
-fn everywhere(source: Source, check: impl Fn(&Session)) {
-    on_targets(&Target::ALL, source, check);
+sources! {
+    ALGORITHMS "algorithms" ""
+    ARITHMETIC "arithmetic" ""
+    ATOMICS "atomics" "-munsafe-fp-atomics"
+    CONTROL "control" ""
+    CONVERSIONS "conversions" ""
+    FLOW "flow" ""
+    KNOWN "known" ""
+    LANES "lanes" ""
+    MATRICES "matrices" ""
+    MEMORY "memory" ""
+    NUMBERS "numbers" ""
+    PARALLEL "parallel" ""
 }
 
-/// Runs a check on some targets at three levels of optimisation.
-fn on_targets(targets: &[Target], source: Source, check: impl Fn(&Session)) {
-    for level in ["-O0", "-O1", "-O3"] {
-        for (target, options) in builds(targets, source, level) {
-            // Both encode instructions in the same way; optimised code has what one has beyond the other.
-            if matches!(target, Target::Gfx1151 | Target::Gfx942) && level != "-O3" {
-                continue;
-            }
-            let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", source.0));
-            check(&Session::new(target, level, &object));
-        }
-    }
+/// Returns random words.
+fn numbers(seed: u64, count: usize) -> Vec<u32> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| random.u32()).collect()
 }
 
-/// As [`everywhere`], and once more with so few registers that most values are spilled to scratch.
-fn everywhere_spilling(source: Source, check: impl Fn(&Session)) {
-    everywhere(source, &check);
-    for (target, options) in builds(&Target::ALL, source, "-O3 -DFEW_REGISTERS") {
-        let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", source.0));
-        check(&Session::new(target, &options, &object));
-    }
+/// Returns bits of small floats, half or bfloat: special ones, then random ones.
+fn special_bits(seed: u64, count: usize) -> Vec<u16> {
+    let mut bits =
+        vec![0x0000, 0x8000, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x0001, 0x83ff, 0x0400, 0x7c00, 0xfc00];
+    bits.extend([
+        0x7e00, 0x7c01, 0x3555, 0x3f80, 0x7f80, 0xff80, 0x7fc0, 0x7f7f, 0x0080, 0x4300, 0x4780, 0x5bff,
+    ]);
+    let mut random = Random::new(seed);
+    bits.resize_with(count, || random.u32() as u16);
+    bits
 }
 
 /// Objects compiled for a specific setting of a processor's features run as well.
@@ -66,7 +79,7 @@ fn processors_with_features() {
     for features in ["gfx906:sramecc+:xnack-", "gfx906:sramecc-:xnack-"] {
         let options = format!("-O1 --no-offload-arch=gfx906 --offload-arch={features}");
         let target = virtual_gpu::Target::Gfx906;
-        let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", CONTROL.0));
+        let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", CONTROL.text));
         let session = Session::new(target, features, &object);
         let (from, to) = (session.upload(&[27u32; 64]), session.allocate(256));
         session.run("collatz", [1; 3], [64, 1, 1], &support::Arguments::new().add(from).add(to).add(64u32));

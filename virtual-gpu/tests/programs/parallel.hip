@@ -1,55 +1,5 @@
 // Programs in which work items work together.
 
-// Reduction within wavefronts by DPP; one result for each wavefront.
-template <int control, int row_mask>
-DEVICE static inline u32 add_moved(u32 value) {
-    return value + (u32)__builtin_amdgcn_update_dpp(0, (int)value, control, row_mask, 0xf, false);
-}
-
-GLOBAL void reduce_dpp(const u32* in, u32* out) {
-    u32 index = group_x() * 256 + local_x();
-    u32 v = in[index];
-#ifdef __GFX11__
-    v = add_moved<0x168, 0xf>(v); // row_xmask 8
-    v = add_moved<0x164, 0xf>(v);
-    v = add_moved<0x162, 0xf>(v);
-    v = add_moved<0x161, 0xf>(v);
-    v += (u32)__builtin_amdgcn_permlanex16((int)v, (int)v, 0x76543210, 0xfedcba98, false, false);
-    v += __builtin_amdgcn_permlane64(v);
-#else
-    v = add_moved<0x111, 0xf>(v); // row_shr 1
-    v = add_moved<0x112, 0xf>(v);
-    v = add_moved<0x114, 0xf>(v);
-    v = add_moved<0x118, 0xf>(v);
-    v = add_moved<0x142, 0xa>(v); // row_bcast15
-    v = add_moved<0x143, 0xc>(v); // row_bcast31
-#endif
-    u32 total = (u32)__builtin_amdgcn_readlane((int)v, 63);
-    if ((local_x() & 63) == 0) out[index / 64] = total;
-}
-
-// Butterflies through ds_bpermute and ds_swizzle, and the masks that a wavefront knows of itself.
-GLOBAL void cross_lane(const u32* in, u32* reduced, u64* ballots, u32* ranks, u32* swizzled) {
-    u32 index = group_x() * 64 + local_x();
-    u32 v = in[index];
-    u32 sum = v;
-#ifdef __GFX11__
-    // ds_bpermute exchanges among 32 lanes.
-    sum += __builtin_amdgcn_permlane64(sum);
-    int first = 16;
-#else
-    int first = 32;
-#endif
-    for (int distance = first; distance; distance >>= 1)
-        sum += (u32)__builtin_amdgcn_ds_bpermute((int)((local_x() ^ distance) << 2), (int)sum);
-    reduced[index] = sum;
-    u64 ballot = __builtin_amdgcn_ballot_w64((v & 1) != 0);
-    ballots[index] = ballot;
-    ranks[index] = __builtin_amdgcn_mbcnt_hi((u32)(ballot >> 32), __builtin_amdgcn_mbcnt_lo((u32)ballot, 0));
-    swizzled[index] = (u32)__builtin_amdgcn_ds_swizzle((int)v, (1 << 10) | 0x1f) // xor 1
-        + (u32)__builtin_amdgcn_ds_swizzle((int)v, 0x80d8);                      // quad_perm 0, 2, 1, 3
-}
-
 GLOBAL void transpose(const float* in, float* out, u32 width, u32 height) {
     SHARED float tile[32][33];
     u32 x = group_x() * 32 + local_x();

@@ -1,49 +1,9 @@
 //! Programs with cooperating work-items.
 
-use crate::programs::{PARALLEL, everywhere};
-use crate::support::{Arguments, Random, Session, TARGETS, compile};
+use crate::programs::variants::{Program, everywhere, everywhere_with};
+use crate::programs::{LANES, PARALLEL, numbers};
+use crate::support::{Arguments, Random};
 use virtual_gpu::FaultKind;
-
-fn numbers(seed: u64, count: usize) -> Vec<u32> {
-    let mut random = Random::new(seed);
-    (0..count).map(|_| random.u32()).collect()
-}
-
-#[test]
-fn reduction_by_dpp() {
-    let input = numbers(1, 1024);
-    let expected: Vec<u32> =
-        input.chunks(64).map(|w| w.iter().fold(0u32, |a, &b| a.wrapping_add(b))).collect();
-    everywhere(PARALLEL, |session| {
-        let (from, to) = (session.upload(&input), session.allocate(64));
-        session.run("reduce_dpp", [4, 1, 1], [256, 1, 1], &Arguments::new().add(from).add(to));
-        assert_eq!(session.download::<u32>(to, 16), expected);
-    });
-}
-
-#[test]
-fn lanes_exchange_values() {
-    let input = numbers(2, 256);
-    everywhere(PARALLEL, |session| {
-        let from = session.upload(&input);
-        let [sums, ballots, ranks, swizzled] = [1024, 2048, 1024, 1024].map(|bytes| session.allocate(bytes));
-        let arguments = Arguments::new().add(from).add(sums).add(ballots).add(ranks).add(swizzled);
-        session.run("cross_lane", [4, 1, 1], [64, 1, 1], &arguments);
-        let sums: Vec<u32> = session.download(sums, 256);
-        let ballots: Vec<u64> = session.download(ballots, 256);
-        let ranks: Vec<u32> = session.download(ranks, 256);
-        let swizzled: Vec<u32> = session.download(swizzled, 256);
-        for (i, wave) in (0..256).map(|i| (i, &input[i & !63..(i & !63) + 64])) {
-            let lane = i & 63;
-            assert_eq!(sums[i], wave.iter().fold(0u32, |a, &b| a.wrapping_add(b)), "sum of item {i}");
-            let ballot = wave.iter().enumerate().fold(0u64, |mask, (k, v)| mask | u64::from(v & 1) << k);
-            assert_eq!(ballots[i], ballot, "ballot of item {i}");
-            assert_eq!(ranks[i], (ballot & ((1 << lane) - 1)).count_ones(), "rank of item {i}");
-            let quad = [0, 2, 1, 3][lane & 3] + (lane & !3);
-            assert_eq!(swizzled[i], wave[lane ^ 1].wrapping_add(wave[quad]), "swizzles of item {i}");
-        }
-    });
-}
 
 #[test]
 fn transposition_through_lds() {
@@ -145,7 +105,7 @@ fn coordinates_in_three_dimensions() {
     let (groups, threads) = ([2u32, 3, 2], [5u32, 4, 3]);
     let count = (0..3).map(|d| groups[d] * threads[d]).product::<u32>();
     let packed = |v: [u32; 3]| v[0] | v[1] << 8 | v[2] << 16;
-    everywhere(PARALLEL, |session: &Session| {
+    everywhere(PARALLEL, |session: &Program| {
         let to = session.allocate(count as usize * 32);
         session.run("coordinates", groups, threads, &Arguments::new().add(to));
         let grid = [0, 1, 2].map(|d| groups[d] * threads[d]);
@@ -188,43 +148,38 @@ fn atomics_under_contention() {
 /// The same programs with every barrier removed: each has a race or reads uninitialised data.
 #[test]
 fn programs_without_barriers_are_found() {
-    let source = format!("{}\n{}", crate::programs::PRELUDE, PARALLEL.0);
-    for target in TARGETS {
-        for level in ["-O0", "-O3"] {
-            let object = compile::hip(target, &format!("{level} -DWITHOUT_BARRIERS"), &source);
-            let session = Session::new(target, level, &object);
-            let [a, b, c] = [(); 3].map(|()| session.upload(&[0u8; 65536]));
-            let three = Arguments::new().add(a).add(b).add(c);
-            let cases: [(&str, [u32; 3], u32, Arguments); 5] = [
-                ("transpose", [32, 8, 1], 0, Arguments::new().add(a).add(b).add(64u32).add(64u32)),
-                ("histogram", [256, 1, 1], 0, Arguments::new().add(a).add(1000u32).add(b)),
-                ("bitonic_sort", [256, 1, 1], 0, Arguments::new().add(a)),
-                ("matmul_f64", [16, 16, 1], 0, three.add(16u32)),
-                ("reverse_dynamic", [256, 1, 1], 1024, Arguments::new().add(a)),
-            ];
-            for (kernel, threads, lds, arguments) in cases {
-                let result = session.attempt(kernel, [1; 3], threads, lds, &arguments);
-                let fault = result.err().unwrap_or_else(|| panic!("{kernel} {level}: not found"));
-                let found = matches!(fault.kind, FaultKind::Race(..) | FaultKind::Uninitialised(_));
-                assert!(found && fault.kernel == kernel, "{kernel} {level}: {fault}");
-            }
+    everywhere_with(PARALLEL, "-DWITHOUT_BARRIERS", |p| {
+        let [a, b, c] = [(); 3].map(|()| p.upload(&[0u8; 65536]));
+        let three = Arguments::new().add(a).add(b).add(c);
+        let cases: [(&str, [u32; 3], u32, Arguments); 5] = [
+            ("transpose", [32, 8, 1], 0, Arguments::new().add(a).add(b).add(64u32).add(64u32)),
+            ("histogram", [256, 1, 1], 0, Arguments::new().add(a).add(1000u32).add(b)),
+            ("bitonic_sort", [256, 1, 1], 0, Arguments::new().add(a)),
+            ("matmul_f64", [16, 16, 1], 0, three.add(16u32)),
+            ("reverse_dynamic", [256, 1, 1], 1024, Arguments::new().add(a)),
+        ];
+        for (kernel, threads, lds, arguments) in cases {
+            let result = p.attempt(kernel, [1; 3], threads, lds, &arguments);
+            let fault = result.err().unwrap_or_else(|| panic!("{kernel}: not found"));
+            let found = matches!(fault.kind, FaultKind::Race(..) | FaultKind::Uninitialised(_));
+            assert!(found && fault.kernel == kernel, "{kernel}: {fault}");
         }
-    }
+    });
 }
 
 /// Several threads use one device at the same time.
 #[test]
 fn launches_from_several_threads() {
-    everywhere(PARALLEL, |session| {
+    everywhere(LANES, |session| {
         std::thread::scope(|scope| {
             for seed in 30..34 {
                 scope.spawn(move || {
                     let input = numbers(seed, 1024);
                     let sum = |wave: &[u32]| wave.iter().fold(0u32, |a, &b| a.wrapping_add(b));
-                    let (from, to) = (session.upload(&input), session.allocate(64));
+                    let expected: Vec<u32> = input.chunks(session.wave).map(sum).collect();
+                    let (from, to) = (session.upload(&input), session.allocate(expected.len() * 4));
                     session.run("reduce_dpp", [4, 1, 1], [256, 1, 1], &Arguments::new().add(from).add(to));
-                    let expected: Vec<u32> = input.chunks(64).map(sum).collect();
-                    assert_eq!(session.download::<u32>(to, 16), expected, "thread {seed}");
+                    assert_eq!(session.download::<u32>(to, expected.len()), expected, "thread {seed}");
                 });
             }
         });

@@ -22,7 +22,8 @@ fn clang() -> &'static PathBuf {
     })
 }
 
-fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
+/// Runs the compiler on a source of some name; the options decide what it writes.
+pub(crate) fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let input = directory.path().join(name);
     let output = directory.path().join("object.elf");
