@@ -159,22 +159,30 @@ impl Driver for VirtualDriver {
             Target::Gfx906 => ("virtual Vega 20", "gfx906:sramecc+:xnack-", 60, 1_725_000, 1_000_000, 4096),
             Target::Gfx90a => ("virtual MI210", "gfx90a:sramecc+:xnack-", 104, 1_700_000, 1_600_000, 4096),
             Target::Gfx942 => ("virtual MI300X", "gfx942:sramecc+:xnack-", 304, 2_100_000, 2_600_000, 8192),
+            // HIP counts pairs of compute units.
+            Target::Gfx1100 => ("virtual Navi 31", "gfx1100", 48, 2_498_000, 1_249_000, 384),
+            Target::Gfx1151 => ("virtual Strix Halo", "gfx1151", 20, 2_900_000, 1_000_000, 256),
         };
+        let is_rdna = matches!(self.gpu.target(), Target::Gfx1100 | Target::Gfx1151);
         let mut uuid = [0; 16];
-        uuid[..6].copy_from_slice(self.gpu.target().name().as_bytes());
+        uuid.iter_mut().zip(self.gpu.target().name().bytes()).for_each(|(to, byte)| *to = byte);
         Ok(Properties {
             name: name.into(),
             arch: arch.into(),
             uuid: Some(uuid),
             memory: self.gpu.available().1,
-            wave: 64,
+            wave: if is_rdna { 32 } else { 64 },
             lds_bytes: virtual_gpu::MAX_LDS,
             max_threads: virtual_gpu::MAX_THREADS,
             compute_units,
             clock_khz,
             memory_clock_khz,
             memory_bus_bits,
-            l2_bytes: 4 << 20,
+            l2_bytes: match self.gpu.target() {
+                Target::Gfx1100 => 6 << 20,
+                Target::Gfx1151 => 2 << 20,
+                _ => 4 << 20,
+            },
             integrated: self.integrated,
             large_bar: Some(false),
             pci: [0; 3],
