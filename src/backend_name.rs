@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], hip-kfd[:gfx906|:gfx900], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,16 +15,23 @@ pub enum VirtualTarget {
     /// Vega 20: Radeon VII, MI50, MI60.
     #[default]
     Gfx906,
+    /// Navi 31: RX 7900. Under HIP only.
+    Gfx1100,
+    /// Strix Halo: Ryzen AI Max. Under HIP only.
+    Gfx1151,
 }
 
 impl VirtualTarget {
-    const ALL: [VirtualTarget; 2] = [VirtualTarget::Gfx900, VirtualTarget::Gfx906];
+    const ALL: [VirtualTarget; 4] =
+        [VirtualTarget::Gfx900, VirtualTarget::Gfx906, VirtualTarget::Gfx1100, VirtualTarget::Gfx1151];
 
     /// Returns LLVM's name of the processor.
     pub fn name(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "gfx900",
             VirtualTarget::Gfx906 => "gfx906",
+            VirtualTarget::Gfx1100 => "gfx1100",
+            VirtualTarget::Gfx1151 => "gfx1151",
         }
     }
 
@@ -33,6 +40,8 @@ impl VirtualTarget {
         match self {
             VirtualTarget::Gfx900 => "vega10",
             VirtualTarget::Gfx906 => "vega20",
+            VirtualTarget::Gfx1100 => "navi31",
+            VirtualTarget::Gfx1151 => "gfx1151",
         }
     }
 
@@ -42,6 +51,11 @@ impl VirtualTarget {
             None => Some(VirtualTarget::default()),
             Some(name) => VirtualTarget::ALL.into_iter().find(|t| t.name() == name || t.card() == name),
         }
+    }
+
+    /// Parses either name of a Vega.
+    fn parse_vega(name: Option<&str>) -> Option<VirtualTarget> {
+        VirtualTarget::parse(name).filter(|t| matches!(t, VirtualTarget::Gfx900 | VirtualTarget::Gfx906))
     }
 }
 
@@ -120,12 +134,14 @@ impl FromStr for BackendName {
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
             ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
             ("vulkan-virtual", card) => {
-                VirtualTarget::parse(card).map(BackendName::VulkanVirtual).ok_or_else(unknown)
+                VirtualTarget::parse_vega(card).map(BackendName::VulkanVirtual).ok_or_else(unknown)
             }
             ("hip-virtual", target) => {
                 VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
             }
-            ("hip-kfd", target) => VirtualTarget::parse(target).map(BackendName::HipKfd).ok_or_else(unknown),
+            ("hip-kfd", target) => {
+                VirtualTarget::parse_vega(target).map(BackendName::HipKfd).ok_or_else(unknown)
+            }
             _ => Err(unknown()),
         }
     }
@@ -164,6 +180,8 @@ mod tests {
             "auto",
             "hip-virtual:gfx900",
             "hip-virtual:gfx906",
+            "hip-virtual:gfx1100",
+            "hip-virtual:gfx1151",
             "null",
             "null=hang@compute:x",
             "hip-kfd:gfx900",
@@ -174,7 +192,7 @@ mod tests {
         let default = "hip-virtual".parse::<BackendName>().unwrap();
         assert_eq!(default.to_string(), "hip-virtual:gfx906");
         let wrong = ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0", "auto:0"];
-        for name in wrong.into_iter().chain(["hip-virtual:gfx803", "hip-virtual:0", "hip-nvidia:gfx906"]) {
+        for name in wrong.into_iter().chain(["hip-virtual:gfx803", "hip-virtual:0", "hip-nvidia:gfx906", "vulkan-virtual:navi31"]) {
             let error = name.parse::<BackendName>().unwrap_err();
             assert!(matches!(error, Error::InvalidArgument { .. }), "{name}");
         }

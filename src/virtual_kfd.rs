@@ -39,6 +39,8 @@ pub(crate) fn environment(target: VirtualTarget) -> Vec<(String, String)> {
     let card = match target {
         VirtualTarget::Gfx900 => "vega56",
         VirtualTarget::Gfx906 => "mi50",
+        // It has no such card, and no name of a backend asks for one.
+        VirtualTarget::Gfx1100 | VirtualTarget::Gfx1151 => return Vec::new(),
     };
     vec![("LD_PRELOAD".into(), preload), ("VIRTUAL_KFD_CARDS".into(), card.into())]
 }

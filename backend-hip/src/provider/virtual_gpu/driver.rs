@@ -157,6 +157,9 @@ impl Driver for VirtualDriver {
         {
             Target::Gfx900 => ("virtual Vega 10", "gfx900:xnack-", 64, 1_500_000, 945_000, 2048),
             Target::Gfx906 => ("virtual Vega 20", "gfx906:sramecc+:xnack-", 60, 1_725_000, 1_000_000, 4096),
+            // HIP counts pairs of compute units.
+            Target::Gfx1100 => ("virtual Navi 31", "gfx1100", 48, 2_498_000, 1_249_000, 384),
+            Target::Gfx1151 => ("virtual Strix Halo", "gfx1151", 20, 2_900_000, 1_000_000, 256),
         };
         let mut uuid = [0; 16];
         uuid[..6].copy_from_slice(self.gpu.target().name().as_bytes());
@@ -165,14 +168,18 @@ impl Driver for VirtualDriver {
             arch: arch.into(),
             uuid: Some(uuid),
             memory: self.gpu.available().1,
-            wave: 64,
+            wave: if matches!(self.gpu.target(), Target::Gfx900 | Target::Gfx906) { 64 } else { 32 },
             lds_bytes: virtual_gpu::MAX_LDS,
             max_threads: virtual_gpu::MAX_THREADS,
             compute_units,
             clock_khz,
             memory_clock_khz,
             memory_bus_bits,
-            l2_bytes: 4 << 20,
+            l2_bytes: match self.gpu.target() {
+                Target::Gfx900 | Target::Gfx906 => 4 << 20,
+                Target::Gfx1100 => 6 << 20,
+                Target::Gfx1151 => 2 << 20,
+            },
             integrated: self.integrated,
             large_bar: Some(false),
             pci: [0; 3],

@@ -263,9 +263,14 @@ fn long(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
 fn long_sources(inst: &mut Inst, row: &Row, second: u32, third: Option<u32>) -> Option<()> {
     inst.src = [bits(second, 0, 9), bits(second, 9, 9), bits(second, 18, 9)].map(operand);
     let used = row.src.iter().filter(|k| !matches!(k, Kind::None | Kind::Vcc)).count();
+    let has_literal = inst.src.iter().take(used).any(|&source| source == LITERAL);
     if let Some((dpp, source)) = dpp(inst.src[0], third) {
+        // There is one word for either.
+        if has_literal {
+            return None;
+        }
         (inst.form, inst.src[0], inst.words) = (Form::LongDpp(dpp), source, 3);
-    } else if inst.src.iter().take(used).any(|&source| source == LITERAL) {
+    } else if has_literal {
         (inst.literal, inst.words) = (third?, 3);
     }
     Some(())
