@@ -1,5 +1,6 @@
-//! GFX9 processor emulator: executes AMD code objects for gfx900 (Vega 10: RX Vega 56 and 64) and gfx906
-//! (Vega 20: MI50, MI60, Radeon VII) instruction by instruction, without a card or a driver.
+//! AMD processor emulator: executes code objects for gfx900 (Vega 10: RX Vega 56 and 64), gfx906 (Vega 20: MI50, MI60,
+//! Radeon VII), gfx1100 (Navi 31: RX 7900) and gfx1151 (Strix Halo) instruction by instruction, without a card or a
+//! driver.
 //!
 //! ```no_run
 //! use virtual_gpu::{Gpu, Launch, Options, Target};
@@ -22,7 +23,9 @@
 //! runtime of a real card: kernel descriptors, argument segments with hidden arguments, LDS, scratch, calls.
 //! The decoder supports all formats that compilers emit: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM, VOP1, VOP2,
 //! VOPC, VOP3, VOP3P with their SDWA and DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Instructions for
-//! images, exports and interpolation are illegal here. An unsupported instruction or mode gives a
+//! images, exports and interpolation are illegal here. GFX11 adds wavefronts of 32 lanes, pairs (VOPD), DPP over 8 lanes,
+//! literals and DPP in VOP3, matrices (WMMA) and, on gfx1151, scalar floats; it lacks SDWA. Typed buffers (MTBUF) and loads
+//! from buffers to LDS are not decoded. An unsupported instruction or mode gives a
 //! [`FaultKind::Unimplemented`] that names it.
 //!
 //! Machine code without an ELF file, as graphics drivers emit it, runs through [`Bare`]: the caller supplies the
@@ -48,6 +51,9 @@
 //! * Floating-point exceptions, traps, debugging, priorities and graphics are not supported.
 //! * Approximating instructions (`v_rcp_f32`, `v_exp_f32` ...) are correct to about the last bit; hardware
 //!   may be off by one unit in the last place. They read F32 denormals as zeros, as hardware does.
+//! * Sums of WMMA and of the dot products of floats are computed in F64 and rounded once, or in one order; AMD does not
+//!   document what hardware does.
+//! * `s_delay_alu`, `s_clause`, `s_waitcnt_depctr` and other hints of GFX11 do nothing, and their absence is not noticed.
 //!
 //! # Structure
 //!
@@ -56,8 +62,8 @@
 //! work-group in turn, each to the next barrier; work-groups run in parallel. `memory` is the device memory,
 //! `code` the loader, `packet` what a queue launches.
 //!
-//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set
-//! Architecture Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
+//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide", ""Vega" 7nm Instruction Set Architecture
+//! Reference Guide", ""RDNA3" Instruction Set Architecture" and ""RDNA3.5" Instruction Set Architecture"; LLVM, "User Guide for AMDGPU Backend".
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 #![deny(unsafe_code)]

@@ -9,7 +9,7 @@ use crate::isa::op::memory::Op;
 use crate::isa::op::scalar::Control;
 use crate::isa::operand::{EXEC, LITERAL, M0, NULL, OFF, VCC, VGPR};
 use crate::isa::tables::{Tables, find, find_memory, find_scalar};
-use crate::isa::{Isa, Kind, Row, ScalarRow, flag};
+use crate::isa::{Isa, Kind, Row, ScalarRow, flag, resolve};
 
 /// Source operands that announce a second word: DPP over rows of 16 lanes, and over 8 lanes, the latter without and
 /// with values of inactive lanes.
@@ -338,6 +338,7 @@ fn pair(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
     let has_literal = halves.iter().any(|half| half.src.contains(&LITERAL));
     for half in &mut halves {
         half.literal = if has_literal { third? } else { 0 };
+        half.plan = resolve::plan(half);
     }
     let name = halves[0].name;
     let conflict = conflicts(&halves);
