@@ -5,7 +5,6 @@ use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table
 use super::names::{hardware_register, index_mode, message, name, number, range, signed_hex, swizzle, vgprs};
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
-use super::op::scalar::Control;
 use super::op::wmma::WmmaRow;
 use super::target::Target;
 use super::{Generation, Kind, Row, ScalarRow, flag, operand};
