@@ -14,6 +14,8 @@ mod copies;
 #[cfg(feature = "virtual")]
 mod fragments;
 mod groups;
+#[cfg(feature = "virtual")]
+mod matrix_units;
 mod missing;
 #[cfg(feature = "virtual")]
 mod products;
