@@ -43,6 +43,17 @@ impl Footprint {
         }
     }
 
+    /// Adds the bytes of a KiB: one bit for each that was read, and for each that was written.
+    pub(crate) fn add_block(&mut self, address: u64, read: &[u64; 16], written: &[u64; 16]) {
+        for (pages, bits) in [(&mut self.read, read), (&mut self.written, written)] {
+            if bits.iter().any(|&word| word != 0) {
+                let page = pages.entry(address / PAGE).or_insert_with(|| Box::new([0; WORDS]));
+                let first = (address % PAGE) as usize / 64;
+                page[first..].iter_mut().zip(bits).for_each(|(to, from)| *to |= from);
+            }
+        }
+    }
+
     /// Returns the addresses of the aligned 32-bit words that were written completely, in ascending order.
     pub fn words_written(&self) -> Vec<u64> {
         let mut pages: Vec<_> = self.written.iter().collect();
