@@ -1,8 +1,8 @@
 //! Emulated devices: the backend over a GFX9 or CDNA processor in software (see [`VirtualDriver`]).
 
 pub use crate::provider::virtual_gpu::{
-    Checks, Counters, FAULTS_VARIABLE, Faults, Injection, Target, VirtualDriver, VirtualOptions, Wrong,
-    parse_faults,
+    Checks, Counters, FAULTS_VARIABLE, Faults, Injection, Random, Target, VirtualDriver, VirtualOptions,
+    Wrong, parse_faults,
 };
 
 use crate::backend::HipBackend;
@@ -16,8 +16,12 @@ pub const NAME: &str = "hip-virtual";
 /// Variable that enables or disables checks: `all` (the default) or `none`.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
-/// Opens an emulated device of a processor ("gfx906", "gfx900", "gfx90a" or "gfx942"), with checks and faults from the
-/// environment.
+/// Variable with the seed of what is random on an emulated device: contents of memory and registers, orders. The default
+/// is 1.
+pub const SEED_VARIABLE: &str = "DIPTYCH_VIRTUAL_SEED";
+
+/// Opens an emulated device of a processor ("gfx906", "gfx900", "gfx90a" or "gfx942"), with checks, faults and
+/// seed from the environment.
 ///
 /// # Errors
 /// An argument error for an unknown name or value, and the errors of [`HipBackend::open`].
@@ -36,6 +40,10 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
             return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all or none"));
         }
     };
+    if let Some(text) = set(SEED_VARIABLE) {
+        let wrong = || Error::argument(SEED_VARIABLE, format!("'{text}'"), "a number");
+        device.seed = text.parse().map_err(|_| wrong())?;
+    }
     open_with(device, options)
 }
 

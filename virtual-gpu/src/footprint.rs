@@ -65,6 +65,16 @@ impl Footprint {
         pages.into_iter().flat_map(|page| -> Vec<u64> { in_page(page) }).collect()
     }
 
+    /// Returns the lowest address that this footprint reads and an earlier one wrote.
+    pub fn reads_from(&self, earlier: &Footprint) -> Option<u64> {
+        meeting(&self.read, &earlier.written)
+    }
+
+    /// Returns the lowest address that both this footprint and an earlier one write.
+    pub fn overwrites(&self, earlier: &Footprint) -> Option<u64> {
+        meeting(&self.written, &earlier.written)
+    }
+
     /// Returns the lowest address that one footprint writes and the other reads or writes.
     pub fn conflict(&self, other: &Footprint) -> Option<u64> {
         let pairs =

@@ -14,6 +14,9 @@ pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_VULKAN_FAULTS";
 /// Name of the variable with the seed of [`Options::order`].
 pub const ORDER_VARIABLE: &str = "DIPTYCH_VIRTUAL_ORDER";
 
+/// Name of the variable with [`Options::seed`].
+pub const SEED_VARIABLE: &str = "DIPTYCH_VIRTUAL_SEED";
+
 /// Name of the variable with the card's model, unless the program chooses it.
 const CARD_VARIABLE: &str = "DIPTYCH_VIRTUAL_CARD";
 
@@ -41,7 +44,7 @@ fn options() -> Result<Options, String> {
 }
 
 impl Options {
-    /// Returns [`Options::new`] with checks, order and faults from the environment.
+    /// Returns [`Options::new`] with checks, order, seed and faults from the environment.
     ///
     /// # Errors Text that quotes the invalid value and its variable.
     pub fn from_environment(model: Model) -> Result<Options, String> {
@@ -54,6 +57,9 @@ impl Options {
         if let Some(text) = set(ORDER_VARIABLE) {
             let seed = text.parse().map_err(|_| format!("{ORDER_VARIABLE}: '{text}' is no number"))?;
             options.order = Some(seed);
+        }
+        if let Some(text) = set(SEED_VARIABLE) {
+            options.seed = text.parse().map_err(|_| format!("{SEED_VARIABLE}: '{text}' is no number"))?;
         }
         if let Some(text) = set(FAULTS_VARIABLE) {
             let functions = Functions { has: &crate::counted::can_fail, queued: &crate::counted::CAN_STALL };

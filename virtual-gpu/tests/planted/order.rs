@@ -51,12 +51,11 @@ const MACROS: &str = "
   s_cbranch_scc1 8f
 .endm
 .macro join
-  v_mov_b32 v10, v9
   global_load_dword v11, v1, s[6:7] offset:1536
   global_load_dword v12, v1, s[6:7] offset:2048
   global_load_dword v13, v1, s[6:7] offset:2560
   s_waitcnt vmcnt(0)
-  v_add3_u32 v10, v10, v11, v12
+  v_add3_u32 v10, v9, v11, v12
   v_add_u32 v10, v10, v13
   global_store_dword v1, v10, s[6:7] offset:3072
   8:

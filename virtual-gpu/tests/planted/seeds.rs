@@ -9,7 +9,7 @@ const MACROS: &str = super::PROLOGUE;
 
 /// Runs a kernel under a seed; returns the 1024 words at its second argument.
 fn run(body: &str, threads: u32, options: Options, groups: u32) -> Vec<u32> {
-    let kernel = AsmKernel { lds: 512, ..AsmKernel::new("k", &labelled("k", body)) };
+    let kernel = AsmKernel { lds: 512, vgprs: 64, ..AsmKernel::new("k", &labelled("k", body)) };
     let object = compile::assemble(Target::Gfx906, &asm::file(MACROS, &[kernel]));
     let session = Session::with_options(Target::Gfx906, "seeds", &object, options);
     let (from, to) = (session.allocate(256), session.upload(&[0u8; 4096]));
