@@ -26,6 +26,14 @@ pub const SEED_VARIABLE: &str = "DIPTYCH_VIRTUAL_SEED";
 /// # Errors
 /// An argument error for an unknown name or value, and the errors of [`HipBackend::open`].
 pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
+    open_with(from_environment(target)?, options)
+}
+
+/// Returns the options of an emulated device of a processor, with checks, faults and seed from the environment.
+///
+/// # Errors
+/// An argument error for an unknown name or value.
+pub fn from_environment(target: &str) -> Result<VirtualOptions> {
     let target = Target::parse(target).ok_or_else(|| {
         Error::argument("emulated processor", format!("'{target}'"), "gfx906, gfx900, gfx90a or gfx942")
     })?;
@@ -44,7 +52,7 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
         let wrong = || Error::argument(SEED_VARIABLE, format!("'{text}'"), "a number");
         device.seed = text.parse().map_err(|_| wrong())?;
     }
-    open_with(device, options)
+    Ok(device)
 }
 
 fn set(variable: &str) -> Option<String> {

@@ -24,6 +24,7 @@ const NOT_FOUND: Code = 500;
 pub struct VirtualDriver {
     gpu: Arc<Gpu>,
     integrated: bool,
+    change_arguments: Option<fn(&str, &mut [u8])>,
     faults: Faults,
     queue: Queue,
     handles: Mutex<Handles>,
@@ -63,6 +64,7 @@ impl VirtualDriver {
         VirtualDriver {
             gpu: Arc::new(Gpu::new(options.target, of_gpu)),
             integrated: options.integrated,
+            change_arguments: options.change_arguments,
             faults: options.faults,
             queue: Queue::new(),
             handles: Mutex::default(),
@@ -344,7 +346,10 @@ impl Driver for VirtualDriver {
     ) -> Reply<()> {
         let kernel =
             lock(&self.handles).functions.get(&function.0).map(|f| f.1.clone()).ok_or(INVALID_HANDLE)?;
-        let (gpu, counters, arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
+        let (gpu, counters, mut arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
+        if let Some(change) = self.change_arguments {
+            change(kernel.name(), &mut arguments);
+        }
         let windows = windows(args.windows);
         let wrong = self.faults.wrong_of(kernel.name());
         let work = move || {

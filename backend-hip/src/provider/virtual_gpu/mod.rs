@@ -50,6 +50,9 @@ pub struct VirtualOptions {
     pub random: Random,
     /// Seed of what is random.
     pub seed: u64,
+    /// Function that changes the arguments of each launch of a kernel (given by name), to plant an error that must be
+    /// detected.
+    pub change_arguments: Option<fn(&str, &mut [u8])>,
     /// Injected faults.
     pub faults: Faults,
 }
@@ -64,6 +67,7 @@ impl VirtualOptions {
             integrated: false,
             random: Random { approximations: false, ..Random::ALL },
             seed: 1,
+            change_arguments: None,
             faults: Faults::default(),
         }
     }
