@@ -13,8 +13,11 @@ use std::sync::Arc;
 /// Name of the backend, without the processor.
 pub const NAME: &str = "hip-virtual";
 
-/// Variable that enables or disables checks: `all` (the default) or `none`.
+/// Variable with the checks: see [`Checks::parse`]; `all` is the default.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
+
+/// Values of the variable.
+const CHECKS: &str = "all, none, or some of races, uninitialised, alignment, barriers, waits, ranges, order";
 
 /// Variable with the seed of what is random on an emulated device: contents of memory and registers, orders. The default
 /// is 1.
@@ -41,13 +44,10 @@ pub fn from_environment(target: &str) -> Result<VirtualOptions> {
     if let Some(text) = set(FAULTS_VARIABLE) {
         device.faults = parse_faults(&text)?;
     }
-    device.checks = match set(CHECKS_VARIABLE).as_deref() {
-        None | Some("all") => Checks::ALL,
-        Some("none") => Checks::NONE,
-        Some(other) => {
-            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all or none"));
-        }
-    };
+    if let Some(text) = set(CHECKS_VARIABLE) {
+        let wrong = || Error::argument(CHECKS_VARIABLE, format!("'{text}'"), CHECKS);
+        device.checks = Checks::parse(&text).ok_or_else(wrong)?;
+    }
     if let Some(text) = set(SEED_VARIABLE) {
         let wrong = || Error::argument(SEED_VARIABLE, format!("'{text}'"), "a number");
         device.seed = text.parse().map_err(|_| wrong())?;

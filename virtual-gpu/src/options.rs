@@ -33,6 +33,30 @@ impl Checks {
     /// Only errors that are faults on hardware.
     pub const NONE: Checks = Checks::of(false);
 
+    /// Returns the checks with these names, separated by commas: those of the fields, or `all`, or `none`. `None` for
+    /// another name.
+    pub fn parse(text: &str) -> Option<Checks> {
+        match text {
+            "all" => return Some(Checks::ALL),
+            "none" => return Some(Checks::NONE),
+            _ => {}
+        }
+        let mut checks = Checks::NONE;
+        for name in text.split(',') {
+            *match name.trim() {
+                "races" => &mut checks.races,
+                "uninitialised" => &mut checks.uninitialised,
+                "alignment" => &mut checks.alignment,
+                "barriers" => &mut checks.barriers,
+                "waits" => &mut checks.waits,
+                "ranges" => &mut checks.ranges,
+                "order" => &mut checks.order,
+                _ => return None,
+            } = true;
+        }
+        Some(checks)
+    }
+
     const fn of(on: bool) -> Checks {
         Checks { races: on, uninitialised: on, alignment: on, barriers: on, waits: on, ranges: on, order: on }
     }

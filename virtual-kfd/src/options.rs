@@ -192,27 +192,7 @@ fn switch(text: &str) -> Option<bool> {
 const CHECKS: &str = "none, default, all, or some of races, uninitialised, alignment, barriers, waits, ranges, order with commas";
 
 fn checks(text: &str) -> Option<Checks> {
-    match text {
-        "none" => return Some(Checks::NONE),
-        "default" => return Some(Options::default().checks),
-        "all" => return Some(Checks::ALL),
-        _ => {}
-    }
-    let mut checks = Checks::NONE;
-    for name in text.split(',') {
-        let check = match name {
-            "races" => &mut checks.races,
-            "uninitialised" => &mut checks.uninitialised,
-            "alignment" => &mut checks.alignment,
-            "barriers" => &mut checks.barriers,
-            "waits" => &mut checks.waits,
-            "ranges" => &mut checks.ranges,
-            "order" => &mut checks.order,
-            _ => return None,
-        };
-        *check = true;
-    }
-    Some(checks)
+    if text == "default" { Some(Options::default().checks) } else { Checks::parse(text) }
 }
 
 fn path(text: &str) -> Option<PathBuf> {

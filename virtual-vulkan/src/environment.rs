@@ -4,8 +4,8 @@ use crate::card::{Card, Model, Options};
 use crate::{Checks, Faults, Unavailable};
 use virtual_gpu::faults::Functions;
 
-/// Name of the variable that enables or disables checks, including [`Options::hazards`]: `all` (default) or
-/// `none`.
+/// Name of the variable with the checks: `all` (default), `none`, which disables [`Options::hazards`] too, or names
+/// ([`Checks::parse`]).
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
 /// Name of the variable with injected faults; see [`Faults::parse`].
@@ -52,7 +52,11 @@ impl Options {
         match set(CHECKS_VARIABLE).as_deref() {
             None | Some("all") => {}
             Some("none") => (options.checks, options.hazards) = (Checks::NONE, false),
-            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is neither all nor none")),
+            Some(names) => {
+                let wrong =
+                    || format!("{CHECKS_VARIABLE}: '{names}' is neither all nor none, nor names of checks");
+                options.checks = Checks::parse(names).ok_or_else(wrong)?;
+            }
         }
         if let Some(text) = set(ORDER_VARIABLE) {
             let seed = text.parse().map_err(|_| format!("{ORDER_VARIABLE}: '{text}' is no number"))?;
