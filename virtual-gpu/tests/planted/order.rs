@@ -334,3 +334,56 @@ extern \"C\" __attribute__((global)) void clash(u32 *to, u32 *unused) {
         assert_eq!((fault.group, other.group), ([1, 0, 0], Some([0, 0, 0])));
     }
 }
+
+/// `is_last_group` of hip-kernels as it was: the barrier, whose machine code waits for no store on gfx90a and later (here the
+/// barrier is assembly, so that compilers for gfx906 add no wait either), then a release by the first thread alone.
+const LAST_GROUP: &str = "typedef unsigned u32;
+#define DEVICE static inline __attribute__((device, always_inline))
+#define LDS __attribute__((shared))
+DEVICE void memory_barrier() { __asm__ volatile(\"s_waitcnt lgkmcnt(0)\\n\\ts_barrier\" ::: \"memory\"); }
+DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
+    if (RELEASED) __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"agent\");
+    memory_barrier();
+    if (__builtin_amdgcn_workitem_id_x() == 0) {
+        __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"agent\");
+        *scratch = __builtin_amdgcn_atomic_inc32(counter, count - 1, __ATOMIC_RELAXED, \"agent\");
+        __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"agent\");
+    }
+    memory_barrier();
+    return __builtin_amdgcn_readfirstlane(*scratch) == count - 1;
+}
+extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(128, 128))) void join(u32 *parts, u32 *sums) {
+    LDS u32 arrived;
+    u32 id = __builtin_amdgcn_workitem_id_x(), group = __builtin_amdgcn_workgroup_id_x();
+    parts[1 + 128 * group + id] = id + group;
+    if (!is_last_group(parts, 5, &arrived)) return;
+    u32 sum = 0;
+    for (u32 i = 0; i < 5; i++) sum += parts[1 + 128 * i + (id ^ 64)];
+    sums[id] = sum;
+}
+";
+
+#[test]
+fn the_last_group_needs_all_stores() {
+    for (released, options_of) in
+        [(false, "-O1 -DRELEASED=0"), (true, "-O1 -DRELEASED=1"), (true, "-O3 -DRELEASED=1")]
+    {
+        let object = compile::hip(Target::Gfx906, options_of, LAST_GROUP);
+        for seed in 0..4 {
+            let session = Session::with_options(Target::Gfx906, "last group", &object, options(seed));
+            let (parts, sums) = (session.upload(&[0u32; 1024]), session.upload(&[0u32; 128]));
+            let arguments = Arguments::new().add(parts).add(sums);
+            let result = session.attempt("join", [5, 1, 1], [128, 1, 1], 0, &arguments);
+            if released {
+                result.unwrap_or_else(|fault| panic!("{options_of}: {fault}"));
+                let want: Vec<u32> = (0..128).map(|id| 5 * (id ^ 64) + 10).collect();
+                assert_eq!(session.download::<u32>(sums, 128), want);
+                continue;
+            }
+            let fault = result.expect_err("the second wavefront's stores are in flight");
+            let other = other(&fault.kind).unwrap_or_else(|| panic!("{fault}"));
+            assert!(other.in_flight && other.wave == 1 && other.access == Access::Write, "{fault}");
+            assert!(other.instruction.contains("store_dword") && other.group != Some(fault.group), "{fault}");
+        }
+    }
+}
