@@ -24,4 +24,6 @@ mod results;
 mod shapes;
 #[cfg(feature = "virtual")]
 mod virtual_faults;
+#[cfg(feature = "virtual")]
+mod windows;
 mod written;

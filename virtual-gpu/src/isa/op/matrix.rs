@@ -181,6 +181,8 @@ impl MatrixRow {
         let sign = if negated(0) != negated(1) { -1.0 } else { 1.0 };
         for block in 0..blocks {
             let source = if self.sparse { block } else { shared(modifiers, block) };
+            // By number: it is a column of the left matrix, too.
+            #[allow(clippy::needless_range_loop)]
             for row in 0..SIZE {
                 let at = self.shape.result(block, row, self.is_wide());
                 let mut sums = [0f64; SIZE];
@@ -191,8 +193,8 @@ impl MatrixRow {
                 for k in 0..depth {
                     let x = sign * left[(source * depth + k) % ROWS][row];
                     let terms = &right[(block * depth + k) % ROWS];
-                    for column in 0..SIZE {
-                        sums[column] = x.mul_add(terms[column], sums[column]);
+                    for (sum, term) in sums.iter_mut().zip(terms) {
+                        *sum = x.mul_add(*term, *sum);
                     }
                 }
                 self.set(c, at, &sums);
