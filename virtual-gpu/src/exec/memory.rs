@@ -37,7 +37,9 @@ impl<'a> Group<'a> {
             Op::LoadLds { bytes, signed } => self.load_to_lds(wave, inst, segment, u32::from(bytes), signed),
             // Caches are not modelled, but who invalidates them.
             Op::Nothing => {
-                self.note_invalidation();
+                if row.name.contains("inv") {
+                    self.note_invalidation();
+                }
                 Ok(())
             }
             _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),
