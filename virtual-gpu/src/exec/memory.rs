@@ -61,7 +61,7 @@ impl<'a> Group<'a> {
         if let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(to) = wave.vgpr.get_mut(first..first + count)
         {
-            self.note_span(wave.at, &span, Access::Read, inst.flags.glc);
+            self.note_span(wave.at, &span, Access::Read, inst.flags.glc || inst.flags.scc);
             self.counters.global_read += u64::from(bytes) * u64::from(exec.count_ones());
             if bytes >= 4 {
                 span.load(to);
@@ -270,7 +270,7 @@ impl<'a> Group<'a> {
         let range = Range { space: Space::Global, access: Access::Read, at, bytes };
         match self.global(at, bytes.into()) {
             Some((region, offset)) => {
-                self.note(wave, region, &range, inst.flags.glc);
+                self.note(wave, region, &range, inst.flags.glc || inst.flags.scc);
                 Ok(region.load(offset, bytes.into()))
             }
             None => Err(self.missing(range)),
