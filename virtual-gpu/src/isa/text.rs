@@ -485,12 +485,15 @@ fn list(bits: u8, count: usize) -> String {
 
 /// Returns the name of half a vector register.
 fn half(register: u16, upper: bool) -> String {
-    format!("{}.{}", vgprs(register, 1), if upper { "h" } else { "l" })
+    format!("{}.{}", vgprs(register & 255, 1), if upper { "h" } else { "l" })
 }
 
 /// Returns a source of a vector instruction with its modifiers.
 fn source(inst: &Inst, i: usize, kind: Kind) -> String {
-    let text = name(inst.isa, inst.src[i], kind, inst.literal);
+    // LLVM's operand of this one form is a float.
+    let is_exponent = inst.name == "v_ldexp_f16" && matches!(inst.form, Form::LongDpp(_));
+    let shown = if is_exponent { Kind::F16 } else { kind };
+    let text = name(inst.isa, inst.src[i], shown, inst.literal);
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
@@ -499,9 +502,10 @@ fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     }
     // Packed instructions print the signs of both halves at their end.
     let packed = matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix;
+    let single = matches!(inst.body, Body::Vector(Table::Vop3, _));
     let integer = !kind.is_float() && !inst.name.starts_with("v_cndmask");
     let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
-    if (kind.is_packed() || packed) && !matches!(inst.form, Form::Dpp(_)) || integer && !gfx9 {
+    if (kind.is_packed() && !single || packed) && !matches!(inst.form, Form::Dpp(_)) || integer && !gfx9 {
         return text;
     }
     let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
