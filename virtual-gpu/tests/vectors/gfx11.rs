@@ -133,7 +133,8 @@ fn refused(text: &str, target: Target) -> Vec<usize> {
     all
 }
 
-fn file(cases: &[Case], target: Target) -> String {
+/// Returns the assembly file of kernels for cases.
+pub(crate) fn file(cases: &[Case], target: Target) -> String {
     let kernel = |(i, case): (usize, &Case)| AsmKernel {
         name: format!("k{i}"),
         body: case.body(),
