@@ -240,10 +240,12 @@ pub(super) fn half(register: u16, upper: bool) -> String {
 
 /// Returns a source of a vector instruction with its modifiers.
 pub(super) fn source(inst: &Inst, i: usize, kind: Kind) -> String {
-    // LLVM's operand of this one form is a float.
-    let is_exponent = inst.name == "v_ldexp_f16" && matches!(inst.form, Form::LongDpp(_));
-    let shown = if is_exponent { Kind::F16 } else { kind };
-    let text = name(inst.isa, inst.src[i], shown, inst.literal);
+    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
+    // LLVM's operands of these are floats, with signs.
+    let long = matches!(inst.form, Form::Long | Form::LongDpp(_)) && !gfx9;
+    let is_exponent = inst.name == "v_ldexp_f16" && long;
+    let kind = if is_exponent { Kind::F16 } else { kind };
+    let text = name(inst.isa, inst.src[i], kind, inst.literal);
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
@@ -253,8 +255,8 @@ pub(super) fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     // Packed instructions print the signs of both halves at their end.
     let packed = matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix;
     let single = matches!(inst.body, Body::Vector(Table::Vop3, _));
-    let integer = !kind.is_float() && !inst.name.starts_with("v_cndmask");
-    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
+    let has_signs = inst.name.starts_with("v_cndmask") || inst.name == "v_dot2_bf16_bf16";
+    let integer = !kind.is_float() && !has_signs;
     if (kind.is_packed() && !single || packed) && !matches!(inst.form, Form::Dpp(_)) || integer && !gfx9 {
         return text;
     }

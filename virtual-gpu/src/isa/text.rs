@@ -6,7 +6,7 @@ use super::names::{half, hardware_register, index_mode, list, message, name, num
 use super::names::{source, suffix, swizzle, vgprs};
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
-use super::op::wmma::WmmaRow;
+use super::op::wmma::{Sum, WmmaRow};
 use super::target::Target;
 use super::{Generation, Kind, Row, ScalarRow, flag, operand};
 use std::fmt::Write;
@@ -235,9 +235,13 @@ impl Printer {
         self.push_operand(vgprs(inst.src[1] - operand::VGPR, factors));
         self.push_operand(match inst.src[2] {
             operand::VGPR.. => vgprs(inst.src[2] - operand::VGPR, sums),
+            // LLVM prints the constant 1 / 2π as that of a double.
+            248 => name(inst.isa, 248, Kind::F64, 0),
             constant => name(inst.isa, constant, row.sum_kind(), 0),
         });
-        self.packed(inst, 3, 7);
+        // Only sums of 16 bits have halves.
+        let usual = Inst { op_sel: 0, op_sel_hi: 7, ..inst.clone() };
+        self.packed(if matches!(row.sum, Sum::F32 | Sum::I32) { &usual } else { inst }, 3, 7);
         self.word(inst.clamp, "clamp");
     }
 
