@@ -129,7 +129,7 @@ impl Words<'_> {
         let absolute = if self.one_in(3) { self.below(8) } else { 0 };
         let scaled = if self.one_in(6) { self.below(4) } else { 0 };
         let clamped = u32::from(self.one_in(8));
-        let halves = matches!(code, 0x241 | 0x248..=0x254 | 0x303..=0x30e | 0x338..=0x33a | 0x362..=0x364);
+        let halves = matches!(code, 0x241 | 0x248..=0x254 | 0x303 | 0x304 | 0x30d | 0x30e);
         let op_sel = if halves && self.one_in(2) { self.below(16) } else { 0 };
         let (carry, dst) =
             (4 * self.below(24), if code < 0x100 { 4 * self.below(24) } else { self.vector() });

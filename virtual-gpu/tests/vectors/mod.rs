@@ -16,6 +16,7 @@ mod memory;
 mod modifiers;
 mod numbers;
 mod operands;
+mod rdna;
 mod scalar;
 mod vop1;
 mod vop2;
