@@ -44,7 +44,8 @@ fn a_pointer_one_row_off_is_reported() {
         return;
     }
     run(None).expect("nothing is changed");
-    let plants: [(&str, &str, fn(&str, &mut [u8])); 3] = [
+    type Plant = fn(&str, &mut [u8]);
+    let plants: [(&str, &str, Plant); 3] = [
         ("an operand further on", "read", |kernel, arguments| shift(kernel, arguments, "norm", 0, ROW)),
         ("an operand before", "read", |kernel, arguments| {
             shift(kernel, arguments, "norm", 0, ROW.wrapping_neg())

@@ -325,12 +325,14 @@ fn of_scalars() -> Vec<Case> {
         }),
         make("s_fmac_f16 s60, {sa}, {sb}", |a, b, c| Dst::F16(half_fma(a as u16, b as u16, c as u16))),
     ];
-    let relations: [(&str, fn(f64, f64) -> bool); 14] = [
+    type Relation = fn(f64, f64) -> bool;
+    let relations: [(&str, Relation); 14] = [
         ("lt", |a, b| a < b),
         ("eq", |a, b| a == b),
         ("le", |a, b| a <= b),
         ("gt", |a, b| a > b),
-        ("lg", |a, b| a < b || a > b),
+        // Not "differs": that holds for NaN, too.
+        ("lg", |a, b| a.partial_cmp(&b).is_some_and(std::cmp::Ordering::is_ne)),
         ("ge", |a, b| a >= b),
         ("o", |a, b| !unordered(a, b)),
         ("u", unordered),
@@ -341,7 +343,8 @@ fn of_scalars() -> Vec<Case> {
         ("neq", |a, b| a != b),
         ("nlt", |a, b| unordered(a, b) || a >= b),
     ];
-    let kinds: [(&str, fn(u32) -> f64); 2] = [("f32", |x| f64::from(f(x))), ("f16", |x| h(x & 0xffff))];
+    type Value = fn(u32) -> f64;
+    let kinds: [(&str, Value); 2] = [("f32", |x| f64::from(f(x))), ("f16", |x| h(x & 0xffff))];
     for (name, relation) in relations {
         for (kind, value) in kinds {
             let own = move |i: &In<'_>| {
