@@ -125,6 +125,12 @@ const GFX942: &[Shape] = &[
     sparse("v_smfmac_f32_32x32x32_fp8_fp8", 32, 32, Fp8, Fp8),
 ];
 
+/// Returns the names of a target's instructions.
+pub(crate) fn names(target: Target) -> impl Iterator<Item = &'static str> {
+    let shapes = if target == Target::Gfx90a { GFX90A } else { GFX942 };
+    shapes.iter().map(|shape| shape.name)
+}
+
 /// Modifiers of an instruction, and where its operands are.
 #[derive(Clone, Copy, Debug, Default)]
 struct Variant {

@@ -5,6 +5,7 @@ mod buffers;
 mod cdna;
 mod control;
 mod coverage;
+mod coverage_cdna;
 mod division;
 mod expected;
 mod gfx11;
