@@ -18,6 +18,7 @@ mod modifiers;
 mod numbers;
 mod operands;
 mod scalar;
+mod shapes;
 mod vop1;
 mod vop2;
 mod vop3;
