@@ -89,14 +89,14 @@ pub(crate) fn words() -> BTreeSet<String> {
     covered
 }
 
-/// What CDNA lacks of gfx906, or does otherwise, as words of a case's text.
+/// Instructions of gfx906 that CDNA lacks, or does otherwise, as words of a case's text.
 const NOT_ON_CDNA: &[(&str, &str)] = &[
     ("v_mul_legacy_f32_", "it has other operands"),
     ("_src2_", "gone"),
     (" tfe", "the bit chooses accumulation registers"),
     ("v_dot2_f32_f16", "it has vectors of its own"),
 ];
-/// Those that gfx942 lacks, and the resource of scratch.
+/// Instructions that gfx942 lacks, and the resource of scratch.
 const NOT_ON_GFX942: &[&str] =
     &["s[80:83]", "v_mac_f32", "v_mad_f32", "v_madmk_f32", "v_madak_f32", "v_mad_legacy_f32"];
 
