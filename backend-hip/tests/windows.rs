@@ -11,8 +11,11 @@ use ggml_core::{DType, Error, Graph, Result, Source};
 /// Bytes of a row.
 const ROW: u64 = 64 * 4;
 
+/// Changes the arguments of a launch of a kernel.
+type Change = fn(&str, &mut [u8]);
+
 /// Runs a chain of nodes in one arena, with changed arguments.
-fn run(change: Option<fn(&str, &mut [u8])>) -> Result<()> {
+fn run(change: Option<Change>) -> Result<()> {
     let device = VirtualOptions { change_arguments: change, ..VirtualOptions::new(Target::Gfx906) };
     let backend = open_with(device, HipOptions::default())?;
     let mut g = Graph::new();
@@ -44,8 +47,7 @@ fn a_pointer_one_row_off_is_reported() {
         return;
     }
     run(None).expect("nothing is changed");
-    type Plant = fn(&str, &mut [u8]);
-    let plants: [(&str, &str, Plant); 3] = [
+    let plants: [(&str, &str, Change); 3] = [
         ("an operand further on", "read", |kernel, arguments| shift(kernel, arguments, "norm", 0, ROW)),
         ("an operand before", "read", |kernel, arguments| {
             shift(kernel, arguments, "norm", 0, ROW.wrapping_neg())

@@ -1,5 +1,6 @@
 //! Prints instructions as LLVM's disassembler does.
 
+use super::cdna::text as cdna;
 use super::gfx11::text as gfx11;
 use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table};
 use super::names::{half, hardware_register, index_mode, list, message, name, number, range, signed_hex};
@@ -371,10 +372,8 @@ impl Printer {
 
     /// Appends the bits that choose caches.
     fn caches(&mut self, inst: &Inst) {
-        let names = match inst.isa.target {
-            Target::Gfx942 => ["sc0", "nt", "sc1"],
-            _ => ["glc", "slc", "scc"],
-        };
+        let gfx942 = inst.isa.target == Target::Gfx942;
+        let names = if gfx942 { ["sc0", "nt", "sc1"] } else { ["glc", "slc", "scc"] };
         for (set, name) in [inst.flags.glc, inst.flags.slc, inst.flags.scc].into_iter().zip(names) {
             self.word(set, name);
         }
@@ -383,23 +382,8 @@ impl Printer {
 
     fn matrix(&mut self, inst: &Inst, row: &MatrixRow) {
         self.text += row.name;
-        self.push_operand(vgprs(inst.dst, row.registers()));
-        let counts = [row.a_registers(), row.b_registers(), if row.sparse { 1 } else { row.registers() }];
-        for (source, count) in inst.src.into_iter().zip(counts) {
-            self.push_operand(match source.checked_sub(operand::VGPR) {
-                Some(register) => vgprs(register, count),
-                None if row.is_wide() => name(inst.isa, source, Kind::F64, 0),
-                None => name(inst.isa, source, Kind::F32, 0),
-            });
-        }
-        self.word(inst.abs != 0, &format!("cbsz:{}", inst.abs));
-        self.word(inst.op_sel != 0, &format!("abid:{}", inst.op_sel));
-        let negated: Vec<String> = (0..3).map(|i| (inst.neg >> i & 1).to_string()).collect();
-        if row.negates {
-            self.word(inst.neg != 0, &format!("neg:[{}]", negated.join(",")));
-        } else {
-            self.word(inst.neg != 0, &format!("blgp:{}", inst.neg));
-        }
+        cdna::operands(inst, row).iter().for_each(|operand| self.push_operand(operand));
+        cdna::modifiers(inst, row).iter().for_each(|modifier| self.word(true, modifier));
     }
 
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
