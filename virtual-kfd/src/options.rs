@@ -122,6 +122,9 @@ impl Options {
         for card in &mut options.cards {
             card.memory = memory.map_or(card.memory, |n| n << 20);
             card.copy_engines = engines.map_or(card.copy_engines, |n| n as u32);
+            if engines == Some(0) {
+                card.link_engines = 0;
+            }
             card.large_bar = large_bar.unwrap_or(card.large_bar);
             card.sram_ecc = sram_ecc.unwrap_or(card.sram_ecc);
         }
