@@ -560,6 +560,7 @@ mod tests {
                 user_sgprs: 16,
                 rsrc2: 0x1fff,
                 properties: 0x7f,
+                preload: crate::code::Preload::default(),
             };
             let context = Context {
                 kernel: "random",
