@@ -161,8 +161,8 @@ fn link(from: u64, to: u64) -> String {
 
 fn compute_device(tree: &mut Tree, index: usize, card: &Card, options: &Options) {
     let node = format!("{TOPOLOGY}/nodes/{}", index + 1);
-    // Doorbells of 64 bits, four watch points, error correction, shared virtual memory.
-    let features = u64::from(card.sram_ecc) << 19 | u64::from(options.has_svm()) << 27;
+    // Doorbells of 64 bits, four watch points, error correction (SRAM), shared virtual memory.
+    let features = u64::from(card.sram_ecc) << 26 | u64::from(options.has_svm()) << 27;
     let capability = 2 << 12 | 2 << 8 | 1 << 7 | features;
     let first_simd = 0x8000_1000 + 0x1000 * index as u64;
     let layout = &card.layout;
