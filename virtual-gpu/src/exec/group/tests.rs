@@ -89,6 +89,7 @@ fn any_program_ends() {
             user_sgprs: 16,
             rsrc2: 0x1fff,
             properties: 0x7f,
+            preload: crate::code::Preload::default(),
         };
         let context = Context {
             kernel: "random",
