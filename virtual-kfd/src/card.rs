@@ -33,7 +33,7 @@ pub struct Card {
     pub large_bar: bool,
     /// True if the chip's own memories have error correction, which code objects are compiled for.
     pub sram_ecc: bool,
-    /// How the compute units are arranged.
+    /// Arrangement of the compute units.
     pub layout: Layout,
     /// Copy engines to other cards over their own links (xGMI), in addition to `copy_engines`.
     pub link_engines: u32,
@@ -211,7 +211,7 @@ pub const CARDS: [Card; 10] = [
     },
 ];
 
-/// What a MI210 and a half of a MI250, which is a card of its own for programs, share.
+/// Facts that a MI210 and a half of a MI250, which is a card of its own for programs, share.
 const ALDEBARAN: Card = Card {
     target: Target::Gfx90a,
     chip: "aldebaran",

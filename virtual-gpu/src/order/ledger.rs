@@ -1,4 +1,4 @@
-//! What the work-groups of a launch read and wrote, and how atomics ordered them.
+//! Accesses of the work-groups of a launch, and how atomics ordered them.
 
 use super::bits::{ATOMIC, BLOCK, KINDS, Map, Marks, READ, Table, VOLATILE, WORDS, WRITE};
 use super::own::{Release, Site};

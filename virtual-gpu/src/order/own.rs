@@ -1,4 +1,4 @@
-//! What one work-group reads and writes.
+//! Accesses of one work-group.
 
 use super::bits::{ATOMIC, BLOCK, KINDS, Marks, READ, Table, VOLATILE, WRITE};
 use super::judge::{Conflict, Party, kinds};

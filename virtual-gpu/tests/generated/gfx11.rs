@@ -147,7 +147,7 @@ impl Words<'_> {
             0x180..=0x1ff => 0,
             _ => self.source(),
         };
-        let sources = source | beside(source, second) << 9 | beside(source, third) << 18;
+        let sources = source | additional(source, second) << 9 | additional(source, third) << 18;
         vec![
             0xd400_0000 | code << 16 | clamped << 15 | fields | dst,
             sources | scaled << 27 | signs << 29,
@@ -172,7 +172,7 @@ impl Words<'_> {
         let halves = if self.one_in(3) { self.below(64) } else { 0x38 };
         let clamped = u32::from(self.one_in(8));
         let first = 0xcc00_0000 | code << 16 | clamped << 15 | (halves >> 5 & 1) << 14 | (halves & 7) << 11;
-        let sources = source | beside(source, second) << 9 | beside(source, third) << 18;
+        let sources = source | additional(source, second) << 9 | additional(source, third) << 18;
         vec![
             first | (signs >> 3) << 8 | self.vector(),
             sources | (halves >> 3 & 3) << 27 | (signs & 7) << 29,
@@ -257,8 +257,8 @@ impl Words<'_> {
     }
 }
 
-/// Returns a source beside the first one: with DPP there is no literal.
-fn beside(first: u32, source: u32) -> u32 {
+/// Returns a source additional the first one: with DPP there is no literal.
+fn additional(first: u32, source: u32) -> u32 {
     if [233, 234, 250].contains(&first) && source == 255 { 128 } else { source }
 }
 

@@ -282,7 +282,7 @@ fn right_kernels_give_the_same_under_every_seed() {
     }
 }
 
-/// Of many races, the same one is reported, however work-groups are spread over threads.
+/// The same one of many races is reported, however work-groups are spread over threads.
 #[test]
 fn the_verdict_does_not_depend_on_the_schedule() {
     let body = "v_lshrrev_b32 v6, 1, v0\nv_lshlrev_b32 v6, 2, v6\ns_lshl_b32 s8, s2, 5\nv_add_u32 v6, s8, v6\n\

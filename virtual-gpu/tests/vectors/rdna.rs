@@ -1,4 +1,4 @@
-//! What gfx1100 and gfx1151 have beyond GFX9: 16-bit operations in halves of registers, dot products with chosen signs,
+//! Instructions of gfx1100 and gfx1151 beyond GFX9: 16-bit operations in halves of registers, dot products with chosen signs,
 //! two operations at once, masks of 32 lanes, scalar floats (gfx1151).
 
 use crate::support::{GFX11, Random, compile};
