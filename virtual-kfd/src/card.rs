@@ -33,7 +33,7 @@ pub struct Card {
     pub large_bar: bool,
     /// True if the chip's own memories have error correction, which code objects are compiled for.
     pub sram_ecc: bool,
-    /// How the compute units are arranged.
+    /// Arrangement of the compute units.
     pub layout: Layout,
     /// Copy engines to other cards over their own links (xGMI), in addition to `copy_engines`.
     pub link_engines: u32,

@@ -241,7 +241,11 @@ mod tests {
     #[test]
     fn wrong_values_say_what_is_expected() {
         for (name, value, words) in [
-            ("CARDS", "mi50,rx580", "mi50, radeon-vii, vega56, vega64, mi25, mi210, mi250, mi300x, rx7900xtx, strix-halo"),
+            (
+                "CARDS",
+                "mi50,rx580",
+                "mi50, radeon-vii, vega56, vega64, mi25, mi210, mi250, mi300x, rx7900xtx, strix-halo",
+            ),
             ("ABI", "2.1", "1.0 to 1.18"),
             ("ABI", "1.19", "1.0 to 1.18"),
             ("MEMORY", "0", "MiB"),
