@@ -79,5 +79,5 @@ fn on_a_strix_halo() {
 
 #[test]
 fn on_an_mi300x() {
-    runs_from("6.4.3", "gfx942", &[("VIRTUAL_KFD_CARDS", "mi300x")]);
+    runs_from("5.7.1", "gfx942", &[("VIRTUAL_KFD_CARDS", "mi300x")]);
 }
