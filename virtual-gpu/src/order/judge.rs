@@ -1,8 +1,8 @@
 //! The verdict over the accesses of a launch.
 
 use super::bits::{ATOMIC, BLOCK, Marks, READ, VOLATILE, WRITE};
+use super::block::Site;
 use super::ledger::{Closed, Entry, Slot};
-use super::own::Site;
 use crate::fault::Access;
 use std::collections::HashSet;
 

@@ -1,7 +1,8 @@
 //! Accesses of the work-groups of a launch, and how atomics ordered them.
 
 use super::bits::{ATOMIC, BLOCK, KINDS, Map, Marks, READ, Table, VOLATILE, WORDS, WRITE};
-use super::own::{Release, Site};
+use super::block::Site;
+use super::own::Release;
 use crate::footprint::Footprint;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

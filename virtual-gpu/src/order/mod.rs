@@ -33,6 +33,7 @@
 //! * Scope and write-backs: an atomic counts for the whole device.
 
 mod bits;
+mod block;
 mod judge;
 mod ledger;
 mod own;
