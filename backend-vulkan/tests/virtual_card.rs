@@ -8,7 +8,7 @@ mod agreement;
 mod common;
 
 use agreement::{failures, judged};
-use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use backend_vulkan::{Matrices, VulkanBackend, VulkanOptions, enumerate};
 use common::{CACHE, Layer, close};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions};
 use ggml_core::catalogue::{self, Case};
@@ -60,6 +60,18 @@ fn check(backend: &VulkanBackend, cases: Vec<Case>) {
 fn catalogue_agrees_with_the_reference() {
     let Some(backend) = open(vega20(), |_| {}) else { return };
     assert_eq!(backend.device().backend, "vulkan-virtual:vega20");
+    check(&backend, agreement::cases());
+}
+
+/// Runs the catalogue, or the part in `DIPTYCH_TEST_CASES`, on the card in `DIPTYCH_TEST_CARD`.
+#[test]
+#[ignore = "takes minutes"]
+fn the_whole_catalogue_on_a_card() {
+    let name = std::env::var("DIPTYCH_TEST_CARD").unwrap_or("navi31".into());
+    let card = Options::from_environment(Model::parse(&name).expect("a card")).expect("options");
+    let units = std::env::var_os("DIPTYCH_TEST_UNITS").map(|_| Matrices::Units);
+    let Some(backend) = open(card, |options| options.matrices = units) else { return };
+    assert_eq!(backend.device().arch, "AMD_RDNA3", "{:?}", backend.device());
     check(&backend, agreement::cases());
 }
 

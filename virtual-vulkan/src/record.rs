@@ -38,6 +38,8 @@ pub(crate) struct Binary {
     pub(crate) rsrc1: u32,
     pub(crate) rsrc2: u32,
     pub(crate) lds_bytes: u32,
+    /// True for wavefronts of 32 lanes.
+    pub(crate) wave32: bool,
     /// Work-items per work-group along x, y and z.
     pub(crate) threads: [u32; 3],
     pub(crate) interface: Interface,
@@ -129,6 +131,7 @@ impl Binary {
             rsrc1,
             rsrc2,
             lds_bytes,
+            wave32: false,
             threads,
             interface,
             code: code.chunks_exact(4).filter_map(|w| word(w, 0)).collect(),
