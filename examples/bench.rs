@@ -21,7 +21,7 @@ struct Args {
     #[arg(long)]
     model: PathBuf,
     /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10] or
-    /// hip-virtual[:gfx906|:gfx900].
+    /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151].
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// Number of the model's units on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the

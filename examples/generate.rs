@@ -31,7 +31,7 @@ struct Args {
     #[arg(long, required_unless_present_any = ["chat", "estimate"])]
     prompt: Option<String>,
     /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10],
-    /// hip-virtual[:gfx906|:gfx900], or auto: the fastest of those that work here, by a measurement of two
+    /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151], or auto: the fastest of those that work here, by a measurement of two
     /// seconds whose result is cached.
     #[arg(long, default_value = "cpu")]
     backend: String,

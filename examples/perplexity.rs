@@ -30,7 +30,7 @@ struct Args {
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
     /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10],
-    /// hip-virtual[:gfx906|:gfx900] or auto (the fastest that works here).
+    /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151] or auto (the fastest that works here).
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output

@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942], hip-kfd[:gfx906|:gfx900], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,11 +19,21 @@ pub enum VirtualTarget {
     Gfx90a,
     /// Aqua Vanjaram: MI300. Under HIP only.
     Gfx942,
+    /// Navi 31: RX 7900. Under HIP only.
+    Gfx1100,
+    /// Strix Halo: Ryzen AI Max. Under HIP only.
+    Gfx1151,
 }
 
 impl VirtualTarget {
-    const ALL: [VirtualTarget; 4] =
-        [VirtualTarget::Gfx900, VirtualTarget::Gfx906, VirtualTarget::Gfx90a, VirtualTarget::Gfx942];
+    const ALL: [VirtualTarget; 6] = [
+        VirtualTarget::Gfx900,
+        VirtualTarget::Gfx906,
+        VirtualTarget::Gfx90a,
+        VirtualTarget::Gfx942,
+        VirtualTarget::Gfx1100,
+        VirtualTarget::Gfx1151,
+    ];
 
     /// Returns LLVM's name of the processor.
     pub fn name(self) -> &'static str {
@@ -32,6 +42,8 @@ impl VirtualTarget {
             VirtualTarget::Gfx906 => "gfx906",
             VirtualTarget::Gfx90a => "gfx90a",
             VirtualTarget::Gfx942 => "gfx942",
+            VirtualTarget::Gfx1100 => "gfx1100",
+            VirtualTarget::Gfx1151 => "gfx1151",
         }
     }
 
@@ -40,6 +52,7 @@ impl VirtualTarget {
         match self {
             VirtualTarget::Gfx900 => "vega10",
             VirtualTarget::Gfx906 => "vega20",
+            VirtualTarget::Gfx1100 => "navi31",
             other => other.name(),
         }
     }
@@ -182,6 +195,8 @@ mod tests {
             "hip-virtual:gfx906",
             "hip-virtual:gfx90a",
             "hip-virtual:gfx942",
+            "hip-virtual:gfx1100",
+            "hip-virtual:gfx1151",
             "null",
             "null=hang@compute:x",
             "hip-kfd:gfx900",
@@ -197,6 +212,7 @@ mod tests {
             "hip-virtual:0",
             "hip-nvidia:gfx906",
             "vulkan-virtual:gfx90a",
+            "vulkan-virtual:navi31",
             "hip-kfd:gfx942",
         ];
         for name in wrong.into_iter().chain(more) {

@@ -1,4 +1,4 @@
-//! Emulated devices: the backend over a GFX9 or CDNA processor in software (see [`VirtualDriver`]).
+//! Emulated devices: the backend over a processor in software (see [`VirtualDriver`]).
 
 pub use crate::provider::virtual_gpu::{
     Checks, Counters, FAULTS_VARIABLE, Faults, Injection, Target, VirtualDriver, VirtualOptions, Wrong,
@@ -16,15 +16,14 @@ pub const NAME: &str = "hip-virtual";
 /// Variable that enables or disables checks: `all` (the default) or `none`.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
-/// Opens an emulated device of a processor ("gfx906", "gfx900", "gfx90a" or "gfx942"), with checks and faults from the
-/// environment.
+/// Opens an emulated device of a processor ("gfx906", "gfx900", "gfx90a", "gfx942", "gfx1100" or "gfx1151"), with checks
+/// and faults from the environment.
 ///
 /// # Errors
 /// An argument error for an unknown name or value, and the errors of [`HipBackend::open`].
 pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
-    let target = Target::parse(target).ok_or_else(|| {
-        Error::argument("emulated processor", format!("'{target}'"), "gfx906, gfx900, gfx90a or gfx942")
-    })?;
+    let target = Target::parse(target)
+        .ok_or_else(|| Error::argument("emulated processor", format!("'{target}'"), names()))?;
     let mut device = VirtualOptions::new(target);
     if let Some(text) = set(FAULTS_VARIABLE) {
         device.faults = parse_faults(&text)?;
@@ -37,6 +36,12 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
         }
     };
     open_with(device, options)
+}
+
+/// Returns the names of the emulated processors, for messages.
+fn names() -> String {
+    let names = Target::ALL.map(Target::name);
+    format!("one of {}", names.join(", "))
 }
 
 fn set(variable: &str) -> Option<String> {

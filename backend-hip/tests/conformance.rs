@@ -1,8 +1,9 @@
 //! The operation catalogue on the HIP devices of the machine, through every provider with a device.
 //!
-//! `gfx906`, `gfx900`, `gfx90a` and `gfx942` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` lists
-//! providers, separated by commas (`amd`, `nvidia`, `gfx906`, `gfx900`, `gfx90a`, `gfx942`): then only these are used, and they must find a
-//! device. Without it, a provider without a device is skipped with a message. `DIPTYCH_TEST_CASES` selects
+//! `gfx906`, `gfx900`, `gfx90a`, `gfx942`, `gfx1100` and `gfx1151` are the emulated devices, with all their checks.
+//! `DIPTYCH_TEST_HIP` lists providers, separated by commas (`amd`, `nvidia`, `gfx906` ...): then only these are used, and
+//! they must find a device. Without it, a provider without a device is skipped with a message, and `gfx1151`, whose code
+//! is much like `gfx1100`'s. `DIPTYCH_TEST_CASES` selects
 //! cases by a part of their names. No case may be refused or fail.
 
 use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
@@ -16,13 +17,15 @@ use std::time::{Duration, Instant};
 
 /// Constructor of a provider's backend.
 type Constructor = fn(HipOptions) -> Result<HipBackend, Error>;
-const PROVIDERS: [(&str, Constructor); 6] = [
+const PROVIDERS: [(&str, Constructor); 8] = [
     ("amd", HipBackend::open),
     ("nvidia", nvidia::open),
     ("gfx906", |options| virtual_gpu::open("gfx906", options)),
     ("gfx900", |options| virtual_gpu::open("gfx900", options)),
     ("gfx90a", |options| virtual_gpu::open("gfx90a", options)),
     ("gfx942", |options| virtual_gpu::open("gfx942", options)),
+    ("gfx1100", |options| virtual_gpu::open("gfx1100", options)),
+    ("gfx1151", |options| virtual_gpu::open("gfx1151", options)),
 ];
 
 /// Returns the backends of this machine, by provider.
@@ -31,7 +34,7 @@ fn backends() -> Vec<(&'static str, HipBackend)> {
     let is_named = |provider: &str| named.split(',').any(|name| name.trim() == provider);
     let mut backends = Vec::new();
     for (provider, open) in PROVIDERS {
-        if !named.is_empty() && !is_named(provider) {
+        if !is_named(provider) && (!named.is_empty() || provider == "gfx1151") {
             continue;
         }
         match open(HipOptions::from_env().expect("a valid environment")) {

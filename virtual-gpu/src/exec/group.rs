@@ -454,7 +454,7 @@ mod tests {
     /// Returns a word that is more often a valid instruction than a random one: a format's prefix with random
     /// fields.
     fn word(state: &mut u64) -> u32 {
-        const PREFIXES: [u32; 12] = [
+        const PREFIXES: [u32; 16] = [
             0x7e00_0000,
             0x7c00_0000,
             0xd000_0000,
@@ -467,12 +467,23 @@ mod tests {
             0x8000_0000,
             0xb000_0000,
             0xbf80_0000,
+            // Of GFX11 alone.
+            0xd400_0000,
+            0xcc00_0000,
+            0xc800_0000,
+            0xf400_0000,
         ];
         let bits = random(state) as u32;
-        match random(state) % 16 {
-            n @ 0..=11 => PREFIXES[n as usize] | bits & 0x01ff_ffff,
+        match random(state) % 20 {
+            n @ 0..=15 => PREFIXES[n as usize] | bits & 0x01ff_ffff,
             _ => bits,
         }
+    }
+
+    /// Returns the instructions of a processor, for wavefronts of each size that it has.
+    fn isas(target: Target) -> Vec<Isa> {
+        let narrow = target.traits().wave32.then_some(Isa::wave32(target));
+        std::iter::once(Isa::wave64(target)).chain(narrow).collect()
     }
 
     #[test]
@@ -482,11 +493,13 @@ mod tests {
         for _ in 0..400_000 {
             let words = [word(&mut state), random(&mut state) as u32, random(&mut state) as u32];
             for target in Target::ALL {
-                if let Some(inst) = decode(&words, Isa::wave64(target)) {
-                    known += 1;
-                    assert!(!text::print(&inst).is_empty());
+                for isa in isas(target) {
+                    if let Some(inst) = decode(&words, isa) {
+                        known += 1;
+                        assert!(!text::print(&inst).is_empty());
+                    }
+                    let _ = decode(&words[..1], isa);
                 }
-                let _ = decode(&words[..1], Isa::wave64(target));
             }
         }
         assert!(known > 100_000, "{known}");
@@ -499,10 +512,11 @@ mod tests {
         let memory = Memory::new(1 << 20);
         let buffer = memory.allocate(4096).expect("memory");
         let (mut machine, mut executed) = (Machine::new(), 0);
-        for round in 0..4000 {
-            let target = Target::ALL[round % Target::ALL.len()];
+        let isas: Vec<Isa> = Target::ALL.into_iter().flat_map(isas).collect();
+        for round in 0..8000 {
+            let isa = isas[round % isas.len()];
             let words: Vec<u32> = (0..64).map(|_| word(&mut state)).collect();
-            let text = Text::new(0, words, Isa::wave64(target));
+            let text = Text::new(0, words, isa);
             let descriptor = Descriptor {
                 lds_bytes: 256,
                 scratch_bytes: 64,

@@ -7,7 +7,7 @@ use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::op::memory::{ScalarOp, ScalarRow as SmemRow};
 use crate::isa::op::scalar::{Control, Outcome, SaveExec, ScalarRow, State};
-use crate::isa::operand::{NULL, PRIVATE_APERTURE, SHARED_APERTURE};
+use crate::isa::operand::{EXEC, NULL, PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::isa::short::{Bits, Width};
 
 /// Messages of GFX11: vector registers are not needed any more; the time is asked for.
@@ -88,13 +88,13 @@ impl Group<'_> {
                 wave.mode & 15
             )));
         }
-        let (scc, exec, mode) = (wave.scc, wave.exec(), wave.mode);
+        let (scc, exec, mode) = (wave.scc, wave.pair(EXEC), wave.mode);
         let state = State { scc, exec, old, mode, literal: inst.literal };
         let (value, scc) = (row.run)(sources, state);
         wave.scc = scc.unwrap_or(wave.scc);
         if let Some(kept) = row.exec {
             wave.set_scalar(inst.dst, row.dst, if kept == SaveExec::Old { state.exec } else { value });
-            wave.set_exec(value);
+            wave.set_scalar(EXEC, row.dst, value);
         } else if row.dst != Kind::None {
             wave.set_scalar(inst.dst, row.dst, value);
         }

@@ -56,6 +56,10 @@ pub(super) fn name(isa: Isa, operand: u16, kind: Kind, literal: u32) -> String {
         237 => "src_private_base".into(),
         238 => "src_private_limit".into(),
         239 => "src_pops_exiting_wave_id".into(),
+        // Those of 16-bit integers are the bits of halves.
+        240..=248 if matches!(kind, Kind::U16 | Kind::I16) => {
+            format!("{:#x}", operand::constant(operand, Kind::F16, 0).unwrap_or(0))
+        }
         240..=247 => {
             ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"][usize::from(operand - 240)].into()
         }

@@ -5,6 +5,7 @@ use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table
 use super::names::{hardware_register, index_mode, message, name, number, range, signed_hex, swizzle, vgprs};
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
+use super::op::scalar::Control;
 use super::op::wmma::WmmaRow;
 use super::target::Target;
 use super::{Generation, Kind, Row, ScalarRow, flag, operand};
@@ -63,7 +64,7 @@ impl Printer {
         if row.dst != Kind::None {
             self.push_operand(name(inst.isa, inst.dst, row.dst, 0));
         }
-        let literal = number(inst.literal, Kind::F32);
+        let literal = format!("{:#x}", inst.literal);
         for (i, &kind) in row.src.iter().enumerate().take_while(|(_, k)| **k != Kind::None) {
             if row.name == "s_fmamk_f32" && i == 1 {
                 self.push_operand(&literal);
@@ -75,7 +76,7 @@ impl Printer {
             }
         }
         match row.name {
-            "s_fmaak_f32" => self.push_operand(literal),
+            "s_fmaak_f32" => self.push_operand(&literal),
             "s_sendmsg_rtn_b32" | "s_sendmsg_rtn_b64" => {
                 self.push_operand(message(inst.isa, inst.offset as u32));
             }
@@ -131,11 +132,11 @@ impl Printer {
             | "s_ttracedata_imm"
             | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
             "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
-            "s_endpgm" => self.push_operand(field.to_string()),
-            name if name.starts_with("s_branch") || name.starts_with("s_cbranch") => {
+            // LLVM prints numbers as those of constants: some in decimal.
+            _ if field <= 64 || row.control != Control::Other || row.name == "s_endpgm" => {
                 self.push_operand(field.to_string());
             }
-            _ => self.push_operand(number(field, Kind::U64)),
+            _ => self.push_operand(format!("{field:#x}")),
         }
     }
 
@@ -195,6 +196,7 @@ impl Printer {
             _ if row.is(flag::SPECIAL) && row.name.starts_with("v_read") => {
                 self.push_operand(name(inst.isa, inst.dst, Kind::U32, 0));
             }
+            _ if row.name == "v_mov_b16" => self.push_operand(half(inst.dst, inst.op_sel & 8 != 0)),
             kind => self.push_operand(vgprs(inst.dst, kind.registers(inst.isa))),
         }
         if row.carry_out {
@@ -206,7 +208,11 @@ impl Printer {
             if matches!(kind, Kind::None | Kind::Vcc) || hidden && i == 2 {
                 break;
             }
-            self.push_operand(source(inst, i, kind));
+            let is_literal = row.is([0, flag::LITERAL1, flag::LITERAL2][i.min(2)]);
+            self.push_operand(match is_literal {
+                true => format!("{:#x}", inst.literal),
+                false => source(inst, i, kind),
+            });
         }
         match inst.form {
             Form::Sdwa(sdwa) => self.sdwa(inst, table, row, sdwa),
@@ -253,6 +259,8 @@ impl Printer {
             self.packed(inst, count, if row.src[0] == Kind::Mix { 0 } else { full });
         } else if row.is(flag::SPECIAL) && row.name.starts_with("v_cvt_sr_") {
             self.word(inst.op_sel != 0, &format!("op_sel:{}", list(inst.op_sel, 4)));
+        } else if row.name == "v_mov_b16" {
+            // Names of registers say it.
         } else if row.is(flag::SPECIAL) {
             // Two bits that say what becomes of inactive lanes.
             self.word(inst.op_sel & 3 != 0, &format!("op_sel:{}", list(inst.op_sel, 2)));
@@ -328,13 +336,17 @@ impl Printer {
         if segment == Segment::Buffer {
             return self.buffer(inst, row);
         }
-        if returns {
+        if matches!(row.op, Op::LoadByLane | Op::StoreByLane) {
+            self.push_operand(vgprs(if row.op == Op::LoadByLane { inst.dst } else { data }, 1));
+        } else if returns {
             self.push_operand(vgprs(inst.dst, row.op.loaded_registers()));
         }
         let has_base = scalar != operand::OFF;
         match segment {
             Segment::Scratch if !inst.flags.vaddr => self.push_operand("off"),
             Segment::Scratch => self.push_operand(vgprs(address, 1)),
+            // The lane's number is added to the base.
+            _ if matches!(row.op, Op::LoadByLane | Op::StoreByLane) => {}
             Segment::Global if has_base => self.push_operand(vgprs(address, 1)),
             _ => self.push_operand(vgprs(address, 2)),
         }
@@ -471,15 +483,25 @@ fn list(bits: u8, count: usize) -> String {
     format!("[{}]", all.join(","))
 }
 
+/// Returns the name of half a vector register.
+fn half(register: u16, upper: bool) -> String {
+    format!("{}.{}", vgprs(register, 1), if upper { "h" } else { "l" })
+}
+
 /// Returns a source of a vector instruction with its modifiers.
 fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     let text = name(inst.isa, inst.src[i], kind, inst.literal);
     if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
         return format!("sext({text})");
     }
+    if inst.name == "v_mov_b16" && inst.src[i] >= operand::VGPR {
+        return half(inst.src[i], inst.op_sel >> i & 1 != 0);
+    }
     // Packed instructions print the signs of both halves at their end.
-    let packed = matches!(inst.body, Body::Vector(Table::Vop3p, row) if row.src[0] != Kind::Mix);
-    if (kind.is_packed() || packed) && !matches!(inst.form, Form::Dpp(_)) {
+    let packed = matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix;
+    let integer = !kind.is_float() && !inst.name.starts_with("v_cndmask");
+    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
+    if (kind.is_packed() || packed) && !matches!(inst.form, Form::Dpp(_)) || integer && !gfx9 {
         return text;
     }
     let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);

@@ -66,6 +66,22 @@ fn adapted(target: Target, text: &str) -> String {
     lines.join("\n").replace("system_sgpr_private_segment_wavefront_offset", "enable_private_segment")
 }
 
+/// Returns the numbers of the lines of a text that the assembler refuses.
+pub(crate) fn errors(target: Target, text: &str) -> Vec<usize> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let input = directory.path().join("kernels.s");
+    fs::write(&input, text).expect("the temporary directory is writable");
+    let cpu = format!("-mcpu={}", target.name());
+    let arguments =
+        ["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5", "-c", "-ferror-limit=0"];
+    let output = directory.path().join("object.elf");
+    let result = Command::new(clang()).args(arguments).arg(&input).arg("-o").arg(output).output();
+    let messages = result.expect("the compiler starts").stderr;
+    let line =
+        |line: &str| line.split_once(".s:")?.1.split_once(": error:")?.0.split(':').next()?.parse().ok();
+    String::from_utf8_lossy(&messages).lines().filter_map(line).collect()
+}
+
 /// Assembles a text to plain machine code.
 pub(crate) fn bare(target: Target, text: &str) -> Vec<u8> {
     use object::{Object as _, ObjectSection as _};

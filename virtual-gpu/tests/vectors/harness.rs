@@ -61,6 +61,49 @@ const MACROS: &str = "
 .endm
 ";
 
+/// The same for wavefronts of 32 lanes.
+pub(crate) const MACROS_32: &str = "
+.macro begin
+  s_load_b128 s[4:7], s[0:1], 0x0
+  s_load_b64 s[8:9], s[0:1], 0x10
+  s_lshl_b32 s10, s2, 11
+  s_lshl_b32 s11, s2, 6
+  s_waitcnt lgkmcnt(0)
+  s_load_b512 s[16:31], s[8:9], s11
+  v_lshlrev_b32_e32 v1, 6, v0
+  v_add_nc_u32_e32 v1, s10, v1
+  global_load_b128 v[16:19], v1, s[4:5]
+  global_load_b128 v[20:23], v1, s[4:5] offset:16
+  global_load_b128 v[24:27], v1, s[4:5] offset:32
+  global_load_b128 v[28:31], v1, s[4:5] offset:48
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  s_mov_b32 m0, s27
+  s_mov_b64 vcc, s[16:17]
+  s_cmp_lg_u32 s26, 0
+  s_mov_b64 exec, s[18:19]
+.endm
+.macro finish
+  s_cselect_b32 s40, 1, 0
+  s_mov_b64 s[42:43], vcc
+  s_mov_b64 s[44:45], exec
+  s_mov_b64 exec, -1
+  v_mov_b32_e32 v32, s42
+  v_mov_b32_e32 v33, s43
+  v_mov_b32_e32 v34, s44
+  v_mov_b32_e32 v35, s45
+  v_mov_b32_e32 v36, s24
+  v_mov_b32_e32 v37, s25
+  v_mov_b32_e32 v38, s40
+  v_mov_b32_e32 v39, m0
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  s_waitcnt_vscnt null, 0x0
+  global_store_b128 v1, v[24:27], s[6:7]
+  global_store_b128 v1, v[32:35], s[6:7] offset:16
+  global_store_b128 v1, v[36:39], s[6:7] offset:32
+  global_store_b128 v1, v[16:19], s[6:7] offset:48
+.endm
+";
+
 /// Placeholders in a case's text and their registers.
 const REGISTERS: &[(&str, &str)] = &[
     ("{a}", "v16"),
@@ -257,7 +300,7 @@ impl Case {
         })
     }
 
-    fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         let scratch = if self.kernel.scratch > 0 { "with_scratch\n" } else { "" };
         let mut text = format!("{scratch}begin\n{}\n{}\n{}\nfinish", self.before, self.text, self.after);
         for (name, register) in REGISTERS {
@@ -297,16 +340,7 @@ pub(crate) fn check_on(targets: &[Target], cases: Vec<Case>) {
         // Vectors also test the hardware's behaviour at the end of a buffer.
         let options = Options::default();
         let options = Options { checks: Checks { ranges: false, ..options.checks }, ..options };
-        let session = Session::with_options(target, "vectors", &object, options);
-        for (i, case) in chosen.iter().enumerate() {
-            let refused = |why: &str| {
-                case.refusable.is_some_and(|word| why.contains(word) && why.contains("not implemented"))
-            };
-            let result = run(&session, &format!("k{i}"), case);
-            if let Some(complaint) = result.err().filter(|why| !refused(why)) {
-                complaints.push(format!("{}: {}: {complaint}", target.name(), case.text));
-            }
-        }
+        complaints.extend(run_on(target, &object, options, &chosen));
     }
     assert!(
         complaints.is_empty(),
@@ -317,7 +351,24 @@ pub(crate) fn check_on(targets: &[Target], cases: Vec<Case>) {
     );
 }
 
+/// Runs cases on a target; returns what is wrong.
+pub(crate) fn run_on(target: Target, object: &[u8], options: Options, cases: &[&Case]) -> Vec<String> {
+    let session = Session::with_options(target, "vectors", object, options);
+    let mut complaints = Vec::new();
+    for (i, case) in cases.iter().enumerate() {
+        let refused = |why: &str| {
+            case.refusable.is_some_and(|word| why.contains(word) && why.contains("not implemented"))
+        };
+        let result = run(&session, &format!("k{i}"), case);
+        if let Some(complaint) = result.err().filter(|why| !refused(why)) {
+            complaints.push(format!("{}: {}: {complaint}", target.name(), case.text));
+        }
+    }
+    complaints
+}
+
 fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
+    let count = crate::support::lanes(session.target);
     let seed = case.text.bytes().fold(7, |hash: u64, b| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
     let mut random = Random::new(seed);
     let (mut waves, mut lanes) = Operands::new(&case.kinds, case.waves).fill(&mut random);
@@ -326,13 +377,15 @@ fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
             adjust(wave, lanes, &mut random);
         }
     }
+    // The first lanes of each wavefront.
+    let lanes: Vec<LaneIn> = lanes.chunks(64).flat_map(|lanes| &lanes[..count]).copied().collect();
     let (from, scalars) = (session.upload(&lanes), session.upload(&waves));
     let to = session.allocate(lanes.len() * size_of::<LaneOut>());
     let arguments = Arguments::new().add(from).add(to).add(scalars);
-    let ran = session.attempt(kernel, [waves.len() as u32, 1, 1], [64, 1, 1], 0, &arguments);
+    let ran = session.attempt(kernel, [waves.len() as u32, 1, 1], [count as u32, 1, 1], 0, &arguments);
     let result = ran.map_err(|fault| fault.to_string()).and_then(|_| {
         let output: Vec<LaneOut> = session.download(to, lanes.len());
-        let groups = waves.iter().zip(lanes.chunks(64)).zip(output.chunks(64));
+        let groups = waves.iter().zip(lanes.chunks(count)).zip(output.chunks(count));
         groups
             .map(|((wave, lanes), out)| compare(case, wave, lanes, out))
             .find(Result::is_err)
@@ -383,7 +436,8 @@ fn compare(case: &Case, wave: &WaveIn, lanes: &[LaneIn], output: &[LaneOut]) -> 
     }
     let got = &output[0];
     // The carry bits of inactive lanes are not compared.
-    let kept = if case.mnemonic().starts_with("v_cmp") { u64::MAX } else { wave.exec };
+    let all = u64::MAX >> (64 - lanes.len());
+    let kept = all & if case.mnemonic().starts_with("v_cmp") { u64::MAX } else { wave.exec };
     for (what, got, want) in [("vcc", got.vcc, vcc), ("s[24:25]", got.sd, mask), ("exec", got.exec, exec)] {
         if let Some(want) = want.filter(|want| got & kept != want & kept) {
             let lane = ((got ^ want) & kept).trailing_zeros() as usize;

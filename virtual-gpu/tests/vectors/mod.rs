@@ -7,6 +7,7 @@ mod control;
 mod coverage;
 mod division;
 mod expected;
+mod gfx11;
 mod harness;
 mod lanes;
 mod lds;

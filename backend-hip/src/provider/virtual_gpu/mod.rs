@@ -1,6 +1,6 @@
-//! Provider `virtual`: HIP's functions over a GFX9 processor in software.
+//! Provider `virtual`: HIP's functions over a processor in software.
 //!
-//! The code objects that [`amd`](crate::provider::amd) loads on a Vega or an MI50 are executed here
+//! The code objects that [`amd`](crate::provider::amd) loads on a card are executed here
 //! instruction by instruction (see the crate `virtual-gpu`), so everything above the driver trait runs
 //! without a card: kernels, launches, transfers, deadlines. Work is asynchronous as on a device: a queue runs
 //! it in order on a thread of its own, events report its progress, and a kernel that fails breaks the device

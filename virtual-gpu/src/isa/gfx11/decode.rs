@@ -9,7 +9,7 @@ use crate::isa::op::memory::Op;
 use crate::isa::op::scalar::Control;
 use crate::isa::operand::{EXEC, LITERAL, M0, NULL, OFF, VCC, VGPR};
 use crate::isa::tables::{Tables, find, find_memory, find_scalar};
-use crate::isa::{Isa, Kind, Row, ScalarRow, flag};
+use crate::isa::{Isa, Kind, Row, ScalarRow, flag, resolve};
 
 /// Source operands that announce a second word: DPP over rows of 16 lanes, and over 8 lanes, the latter without and
 /// with values of inactive lanes.
@@ -263,9 +263,14 @@ fn long(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
 fn long_sources(inst: &mut Inst, row: &Row, second: u32, third: Option<u32>) -> Option<()> {
     inst.src = [bits(second, 0, 9), bits(second, 9, 9), bits(second, 18, 9)].map(operand);
     let used = row.src.iter().filter(|k| !matches!(k, Kind::None | Kind::Vcc)).count();
+    let has_literal = inst.src.iter().take(used).any(|&source| source == LITERAL);
     if let Some((dpp, source)) = dpp(inst.src[0], third) {
+        // There is one word for either.
+        if has_literal {
+            return None;
+        }
         (inst.form, inst.src[0], inst.words) = (Form::LongDpp(dpp), source, 3);
-    } else if inst.src.iter().take(used).any(|&source| source == LITERAL) {
+    } else if has_literal {
         (inst.literal, inst.words) = (third?, 3);
     }
     Some(())
@@ -333,6 +338,7 @@ fn pair(isa: Isa, word: u32, second: u32, third: Option<u32>) -> Option<Inst> {
     let has_literal = halves.iter().any(|half| half.src.contains(&LITERAL));
     for half in &mut halves {
         half.literal = if has_literal { third? } else { 0 };
+        half.plan = resolve::plan(half);
     }
     let name = halves[0].name;
     let conflict = conflicts(&halves);

@@ -21,7 +21,8 @@ encodings! {
         0x48 v_movrelsd_2_b32  0x50 v_cvt_f16_u16  0x51 v_cvt_f16_i16  0x52 v_cvt_u16_f16
         0x53 v_cvt_i16_f16  0x54 v_rcp_f16  0x55 v_sqrt_f16  0x56 v_rsq_f16  0x57 v_log_f16  0x58 v_exp_f16
         0x59 v_frexp_mant_f16  0x5a v_frexp_exp_i16_f16  0x5b v_floor_f16  0x5c v_ceil_f16  0x5d v_trunc_f16
-        0x5e v_rndne_f16  0x5f v_fract_f16  0x60 v_sin_f16  0x61 v_cos_f16  0x62 v_sat_pk_u8_i16
+        0x5e v_rndne_f16  0x5f v_fract_f16  0x60 v_sin_f16  0x61 v_cos_f16
+        0x62 v_sat_pk_u8_i16 = v_sat_pk_u8_i16_d16
         0x63 v_cvt_norm_i16_f16  0x64 v_cvt_norm_u16_f16  0x65 v_swap_b32  0x67 v_permlane64_b32
         0x68 v_swaprel_b32  0x69 v_not_b16  0x6a v_cvt_i32_i16  0x6b v_cvt_u32_u16
     }

@@ -12,6 +12,10 @@ valu! {
     v_pipeflush () -> () { }
     v_mov_b16 (a: u16) -> u16 { a }
     v_not_b16 (a: u16) -> u16 { !a }
+    v_sat_pk_u8_i16_d16 (a: u32) -> u16 {
+        let limited = |x: u32| (x as u16 as i16).clamp(0, 255) as u16;
+        limited(a) | limited(a >> 16) << 8
+    }
     v_cvt_i32_i16 (a: i16) -> i32 { i32::from(a) }
     v_cvt_u32_u16 (a: u16) -> u32 { u32::from(a) }
     v_movreld_b32 (a: u32) -> u32 { a } [SPECIAL]

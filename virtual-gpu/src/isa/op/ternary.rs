@@ -234,7 +234,13 @@ fn fixup(a: f64, b: f64, c: f64, tiny: bool) -> f64 {
 
 #[inline(always)]
 fn fixup32(a: f32, b: f32, c: f32) -> f32 {
-    fixup(a.into(), b.into(), c.into(), exponent32(c) - exponent32(b) < -150) as f32
+    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
+    let ordinary = |exponent: i32| (1..=254).contains(&exponent);
+    if ordinary(exp_b) && ordinary(exp_c) && exponent32(a) < 255 && exp_c - exp_b >= -150 {
+        let sign = (b.to_bits() ^ c.to_bits()) & 1 << 31;
+        return f32::from_bits(a.to_bits() & !(1 << 31) | sign);
+    }
+    fixup(a.into(), b.into(), c.into(), exp_c - exp_b < -150) as f32
 }
 
 #[inline(always)]
@@ -297,9 +303,14 @@ fn scale(a: f64, b: f64, c: f64, of: &Division, range: i32, power: i32) -> (f64,
 
 #[inline(always)]
 fn scale32(a: f32, b: f32, c: f32) -> (f32, bool) {
+    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
+    // Far from all that needs scaling, as most divisions are: no division then.
+    if (1..=252).contains(&exp_b) && (24..=254).contains(&exp_c) && (-124..96).contains(&(exp_c - exp_b)) {
+        return (a, false);
+    }
     let small = |x: f32| x != 0.0 && x.abs() < f32::MIN_POSITIVE;
     let denormal = [small(b), small(1.0 / b), small(c / b)];
-    let division = Division { exponents: [exponent32(b), exponent32(c)], denormal };
+    let division = Division { exponents: [exp_b, exp_c], denormal };
     let (d, back) = scale(a.into(), b.into(), c.into(), &division, 96, 64);
     (d as f32, back)
 }
