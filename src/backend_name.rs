@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,9 +19,9 @@ pub enum VirtualTarget {
     Gfx90a,
     /// Aqua Vanjaram: MI300. Under HIP only.
     Gfx942,
-    /// Navi 31: RX 7900. Under HIP only.
+    /// Navi 31: RX 7900.
     Gfx1100,
-    /// Strix Halo: Ryzen AI Max. Under HIP only.
+    /// Strix Halo: Ryzen AI Max.
     Gfx1151,
 }
 
@@ -47,7 +47,7 @@ impl VirtualTarget {
         }
     }
 
-    /// Returns Mesa's name of the card, which is another one for some; also under Vulkan there are those only.
+    /// Returns Mesa's name of the card, which is another one for some.
     pub fn card(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "vega10",
@@ -57,8 +57,13 @@ impl VirtualTarget {
         }
     }
 
-    /// Returns true if the card is emulated under Vulkan and AMD's own runtime, too.
-    pub fn has_all_drivers(self) -> bool {
+    /// Returns true if the card is emulated under Vulkan, too.
+    pub fn has_vulkan(self) -> bool {
+        !matches!(self, VirtualTarget::Gfx90a | VirtualTarget::Gfx942)
+    }
+
+    /// Returns true if the card is emulated under AMD's own runtime, too.
+    pub fn has_kfd(self) -> bool {
         matches!(self, VirtualTarget::Gfx900 | VirtualTarget::Gfx906)
     }
 
@@ -137,7 +142,9 @@ impl FromStr for BackendName {
             Some((kind, rest)) => (kind, Some(rest)),
             None => (text, None),
         };
-        let everywhere = |target: Option<VirtualTarget>| target.filter(|target| target.has_all_drivers());
+        let of = |card, driver: fn(VirtualTarget) -> bool| {
+            VirtualTarget::parse(card).filter(|target| driver(*target)).ok_or_else(unknown)
+        };
         match (kind, rest) {
             ("reference", None) => Ok(BackendName::Reference),
             ("cpu", None) => Ok(BackendName::Cpu),
@@ -146,15 +153,11 @@ impl FromStr for BackendName {
             ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
             ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
-            ("vulkan-virtual", card) => {
-                everywhere(VirtualTarget::parse(card)).map(BackendName::VulkanVirtual).ok_or_else(unknown)
-            }
+            ("vulkan-virtual", card) => of(card, VirtualTarget::has_vulkan).map(BackendName::VulkanVirtual),
             ("hip-virtual", target) => {
                 VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
             }
-            ("hip-kfd", target) => {
-                everywhere(VirtualTarget::parse(target)).map(BackendName::HipKfd).ok_or_else(unknown)
-            }
+            ("hip-kfd", target) => of(target, VirtualTarget::has_kfd).map(BackendName::HipKfd),
             _ => Err(unknown()),
         }
     }
@@ -198,6 +201,8 @@ mod tests {
             "hip-virtual:gfx1100",
             "hip-virtual:gfx1151",
             "null",
+            "vulkan-virtual:navi31",
+            "vulkan-virtual:gfx1151",
             "null=hang@compute:x",
             "hip-kfd:gfx900",
         ];
@@ -212,7 +217,7 @@ mod tests {
             "hip-virtual:0",
             "hip-nvidia:gfx906",
             "vulkan-virtual:gfx90a",
-            "vulkan-virtual:navi31",
+            "vulkan-virtual:navi10",
             "hip-kfd:gfx942",
         ];
         for name in wrong.into_iter().chain(more) {

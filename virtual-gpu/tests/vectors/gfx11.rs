@@ -35,9 +35,7 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Instructions that are executed here and differ, by the beginning of their texts, and why.
-const DIFFERENT: &[(&str, &str)] = &[
-    ("v_pk_", "constants of packed operands have 32 bits"),
-];
+const DIFFERENT: &[(&str, &str)] = &[("v_pk_", "constants of packed operands have 32 bits")];
 
 /// Rewrites a line.
 fn line(text: &str) -> String {
