@@ -149,7 +149,7 @@ fn a_copy_that_stands_still_has_its_cure() {
     );
 }
 
-/// What the runtimes do when the kernel refuses something: they end the process, and its last words are in the report;
+/// The runtimes end the process when the kernel refuses something, and its last words are in the report;
 /// or they list no card. Before HIP 7 a queue is created again.
 #[test]
 fn what_the_kernel_refuses() {

@@ -112,13 +112,13 @@ impl Waits {
                 self.push(inst, Counter::Other, Pending { stores_lds: !exchange && !load, ..pending });
             }
             Body::Memory(Segment::Flat, _) => {
+                let ordered = inst.isa.target.traits().ordered_flat;
                 // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
-                let none =
-                    Pending { fills: Registers::default(), lanes: 0, ordered: false, stores_lds: false };
-                let beyond = Pending { lanes: lanes & !in_lds, ordered: in_lds == 0, ..pending };
+                let none = Pending { fills: Registers::default(), lanes: 0, ordered, stores_lds: false };
+                let beyond = Pending { lanes: lanes & !in_lds, ordered: ordered || in_lds == 0, ..pending };
                 self.push(inst, vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
                 let stores_lds = fills == Registers::default();
-                let inside = Pending { lanes: in_lds, ordered: false, stores_lds, ..pending };
+                let inside = Pending { lanes: in_lds, ordered, stores_lds, ..pending };
                 self.push(inst, Counter::Other, if in_lds == 0 { none } else { inside });
             }
             Body::Memory(..) => self.push(inst, vector, pending),

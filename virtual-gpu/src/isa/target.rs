@@ -77,6 +77,7 @@ impl Target {
             accumulators: false,
             architected_scratch: false,
             counts_stores: false,
+            ordered_flat: false,
             most_lgkm: 15,
         };
         const CDNA: Traits =
@@ -87,6 +88,7 @@ impl Target {
             simd_registers: 768,
             architected_scratch: true,
             counts_stores: true,
+            ordered_flat: true,
             most_lgkm: 63,
             ..GFX9
         };
@@ -116,6 +118,8 @@ pub(crate) struct Traits {
     pub(crate) architected_scratch: bool,
     /// True if stores have a counter of their own (`vscnt`).
     pub(crate) counts_stores: bool,
+    /// True if FLAT instructions are complete in order, in both counters.
+    pub(crate) ordered_flat: bool,
     /// Largest count of LDS and scalar memory operations in flight.
     pub(crate) most_lgkm: usize,
 }

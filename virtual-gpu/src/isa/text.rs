@@ -5,7 +5,6 @@ use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table
 use super::names::{hardware_register, index_mode, message, name, number, range, signed_hex, swizzle, vgprs};
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
-use super::op::scalar::Control;
 use super::op::wmma::WmmaRow;
 use super::target::Target;
 use super::{Generation, Kind, Row, ScalarRow, flag, operand};
@@ -133,9 +132,10 @@ impl Printer {
             | "s_singleuse_vdst" => self.push_operand(format!("{field:#x}")),
             "s_set_gpr_idx_mode" => self.push_operand(index_mode(inst.offset)),
             // LLVM prints numbers as those of constants: some in decimal.
-            _ if field <= 64 || row.control != Control::Other || row.name == "s_endpgm" => {
+            _ if field <= 64 || row.name == "s_endpgm" || row.name.starts_with("s_cbranch") => {
                 self.push_operand(field.to_string());
             }
+            "s_branch" => self.push_operand(field.to_string()),
             _ => self.push_operand(format!("{field:#x}")),
         }
     }
@@ -230,10 +230,10 @@ impl Printer {
         self.text += inst.name;
         let (factors, sums) = (row.factor_registers(), 256 / usize::from(inst.isa.lanes));
         self.push_operand(vgprs(inst.dst, sums));
-        self.push_operand(vgprs(inst.src[0], factors));
-        self.push_operand(vgprs(inst.src[1], factors));
+        self.push_operand(vgprs(inst.src[0] - operand::VGPR, factors));
+        self.push_operand(vgprs(inst.src[1] - operand::VGPR, factors));
         self.push_operand(match inst.src[2] {
-            operand::VGPR.. => vgprs(inst.src[2], sums),
+            operand::VGPR.. => vgprs(inst.src[2] - operand::VGPR, sums),
             constant => name(inst.isa, constant, row.sum_kind(), 0),
         });
         self.packed(inst, 3, 7);

@@ -84,10 +84,10 @@ pub(crate) fn used(inst: &Inst) -> Registers {
         Body::Memory(segment, row) => memory(&mut set, inst, *segment, row.op),
         Body::Wmma(row) => {
             let sums = 256 / usize::from(inst.isa.lanes);
-            set.add_vectors(inst.src[0], row.factor_registers());
-            set.add_vectors(inst.src[1], row.factor_registers());
+            set.add_operand(inst.src[0], row.factor_registers());
+            set.add_operand(inst.src[1], row.factor_registers());
             if inst.src[2] >= VGPR {
-                set.add_vectors(inst.src[2], sums);
+                set.add_operand(inst.src[2], sums);
             }
             set.add_vectors(inst.dst, sums);
         }

@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(candidates(&options), [Candidate::Named("/x.so".into())]);
     }
 
-    /// Of two releases in one directory, the newer one is loaded.
+    /// The newer one of two releases in a directory is loaded.
     #[test]
     fn the_newest_release_comes_first() {
         let major =
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(NAMES.last(), Some(&"libamdhip64.so"), "a link whose release is not known");
     }
 
-    /// What glibc 2.41 and later say of libamdhip64 of ROCm 5.2, which other libraries do not get.
+    /// The message of glibc 2.41 and later about libamdhip64 of ROCm 5.2 has advice, that about other libraries none.
     #[test]
     fn a_library_with_an_executable_stack() {
         let said = "/x/libamdhip64.so.5 (named by the user): /x/libamdhip64.so.5: cannot enable executable stack as shared \
