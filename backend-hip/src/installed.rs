@@ -266,8 +266,8 @@ fn compiler(path: &Path) -> Option<Release> {
     let mut bytes = Vec::new();
     file.take(TAIL).read_to_end(&mut bytes).ok()?;
     let after = |at: usize| bytes.get(at + MARK.len()..(at + MARK.len() + 12).min(bytes.len()));
-    let found = bytes.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK);
-    found.filter_map(|(at, _)| Release::parse(std::str::from_utf8(ascii(after(at)?)).ok()?)).next()
+    let mut found = memchr::memmem::find_iter(&bytes, MARK);
+    found.find_map(|at| Release::parse(std::str::from_utf8(ascii(after(at)?)).ok()?))
 }
 
 fn ascii(bytes: &[u8]) -> &[u8] {
@@ -280,7 +280,7 @@ fn soname(path: &Path) -> Option<Release> {
     const MARK: &[u8] = b"\0libamdhip64.so.";
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(TAIL).read_to_end(&mut bytes).ok()?;
-    let at = bytes.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
+    let at = memchr::memmem::find(&bytes, MARK)? + MARK.len();
     let end = bytes[at..].iter().position(|&b| b == 0).map_or(bytes.len(), |n| at + n);
     Release::parse(std::str::from_utf8(&bytes[at..end]).ok()?)
 }

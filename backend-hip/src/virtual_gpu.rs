@@ -1,8 +1,8 @@
 //! Emulated devices: the backend over a processor in software (see [`VirtualDriver`]).
 
 pub use crate::provider::virtual_gpu::{
-    Checks, Counters, FAULTS_VARIABLE, Faults, Injection, Target, VirtualDriver, VirtualOptions, Wrong,
-    parse_faults,
+    Checks, Counters, FAULTS_VARIABLE, Faults, Injection, Random, Target, VirtualDriver, VirtualOptions,
+    Wrong, parse_faults,
 };
 
 use crate::backend::HipBackend;
@@ -13,29 +13,45 @@ use std::sync::Arc;
 /// Name of the backend, without the processor.
 pub const NAME: &str = "hip-virtual";
 
-/// Variable that enables or disables checks: `all` (the default) or `none`.
+/// Variable with the checks: see [`Checks::parse`]; `all` is the default.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
-/// Opens an emulated device of a processor ("gfx906", "gfx900", "gfx90a", "gfx942", "gfx1100" or "gfx1151"), with checks
-/// and faults from the environment.
+/// Values of the variable.
+const CHECKS: &str = "all, none, or some of races, uninitialised, alignment, barriers, waits, ranges, order";
+
+/// Variable with the seed of what is random on an emulated device: contents of memory and registers, orders. The default
+/// is 1.
+pub const SEED_VARIABLE: &str = "DIPTYCH_VIRTUAL_SEED";
+
+/// Opens an emulated device of a processor ("gfx906", "gfx900", "gfx90a", "gfx942", "gfx1100" or "gfx1151"), with checks,
+/// faults and seed from the environment.
 ///
 /// # Errors
 /// An argument error for an unknown name or value, and the errors of [`HipBackend::open`].
 pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
+    open_with(from_environment(target)?, options)
+}
+
+/// Returns the options of an emulated device of a processor, with checks, faults and seed from the environment.
+///
+/// # Errors
+/// An argument error for an unknown name or value.
+pub fn from_environment(target: &str) -> Result<VirtualOptions> {
     let target = Target::parse(target)
         .ok_or_else(|| Error::argument("emulated processor", format!("'{target}'"), names()))?;
     let mut device = VirtualOptions::new(target);
     if let Some(text) = set(FAULTS_VARIABLE) {
         device.faults = parse_faults(&text)?;
     }
-    device.checks = match set(CHECKS_VARIABLE).as_deref() {
-        None | Some("all") => Checks::ALL,
-        Some("none") => Checks::NONE,
-        Some(other) => {
-            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all or none"));
-        }
-    };
-    open_with(device, options)
+    if let Some(text) = set(CHECKS_VARIABLE) {
+        let wrong = || Error::argument(CHECKS_VARIABLE, format!("'{text}'"), CHECKS);
+        device.checks = Checks::parse(&text).ok_or_else(wrong)?;
+    }
+    if let Some(text) = set(SEED_VARIABLE) {
+        let wrong = || Error::argument(SEED_VARIABLE, format!("'{text}'"), "a number");
+        device.seed = text.parse().map_err(|_| wrong())?;
+    }
+    Ok(device)
 }
 
 /// Returns the names of the emulated processors, for messages.

@@ -62,7 +62,8 @@ fn rows_of_any_length() {
             let arguments =
                 [bytemuck::cast_slice(&pointers), bytemuck::bytes_of(&p), &p.kv[0].to_ne_bytes()].concat();
             let groups = [1, p.ne[0] * p.ne[1] / p.kv[1], p.kv[1] * p.ne[2]];
-            let launch = Launch { groups, threads: [128, 1, 1], dynamic_lds: 0, arguments: &arguments };
+            let launch =
+                Launch { groups, threads: [128, 1, 1], dynamic_lds: 0, arguments: &arguments, windows: None };
             let kernel = module.kernel(name).unwrap();
             gpu.launch(&kernel, &launch).unwrap_or_else(|fault| panic!("{name} {shape:?}: {fault}"));
             gpu.read(pointers[5], bytemuck::cast_slice_mut(&mut result)).unwrap();

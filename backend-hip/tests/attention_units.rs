@@ -47,7 +47,8 @@ impl Device {
         let modules = [&self.attention, &self.shipped];
         let kernel = modules.into_iter().find_map(|module| module.kernel(kernel)).expect(kernel);
         let arguments = [bytemuck::cast_slice(pointers), p].concat();
-        let launch = Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments };
+        let launch =
+            Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments, windows: None };
         self.gpu.launch(&kernel, &launch).unwrap();
     }
 

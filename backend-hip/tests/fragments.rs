@@ -46,7 +46,8 @@ impl Device {
     fn launch(&self, kernel: &str, groups: [u32; 3], threads: u32, pointers: &[u64], p: &MulMatParams) {
         let kernel = self.modules.iter().find_map(|module| module.kernel(kernel)).expect(kernel);
         let arguments = [bytemuck::cast_slice(pointers), bytemuck::bytes_of(p)].concat();
-        let launch = Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments };
+        let launch =
+            Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments, windows: None };
         self.gpu.launch(&kernel, &launch).unwrap();
     }
 

@@ -14,6 +14,8 @@ mod copies;
 #[cfg(feature = "virtual")]
 mod fragments;
 mod groups;
+#[cfg(feature = "virtual")]
+mod matrix_units;
 mod missing;
 #[cfg(feature = "virtual")]
 mod products;
@@ -22,4 +24,6 @@ mod results;
 mod shapes;
 #[cfg(feature = "virtual")]
 mod virtual_faults;
+#[cfg(feature = "virtual")]
+mod windows;
 mod written;

@@ -188,7 +188,8 @@ impl Device {
         let found = self.modules.iter().find_map(|module| module.kernel(name));
         let kernel = found.unwrap_or_else(|| panic!("{name} is not there"));
         let arguments = [bytemuck::cast_slice(pointers), bytemuck::bytes_of(p)].concat();
-        let launch = Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments };
+        let launch =
+            Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments, windows: None };
         self.gpu.launch(&kernel, &launch).unwrap_or_else(|fault| panic!("{name}: {fault}"))
     }
 

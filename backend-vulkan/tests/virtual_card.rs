@@ -236,6 +236,32 @@ fn a_missing_pipeline_barrier_is_found() {
     assert!(found.len() >= 12, "{found:#?}");
 }
 
+/// Checks that barriers whose access masks lack a kind of access are detected, although they order the commands.
+#[test]
+fn missing_access_masks_of_barriers_are_found() {
+    use ash::vk::AccessFlags2 as A;
+    let plants: [(&str, fn(&mut [A; 2])); 3] = [
+        ("the source names no writes", |[from, _]| *from &= !(A::SHADER_WRITE | A::MEMORY_WRITE)),
+        ("the destination names no reads", |[_, to]| *to &= !(A::SHADER_READ | A::MEMORY_READ)),
+        ("nothing is named", |masks| *masks = [A::empty(); 2]),
+    ];
+    for (name, plant) in plants {
+        let mut card = vega20();
+        card.change_masks = Some(plant);
+        let Some((node, reason)) = loss(card) else { return };
+        assert!(
+            reason.starts_with("missing access mask of a pipeline barrier: "),
+            "{name}: {node}: {reason}"
+        );
+        assert!(reason.contains(" wrote there, which no barrier makes visible"), "{name}: {reason}");
+    }
+    // What is named beside the accesses changes nothing.
+    let mut card = vega20();
+    card.change_masks = Some(|masks| masks.iter_mut().for_each(|mask| *mask |= A::HOST_READ));
+    let Some(backend) = open(card, |_| {}) else { return };
+    run_layer(&backend).expect("all is visible");
+}
+
 /// Checks that faults in driver calls become typed errors.
 #[test]
 fn calls_that_fail_end_in_errors() {

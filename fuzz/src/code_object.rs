@@ -15,7 +15,7 @@ fuzz_target!(|image: &[u8]| {
             let bytes = kernel.argument_bytes().min(4096) as usize;
             let arguments: Vec<u8> = buffer.to_le_bytes().into_iter().cycle().take(bytes).collect();
             let launch =
-                Launch { groups: [2, 1, 1], threads: [64, 1, 1], dynamic_lds: 0, arguments: &arguments };
+                Launch { groups: [2, 1, 1], threads: [64, 1, 1], dynamic_lds: 0, arguments: &arguments, windows: None };
             let _ = gpu.launch(&kernel, &launch);
         }
     }

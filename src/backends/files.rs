@@ -130,7 +130,7 @@ fn mesa(path: &Path) -> Option<String> {
         let text = std::str::from_utf8(&rest[..end]).ok()?;
         (text.matches('.').count() == 2 && !text.starts_with('.')).then(|| text.to_string())
     };
-    bytes.windows(MARK.len()).enumerate().filter(|(_, w)| *w == MARK).find_map(|(i, _)| at(i))
+    memchr::memmem::find_iter(&bytes, MARK).find_map(at)
 }
 
 /// Returns a file's path, size and modification time as one line. It changes when the file is replaced.

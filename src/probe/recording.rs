@@ -271,8 +271,7 @@ const MARKS: usize = 64;
 const MARK_LENGTH: usize = 32;
 
 fn add_marks(bytes: &[u8], mark: &[u8], found: &mut Vec<u8>) {
-    let places = bytes.windows(mark.len()).enumerate().filter(|(_, window)| *window == mark);
-    for (at, _) in places.take(MARKS) {
+    for at in memchr::memmem::find_iter(bytes, mark).take(MARKS) {
         let text = &bytes[at..bytes.len().min(at + MARK_LENGTH)];
         // The mark itself may begin with a zero.
         let end = text.iter().skip(1).position(|&b| b == 0).map_or(text.len(), |n| n + 1);

@@ -134,6 +134,8 @@ impl Gpu {
             max_instructions: self.options.max_instructions,
             interrupt: None,
             footprint,
+            noise: &self.noise,
+            lines: None,
         };
         run(&self.machines, &context, launch.first_group, launch.groups)
     }

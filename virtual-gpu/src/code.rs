@@ -6,6 +6,7 @@
 use crate::fault::FaultKind;
 use crate::instructions::Text;
 use crate::isa::{Isa, Target};
+use crate::lines::Lines;
 use crate::metadata::{self, KernelInfo};
 use object::elf::{EM_AMDGPU, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -41,6 +42,8 @@ pub(crate) struct CodeObject {
     /// The image as loaded: bytes from address 0 on.
     pub(crate) image: Vec<u8>,
     pub(crate) text: Text,
+    /// Source lines, if the file has them.
+    pub(crate) lines: Option<Lines>,
     /// 64-bit words that hold addresses inside the object: offset of the word, and the address if the object
     /// were loaded at 0.
     pub(crate) relocations: Vec<(u64, u64)>,
@@ -111,8 +114,8 @@ impl CodeObject {
         }
         kernels.sort_by(|a, b| a.0.cmp(&b.0));
         let relocations = relocations(&file, &image)?;
-        let isa = common_isa(&kernels, target)?;
-        Ok(CodeObject { image, text: Text::new(base, words, isa), relocations, kernels })
+        let (isa, lines) = (common_isa(&kernels, target)?, Lines::read(&file));
+        Ok(CodeObject { image, text: Text::new(base, words, isa), lines, relocations, kernels })
     }
 
     /// Returns the image relocated to a base address.

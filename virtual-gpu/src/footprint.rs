@@ -43,6 +43,17 @@ impl Footprint {
         }
     }
 
+    /// Adds the bytes of a KiB: one bit for each that was read, and for each that was written.
+    pub(crate) fn add_block(&mut self, address: u64, read: &[u64; 16], written: &[u64; 16]) {
+        for (pages, bits) in [(&mut self.read, read), (&mut self.written, written)] {
+            if bits.iter().any(|&word| word != 0) {
+                let page = pages.entry(address / PAGE).or_insert_with(|| Box::new([0; WORDS]));
+                let first = (address % PAGE) as usize / 64;
+                page[first..].iter_mut().zip(bits).for_each(|(to, from)| *to |= from);
+            }
+        }
+    }
+
     /// Returns the addresses of the aligned 32-bit words that were written completely, in ascending order.
     pub fn words_written(&self) -> Vec<u64> {
         let mut pages: Vec<_> = self.written.iter().collect();
@@ -52,6 +63,16 @@ impl Footprint {
             (0..PAGE / 4).filter(|&word| entire(bits, word)).map(|word| page * PAGE + 4 * word).collect()
         };
         pages.into_iter().flat_map(|page| -> Vec<u64> { in_page(page) }).collect()
+    }
+
+    /// Returns the lowest address that this footprint reads and an earlier one wrote.
+    pub fn reads_from(&self, earlier: &Footprint) -> Option<u64> {
+        meeting(&self.read, &earlier.written)
+    }
+
+    /// Returns the lowest address that both this footprint and an earlier one write.
+    pub fn overwrites(&self, earlier: &Footprint) -> Option<u64> {
+        meeting(&self.written, &earlier.written)
     }
 
     /// Returns the lowest address that one footprint writes and the other reads or writes.

@@ -9,9 +9,11 @@ use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::isa::Target;
 use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
-use crate::memory::Memory;
+use crate::memory::{Memory, Window};
 use crate::metadata::KernelInfo;
 use crate::options::Options;
+use crate::order::Ledger;
+use crate::random::Noise;
 use rayon::prelude::*;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +25,7 @@ pub struct Gpu {
     pub(crate) options: Options,
     pub(crate) memory: Memory,
     pub(crate) machines: Machines,
+    pub(crate) noise: Arc<Noise>,
 }
 
 /// A loaded code object. Its memory is freed with [`Gpu::unload`].
@@ -50,6 +53,10 @@ pub struct Launch<'a> {
     pub dynamic_lds: u32,
     /// The explicit arguments, laid out as in the argument segment.
     pub arguments: &'a [u8],
+    /// The memory that the kernel may use, beside its code, constants and arguments: an access to any other is a fault.
+    /// Windows may overlap. `None`: all memory of the device. Ranges that a launch only reads cannot be in a race, so
+    /// windows also make [`crate::Checks::order`] cheap.
+    pub windows: Option<&'a [Window]>,
 }
 
 /// Maximum LDS of a work-group in bytes.
@@ -60,7 +67,9 @@ pub const MAX_THREADS: u32 = 1024;
 impl Gpu {
     /// Creates a device with empty memory.
     pub fn new(target: Target, options: Options) -> Gpu {
-        Gpu { target, options, memory: Memory::new(options.memory), machines: Machines::default() }
+        let noise = Arc::new(Noise::new(&options));
+        let memory = Memory::with_noise(options.memory, noise.clone());
+        Gpu { target, options, memory, machines: Machines::default(), noise }
     }
 
     /// Returns the processor that the device emulates.
@@ -78,7 +87,8 @@ impl Gpu {
         self.memory.available()
     }
 
-    /// Allocates zeroed device memory and returns its address. No address is reused.
+    /// Allocates device memory and returns its address. No address is reused. Its contents are random, or zeros
+    /// ([`crate::Random::memory`]).
     ///
     /// # Errors [`FaultKind::OutOfMemory`], also for 0 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
@@ -94,9 +104,9 @@ impl Gpu {
         Ok(self.memory.allocate_at(address, bytes)?)
     }
 
-    /// Allocates zeroed host memory that kernels access at the same address. It is valid until freed.
-    /// Untouched pages use no host memory, whatever the size; kernels access it as fast as device memory. A
-    /// driver can use it for mapped memory.
+    /// Allocates host memory that kernels access at the same address. It is valid until freed. Its contents are as those
+    /// of [`Gpu::allocate`]. Zeroed pages use no host memory until they are written; kernels access it as fast as device
+    /// memory. A driver can use it for mapped memory.
     ///
     /// # Errors [`FaultKind::OutOfMemory`], also for 0 bytes.
     pub fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
@@ -204,7 +214,10 @@ impl Gpu {
             text: &kernel.module.code.text,
             code_base: kernel.module.base,
             memory: &self.memory,
-            view: self.memory.view(),
+            view: match launch.windows {
+                None => self.memory.view(),
+                Some(windows) => self.memory.limited(windows, &[kernel.module.base, arguments, packet])?,
+            },
             sizes: Sizes::uniform(launch.threads),
             lds_bytes,
             scratch_bytes,
@@ -213,6 +226,8 @@ impl Gpu {
             max_instructions: self.options.max_instructions,
             interrupt: None,
             footprint,
+            noise: &self.noise,
+            lines: kernel.module.code.lines.as_ref(),
         };
         let counters = run(&self.machines, &context, [0; 3], launch.groups);
         drop((freed, freed_too));
@@ -244,17 +259,33 @@ pub(crate) fn run(
     let total = x.saturating_mul(y).saturating_mul(z);
     let id =
         |n: usize| [first[0] + (n % x) as u32, first[1] + (n / x % y) as u32, first[2] + (n / x / y) as u32];
-    if total == 1 {
-        return machines.borrow().run(context, first);
+    let (order, traces) = (context.checks.order, context.footprint.is_some());
+    let ledger = (order || traces).then(|| Ledger::new(order && total > 1, traces));
+    let counters = if total == 1 {
+        machines.borrow().run(context, ledger.as_ref(), 0, first)?
+    } else {
+        let numbers = context.noise.groups(total);
+        let one = |machine: &mut Borrowed<'_>, n| {
+            let n = numbers.at(n);
+            machine.run(context, ledger.as_ref(), n, id(n))
+        };
+        (0..total)
+            .into_par_iter()
+            .with_min_len((total / 256).clamp(1, 64))
+            .map_init(|| machines.borrow(), one)
+            .try_reduce(Counters::default, |mut a, b| {
+                a += b;
+                Ok(a)
+            })?
+    };
+    let (conflict, footprint) = ledger.map(Ledger::verdict).unwrap_or_default();
+    if let (Some(all), Some(footprint)) = (context.footprint, footprint) {
+        all.lock().unwrap_or_else(PoisonError::into_inner).merge(footprint);
     }
-    (0..total)
-        .into_par_iter()
-        .with_min_len((total / 256).clamp(1, 64))
-        .map_init(|| machines.borrow(), |machine: &mut Borrowed<'_>, n| machine.run(context, id(n)))
-        .try_reduce(Counters::default, |mut a, b| {
-            a += b;
-            Ok(a)
-        })
+    match conflict {
+        Some(conflict) => Err(context.conflict(&conflict, |n| id(n as usize))),
+        None => Ok(counters),
+    }
 }
 
 /// Checks that hardware would accept a launch; returns its total bytes of LDS.
@@ -460,7 +491,8 @@ mod tests {
     /// Metadata of a hostile code object: an argument that ends beyond 32 bits.
     #[test]
     fn arguments_may_end_anywhere() {
-        let launch = Launch { groups: [1; 3], threads: [1; 3], dynamic_lds: 0, arguments: &[0; 16] };
+        let launch =
+            Launch { groups: [1; 3], threads: [1; 3], dynamic_lds: 0, arguments: &[0; 16], windows: None };
         let descriptor = Descriptor {
             lds_bytes: 0,
             scratch_bytes: 0,

@@ -161,7 +161,7 @@ fn count(inst: &Inst, counters: &mut Counters) {
         Body::ScalarMemory(_) => &mut counters.smem,
         Body::Lds(_) => &mut counters.lds,
         Body::Memory(_, row) => match row.op {
-            Op::Load { .. } => &mut counters.vmem_load,
+            Op::Load { .. } | Op::LoadLds { .. } => &mut counters.vmem_load,
             Op::Atomic { .. } if inst.flags.glc => &mut counters.vmem_load,
             Op::Store { .. } | Op::Atomic { .. } => &mut counters.vmem_store,
             _ => return,

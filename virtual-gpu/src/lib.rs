@@ -25,12 +25,18 @@ mod instructions;
 #[cfg(feature = "processor")]
 mod isa;
 #[cfg(feature = "processor")]
+mod lines;
+#[cfg(feature = "processor")]
 mod memory;
 pub mod metadata;
 #[cfg(feature = "processor")]
 mod options;
 #[cfg(feature = "processor")]
+mod order;
+#[cfg(feature = "processor")]
 mod packet;
+#[cfg(feature = "processor")]
+mod random;
 #[cfg(feature = "processor")]
 mod spoil;
 
@@ -39,7 +45,7 @@ pub use bare::{Bare, BareKernel, BareLaunch};
 #[cfg(feature = "processor")]
 pub use counters::Counters;
 #[cfg(feature = "processor")]
-pub use fault::{Access, Fault, FaultKind, Range, Result, Space};
+pub use fault::{Access, Fault, FaultKind, Origin, Other, Range, Result, Space};
 #[cfg(feature = "processor")]
 pub use footprint::Footprint;
 #[cfg(feature = "processor")]
@@ -47,6 +53,8 @@ pub use gpu::{Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, disassemb
 #[cfg(feature = "processor")]
 pub use isa::Target;
 #[cfg(feature = "processor")]
-pub use options::{Checks, Options};
+pub use memory::Window;
+#[cfg(feature = "processor")]
+pub use options::{Checks, Options, Random};
 #[cfg(feature = "processor")]
 pub use packet::PacketCode;

@@ -37,7 +37,8 @@ fn outcome(target: Target, image: &[u8]) -> String {
     let buffer = gpu.allocate(4096).expect("there is memory");
     gpu.write(buffer, &[0; 4096]).expect("the memory is there");
     let arguments = Arguments::new().add(buffer).add(buffer);
-    let launch = Launch { groups: [2, 1, 1], threads: [100, 1, 1], dynamic_lds: 0, arguments: &arguments.0 };
+    let (groups, arguments) = ([2, 1, 1], &arguments.0);
+    let launch = Launch { groups, threads: [100, 1, 1], dynamic_lds: 0, arguments, windows: None };
     gpu.launch(&kernel, &launch).map_or_else(|fault| word(&fault.kind), |_| "ok".to_owned())
 }
 

@@ -39,6 +39,14 @@ impl Driver {
                 checks: options.checks,
                 max_instructions: options.max_instructions,
                 memory: u64::MAX,
+                // Kernel drivers zero memory and start work-groups in ascending order.
+                random: virtual_gpu::Random {
+                    memory: false,
+                    groups: false,
+                    approximations: false,
+                    ..virtual_gpu::Random::ALL
+                },
+                seed: options.seed,
             };
             Device {
                 card: card.clone(),

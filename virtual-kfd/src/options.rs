@@ -26,6 +26,8 @@ pub struct Options {
     /// Report accesses behind the bytes that a program asked for (`hipMalloc`), not only behind those that the driver
     /// allocates for it.
     pub overruns: bool,
+    /// Seed of what registers, LDS and scratch contain when a kernel starts, and of the order of wavefronts.
+    pub seed: u64,
     /// Faults to inject.
     pub faults: Vec<Fault>,
     /// File to which each ioctl and packet is appended, `-` for standard error.
@@ -35,17 +37,19 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// One MI50 under version 1.17, all checks but those of misaligned LDS and of the ranges of buffers: hardware
-    /// defines both accesses, and rocBLAS's kernels read beyond their buffers to get zeros.
+    /// One MI50 under version 1.17, all checks but three: those of misaligned LDS and of the ranges of buffers, because
+    /// hardware defines both accesses, and rocBLAS's kernels read beyond their buffers to get zeros; and that of the order of
+    /// accesses to memory, which takes time, and which programs that store the same value twice do not mean.
     fn default() -> Options {
         let processor = virtual_gpu::Options::default();
         Options {
             cards: vec![Card::default()],
             minor: 17,
             svm: true,
-            checks: Checks { ranges: false, ..processor.checks },
+            checks: Checks { ranges: false, order: false, ..processor.checks },
             max_instructions: processor.max_instructions,
             overruns: false,
+            seed: processor.seed,
             faults: Vec::new(),
             log: None,
             counts: None,
@@ -98,6 +102,7 @@ impl Options {
     /// | `VIRTUAL_KFD_SRAM_ECC` | 1: cards with error correction |
     /// | `VIRTUAL_KFD_CHECKS` | `none`, `default` or `all` |
     /// | `VIRTUAL_KFD_OVERRUNS` | 1: accesses behind what the program asked for are errors |
+    /// | `VIRTUAL_KFD_SEED` | a number |
     /// | `VIRTUAL_KFD_FAULT` | see [`Fault`] |
     /// | `VIRTUAL_KFD_LOG` | file for ioctls and packets, `-` for standard error |
     /// | `VIRTUAL_KFD_COUNTS` | file for the counts, `-` for standard error |
@@ -129,6 +134,8 @@ impl Options {
             options.checks = checks;
         }
         options.overruns = read.parse("OVERRUNS", "0 or 1", switch)?.unwrap_or(options.overruns);
+        let seed = read.parse("SEED", "a number", |text| text.parse().ok())?;
+        options.seed = seed.unwrap_or(options.seed);
         if let Some(faults) = read.parse("FAULT", Fault::WANTED, Fault::read_all)? {
             options.faults = faults;
         }
@@ -182,30 +189,10 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 /// Values of the option for checks.
-const CHECKS: &str =
-    "none, default, all, or some of races, uninitialised, alignment, barriers, waits, ranges with commas";
+const CHECKS: &str = "none, default, all, or some of races, uninitialised, alignment, barriers, waits, ranges, order with commas";
 
 fn checks(text: &str) -> Option<Checks> {
-    match text {
-        "none" => return Some(Checks::NONE),
-        "default" => return Some(Options::default().checks),
-        "all" => return Some(Checks::ALL),
-        _ => {}
-    }
-    let mut checks = Checks::NONE;
-    for name in text.split(',') {
-        let check = match name {
-            "races" => &mut checks.races,
-            "uninitialised" => &mut checks.uninitialised,
-            "alignment" => &mut checks.alignment,
-            "barriers" => &mut checks.barriers,
-            "waits" => &mut checks.waits,
-            "ranges" => &mut checks.ranges,
-            _ => return None,
-        };
-        *check = true;
-    }
-    Some(checks)
+    if text == "default" { Some(Options::default().checks) } else { Checks::parse(text) }
 }
 
 fn path(text: &str) -> Option<PathBuf> {
@@ -243,7 +230,7 @@ mod tests {
         let checks = |text| read(&[("VIRTUAL_KFD_CHECKS", text)]).unwrap().checks;
         let some = Checks { races: true, waits: true, ..Checks::NONE };
         assert_eq!(checks("races,waits"), some);
-        assert_eq!(checks("races,uninitialised,alignment,barriers,waits,ranges"), Checks::ALL);
+        assert_eq!(checks("races,uninitialised,alignment,barriers,waits,ranges,order"), Checks::ALL);
         assert_eq!(checks("default"), checks("races,uninitialised,barriers,waits"));
         assert_eq!(checks("default"), Options::default().checks);
     }

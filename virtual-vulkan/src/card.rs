@@ -5,11 +5,12 @@ use crate::Unavailable;
 use crate::heaps::{HEAPS, Used};
 use crate::radv::Library;
 use crate::table::lock;
+use ash::vk;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use virtual_gpu::{Checks, Counters, Target};
+use virtual_gpu::{Checks, Counters, Random, Target};
 
 /// A card that RADV compiles for and virtual-gpu executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -132,16 +133,24 @@ pub struct Options {
     pub host_memory: u64,
     /// Shader errors that make the device lost.
     pub checks: Checks,
+    /// What is random within a dispatch, and in new memory: by default all but approximations.
+    pub random: Random,
+    /// Seed of what is random there.
+    pub seed: u64,
     /// Seed for the order of commands that no barrier orders; `None` runs them as recorded.
     pub order: Option<u64>,
     /// True if a memory conflict makes the device lost: two commands without a barrier between them access
-    /// the same memory, and at least one writes. Takes about a third more time.
+    /// the same memory, and at least one writes; or a command uses what an earlier one wrote, and the access masks of the
+    /// barriers between them do not name both accesses.
     pub hazards: bool,
     /// Calls with injected failures or hangs.
     pub faults: Faults,
     /// Function that modifies the machine code of a pipeline (given by name) before it is loaded, to plant an
     /// error that must be detected.
     pub rewrite: Option<fn(&str, &mut [u32])>,
+    /// Function that modifies the access masks (source and destination) of barriers as they are recorded, to plant an error
+    /// that must be detected.
+    pub change_masks: Option<fn(&mut [vk::AccessFlags2; 2])>,
     /// Path of RADV's library; `None` uses its manifest.
     pub library: Option<PathBuf>,
 }
@@ -155,10 +164,13 @@ impl Options {
             memory: model.memory(),
             host_memory: 16 << 30,
             checks: Checks { alignment: false, ..Checks::ALL },
+            random: Random { approximations: false, ..Random::ALL },
+            seed: 1,
             order: None,
             hazards: true,
             faults: Faults::default(),
             rewrite: None,
+            change_masks: None,
             library: None,
         }
     }

@@ -76,7 +76,9 @@ impl Device {
         checks: Checks,
     ) -> Device {
         let memory = card.options.memory + card.options.host_memory + HighMemory::BYTES;
-        let options = virtual_gpu::Options { checks, memory, ..virtual_gpu::Options::default() };
+        let (random, seed) = (card.options.random, card.options.seed);
+        let options =
+            virtual_gpu::Options { checks, memory, random, seed, ..virtual_gpu::Options::default() };
         let gpu = Arc::new(Gpu::new(card.options.model.target(), options));
         Device {
             high: HighMemory::new(&gpu),

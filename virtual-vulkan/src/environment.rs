@@ -4,8 +4,8 @@ use crate::card::{Card, Model, Options};
 use crate::{Checks, Faults, Unavailable};
 use virtual_gpu::faults::Functions;
 
-/// Name of the variable that enables or disables checks, including [`Options::hazards`]: `all` (default) or
-/// `none`.
+/// Name of the variable with the checks: `all` (default), `none`, which disables [`Options::hazards`] too, or names
+/// ([`Checks::parse`]).
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
 /// Name of the variable with injected faults; see [`Faults::parse`].
@@ -13,6 +13,9 @@ pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_VULKAN_FAULTS";
 
 /// Name of the variable with the seed of [`Options::order`].
 pub const ORDER_VARIABLE: &str = "DIPTYCH_VIRTUAL_ORDER";
+
+/// Name of the variable with [`Options::seed`].
+pub const SEED_VARIABLE: &str = "DIPTYCH_VIRTUAL_SEED";
 
 /// Name of the variable with the card's model, unless the program chooses it.
 const CARD_VARIABLE: &str = "DIPTYCH_VIRTUAL_CARD";
@@ -41,7 +44,7 @@ fn options() -> Result<Options, String> {
 }
 
 impl Options {
-    /// Returns [`Options::new`] with checks, order and faults from the environment.
+    /// Returns [`Options::new`] with checks, order, seed and faults from the environment.
     ///
     /// # Errors Text that quotes the invalid value and its variable.
     pub fn from_environment(model: Model) -> Result<Options, String> {
@@ -49,11 +52,18 @@ impl Options {
         match set(CHECKS_VARIABLE).as_deref() {
             None | Some("all") => {}
             Some("none") => (options.checks, options.hazards) = (Checks::NONE, false),
-            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is neither all nor none")),
+            Some(names) => {
+                let wrong =
+                    || format!("{CHECKS_VARIABLE}: '{names}' is neither all nor none, nor names of checks");
+                options.checks = Checks::parse(names).ok_or_else(wrong)?;
+            }
         }
         if let Some(text) = set(ORDER_VARIABLE) {
             let seed = text.parse().map_err(|_| format!("{ORDER_VARIABLE}: '{text}' is no number"))?;
             options.order = Some(seed);
+        }
+        if let Some(text) = set(SEED_VARIABLE) {
+            options.seed = text.parse().map_err(|_| format!("{SEED_VARIABLE}: '{text}' is no number"))?;
         }
         if let Some(text) = set(FAULTS_VARIABLE) {
             let functions = Functions { has: &crate::counted::can_fail, queued: &crate::counted::CAN_STALL };

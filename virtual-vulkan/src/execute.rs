@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::list::{Command, Dispatch, Grid, List, Span};
 use crate::order::{Segment, segments};
 use crate::semaphores::Semaphore;
+use crate::visible::{Unseen, unseen};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,24 +41,32 @@ fn run_list(device: &Device, list: &List) -> Result<(), String> {
     }
     let mut seed = options.order.map(|seed| seed ^ device.lists.fetch_add(1, Ordering::Relaxed));
     let roles: Vec<_> = list.commands.iter().map(Command::role).collect();
+    let mut sight = Sight::new(list);
     for segment in segments(&roles) {
         let order = match &mut seed {
             Some(seed) => segment.shuffled(seed),
             None => (0..segment.items.len()).collect(),
         };
-        run_segment(device, list, &segment, &order)?;
+        run_segment(device, list, &segment, &order, &mut sight)?;
     }
     Ok(())
 }
 
 /// Runs commands in an order, and checks that unordered commands do not conflict.
-fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize]) -> Result<(), String> {
+fn run_segment(
+    device: &Device,
+    list: &List,
+    segment: &Segment,
+    order: &[usize],
+    sight: &mut Sight,
+) -> Result<(), String> {
     let mut traces: BTreeMap<usize, Footprint> = BTreeMap::new();
     for &index in order {
         let command = &list.commands[segment.items[index].0];
         let mut trace = device.card.options.hazards.then(Footprint::default);
         run(device, command, trace.as_mut())?;
         let Some(trace) = trace else { continue };
+        sight.check(list, segment.items[index].0, &trace)?;
         // Marks are ordered after everything before them and have no ordering effect; they record no spans.
         for (&other, earlier) in traces.iter().filter(|(other, _)| !segment.waits(index, **other)) {
             if let Some(address) = trace.conflict(earlier) {
@@ -71,6 +80,42 @@ fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize])
         traces.insert(index, trace);
     }
     Ok(())
+}
+
+/// What commands do not see of earlier ones that they wait for, and the accesses of those.
+struct Sight {
+    unseen: Vec<Vec<Unseen>>,
+    traces: BTreeMap<usize, Footprint>,
+}
+
+impl Sight {
+    fn new(list: &List) -> Sight {
+        let roles: Vec<_> = list.commands.iter().map(|command| (command.role(), command.masks())).collect();
+        Sight { unseen: unseen(&roles), traces: BTreeMap::new() }
+    }
+
+    /// Checks the accesses of a command, and keeps them if a later one does not see them.
+    fn check(&mut self, list: &List, index: usize, trace: &Footprint) -> Result<(), String> {
+        for missing in self.unseen.get(index).into_iter().flatten() {
+            let Some(earlier) = self.traces.get(&missing.earlier) else { continue };
+            let read = missing.reads.then(|| trace.reads_from(earlier)).flatten();
+            let written = missing.writes.then(|| trace.overwrites(earlier)).flatten();
+            let (use_of, at) = match (read, written) {
+                (Some(at), _) => ("reads", at),
+                (None, Some(at)) => ("overwrites", at),
+                (None, None) => continue,
+            };
+            let (name, other) = (list.commands[index].name(), list.commands[missing.earlier].name());
+            return Err(format!(
+                "missing access mask of a pipeline barrier: {name} {use_of} at {at:#x} what {other} wrote there, which no \
+                 barrier makes visible"
+            ));
+        }
+        if self.unseen.iter().skip(index).flatten().any(|missing| missing.earlier == index) {
+            self.traces.insert(index, trace.clone());
+        }
+        Ok(())
+    }
 }
 
 /// Runs a command and adds its accesses to `trace`.

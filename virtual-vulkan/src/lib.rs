@@ -65,11 +65,12 @@ mod record;
 mod reply;
 mod semaphores;
 mod table;
+mod visible;
 
 pub use card::{Card, Model, Options};
-pub use environment::{CHECKS_VARIABLE, FAULTS_VARIABLE, ORDER_VARIABLE};
+pub use environment::{CHECKS_VARIABLE, FAULTS_VARIABLE, ORDER_VARIABLE, SEED_VARIABLE};
 pub use virtual_gpu::faults::{Faults, Injection, Wrong};
-pub use virtual_gpu::{Checks, Counters};
+pub use virtual_gpu::{Checks, Counters, Random};
 
 /// Version of Mesa whose compiled shaders this library can read.
 pub const MESA: &str = "25.0";

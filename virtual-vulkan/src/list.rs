@@ -5,6 +5,7 @@ use crate::order::{COMPUTE, Role, Stages, TRANSFER};
 use crate::pipeline::Pipeline;
 use crate::queries::QueryPool;
 use crate::reply::{Reply, unknown};
+use crate::visible::Masks;
 use ash::vk;
 use std::sync::Arc;
 use virtual_gpu::{Access, Gpu};
@@ -64,7 +65,7 @@ pub(crate) enum Command {
     Copy { from: Span, to: Span },
     Fill { to: Span, word: u32 },
     Update { to: Span, data: Vec<u8> },
-    Barrier(Stages, Stages),
+    Barrier(Stages, Stages, Masks),
     ResetQueries { pool: Arc<QueryPool>, first: u32, count: u32 },
     Timestamp { pool: Arc<QueryPool>, index: u32 },
     Marker { to: Span, word: u32 },
@@ -95,9 +96,14 @@ impl Command {
         match self {
             Command::Dispatch(_) => Role::Work(COMPUTE),
             Command::Copy { .. } | Command::Fill { .. } | Command::Update { .. } => Role::Work(TRANSFER),
-            Command::Barrier(from, to) => Role::Barrier(*from, *to),
+            Command::Barrier(from, to, _) => Role::Barrier(*from, *to),
             Command::ResetQueries { .. } | Command::Timestamp { .. } | Command::Marker { .. } => Role::Mark,
         }
+    }
+
+    /// Returns the masks of a barrier.
+    pub(crate) fn masks(&self) -> Option<Masks> {
+        if let Command::Barrier(.., masks) = self { Some(*masks) } else { None }
     }
 
     /// Returns its name for reports; that of a dispatch is its pipeline's.

@@ -75,6 +75,19 @@ pub struct Arguments<'a> {
     pub bytes: &'a [u8],
     /// Offset of each argument in order; the last argument extends to the end.
     pub offsets: &'a [u32],
+    /// Memory that the kernel may access. A runtime does not know it; an emulated device holds a kernel to it.
+    pub windows: &'a [Window],
+}
+
+/// Range of memory that a launch may access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Address of the first byte.
+    pub address: Address,
+    /// Size in bytes.
+    pub bytes: usize,
+    /// True if the launch may write there.
+    pub writable: bool,
 }
 
 /// Device properties that a runtime reports.

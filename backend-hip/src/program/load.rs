@@ -204,7 +204,7 @@ fn compile(
         for Addressed { step, launch, kernel, pointers } in &addressed {
             let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
             let ready = session
-                .prepare_launch(kernel, shape, pointers, &launch.params)
+                .prepare_launch(kernel, shape, (pointers, launch.written), &launch.params)
                 .map_err(|e| e.with_node(&launches.names[*step]))?;
             let at = launches.ready.len();
             launches.ready.push(ready);

@@ -1,9 +1,10 @@
-//! A work-group: its wavefronts run in turn, each to its next barrier.
+//! A work-group: its wavefronts run one after another, each to its next barrier.
 
 use super::cross;
 use super::lds::Lds;
 use super::simd::Work;
 use super::sizes::Sizes;
+use super::track::Track;
 use super::vector::Unit;
 use super::wave::{Progress, Wave};
 use crate::code::Descriptor;
@@ -16,8 +17,11 @@ use crate::isa::op::lanes::LANES;
 use crate::isa::short::Short;
 use crate::isa::text;
 use crate::isa::{Effects, Generation};
+use crate::lines::Lines;
 use crate::memory::{Memory, Region, View};
 use crate::options::Checks;
+use crate::order::{Ledger, Own};
+use crate::random::Noise;
 use std::sync::{Mutex, PoisonError};
 
 /// Receiver of the messages by which kernels raise interrupts, each with 24 bits of data.
@@ -43,6 +47,9 @@ pub(crate) struct Context<'a> {
     pub(crate) interrupt: Option<&'a Interrupt<'a>>,
     /// Collects the bytes read and written, if tracing.
     pub(crate) footprint: Option<&'a Mutex<Footprint>>,
+    pub(crate) noise: &'a Noise,
+    /// Source lines of the text, if they are known.
+    pub(crate) lines: Option<&'a Lines>,
 }
 
 /// Wavefronts, LDS and operands of one host thread, reused for one work-group after another.
@@ -50,6 +57,7 @@ pub(crate) struct Machine {
     waves: Vec<Wave>,
     lds: Lds,
     unit: Unit,
+    own: Own,
 }
 
 /// Machines between two launches. They are large, and many launches are short.
@@ -77,9 +85,15 @@ pub(crate) struct Borrowed<'a> {
 }
 
 impl Borrowed<'_> {
-    /// Runs a work-group to its end.
-    pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
-        self.machine.get_or_insert_with(Machine::new).run(context, id)
+    /// Runs the `number`th work-group to its end.
+    pub(crate) fn run(
+        &mut self,
+        context: &Context<'_>,
+        ledger: Option<&Ledger>,
+        number: usize,
+        id: [u32; 3],
+    ) -> Result<Counters, Fault> {
+        self.machine.get_or_insert_with(Machine::new).run(context, ledger, number, id)
     }
 }
 
@@ -98,8 +112,7 @@ pub(crate) struct Group<'a> {
     pub(super) lds: &'a mut Lds,
     pub(super) counters: Counters,
     pub(super) checks: Checks,
-    /// Bytes that it read and wrote, if tracing.
-    pub(super) footprint: Option<Footprint>,
+    pub(super) track: Track<'a>,
     /// Index of the region of the last access.
     last: usize,
 }
@@ -126,15 +139,25 @@ impl Work for Advance<'_, '_> {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
-        Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new() }
+        Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new(), own: Own::new() }
     }
 
-    /// Runs a work-group to its end.
-    pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
+    /// Runs the `number`th work-group to its end.
+    pub(crate) fn run(
+        &mut self,
+        context: &Context<'_>,
+        ledger: Option<&Ledger>,
+        number: usize,
+        id: [u32; 3],
+    ) -> Result<Counters, Fault> {
         let size = context.sizes.of(id);
         let threads: u32 = size.iter().product();
         let count = threads.div_ceil(context.text.isa().lanes.into()) as usize;
+        self.unit.approximate = context.noise.random.approximations.then_some(context.noise.seed);
         self.lds.reset(context.lds_bytes, context.checks);
+        if let Some(words) = context.noise.words(number as u64, context.lds_bytes.div_ceil(4) as usize) {
+            self.lds.fill(words);
+        }
         while self.waves.len() < count {
             self.waves.push(Wave::new());
         }
@@ -145,28 +168,35 @@ impl Machine {
             lds: &mut self.lds,
             counters: Counters { waves: count as u64, ..Counters::default() },
             checks: context.checks,
-            footprint: context.footprint.map(|_| Footprint::default()),
+            track: Track::new(context, &mut self.own, ledger, number as u32, count),
             last: 0,
         };
         let waves = &mut self.waves[..count];
         for (n, wave) in waves.iter_mut().enumerate() {
             group.begin(wave, n as u32, threads);
         }
+        let mut epoch = 0;
         loop {
-            for wave in waves.iter_mut().filter(|w| w.state != Progress::Ended) {
+            epoch += 1;
+            for n in context.noise.waves(number as u64, epoch, count) {
+                let Some(wave) = waves.get_mut(usize::from(n)).filter(|w| w.state != Progress::Ended) else {
+                    continue;
+                };
                 wave.state = Progress::Running;
+                group.track.begin_turn(wave.id);
                 let host = self.unit.host;
                 let done = host.run(Advance { group: &mut group, wave, unit: &mut self.unit });
                 done.map_err(|kind| group.fault(wave, kind))?;
+                if let Some(conflict) = group.track.end_turn(context.checks.order) {
+                    return Err(context.conflict(&conflict, |_| id));
+                }
             }
             if waves.iter().all(|w| w.state == Progress::Ended) {
                 break;
             }
             group.barrier(waves)?;
         }
-        if let (Some(all), Some(own)) = (context.footprint, group.footprint.take()) {
-            all.lock().unwrap_or_else(PoisonError::into_inner).merge(own);
-        }
+        group.track.end();
         group.counters.instructions = waves.iter().map(|w| w.executed).sum();
         group.counters.lds_read = std::mem::take(&mut group.lds.read);
         group.counters.lds_written = std::mem::take(&mut group.lds.stored);
@@ -175,23 +205,35 @@ impl Machine {
 }
 
 impl<'a> Group<'a> {
+    pub(super) fn id(&self) -> [u32; 3] {
+        self.id
+    }
+
+    pub(super) fn noise(&self) -> &'a Noise {
+        self.context.noise
+    }
+
+    pub(super) fn scratch_bytes(&self) -> u32 {
+        self.context.scratch_bytes
+    }
+
     /// Initialises a wavefront before its first instruction.
     fn begin(&self, wave: &mut Wave, n: u32, threads: u32) {
         let (context, descriptor) = (self.context, &self.context.descriptor);
         wave.id = n;
         wave.all = context.text.isa().all_lanes();
-        wave.sgpr = [0; 128];
+        self.start_scalars(wave);
         (wave.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
         wave.waits.clear();
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
         // Those of the last kernel too: its values must not reach a kernel that reads more registers than it has.
-        let (vectors, accumulators) = wave.vgpr.split_at_mut(256);
-        vectors[..descriptor.vgprs.max(wave.vgprs).min(256)].fill([0; LANES]);
-        accumulators[..descriptor.accumulators.max(wave.accumulators).min(256)].fill([0; LANES]);
+        self.start_vectors(
+            wave,
+            descriptor.vgprs.max(wave.vgprs),
+            descriptor.accumulators.max(wave.accumulators),
+        );
         (wave.vgprs, wave.accumulators) = (descriptor.vgprs, descriptor.accumulators);
-        wave.scratch.clear();
-        wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
         let lanes = u32::from(context.text.isa().lanes);
         let first = n * lanes;
         let active = (threads - first).min(lanes);
@@ -276,7 +318,8 @@ impl<'a> Group<'a> {
     /// Executes a block. An error has the index of its instruction.
     #[inline(always)]
     fn block(&mut self, wave: &mut Wave, unit: &mut Unit, block: &Block) -> Result<(), (usize, FaultKind)> {
-        let usual = block.mode.has(wave.mode);
+        // Instructions in short do not approximate.
+        let usual = block.mode.has(wave.mode) && unit.approximate.is_none();
         let mut n = 0;
         for section in &block.sections {
             let early = wave.waits.are_pending(&section.used);
@@ -299,6 +342,7 @@ impl<'a> Group<'a> {
                         unit.short_same(wave, run, names, bits);
                     }
                     _ => {
+                        wave.at = block.words[n];
                         let done = self.step(wave, unit, &block.instructions[n], &block.effects[n], early);
                         done.map_err(|fault| (n, fault))?;
                     }
@@ -357,6 +401,7 @@ impl<'a> Group<'a> {
     /// Handles a barrier: all wavefronts have stopped, at least one of them at a barrier.
     fn barrier(&mut self, waves: &mut [Wave]) -> Result<(), Fault> {
         self.lds.barrier();
+        self.track.barrier(waves);
         if !self.checks.barriers {
             return Ok(());
         }
@@ -391,21 +436,13 @@ impl<'a> Group<'a> {
         Some((region, region.offset(address, bytes)?))
     }
 
-    /// Records an access to global memory if tracing.
-    #[inline(always)]
-    pub(super) fn note(&mut self, at: u64, bytes: u32, access: Access) {
-        if let Some(footprint) = &mut self.footprint {
-            footprint.add(at, bytes.into(), access);
-        }
-    }
-
     pub(super) fn missing(&self, range: Range) -> FaultKind {
         self.context.memory.missing(range)
     }
 
     /// Returns the address of a word of the text: in its code object, or in memory.
     fn address(&self, word: usize) -> u64 {
-        self.context.text.base.wrapping_add((word as u64).wrapping_mul(4))
+        self.context.address(word)
     }
 
     /// Returns the device address of a word of the text.
@@ -431,9 +468,10 @@ impl<'a> Group<'a> {
             kind,
             kernel: self.context.kernel.to_string(),
             address: self.address(wave.at),
-            instruction,
+            instruction: instruction.into(),
             group: self.id,
             wave: wave.id,
+            origin: self.context.origin(wave.at),
         }
     }
 }
@@ -513,6 +551,7 @@ mod tests {
         let buffer = memory.allocate(4096).expect("memory");
         let (mut machine, mut executed) = (Machine::new(), 0);
         let isas: Vec<Isa> = Target::ALL.into_iter().flat_map(isas).collect();
+        let noise = Noise::new(&crate::options::Options::default());
         for round in 0..8000 {
             let isa = isas[round % isas.len()];
             let words: Vec<u32> = (0..64).map(|_| word(&mut state)).collect();
@@ -544,8 +583,11 @@ mod tests {
                 max_instructions: 1000,
                 interrupt: None,
                 footprint: None,
+                noise: &noise,
+                lines: None,
             };
-            executed += match machine.run(&context, [0; 3]) {
+            let ledger = Ledger::new(true, false);
+            executed += match machine.run(&context, Some(&ledger), 0, [0; 3]) {
                 Ok(counters) => counters.instructions,
                 Err(fault) => u64::from(fault.address > 0),
             };

@@ -1,6 +1,6 @@
 //! History of the accesses to LDS, for the checks: one bit per byte.
 //!
-//! Wavefronts of a work-group run one after another, in order, from barrier to barrier; an *epoch* is the
+//! Wavefronts of a work-group run one after another, in any order, from barrier to barrier; an *epoch* is the
 //! interval between two barriers, a *turn* the part of it in which one wavefront runs. Two accesses by different
 //! wavefronts to the same bytes in one epoch, at least one of them a write, could happen in either order on
 //! hardware: a race. Atomic accesses do not race with each other.
@@ -210,8 +210,10 @@ impl History {
 
     /// Iterates over the turns of other wavefronts in this epoch.
     fn others(&self) -> impl DoubleEndedIterator<Item = (u32, &Turn)> {
-        let turns = self.turns.iter().enumerate().take(self.running);
-        turns.filter(|(_, turn)| turn.epoch == self.epoch).map(|(wave, turn)| (wave as u32, turn))
+        let (running, epoch) = (self.running, self.epoch);
+        let turns =
+            self.turns.iter().enumerate().filter(move |(wave, turn)| *wave != running && turn.epoch == epoch);
+        turns.map(|(wave, turn)| (wave as u32, turn))
     }
 }
 

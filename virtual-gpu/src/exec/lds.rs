@@ -35,12 +35,17 @@ impl Lds {
         self.history.reset(self.bytes, checks);
     }
 
+    /// Sets the first words.
+    pub(crate) fn fill(&mut self, words: &[u32]) {
+        self.words.iter_mut().zip(words).for_each(|(to, from)| *to = *from);
+    }
+
     /// All wavefronts have reached a barrier.
     pub(crate) fn barrier(&mut self) {
         self.history.barrier();
     }
 
-    /// A wavefront begins to run, after those with lower numbers.
+    /// A wavefront begins to run, after others or before them.
     pub(crate) fn begin(&mut self, wave: u32) {
         self.history.begin(wave);
     }

@@ -12,7 +12,7 @@ use crate::isa::inst::{Inst, Segment};
 use crate::isa::op::lanes::{LANES, lanes};
 use crate::isa::op::memory::{Atomic, MemoryRow, Op, RegisterBits};
 use crate::isa::operand::{OFF, PRIVATE_APERTURE, SHARED_APERTURE};
-use crate::memory::Span;
+use crate::memory::{Region, Span};
 
 impl<'a> Group<'a> {
     /// Executes a vector memory instruction.
@@ -35,8 +35,11 @@ impl<'a> Group<'a> {
             Op::Store { bytes, bits } => self.store(wave, inst, segment, u32::from(bytes), bits),
             Op::Atomic { op, bytes, .. } => self.atomic(wave, inst, segment, op, u32::from(bytes)),
             Op::LoadLds { bytes, signed } => self.load_to_lds(wave, inst, segment, u32::from(bytes), signed),
-            // Caches are not modelled.
-            Op::Nothing => Ok(()),
+            // Caches are not modelled, but who invalidates them.
+            Op::Nothing => {
+                self.note_invalidation();
+                Ok(())
+            }
             _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),
         }
     }
@@ -56,6 +59,7 @@ impl<'a> Group<'a> {
         if let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(to) = wave.vgpr.get_mut(first..first + count)
         {
+            self.note_span(wave.at, &span, Access::Read, inst.flags.glc);
             self.counters.global_read += u64::from(bytes) * u64::from(exec.count_ones());
             if bytes >= 4 {
                 span.load(to);
@@ -85,9 +89,9 @@ impl<'a> Group<'a> {
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
             let words = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {
-                Location::Global(at) => self.global_load(at, bytes)?,
+                Location::Global(at) => self.global_load(wave, inst, at, bytes)?,
                 Location::Clipped(_, 0) => [0; 4],
-                Location::Clipped(at, bytes) => self.global_load(at, bytes)?,
+                Location::Clipped(at, bytes) => self.global_load(wave, inst, at, bytes)?,
                 Location::Lds(at) => self.lds.load(at, bytes)?,
                 Location::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
             };
@@ -119,9 +123,9 @@ impl<'a> Group<'a> {
         let mut values = [0; LANES];
         for lane in lanes(exec) {
             values[lane] = match self.location(wave, inst, segment, lane, Access::Read, bytes)? {
-                Location::Global(at) => self.global_load(at, bytes)?[0],
+                Location::Global(at) => self.global_load(wave, inst, at, bytes)?[0],
                 Location::Clipped(_, 0) => 0,
-                Location::Clipped(at, bytes) => self.global_load(at, bytes)?[0],
+                Location::Clipped(at, bytes) => self.global_load(wave, inst, at, bytes)?[0],
                 Location::Lds(at) => self.lds.load(at, bytes)?[0],
                 Location::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?[0],
             };
@@ -145,9 +149,10 @@ impl<'a> Group<'a> {
     ) -> Result<(), FaultKind> {
         let (exec, data, count) = (wave.exec(), usize::from(inst.src[1]), bytes.div_ceil(4) as usize);
         if bits == RegisterBits::All
-            && let Some(span) = self.span(wave, inst, segment, bytes)
+            && let Some(span) = self.span(wave, inst, segment, bytes).filter(|span| self.is_plain_store(span))
             && let Some(from) = wave.vgpr.get(data..data + count)
         {
+            self.note_span(wave.at, &span, Access::Write, false);
             self.counters.global_written += u64::from(bytes) * u64::from(exec.count_ones());
             span.store(from);
             return Ok(());
@@ -165,6 +170,7 @@ impl<'a> Group<'a> {
         bits: RegisterBits,
     ) -> Result<(), FaultKind> {
         let (exec, data, count) = (wave.exec(), usize::from(inst.src[1]), bytes.div_ceil(4) as usize);
+        self.track.begin_store();
         for lane in lanes(exec) {
             let mut words = [0; 4];
             for (i, word) in words.iter_mut().enumerate().take(count) {
@@ -174,9 +180,9 @@ impl<'a> Group<'a> {
                 words[0] >>= 16;
             }
             match self.location(wave, inst, segment, lane, Access::Write, bytes)? {
-                Location::Global(at) => self.global_store(at, bytes, &words)?,
+                Location::Global(at) => self.global_store(wave, at, bytes, &words)?,
                 Location::Clipped(_, 0) => {}
-                Location::Clipped(at, bytes) => self.global_store(at, bytes, &words)?,
+                Location::Clipped(at, bytes) => self.global_store(wave, at, bytes, &words)?,
                 Location::Lds(at) => self.lds.store(at, bytes, &words)?,
                 Location::Scratch(at) => self.scratch_store(wave, at, bytes, &words, lane)?,
             }
@@ -194,6 +200,7 @@ impl<'a> Group<'a> {
         bytes: u32,
     ) -> Result<(), FaultKind> {
         let (exec, data) = (wave.exec(), usize::from(inst.src[1]));
+        self.track.begin_atomic();
         let mut old = [[0u32; LANES]; 2];
         for lane in lanes(exec) {
             let operand = |i: usize| {
@@ -207,7 +214,7 @@ impl<'a> Group<'a> {
             let two = matches!(op, Atomic::CompareSwap | Atomic::FloatCompareSwap);
             let (a, b) = (operand(0), if two { operand(1) } else { 0 });
             let before = match self.location(wave, inst, segment, lane, Access::Atomic, bytes)? {
-                Location::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
+                Location::Global(at) => self.global_atomic(wave, inst, at, bytes, (op, a, b))?,
                 Location::Lds(at) => self.lds.atomic(at, bytes, |old| apply(op, bytes, old, a, b))?,
                 Location::Scratch(_) => {
                     return Err(FaultKind::Unimplemented("an atomic access to scratch".into()));
@@ -225,13 +232,12 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Returns the accesses of all lanes if they are in one region, all inside the buffer, and not traced.
+    /// Returns the accesses of all lanes if they are in one region and all inside the buffer.
     #[inline(always)]
     fn span(&mut self, wave: &Wave, inst: &Inst, segment: Segment, bytes: u32) -> Option<Span<'a>> {
         const NOTHING: [u32; LANES] = [0; LANES];
         let (exec, [vector, _, scalar]) = (wave.exec(), inst.src);
-        let lane =
-            if exec == 0 || self.footprint.is_some() { return None } else { exec.trailing_zeros() as usize };
+        let lane = if exec == 0 { return None } else { exec.trailing_zeros() as usize };
         let (offset, vector) = (inst.offset as i64 as u64, usize::from(vector & 255));
         let mut add = &wave.vgpr[vector];
         let (base, limit) = match segment {
@@ -257,40 +263,60 @@ impl<'a> Group<'a> {
         region.span(at.checked_sub(add[lane].into())?, limit, add, exec, bytes)
     }
 
-    fn global_load(&mut self, at: u64, bytes: u32) -> Result<[u32; 4], FaultKind> {
+    fn global_load(&mut self, wave: &Wave, inst: &Inst, at: u64, bytes: u32) -> Result<[u32; 4], FaultKind> {
         self.counters.global_read += u64::from(bytes);
-        self.note(at, bytes, Access::Read);
-        match self.global(at, bytes.into()) {
-            Some((region, offset)) => Ok(region.load(offset, bytes.into())),
-            None => Err(self.missing(Range { space: Space::Global, access: Access::Read, at, bytes })),
-        }
-    }
-
-    fn global_store(&mut self, at: u64, bytes: u32, words: &[u32; 4]) -> Result<(), FaultKind> {
-        self.counters.global_written += u64::from(bytes);
-        self.note(at, bytes, Access::Write);
+        let range = Range { space: Space::Global, access: Access::Read, at, bytes };
         match self.global(at, bytes.into()) {
             Some((region, offset)) => {
-                region.store(offset, bytes.into(), words);
-                Ok(())
+                self.note(wave, region, &range, inst.flags.glc);
+                Ok(region.load(offset, bytes.into()))
             }
-            None => Err(self.missing(Range { space: Space::Global, access: Access::Write, at, bytes })),
+            None => Err(self.missing(range)),
         }
     }
 
-    fn global_atomic(&mut self, at: u64, bytes: u32, op: Atomic, a: u64, b: u64) -> Result<u64, FaultKind> {
+    fn global_store(&mut self, wave: &Wave, at: u64, bytes: u32, words: &[u32; 4]) -> Result<(), FaultKind> {
         self.counters.global_written += u64::from(bytes);
-        self.note(at, bytes, Access::Atomic);
+        let range = Range { space: Space::Global, access: Access::Write, at, bytes };
+        let (region, offset) = self.writable(range)?;
+        if self.is_signal(at, bytes) {
+            let range = Range { access: Access::Atomic, ..range };
+            self.signal(wave, at, false, || region.store(offset, bytes.into(), words));
+            self.note(wave, region, &range, false);
+            return Ok(());
+        }
+        self.note(wave, region, &range, false);
+        region.store(offset, bytes.into(), words);
+        Ok(())
+    }
+
+    fn global_atomic(
+        &mut self,
+        wave: &Wave,
+        inst: &Inst,
+        at: u64,
+        bytes: u32,
+        (op, a, b): (Atomic, u64, u64),
+    ) -> Result<u64, FaultKind> {
+        self.counters.global_written += u64::from(bytes);
         let range = Range { space: Space::Global, access: Access::Atomic, at, bytes };
         if at % u64::from(bytes) != 0 {
             return Err(FaultKind::Misaligned(range, bytes));
         }
-        match self.global(at, bytes.into()) {
-            Some((region, offset)) if bytes == 4 => {
-                Ok(region.update32(offset, |old| apply32(op, old, a as u32, b as u32)).into())
-            }
-            Some((region, offset)) => Ok(region.update64(offset, |old| apply64(op, old, a, b))),
-            None => Err(self.missing(range)),
+        let (region, offset) = self.writable(range)?;
+        let old = self.signal(wave, at, inst.flags.glc, || match bytes {
+            4 => region.update32(offset, |old| apply32(op, old, a as u32, b as u32)).into(),
+            _ => region.update64(offset, |old| apply64(op, old, a, b)),
+        });
+        self.note(wave, region, &range, false);
+        Ok(old)
+    }
+
+    /// Returns the region of a range that is written.
+    fn writable(&mut self, range: Range) -> Result<(&'a Region, u64), FaultKind> {
+        match self.global(range.at, range.bytes.into()) {
+            Some((region, offset)) if region.writable => Ok((region, offset)),
+            _ => Err(self.missing(range)),
         }
     }
 

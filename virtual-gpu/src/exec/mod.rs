@@ -1,5 +1,6 @@
 //! Execution: a wavefront's registers, the instructions, a work-group's wavefronts and barriers.
 
+mod approximate;
 pub(crate) mod atomic;
 mod buffer;
 mod cdna;
@@ -14,6 +15,8 @@ pub(crate) mod rounding;
 pub(crate) mod scalar;
 pub(crate) mod simd;
 pub(crate) mod sizes;
+mod start;
+mod track;
 pub(crate) mod vector;
 pub(crate) mod waits;
 pub(crate) mod wave;

@@ -258,7 +258,6 @@ impl Group<'_> {
             return Err(FaultKind::Misaligned(range, 4));
         }
         self.counters.scalar_read += u64::from(inside);
-        self.note(at, inside, access);
         for i in 0..u16::from(row.registers) {
             let register = usize::from((inst.dst + i) & 127);
             if inst.dst == NULL {
@@ -272,6 +271,10 @@ impl Group<'_> {
             }
             let address = at.wrapping_add(4 * u64::from(i));
             let (region, offset) = self.global(address, 4).ok_or_else(|| self.missing(range))?;
+            if row.op == ScalarOp::Store && !region.writable {
+                return Err(self.missing(range));
+            }
+            self.note(wave, region, &Range { at: address, bytes: 4, ..range }, inst.flags.glc);
             if row.op == ScalarOp::Load {
                 wave.sgpr[register] = region.load(offset, 4)[0];
             } else {

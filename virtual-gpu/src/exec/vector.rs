@@ -1,5 +1,6 @@
 //! Vector instructions: reads the sources with their modifiers, computes, writes the destination.
 
+use super::approximate;
 use super::cdna;
 use super::cross;
 use super::rounding;
@@ -12,7 +13,7 @@ use crate::isa::op::math::sad_u8;
 use crate::isa::op::matrix::MatrixRow;
 use crate::isa::op::run::{Lanes, Run, Sources};
 use crate::isa::plan::{Carry, Fetch, Finish, SourcePlan};
-use crate::isa::{Generation, Kind, Row, flag, op::half, operand};
+use crate::isa::{Generation, Kind, Rate, Row, flag, op::half, operand};
 
 /// Buffers for operands, one set per host thread.
 pub(crate) struct Unit {
@@ -21,6 +22,8 @@ pub(crate) struct Unit {
     /// Lanes of the last instruction.
     lanes: Box<Lanes>,
     pub(super) host: Host,
+    /// Seed of approximations, if they are random.
+    pub(super) approximate: Option<u64>,
 }
 
 /// Sources that are no register as it is.
@@ -42,7 +45,7 @@ impl Unit {
         let operands = [Operand { lo: [0; LANES], hi: [0; LANES] }; 3];
         let buffers = Buffers { operands, carry: [0; LANES], moved: [[0; LANES]; 2] };
         let (results, lanes) = (Box::new(Results::new()), Box::new(Lanes::new()));
-        Unit { buffers: Box::new(buffers), results, lanes, host: Host::detect() }
+        Unit { buffers: Box::new(buffers), results, lanes, host: Host::detect(), approximate: None }
     }
 
     /// Executes an instruction.
@@ -88,6 +91,9 @@ impl Unit {
         } else if !rounding::execute(row, wave.mode, &sources, &mut self.results) {
             let mode = wave.mode & 15;
             return Err(FaultKind::Unimplemented(format!("{} in rounding mode {mode}", row.name)));
+        }
+        if let (Some(seed), Rate::Quarter) = (self.approximate, inst.rate) {
+            approximate::perturb(seed, row, sources.lo[0], &mut self.results.lo);
         }
         self.finish(wave, inst, row, enabled);
         Ok(())

@@ -29,6 +29,8 @@ struct Pending {
     /// True if it completes in order with the other ordered operations of its counter.
     ordered: bool,
     stores_lds: bool,
+    /// True for a store to global memory.
+    stores_memory: bool,
 }
 
 /// Memory whose operations a counter counts.
@@ -99,10 +101,16 @@ impl Waits {
         Ok(())
     }
 
+    /// Returns the number of stores to global memory in flight.
+    pub(crate) fn stores_in_flight(&self) -> usize {
+        self.vm.iter().chain(&self.stores).filter(|p| p.stores_memory).count()
+    }
+
     /// Adds the memory operation of an instruction. `lanes` are the active ones, `in_lds` those of them that access LDS.
     pub(crate) fn begin(&mut self, inst: &Inst, effects: &Effects, lanes: u64, in_lds: u64) {
         let fills = effects.fills;
-        let pending = Pending { fills, lanes, ordered: true, stores_lds: false };
+        let stores_memory = matches!(inst.body, Body::Memory(_, row) if matches!(row.op, Op::Store { .. }));
+        let pending = Pending { fills, lanes, ordered: true, stores_lds: false, stores_memory };
         let vector = if fills == Registers::default() { Counter::Stores } else { Counter::Vector };
         match inst.body {
             Body::Lds(row) => {
@@ -114,7 +122,13 @@ impl Waits {
             Body::Memory(Segment::Flat, _) => {
                 let ordered = inst.isa.target.traits().ordered_flat;
                 // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
-                let none = Pending { fills: Registers::default(), lanes: 0, ordered, stores_lds: false };
+                let none = Pending {
+                    fills: Registers::default(),
+                    lanes: 0,
+                    ordered,
+                    stores_lds: false,
+                    stores_memory: false,
+                };
                 let beyond = Pending { lanes: lanes & !in_lds, ordered: ordered || in_lds == 0, ..pending };
                 self.push(inst, vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
                 let stores_lds = fills == Registers::default();

@@ -36,7 +36,9 @@ pub(crate) fn used(inst: &Inst) -> Registers {
         &Body::Scalar(table, row) => {
             let sources = row.src.iter().enumerate().take(2).filter(|(_, k)| **k != Kind::None);
             for (i, &kind) in sources {
-                if table != ScalarTable::Sopk || i == 0 {
+                // The second operand of `s_set_gpr_idx_on` is a number.
+                let is_number = i == 1 && row.name == "s_set_gpr_idx_on";
+                if (table != ScalarTable::Sopk || i == 0) && !is_number {
                     set.add_operand(inst.src[i], kind.registers(inst.isa));
                 }
             }
@@ -101,6 +103,10 @@ pub(crate) fn used(inst: &Inst) -> Registers {
 }
 
 fn memory(set: &mut Registers, inst: &Inst, segment: Segment, op: Op) {
+    // Commands to caches have no operand.
+    if op == Op::Nothing {
+        return;
+    }
     let [address, data, scalar] = inst.src;
     let based = scalar != OFF;
     match segment {

@@ -9,12 +9,15 @@
 //! accesses of wavefronts to it.
 
 mod block;
+mod limits;
 mod map;
 mod region;
 mod windows;
 
 use crate::fault::{Access, FaultKind, Range, Space};
+use crate::random::Noise;
 use block::{ALIGN, Block};
+pub use limits::Window;
 pub(crate) use region::{Region, Span, WeakRegion};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +39,8 @@ struct State {
     freed: Vec<(u64, u64)>,
     next: u64,
     used: u64,
+    /// Number of allocations so far.
+    made: u64,
 }
 
 /// Memory of a device.
@@ -43,6 +48,8 @@ struct State {
 pub(crate) struct Memory {
     state: Mutex<State>,
     capacity: u64,
+    /// Contents of new allocations; zeros without it.
+    noise: Option<Arc<Noise>>,
 }
 
 /// The memory visible to a launch.
@@ -59,7 +66,21 @@ fn find(regions: &[Region], address: u64) -> Option<&Region> {
 
 impl Memory {
     pub(crate) fn new(capacity: u64) -> Memory {
-        Memory { state: Mutex::new(State { next: BASE, ..State::default() }), capacity }
+        Memory { state: Mutex::new(State { next: BASE, ..State::default() }), capacity, noise: None }
+    }
+
+    /// Returns memory whose allocations have random contents.
+    pub(crate) fn with_noise(capacity: u64, noise: Arc<Noise>) -> Memory {
+        Memory { noise: Some(noise), ..Memory::new(capacity) }
+    }
+
+    /// Fills a new allocation at an address.
+    fn start(&self, state: &State, base: u64, bytes: usize, block: Block) -> Region {
+        let region = Region::new(base, bytes as u64, block);
+        if let Some(noise) = self.noise.as_ref().filter(|noise| noise.random.memory) {
+            region.fill_new(|at, part| noise.fill(state.made << 40 | at, part));
+        }
+        region
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,7 +103,7 @@ impl Memory {
         (self.capacity - self.state().used.min(self.capacity), self.capacity)
     }
 
-    /// Allocates zeroed device memory.
+    /// Allocates device memory.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, FaultKind> {
         let mut state = self.state();
         let block = self.block(&state, bytes)?;
@@ -91,7 +112,8 @@ impl Memory {
             base += GAP;
         }
         state.next = (base + bytes as u64 + 2 * GAP) / GAP * GAP;
-        insert(&mut state, base, bytes, block);
+        let region = self.start(&state, base, bytes, block);
+        insert(&mut state, region);
         Ok(base)
     }
 
@@ -119,11 +141,11 @@ impl Memory {
             return Err(FaultKind::Occupied(range));
         }
         let block = block(&state)?;
-        insert(&mut state, base, bytes, block);
+        insert(&mut state, Region::new(base, bytes as u64, block));
         Ok(())
     }
 
-    /// Allocates zeroed, pinned host memory at its own address; fails if [`Memory::allocate_at`] has used
+    /// Allocates pinned host memory at its own address; fails if [`Memory::allocate_at`] has used
     /// that address.
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, FaultKind> {
         let mut state = self.state();
@@ -132,7 +154,8 @@ impl Memory {
         if occupied(&state, at.as_ptr() as u64, bytes) {
             return Err(FaultKind::OutOfMemory(bytes as u64));
         }
-        insert(&mut state, at.as_ptr() as u64, bytes, block);
+        let region = self.start(&state, at.as_ptr() as u64, bytes, block);
+        insert(&mut state, region);
         Ok(at)
     }
 
@@ -183,6 +206,11 @@ impl Memory {
         let near = |&(base, bytes): &(u64, u64)| range.at.wrapping_sub(base) < bytes;
         if state.freed.iter().any(near) {
             FaultKind::FreedMemory(range)
+        } else if find(&state.visible, range.at)
+            .is_some_and(|region| region.offset(range.at, range.bytes.into()).is_some())
+        {
+            // It is there, but not for this launch.
+            FaultKind::OutsideWindows(range)
         } else {
             FaultKind::OutOfBounds(range)
         }
@@ -251,12 +279,13 @@ fn show(state: &mut State, regions: Vec<Region>) {
     state.visible = state.windows.visible(&state.regions);
 }
 
-fn insert(state: &mut State, base: u64, bytes: usize, block: Block) {
+fn insert(state: &mut State, region: Region) {
     let mut regions = state.regions.to_vec();
+    let (base, bytes) = (region.base, region.bytes);
     let at = regions.partition_point(|r| r.base < base);
-    let bytes = bytes as u64;
-    state.used += if block.is_borrowed() { 0 } else { bytes };
-    regions.insert(at, Region::new(base, bytes, block));
+    state.used += if region.is_borrowed() { 0 } else { bytes };
+    state.made += 1;
+    regions.insert(at, region);
     show(state, regions);
     // The heap may reuse an address that was freed.
     state.freed.retain(|&(b, n)| b + n <= base || b >= base + bytes);

@@ -21,7 +21,9 @@ pub(super) const PART_ALIGN: u64 = 16;
 pub(crate) struct Region {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
-    /// First byte, inside the block and aligned to 16 bytes.
+    /// True if kernels may write there.
+    pub(crate) writable: bool,
+    /// First byte, inside the block; aligned to 16 bytes as `base` is.
     at: NonNull<u8>,
     block: Arc<Block>,
 }
@@ -43,7 +45,7 @@ impl WeakRegion {
     /// Returns the region if its memory is still there.
     pub(crate) fn upgrade(&self) -> Option<Region> {
         let block = self.block.upgrade()?;
-        Some(Region { base: self.base, bytes: self.bytes, at: block.at(), block })
+        Some(Region { base: self.base, bytes: self.bytes, writable: true, at: block.at(), block })
     }
 
     /// Returns true if it is this region, and not another one at the same address.
@@ -61,7 +63,7 @@ impl WeakRegion {
 impl Region {
     /// Creates a region of `bytes` bytes, the size of the block.
     pub(super) fn new(base: u64, bytes: u64, block: Block) -> Region {
-        Region { base, bytes, at: block.at(), block: Arc::new(block) }
+        Region { base, bytes, writable: true, at: block.at(), block: Arc::new(block) }
     }
 
     /// Returns true if its memory belongs to the caller.
@@ -74,15 +76,15 @@ impl Region {
         WeakRegion { base: self.base, bytes: self.bytes, block: Arc::downgrade(&self.block) }
     }
 
-    /// Returns a part of the region. `None` if it is not inside, or does not begin at a multiple of 16 bytes.
+    /// Returns a part of the region. `None` if it is not inside.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Region> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        if !inside || offset % PART_ALIGN != 0 {
+        if !inside {
             return None;
         }
         // SAFETY: the offset is inside the region.
         let at = unsafe { self.at.add(offset as usize) };
-        Some(Region { base: self.base + offset, bytes, at, block: self.block.clone() })
+        Some(Region { base: self.base + offset, bytes, at, ..self.clone() })
     }
 
     /// Returns a pointer to a range that was checked to be inside.
@@ -105,8 +107,8 @@ impl Region {
     pub(crate) fn load(&self, offset: u64, bytes: u64) -> [u32; 4] {
         let mut words = [0; 4];
         let at = self.at(offset, bytes);
-        if bytes == 8 && offset % 8 == 0 {
-            // SAFETY: inside the range, and aligned, because regions begin at multiples of 16.
+        if bytes == 8 && at as usize % 8 == 0 {
+            // SAFETY: inside the range, and aligned.
             (words[0], words[1]) = halves(unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed));
         } else if bytes >= 4 {
             for (i, word) in words.iter_mut().take(bytes as usize / 4).enumerate() {
@@ -127,7 +129,7 @@ impl Region {
     #[inline(always)]
     pub(crate) fn store(&self, offset: u64, bytes: u64, words: &[u32; 4]) {
         let at = self.at(offset, bytes);
-        if bytes == 8 && offset % 8 == 0 {
+        if bytes == 8 && at as usize % 8 == 0 {
             // SAFETY: as in `load`.
             unsafe { AtomicU64::from_ptr(at.cast()) }.store(double(words[0], words[1]), Relaxed);
         } else if bytes >= 4 {
@@ -180,6 +182,25 @@ impl Region {
     pub(super) fn fill(&self, offset: u64, byte: u8, bytes: usize) {
         // SAFETY: as in `read`.
         unsafe { self.at(offset, bytes as u64).write_bytes(byte, bytes) };
+    }
+
+    /// Fills a new region by a function of an offset and its bytes: all of it, or 32 MiB at each end of a larger one, whose
+    /// pages in between stay untouched.
+    pub(super) fn fill_new(&self, fill: impl Fn(u64, &mut [u8])) {
+        const END: u64 = 32 << 20;
+        const PART: usize = 1 << 16;
+        let mut buffer = vec![0; PART.min(self.bytes as usize)];
+        let mut at = 0;
+        while at < self.bytes {
+            if at == END && self.bytes > 2 * END {
+                at = self.bytes - END;
+            }
+            let part = (self.bytes - at).min(PART as u64);
+            let bytes = &mut buffer[..part as usize];
+            fill(at, bytes);
+            self.write(at, bytes);
+            at += part;
+        }
     }
 
     /// Copies to a range that may overlap.
@@ -246,8 +267,8 @@ pub(crate) struct Span<'a> {
     offsets: [u32; LANES],
     lanes: u64,
     bytes: u32,
-    /// Common alignment of the offsets, up to 8; also that of the pointers, because regions begin at multiples
-    /// of 16.
+    /// Common alignment of the addresses, up to 8; also that of the pointers, because a region's first byte is aligned as
+    /// its address is, to 16 bytes at least.
     aligned: u32,
 }
 
@@ -273,7 +294,13 @@ impl Region {
             all |= offsets[lane];
             beyond |= add[lane] > limit;
         });
-        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: alignment(all) })
+        (!beyond).then_some(Span {
+            region: self,
+            offsets,
+            lanes,
+            bytes,
+            aligned: alignment(all | self.base as u32),
+        })
     }
 
     /// Returns the accesses of `bytes` bytes at each lane's address (given as two halves) plus `add`.
@@ -296,7 +323,13 @@ impl Region {
             all |= offsets[lane];
             beyond |= offset > room;
         });
-        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: alignment(all) })
+        (!beyond).then_some(Span {
+            region: self,
+            offsets,
+            lanes,
+            bytes,
+            aligned: alignment(all | self.base as u32),
+        })
     }
 }
 
@@ -306,6 +339,16 @@ fn alignment(all: u32) -> u32 {
 }
 
 impl Span<'_> {
+    /// Returns the region.
+    pub(crate) fn region(&self) -> &Region {
+        self.region
+    }
+
+    /// Returns the lanes' offsets in the region, the active lanes, and the bytes of each access.
+    pub(crate) fn lanes(&self) -> (&[u32; LANES], u64, u32) {
+        (&self.offsets, self.lanes, self.bytes)
+    }
+
     /// Returns a pointer to the first byte of an active lane's access.
     #[inline(always)]
     fn at(&self, lane: usize) -> *mut u8 {

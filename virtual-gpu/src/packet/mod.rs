@@ -227,6 +227,8 @@ impl Gpu {
             max_instructions: self.options.max_instructions,
             interrupt,
             footprint: None,
+            noise: &self.noise,
+            lines: None,
         };
         // The region is held until the end: the code is read from it.
         let counters = run(&self.machines, &context, [0; 3], groups);

@@ -5,6 +5,8 @@ use crate::support;
 
 mod cases;
 mod flat;
+mod order;
+mod seeds;
 
 use cases::{CASES, PROLOGUE, Planted, WAITS};
 use flat::FLAT_WAITS;

@@ -80,15 +80,15 @@ DEVICE static inline u32 wave_scan(u32 v) {
     // Lane 15 of the row before, for the odd rows.
     u32 before = __builtin_amdgcn_permlanex16(v, v, ~0u, ~0u, false, false);
     v += lane() & 16 ? before : 0;
-    if (WAVE == 64) v += lane() & 32 ? (u32)__builtin_amdgcn_readlane((int)v, 31) : 0;
+    u32 half = (u32)__builtin_amdgcn_readlane((int)v, 31);
+    if (WAVE == 64) v += lane() & 32 ? half : 0;
 #endif
     return v;
 }
 
 GLOBAL void reduce_dpp(const u32* in, u32* out) {
     u32 index = group_x() * 256 + local_x();
-    u32 total = wave_sum(in[index]);
-    if (lane() == 0) out[index / WAVE] = total;
+    out[index] = wave_sum(in[index]);
 }
 
 // Scan of a group: within wavefronts by DPP, their sums through LDS.

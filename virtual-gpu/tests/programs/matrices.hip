@@ -5,7 +5,7 @@
 // Blocks of M x K times K x M; a lane holds `Each` consecutive k of one row of A or column of B.
 template <int M, int K, int Blocks, int Each, class V, class T> DEVICE static inline V left(const T* a) {
     u32 row = lane() % M, block = lane() / M % Blocks, first = lane() / (M * Blocks) * Each;
-    V v;
+    V v = {};
     if constexpr (Each == 1) {
         v = a[(block * M + row) * K + first];
     } else {
@@ -17,7 +17,7 @@ template <int M, int K, int Blocks, int Each, class V, class T> DEVICE static in
 
 template <int M, int K, int Blocks, int Each, class V, class T> DEVICE static inline V right(const T* b) {
     u32 column = lane() % M, block = lane() / M % Blocks, first = lane() / (M * Blocks) * Each;
-    V v;
+    V v = {};
     if constexpr (Each == 1) {
         v = b[(block * K + first) * M + column];
     } else {
@@ -43,7 +43,7 @@ template <int M, bool doubles> DEVICE static inline u32 result_index(u32 r) {
     GLOBAL void name(const element* a, const element* b, const result* c, result* d) { \
         operand x = left<M, K, blocks, each, operand>(a), y = right<M, K, blocks, each, operand>(b); \
         constexpr bool doubles = sizeof(result) == 8; \
-        vec<result, results> sum; \
+        vec<result, results> sum = {}; \
         for (u32 r = 0; r < results; r++) sum[r] = c[result_index<M, doubles>(r)]; \
         sum = __builtin_amdgcn_##name(x, y, sum, 0, 0, 0); \
         for (u32 r = 0; r < results; r++) d[result_index<M, doubles>(r)] = sum[r]; \
@@ -91,7 +91,7 @@ GLOBAL void tiles(const f16* a, const f16* b, float* d, u32 depth, u32 width) {
     u32 row = group_y() * 32, column = group_x() * 32 + local_x() / 64 * 16;
     vec<float, 4> sums[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     for (u32 k = 0; k < depth; k += 16) {
-        half4 x[2], y;
+        half4 x[2] = {}, y = {};
         for (u32 j = 0; j < 4; j++) {
             u32 at = k + lane() / 16 * 4 + j;
             for (u32 t = 0; t < 2; t++) x[t][j] = a[(row + 16 * t + lane() % 16) * depth + at];
@@ -116,14 +116,14 @@ GLOBAL void tiles(const f16* a, const f16* b, float* d, u32 depth, u32 width) {
 
 // A row of A or a column of B: 16 values in a lane, the same in every group of 16 lanes.
 template <class V, class T> DEVICE static inline V row_of(const T* a) {
-    V v;
+    V v = {};
     T* parts = (T*)&v;
     for (u32 k = 0; k < 16; k++) parts[k] = a[lane() % 16 * 16 + k];
     return v;
 }
 
 template <class V, class T> DEVICE static inline V column_of(const T* b) {
-    V v;
+    V v = {};
     T* parts = (T*)&v;
     for (u32 k = 0; k < 16; k++) parts[k] = b[k * 16 + lane() % 16];
     return v;
@@ -147,7 +147,7 @@ typedef vec<i32, RESULTS> Integers;
 
 #define TO_FLOATS(name, type, element) \
     GLOBAL void name(const element* a, const element* b, const float* c, float* d) { \
-        Floats sum; \
+        Floats sum = {}; \
         for (u32 r = 0; r < RESULTS; r++) sum[r] = c[result_at(r)]; \
         sum = WMMA(name)(row_of<type>(a), column_of<type>(b), sum); \
         for (u32 r = 0; r < RESULTS; r++) d[result_at(r)] = sum[r]; \
@@ -159,7 +159,7 @@ TO_FLOATS(wmma_f32_16x16x16_bf16, short16v, i16)
 // Sums of 16 bits: halves of registers. The low ones by one instruction, the high ones by another, on top of it.
 #define TO_HALVES(name, tied, type, sums, element) \
     GLOBAL void name(const element* a, const element* b, const element* c, element* d) { \
-        sums sum; \
+        sums sum = {}; \
         for (u32 r = 0; r < RESULTS; r++) sum[2 * r] = sum[2 * r + 1] = c[result_at(r)]; \
         sum = WMMA(tied)(row_of<type>(a), column_of<type>(b), sum, false); \
         sum = WMMA(tied)(row_of<type>(b), column_of<type>(a), sum, true); \
@@ -167,7 +167,7 @@ TO_FLOATS(wmma_f32_16x16x16_bf16, short16v, i16)
             d[result_at(r)] = sum[2 * r]; \
             d[256 + result_at(r)] = sum[2 * r + 1]; \
         } \
-        sums other; \
+        sums other = {}; \
         for (u32 r = 0; r < RESULTS; r++) other[2 * r] = other[2 * r + 1] = c[result_at(r)]; \
         other = WMMA(name)(row_of<type>(a), column_of<type>(a), other, false); \
         for (u32 r = 0; r < RESULTS; r++) d[512 + result_at(r)] = other[2 * r]; \
@@ -181,7 +181,7 @@ TO_HALVES(wmma_bf16_16x16x16_bf16, wmma_bf16_16x16x16_bf16_tied, short16v, Short
 // Integers: signs of both sides, then saturation.
 #define TO_INTEGERS(name, row, column) \
     GLOBAL void name(const i8* a, const i8* b, const i32* c, i32* d) { \
-        Integers start; \
+        Integers start = {}; \
         for (u32 r = 0; r < RESULTS; r++) start[r] = c[result_at(r)]; \
         auto x = row; \
         auto y = column; \
@@ -204,11 +204,11 @@ GLOBAL void tiles(const f16* a, const f16* b, float* d, u32 depth, u32 width) {
     u32 row = group_y() * 32, wave = local_x() / WAVE;
     for (u32 tile = wave; tile < 2; tile += 128 / WAVE) {
         u32 column = group_x() * 32 + tile * 16;
-        Floats sums[2];
+        Floats sums[2] = {};
         for (u32 t = 0; t < 2; t++)
             for (u32 r = 0; r < RESULTS; r++) sums[t][r] = 0;
         for (u32 k = 0; k < depth; k += 16) {
-            half16 x[2], y;
+            half16 x[2] = {}, y = {};
             for (u32 j = 0; j < 16; j++) {
                 for (u32 t = 0; t < 2; t++) x[t][j] = a[(row + 16 * t + lane() % 16) * depth + k + j];
                 y[j] = b[(k + j) * width + column + lane() % 16];

@@ -71,7 +71,8 @@ impl Session {
     ) -> Result<Counters, Fault> {
         let found = self.module.kernel(kernel);
         let found = found.unwrap_or_else(|| panic!("{}: the code object has no kernel {kernel}", self.label));
-        self.gpu.launch(&found, &Launch { groups, threads, dynamic_lds, arguments: &arguments.0 })
+        self.gpu
+            .launch(&found, &Launch { groups, threads, dynamic_lds, arguments: &arguments.0, windows: None })
     }
 
     /// Launches a kernel; panics on a fault.

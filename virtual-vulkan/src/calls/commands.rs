@@ -8,6 +8,7 @@ use crate::pipeline::Pipeline;
 use crate::queries::QueryPool;
 use crate::reply::{Reply, unknown};
 use crate::table::{Dispatchable, Table, lock};
+use crate::visible::{Masks, kinds};
 use ash::vk;
 use ash::vk::Handle as _;
 use std::ffi::c_void;
@@ -314,13 +315,22 @@ pub(crate) unsafe extern "system" fn update(
 }
 
 /// Records a barrier; a barrier with an injected stall is dropped.
-fn add_barrier(handle: vk::CommandBuffer, from: vk::PipelineStageFlags2, to: vk::PipelineStageFlags2) {
+fn add_barrier(
+    handle: vk::CommandBuffer,
+    [from, to]: [vk::PipelineStageFlags2; 2],
+    mut accesses: [vk::AccessFlags2; 2],
+) {
     record(handle, |device, state| {
         let entered = device.card.options.faults.enter("vkCmdPipelineBarrier");
         if entered.map_err(vk::Result::from_raw)? {
             return Ok(());
         }
-        state.commands.push(Command::Barrier(stages(from, true), stages(to, false)));
+        if let Some(change) = device.card.options.change_masks {
+            change(&mut accesses);
+        }
+        let [source, destination] = accesses.map(kinds);
+        let masks = Masks { from: source, to: destination };
+        state.commands.push(Command::Barrier(stages(from, true), stages(to, false), masks));
         Ok(())
     });
 }
@@ -330,15 +340,23 @@ pub(crate) unsafe extern "system" fn barrier(
     from: vk::PipelineStageFlags,
     to: vk::PipelineStageFlags,
     _flags: vk::DependencyFlags,
-    _memory_count: u32,
-    _memory: *const vk::MemoryBarrier<'_>,
-    _buffer_count: u32,
-    _buffers: *const vk::BufferMemoryBarrier<'_>,
+    memory_count: u32,
+    memory: *const vk::MemoryBarrier<'_>,
+    buffer_count: u32,
+    buffers: *const vk::BufferMemoryBarrier<'_>,
     _image_count: u32,
     _images: *const vk::ImageMemoryBarrier<'_>,
 ) {
     let wide = |flags: vk::PipelineStageFlags| vk::PipelineStageFlags2::from_raw(flags.as_raw().into());
-    add_barrier(handle, wide(from), wide(to));
+    // SAFETY: Vulkan's rules for the caller.
+    let (memory, buffers) = unsafe { (list(memory, memory_count), list(buffers, buffer_count)) };
+    // Each names kinds of access for the same stages. A barrier of a buffer counts for all memory.
+    let of_memory = memory.iter().map(|b| [b.src_access_mask, b.dst_access_mask]);
+    let of_buffers = buffers.iter().map(|b| [b.src_access_mask, b.dst_access_mask]);
+    let none = [vk::AccessFlags::empty(); 2];
+    let all = of_memory.chain(of_buffers).fold(none, |[a, b], [c, d]| [a | c, b | d]);
+    let accesses = all.map(|flags| vk::AccessFlags2::from_raw(flags.as_raw().into()));
+    add_barrier(handle, [wide(from), wide(to)], accesses);
 }
 
 pub(crate) unsafe extern "system" fn barrier2(
@@ -353,8 +371,12 @@ pub(crate) unsafe extern "system" fn barrier2(
             list(info.p_buffer_memory_barriers, info.buffer_memory_barrier_count),
         )
     };
-    memory.iter().for_each(|b| add_barrier(handle, b.src_stage_mask, b.dst_stage_mask));
-    buffers.iter().for_each(|b| add_barrier(handle, b.src_stage_mask, b.dst_stage_mask));
+    for b in memory {
+        add_barrier(handle, [b.src_stage_mask, b.dst_stage_mask], [b.src_access_mask, b.dst_access_mask]);
+    }
+    for b in buffers {
+        add_barrier(handle, [b.src_stage_mask, b.dst_stage_mask], [b.src_access_mask, b.dst_access_mask]);
+    }
 }
 
 fn query_pool(device: &Device, pool: vk::QueryPool) -> Reply<Arc<QueryPool>> {

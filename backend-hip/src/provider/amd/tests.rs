@@ -249,7 +249,9 @@ fn calls_pass_what_they_are_given() {
     let shape = Shape { grid: [7, 8, 9], block: [64, 2, 1], lds_bytes: 512 };
     let launch = |offsets: &[u32]| {
         // SAFETY: the function above reads three arguments of these sizes.
-        unsafe { amd.launch(Function(0xf), shape, Arguments { bytes: &bytes, offsets }, Stream(0x5)) }
+        unsafe {
+            amd.launch(Function(0xf), shape, Arguments { bytes: &bytes, offsets, windows: &[] }, Stream(0x5))
+        }
     };
     launch(&[0, 8, 16]).unwrap();
     assert_eq!(seen(), ["launch 0xf 7,8,9 64,2,1 512 0x5 0xaabb 0xccdd [1, 2, 3]"]);

@@ -5,7 +5,7 @@ use super::{Faults, VirtualOptions};
 use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
 use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, LaunchGraph, Module, Properties, Reply,
-    Shape, Stream,
+    Shape, Stream, Window,
 };
 use ggml_core::backend::KernelCounts;
 use ggml_core::sync::lock;
@@ -24,6 +24,7 @@ const NOT_FOUND: Code = 500;
 pub struct VirtualDriver {
     gpu: Arc<Gpu>,
     integrated: bool,
+    change_arguments: Option<fn(&str, &mut [u8])>,
     faults: Faults,
     queue: Queue,
     handles: Mutex<Handles>,
@@ -58,10 +59,12 @@ impl Handles {
 impl VirtualDriver {
     /// Creates a device.
     pub fn new(options: VirtualOptions) -> VirtualDriver {
-        let of_gpu = Options { checks: options.checks, memory: options.memory, ..Options::default() };
+        let VirtualOptions { checks, memory, random, seed, .. } = options;
+        let of_gpu = Options { checks, memory, random, seed, ..Options::default() };
         VirtualDriver {
             gpu: Arc::new(Gpu::new(options.target, of_gpu)),
             integrated: options.integrated,
+            change_arguments: options.change_arguments,
             faults: options.faults,
             queue: Queue::new(),
             handles: Mutex::default(),
@@ -92,7 +95,10 @@ impl VirtualDriver {
 /// Returns the runtime's code for a fault of the device.
 fn code_of(kind: &FaultKind) -> Code {
     match kind {
-        FaultKind::OutOfBounds(_) | FaultKind::FreedMemory(_) | FaultKind::Misaligned(..) => 700,
+        FaultKind::OutOfBounds(_)
+        | FaultKind::OutsideWindows(_)
+        | FaultKind::FreedMemory(_)
+        | FaultKind::Misaligned(..) => 700,
         FaultKind::OutOfMemory(_) => OUT_OF_MEMORY,
         FaultKind::InvalidCodeObject(_) => INVALID_IMAGE,
         FaultKind::InvalidLaunch(_) => INVALID_VALUE,
@@ -108,6 +114,13 @@ fn failure(fault: virtual_gpu::Fault) -> Failure {
 
 fn code(fault: virtual_gpu::Fault) -> Code {
     code_of(&fault.kind)
+}
+
+/// Returns windows as the device has them.
+fn windows(windows: &[Window]) -> Vec<virtual_gpu::Window> {
+    let window =
+        |w: &Window| virtual_gpu::Window { at: w.address, bytes: w.bytes as u64, writable: w.writable };
+    windows.iter().map(window).collect()
 }
 
 impl Driver for VirtualDriver {
@@ -333,7 +346,11 @@ impl Driver for VirtualDriver {
     ) -> Reply<()> {
         let kernel =
             lock(&self.handles).functions.get(&function.0).map(|f| f.1.clone()).ok_or(INVALID_HANDLE)?;
-        let (gpu, counters, arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
+        let (gpu, counters, mut arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
+        if let Some(change) = self.change_arguments {
+            change(kernel.name(), &mut arguments);
+        }
+        let windows = windows(args.windows);
         let wrong = self.faults.wrong_of(kernel.name());
         let work = move || {
             let launch = Launch {
@@ -341,6 +358,7 @@ impl Driver for VirtualDriver {
                 threads: shape.block,
                 dynamic_lds: shape.lds_bytes,
                 arguments: &arguments,
+                windows: Some(&windows),
             };
             let counted = match wrong {
                 None => gpu.launch(&kernel, &launch),

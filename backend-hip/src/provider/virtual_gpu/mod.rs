@@ -17,7 +17,7 @@ mod queue;
 
 pub use driver::VirtualDriver;
 pub use virtual_gpu::faults::{Faults, Injection, Wrong};
-pub use virtual_gpu::{Checks, Counters, Target};
+pub use virtual_gpu::{Checks, Counters, Random, Target};
 
 /// Variable that faults are read from; see [`Faults::parse`].
 pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_FAULTS";
@@ -46,6 +46,13 @@ pub struct VirtualOptions {
     pub memory: u64,
     /// True if the device reports that it shares the host's memory, as processors with graphics do.
     pub integrated: bool,
+    /// What is random: by default all but approximations.
+    pub random: Random,
+    /// Seed of what is random.
+    pub seed: u64,
+    /// Function that changes the arguments of each launch of a kernel (given by name), to plant an error that must be
+    /// detected.
+    pub change_arguments: Option<fn(&str, &mut [u8])>,
     /// Injected faults.
     pub faults: Faults,
 }
@@ -58,6 +65,9 @@ impl VirtualOptions {
             checks: Checks::ALL,
             memory: 16 << 30,
             integrated: false,
+            random: Random { approximations: false, ..Random::ALL },
+            seed: 1,
+            change_arguments: None,
             faults: Faults::default(),
         }
     }

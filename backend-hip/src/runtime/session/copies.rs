@@ -119,7 +119,7 @@ impl Session {
             let launch = copy::of_words((bytes / WORD) as u32);
             let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
             let pointers = [from, to].map(|at| Pointer { address: at + begin as u64, bytes });
-            let ready = self.prepare_launch(copier, shape, &pointers, &launch.params)?;
+            let ready = self.prepare_launch(copier, shape, (&pointers, 1), &launch.params)?;
             self.launch(&ready)?;
         }
         Ok(())

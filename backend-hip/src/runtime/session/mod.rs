@@ -6,7 +6,9 @@
 
 use crate::code::kernels::{self, Kernel};
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
-use crate::driver::{Address, Arguments, Code, Driver, Event, Function, Module, Reply, Shape, Stream};
+use crate::driver::{
+    Address, Arguments, Code, Driver, Event, Function, Module, Reply, Shape, Stream, Window,
+};
 use crate::runtime::monitor::Monitor;
 use ggml_core::backend::{KernelCounts, Stats};
 use ggml_core::repeat::Range;
@@ -61,6 +63,7 @@ pub(crate) struct PreparedLaunch {
     shape: Shape,
     bytes: Box<[u8]>,
     offsets: Box<[u32]>,
+    windows: Box<[Window]>,
 }
 
 /// Pointer argument.
@@ -314,7 +317,7 @@ impl Session {
         &mut self,
         kernel: &Kernel,
         shape: Shape,
-        pointers: &[Pointer],
+        (pointers, written): (&[Pointer], usize),
         params: &[u8],
     ) -> Result<PreparedLaunch> {
         let passed = kernels::arguments(pointers.len(), params.len());
@@ -330,7 +333,13 @@ impl Session {
         bytes.extend_from_slice(params);
         let function = self.function(kernel)?;
         let offsets = passed.iter().map(|(offset, _)| *offset).collect();
-        Ok(PreparedLaunch { function, shape, bytes: bytes.into(), offsets })
+        let window = |(i, pointer): (usize, &Pointer)| Window {
+            address: pointer.address,
+            bytes: pointer.bytes,
+            writable: i + written >= pointers.len(),
+        };
+        let windows = pointers.iter().enumerate().map(window).collect();
+        Ok(PreparedLaunch { function, shape, bytes: bytes.into(), offsets, windows })
     }
 
     /// Returns an error unless a pointer's range is memory of this session.
@@ -357,7 +366,7 @@ impl Session {
         let function = self.functions.get(ready.function.0).copied();
         let function =
             function.ok_or_else(|| Error::argument("kernel", "of another session", "one of this session"))?;
-        let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
+        let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets, windows: &ready.windows };
         // SAFETY: functions live as long as their modules, until the session closes. `prepare_launch` has compared the
         // arguments with those that the code object declares, and the operands with the allocations, which
         // the program that holds this launch keeps alive. A kernel stays within its operands by the kernels'

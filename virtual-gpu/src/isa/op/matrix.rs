@@ -1,7 +1,7 @@
 //! Matrix instructions of CDNA (MFMA, SMFMAC): D = A B + C, over all lanes of a wavefront, whatever EXEC is.
 //!
 //! An instruction multiplies one or several blocks of matrices. A has `size` rows and `depth` columns, B `depth` rows and
-//! `size` columns, C and D `size` rows and columns. [`Shape::of_lane`] and [`Shape::result`] are the layouts: which
+//! `size` columns, C and D `size` rows and columns. [`Shape::of_group`] and [`Shape::result`] are the layouts: which
 //! elements a lane holds.
 //!
 //! AMD does not document the order of the sums, nor the width of their intermediate results. Here products and sums of
@@ -74,9 +74,7 @@ pub(crate) struct Modifiers {
     pub(crate) negates: bool,
 }
 
-/// Most elements of A or B: 16 in each lane.
-const MOST: usize = 16 * LANES;
-/// Most rows of all blocks of B.
+/// Most rows of all blocks of B, and columns of A.
 const ROWS: usize = 64;
 /// Most registers of C and D.
 pub(crate) const MOST_RESULTS: usize = 32;
@@ -99,21 +97,21 @@ impl Shape {
         self.size * self.depth * self.blocks / LANES
     }
 
-    /// Returns the place of an element of a lane, of A or B: block, row of A or column of B, and k.
-    fn of_lane(self, lane: usize, element: usize) -> (usize, usize, usize) {
-        let group = lane / self.size;
-        let k = group / self.blocks * self.of_each_lane() + element;
-        (group % self.blocks, lane % self.size, k)
+    /// Returns the place of an element of a group of lanes, of A or B: block and k. There is a group of `size` lanes for
+    /// each block and some k; its lanes hold the rows of A or the columns of B.
+    fn of_group(self, group: usize, element: usize) -> (usize, usize) {
+        (group % self.blocks, group / self.blocks * self.of_each_lane() + element)
     }
 
-    /// Returns where an element of C and D is: its number among the lane's elements, and the lane.
-    fn result(self, block: usize, row: usize, column: usize, wide: bool) -> (usize, usize) {
+    /// Returns where a row of C and D is: its number among the lanes' elements, and the first lane. Lanes hold its columns
+    /// one after the other.
+    fn result(self, block: usize, row: usize, wide: bool) -> (usize, usize) {
         match self.size {
-            _ if wide && self.size == 4 => (0, 16 * row + 4 * block + column),
-            _ if wide => (row / 4, 16 * (row % 4) + column),
-            4 => (row, 4 * block + column),
-            16 => (4 * block + row % 4, 16 * (row / 4) + column),
-            _ => (16 * block + 4 * (row / 8) + row % 4, 32 * (row / 4 % 2) + column),
+            _ if wide && self.size == 4 => (0, 16 * row + 4 * block),
+            _ if wide => (row / 4, 16 * (row % 4)),
+            4 => (row, 4 * block),
+            16 => (4 * block + row % 4, 16 * (row / 4)),
+            _ => (16 * block + 4 * (row / 8) + row % 4, 32 * (row / 4 % 2)),
         }
     }
 }
@@ -171,128 +169,178 @@ impl MatrixRow {
         c: &mut [Lanes],
     ) {
         let Shape { depth, blocks, .. } = self.shape;
-        let mut left = [0f64; MOST];
-        let mut right = [[0f64; SIZE]; ROWS];
-        self.gather_a(modifiers, a, index, &mut left);
-        for lane in all_lanes() {
-            let from = if self.is_wide() { lane } else { pattern(modifiers.blgp, lane) };
-            for element in 0..self.shape.of_each_lane() {
-                let (block, column, k) = self.shape.of_lane(lane, element);
-                right[(block * depth + k) % ROWS][column % SIZE] = self.element(self.b, b, from, element);
-            }
+        // Columns of A and rows of B, block by block.
+        let (mut left, mut right) = ([[0f64; SIZE]; ROWS], [[0f64; SIZE]; ROWS]);
+        if self.sparse {
+            self.expand(modifiers, a, index, &mut left);
+        } else {
+            self.gather(self.a, a, 0, &mut left);
         }
+        self.gather(self.b, b, if self.is_wide() { 0 } else { modifiers.blgp }, &mut right);
         let negated = |bit: u8| modifiers.negates && modifiers.blgp >> bit & 1 != 0;
         let sign = if negated(0) != negated(1) { -1.0 } else { 1.0 };
         for block in 0..blocks {
+            let source = if self.sparse { block } else { shared(modifiers, block) };
+            // By number: it is a column of the left matrix, too.
+            #[allow(clippy::needless_range_loop)]
             for row in 0..SIZE {
+                let at = self.shape.result(block, row, self.is_wide());
                 let mut sums = [0f64; SIZE];
-                for (column, sum) in sums.iter_mut().enumerate() {
-                    let at = self.shape.result(block, row, column, self.is_wide());
-                    let old = self.old(c, at);
-                    *sum = if negated(2) { -old } else { old };
+                self.old(c, at, &mut sums);
+                if negated(2) {
+                    sums.iter_mut().for_each(|sum| *sum = -*sum);
                 }
-                let source = if self.sparse { block } else { shared(modifiers, block) };
                 for k in 0..depth {
-                    let x = sign * left[((source * SIZE + row) * depth + k) % MOST];
+                    let x = sign * left[(source * depth + k) % ROWS][row];
                     let terms = &right[(block * depth + k) % ROWS];
-                    for (sum, &term) in sums.iter_mut().zip(terms) {
-                        *sum = x.mul_add(term, *sum);
+                    for (sum, term) in sums.iter_mut().zip(terms) {
+                        *sum = x.mul_add(*term, *sum);
                     }
                 }
-                for (column, &sum) in sums.iter().enumerate() {
-                    let at = self.shape.result(block, row, column, self.is_wide());
-                    self.set(c, at, sum);
-                }
+                self.set(c, at, &sums);
             }
         }
     }
 
-    /// Fills the rows of A: block by block, row by row.
+    /// Fills the columns of A or the rows of B. `blgp` chooses the lanes.
     #[inline(always)]
-    fn gather_a(&self, modifiers: Modifiers, a: &[Lanes], index: &Lanes, left: &mut [f64; MOST]) {
-        let Shape { size, depth, .. } = self.shape;
+    fn gather<const SIZE: usize>(
+        &self,
+        kind: Element,
+        registers: &[Lanes],
+        blgp: u8,
+        to: &mut [[f64; SIZE]; ROWS],
+    ) {
+        for element in 0..self.shape.of_each_lane() {
+            let mut values = self.elements(kind, registers, element);
+            if blgp != 0 {
+                let before = values;
+                values = std::array::from_fn(|lane| before[pattern(blgp, lane) % LANES]);
+            }
+            for (group, lanes) in values.as_chunks::<SIZE>().0.iter().enumerate() {
+                let (block, k) = self.shape.of_group(group, element);
+                to[(block * self.shape.depth + k) % ROWS] = *lanes;
+            }
+        }
+    }
+
+    /// Fills the columns of a sparse A: two bits of the index for each stored element are its place among four.
+    #[inline(always)]
+    fn expand<const SIZE: usize>(
+        &self,
+        modifiers: Modifiers,
+        a: &[Lanes],
+        index: &Lanes,
+        to: &mut [[f64; SIZE]; ROWS],
+    ) {
         let each = self.shape.of_each_lane();
-        let at = |block: usize, row: usize, k: usize| ((block * size + row) * depth + k) % MOST;
-        for lane in all_lanes() {
-            if !self.sparse {
-                for element in 0..each {
-                    let (block, row, k) = self.shape.of_lane(lane, element);
-                    left[at(block, row, k)] = self.element(self.a, a, lane, element);
-                }
-                continue;
-            }
-            // Two bits of the index for each stored element, `each` bits in all.
-            let set = if modifiers.cbsz == 0 { usize::from(modifiers.abid) * each % 32 } else { 0 };
-            for stored in 0..each / 2 {
+        let set = if modifiers.cbsz == 0 { usize::from(modifiers.abid) * each % 32 } else { 0 };
+        for stored in 0..each / 2 {
+            let values = self.elements(self.a, a, stored);
+            for (lane, value) in values.into_iter().enumerate() {
                 let place = index[lane] >> ((set + 2 * stored) % 32) & 3;
-                let (block, row, k) = self.shape.of_lane(lane, stored / 2 * 4 + place as usize);
-                left[at(block, row, k)] += self.element(self.a, a, lane, stored);
+                let (block, k) = self.shape.of_group(lane / SIZE, stored / 2 * 4 + place as usize);
+                to[(block * self.shape.depth + k) % ROWS][lane % SIZE] += value;
             }
         }
     }
 
-    /// Returns an element of A or B.
+    /// Returns an element of A or B of each lane.
     #[inline(always)]
-    fn element(&self, kind: Element, registers: &[Lanes], lane: usize, element: usize) -> f64 {
-        let word = |n: usize| registers.get(n).map_or(0, |register| register[lane % LANES]);
-        let part = |bits: usize| {
-            let each = 32 / bits;
-            word(element / each) >> (bits * (element % each))
-        };
+    fn elements(&self, kind: Element, registers: &[Lanes], element: usize) -> [f64; LANES] {
+        const NOTHING: Lanes = [0; LANES];
+        let word = |n: usize| registers.get(n).unwrap_or(&NOTHING);
+        let each = 32 / kind.bits().min(32);
+        let (words, shift) = (word(element / each), kind.bits() * (element % each));
+        let mut values = [0f64; LANES];
+        // A loop for each type, all of it inline: so they are vectors on the host.
+        macro_rules! each {
+            (|$lane:ident| $value:expr) => {
+                for $lane in all_lanes() {
+                    values[$lane] = $value;
+                }
+            };
+        }
         match kind {
-            Element::I8 => f64::from(part(8) as i8),
-            Element::Fp8 => f64::from(fp8::to_f32(part(8) as u8, FP8)),
-            Element::Bf8 => f64::from(fp8::to_f32(part(8) as u8, BF8)),
-            Element::F16 => {
-                let bits = part(16) as u16;
-                f64::from(half::to_f32(if self.flushes && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }))
-            }
-            Element::Bf16 => self.f32(part(16) << 16),
-            Element::F32 => self.f32(word(element)),
-            Element::Xf32 => f64::from(f32::from_bits(xf32(word(element)))),
+            Element::I8 => each!(|lane| f64::from((words[lane] >> shift) as i8)),
+            Element::Fp8 => each!(|lane| f64::from(fp8::to_f32((words[lane] >> shift) as u8, FP8))),
+            Element::Bf8 => each!(|lane| f64::from(fp8::to_f32((words[lane] >> shift) as u8, BF8))),
+            Element::F16 if self.flushes => each!(|lane| {
+                let bits = (words[lane] >> shift) as u16;
+                f64::from(half::to_f32(if bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }))
+            }),
+            Element::F16 => each!(|lane| f64::from(half::to_f32((words[lane] >> shift) as u16))),
+            Element::Bf16 => each!(|lane| self.f32(words[lane] >> shift << 16)),
+            Element::F32 => each!(|lane| self.f32(words[lane])),
+            Element::Xf32 => each!(|lane| f64::from(f32::from_bits(xf32(words[lane])))),
             Element::F64 => {
-                f64::from_bits(u64::from(word(2 * element)) | u64::from(word(2 * element + 1)) << 32)
+                let (low, high) = (word(2 * element), word(2 * element + 1));
+                each!(|lane| f64::from_bits(u64::from(low[lane]) | u64::from(high[lane]) << 32));
             }
         }
+        values
     }
 
     #[inline(always)]
     fn f32(&self, bits: u32) -> f64 {
-        let flushed = self.flushes && bits & 0x7f80_0000 == 0;
-        f64::from(f32::from_bits(if flushed { bits & 0x8000_0000 } else { bits }))
+        f64::from(f32::from_bits(self.flushed(bits)))
     }
 
-    /// Returns an element of C. Integers of 32 bits and their sums are exact as F64.
+    /// Replaces denormals, if the instruction does.
     #[inline(always)]
-    fn old(&self, c: &[Lanes], (n, lane): (usize, usize)) -> f64 {
-        let word = |n: usize| c.get(n).map_or(0, |register| register[lane % LANES]);
-        match () {
-            () if self.is_integer() => f64::from(word(n) as i32),
-            () if self.is_wide() => f64::from_bits(u64::from(word(2 * n)) | u64::from(word(2 * n + 1)) << 32),
-            () => self.f32(word(n)),
-        }
+    fn flushed(&self, bits: u32) -> u32 {
+        if self.flushes && bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits }
     }
 
-    /// Sets an element of D.
+    /// Reads a row of C. Integers of 32 bits and their sums are exact as F64.
     #[inline(always)]
-    fn set(&self, d: &mut [Lanes], (n, lane): (usize, usize), sum: f64) {
-        let mut set = |n: usize, word: u32| {
-            if let Some(register) = d.get_mut(n) {
-                register[lane % LANES] = word;
-            }
-        };
+    fn old<const SIZE: usize>(&self, c: &[Lanes], (n, lane): (usize, usize), to: &mut [f64; SIZE]) {
+        let low = part::<SIZE>(c, if self.is_wide() { 2 * n } else { n }, lane);
         if self.is_integer() {
-            set(n, sum as i64 as u32);
+            for column in 0..SIZE {
+                to[column] = f64::from(low[column] as i32);
+            }
         } else if self.is_wide() {
-            let bits = sum.to_bits();
-            set(2 * n, bits as u32);
-            set(2 * n + 1, (bits >> 32) as u32);
+            let high = part::<SIZE>(c, 2 * n + 1, lane);
+            for column in 0..SIZE {
+                to[column] = f64::from_bits(u64::from(low[column]) | u64::from(high[column]) << 32);
+            }
         } else {
-            let bits = (sum as f32).to_bits();
-            let flushed = self.flushes && bits & 0x7f80_0000 == 0;
-            set(n, if flushed { bits & 0x8000_0000 } else { bits });
+            for column in 0..SIZE {
+                to[column] = self.f32(low[column]);
+            }
         }
     }
+
+    /// Writes a row of D.
+    #[inline(always)]
+    fn set<const SIZE: usize>(&self, d: &mut [Lanes], (n, lane): (usize, usize), sums: &[f64; SIZE]) {
+        let mut words = [[0; SIZE]; 2];
+        for column in 0..SIZE {
+            let sum = sums[column];
+            if self.is_integer() {
+                words[0][column] = sum as i64 as u32;
+            } else if self.is_wide() {
+                words[0][column] = sum.to_bits() as u32;
+                words[1][column] = (sum.to_bits() >> 32) as u32;
+            } else {
+                words[0][column] = self.flushed((sum as f32).to_bits());
+            }
+        }
+        let registers = if self.is_wide() { [Some(2 * n), Some(2 * n + 1)] } else { [Some(n), None] };
+        for (register, words) in registers.into_iter().zip(&words) {
+            if let Some(to) = register.and_then(|n| d.get_mut(n)?.get_mut(lane..lane + SIZE)) {
+                to.copy_from_slice(words);
+            }
+        }
+    }
+}
+
+/// Returns some lanes of a register.
+#[inline(always)]
+fn part<const SIZE: usize>(registers: &[Lanes], n: usize, lane: usize) -> [u32; SIZE] {
+    let part = registers.get(n).and_then(|register| register.get(lane..)?.first_chunk::<SIZE>());
+    part.copied().unwrap_or([0; SIZE])
 }
 
 /// Returns the block of A that a block uses.

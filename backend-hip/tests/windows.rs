@@ -1,0 +1,64 @@
+//! Each launch keeps to its operands: a pointer that is off by one row is reported by the emulated device, although there
+//! is memory of the same arena.
+
+use backend_hip::HipOptions;
+use backend_hip::virtual_gpu::{Target, VirtualOptions, open_with};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
+use ggml_core::{DType, Error, Graph, Result, Source};
+
+/// Bytes of a row.
+const ROW: u64 = 64 * 4;
+
+/// Runs a chain of nodes in one arena, with changed arguments.
+fn run(change: Option<fn(&str, &mut [u8])>) -> Result<()> {
+    let device = VirtualOptions { change_arguments: change, ..VirtualOptions::new(Target::Gfx906) };
+    let backend = open_with(device, HipOptions::default())?;
+    let mut g = Graph::new();
+    let x = g.leaf("x", DType::F32, [64, 8, 1, 1], Source::Input)?;
+    let scaled = g.scale(x, 2.0, 1.0)?;
+    g.name(scaled, "scaled")?;
+    let normed = g.rms_norm(scaled, 1e-5)?;
+    g.name(normed, "normed")?;
+    g.output(normed)?;
+    let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
+    let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())?;
+    program.write(x, &[0; 64 * 8 * 4])?;
+    program.run()?;
+    Ok(())
+}
+
+/// Adds bytes to the `n`th pointer of launches of kernels whose name contains `part`.
+fn shift(kernel: &str, arguments: &mut [u8], part: &str, n: usize, by: u64) {
+    if let (true, Some(pointer)) = (kernel.contains(part), arguments.get_mut(8 * n..8 * n + 8)) {
+        let address = pointer.iter().rev().fold(0, |address, &byte| address << 8 | u64::from(byte));
+        pointer.copy_from_slice(&u64::wrapping_add(address, by).to_le_bytes());
+    }
+}
+
+#[test]
+fn a_pointer_one_row_off_is_reported() {
+    if !hip_kernels::targets().contains(&"gfx906") {
+        eprintln!("skipped: no code objects for gfx906 were built in");
+        return;
+    }
+    run(None).expect("nothing is changed");
+    let plants: [(&str, &str, fn(&str, &mut [u8])); 3] = [
+        ("an operand further on", "read", |kernel, arguments| shift(kernel, arguments, "norm", 0, ROW)),
+        ("an operand before", "read", |kernel, arguments| {
+            shift(kernel, arguments, "norm", 0, ROW.wrapping_neg())
+        }),
+        ("the result further on", "write", |kernel, arguments| shift(kernel, arguments, "scale", 1, ROW)),
+    ];
+    for (name, access, plant) in plants {
+        let error = run(Some(plant)).expect_err(name);
+        let text = error.to_string();
+        assert!(matches!(error, Error::DeviceLost { .. } | Error::Driver { .. }), "{name}: {text}");
+        assert!(text.contains("outside the operands of the launch"), "{name}: {text}");
+        assert!(
+            text.contains(access) && text.contains("(kernel ") && text.contains("seed 1"),
+            "{name}: {text}"
+        );
+    }
+}

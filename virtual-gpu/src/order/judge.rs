@@ -1,0 +1,164 @@
+//! The verdict over the accesses of a launch.
+
+use super::bits::{ATOMIC, BLOCK, Marks, READ, VOLATILE, WRITE};
+use super::ledger::{Closed, Entry, Slot};
+use super::own::Site;
+use crate::fault::Access;
+use std::collections::HashSet;
+
+/// One of two accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Party {
+    /// Number of the work-group; `None` if it is one of many.
+    pub(crate) group: Option<u32>,
+    pub(crate) wave: u32,
+    /// Word of the instruction in the text.
+    pub(crate) word: usize,
+    pub(crate) access: Access,
+    /// True for a store that was in flight when its wavefront passed a barrier, or when its work-group signalled.
+    pub(crate) late: bool,
+}
+
+/// Two accesses to the same byte that nothing orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) address: u64,
+    pub(crate) one: Party,
+    pub(crate) other: Party,
+    /// True if the other access is a store that was in flight at a barrier between them.
+    pub(crate) in_flight: bool,
+}
+
+impl Conflict {
+    pub(super) fn new(address: u64, one: Party, other: Party, in_flight: bool) -> Conflict {
+        Conflict { address, one, other, in_flight }
+    }
+}
+
+impl Party {
+    pub(super) fn new(group: u32, site: &Site) -> Party {
+        let access = match usize::from(site.kind) {
+            WRITE => Access::Write,
+            ATOMIC => Access::Atomic,
+            _ => Access::Read,
+        };
+        let (wave, word) = (site.wave.into(), site.word as usize);
+        Party { group: Some(group), wave, word, access, late: site.late }
+    }
+
+    pub(super) fn of_store(group: u32, wave: u32, word: u32) -> Party {
+        Party { group: Some(group), wave, word: word as usize, access: Access::Write, late: false }
+    }
+}
+
+/// Returns the kinds of the two accesses that conflict at a byte.
+pub(super) fn kinds(a: &Marks, b: &Marks, at: usize) -> (usize, usize) {
+    let pairs =
+        [(WRITE, WRITE), (WRITE, READ), (READ, WRITE), (WRITE, ATOMIC), (ATOMIC, WRITE), (ATOMIC, READ)];
+    let found = pairs.into_iter().find(|&(x, y)| a.has(x, at) && b.has(y, at));
+    found.unwrap_or((READ, ATOMIC))
+}
+
+/// Most steps of a search for an order; beyond them there is one.
+const STEPS: usize = 100_000;
+
+impl Closed {
+    pub(super) fn conflict(&self) -> Option<Conflict> {
+        // Blocks are sorted, and most have one entry.
+        self.slots.iter().find_map(|(number, slot)| self.in_slot(*number, slot))
+    }
+
+    /// Returns the conflict at the lowest byte of a block.
+    fn in_slot(&self, number: u64, slot: &Slot) -> Option<Conflict> {
+        let marks: Vec<Marks> = match slot.entries.len() {
+            0 | 1 if slot.others.is_none() => return None,
+            _ => slot.entries.iter().map(Entry::marks).collect(),
+        };
+        let mut lowest: Option<(usize, [u32; 2], usize, usize)> = None;
+        for (i, (a, x)) in slot.entries.iter().zip(&marks).enumerate() {
+            for (j, (b, y)) in slot.entries.iter().zip(&marks).enumerate().skip(i + 1) {
+                let Some(at) = x.conflict(y).filter(|_| a.group != b.group) else { continue };
+                let key = (at, [a.group.max(b.group), a.group.min(b.group)]);
+                let is_lower = lowest.is_none_or(|(at, groups, ..)| key < (at, groups));
+                if is_lower && !self.ordered(a, b) && !self.ordered(b, a) {
+                    let (i, j) = if a.group > b.group { (i, j) } else { (j, i) };
+                    lowest = Some((key.0, key.1, i, j));
+                }
+            }
+        }
+        let named = lowest.map(|(at, _, i, j)| {
+            let (a, b) = kinds(&marks[i], &marks[j], at);
+            let address = number * BLOCK + at as u64;
+            let party = |entry: &Entry, kind| entry.party(at, kind);
+            Conflict::new(address, party(&slot.entries[i], a), party(&slot.entries[j], b), false)
+        });
+        named.or_else(|| self.with_others(number, slot, &marks))
+    }
+
+    /// Returns the conflict of a work-group with those that are not known by name.
+    fn with_others(&self, number: u64, slot: &Slot, marks: &[Marks]) -> Option<Conflict> {
+        let others = slot.others.as_deref()?;
+        // A work-group that acquired something may be ordered after all of them.
+        let candidates = slot.entries.iter().zip(marks).filter(|(entry, _)| entry.acquire == 0);
+        let found = candidates.filter_map(|(entry, x)| Some((x.conflict(others)?, entry, x)));
+        let (at, entry, x) = found.min_by_key(|(at, entry, _)| (*at, entry.group))?;
+        let (a, b) = kinds(x, others, at);
+        let access = if b == ATOMIC { Access::Atomic } else { Access::Read };
+        let other = Party { group: None, wave: 0, word: 0, access, late: false };
+        Some(Conflict::new(number * BLOCK + at as u64, entry.party(at, a), other, false))
+    }
+
+    /// Returns true if what `before` did is released to `after`.
+    fn ordered(&self, before: &Entry, after: &Entry) -> bool {
+        self.released(before, after) || self.flagged(before, after)
+    }
+
+    fn released(&self, before: &Entry, after: &Entry) -> bool {
+        let mut open = vec![(after.group, after.acquire)];
+        let mut known: HashSet<(u32, u32)> = open.iter().copied().collect();
+        let mut steps = 0;
+        while let Some((group, seen)) = open.pop() {
+            let acquired = self.acquired.get(&group).map(Vec::as_slice).unwrap_or_default();
+            for (word, count) in acquired.iter().take(seen as usize) {
+                if *count == u32::MAX {
+                    return true;
+                }
+                let releases = self.releases.get(word).map(Vec::as_slice).unwrap_or_default();
+                for release in releases.iter().take(*count as usize) {
+                    steps += 1;
+                    let found = release.group == before.group && release.number >= before.release;
+                    if found || steps > STEPS {
+                        return true;
+                    }
+                    if release.seen > 0 && known.insert((release.group, release.seen)) {
+                        open.push((release.group, release.seen));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns true if the one work-group loaded, as a flag, what the other stored.
+    fn flagged(&self, before: &Entry, after: &Entry) -> bool {
+        self.slots.iter().any(|(_, slot)| {
+            let loads = |entry: &&Entry| entry.group == after.group && entry.has(VOLATILE);
+            let stores = |entry: &&Entry| entry.group == before.group && entry.has(WRITE);
+            let Some(load) = slot.entries.iter().find(loads) else { return false };
+            let loaded = load.marks();
+            slot.entries.iter().filter(stores).any(|store| {
+                let stored = store.marks();
+                stored.0[WRITE].iter().zip(&loaded.0[VOLATILE]).any(|(a, b)| a & b != 0)
+            })
+        })
+    }
+}
+
+impl Entry {
+    /// Returns the access of a kind to a byte.
+    fn party(&self, at: usize, kind: usize) -> Party {
+        let site = self.sites.iter().rev().find(|site| site.covers(at, kind)).copied();
+        let unknown = Site { word: u32::MAX, first: 0, end: 0, wave: 0, kind: kind as u8, late: false };
+        Party { late: self.late, ..Party::new(self.group, &site.unwrap_or(unknown)) }
+    }
+}
