@@ -174,9 +174,6 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footpri
     if groups.contains(&0) {
         return Ok(());
     }
-    if std::env::var_os("VKNAVI_DUMP").is_some() {
-        return Ok(());
-    }
     let name = dispatch.pipeline.name();
     let counted = dispatch.pipeline.kernel(&device.gpu, device.card.options.rewrite).and_then(|kernel| {
         let launch = BareLaunch { groups, first_group: dispatch.first, user_sgprs: &dispatch.registers };

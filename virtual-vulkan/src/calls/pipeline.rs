@@ -46,17 +46,6 @@ unsafe fn compile(
     let raw = made.map_err(|(_, code)| code)?.first().copied().ok_or(vk::Result::ERROR_UNKNOWN)?;
     // SAFETY: the cache is alive.
     let data = unsafe { device.radv.get_pipeline_cache_data(cache.raw) };
-    if let (Ok(data), Ok(dir)) = (&data, std::env::var("VKNAVI_DUMP")) {
-        static N: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let n = N.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let size = unsafe {
-            super::api::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(
-                info.stage.p_next,
-            )
-        };
-        let size = size.map_or(0, |s| s.required_subgroup_size);
-        let _ = std::fs::write(format!("{dir}/{n:05}-{size}.bin"), data);
-    }
     let binary = data.and_then(|data| {
         record::shader(&data).map_err(|why| {
             tracing::error!(%why, "a compiled shader is not as Mesa {} has them", crate::MESA);
