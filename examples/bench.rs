@@ -20,7 +20,8 @@ struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10] or
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N],
+    /// vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151] or
     /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151].
     #[arg(long, default_value = "cpu")]
     backend: String,

@@ -30,9 +30,10 @@ struct Args {
     /// input as a turn.
     #[arg(long, required_unless_present_any = ["chat", "estimate"])]
     prompt: Option<String>,
-    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10],
-    /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151], or auto: the fastest of those that work here, by a measurement of two
-    /// seconds whose result is cached.
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N],
+    /// vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151],
+    /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151], or auto: the fastest of those that work here, by a
+    /// measurement of two seconds whose result is cached.
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// Part of the model on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 the output

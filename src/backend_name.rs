@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,9 +19,9 @@ pub enum VirtualTarget {
     Gfx90a,
     /// Aqua Vanjaram: MI300. Under HIP only.
     Gfx942,
-    /// Navi 31: RX 7900. Under HIP only.
+    /// Navi 31: RX 7900.
     Gfx1100,
-    /// Strix Halo: Ryzen AI Max. Under HIP only.
+    /// Strix Halo: Ryzen AI Max.
     Gfx1151,
 }
 
@@ -47,7 +47,7 @@ impl VirtualTarget {
         }
     }
 
-    /// Returns Mesa's name of the card, which is another one for some; also under Vulkan there are those only.
+    /// Returns Mesa's name of the card, which is another one for some.
     pub fn card(self) -> &'static str {
         match self {
             VirtualTarget::Gfx900 => "vega10",
@@ -59,7 +59,7 @@ impl VirtualTarget {
 
     /// Returns true if the card is emulated under Vulkan, too.
     pub fn has_vulkan(self) -> bool {
-        matches!(self, VirtualTarget::Gfx900 | VirtualTarget::Gfx906)
+        !matches!(self, VirtualTarget::Gfx90a | VirtualTarget::Gfx942)
     }
 
     /// Parses either name of a card; `None` gives the default.
@@ -196,6 +196,8 @@ mod tests {
             "hip-virtual:gfx1100",
             "hip-virtual:gfx1151",
             "null",
+            "vulkan-virtual:navi31",
+            "vulkan-virtual:gfx1151",
             "null=hang@compute:x",
             "hip-kfd:gfx900",
             "hip-kfd:gfx90a",
@@ -214,7 +216,7 @@ mod tests {
             "hip-virtual:0",
             "hip-nvidia:gfx906",
             "vulkan-virtual:gfx90a",
-            "vulkan-virtual:navi31",
+            "vulkan-virtual:navi10",
             "hip-kfd:gfx908",
         ];
         for name in wrong.into_iter().chain(more) {

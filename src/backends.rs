@@ -1,6 +1,6 @@
 //! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`,
-//! `vulkan-virtual[:vega20|:vega10]`, `hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151]`, `auto`, and
-//! `null[=fault]` for tests.
+//! `vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151]`,
+//! `hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151]`, `auto`, and `null[=fault]` for tests.
 //! An emulated card has two names, both accepted: `vulkan-virtual:gfx906` is `vulkan-virtual:vega20`.
 //!
 //! `auto` is the fastest backend that works on this machine, see [`choose`].

@@ -133,8 +133,8 @@ impl Default for VulkanOptions {
 
 impl VulkanOptions {
     /// Returns the default options for a backend name: `vulkan`, `vulkan:N` or, with the feature `virtual`,
-    /// `vulkan-virtual:CARD`. `CARD` is `vega10`, `vega20`, or the processor on it, `gfx900`, `gfx906`; an
-    /// empty name means `vega20`. Checks, faults and execution order of a virtual card come from the
+    /// `vulkan-virtual:CARD`. `CARD` is `vega10`, `vega20`, `navi31`, `gfx1151`, or the processor on it, `gfx900`,
+    /// `gfx906`, `gfx1100`; an empty name means `vega20`. Checks, faults and execution order of a virtual card come from the
     /// environment.
     ///
     /// # Errors
@@ -157,7 +157,8 @@ impl VulkanOptions {
         use virtual_vulkan::{Model, Options};
         let model = if name.is_empty() { Some(Model::default()) } else { Model::parse(name) };
         let model = model.ok_or_else(|| {
-            Error::argument("virtual card", format!("'{name}'"), "vega20, vega10, gfx906 or gfx900")
+            let cards: Vec<&str> = Model::ALL.map(Model::name).to_vec();
+            Error::argument("virtual card", format!("'{name}'"), format!("one of {}", cards.join(", ")))
         })?;
         let card = Options::from_environment(model)
             .map_err(|why| Error::argument("environment of the virtual card", why, ""))?;

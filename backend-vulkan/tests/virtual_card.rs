@@ -1,4 +1,4 @@
-//! The backend on a virtual Vega: RADV's machine code, executed with all checks on.
+//! The backend on virtual cards: RADV's machine code, executed with all checks on.
 //!
 //! Without RADV, or with a version other than 25.0, these tests are skipped with a message; where Mesa 25.0
 //! is installed, skipping is a failure.
@@ -8,7 +8,7 @@ mod agreement;
 mod common;
 
 use agreement::{failures, judged};
-use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use backend_vulkan::{Matrices, VulkanBackend, VulkanOptions, enumerate};
 use common::{CACHE, Layer, close};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions};
 use ggml_core::catalogue::{self, Case};
@@ -61,6 +61,36 @@ fn catalogue_agrees_with_the_reference() {
     let Some(backend) = open(vega20(), |_| {}) else { return };
     assert_eq!(backend.device().backend, "vulkan-virtual:vega20");
     check(&backend, agreement::cases());
+}
+
+/// Cases of the catalogue for each one that runs on RDNA 3 in every test run.
+const SAMPLE: usize = 16;
+
+/// Runs a sample of the catalogue on an RDNA 3 card with matrix units. `DIPTYCH_TEST_CARDS` lists cards, separated by
+/// commas: then all cases run on each of them, or those in `DIPTYCH_TEST_CASES`, without units and with them.
+#[test]
+fn rdna3_agrees_with_the_reference() {
+    let named = std::env::var("DIPTYCH_TEST_CARDS").unwrap_or_default();
+    let all = agreement::cases();
+    let runs: Vec<(&str, Matrices)> = match named.is_empty() {
+        true => vec![("navi31", Matrices::Units)],
+        false => {
+            named.split(',').flat_map(|card| [Matrices::Off, Matrices::Units].map(|m| (card, m))).collect()
+        }
+    };
+    for (name, matrices) in runs {
+        let card = Options::new(Model::parse(name).expect("DIPTYCH_TEST_CARDS names cards"));
+        let Some(backend) = open(card, |options| options.matrices = Some(matrices)) else { return };
+        let info = backend.device();
+        assert_eq!(
+            (info.backend.as_str(), info.arch.as_str()),
+            (&*format!("vulkan-virtual:{name}"), "AMD_RDNA3")
+        );
+        assert_eq!(backend.profile().matrix_shape().is_some(), matrices == Matrices::Units, "{name}");
+        println!("{name}, {}", matrices.name());
+        let step = if named.is_empty() { SAMPLE } else { 1 };
+        check(&backend, all.iter().step_by(step).cloned().collect());
+    }
 }
 
 /// Checks a grid that never covers everything, so that kernels read the number of work-groups and loop.
@@ -160,6 +190,26 @@ fn a_missing_wait_is_found() {
     let Some((node, reason)) = loss(card) else { return };
     assert!(node.contains("RMS_NORM") || node.contains("rms"), "{node}");
     assert!(reason.contains("missing s_waitcnt") && reason.contains("kernel rms_norm/"), "{reason}");
+}
+
+/// The same on RDNA 3, whose encodings differ, and whose stores have a counter of their own.
+#[test]
+fn missing_waits_and_barriers_are_found_on_rdna3() {
+    fn remove(name: &str, code: &mut [u32], is: fn(u32) -> bool) {
+        if name.starts_with("rms_norm") {
+            code.iter_mut().filter(|word| is(**word)).for_each(|word| *word = NOP);
+        }
+    }
+    let mut card = Options::new(Model::Navi31);
+    card.rewrite = Some(|name, code| remove(name, code, |word| word >> 16 == 0xbf89));
+    let Some((node, reason)) = loss(card) else { return };
+    assert!(node.contains("RMS_NORM") || node.contains("rms"), "{node}");
+    assert!(reason.contains("missing s_waitcnt") && reason.contains("kernel rms_norm/"), "{reason}");
+    let mut card = Options::new(Model::Navi31);
+    card.rewrite = Some(|name, code| remove(name, code, |word| word == 0xbfbd_0000));
+    let Some((_, reason)) = loss_in(card, run_norm) else { return };
+    let found = reason.contains("race with wavefront") || reason.contains("uninitialised");
+    assert!(found && reason.contains("kernel rms_norm/"), "{reason}");
 }
 
 #[test]

@@ -20,26 +20,78 @@ pub enum Model {
     /// Vega 20: Radeon VII, MI50, MI60 (gfx906).
     #[default]
     Vega20,
+    /// Navi 31: RX 7900 (gfx1100).
+    Navi31,
+    /// Strix Halo: Radeon 8060S (gfx1151).
+    Gfx1151,
 }
+
+/// Facts of a model.
+struct Facts {
+    /// RADV's name of the family.
+    name: &'static str,
+    /// Name of the chip, as people say it.
+    chip: &'static str,
+    target: Target,
+    /// Bytes of memory of the retail card.
+    memory: u64,
+    /// Vector instructions of 32 lanes that start in a cycle, clock in Hz and bytes per second, for the simulated
+    /// clock.
+    rates: (f64, f64, f64),
+}
+
+const FACTS: [Facts; 4] = [
+    Facts {
+        name: "vega10",
+        chip: "Vega 10",
+        target: Target::Gfx900,
+        memory: 8 << 30,
+        rates: (128.0, 1.5e9, 484e9),
+    },
+    Facts {
+        name: "vega20",
+        chip: "Vega 20",
+        target: Target::Gfx906,
+        memory: 16 << 30,
+        rates: (120.0, 1.725e9, 1024e9),
+    },
+    Facts {
+        name: "navi31",
+        chip: "Navi 31",
+        target: Target::Gfx1100,
+        memory: 24 << 30,
+        rates: (192.0, 2.5e9, 960e9),
+    },
+    Facts {
+        name: "gfx1151",
+        chip: "Strix Halo",
+        target: Target::Gfx1151,
+        memory: 32 << 30,
+        rates: (80.0, 2.9e9, 256e9),
+    },
+];
 
 impl Model {
     /// All models.
-    pub const ALL: [Model; 2] = [Model::Vega10, Model::Vega20];
+    pub const ALL: [Model; 4] = [Model::Vega10, Model::Vega20, Model::Navi31, Model::Gfx1151];
+
+    fn facts(self) -> &'static Facts {
+        &FACTS[self as usize]
+    }
 
     /// Returns RADV's name of the family.
     pub fn name(self) -> &'static str {
-        match self {
-            Model::Vega10 => "vega10",
-            Model::Vega20 => "vega20",
-        }
+        self.facts().name
+    }
+
+    /// Returns the name of the chip ("Navi 31").
+    pub(crate) fn chip(self) -> &'static str {
+        self.facts().chip
     }
 
     /// Returns the processor of the card.
     pub fn target(self) -> Target {
-        match self {
-            Model::Vega10 => Target::Gfx900,
-            Model::Vega20 => Target::Gfx906,
-        }
+        self.facts().target
     }
 
     /// Returns the model with a name: RADV's name of the family, or LLVM's of the processor.
@@ -49,18 +101,23 @@ impl Model {
 
     /// Returns the bytes of memory of the retail card.
     pub fn memory(self) -> u64 {
-        match self {
-            Model::Vega10 => 8 << 30,
-            Model::Vega20 => 16 << 30,
-        }
+        self.facts().memory
     }
 
-    /// Returns compute units, clock in Hz and bytes per second, for the simulated clock.
+    /// Returns the vector instructions of 32 lanes that start in a cycle, clock in Hz and bytes per second, for the
+    /// simulated clock.
     pub(crate) fn rates(self) -> (f64, f64, f64) {
-        match self {
-            Model::Vega10 => (64.0, 1.5e9, 484e9),
-            Model::Vega20 => (60.0, 1.725e9, 1024e9),
-        }
+        self.facts().rates
+    }
+
+    /// True if the GPU is part of a processor and shares its memory.
+    pub(crate) fn is_integrated(self) -> bool {
+        self == Model::Gfx1151
+    }
+
+    /// True for RDNA 3: resources have its format, and wavefronts have 32 or 64 lanes.
+    pub(crate) fn is_rdna3(self) -> bool {
+        matches!(self, Model::Navi31 | Model::Gfx1151)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A storage or uniform buffer is a resource of 16 bytes; bindings are stored in ascending order of their
 //! numbers.
 
+use crate::card::Model;
 use crate::memory::HighBlock;
 use crate::reply::{Reply, unknown};
 use ash::vk;
@@ -14,7 +15,11 @@ use virtual_gpu::Gpu;
 pub(crate) const RESOURCE: u64 = 16;
 
 /// Last word of a buffer resource as RADV builds it for GFX9: identity component swizzle, 32-bit elements.
-const FORMAT: u32 = 0x0002_7fac;
+const FORMAT_GFX9: u32 = 0x0002_7fac;
+
+/// The same for GFX11: identity component swizzle, format 32_FLOAT, and bounds in bytes, whatever the stride
+/// (`OOB_SELECT` raw).
+const FORMAT_GFX11: u32 = 0x3001_6fac;
 
 /// The layout of a descriptor set.
 pub(crate) struct SetLayout {
@@ -88,8 +93,9 @@ impl DescriptorSet {
     }
 }
 
-/// Returns a raw buffer resource.
-pub(crate) fn resource(address: u64, bytes: u64) -> [u32; 4] {
+/// Returns a raw buffer resource for a model.
+pub(crate) fn resource(model: Model, address: u64, bytes: u64) -> [u32; 4] {
     let range = u32::try_from(bytes.next_multiple_of(4)).unwrap_or(!3);
-    [address as u32, (address >> 32) as u32 & 0xffff, range, FORMAT]
+    let format = if model.is_rdna3() { FORMAT_GFX11 } else { FORMAT_GFX9 };
+    [address as u32, (address >> 32) as u32 & 0xffff, range, format]
 }

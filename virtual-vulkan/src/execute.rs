@@ -192,7 +192,7 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footpri
     });
     let counters = counted.map_err(|fault| fault.to_string())?;
     device.card.count(&name, counters);
-    pass_time(device, seconds(device, &counters));
+    pass_time(device, seconds(device, &counters, dispatch.pipeline.binary.wave32));
     Ok(())
 }
 
@@ -201,12 +201,13 @@ fn pass_time(device: &Device, seconds: f64) {
     device.clock.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
 }
 
-/// Returns the simulated duration of a dispatch in seconds: the larger of its instructions (four cycles per
-/// wavefront on each of a compute unit's four SIMDs) and its bytes at memory bandwidth, plus 2 µs to start.
-/// It is deterministic and no estimate for a real card.
-fn seconds(device: &Device, c: &Counters) -> f64 {
-    let (units, clock, bandwidth) = device.card.options.model.rates();
-    let cycles = 4.0 * (c.valu + 3 * c.valu_quarter) as f64 / (4.0 * units);
+/// Returns the simulated duration of a dispatch in seconds: the larger of its vector instructions (a wavefront of 64
+/// lanes counts twice) and its bytes at memory bandwidth, plus 2 µs to start. It is deterministic and no
+/// estimate for a real card.
+fn seconds(device: &Device, c: &Counters, wave32: bool) -> f64 {
+    let (rate, clock, bandwidth) = device.card.options.model.rates();
+    let halves = if wave32 { 1.0 } else { 2.0 };
+    let cycles = halves * (c.valu + 3 * c.valu_quarter) as f64 / rate;
     let bytes = (c.global_read + c.global_written) as f64;
     2e-6 + (cycles / clock).max(bytes / bandwidth)
 }

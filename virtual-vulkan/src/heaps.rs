@@ -1,17 +1,31 @@
 //! Memory heaps and memory types.
 
+use crate::card::Model;
 use ash::vk;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of memory heaps: the card's and the host's.
 pub(crate) const HEAPS: usize = 2;
 
-/// Memory types: flags and heap, in RADV's order for a card with a small host-visible window.
-pub(crate) const TYPES: [(vk::MemoryPropertyFlags, u32); 3] = [
-    (vk::MemoryPropertyFlags::DEVICE_LOCAL, 0),
+/// Returns the memory types of a model, flags and heap, in RADV's order: of a card with a small host-visible window, or
+/// of a GPU that shares the host's memory, all of which the host sees.
+pub(crate) fn types(model: Model) -> &'static [(vk::MemoryPropertyFlags, u32)] {
+    if model.is_integrated() { &INTEGRATED } else { &DISCRETE }
+}
+
+const DISCRETE: [(vk::MemoryPropertyFlags, u32); 3] = [(LOCAL, 0), (HOST, 1), (HOST_CACHED, 1)];
+
+const INTEGRATED: [(vk::MemoryPropertyFlags, u32); 4] = [
+    (LOCAL, 0),
     (HOST, 1),
-    (vk::MemoryPropertyFlags::from_raw(HOST.as_raw() | vk::MemoryPropertyFlags::HOST_CACHED.as_raw()), 1),
+    (vk::MemoryPropertyFlags::from_raw(LOCAL.as_raw() | HOST.as_raw()), 0),
+    (HOST_CACHED, 1),
 ];
+
+const LOCAL: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+
+const HOST_CACHED: vk::MemoryPropertyFlags =
+    vk::MemoryPropertyFlags::from_raw(HOST.as_raw() | vk::MemoryPropertyFlags::HOST_CACHED.as_raw());
 
 const HOST: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),

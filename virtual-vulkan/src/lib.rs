@@ -1,4 +1,4 @@
-//! Vulkan for compute on a virtual Vega: Mesa's RADV compiles the shaders, and [`virtual_gpu`] executes the
+//! Vulkan for compute on a virtual AMD card: Mesa's RADV compiles the shaders, and [`virtual_gpu`] executes the
 //! resulting machine code instruction by instruction. No card, no kernel driver, no loader.
 //!
 //! ```no_run
@@ -18,7 +18,7 @@
 //! RADV has null devices: with `RADV_FORCE_FAMILY` it compiles for a family without hardware. Instances,
 //! physical and logical devices, shader modules, pipelines and pipeline caches are RADV's own, so features,
 //! limits and code generation are those of the driver that users have. After a pipeline is created, its
-//! machine code is read from a pipeline cache. This library implements memory, buffers, descriptor sets,
+//! machine code, and whether its wavefronts have 32 or 64 lanes, is read from a pipeline cache. This library implements memory, buffers, descriptor sets,
 //! command buffers, the queue, semaphores, fences and queries.
 //!
 //! The cache layout is specific to one version of Mesa, [`MESA`]. With another version this library returns
@@ -76,8 +76,8 @@ pub use virtual_gpu::{Checks, Counters, Random};
 pub const MESA: &str = "25.0";
 
 /// Returns `vkGetInstanceProcAddr`, for a loader. Instances not created through [`Card::entry`] get a card
-/// configured by the environment: `DIPTYCH_VIRTUAL_CARD` (`vega20`, `vega10`) and the variables of this
-/// crate.
+/// configured by the environment: `DIPTYCH_VIRTUAL_CARD` (`vega20`, `vega10`, `navi31`, `gfx1151`) and the
+/// variables of this crate.
 pub fn get_instance_proc_addr() -> ash::vk::PFN_vkGetInstanceProcAddr {
     calls::names::vk_get_instance_proc_addr
 }

@@ -55,7 +55,7 @@ impl Pipeline {
             rsrc2: b.rsrc2,
             threads: b.threads,
             lds_bytes: b.lds_bytes,
-            wave32: false,
+            wave32: b.wave32,
         })?;
         *kernel = Some(loaded.clone());
         Ok(loaded)

@@ -7,10 +7,13 @@
 
 /// Byte offsets in a record's head.
 mod at {
+    pub(super) const VGPRS: usize = 0x08;
     pub(super) const LDS_BLOCKS: usize = 0x18;
     pub(super) const RSRC1: usize = 0x2c;
     pub(super) const RSRC2: usize = 0x30;
     pub(super) const INLINED: usize = 0x38;
+    /// Two bytes: lanes of a wavefront, of a subgroup.
+    pub(super) const LANES: usize = 0x4b;
     pub(super) const SETS: usize = 0x50;
     pub(super) const DATA: usize = 0x90;
     pub(super) const GROUP: usize = 0x45c;
@@ -28,7 +31,7 @@ const PUSH_POINTER: usize = 1;
 const PUSH_INLINED: usize = 2;
 const GRID_POINTER: usize = 18;
 
-/// Bytes per LDS block on GFX9.
+/// Bytes per LDS block on GFX9 and GFX11.
 const LDS_BLOCK: u32 = 512;
 
 /// A compute shader as compiled by RADV.
@@ -38,6 +41,8 @@ pub(crate) struct Binary {
     pub(crate) rsrc1: u32,
     pub(crate) rsrc2: u32,
     pub(crate) lds_bytes: u32,
+    /// True for wavefronts of 32 lanes.
+    pub(crate) wave32: bool,
     /// Work-items per work-group along x, y and z.
     pub(crate) threads: [u32; 3],
     pub(crate) interface: Interface,
@@ -109,6 +114,9 @@ impl Binary {
         let threads = [0, 1, 2].map(|i| get(at::GROUP + 4 * i));
         let begin = at::BODY + statistics;
         let code = begin.checked_add(code_size).and_then(|end| record.get(begin..end)).unwrap_or_default();
+        let [wavefront, subgroup] = [0, 1].map(|i| usize::from(record[at::LANES + i]));
+        // The register counts groups of 4, for wavefronts of 32 lanes of 8.
+        let counted = ((rsrc1 & 63) as usize + 1) * if wavefront == 32 { 8 } else { 4 };
         let interface = Interface::read(record, rsrc2 >> 1 & 31)?;
         let checks = [
             ("its size", total, record.len()),
@@ -116,19 +124,25 @@ impl Binary {
             ("the remainder of the code by words", code.len() % 4, 0),
             ("its LDS", (rsrc2 >> 15 & 0x1ff) as usize, get(at::LDS_BLOCKS) as usize),
             ("its scratch", (rsrc2 & 1) as usize, 0),
+            ("the lanes of a wavefront", wavefront, subgroup),
+            ("its vector registers", counted, get(at::VGPRS) as usize),
         ];
         for (what, one, other) in checks {
             if one != other {
                 return Err(format!("conflicting values of {what}: {one} and {other}"));
             }
         }
-        if code.is_empty() || threads.contains(&0) {
-            return Err(format!("it has {} bytes of code and work-groups of {threads:?}", code.len()));
+        if code.is_empty() || threads.contains(&0) || ![32, 64].contains(&wavefront) {
+            return Err(format!(
+                "it has {} bytes of code, work-groups of {threads:?} and wavefronts of {wavefront}",
+                code.len()
+            ));
         }
         Ok(Binary {
             rsrc1,
             rsrc2,
             lds_bytes,
+            wave32: wavefront == 32,
             threads,
             interface,
             code: code.chunks_exact(4).filter_map(|w| word(w, 0)).collect(),
@@ -197,7 +211,10 @@ mod tests {
             bytes[base + 2 * index..base + 2 * index + 2].copy_from_slice(&[first, count]);
         }
         set(&mut bytes, at::LDS_BLOCKS, 2);
+        set(&mut bytes, at::RSRC1, 0x2c_0002);
         set(&mut bytes, at::RSRC2, 7 << 1 | 2 << 15);
+        set(&mut bytes, at::VGPRS, 12);
+        bytes[at::LANES..at::LANES + 2].fill(64);
         set(&mut bytes, at::INLINED, 0b1101);
         (0..3).for_each(|i| set(&mut bytes, at::GROUP + 4 * i, [64, 2, 1][i]));
         let size = bytes.len() as u32;
@@ -236,10 +253,23 @@ mod tests {
         assert_eq!(binary.interface, interface);
     }
 
+    /// The same code for wavefronts of 32 lanes: its vector registers are counted in groups of 8.
+    #[test]
+    fn wavefronts_of_32_lanes_are_read() {
+        let mut record = record();
+        assert!(!shader(&cache(&record)).unwrap().wave32);
+        record[at::LANES..at::LANES + 2].fill(32);
+        set(&mut record, at::VGPRS, 24);
+        assert!(shader(&cache(&record)).unwrap().wave32);
+        record[at::LANES..at::LANES + 2].fill(16);
+        set(&mut record, at::VGPRS, 12);
+        assert!(shader(&cache(&record)).unwrap_err().contains("wavefronts of 16"));
+    }
+
     /// Redundant values must match.
     #[test]
     fn a_record_of_another_layout_is_refused() {
-        let wrong: [(usize, u32, &str); 8] = [
+        let wrong: [(usize, u32, &str); 10] = [
             (at::SIZES, 5, "its size"),
             (at::SIZES + 8, 4096, "the size of its code"),
             (at::SIZES + 8, 6, "the remainder of the code"),
@@ -247,6 +277,8 @@ mod tests {
             (at::RSRC2, 7 << 1 | 2 << 15 | 1, "its scratch"),
             (at::RSRC2, 9 << 1 | 2 << 15, "registers"),
             (at::INLINED, 0b1111, "push constants"),
+            (at::VGPRS, 24, "vector registers"),
+            (at::LANES, 0x2040, "lanes of a wavefront"),
             (at::GROUP, 0, "work-groups"),
         ];
         for (offset, word, what) in wrong {

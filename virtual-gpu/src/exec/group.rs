@@ -12,11 +12,11 @@ use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::footprint::Footprint;
 use crate::instructions::{Block, Text};
-use crate::isa::Effects;
 use crate::isa::inst::{Body, Inst};
 use crate::isa::op::lanes::LANES;
 use crate::isa::short::Short;
 use crate::isa::text;
+use crate::isa::{Effects, Generation};
 use crate::lines::Lines;
 use crate::memory::{Memory, Region, View};
 use crate::options::Checks;
@@ -275,9 +275,16 @@ impl<'a> Group<'a> {
         set(7, self.id[0]);
         set(8, self.id[1]);
         set(9, self.id[2]);
-        // TG_SIZE: number of wavefronts in the work-group, and the index of this one.
-        set(10, waves | wave.id << 6);
-        if !self.context.text.isa().target.traits().architected_scratch {
+        let target = self.context.text.isa().target;
+        // TG_SIZE: number of wavefronts in the work-group, the index of this one, and on GFX11 a bit for the first.
+        set(
+            10,
+            match target.generation() {
+                Generation::Gfx9 => waves | wave.id << 6,
+                Generation::Gfx11 => waves | wave.id << 20 | u32::from(wave.id == 0) << 31,
+            },
+        );
+        if !target.traits().architected_scratch {
             // Offset of the wavefront's scratch: 0, because each wavefront has its own buffer.
             set(0, 0);
         }

@@ -1,5 +1,5 @@
 //! [`virtual_vulkan`] as a driver that Vulkan's loader finds through a manifest. Any program that uses only
-//! compute and buffers runs on a virtual Vega:
+//! compute and buffers runs on a virtual AMD card:
 //!
 //! ```text
 //! cargo build --release -p virtual-vulkan-icd

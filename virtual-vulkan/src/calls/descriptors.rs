@@ -174,7 +174,7 @@ fn write(device: &Device, w: &vk::WriteDescriptorSet<'_>, infos: &[vk::Descripto
             true => [0; 4],
             false => {
                 let (address, bytes) = device.buffer(info.buffer)?.range(info.offset, info.range)?;
-                resource(address, bytes)
+                resource(device.card.options.model, address, bytes)
             }
         };
         device.gpu.write(at, bytemuck::cast_slice(&words)).map_err(|_| vk::Result::ERROR_UNKNOWN)?;

@@ -1,8 +1,9 @@
 //! Memory and buffers.
 
 use super::api::{chained, code, list};
+use crate::card::Model;
 use crate::device::Device;
-use crate::heaps::TYPES;
+use crate::heaps::types;
 use crate::memory::{Buffer, Memory};
 use crate::reply::{Reply, unknown};
 use ash::vk;
@@ -88,8 +89,8 @@ pub(crate) unsafe extern "system" fn destroy_buffer(
     }
 }
 
-fn requirements(bytes: u64) -> vk::MemoryRequirements {
-    let (alignment, types) = (256, (1 << TYPES.len()) - 1);
+fn requirements(model: Model, bytes: u64) -> vk::MemoryRequirements {
+    let (alignment, types) = (256, (1 << types(model).len()) - 1);
     vk::MemoryRequirements { size: bytes.next_multiple_of(16), alignment, memory_type_bits: types }
 }
 
@@ -98,9 +99,10 @@ pub(crate) unsafe extern "system" fn buffer_requirements(
     buffer: vk::Buffer,
     out: *mut vk::MemoryRequirements,
 ) {
-    let bytes = Device::of(handle).and_then(|d| d.buffer(buffer)).map_or(0, |b| b.bytes);
+    let Ok(device) = Device::of(handle) else { return };
+    let bytes = device.buffer(buffer).map_or(0, |b| b.bytes);
     // SAFETY: Vulkan's rules for the caller.
-    unsafe { *out = requirements(bytes) };
+    unsafe { *out = requirements(device.card.options.model, bytes) };
 }
 
 pub(crate) unsafe extern "system" fn buffer_requirements2(
@@ -116,13 +118,14 @@ pub(crate) unsafe extern "system" fn buffer_requirements2(
 }
 
 pub(crate) unsafe extern "system" fn device_buffer_requirements(
-    _handle: vk::Device,
+    handle: vk::Device,
     info: *const vk::DeviceBufferMemoryRequirements<'_>,
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
+    let Ok(device) = Device::of(handle) else { return };
     // SAFETY: Vulkan's rules for the caller.
     unsafe {
-        (*out).memory_requirements = requirements((*(*info).p_create_info).size);
+        (*out).memory_requirements = requirements(device.card.options.model, (*(*info).p_create_info).size);
         dedicated((*out).p_next);
     }
 }

@@ -124,7 +124,7 @@ fn own(name: &str) -> Option<Function> {
 }
 
 /// RADV's functions that are returned unchanged.
-const RADV: [&str; 22] = [
+const RADV: [&str; 23] = [
     "vkEnumeratePhysicalDeviceGroups",
     "vkGetPhysicalDeviceFormatProperties",
     "vkGetPhysicalDeviceFormatProperties2",
@@ -136,6 +136,7 @@ const RADV: [&str; 22] = [
     "vkGetPhysicalDeviceExternalFenceProperties",
     "vkGetPhysicalDeviceExternalSemaphoreProperties",
     "vkGetPhysicalDeviceToolProperties",
+    "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR",
     "vkEnumerateDeviceLayerProperties",
     "vkCreateDebugUtilsMessengerEXT",
     "vkDestroyDebugUtilsMessengerEXT",

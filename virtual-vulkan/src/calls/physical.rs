@@ -2,16 +2,17 @@
 
 use super::api::{chain, chained, code, extension, put_text, write_list};
 use crate::card::Card;
-use crate::heaps::{HEAPS, TYPES};
+use crate::heaps::{HEAPS, types};
 use crate::instance::Instance;
 use ash::vk;
 use std::ffi::{CStr, c_char, c_void};
 
 /// RADV's device extensions that work here.
-const RADV: [&CStr; 23] = [
+const RADV: [&CStr; 24] = [
     c"VK_KHR_16bit_storage",
     c"VK_KHR_8bit_storage",
     c"VK_KHR_buffer_device_address",
+    c"VK_KHR_cooperative_matrix",
     c"VK_KHR_copy_commands2",
     c"VK_KHR_driver_properties",
     c"VK_KHR_get_memory_requirements2",
@@ -45,10 +46,12 @@ fn heap_bytes(card: &Card) -> [u64; HEAPS] {
 }
 
 fn change(properties: &mut vk::PhysicalDeviceProperties, card: &Card) {
-    let model = card.options().model;
-    let name = format!("virtual {} (RADV)", if model.name() == "vega10" { "Vega 10" } else { "Vega 20" });
+    let name = format!("virtual {} (RADV)", card.options().model.chip());
     put_text(&mut properties.device_name, &name);
-    properties.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
+    properties.device_type = match card.options().model.is_integrated() {
+        true => vk::PhysicalDeviceType::INTEGRATED_GPU,
+        false => vk::PhysicalDeviceType::DISCRETE_GPU,
+    };
     properties.api_version = properties.api_version.min(vk::make_api_version(0, 1, 3, 305));
     properties.limits.timestamp_period = 1.0;
     properties.limits.timestamp_compute_and_graphics = vk::TRUE;
@@ -180,10 +183,11 @@ fn memory(card: &Card) -> vk::PhysicalDeviceMemoryProperties {
         let flags = if i == 0 { local } else { vk::MemoryHeapFlags::empty() };
         out.memory_heaps[i] = vk::MemoryHeap { size: bytes, flags };
     }
-    for (i, (property_flags, heap_index)) in TYPES.into_iter().enumerate() {
+    let types = types(card.options().model);
+    for (i, &(property_flags, heap_index)) in types.iter().enumerate() {
         out.memory_types[i] = vk::MemoryType { property_flags, heap_index };
     }
-    (out.memory_heap_count, out.memory_type_count) = (HEAPS as u32, TYPES.len() as u32);
+    (out.memory_heap_count, out.memory_type_count) = (HEAPS as u32, types.len() as u32);
     out
 }
 
@@ -322,7 +326,7 @@ chainable! {
     PhysicalDeviceTimelineSemaphoreFeatures PhysicalDeviceVulkanMemoryModelFeatures
     PhysicalDeviceBufferDeviceAddressFeatures PhysicalDeviceMaintenance4Features PhysicalDeviceRobustness2FeaturesEXT
     PhysicalDevicePipelineExecutablePropertiesFeaturesKHR PhysicalDeviceSynchronization2Features
-    PhysicalDeviceShaderSubgroupExtendedTypesFeatures
+    PhysicalDeviceShaderSubgroupExtendedTypesFeatures PhysicalDeviceCooperativeMatrixFeaturesKHR
 }
 
 impl Wanted {
