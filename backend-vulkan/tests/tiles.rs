@@ -1,6 +1,6 @@
 //! Products with many columns, and attention of many tokens, on matrix units. They run on the units of the
-//! machine's device, on those of a virtual Navi 31, and emulated on a virtual Vega. The virtual cards also detect races
-//! in workgroup-shared memory. The virtual Vega also runs products by dot products of bytes.
+//! machine's device, and emulated on a virtual Vega, which also detects races in workgroup-shared memory. The
+//! virtual Vega also runs products by dot products of bytes.
 
 #[path = "common/catalogue.rs"]
 #[allow(dead_code)]
@@ -31,9 +31,6 @@ fn backends() -> Vec<VulkanBackend> {
         let forms = [Matrices::Emulated, Matrices::Off]
             .map(|form| VulkanOptions { matrices: Some(form), ..card.clone() });
         all.extend(forms.into_iter().filter_map(open));
-        let card = VulkanOptions::for_name("vulkan-virtual:navi31").expect("a name");
-        let shared_tiles = Some(SharedTiles::Small);
-        all.extend(open(VulkanOptions { matrices: Some(Matrices::Units), shared_tiles, ..card }));
     }
     all
 }
