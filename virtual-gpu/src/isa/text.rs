@@ -73,10 +73,10 @@ impl Printer {
             if row.name == "s_set_gpr_idx_on" && i == 1 {
                 self.push_operand(index_mode(inst.offset));
             } else {
-                // LLVM reads literals of these halves as words.
+                // LLVM prints constants of these halves as those of integers.
                 let shown = match table {
                     ScalarTable::Sop1 if kind == Kind::F16 && inst.src[i] == operand::LITERAL => Kind::U32,
-                    ScalarTable::Sopc if kind == Kind::F16 && inst.src[i] == operand::LITERAL => Kind::U16,
+                    ScalarTable::Sopc if kind == Kind::F16 => Kind::U16,
                     _ => kind,
                 };
                 self.push_operand(name(inst.isa, inst.src[i], shown, inst.literal));
