@@ -176,7 +176,8 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footpri
     }
     let name = dispatch.pipeline.name();
     let counted = dispatch.pipeline.kernel(&device.gpu, device.card.options.rewrite).and_then(|kernel| {
-        let launch = BareLaunch { groups, first_group: dispatch.first, user_sgprs: &dispatch.registers };
+        let registers = dispatch.registers(groups);
+        let launch = BareLaunch { groups, first_group: dispatch.first, user_sgprs: &registers };
         let wrong = device.card.options.faults.wrong_of(&name);
         if trace.is_none() && wrong.is_none() {
             return device.gpu.launch_bare(&kernel, &launch);

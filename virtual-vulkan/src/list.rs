@@ -76,7 +76,7 @@ pub(crate) struct Dispatch {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) grid: Grid,
     pub(crate) first: [u32; 3],
-    /// Initial user SGPRs of the work-groups.
+    /// Initial user SGPRs of the work-groups, without the grid's size.
     pub(crate) registers: Vec<u32>,
     pub(crate) sets: [u64; SETS],
     pub(crate) push: [u8; PUSH_BYTES],
@@ -133,6 +133,18 @@ impl Command {
 impl Dispatch {
     /// Bytes of its arguments in memory: the push constants and the size of the grid.
     const ARGUMENT_BYTES: usize = PUSH_BYTES + 16;
+
+    /// Returns the initial user SGPRs for a number of work-groups, which is not known when an indirect dispatch is
+    /// recorded.
+    pub(crate) fn registers(&self, groups: [u32; 3]) -> Vec<u32> {
+        let mut registers = self.registers.clone();
+        if let Some(first) = self.pipeline.binary.interface.grid_size
+            && let Some(size) = registers.get_mut(first..first + 3)
+        {
+            size.copy_from_slice(&groups);
+        }
+        registers
+    }
 
     fn needs_memory(&self) -> bool {
         let interface = &self.pipeline.binary.interface;

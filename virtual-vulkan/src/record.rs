@@ -29,7 +29,7 @@ const DATA: usize = 26;
 const RING: usize = 0;
 const PUSH_POINTER: usize = 1;
 const PUSH_INLINED: usize = 2;
-const GRID_POINTER: usize = 18;
+const GRID: usize = 18;
 
 /// Bytes per LDS block on GFX9 and GFX11.
 const LDS_BLOCK: u32 = 512;
@@ -62,8 +62,10 @@ pub(crate) struct Interface {
     /// Indices of the push constant words stored in registers, ascending, and the first of these registers.
     pub(crate) inlined: Vec<usize>,
     pub(crate) first_inlined: usize,
-    /// First register of the address of the grid's size.
+    /// First register of the address of the grid's size (GFX9).
     pub(crate) grid_pointer: Option<usize>,
+    /// First of three registers with the grid's size itself (GFX11).
+    pub(crate) grid_size: Option<usize>,
 }
 
 fn word(bytes: &[u8], offset: usize) -> Option<u32> {
@@ -159,7 +161,7 @@ impl Interface {
             (first >= 0 && pair[1] > 0).then_some((first as usize, usize::from(pair[1])))
         };
         let data = |kind: usize| location(at::DATA, kind);
-        let known = [RING, PUSH_POINTER, PUSH_INLINED, GRID_POINTER];
+        let known = [RING, PUSH_POINTER, PUSH_INLINED, GRID];
         if let Some(other) = (0..DATA).find(|k| !known.contains(k) && data(*k).is_some()) {
             return Err(format!("it wants shader data {other}, which is not known"));
         }
@@ -177,13 +179,19 @@ impl Interface {
         if in_registers != inlined.len() {
             return Err(format!("{} of its push constants are in {in_registers} registers", inlined.len()));
         }
+        let grid = |words: usize| data(GRID).filter(|l| l.1 == words).map(|l| l.0);
+        let (grid_pointer, grid_size) = (grid(2), grid(3));
+        if data(GRID).is_some() && grid_pointer.or(grid_size).is_none() {
+            return Err("it wants the grid's size in an unknown form".into());
+        }
         Ok(Interface {
             count: mapped,
             sets,
             push_pointer: data(PUSH_POINTER).map(|l| l.0),
             first_inlined: data(PUSH_INLINED).map_or(0, |l| l.0),
             inlined,
-            grid_pointer: data(GRID_POINTER).map(|l| l.0),
+            grid_pointer,
+            grid_size,
         })
     }
 }
@@ -249,8 +257,26 @@ mod tests {
             inlined: vec![0, 2, 3],
             first_inlined: 4,
             grid_pointer: None,
+            grid_size: None,
         };
         assert_eq!(binary.interface, interface);
+    }
+
+    /// The grid's size is in memory or in registers.
+    #[test]
+    fn the_form_of_the_size_of_the_grid_is_read() {
+        for (words, forms) in [(2, Ok((Some(7), None))), (3, Ok((None, Some(7)))), (1, Err("unknown form"))] {
+            let mut record = record();
+            record[at::DATA + 2 * GRID..at::DATA + 2 * GRID + 2].copy_from_slice(&[7, words]);
+            set(&mut record, at::RSRC2, u32::from(7 + words) << 1 | 2 << 15);
+            match (shader(&cache(&record)), forms) {
+                (Ok(found), Ok(forms)) => {
+                    assert_eq!((found.interface.grid_pointer, found.interface.grid_size), forms);
+                }
+                (Err(error), Err(text)) => assert!(error.contains(text), "{error}"),
+                (found, _) => panic!("{words}: {found:?}"),
+            }
+        }
     }
 
     /// The same code for wavefronts of 32 lanes: its vector registers are counted in groups of 8.
