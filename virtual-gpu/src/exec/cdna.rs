@@ -2,7 +2,7 @@
 //! to one byte.
 
 use super::simd::{Host, Work};
-use super::vector::write;
+use super::wave::write;
 use super::wave::{REGISTERS, Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::Kind;

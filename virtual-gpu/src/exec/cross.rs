@@ -1,6 +1,7 @@
 //! Instructions across lanes and registers that have no formula: exchange of lanes, registers by index, matrices, pairs.
 
-use super::vector::{Unit, write};
+use super::vector::Unit;
+use super::wave::write;
 use super::wave::{Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::inst::{Body, Inst, Pair};

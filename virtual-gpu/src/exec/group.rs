@@ -168,7 +168,13 @@ impl Machine {
             lds: &mut self.lds,
             counters: Counters { waves: count as u64, ..Counters::default() },
             checks: context.checks,
-            track: Track::new(context, &mut self.own, ledger, number as u32, count),
+            track: Track::new(
+                [context.checks.waits && context.checks.order, context.barrier_orders_stores()],
+                &mut self.own,
+                ledger,
+                number as u32,
+                count,
+            ),
             last: 0,
         };
         let waves = &mut self.waves[..count];

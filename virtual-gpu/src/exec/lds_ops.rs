@@ -2,7 +2,7 @@
 
 use super::group::Group;
 use super::memory::{apply, narrow};
-use super::vector::write;
+use super::wave::write;
 use super::wave::{REGISTERS, Wave};
 use crate::fault::FaultKind;
 use crate::isa::Generation;

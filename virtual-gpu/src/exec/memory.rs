@@ -4,7 +4,7 @@ use super::atomic::{apply32, apply64};
 use super::buffer::Resource;
 use super::group::Group;
 use super::location::Location;
-use super::vector::write;
+use super::wave::write;
 use super::wave::{REGISTERS, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;

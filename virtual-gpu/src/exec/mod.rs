@@ -6,6 +6,7 @@ mod buffer;
 mod cdna;
 mod cross;
 mod dpp;
+mod follow;
 pub(crate) mod group;
 mod history;
 pub(crate) mod lds;

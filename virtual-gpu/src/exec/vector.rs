@@ -6,10 +6,10 @@ use super::cross;
 use super::dpp::move_lanes;
 use super::rounding;
 use super::simd::Host;
-use super::wave::{MODE_INDEX, Wave, is_vector};
+use super::wave::{MODE_INDEX, Wave, is_vector, write};
 use crate::fault::FaultKind;
 use crate::isa::inst::{Form, Inst, Sdwa};
-use crate::isa::op::lanes::{BITS, CHUNK, LANES, Mode, Results, lanes};
+use crate::isa::op::lanes::{BITS, CHUNK, LANES, Mode, Results};
 use crate::isa::op::math::sad_u8;
 use crate::isa::op::matrix::MatrixRow;
 use crate::isa::op::run::{Lanes, Run, Sources};
@@ -352,18 +352,6 @@ fn collect(bits: &[u32; LANES]) -> u64 {
         mask |= u64::from(one) << (32 * half);
     }
     mask
-}
-
-/// Writes the lanes of a mask.
-#[inline(always)]
-pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u64) {
-    if mask == u64::MAX {
-        *register = *values;
-        return;
-    }
-    for lane in lanes(mask) {
-        register[lane] = values[lane];
-    }
 }
 
 /// Multiplies by 2, 4 or 0.5, then clamps to 0 .. 1; a NaN becomes 0 if DX10_CLAMP is set.

@@ -250,3 +250,15 @@ impl Wave {
 pub(crate) fn is_vector(operand: u16) -> bool {
     operand >= VGPR
 }
+
+/// Writes the lanes of a mask.
+#[inline(always)]
+pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u64) {
+    if mask == u64::MAX {
+        *register = *values;
+        return;
+    }
+    for lane in lanes(mask) {
+        register[lane] = values[lane];
+    }
+}

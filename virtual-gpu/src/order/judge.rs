@@ -2,8 +2,9 @@
 
 use super::bits::{ATOMIC, BLOCK, Marks, READ, VOLATILE, WRITE};
 use super::block::Site;
-use super::ledger::{Closed, Entry, Slot};
+use super::ledger::{Closed, Entry, Ledger, Slot};
 use crate::fault::Access;
+use crate::footprint::Footprint;
 use std::collections::HashSet;
 
 /// One of two accesses.
@@ -57,6 +58,16 @@ pub(super) fn kinds(a: &Marks, b: &Marks, at: usize) -> (usize, usize) {
         [(WRITE, WRITE), (WRITE, READ), (READ, WRITE), (WRITE, ATOMIC), (ATOMIC, WRITE), (ATOMIC, READ)];
     let found = pairs.into_iter().find(|&(x, y)| a.has(x, at) && b.has(y, at));
     found.unwrap_or((READ, ATOMIC))
+}
+
+impl Ledger {
+    /// Returns the conflict at the lowest address.
+    pub(crate) fn verdict(self) -> (Option<Conflict>, Option<Footprint>) {
+        let (judges, traces) = (self.judges, self.traces);
+        let closed = self.into_closed();
+        let conflict = if judges { closed.conflict() } else { None };
+        (conflict, traces.then(|| closed.footprint()))
+    }
 }
 
 /// Returns the marks of an entry without loads of what its work-group accesses atomically: a compiler begins a loop around

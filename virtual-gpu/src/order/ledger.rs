@@ -229,7 +229,7 @@ impl Ledger {
         (access(), before)
     }
 
-    fn into_closed(self) -> Closed {
+    pub(super) fn into_closed(self) -> Closed {
         let mut closed = Closed {
             slots: Vec::new(),
             releases: Table::default(),
@@ -243,18 +243,10 @@ impl Ledger {
         closed.slots.sort_unstable_by_key(|(number, _)| *number);
         closed
     }
-
-    /// Returns the conflict at the lowest address.
-    pub(crate) fn verdict(self) -> (Option<super::Conflict>, Option<Footprint>) {
-        let (judges, traces) = (self.judges, self.traces);
-        let closed = self.into_closed();
-        let conflict = if judges { closed.conflict() } else { None };
-        (conflict, traces.then(|| closed.footprint()))
-    }
 }
 
 impl Closed {
-    fn footprint(&self) -> Footprint {
+    pub(super) fn footprint(&self) -> Footprint {
         let mut footprint = Footprint::default();
         for (number, slot) in &self.slots {
             let mut all = slot.others.as_ref().map(|others| others.marks.clone()).unwrap_or_default();
