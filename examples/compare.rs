@@ -48,11 +48,10 @@ struct Args {
     counts: Option<String>,
     /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card), and
     /// two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151] (code compiled
-    /// by Mesa's RADV; needs Mesa 25.0) and hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151];
-    /// hip-kfd[:gfx906|:gfx900] is AMD's own runtime on this
-    /// card, if a libamdhip64 is there. A named backend that cannot run here is a failure [default: the
-    /// available ones of reference, cpu, vulkan, hip, vulkan-virtual:vega20, hip-virtual:gfx906,
-    /// hip-kfd:gfx906].
+    /// by Mesa's RADV; needs Mesa 25.0) and hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151];
+    /// hip-kfd, with the same processors, is AMD's own runtime on this card, if a libamdhip64 is there. A
+    /// named backend that cannot run here is a failure [default: the available ones of reference, cpu, vulkan,
+    /// hip, vulkan-virtual:vega20, hip-virtual:gfx906, hip-kfd:gfx906].
     #[arg(long, value_delimiter = ',')]
     backends: Option<Vec<BackendName>>,
     /// Backend that the others are compared with.

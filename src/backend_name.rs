@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], auto";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,11 +60,6 @@ impl VirtualTarget {
     /// Returns true if the card is emulated under Vulkan, too.
     pub fn has_vulkan(self) -> bool {
         !matches!(self, VirtualTarget::Gfx90a | VirtualTarget::Gfx942)
-    }
-
-    /// Returns true if the card is emulated under AMD's own runtime, too.
-    pub fn has_kfd(self) -> bool {
-        matches!(self, VirtualTarget::Gfx900 | VirtualTarget::Gfx906)
     }
 
     /// Parses either name of a card; `None` gives the default.
@@ -142,9 +137,6 @@ impl FromStr for BackendName {
             Some((kind, rest)) => (kind, Some(rest)),
             None => (text, None),
         };
-        let of = |card, driver: fn(VirtualTarget) -> bool| {
-            VirtualTarget::parse(card).filter(|target| driver(*target)).ok_or_else(unknown)
-        };
         match (kind, rest) {
             ("reference", None) => Ok(BackendName::Reference),
             ("cpu", None) => Ok(BackendName::Cpu),
@@ -153,11 +145,14 @@ impl FromStr for BackendName {
             ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
             ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
-            ("vulkan-virtual", card) => of(card, VirtualTarget::has_vulkan).map(BackendName::VulkanVirtual),
+            ("vulkan-virtual", card) => {
+                let target = VirtualTarget::parse(card).filter(|target| target.has_vulkan());
+                target.map(BackendName::VulkanVirtual).ok_or_else(unknown)
+            }
             ("hip-virtual", target) => {
                 VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
             }
-            ("hip-kfd", target) => of(target, VirtualTarget::has_kfd).map(BackendName::HipKfd),
+            ("hip-kfd", target) => VirtualTarget::parse(target).map(BackendName::HipKfd).ok_or_else(unknown),
             _ => Err(unknown()),
         }
     }
@@ -205,6 +200,10 @@ mod tests {
             "vulkan-virtual:gfx1151",
             "null=hang@compute:x",
             "hip-kfd:gfx900",
+            "hip-kfd:gfx90a",
+            "hip-kfd:gfx942",
+            "hip-kfd:gfx1100",
+            "hip-kfd:gfx1151",
         ];
         for name in names.into_iter().chain(more) {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
@@ -218,7 +217,7 @@ mod tests {
             "hip-nvidia:gfx906",
             "vulkan-virtual:gfx90a",
             "vulkan-virtual:navi10",
-            "hip-kfd:gfx942",
+            "hip-kfd:gfx908",
         ];
         for name in wrong.into_iter().chain(more) {
             let error = name.parse::<BackendName>().unwrap_err();

@@ -38,7 +38,11 @@ pub(crate) fn environment(target: VirtualTarget) -> Vec<(String, String)> {
     }
     let card = match target {
         VirtualTarget::Gfx900 => "vega56",
-        _ => "mi50",
+        VirtualTarget::Gfx906 => "mi50",
+        VirtualTarget::Gfx90a => "mi210",
+        VirtualTarget::Gfx942 => "mi300x",
+        VirtualTarget::Gfx1100 => "rx7900xtx",
+        VirtualTarget::Gfx1151 => "strix-halo",
     };
     vec![("LD_PRELOAD".into(), preload), ("VIRTUAL_KFD_CARDS".into(), card.into())]
 }

@@ -278,8 +278,8 @@ fn a_missing_pipeline_barrier_is_found() {
 #[test]
 fn missing_access_masks_of_barriers_are_found() {
     use ash::vk::AccessFlags2 as A;
-    type Plant = (&'static str, fn(&mut [A; 2]));
-    let plants: [Plant; 3] = [
+    type Plant = fn(&mut [A; 2]);
+    let plants: [(&str, Plant); 3] = [
         ("the source names no writes", |[from, _]| *from &= !(A::SHADER_WRITE | A::MEMORY_WRITE)),
         ("the destination names no reads", |[_, to]| *to &= !(A::SHADER_READ | A::MEMORY_READ)),
         ("nothing is named", |masks| *masks = [A::empty(); 2]),

@@ -198,6 +198,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["execute", "instance"],
             &["device"],
             &["descriptors", "environment", "list", "queue", "semaphores"],
+            &["visible"],
             &["memory", "order", "pipeline", "queries"],
             &["card"],
             &["counted", "heaps", "radv", "record"],

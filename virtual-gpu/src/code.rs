@@ -35,7 +35,20 @@ pub(crate) struct Descriptor {
     pub(crate) rsrc2: u32,
     /// Kernel code properties: which values the first scalar registers hold.
     pub(crate) properties: u32,
+    pub(crate) preload: Preload,
 }
+
+/// Words of a kernel's arguments that are in scalar registers when it begins, behind the other user SGPRs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preload {
+    /// Index of the first word.
+    pub(crate) first: u32,
+    /// Number of words.
+    pub(crate) words: u32,
+}
+
+/// Bytes of the code before a kernel with preloaded arguments, which hardware that does not preload executes.
+const PRELOAD_PROLOGUE: u64 = 256;
 
 /// A parsed code object.
 pub(crate) struct CodeObject {
@@ -202,14 +215,17 @@ impl Descriptor {
             return Err("for wavefronts of 32");
         }
         let isa = if properties & WAVE32 != 0 { Isa::wave32(target) } else { Isa::wave64(target) };
-        if u32_at(56) >> 16 != 0 {
+        let preload = Preload { words: u32_at(56) >> 16 & 0x7f, first: u32_at(56) >> 23 };
+        if preload != Preload::default() && !target.traits().accumulators {
             return Err("with preloaded arguments");
         }
+        let prologue = if preload.words > 0 { PRELOAD_PROLOGUE } else { 0 };
         let mut descriptor = Descriptor {
             scratch_bytes: u32_at(4),
             argument_bytes: u32_at(8),
-            entry: at.wrapping_add(offset),
+            entry: at.wrapping_add(offset).wrapping_add(prologue),
             properties,
+            preload,
             ..Descriptor::bare(isa, rsrc1, rsrc2, u32_at(0))
         };
         if target.traits().accumulators {
@@ -217,6 +233,10 @@ impl Descriptor {
             let ordinary = 4 * ((u32_at(44) & 63) as usize + 1);
             descriptor.accumulators = descriptor.vgprs.saturating_sub(ordinary);
             descriptor.vgprs = descriptor.vgprs.min(ordinary);
+        }
+        let own = descriptor.user_sgprs(0, 0, 0, 0).len() as u32;
+        if preload.words > 0 && own + preload.words > descriptor.user_sgprs {
+            return Err("with more preloaded arguments than registers for them");
         }
         Ok(descriptor)
     }
@@ -237,6 +257,7 @@ impl Descriptor {
             user_sgprs: rsrc2 >> 1 & 31,
             rsrc2,
             properties: if isa.lanes == 32 { WAVE32 } else { 0 },
+            preload: Preload::default(),
         }
     }
 

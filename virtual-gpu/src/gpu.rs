@@ -13,6 +13,7 @@ use crate::memory::{Memory, Window};
 use crate::metadata::KernelInfo;
 use crate::options::Options;
 use crate::order::Ledger;
+use crate::preload;
 use crate::random::Noise;
 use rayon::prelude::*;
 use std::ptr::NonNull;
@@ -221,7 +222,7 @@ impl Gpu {
             sizes: Sizes::uniform(launch.threads),
             lds_bytes,
             scratch_bytes,
-            user_sgprs: &descriptor.user_sgprs(packet, 0, arguments, scratch_bytes),
+            user_sgprs: &preload::user_sgprs(&self.memory, descriptor, packet, 0, arguments, scratch_bytes)?,
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
             interrupt: None,
@@ -504,6 +505,7 @@ mod tests {
             user_sgprs: 0,
             rsrc2: 0,
             properties: 0,
+            preload: crate::code::Preload::default(),
         };
         let info = |offset| KernelInfo {
             arguments: vec![(offset, 8)],

@@ -36,6 +36,8 @@ mod order;
 #[cfg(feature = "processor")]
 mod packet;
 #[cfg(feature = "processor")]
+mod preload;
+#[cfg(feature = "processor")]
 mod random;
 #[cfg(feature = "processor")]
 mod spoil;

@@ -62,7 +62,7 @@ impl Checks {
     }
 }
 
-/// What hardware leaves to chance, and this device to its seed ([`Options::seed`]).
+/// Choices that hardware leaves to chance, and this device to its seed ([`Options::seed`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
     /// Contents of registers, LDS and scratch when a wavefront starts. Otherwise registers and scratch are 0.
@@ -105,7 +105,7 @@ pub struct Options {
     pub max_instructions: u64,
     /// Capacity of device and pinned memory together, in bytes.
     pub memory: u64,
-    /// What is random.
+    /// Choices left to chance.
     pub random: Random,
     /// Seed of what is random. A fault shows it.
     pub seed: u64,

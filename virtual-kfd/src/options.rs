@@ -127,6 +127,9 @@ impl Options {
         for card in &mut options.cards {
             card.memory = memory.map_or(card.memory, |n| n << 20);
             card.copy_engines = engines.map_or(card.copy_engines, |n| n as u32);
+            if engines == Some(0) {
+                card.link_engines = 0;
+            }
             card.large_bar = large_bar.unwrap_or(card.large_bar);
             card.sram_ecc = sram_ecc.unwrap_or(card.sram_ecc);
         }
@@ -238,7 +241,11 @@ mod tests {
     #[test]
     fn wrong_values_say_what_is_expected() {
         for (name, value, words) in [
-            ("CARDS", "mi50,rx580", "mi50, radeon-vii, vega56, vega64, mi25"),
+            (
+                "CARDS",
+                "mi50,rx580",
+                "mi50, radeon-vii, vega56, vega64, mi25, mi210, mi250, mi300x, rx7900xtx, strix-halo",
+            ),
             ("ABI", "2.1", "1.0 to 1.18"),
             ("ABI", "1.19", "1.0 to 1.18"),
             ("MEMORY", "0", "MiB"),

@@ -161,28 +161,29 @@ fn link(from: u64, to: u64) -> String {
 
 fn compute_device(tree: &mut Tree, index: usize, card: &Card, options: &Options) {
     let node = format!("{TOPOLOGY}/nodes/{}", index + 1);
-    // Doorbells of 64 bits, four watch points, error correction, shared virtual memory.
-    let features = u64::from(card.sram_ecc) << 19 | u64::from(options.has_svm()) << 27;
+    // Doorbells of 64 bits, four watch points, error correction (SRAM), shared virtual memory.
+    let features = u64::from(card.sram_ecc) << 26 | u64::from(options.has_svm()) << 27;
     let capability = 2 << 12 | 2 << 8 | 1 << 7 | features;
     let first_simd = 0x8000_1000 + 0x1000 * index as u64;
+    let layout = &card.layout;
     let values = [
         ("cpu_cores_count", 0),
-        ("simd_count", u64::from(card.compute_units) * 4),
+        ("simd_count", u64::from(card.compute_units * layout.simds)),
         ("mem_banks_count", 1),
         ("caches_count", 1),
         ("io_links_count", 1),
         ("p2p_links_count", 0),
         ("cpu_core_id_base", 0),
         ("simd_id_base", first_simd),
-        ("max_waves_per_simd", 10),
+        ("max_waves_per_simd", layout.waves.into()),
         ("lds_size_in_kb", 64),
         ("gds_size_in_kb", 0),
         ("num_gws", 64),
-        ("wave_front_size", 64),
-        ("array_count", 4),
-        ("simd_arrays_per_engine", 1),
-        ("cu_per_simd_array", 16),
-        ("simd_per_cu", 4),
+        ("wave_front_size", layout.lanes.into()),
+        ("array_count", u64::from(layout.engines * layout.arrays)),
+        ("simd_arrays_per_engine", layout.arrays.into()),
+        ("cu_per_simd_array", layout.units.into()),
+        ("simd_per_cu", layout.simds.into()),
         ("max_slots_scratch_cu", 32),
         ("gfx_target_version", card.target_version().into()),
         ("vendor_id", 0x1002),
@@ -192,8 +193,8 @@ fn compute_device(tree: &mut Tree, index: usize, card: &Card, options: &Options)
         ("drm_render_minor", render_minor(index).into()),
         ("hive_id", 0),
         ("num_sdma_engines", card.copy_engines.into()),
-        ("num_sdma_xgmi_engines", 0),
-        ("num_sdma_queues_per_engine", 2),
+        ("num_sdma_xgmi_engines", card.link_engines.into()),
+        ("num_sdma_queues_per_engine", layout.copy_queues.into()),
         ("num_cp_queues", 24),
         ("max_engine_clk_fcompute", card.clock.into()),
         ("local_mem_size", card.memory),
@@ -201,7 +202,7 @@ fn compute_device(tree: &mut Tree, index: usize, card: &Card, options: &Options)
         ("capability", capability),
         ("sdma_fw_version", 145),
         ("unique_id", 1 + index as u64),
-        ("num_xcc", 1),
+        ("num_xcc", layout.dies.into()),
         ("max_engine_clk_ccompute", 3000),
     ];
     tree.file(&format!("{node}/gpu_id"), &format!("{}\n", gpu_id(index)));

@@ -71,6 +71,21 @@ fn rectangles() {
     }
 }
 
+/// Runtimes put a command for caches before and after each copy from SDMA 5 on.
+#[test]
+fn commands_for_caches() {
+    let thunk = Thunk::new(&[("CARDS", "rx7900xtx")]);
+    let (queue, data) = (thunk.queue(0, SDMA), thunk.gtt(PAGE));
+    let at = halves(data.at);
+    // GL2, GL1, GLV and GLK: write back and invalidate.
+    let caches = [17 | 1 << 8, 0, 0xc3c0_0000, 0, 0];
+    queue.command(&caches);
+    queue.command(&[11 | 2 << 30, at[0], at[1], 0xabcd_1234, 8 - 1]);
+    queue.command(&caches);
+    queue.drain();
+    assert_eq!((data.get(0), data.get(8)), (0xabcd_1234_abcd_1234, 0));
+}
+
 #[test]
 fn fills_writes_fences_atomics_and_times() {
     let thunk = Thunk::new(&[]);

@@ -133,7 +133,7 @@ pub struct Options {
     pub host_memory: u64,
     /// Shader errors that make the device lost.
     pub checks: Checks,
-    /// What is random within a dispatch, and in new memory: by default all but approximations.
+    /// Choices left to chance within a dispatch, and in new memory: by default all but approximations.
     pub random: Random,
     /// Seed of what is random there.
     pub seed: u64,

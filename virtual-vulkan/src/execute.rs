@@ -82,7 +82,7 @@ fn run_segment(
     Ok(())
 }
 
-/// What commands do not see of earlier ones that they wait for, and the accesses of those.
+/// Accesses of commands, and the earlier commands that others wait for without seeing their accesses.
 struct Sight {
     unseen: Vec<Vec<Unseen>>,
     traces: BTreeMap<usize, Footprint>,

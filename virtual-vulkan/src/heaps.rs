@@ -1,16 +1,15 @@
 //! Memory heaps and memory types.
 
-use crate::card::Model;
 use ash::vk;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of memory heaps: the card's and the host's.
 pub(crate) const HEAPS: usize = 2;
 
-/// Returns the memory types of a model, flags and heap, in RADV's order: of a card with a small host-visible window, or
-/// of a GPU that shares the host's memory, all of which the host sees.
-pub(crate) fn types(model: Model) -> &'static [(vk::MemoryPropertyFlags, u32)] {
-    if model.is_integrated() { &INTEGRATED } else { &DISCRETE }
+/// Returns the memory types, flags and heap, in RADV's order: of a card with a small host-visible window, or of an
+/// integrated GPU, which shares the host's memory and all of whose memory the host sees.
+pub(crate) fn types(integrated: bool) -> &'static [(vk::MemoryPropertyFlags, u32)] {
+    if integrated { &INTEGRATED } else { &DISCRETE }
 }
 
 const DISCRETE: [(vk::MemoryPropertyFlags, u32); 3] = [(LOCAL, 0), (HOST, 1), (HOST_CACHED, 1)];

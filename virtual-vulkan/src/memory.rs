@@ -22,7 +22,8 @@ pub(crate) struct Memory {
 impl Memory {
     /// Allocates memory of a type; an error if its heap is exhausted.
     pub(crate) fn new(card: &Arc<Shared>, gpu: &Arc<Gpu>, bytes: u64, kind: u32) -> Reply<Memory> {
-        let &(flags, heap) = types(card.options.model).get(kind as usize).ok_or(vk::Result::ERROR_UNKNOWN)?;
+        let &(flags, heap) =
+            types(card.options.model.is_integrated()).get(kind as usize).ok_or(vk::Result::ERROR_UNKNOWN)?;
         let none = |local: bool| match local {
             true => vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
             false => vk::Result::ERROR_OUT_OF_HOST_MEMORY,

@@ -1,4 +1,5 @@
-//! What barriers make visible: the memory dependencies of a command buffer, beside the order that `order` is about.
+//! Memory dependencies of a command buffer, which barriers make visible, next to the order
+//! that `order` is about.
 //!
 //! A write is *available* after a barrier whose source names its stage and its kind of access, and *visible* to an access
 //! after a barrier, the same or a later one in order, whose destination names that kind. (Vulkan specification, "Memory
@@ -43,7 +44,7 @@ pub(crate) fn kinds(flags: vk::AccessFlags2) -> Kinds {
     named.into_iter().filter(|(flag, _)| flags.intersects(*flag)).fold(0, |all, (_, kinds)| all | kinds)
 }
 
-/// What an item of a command buffer does not see of an earlier one, although it waits for it.
+/// An earlier item whose accesses an item of a command buffer does not see, although it waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unseen {
     /// Index of the earlier item in the command buffer.

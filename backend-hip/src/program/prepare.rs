@@ -232,9 +232,12 @@ impl Placed<'_> {
         match operand {
             Operand::Tensor(id) => self.of_tensor(id),
             Operand::Constant(id) => {
-                let at = draft.constants.entry(id).and_then(|i| draft.constant_at.get(i));
+                let constant = draft.constants.entry(id).and_then(|i| {
+                    Some((*draft.constant_at.get(i)?, 4 * draft.constants.contents().get(i)?.len()))
+                });
                 let none = || Error::argument("launch", "uses a constant that the node does not have", "");
-                self.of_own(*at.ok_or_else(none)?, 4)
+                let (at, bytes) = constant.ok_or_else(none)?;
+                self.of_own(at, bytes)
             }
             Operand::Scratch(offset, bytes) => self.of_own(draft.scratch_at + offset, bytes),
             Operand::Counters(count) => self.of_own(draft.counters_at, counter_bytes(count)?),

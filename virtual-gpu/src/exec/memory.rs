@@ -37,7 +37,9 @@ impl<'a> Group<'a> {
             Op::LoadLds { bytes, signed } => self.load_to_lds(wave, inst, segment, u32::from(bytes), signed),
             // Caches are not modelled, but who invalidates them.
             Op::Nothing => {
-                self.note_invalidation();
+                if row.name.contains("inv") {
+                    self.note_invalidation();
+                }
                 Ok(())
             }
             _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),
@@ -59,7 +61,7 @@ impl<'a> Group<'a> {
         if let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(to) = wave.vgpr.get_mut(first..first + count)
         {
-            self.note_span(wave.at, &span, Access::Read, inst.flags.glc);
+            self.note_span(wave.at, &span, Access::Read, inst.flags.glc || inst.flags.scc);
             self.counters.global_read += u64::from(bytes) * u64::from(exec.count_ones());
             if bytes >= 4 {
                 span.load(to);
@@ -268,7 +270,7 @@ impl<'a> Group<'a> {
         let range = Range { space: Space::Global, access: Access::Read, at, bytes };
         match self.global(at, bytes.into()) {
             Some((region, offset)) => {
-                self.note(wave, region, &range, inst.flags.glc);
+                self.note(wave, region, &range, inst.flags.glc || inst.flags.scc);
                 Ok(region.load(offset, bytes.into()))
             }
             None => Err(self.missing(range)),

@@ -5,6 +5,7 @@ pub(crate) mod atomic;
 mod buffer;
 mod cdna;
 mod cross;
+mod dpp;
 pub(crate) mod group;
 mod history;
 pub(crate) mod lds;

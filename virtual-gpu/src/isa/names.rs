@@ -1,8 +1,9 @@
 //! Names of operands in the texts of instructions.
 
 use super::gfx11::text as gfx11;
+use super::inst::{Body, Form, Inst, Table};
 use super::target::Target;
-use super::{Generation, Isa, Kind, operand};
+use super::{Generation, Isa, Kind, Row, flag, operand};
 
 /// Returns the name of a range of vector or accumulation registers.
 pub(super) fn vgprs(first: u16, count: usize) -> String {
@@ -194,5 +195,78 @@ pub(super) fn swizzle(offset: u32) -> String {
         };
         let mask: String = (0..5).rev().map(bit).collect();
         format!("swizzle(BITMASK_PERM,\"{mask}\")")
+    }
+}
+
+/// Returns the encoding suffix ("_e32" etc.) of names with several encodings.
+pub(super) fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
+    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
+    match inst.form {
+        Form::Sdwa(_) => "_sdwa",
+        Form::Dpp(_) if table == Table::Vopc && !gfx9 => "",
+        Form::Dpp(_) => "_dpp",
+        Form::LongDpp(_) => "_e64_dpp",
+        _ if matches!(table, Table::Vop3 | Table::Vop3p) => "",
+        _ if row.is(flag::LITERAL1 | flag::LITERAL2) || inst.name.starts_with("v_dual_") => "",
+        _ if SHORT_NAMES.contains(&row.name) => "",
+        // On CDNA they have two encodings.
+        _ if !gfx9 && matches!(row.name, "v_dot2c_f32_f16" | "v_pk_fmac_f16") => "",
+        Form::Long => "_e64",
+        Form::Short => "_e32",
+    }
+}
+
+/// Operations with one encoding although their format has two.
+const SHORT_NAMES: [&str; 7] = [
+    "v_readfirstlane_b32",
+    "v_swap_b32",
+    "v_swaprel_b32",
+    "v_permlane64_b32",
+    "v_nop",
+    "v_pipeflush",
+    "v_clrexcp",
+];
+
+/// Returns a list of bits.
+pub(super) fn list(bits: u8, count: usize) -> String {
+    let all: Vec<String> = (0..count).map(|i| (bits >> i & 1).to_string()).collect();
+    format!("[{}]", all.join(","))
+}
+
+/// Returns the name of half a vector register.
+pub(super) fn half(register: u16, upper: bool) -> String {
+    format!("{}.{}", vgprs(register & 255, 1), if upper { "h" } else { "l" })
+}
+
+/// Returns a source of a vector instruction with its modifiers.
+pub(super) fn source(inst: &Inst, i: usize, kind: Kind) -> String {
+    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
+    // LLVM's operands of these are floats, with signs.
+    let long = matches!(inst.form, Form::Long | Form::LongDpp(_)) && !gfx9;
+    let is_exponent = inst.name == "v_ldexp_f16" && long;
+    let kind = if is_exponent { Kind::F16 } else { kind };
+    let text = name(inst.isa, inst.src[i], kind, inst.literal);
+    if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
+        return format!("sext({text})");
+    }
+    if inst.name == "v_mov_b16" && inst.src[i] >= operand::VGPR {
+        return half(inst.src[i], inst.op_sel >> i & 1 != 0);
+    }
+    // Packed instructions print the signs of both halves at their end.
+    let packed = matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix;
+    let single = matches!(inst.body, Body::Vector(Table::Vop3, _));
+    let has_signs = inst.name.starts_with("v_cndmask") || inst.name == "v_dot2_bf16_bf16";
+    let integer = !kind.is_float() && !has_signs;
+    if (kind.is_packed() && !single || packed) && !matches!(inst.form, Form::Dpp(_)) || integer && !gfx9 {
+        return text;
+    }
+    let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
+    let constant = matches!(inst.src[i], operand::ZERO..=208 | 240..=248 | operand::LITERAL);
+    match (negative, absolute) {
+        (false, false) => text,
+        (true, false) if constant => format!("neg({text})"),
+        (true, false) => format!("-{text}"),
+        (false, true) => format!("|{text}|"),
+        (true, true) => format!("-|{text}|"),
     }
 }

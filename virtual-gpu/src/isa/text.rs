@@ -1,11 +1,13 @@
 //! Prints instructions as LLVM's disassembler does.
 
+use super::cdna::text as cdna;
 use super::gfx11::text as gfx11;
 use super::inst::{Body, Dpp, Form, Inst, Pair, ScalarTable, Sdwa, Segment, Table};
-use super::names::{hardware_register, index_mode, message, name, number, range, signed_hex, swizzle, vgprs};
+use super::names::{half, hardware_register, index_mode, list, message, name, number, range, signed_hex};
+use super::names::{source, suffix, swizzle, vgprs};
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, Op, ScalarOp, ScalarRow as SmemRow};
-use super::op::wmma::WmmaRow;
+use super::op::wmma::{Sum, WmmaRow};
 use super::target::Target;
 use super::{Generation, Kind, Row, ScalarRow, flag, operand};
 use std::fmt::Write;
@@ -71,7 +73,13 @@ impl Printer {
             if row.name == "s_set_gpr_idx_on" && i == 1 {
                 self.push_operand(index_mode(inst.offset));
             } else {
-                self.push_operand(name(inst.isa, inst.src[i], kind, inst.literal));
+                // LLVM prints constants of these halves as those of integers.
+                let shown = match table {
+                    ScalarTable::Sop1 if kind == Kind::F16 && inst.src[i] == operand::LITERAL => Kind::U32,
+                    ScalarTable::Sopc if kind == Kind::F16 => Kind::U16,
+                    _ => kind,
+                };
+                self.push_operand(name(inst.isa, inst.src[i], shown, inst.literal));
             }
         }
         match row.name {
@@ -234,9 +242,13 @@ impl Printer {
         self.push_operand(vgprs(inst.src[1] - operand::VGPR, factors));
         self.push_operand(match inst.src[2] {
             operand::VGPR.. => vgprs(inst.src[2] - operand::VGPR, sums),
+            // LLVM prints the constant 1 / 2π as that of a double.
+            248 => name(inst.isa, 248, Kind::F64, 0),
             constant => name(inst.isa, constant, row.sum_kind(), 0),
         });
-        self.packed(inst, 3, 7);
+        // Only sums of 16 bits have halves.
+        let usual = Inst { op_sel: 0, op_sel_hi: 7, ..inst.clone() };
+        self.packed(if matches!(row.sum, Sum::F32 | Sum::I32) { &usual } else { inst }, 3, 7);
         self.word(inst.clamp, "clamp");
     }
 
@@ -366,10 +378,8 @@ impl Printer {
 
     /// Appends the bits that choose caches.
     fn caches(&mut self, inst: &Inst) {
-        let names = match inst.isa.target {
-            Target::Gfx942 => ["sc0", "nt", "sc1"],
-            _ => ["glc", "slc", "scc"],
-        };
+        let gfx942 = inst.isa.target == Target::Gfx942;
+        let names = if gfx942 { ["sc0", "nt", "sc1"] } else { ["glc", "slc", "scc"] };
         for (set, name) in [inst.flags.glc, inst.flags.slc, inst.flags.scc].into_iter().zip(names) {
             self.word(set, name);
         }
@@ -378,23 +388,8 @@ impl Printer {
 
     fn matrix(&mut self, inst: &Inst, row: &MatrixRow) {
         self.text += row.name;
-        self.push_operand(vgprs(inst.dst, row.registers()));
-        let counts = [row.a_registers(), row.b_registers(), if row.sparse { 1 } else { row.registers() }];
-        for (source, count) in inst.src.into_iter().zip(counts) {
-            self.push_operand(match source.checked_sub(operand::VGPR) {
-                Some(register) => vgprs(register, count),
-                None if row.is_wide() => name(inst.isa, source, Kind::F64, 0),
-                None => name(inst.isa, source, Kind::F32, 0),
-            });
-        }
-        self.word(inst.abs != 0, &format!("cbsz:{}", inst.abs));
-        self.word(inst.op_sel != 0, &format!("abid:{}", inst.op_sel));
-        let negated: Vec<String> = (0..3).map(|i| (inst.neg >> i & 1).to_string()).collect();
-        if row.negates {
-            self.word(inst.neg != 0, &format!("neg:[{}]", negated.join(",")));
-        } else {
-            self.word(inst.neg != 0, &format!("blgp:{}", inst.neg));
-        }
+        cdna::operands(inst, row).iter().for_each(|operand| self.push_operand(operand));
+        cdna::modifiers(inst, row).iter().for_each(|modifier| self.word(true, modifier));
     }
 
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
@@ -445,72 +440,5 @@ impl Printer {
             self.word(inst.offset != 0, &format!("offset:{}", inst.offset));
         }
         self.word(inst.flags.gds, "gds");
-    }
-}
-
-/// Returns the encoding suffix ("_e32" etc.) of names with several encodings.
-fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
-    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
-    match inst.form {
-        Form::Sdwa(_) => "_sdwa",
-        Form::Dpp(_) if table == Table::Vopc && !gfx9 => "",
-        Form::Dpp(_) => "_dpp",
-        Form::LongDpp(_) => "_e64_dpp",
-        _ if matches!(table, Table::Vop3 | Table::Vop3p) => "",
-        _ if row.is(flag::LITERAL1 | flag::LITERAL2) || inst.name.starts_with("v_dual_") => "",
-        _ if SHORT_NAMES.contains(&row.name) => "",
-        // On CDNA they have two encodings.
-        _ if !gfx9 && matches!(row.name, "v_dot2c_f32_f16" | "v_pk_fmac_f16") => "",
-        Form::Long => "_e64",
-        Form::Short => "_e32",
-    }
-}
-
-/// Operations with one encoding although their format has two.
-const SHORT_NAMES: [&str; 7] = [
-    "v_readfirstlane_b32",
-    "v_swap_b32",
-    "v_swaprel_b32",
-    "v_permlane64_b32",
-    "v_nop",
-    "v_pipeflush",
-    "v_clrexcp",
-];
-
-/// Returns a list of bits.
-fn list(bits: u8, count: usize) -> String {
-    let all: Vec<String> = (0..count).map(|i| (bits >> i & 1).to_string()).collect();
-    format!("[{}]", all.join(","))
-}
-
-/// Returns the name of half a vector register.
-fn half(register: u16, upper: bool) -> String {
-    format!("{}.{}", vgprs(register, 1), if upper { "h" } else { "l" })
-}
-
-/// Returns a source of a vector instruction with its modifiers.
-fn source(inst: &Inst, i: usize, kind: Kind) -> String {
-    let text = name(inst.isa, inst.src[i], kind, inst.literal);
-    if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
-        return format!("sext({text})");
-    }
-    if inst.name == "v_mov_b16" && inst.src[i] >= operand::VGPR {
-        return half(inst.src[i], inst.op_sel >> i & 1 != 0);
-    }
-    // Packed instructions print the signs of both halves at their end.
-    let packed = matches!(inst.body, Body::Vector(Table::Vop3p, _)) && kind != Kind::Mix;
-    let integer = !kind.is_float() && !inst.name.starts_with("v_cndmask");
-    let gfx9 = inst.isa.target.generation() == Generation::Gfx9;
-    if (kind.is_packed() || packed) && !matches!(inst.form, Form::Dpp(_)) || integer && !gfx9 {
-        return text;
-    }
-    let (negative, absolute) = (inst.neg >> i & 1 != 0, inst.abs >> i & 1 != 0);
-    let constant = matches!(inst.src[i], operand::ZERO..=208 | 240..=248 | operand::LITERAL);
-    match (negative, absolute) {
-        (false, false) => text,
-        (true, false) if constant => format!("neg({text})"),
-        (true, false) => format!("-{text}"),
-        (false, true) => format!("|{text}|"),
-        (true, true) => format!("-|{text}|"),
     }
 }

@@ -76,6 +76,13 @@ impl Marks {
         }
     }
 
+    /// Drops reads of what other marks say is accessed atomically.
+    pub(super) fn forgive(&mut self, other: &Marks) {
+        for (read, atomic) in self.0[READ].iter_mut().zip(&other.0[ATOMIC]) {
+            *read &= !atomic;
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.as_flattened().iter().all(|&word| word == 0)
     }

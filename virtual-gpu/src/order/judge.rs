@@ -1,8 +1,8 @@
 //! The verdict over the accesses of a launch.
 
 use super::bits::{ATOMIC, BLOCK, Marks, READ, VOLATILE, WRITE};
+use super::block::Site;
 use super::ledger::{Closed, Entry, Slot};
-use super::own::Site;
 use crate::fault::Access;
 use std::collections::HashSet;
 
@@ -59,6 +59,22 @@ pub(super) fn kinds(a: &Marks, b: &Marks, at: usize) -> (usize, usize) {
     found.unwrap_or((READ, ATOMIC))
 }
 
+/// Returns the marks of an entry without loads of what its work-group accesses atomically: a compiler begins a loop around
+/// compare-and-swap with a plain load.
+fn plain_marks(slot: &Slot, entry: &Entry) -> Marks {
+    let mut marks = entry.marks();
+    if !entry.has(READ) {
+        return marks;
+    }
+    for own in slot.entries.iter().filter(|own| own.group == entry.group && own.has(ATOMIC)) {
+        marks.forgive(&own.marks());
+    }
+    if let Some(others) = slot.others.as_deref().filter(|others| others.may_have(entry.group)) {
+        marks.forgive(&others.marks);
+    }
+    marks
+}
+
 /// Most steps of a search for an order; beyond them there is one.
 const STEPS: usize = 100_000;
 
@@ -72,7 +88,7 @@ impl Closed {
     fn in_slot(&self, number: u64, slot: &Slot) -> Option<Conflict> {
         let marks: Vec<Marks> = match slot.entries.len() {
             0 | 1 if slot.others.is_none() => return None,
-            _ => slot.entries.iter().map(Entry::marks).collect(),
+            _ => slot.entries.iter().map(|entry| plain_marks(slot, entry)).collect(),
         };
         let mut lowest: Option<(usize, [u32; 2], usize, usize)> = None;
         for (i, (a, x)) in slot.entries.iter().zip(&marks).enumerate() {
@@ -81,7 +97,9 @@ impl Closed {
                 let key = (at, [a.group.max(b.group), a.group.min(b.group)]);
                 let is_lower = lowest.is_none_or(|(at, groups, ..)| key < (at, groups));
                 if is_lower && !self.ordered(a, b) && !self.ordered(b, a) {
-                    let (i, j) = if a.group > b.group { (i, j) } else { (j, i) };
+                    // A store in flight is the second one, and of others that of the lower work-group.
+                    let first = if a.late == b.late { a.group > b.group } else { b.late };
+                    let (i, j) = if first { (i, j) } else { (j, i) };
                     lowest = Some((key.0, key.1, i, j));
                 }
             }
@@ -97,9 +115,14 @@ impl Closed {
 
     /// Returns the conflict of a work-group with those that are not known by name.
     fn with_others(&self, number: u64, slot: &Slot, marks: &[Marks]) -> Option<Conflict> {
-        let others = slot.others.as_deref()?;
+        let nameless = slot.others.as_deref()?;
+        let mut others = nameless.marks.clone();
+        others.forgive(&nameless.marks);
+        let others = &others;
         // A work-group that acquired something may be ordered after all of them.
-        let candidates = slot.entries.iter().zip(marks).filter(|(entry, _)| entry.acquire == 0);
+        let candidates = slot.entries.iter().zip(marks);
+        let candidates =
+            candidates.filter(|(entry, _)| entry.acquire == 0 && !nameless.may_have(entry.group));
         let found = candidates.filter_map(|(entry, x)| Some((x.conflict(others)?, entry, x)));
         let (at, entry, x) = found.min_by_key(|(at, entry, _)| (*at, entry.group))?;
         let (a, b) = kinds(x, others, at);

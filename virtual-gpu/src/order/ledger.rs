@@ -1,15 +1,20 @@
-//! What the work-groups of a launch read and wrote, and how atomics ordered them.
+//! Accesses of the work-groups of a launch, and how atomics ordered them.
 
 use super::bits::{ATOMIC, BLOCK, KINDS, Map, Marks, READ, Table, VOLATILE, WORDS, WRITE};
-use super::own::{Release, Site};
+use super::block::Site;
+use super::own::Release;
 use crate::footprint::Footprint;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Parts of the ledger, each with its own lock.
 const SHARDS: usize = 64;
-/// Work-groups that read a block, or access it atomically, that are known by name.
+/// Work-groups that read a block, or access it atomically, that are known by name, and those of them that have acquired
+/// something before. Others of the latter are forgotten.
 const NAMED: usize = 4;
+const ACQUIRED: usize = 16;
+/// Most numbers of work-groups that are not known by name.
+const NAMELESS: usize = 256;
 /// Most releases of a word that are kept. Who acquires after more is in order with all.
 const RELEASES: usize = 1 << 16;
 
@@ -108,22 +113,58 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) entries: Vec<Entry>,
-    /// Reads and atomic accesses of further work-groups.
-    pub(super) others: Option<Box<Marks>>,
+    pub(super) others: Option<Box<Others>>,
+}
+
+/// Reads and atomic accesses of further work-groups, which have acquired nothing before.
+#[derive(Default)]
+pub(super) struct Others {
+    pub(super) marks: Marks,
+    /// Their numbers, as far as they are kept.
+    groups: Vec<u32>,
+    too_many: bool,
+}
+
+impl Others {
+    fn add(&mut self, entry: &Entry) {
+        self.marks.merge(&entry.marks());
+        if self.groups.contains(&entry.group) {
+            return;
+        }
+        self.too_many |= self.groups.len() == NAMELESS;
+        if !self.too_many {
+            self.groups.push(entry.group);
+        }
+    }
+
+    /// Returns true if a work-group may be one of them.
+    pub(super) fn may_have(&self, group: u32) -> bool {
+        self.too_many || self.groups.contains(&group)
+    }
 }
 
 impl Slot {
     fn add(&mut self, entry: Entry) {
-        let named = |entries: &[Entry]| entries.iter().filter(|e| !e.stays()).count();
         self.entries.push(entry);
-        if self.entries.len() > NAMED && named(&self.entries) > NAMED {
-            // The highest number leaves, so that those that stay do not depend on the order.
-            let nameless = |(_, e): &(usize, &Entry)| !e.stays();
-            let highest =
-                self.entries.iter().enumerate().filter(nameless).max_by_key(|(_, e)| (e.group, e.release));
-            if let Some((i, _)) = highest {
-                let entry = self.entries.swap_remove(i);
-                self.others.get_or_insert_default().merge(&entry.marks());
+        if self.entries.len() > NAMED {
+            self.limit(NAMED, false);
+            self.limit(ACQUIRED, true);
+        }
+    }
+
+    /// Lets an entry go if there are more than `most` of those that have acquired something, or have not.
+    fn limit(&mut self, most: usize, acquired: bool) {
+        let concerned = |(_, e): &(usize, &Entry)| !e.stays() && (e.acquire > 0) == acquired;
+        if self.entries.iter().enumerate().filter(concerned).count() <= most {
+            return;
+        }
+        // The highest number leaves, so that those that stay do not depend on the order.
+        let highest =
+            self.entries.iter().enumerate().filter(concerned).max_by_key(|(_, e)| (e.group, e.release));
+        if let Some((i, _)) = highest {
+            let entry = self.entries.swap_remove(i);
+            if !acquired {
+                self.others.get_or_insert_default().add(&entry);
             }
         }
     }
@@ -216,7 +257,7 @@ impl Closed {
     fn footprint(&self) -> Footprint {
         let mut footprint = Footprint::default();
         for (number, slot) in &self.slots {
-            let mut all = slot.others.as_deref().cloned().unwrap_or_default();
+            let mut all = slot.others.as_ref().map(|others| others.marks.clone()).unwrap_or_default();
             slot.entries.iter().for_each(|entry| all.merge(&entry.marks()));
             let either = |a: usize, b: usize| -> Map { std::array::from_fn(|i| all.0[a][i] | all.0[b][i]) };
             let mut read = either(READ, VOLATILE);

@@ -21,15 +21,19 @@
 //!
 //! * Order by atomics is that of the run: if a kernel is right only because one work-group happened to come first, other
 //!   seeds of [`crate::Random::groups`] have to show that.
-//! * A load with `glc` counts as atomic, as volatile loads and loads of flags have it, and a store to a word that its own
-//!   work-group has accessed atomically, as the end of a lock. Races of such accesses with plain stores are not reported.
-//!   A load with `glc` acquires what the work-group did that stored there.
+//! * A load with `glc` (on gfx940 and later with `sc0` or `sc1`) counts as atomic, as volatile loads and loads of flags
+//!   have it, and a store to a word that its own work-group has accessed atomically, as the end of a lock. Races of such
+//!   accesses with plain stores are not reported. A load with `glc` acquires what the work-group did that stored there.
 //! * Lanes of one wavefront that write the same bytes are not compared.
 //! * Two wavefronts of a work-group that both use atomics between two barriers are not compared there.
-//! * Of the work-groups that read the same KiB without storing to it, four are known by name.
+//! * Of the work-groups that read the same KiB without storing to it, four are known by name, and 16 of those that have
+//!   acquired something; further ones of the latter are not compared.
+//! * A plain load of bytes that the same work-group also accesses atomically is not compared: compilers begin a loop around
+//!   compare-and-swap with one.
 //! * Scope and write-backs: an atomic counts for the whole device.
 
 mod bits;
+mod block;
 mod judge;
 mod ledger;
 mod own;

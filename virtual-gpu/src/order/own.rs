@@ -1,6 +1,7 @@
-//! What one work-group reads and writes.
+//! Accesses of one work-group.
 
-use super::bits::{ATOMIC, BLOCK, KINDS, Marks, READ, Table, VOLATILE, WRITE};
+use super::bits::{ATOMIC, BLOCK, Marks, READ, Table, VOLATILE, WRITE};
+use super::block::{Block, Site};
 use super::judge::{Conflict, Party, kinds};
 use super::ledger::{Entry, Ledger};
 use crate::fault::Access;
@@ -13,38 +14,6 @@ pub(crate) struct Lanes<'a> {
     pub(crate) offsets: &'a [u32; LANES],
     pub(crate) active: u64,
     pub(crate) bytes: u32,
-}
-
-/// An instruction that accessed a block: bytes from `first` to `end`, perhaps with gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Site {
-    pub(super) word: u32,
-    pub(super) first: u16,
-    pub(super) end: u16,
-    pub(super) wave: u8,
-    pub(super) kind: u8,
-    /// True for a store that was in flight when its work-group signalled.
-    pub(super) late: bool,
-}
-
-/// Most instructions that a block remembers.
-const SITES: usize = 64;
-
-/// A block and the bytes of it that were accessed.
-#[derive(Default)]
-struct Block {
-    number: u64,
-    /// By the running wavefront since the last barrier or event, and before that event.
-    turn: Marks,
-    before: Marks,
-    /// By wavefronts that ran since the last barrier.
-    epoch: Marks,
-    /// By all wavefronts before the last barrier, since the last event.
-    interval: Marks,
-    in_turn: bool,
-    in_epoch: bool,
-    in_interval: bool,
-    sites: Vec<Site>,
 }
 
 /// A range that a store writes.
@@ -537,34 +506,3 @@ pub(crate) struct Release {
     /// Number of acquires before it.
     pub(super) seen: u32,
 }
-
-impl Site {
-    fn extend(&mut self, other: &Site) {
-        (self.first, self.end) = (self.first.min(other.first), self.end.max(other.end));
-    }
-
-    pub(super) fn covers(&self, at: usize, kind: usize) -> bool {
-        usize::from(self.kind) == kind && (usize::from(self.first)..usize::from(self.end)).contains(&at)
-    }
-}
-
-impl Block {
-    #[inline(never)]
-    fn remember(&mut self, site: Site) {
-        let same =
-            |known: &&mut Site| (known.word, known.wave, known.kind) == (site.word, site.wave, site.kind);
-        if let Some(known) = self.sites.iter_mut().find(same) {
-            known.extend(&site);
-        } else if self.sites.len() < SITES {
-            self.sites.push(site);
-        }
-    }
-
-    /// Returns the last instruction that accessed a byte.
-    fn site(&self, at: usize, kind: usize, of: impl Fn(&Site) -> bool) -> Option<Site> {
-        self.sites.iter().rev().find(|site| site.covers(at, kind) && of(site)).copied()
-    }
-}
-
-/// The number of kinds fits into the field of a site.
-const _: () = assert!(KINDS < 256);

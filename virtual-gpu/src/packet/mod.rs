@@ -14,6 +14,7 @@ use crate::gpu::{Gpu, fits, run};
 use crate::instructions::Text;
 use crate::isa::Isa;
 use crate::memory::Region;
+use crate::preload;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -212,6 +213,8 @@ impl Gpu {
         let text = code.of(&region, descriptor.isa(self.target));
         let (sizes, groups) = Sizes::of_grid(packet.grid, packet.threads);
         let scratch_bytes = descriptor.scratch(packet.scratch_bytes);
+        let (memory, arguments) = (&self.memory, packet.arguments);
+        let user = preload::user_sgprs(memory, &descriptor, packet_address, queue, arguments, scratch_bytes)?;
         let context = Context {
             kernel: "",
             descriptor,
@@ -222,7 +225,7 @@ impl Gpu {
             sizes,
             lds_bytes: packet.lds_bytes,
             scratch_bytes,
-            user_sgprs: &descriptor.user_sgprs(packet_address, queue, packet.arguments, scratch_bytes),
+            user_sgprs: &user,
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
             interrupt,

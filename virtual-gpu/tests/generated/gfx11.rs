@@ -129,7 +129,7 @@ impl Words<'_> {
         let absolute = if self.one_in(3) { self.below(8) } else { 0 };
         let scaled = if self.one_in(6) { self.below(4) } else { 0 };
         let clamped = u32::from(self.one_in(8));
-        let halves = matches!(code, 0x241 | 0x248..=0x254 | 0x303..=0x30e | 0x338..=0x33a | 0x362..=0x364);
+        let halves = matches!(code, 0x241 | 0x248..=0x254 | 0x303 | 0x304 | 0x30d | 0x30e);
         let op_sel = if halves && self.one_in(2) { self.below(16) } else { 0 };
         let (carry, dst) =
             (4 * self.below(24), if code < 0x100 { 4 * self.below(24) } else { self.vector() });
@@ -147,7 +147,7 @@ impl Words<'_> {
             0x180..=0x1ff => 0,
             _ => self.source(),
         };
-        let sources = source | beside(source, second) << 9 | beside(source, third) << 18;
+        let sources = source | additional(source, second) << 9 | additional(source, third) << 18;
         vec![
             0xd400_0000 | code << 16 | clamped << 15 | fields | dst,
             sources | scaled << 27 | signs << 29,
@@ -172,7 +172,7 @@ impl Words<'_> {
         let halves = if self.one_in(3) { self.below(64) } else { 0x38 };
         let clamped = u32::from(self.one_in(8));
         let first = 0xcc00_0000 | code << 16 | clamped << 15 | (halves >> 5 & 1) << 14 | (halves & 7) << 11;
-        let sources = source | beside(source, second) << 9 | beside(source, third) << 18;
+        let sources = source | additional(source, second) << 9 | additional(source, third) << 18;
         vec![
             first | (signs >> 3) << 8 | self.vector(),
             sources | (halves >> 3 & 3) << 27 | (signs & 7) << 29,
@@ -257,8 +257,8 @@ impl Words<'_> {
     }
 }
 
-/// Returns a source beside the first one: with DPP there is no literal.
-fn beside(first: u32, source: u32) -> u32 {
+/// Returns a source additional the first one: with DPP there is no literal.
+fn additional(first: u32, source: u32) -> u32 {
     if [233, 234, 250].contains(&first) && source == 255 { 128 } else { source }
 }
 

@@ -6,6 +6,7 @@ mod cache;
 mod errors;
 mod grids;
 mod messages;
+mod preloaded;
 mod process;
 mod windows;
 

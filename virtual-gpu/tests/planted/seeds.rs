@@ -1,4 +1,4 @@
-//! What is random under a seed: programs that depend on it give other results under other seeds.
+//! Choices under a seed: programs that depend on them give other results under other seeds.
 
 use super::labelled;
 use crate::support::{Arguments, AsmKernel, Session, asm, compile};

@@ -1,4 +1,4 @@
-//! What gfx90a and gfx942 have beyond GFX9: two F32 at once, accumulation registers, doubles, 8-bit floats, atomics.
+//! Instructions of gfx90a and gfx942 beyond GFX9: two F32 at once, accumulation registers, doubles, 8-bit floats, atomics.
 
 use crate::support::{CDNA, Random};
 use crate::vectors::harness::{Case, Dst, In, LaneIn, Out, WaveIn, check_on, object};

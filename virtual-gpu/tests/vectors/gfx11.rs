@@ -71,7 +71,7 @@ fn line(text: &str) -> String {
 /// Returns true if an instruction writes half of a register.
 fn is_half(name: &str) -> bool {
     let is_type = |t: &str| ["f16", "u16", "i16", "b16"].contains(&t);
-    let others = ["v_pk_", "v_pack_", "v_cvt_pk", "v_cmp", "v_mad_u32_", "v_mad_i32_", "v_dot"];
+    let others = ["v_pk_", "v_pack_", "v_cvt_pk", "v_cmp", "v_mad_u32_", "v_mad_i32_", "v_dot", "v_sad"];
     if !name.starts_with("v_") || name.contains("_mix") || others.iter().any(|begin| name.starts_with(begin))
     {
         return false;
@@ -100,7 +100,10 @@ fn kept(dst: Dst, old: u32) -> Dst {
 fn rewritten(case: Case) -> Case {
     let text: Vec<String> = case.text.lines().map(line).collect();
     let name = case.mnemonic();
-    let (half, to_exec) = (is_half(&name), name.starts_with("v_cmpx"));
+    let upper = case.text.split_once("op_sel:[").and_then(|(_, rest)| rest.split_once(']'));
+    // An upper half as the result says what it keeps itself.
+    let upper = upper.is_some_and(|(list, _)| list.ends_with('1'));
+    let (half, to_exec) = (is_half(&name) && !upper, name.starts_with("v_cmpx"));
     let formula = case.formula;
     let changed = move |i: &crate::vectors::harness::In<'_>| -> Out {
         let mut out = formula(i);
@@ -130,7 +133,8 @@ fn refused(text: &str, target: Target) -> Vec<usize> {
     all
 }
 
-fn file(cases: &[Case], target: Target) -> String {
+/// Returns the assembly file of kernels for cases.
+pub(crate) fn file(cases: &[Case], target: Target) -> String {
     let kernel = |(i, case): (usize, &Case)| AsmKernel {
         name: format!("k{i}"),
         body: case.body(),

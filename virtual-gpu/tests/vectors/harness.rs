@@ -203,6 +203,9 @@ impl In<'_> {
     pub(crate) fn old(&self) -> u32 {
         self.own().old[0]
     }
+    pub(crate) fn old64(&self) -> u64 {
+        u64::from(self.own().old[0]) | u64::from(self.own().old[1]) << 32
+    }
     pub(crate) fn vcc(&self) -> bool {
         self.wave.vcc >> self.lane & 1 == 1
     }

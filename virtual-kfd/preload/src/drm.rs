@@ -10,10 +10,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use virtual_kfd::{Buffer, DESCRIPTION_BYTES};
 
-/// `AMDGPU_FAMILY_AI`: Vega.
-const FAMILY: u32 = 141;
-/// Bytes at the start of `struct amdgpu_gpu_info` that are set: ids, and flags that are 0.
-const INFO_BYTES: usize = 0x30;
+/// Words at the start of `struct amdgpu_gpu_info` that are set.
+const INFO_WORDS: usize = 19;
+/// Places in it of the flags, and of the frequency of the card's clock.
+const FLAGS: usize = 4;
+const FREQUENCY: usize = 18;
+/// `AMDGPU_IDS_FLAGS_FUSION`: a part of the processor.
+const INTEGRATED: u32 = 1;
+/// The clock that kernels read, in kHz.
+const CLOCK: u32 = 100_000;
 
 /// `amdgpu_bo_handle_type_kms`.
 const KMS: c_int = 1;
@@ -110,8 +115,10 @@ pub unsafe extern "C" fn amdgpu_query_gpu_info(device: *mut c_void, info: *mut c
     // SAFETY: the caller's promise.
     let card = unsafe { (*device.cast::<Device>()).card };
     let Some(card) = machine::options().and_then(|o| o.cards.get(card)) else { return -libc::ENODEV };
-    let mut words = [0u32; INFO_BYTES / 4];
-    (words[0], words[1], words[3]) = (card.device, card.revision, FAMILY);
+    let mut words = [0u32; INFO_WORDS];
+    (words[0], words[1], words[3]) = (card.device, card.revision, card.family);
+    words[FLAGS] = if card.integrated { INTEGRATED } else { 0 };
+    words[FREQUENCY] = CLOCK;
     // SAFETY: the caller's promise: the structure is larger.
     unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), info.cast(), words.len()) };
     0

@@ -18,7 +18,7 @@ struct Listing {
 
 /// Open folders of the virtual machine, by the address of libc's structure.
 static OPEN: LazyLock<Mutex<HashMap<usize, Listing>>> = LazyLock::new(Mutex::default);
-/// How many there are: with none, nothing is looked up.
+/// Number of them: with none, nothing is looked up.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn open_folders() -> MutexGuard<'static, HashMap<usize, Listing>> {

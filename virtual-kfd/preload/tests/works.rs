@@ -4,12 +4,19 @@ use crate::roots::{finish, kernels, program, roots, text};
 
 /// Runs the program on all roots with some variables.
 fn runs(target: &'static str, variables: &[(&str, &str)]) {
+    runs_from("", target, variables);
+}
+
+/// As [`runs`], on those of a version and newer ones.
+fn runs_from(oldest: &str, target: &'static str, variables: &[(&str, &str)]) {
     let Some(kernels) = kernels(target) else { return println!("SKIPPED: there is no clang-19") };
     let roots = roots();
     if roots.is_empty() {
         println!("SKIPPED: no libamdhip64 is installed, and scripts/rocm-roots.sh has unpacked none");
     }
-    for root in roots {
+    // What is installed may be of any version.
+    let knows = |version: &str| version >= oldest && (version != "installed" || oldest.is_empty());
+    for root in roots.into_iter().filter(|root| knows(&root.version)) {
         let counts = tempfile::NamedTempFile::new().unwrap();
         let mut command = root.command(&program());
         command.arg(&kernels).env("VIRTUAL_KFD_COUNTS", counts.path()).envs(variables.iter().copied());
@@ -47,4 +54,30 @@ fn with_a_large_bar() {
 #[test]
 fn on_two_cards() {
     runs("gfx906", &[("VIRTUAL_KFD_CARDS", "mi50,mi50")]);
+}
+
+#[test]
+fn on_an_mi210() {
+    runs("gfx90a", &[("VIRTUAL_KFD_CARDS", "mi210")]);
+}
+
+#[test]
+fn on_a_radeon_7900() {
+    runs_from("5.7.1", "gfx1100", &[("VIRTUAL_KFD_CARDS", "rx7900xtx")]);
+}
+
+/// Kernels copy in place of the copy engines.
+#[test]
+fn on_a_radeon_7900_without_copy_engines() {
+    runs_from("6.4.3", "gfx1100", &[("VIRTUAL_KFD_CARDS", "rx7900xtx"), ("HSA_ENABLE_SDMA", "0")]);
+}
+
+#[test]
+fn on_a_strix_halo() {
+    runs_from("6.4.3", "gfx1151", &[("VIRTUAL_KFD_CARDS", "strix-halo")]);
+}
+
+#[test]
+fn on_an_mi300x() {
+    runs_from("5.7.1", "gfx942", &[("VIRTUAL_KFD_CARDS", "mi300x")]);
 }

@@ -1,4 +1,4 @@
-//! Commands of the copy engine (SDMA 4).
+//! Commands of the copy engine (SDMA 4 to 6).
 //!
 //! Source: `sdma_registers.h` and `amd_blit_sdma.cpp` of ROCR-Runtime; Linux,
 //! `drivers/gpu/drm/amd/amdgpu/vega10_sdma_pkt_open.h`.
@@ -23,10 +23,14 @@ const POLL: u32 = 8;
 const ATOMIC: u32 = 10;
 const FILL: u32 = 11;
 const TIMESTAMP: u32 = 13;
+/// Writes caches back and invalidates them; from SDMA 5 on.
+const CACHES: u32 = 17;
 
 /// Sub-operations of copies.
 const LINEAR: u32 = 0;
 const RECTANGLE: u32 = 4;
+/// Sub-operation of [`CACHES`]: those that a program's memory is in.
+const USER: u32 = 1;
 /// Atomic operation: a sum of 64 bits.
 const ADD: u32 = 47;
 
@@ -112,6 +116,7 @@ fn length(words: &Words<'_>) -> Option<u64> {
         (ATOMIC, _) => 8,
         (FILL, _) => 5,
         (TIMESTAMP, _) => 3,
+        (CACHES, USER) => 5,
         _ => return None,
     })
 }
@@ -179,6 +184,8 @@ impl Words<'_> {
                 process::word64(self.long(1)).store(shared.clock(), Ordering::Release);
                 "timestamp"
             },
+            // Copies go past no cache here. Those of code are invalidated by the packet processor.
+            (CACHES, USER) => "caches",
             _ => return self.queue.unknown_command(shared, self),
         };
         shared.record.count("copy engine", name);

@@ -90,7 +90,7 @@ pub(crate) unsafe extern "system" fn destroy_buffer(
 }
 
 fn requirements(model: Model, bytes: u64) -> vk::MemoryRequirements {
-    let (alignment, types) = (256, (1 << types(model).len()) - 1);
+    let (alignment, types) = (256, (1 << types(model.is_integrated()).len()) - 1);
     vk::MemoryRequirements { size: bytes.next_multiple_of(16), alignment, memory_type_bits: types }
 }
 

@@ -183,7 +183,7 @@ fn memory(card: &Card) -> vk::PhysicalDeviceMemoryProperties {
         let flags = if i == 0 { local } else { vk::MemoryHeapFlags::empty() };
         out.memory_heaps[i] = vk::MemoryHeap { size: bytes, flags };
     }
-    let types = types(card.options().model);
+    let types = types(card.options().model.is_integrated());
     for (i, &(property_flags, heap_index)) in types.iter().enumerate() {
         out.memory_types[i] = vk::MemoryType { property_flags, heap_index };
     }

@@ -46,7 +46,7 @@ pub struct VirtualOptions {
     pub memory: u64,
     /// True if the device reports that it shares the host's memory, as processors with graphics do.
     pub integrated: bool,
-    /// What is random: by default all but approximations.
+    /// Choices left to chance: by default all but approximations.
     pub random: Random,
     /// Seed of what is random.
     pub seed: u64,

@@ -6,6 +6,7 @@
 
 mod matrix;
 pub(super) mod memory;
+pub(super) mod text;
 pub(super) mod vector;
 
 use super::Isa;

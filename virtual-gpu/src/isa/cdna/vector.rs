@@ -6,7 +6,7 @@ encodings! {
     VOP1: Row {
         0x52 v_accvgpr_mov_b32
     }
-    /// Those of gfx942.
+    /// Vector instructions of gfx942 alone.
     VOP1_942: Row {
         0x38 v_mov_b64  0x54 v_cvt_f32_fp8  0x55 v_cvt_f32_bf8  0x56 v_cvt_pk_f32_fp8  0x57 v_cvt_pk_f32_bf8
     }

@@ -78,7 +78,8 @@ pub(in crate::isa) fn hardware_register(id: u32) -> Option<&'static str> {
 
 /// Returns the text of a message.
 pub(in crate::isa) fn message(field: u32) -> String {
-    let name = match field {
+    // The upper half means nothing.
+    let name = match field & 0xff {
         1 => "MSG_INTERRUPT",
         2 => "MSG_HS_TESSFACTOR",
         3 => "MSG_DEALLOC_VGPRS",
@@ -92,7 +93,7 @@ pub(in crate::isa) fn message(field: u32) -> String {
         0x84 => "MSG_RTN_SAVE_WAVE",
         0x85 => "MSG_RTN_GET_TBA",
         0x86 => "MSG_RTN_GET_TBA_TO_PC",
-        0..=0xff => return format!("sendmsg({field}, 0, 0)"),
+        _ if field < 0x100 => return format!("sendmsg({field}, 0, 0)"),
         _ => return field.to_string(),
     };
     format!("sendmsg({name})")

@@ -54,7 +54,7 @@ pub(crate) struct MatrixRow {
     pub(crate) shape: Shape,
     pub(crate) a: Element,
     pub(crate) b: Element,
-    /// Of four consecutive elements of A's rows two are stored, at the places that an index names; C is D.
+    /// Two of four consecutive elements of A's rows are stored, at the places that an index names; C is D.
     pub(crate) sparse: bool,
     /// Denormals of operands and results are zeros.
     pub(crate) flushes: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Modifiers {
     /// `cbsz` is 0; then `abid` chooses them.
     pub(crate) cbsz: u8,
     pub(crate) abid: u8,
-    /// Which lanes hold B; for F64 on gfx942 a bit for each of A, B and C: it is negated.
+    /// Selector of the lanes that hold B; for F64 on gfx942 a bit for each of A, B and C: it is negated.
     pub(crate) blgp: u8,
     pub(crate) negates: bool,
 }

@@ -3,6 +3,13 @@
 #define GROUP_X __builtin_amdgcn_workgroup_id_x()
 #define ITEM_X __builtin_amdgcn_workitem_id_x()
 
+// Waits for the work-group, and for what its items have written to LDS.
+static inline __attribute__((device)) void barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
 KERNEL void add(const float *a, const float *b, float *c, int n) {
     int i = GROUP_X * 256 + ITEM_X;
     if (i < n) c[i] = a[i] + b[i];
@@ -20,10 +27,10 @@ KERNEL void through_scratch(const float *a, const float *b, float *c, int n) {
 KERNEL void sum(unsigned *to, unsigned n) {
     __attribute__((shared)) static unsigned part;
     if (ITEM_X == 0) part = 0;
-    __builtin_amdgcn_s_barrier();
+    barrier();
     unsigned i = GROUP_X * 256 + ITEM_X;
     if (i < n) __atomic_fetch_add(&part, i + 1, __ATOMIC_RELAXED);
-    __builtin_amdgcn_s_barrier();
+    barrier();
     if (ITEM_X == 0) __atomic_fetch_add(to, part, __ATOMIC_RELAXED);
 }
 
