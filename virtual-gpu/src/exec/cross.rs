@@ -1,36 +1,11 @@
-//! Instructions across lanes and registers that have no formula: exchange of lanes, registers by index, matrices, pairs.
+//! Instructions across lanes and registers that have no formula: exchange of lanes, registers by index, matrices.
 
-use super::vector::Unit;
-use super::wave::write;
-use super::wave::{Wave, is_vector};
+use super::wave::{Wave, is_vector, write};
 use crate::fault::FaultKind;
-use crate::isa::inst::{Body, Inst, Pair};
+use crate::isa::inst::Inst;
 use crate::isa::op::lanes::LANES;
 use crate::isa::op::wmma::{Addend, Modifiers, WmmaRow};
 use crate::isa::{Kind, Row};
-
-impl Unit {
-    /// Executes two instructions at once: the second one reads what was before the first.
-    pub(super) fn execute_pair(&mut self, wave: &mut Wave, pair: &Pair) -> Result<(), FaultKind> {
-        let [first, second] = &pair.halves;
-        let (Body::Vector(_, x), Body::Vector(_, y)) = (&first.body, &second.body) else {
-            return Ok(());
-        };
-        if pair.conflict {
-            let names =
-                format!("{} beside {} with sources in one bank of registers", first.name, second.name);
-            return Err(FaultKind::Unimplemented(names));
-        }
-        let n = usize::from(first.dst & 255);
-        let mut other = wave.vgpr[n];
-        self.execute(wave, first, x)?;
-        std::mem::swap(&mut wave.vgpr[n], &mut other);
-        self.execute(wave, second, y)?;
-        // The destinations differ: one number is even.
-        wave.vgpr[n] = other;
-        Ok(())
-    }
-}
 
 /// Executes an instruction between lanes, or between registers that M0 numbers.
 pub(super) fn execute(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
@@ -74,7 +49,7 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), Fau
     Ok(())
 }
 
-/// Makes each lane read a lane of its row of 16, or of the row beside it: 4 bits for each of them in two scalars. The first
+/// Makes each lane read a lane of its row of 16, or of the row next to it: 4 bits for each of them in two scalars. The first
 /// bit of OP_SEL reads inactive lanes too; the second one gives 0 for them instead of leaving the destination.
 fn permute(wave: &mut Wave, inst: &Inst, old: &[u32; LANES], across: bool) {
     let exec = wave.exec();

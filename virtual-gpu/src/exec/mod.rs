@@ -13,6 +13,7 @@ pub(crate) mod lds;
 pub(crate) mod lds_ops;
 mod location;
 pub(crate) mod memory;
+mod pair;
 pub(crate) mod rounding;
 pub(crate) mod scalar;
 pub(crate) mod simd;

@@ -1,8 +1,8 @@
 //! The instruction set: operations, and how each generation of processors encodes them.
 //!
-//! What an instruction means stands once, under its name, in [`op`]: operand types and formula. Each generation has a
-//! folder with its numbers and names of these operations and its decoder: [`gfx9`], [`gfx11`]. Execution knows operations
-//! only.
+//! Each operation stands once, under its name, in [`op`]: its operand types and its formula. Each generation has a folder
+//! with its numbers and names of these operations and its decoder: [`gfx9`] with [`cdna`], [`gfx11`]. Execution knows
+//! operations only.
 //!
 //! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture"
 //! (2020), ""RDNA3" Instruction Set Architecture" (2023) and ""RDNA3.5" Instruction Set Architecture" (2024); LLVM, "User

@@ -34,10 +34,11 @@
 
 mod bits;
 mod block;
+mod conflict;
 mod judge;
 mod ledger;
 mod own;
 
-pub(crate) use judge::{Conflict, Party};
+pub(crate) use conflict::{Conflict, Party};
 pub(crate) use ledger::Ledger;
 pub(crate) use own::{Lanes, Own, Release};

@@ -2,7 +2,7 @@
 
 use super::bits::{ATOMIC, BLOCK, Marks, READ, Table, VOLATILE, WRITE};
 use super::block::{Block, Site};
-use super::judge::{Conflict, Party, kinds};
+use super::conflict::{Conflict, Party, kinds};
 use super::ledger::{Entry, Ledger};
 use crate::fault::Access;
 use crate::isa::op::lanes::LANES;

@@ -94,9 +94,9 @@ pub(crate) fn folder_of(fd: c_int) -> Option<usize> {
 fn of_proc() -> Option<(libc::dev_t, libc::ino_t)> {
     static PROC: OnceLock<Option<(libc::dev_t, libc::ino_t)>> = OnceLock::new();
     *PROC.get_or_init(|| {
+        let name = c"/proc".as_ptr();
         // SAFETY: a C string; the result is checked.
-        let fd =
-            unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/proc".as_ptr(), libc::O_RDONLY) };
+        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, name, libc::O_RDONLY) };
         let fd = c_int::try_from(fd).ok().filter(|&fd| fd >= 0)?;
         let found = identity(fd);
         // SAFETY: opened above.
