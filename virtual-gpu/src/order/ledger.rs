@@ -2,7 +2,7 @@
 
 use super::bits::{ATOMIC, BLOCK, KINDS, Map, Marks, READ, Table, VOLATILE, WORDS, WRITE};
 use super::block::Site;
-use super::own::Release;
+use super::release::Release;
 use crate::footprint::Footprint;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

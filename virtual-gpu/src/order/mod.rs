@@ -38,7 +38,9 @@ mod conflict;
 mod judge;
 mod ledger;
 mod own;
+mod release;
 
 pub(crate) use conflict::{Conflict, Party};
 pub(crate) use ledger::Ledger;
-pub(crate) use own::{Lanes, Own, Release};
+pub(crate) use own::{Lanes, Own};
+pub(crate) use release::Release;

@@ -4,6 +4,7 @@ use super::bits::{ATOMIC, BLOCK, Marks, READ, Table, VOLATILE, WRITE};
 use super::block::{Block, Site};
 use super::conflict::{Conflict, Party, kinds};
 use super::ledger::{Entry, Ledger};
+use super::release::Release;
 use crate::fault::Access;
 use crate::isa::op::lanes::LANES;
 use std::collections::HashSet;
@@ -496,13 +497,4 @@ impl Own {
         }
         self.forget();
     }
-}
-
-/// A release by a work-group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Release {
-    pub(super) group: u32,
-    pub(super) number: u32,
-    /// Number of acquires before it.
-    pub(super) seen: u32,
 }
