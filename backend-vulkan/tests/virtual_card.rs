@@ -65,6 +65,8 @@ fn catalogue_agrees_with_the_reference() {
 
 /// Cases of the catalogue for each one that runs on RDNA 3 in every test run.
 const SAMPLE: usize = 16;
+/// Part of the names of cases that always run, too: rows so long that a work-group could have an incomplete wavefront.
+const LONG_ROWS: &str = "latent: d=576, dv=512, tokens=1";
 
 /// Runs a sample of the catalogue on an RDNA 3 card with matrix units. `DIPTYCH_TEST_CARDS` lists cards, separated by
 /// commas: then all cases run on each of them, or those in `DIPTYCH_TEST_CASES`, without units and with them.
@@ -88,8 +90,10 @@ fn rdna3_agrees_with_the_reference() {
         );
         assert_eq!(backend.profile().matrix_shape().is_some(), matrices == Matrices::Units, "{name}");
         println!("{name}, {}", matrices.name());
-        let step = if named.is_empty() { SAMPLE } else { 1 };
-        check(&backend, all.iter().step_by(step).cloned().collect());
+        let runs = |(i, case): &(usize, &Case)| {
+            !named.is_empty() || i % SAMPLE == 0 || case.name.contains(LONG_ROWS)
+        };
+        check(&backend, all.iter().enumerate().filter(runs).map(|(_, case)| case.clone()).collect());
     }
 }
 

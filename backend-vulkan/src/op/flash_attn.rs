@@ -52,7 +52,11 @@ impl VecShape {
         let chunks = length.div_ceil(8 * lanes);
         // Maximum of subgroups times heads.
         let most = VEC_SUMS / (8 * lanes * chunks);
-        let workgroup = profile.workgroup(wanted).min(most * smallest);
+        // Subgroups are whole, whatever their size: the kernel adds over all their lanes, and those of an incomplete one
+        // are undefined.
+        let largest = profile.caps.subgroup_max.max(smallest);
+        let room = (most * smallest / largest * largest).max(largest);
+        let workgroup = profile.workgroup(wanted).min(room);
         let subgroups = workgroup.div_ceil(smallest);
         let heads = (most / subgroups).clamp(1, t.heads);
         VecShape { workgroup, lanes, chunks, keys: (t.keys / chunks).max(1), subgroups, heads }
@@ -455,6 +459,26 @@ mod tests {
         let of = |groups, positions| matrix_splits(&profile, &form, groups, positions);
         assert_eq!([of(256, 4608), of(112, 4608), of(28, 4608), of(1, 1 << 20)], [1, 3, 8, 8]);
         assert_eq!([of(28, 511), of(28, 512), of(28, 1100)], [1, 2, 4]);
+    }
+
+    /// Checks that no subgroup is incomplete, of those sizes between which a driver may choose.
+    #[test]
+    fn subgroups_for_few_tokens_are_whole() {
+        for (class, smallest, largest) in [
+            (ArchClass::AmdRdna3, 32, 64),
+            (ArchClass::AmdGcn, 64, 64),
+            (ArchClass::Nvidia, 32, 32),
+            (ArchClass::Intel, 8, 32),
+        ] {
+            let caps = Caps { subgroup_min: smallest, subgroup_max: largest, ..Caps::imagined(class, 16) };
+            let profile = Profile::new(caps);
+            for length in (8..=1024).step_by(8) {
+                for positions in [1, 1 << 20] {
+                    let shape = VecShape::new(&profile, length, positions);
+                    assert_eq!(shape.workgroup % largest, 0, "{class:?}, {length}: {shape:?}");
+                }
+            }
+        }
     }
 
     /// Checks that every split has positions and that the splits cover all positions, by the rule of the
