@@ -1,5 +1,6 @@
-//! Every instruction of every embedded code object is disassembled exactly as llvm-objdump prints it:
-//! mnemonic, operands and modifiers, character by character.
+//! Instructions of embedded code objects are disassembled exactly as llvm-objdump prints them: mnemonic, operands and
+//! modifiers, character by character. All families of gfx906 are, and of the other processors one of three, or all with
+//! `DIPTYCH_TEST_DISASSEMBLY=all`.
 
 use crate::support;
 
@@ -10,7 +11,8 @@ use virtual_gpu::Target;
 #[test]
 fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
     let (mut total, mut wrong) = (0, Vec::new());
-    for target in Target::ALL {
+    let all = std::env::var("DIPTYCH_TEST_DISASSEMBLY").is_ok_and(|value| value == "all");
+    for (number, target) in Target::ALL.into_iter().enumerate() {
         // mul_mat_half_* needs matrix units, which CDNA has. mul_mat_half needs dot2 or matrix
         // units, and mul_mat_int8_low (low-bit types) dot4; gfx906 has dot2 and dot4.
         let is_empty = |stem: &str| match stem {
@@ -23,7 +25,8 @@ fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
             println!("{} is not embedded in this build", target.name());
             continue;
         }
-        for stem in stems {
+        let chosen = |n: usize| all || target == Target::Gfx906 || n % 3 == number % 3;
+        for stem in stems.enumerate().filter(|(n, _)| chosen(*n)).map(|(_, stem)| stem) {
             let image = hip_kernels::code_object(target.name(), stem).expect("every family is compiled");
             let (count, differences) = compare(image, target, stem);
             total += count;

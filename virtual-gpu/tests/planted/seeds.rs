@@ -7,16 +7,20 @@ use virtual_gpu::{Checks, FaultKind, Options, Random, Target, Window};
 
 const MACROS: &str = super::PROLOGUE;
 
-/// Runs a kernel under a seed; returns the 1024 words at its second argument.
-fn run(body: &str, threads: u32, options: Options, groups: u32) -> Vec<u32> {
+/// Assembles a kernel.
+fn assemble(body: &str) -> Vec<u8> {
     let kernel = AsmKernel { lds: 512, vgprs: 64, ..AsmKernel::new("k", &labelled("k", body)) };
-    let object = compile::assemble(Target::Gfx906, &asm::file(MACROS, &[kernel]));
-    let session = Session::with_options(Target::Gfx906, "seeds", &object, options);
+    compile::assemble(Target::Gfx906, &asm::file(MACROS, &[kernel]))
+}
+
+/// Runs a kernel under a seed; returns the 1024 words at its second argument.
+fn run(object: &[u8], threads: u32, options: Options, groups: u32) -> Vec<u32> {
+    let session = Session::with_options(Target::Gfx906, "seeds", object, options);
     let (from, to) = (session.allocate(256), session.upload(&[0u8; 4096]));
     let arguments = Arguments::new().add(from).add(to);
     session
         .attempt("k", [groups, 1, 1], [threads, 1, 1], 0, &arguments)
-        .unwrap_or_else(|fault| panic!("{body}: {fault}"));
+        .unwrap_or_else(|fault| panic!("{fault}"));
     session.download(to, 1024)
 }
 
@@ -26,7 +30,8 @@ fn under(seed: u64, random: Random) -> Options {
 
 /// Returns how many different results a program has under 8 seeds, which are the same when it is run again.
 fn results(body: &str, threads: u32, random: Random) -> usize {
-    let of = |seed| run(body, threads, under(seed, random), 1);
+    let object = assemble(body);
+    let of = |seed| run(&object, threads, under(seed, random), 1);
     let all: BTreeSet<Vec<u32>> = (0..8).map(of).collect();
     assert_eq!(of(5), of(5), "{body}");
     all.len()
@@ -48,8 +53,8 @@ fn what_nobody_has_set_differs_between_seeds() {
         assert_eq!(results(body, 64, Random::NONE), 1, "{body}");
     }
     let zeroed = Random { memory: false, ..Random::ALL };
-    assert_eq!(run(UNSET[4], 64, under(3, zeroed), 1), [0; 1024], "as kernel drivers do");
-    assert_eq!(run(UNSET[0], 64, under(3, Random::NONE), 1), [0; 1024]);
+    assert_eq!(run(&assemble(UNSET[4]), 64, under(3, zeroed), 1), [0; 1024], "as kernel drivers do");
+    assert_eq!(run(&assemble(UNSET[0]), 64, under(3, Random::NONE), 1), [0; 1024]);
 }
 
 /// The order of wavefronts, and of work-groups, is not the same under all seeds.
@@ -62,7 +67,8 @@ fn orders_differ_between_seeds() {
     assert_eq!(results(body, 1024, Random { waves: false, ..Random::ALL }), 1);
     let body = "v_mov_b32 v4, 1\nv_mov_b32 v3, s2\nv_lshlrev_b32 v3, 2, v3\ns_mov_b64 exec, 1\n\
                 global_atomic_add v5, v2, v4, s[6:7] offset:2048 glc\ns_waitcnt vmcnt(0)\nglobal_store_dword v3, v5, s[6:7]";
-    let of = |seed| run(body, 64, under(seed, Random::ALL), 32);
+    let object = assemble(body);
+    let of = |seed| run(&object, 64, under(seed, Random::ALL), 32);
     assert!((0..8).map(of).collect::<BTreeSet<_>>().len() > 4);
 }
 
@@ -74,11 +80,12 @@ fn approximations_differ_between_seeds() {
             "v_cvt_f32_u32 v3, v0\nv_mul_f32 v3, 0x3f9a3b21, v3\nv_add_f32 v3, 0x3e99999a, v3\n{name} v4, v3\n\
              global_store_dword v1, v4, s[6:7]\nv_mov_b32 v3, 1.0\n{name} v4, v3\nglobal_store_dword v1, v4, s[6:7] offset:256"
         );
+        let object = assemble(&body);
         let only = Random { approximations: true, ..Random::NONE };
-        let exact = run(&body, 64, under(0, Random::NONE), 1);
+        let exact = run(&object, 64, under(0, Random::NONE), 1);
         let (mut off, mut kinds) = (0, BTreeSet::new());
         for seed in 0..4 {
-            let got = run(&body, 64, under(seed, only), 1);
+            let got = run(&object, 64, under(seed, only), 1);
             for (&x, &y) in exact.iter().zip(&got).take(64) {
                 assert!(x.abs_diff(y) <= 1, "{name}: {x:x} {y:x}");
                 off += u32::from(x != y);

@@ -71,17 +71,16 @@ impl Deref for Program {
     }
 }
 
-/// Returns the levels for combination number `at` of a source. Two neighbours have all four: gfx900 and gfx906,
-/// both sizes of a wavefront of one target.
-fn levels(source: Source, at: usize) -> &'static [&'static str] {
-    if std::env::var(VARIABLE).is_ok_and(|v| v == "all") {
-        return &LEVELS;
-    }
-    &LEVELS[(at + source.name.len()) % 2 * 2..][..2]
+/// Returns the levels for combination number `at` of `count` combinations of target and wavefront. Together, those of a
+/// source have all four levels: one each where four or more can run it.
+fn levels(source: Source, at: usize, count: usize) -> impl Iterator<Item = &'static str> {
+    let all = std::env::var(VARIABLE).is_ok_and(|v| v == "all");
+    let each = if all { LEVELS.len() } else { LEVELS.len().div_ceil(count) };
+    (0..each).map(move |n| LEVELS[(at * each + n + source.name.len()) % LEVELS.len()])
 }
 
-/// Runs a check on every target and size of a wavefront. Each combination has two levels of optimisation, or all
-/// four with `DIPTYCH_TEST_PROGRAMS=all`.
+/// Runs a check on every target and size of a wavefront. The combinations divide the levels of optimisation between
+/// them, or have all four with `DIPTYCH_TEST_PROGRAMS=all`.
 pub(super) fn everywhere(source: Source, check: impl Fn(&Program)) {
     everywhere_with(source, "", check);
 }
@@ -98,12 +97,15 @@ pub(super) fn where_units(
     more: &str,
     check: impl Fn(&Program),
 ) {
-    let targets = Target::ALL.into_iter().enumerate();
-    for (number, target) in targets.filter(|&(_, target)| wanted(Units::of(target))) {
-        for (mode, &(wave, option)) in Units::of(target).waves().iter().enumerate() {
-            for level in levels(source, number + mode) {
-                run(source, target, wave, &format!("{level} {option} {more}"), &check);
-            }
+    let wanted = Target::ALL.into_iter().filter(|target| wanted(Units::of(*target)));
+    let combinations: Vec<(Target, usize, &str)> = wanted
+        .flat_map(|target| {
+            Units::of(target).waves().iter().map(move |&(wave, option)| (target, wave, option))
+        })
+        .collect();
+    for (at, &(target, wave, option)) in combinations.iter().enumerate() {
+        for level in levels(source, at, combinations.len()) {
+            run(source, target, wave, &format!("{level} {option} {more}"), &check);
         }
     }
 }
@@ -127,11 +129,13 @@ fn run(source: Source, target: Target, wave: usize, options: &str, check: impl F
 }
 
 #[test]
-fn neighbours_have_all_levels() {
+fn every_source_has_all_levels() {
     for &source in super::SOURCES {
-        let mut both = [levels(source, 0), levels(source, 1)].concat();
-        both.sort_unstable();
-        both.dedup();
-        assert_eq!(both, ["-O0", "-O1", "-O3", "-Os"], "{}", source.name);
+        for count in [2, 4, 8] {
+            let mut all: Vec<&str> = (0..count).flat_map(|at| levels(source, at, count)).collect();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all, ["-O0", "-O1", "-O3", "-Os"], "{}, {count} combinations", source.name);
+        }
     }
 }
