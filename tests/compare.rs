@@ -242,7 +242,7 @@ fn wrong_use_is_status_2_with_one_clear_line() {
         ("compare", vec!["report", "/nowhere"]),
         ("compare", vec!["--graph", "/nowhere/graph.json"]),
         ("compare", vec!["--ops", "ADD", "--model", "/nowhere/model.gguf"]),
-        ("compare", vec!["--backends", "hip-virtual:gfx1100"]),
+        ("compare", vec!["--backends", "hip-virtual:gfx1030"]),
         ("compare", vec!["--backends", "vulkan-virtual:navi31"]),
         ("compare", vec!["--counts", "ADD", "--backends", "cpu"]),
         ("compare", vec!["--counts", "NOTHING"]),
