@@ -150,12 +150,10 @@ impl Host {
     }
 
     /// Returns true if it has those that the second variant of functions is compiled for.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn is_wide(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return self.wide;
-        #[cfg(not(target_arch = "x86_64"))]
-        return false;
+        self.wide
     }
 
     /// Calls a function.
