@@ -243,7 +243,7 @@ fn wrong_use_is_status_2_with_one_clear_line() {
         ("compare", vec!["--graph", "/nowhere/graph.json"]),
         ("compare", vec!["--ops", "ADD", "--model", "/nowhere/model.gguf"]),
         ("compare", vec!["--backends", "hip-virtual:gfx1030"]),
-        ("compare", vec!["--backends", "vulkan-virtual:navi31"]),
+        ("compare", vec!["--backends", "vulkan-virtual:navi21"]),
         ("compare", vec!["--counts", "ADD", "--backends", "cpu"]),
         ("compare", vec!["--counts", "NOTHING"]),
         ("logits", vec!["--model", "/nowhere/model.gguf", "--tokens", "1", "--out", out]),
