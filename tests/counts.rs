@@ -1,22 +1,25 @@
-//! Instructions of matrix product kernels per weight (mat-vec) or per product of two values (tiles), counted
-//! on the emulated processors without noise. COUNTS.md lists the results.
+//! Instructions of kernels: mat-vec per weight, tiles and attention per product of two values, counted on the emulated
+//! processors without noise. COUNTS.md lists the results.
 
-use crate::common;
+mod work;
 
-use diptych::ggml::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
-use diptych::ggml::encode::encode;
-use diptych::ggml::plan::Plan;
-use diptych::ggml::rng::Rng;
-use diptych::ggml::{Graph, Source};
-use diptych::{DType, Precision};
+use backend_hip::HipOptions;
+use backend_hip::options::MatrixUnits;
+use backend_vulkan::{Matrices, VulkanBackend, VulkanOptions};
+use diptych::ggml::backend::Backend;
+use diptych::{DType, Error};
 use std::path::Path;
 use std::sync::Arc;
+use work::{Counts, Work};
 
-/// Drivers and cards. The first card of each driver supports dot products of bytes.
-const CARDS: [&str; 4] =
-    ["vulkan-virtual:vega20", "vulkan-virtual:vega10", "hip-virtual:gfx906", "hip-virtual:gfx900"];
+/// Drivers and cards of GCN.
+const GCN: &[&str] =
+    &["vulkan-virtual:vega20", "vulkan-virtual:vega10", "hip-virtual:gfx906", "hip-virtual:gfx900"];
 
-/// Types in the document; the first [`FEW`] are measured in every test run.
+/// Those of RDNA3 and CDNA2.
+const NEWER: &[&str] =
+    &["vulkan-virtual:navi31", "hip-virtual:gfx1100", "hip-virtual:gfx1151", "hip-virtual:gfx90a"];
+
 const TYPES: [DType; 16] = [
     DType::Q8_0,
     DType::Q4_K,
@@ -35,70 +38,92 @@ const TYPES: [DType; 16] = [
     DType::F16,
     DType::BF16,
 ];
-const FEW: usize = 3;
 
-/// Elements per row of weights.
-const K: usize = 4096;
-
-/// A table of the document: the text before and after it, rows of the weights, numbers of columns, and
-/// `each`: counted per product (tiles) rather than per weight.
-struct Table {
-    begin: &'static str,
-    end: &'static str,
-    m: usize,
-    columns: &'static [usize],
-    each: bool,
+/// What a table has rows for.
+enum Rows {
+    /// The types, with some numbers of columns for each card. `each`: counted per product (tiles) rather than per weight.
+    Types {
+        m: usize,
+        columns: &'static [usize],
+        each: bool,
+    },
+    Attention,
+    /// The part of it in which many tokens are computed at once.
+    Prompts,
 }
 
-const TABLES: [Table; 2] = [
-    Table { begin: "<!-- measured -->\n", end: "<!-- end -->\n", m: 14336, columns: &[1, 8], each: false },
-    Table { begin: "<!-- tiles -->\n", end: "<!-- end of tiles -->\n", m: 4096, columns: &[128], each: true },
+/// A table of the document.
+struct Table {
+    /// Its name in the document's comments.
+    name: &'static str,
+    cards: &'static [&'static str],
+    /// True if matrix units are on.
+    units: bool,
+    rows: Rows,
+    /// Rows that every test run counts, the first ones.
+    few: usize,
+}
+
+const MAT_VEC: Rows = Rows::Types { m: 14336, columns: &[1, 8], each: false };
+const TILES: Rows = Rows::Types { m: 4096, columns: &[128], each: true };
+
+const TABLES: [Table; 8] = [
+    Table { name: "mat-vec", cards: GCN, units: false, rows: MAT_VEC, few: 2 },
+    Table { name: "tiles", cards: GCN, units: false, rows: TILES, few: 1 },
+    Table { name: "attention", cards: GCN, units: false, rows: Rows::Attention, few: 1 },
+    Table { name: "mat-vec of RDNA3 and CDNA2", cards: NEWER, units: false, rows: MAT_VEC, few: 1 },
+    Table { name: "tiles of RDNA3 and CDNA2", cards: NEWER, units: false, rows: TILES, few: 1 },
+    Table { name: "attention of RDNA3 and CDNA2", cards: NEWER, units: false, rows: Rows::Attention, few: 1 },
+    Table { name: "tiles of matrix units", cards: NEWER, units: true, rows: TILES, few: 1 },
+    Table { name: "attention of matrix units", cards: NEWER, units: true, rows: Rows::Prompts, few: 1 },
 ];
 
-/// Lanes per wavefront.
-const LANES: f64 = 64.0;
+impl Rows {
+    /// Returns the headings of a card's columns.
+    fn columns(&self) -> Vec<String> {
+        match self {
+            Rows::Types { columns, .. } => columns.iter().map(|n| format!(", n={n}")).collect(),
+            Rows::Attention | Rows::Prompts => vec![String::new()],
+        }
+    }
 
-/// Instructions per lane for each weight or product.
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    vector: f64,
-    memory: f64,
-}
+    /// Returns the rows: a name, and the work of each of a card's columns.
+    fn list(&self) -> Vec<(String, Vec<Work>)> {
+        let attention = |name: &str, [tokens, positions, heads, heads_kv]: [usize; 4], causal| {
+            (name.to_string(), vec![Work::Attention { tokens, positions, heads, heads_kv, causal }])
+        };
+        match *self {
+            Rows::Types { m, columns, each } => {
+                let of = |dtype| columns.iter().map(|&n| Work::Product { dtype, m, n, each }).collect();
+                TYPES.map(|dtype| (dtype.to_string(), of(dtype))).into()
+            }
+            Rows::Attention => {
+                let one = |heads_kv| [1, 4096, 8, heads_kv];
+                let mut rows = vec![
+                    attention("one token, 4096 positions, 8 heads of 2", one(2), true),
+                    attention("one token, 4096 positions, 8 heads of 8", one(8), true),
+                ];
+                rows.extend(Rows::Prompts.list());
+                rows
+            }
+            Rows::Prompts => vec![
+                attention("512 tokens, causal, 8 heads of 2", [512, 512, 8, 2], true),
+                attention("512 tokens, nothing hidden, 8 heads of 2", [512, 512, 8, 2], false),
+                attention("1024 tokens, causal, 4 heads of 1", [1024, 1024, 4, 1], true),
+            ],
+        }
+    }
 
-/// Returns the sum of some counters over all kernels.
-fn sum(backend: &dyn Backend, names: &[&str]) -> u64 {
-    let kernels = backend.counts().expect("counters");
-    let counters = kernels.iter().flat_map(|kernel| &kernel.counts);
-    counters.filter(|(name, _)| names.contains(name)).map(|(_, n)| n).sum()
-}
+    /// Digits behind the point.
+    fn digits(&self) -> usize {
+        if matches!(self, Rows::Types { each: false, .. }) { 2 } else { 3 }
+    }
 
-/// Counts a whole product: loop, rounding of activations, sums over lanes.
-fn count(backend: &dyn Backend, dtype: DType, table: &Table, n: usize) -> Counts {
-    let m = table.m;
-    let mut rng = Rng::new(1);
-    let row: Vec<f32> = (0..K).map(|_| rng.uniform(-1.0, 1.0)).collect();
-    let mut g = Graph::new();
-    let a = g.leaf("a", dtype, [K, m, 1, 1], Source::Weight).expect("a");
-    let b = g.leaf("b", DType::F32, [K, n, 1, 1], Source::Input).expect("b");
-    let d = g.mul_mat(a, b).expect("d");
-    g.output(d).expect("an output");
-    let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Fast).expect("a plan");
-    let weights = encode(dtype, K, &row).expect("weights").repeat(m);
-    let buffer = backend.allocate(weights.len(), Usage::Weights).expect("memory");
-    backend.upload(&buffer, 0, &weights).expect("upload");
-    let mut bindings = Bindings::default();
-    bindings.leaves.insert(a, Slice { buffer, offset: 0 });
-    let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).expect("a program");
-    let input: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
-    program.write(b, &input.repeat(n)).expect("input");
-    let looked = |names: &[&str]| sum(backend, names);
-    let names: [&[&str]; 2] = [&["valu"], &["smem", "vmem_load", "vmem_store", "lds"]];
-    let before = names.map(looked);
-    program.run().expect("a run");
-    let after = names.map(looked);
-    let each =
-        |i: usize| LANES * (after[i] - before[i]) as f64 / (K * m * if table.each { n } else { 1 }) as f64;
-    Counts { vector: each(0), memory: each(1) }
+    fn cell(&self, counts: Counts) -> String {
+        let (digits, Counts { vector, memory, matrix }) = (self.digits(), counts);
+        let matrix = if matrix > 0.0 { format!(" ({matrix:.4})") } else { String::new() };
+        format!(" {vector:.digits$} + {memory:.digits$}{matrix} |")
+    }
 }
 
 /// Returns the compiler of a backend's kernels, or its driver.
@@ -108,88 +133,123 @@ fn compiler(backend: &dyn Backend) -> String {
     of("kernel compiler").or_else(|| of("driver")).unwrap_or_default()
 }
 
-/// Returns the measured part of the document: the kernels' compilers, and a table with a column for each card
-/// and number of columns.
-fn measured(cards: &[(&str, Arc<dyn Backend>)], table: &Table) -> String {
+type Card = (&'static str, Arc<dyn Backend>);
+
+/// Opens a card with matrix units on or off.
+fn open(name: &str, units: bool) -> diptych::Result<Arc<dyn Backend>> {
+    Ok(match name.strip_prefix("hip-virtual:") {
+        Some(target) => {
+            let options = HipOptions::default();
+            let matrix_units = if units { MatrixUnits::On } else { options.matrix_units };
+            Arc::new(backend_hip::virtual_gpu::open(target, HipOptions { matrix_units, ..options })?)
+        }
+        None => {
+            let options = VulkanOptions::for_name(name)?;
+            let matrices = if units { Some(Matrices::Units) } else { options.matrices };
+            Arc::new(VulkanBackend::open(VulkanOptions { matrices, ..options })?)
+        }
+    })
+}
+
+/// Returns the cards that can be opened here.
+fn open_all(names: &[&'static str], units: bool) -> Vec<Card> {
+    let one = |name: &&'static str| match open(name, units) {
+        Ok(backend) => Some((*name, backend)),
+        Err(Error::Unavailable { reason, .. }) => {
+            eprintln!("skipped: {name} is not available: {reason}");
+            None
+        }
+        Err(error) => panic!("{name}: {error}"),
+    };
+    names.iter().filter_map(one).collect()
+}
+
+/// Returns a table: the kernels' compilers, and the counts.
+fn measured(cards: &[Card], table: &Table) -> String {
     let mut text = String::from("Kernels made by:");
     for (name, backend) in cards {
         text += &format!(" {name} {};", compiler(backend.as_ref()));
     }
-    text += "\n\n| type |";
+    text += "\n\n| |";
+    let columns = table.rows.columns();
     for (name, _) in cards {
         let name = name.rsplit(':').next().unwrap_or(name);
-        table.columns.iter().for_each(|n| text += &format!(" {name}, n={n} |"));
+        columns.iter().for_each(|column| text += &format!(" {name}{column} |"));
     }
-    text += &format!("\n| --- |{}\n", " --- |".repeat(cards.len() * table.columns.len()));
-    for dtype in TYPES {
-        text += &format!("| {dtype} |");
+    text += &format!("\n| --- |{}\n", " --- |".repeat(cards.len() * columns.len()));
+    for (name, work) in table.rows.list() {
+        text += &format!("| {name} |");
         for (_, backend) in cards {
-            for &n in table.columns {
-                let Counts { vector, memory } = count(backend.as_ref(), dtype, table, n);
-                let digits = if table.each { 3 } else { 2 };
-                text += &format!(" {vector:.digits$} + {memory:.digits$} |");
-            }
+            work.iter().for_each(|work| text += &table.rows.cell(work.count(backend.as_ref())));
         }
         text += "\n";
     }
     text
 }
 
-/// Returns the documented counts of a type, in the order of cards and columns.
-fn listed(part: &str, dtype: DType) -> Vec<Counts> {
-    let row =
-        part.lines().find(|line| line.starts_with(&format!("| {dtype} |"))).expect("a row for each type");
+/// Returns the documented counts of a row, in the order of cards and columns.
+fn listed(part: &str, name: &str) -> Vec<[f64; 2]> {
+    let row = part.lines().find(|line| line.starts_with(&format!("| {name} |"))).expect("a row");
     let cells = row.split('|').skip(2).filter_map(|cell| cell.split_once('+'));
-    let number = |text: &str| text.trim().parse().expect("a number");
-    cells.map(|(vector, memory)| Counts { vector: number(vector), memory: number(memory) }).collect()
+    let number = |text: &str| text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
+    cells.map(|(vector, memory)| [number(vector), number(memory)]).collect()
 }
 
 /// No kernel needs more instructions than COUNTS.md documents, if it was compiled by the compiler named
-/// there. `DIPTYCH_WRITE_COUNTS=1` measures all types and rewrites the document.
+/// there. `DIPTYCH_WRITE_COUNTS=1` measures all rows and rewrites the document, another value the tables whose names have it.
 #[test]
 fn kernels_take_no_more_than_documented() {
-    let cards: Vec<_> = CARDS.into_iter().filter_map(|name| Some((name, common::backend(name)?))).collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("COUNTS.md");
-    let text = std::fs::read_to_string(&path).expect("COUNTS.md");
-    if std::env::var_os("DIPTYCH_WRITE_COUNTS").is_some() {
-        assert_eq!(cards.len(), CARDS.len(), "the document has all cards");
-        let written = TABLES.iter().fold(text, |text, table| {
-            let [before, _, after] = parts(&text, table);
-            [before, table.begin, &measured(&cards, table), table.end, after].concat()
-        });
-        std::fs::write(&path, written).expect("COUNTS.md is written");
-        return;
+    let mut text = std::fs::read_to_string(&path).expect("COUNTS.md");
+    let writes = std::env::var("DIPTYCH_WRITE_COUNTS").ok();
+    let written = |table: &Table, part: &str| part == "1" || table.name.contains(part);
+    let mut wrong = Vec::new();
+    for (names, units) in [(GCN, false), (NEWER, false), (NEWER, true)] {
+        let cards = open_all(names, units);
+        for table in TABLES.iter().filter(|table| table.cards == names && table.units == units) {
+            let [before, part, after] = parts(&text, table);
+            match &writes {
+                Some(which) if written(table, which) => {
+                    assert_eq!(cards.len(), names.len(), "the document has all cards");
+                    text = [before, &measured(&cards, table), after].concat();
+                }
+                Some(_) => {}
+                None => wrong.extend(excess(&cards, part, table)),
+            }
+        }
     }
-    let wrong: Vec<String> =
-        TABLES.iter().flat_map(|table| excess(&cards, parts(&text, table)[1], table)).collect();
+    if writes.is_some() {
+        std::fs::write(&path, text).expect("COUNTS.md is written");
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Splits the document into the text before a table, the table, and the text after it.
 fn parts<'a>(text: &'a str, table: &Table) -> [&'a str; 3] {
-    let (before, rest) = text.split_once(table.begin).expect("where the measured part begins");
-    let (documented, after) = rest.split_once(table.end).expect("where it ends");
-    [before, documented, after]
+    let (begin, end) = (format!("<!-- {} -->\n", table.name), format!("<!-- end of {} -->\n", table.name));
+    let at = text.find(&begin).map(|at| at + begin.len()).expect("where a table begins");
+    let to = at + text[at..].find(&end).expect("where it ends");
+    [&text[..at], &text[at..to], &text[to..]]
 }
 
 /// Returns the kernels that need more instructions than the table documents.
-fn excess(cards: &[(&str, Arc<dyn Backend>)], documented: &str, table: &Table) -> Vec<String> {
+fn excess(cards: &[Card], documented: &str, table: &Table) -> Vec<String> {
     let mut wrong = Vec::new();
+    let columns = table.rows.columns();
+    // The last digit is rounded.
+    let more = 0.1f64.powi(table.rows.digits() as i32);
     for (name, backend) in cards {
         if !documented.contains(&format!("{name} {};", compiler(backend.as_ref()))) {
             eprintln!("skipped: COUNTS.md is of another compiler for {name}");
             continue;
         }
-        let place = CARDS.iter().position(|card| card == name).expect("one of the cards");
-        for dtype in &TYPES[..FEW] {
-            let listed = listed(documented, *dtype);
-            for (i, &n) in table.columns.iter().enumerate() {
-                let (now, most) =
-                    (count(backend.as_ref(), *dtype, table, n), listed[place * table.columns.len() + i]);
-                // The document has two decimals, or three.
-                let more = if table.each { 0.001 } else { 0.01 };
-                if now.vector > most.vector + more || now.memory > most.memory + more {
-                    wrong.push(format!("{name}, {dtype}, n={n}: {now:?}, documented {most:?}"));
+        let place = columns.len() * table.cards.iter().position(|card| card == name).expect("a card");
+        for (row, work) in &table.rows.list()[..table.few] {
+            let listed = listed(documented, row);
+            for (i, work) in work.iter().enumerate() {
+                let (now, most) = (work.count(backend.as_ref()), listed[place + i]);
+                if now.vector > most[0] + more || now.memory > most[1] + more {
+                    wrong.push(format!("{name}, {row}{}: {now:?}, documented {most:?}", columns[i]));
                 }
             }
         }

@@ -242,6 +242,21 @@ pub struct KernelCounts {
     pub counts: Vec<(&'static str, u64)>,
 }
 
+impl KernelCounts {
+    /// Returns the sum of some counters.
+    pub fn sum(&self, names: &[&str]) -> u64 {
+        self.counts.iter().filter(|(name, _)| names.contains(name)).map(|(_, n)| n).sum()
+    }
+
+    /// Returns the number of lanes of a wavefront of this kernel, 64 if none has run.
+    pub fn wave(&self) -> f64 {
+        match self.sum(&["waves"]) {
+            0 => 64.0,
+            waves => self.sum(&["lanes"]) as f64 / waves as f64,
+        }
+    }
+}
+
 /// Duration of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {

@@ -8,7 +8,6 @@ use ggml_core::backend::{Backend, KernelCounts};
 use ggml_core::catalogue::{self, Case, Outcome};
 use ggml_core::precision::Precision;
 use ggml_core::{Error, Result};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Columns: heading, and the counters that are summed.
@@ -25,9 +24,6 @@ const COLUMNS: [(&str, &[&str]); 11] = [
     ("read", &["global_read", "scalar_read"]),
     ("written", &["global_written"]),
 ];
-
-/// Lanes per wavefront.
-const LANES: f64 = 64.0;
 
 /// Formats a table of the counts of each case that the filter selects, with the counting backends in
 /// consecutive rows. Columns are wavefront instructions by class, bytes read and written, and lane
@@ -81,12 +77,11 @@ fn measure(
         return Ok(row(cells));
     }
     let done = difference(&before, &backend.counts()?);
-    let sum = |names: &[&str]| -> u64 {
-        done.values().flatten().filter(|(name, _)| names.contains(name)).map(|(_, n)| n).sum()
-    };
+    let sum = |names: &[&str]| -> u64 { done.iter().map(|kernel| kernel.sum(names)).sum() };
     cells.extend(COLUMNS.iter().map(|(_, names)| sum(names).to_string()));
-    cells.push(format!("{:.2}", LANES * sum(&["instructions"]) as f64 / elements(case)));
-    cells.push(done.keys().cloned().collect::<Vec<_>>().join(", "));
+    let of_lanes: f64 = done.iter().map(|kernel| kernel.wave() * kernel.sum(&["instructions"]) as f64).sum();
+    cells.push(format!("{:.2}", of_lanes / elements(case)));
+    cells.push(done.iter().map(|kernel| kernel.kernel.as_str()).collect::<Vec<_>>().join(", "));
     Ok(row(cells))
 }
 
@@ -99,20 +94,23 @@ fn elements(case: &Case) -> f64 {
     first.unwrap_or(1).max(1) as f64
 }
 
-/// Returns the counts added since `before`, of the kernels that have run since.
-fn difference(before: &[KernelCounts], after: &[KernelCounts]) -> BTreeMap<String, Vec<(&'static str, u64)>> {
+/// Returns the counts added since `before`, of the kernels that have run since, by name.
+fn difference(before: &[KernelCounts], after: &[KernelCounts]) -> Vec<KernelCounts> {
     let earlier = |kernel: &str, counter: usize| {
         let known = before.iter().find(|b| b.kernel == kernel);
         known.map_or(0, |b| b.counts[counter].1)
     };
-    let mut done = BTreeMap::new();
-    for k in after {
-        let counts = k.counts.iter().enumerate();
-        let since: Vec<_> = counts.map(|(i, (name, n))| (*name, n - earlier(&k.kernel, i))).collect();
-        if since.iter().any(|(_, n)| *n > 0) {
-            done.insert(k.kernel.clone(), since);
-        }
-    }
+    let since = |k: &KernelCounts| KernelCounts {
+        kernel: k.kernel.clone(),
+        counts: k
+            .counts
+            .iter()
+            .enumerate()
+            .map(|(i, (name, n))| (*name, n - earlier(&k.kernel, i)))
+            .collect(),
+    };
+    let mut done: Vec<_> = after.iter().map(since).filter(|k| k.counts.iter().any(|(_, n)| *n > 0)).collect();
+    done.sort_by(|a, b| a.kernel.cmp(&b.kernel));
     done
 }
 
@@ -129,9 +127,7 @@ mod tests {
         let before = [counts("a", 10), counts("b", 4)];
         let after = [counts("a", 30), counts("b", 4), counts("c", 2)];
         let done = difference(&before, &after);
-        assert_eq!(done.keys().collect::<Vec<_>>(), ["a", "c"]);
-        assert_eq!(done["a"], [("instructions", 20), ("valu", 10)]);
-        assert_eq!(done["c"], [("instructions", 2), ("valu", 1)]);
+        assert_eq!(done, [counts("a", 20), counts("c", 2)]);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 pub struct Counters {
     /// Wavefronts.
     pub waves: u64,
+    /// Their lanes, the inactive ones too.
+    pub lanes: u64,
     /// All instructions.
     pub instructions: u64,
     /// Scalar ALU instructions, without branches and waits.
@@ -67,6 +69,6 @@ macro_rules! sum {
 }
 
 sum! {
-    waves instructions salu valu valu_quarter dot matrix smem vmem_load vmem_store lds branch barrier wait other global_read
+    waves lanes instructions salu valu valu_quarter dot matrix smem vmem_load vmem_store lds branch barrier wait other global_read
     global_written scalar_read lds_read lds_written scratch
 }

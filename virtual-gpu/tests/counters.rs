@@ -42,7 +42,7 @@ fn counts_are_exact() {
         // Three work-groups of two wavefronts; the second wavefront has 36 lanes.
         let counts = session.run("counted", [3, 1, 1], [100, 1, 1], &Arguments::new().add(from).add(to));
         let waves = 6;
-        assert_eq!(counts.waves, waves);
+        assert_eq!((counts.waves, counts.lanes), (waves, 64 * waves));
         assert_eq!(counts.salu, waves * (1 + 10 * 2 + 1));
         assert_eq!(counts.valu, waves * (1 + 10 * 2 + 1));
         assert_eq!(counts.valu_quarter, waves);

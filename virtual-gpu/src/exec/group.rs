@@ -166,7 +166,11 @@ impl Machine {
             id,
             size,
             lds: &mut self.lds,
-            counters: Counters { waves: count as u64, ..Counters::default() },
+            counters: Counters {
+                waves: count as u64,
+                lanes: count as u64 * u64::from(context.text.isa().lanes),
+                ..Counters::default()
+            },
             checks: context.checks,
             track: Track::new(
                 [context.checks.waits && context.checks.order, context.barrier_orders_stores()],

@@ -113,8 +113,12 @@ fn register() -> Result<(), String> {
 }
 
 /// Handler, called on a thread of the runtime: stores a text and does nothing else.
+///
+/// It also takes an event that the kernel's driver has told before: the backend may be closed by the time at which the
+/// runtime gets to it, and its error reported.
 unsafe extern "C" fn handle(event: *const Event, _data: *mut c_void) -> c_int {
-    if event.is_null() || GUARDS.load(Ordering::Relaxed) == 0 {
+    let concerns_no_one = GUARDS.load(Ordering::Relaxed) == 0 && REPORTED.get().is_none();
+    if event.is_null() || concerns_no_one {
         return NOT_CONSUMED;
     }
     // SAFETY: the runtime passes an event that lives until this function returns. Each kind has at least the
