@@ -15,8 +15,8 @@ struct Settings {
     graphs: bool,
 }
 
-/// Returns all combinations, or two that differ in everything.
-fn settings() -> Vec<Settings> {
+/// Returns all combinations and the newer processors that a release knows, or two combinations that differ in everything.
+fn settings(release: &str) -> Vec<Settings> {
     let all = (0..16).map(|n| Settings {
         target: if n & 1 == 0 { "gfx906" } else { "gfx900" },
         copy_engines: n & 2 == 0,
@@ -24,13 +24,24 @@ fn settings() -> Vec<Settings> {
         graphs: n & 8 != 0,
     });
     let is_all = std::env::var_os("DIPTYCH_TEST_ROCM").is_some_and(|value| value == "all");
-    all.enumerate().filter(|(n, _)| is_all || [8, 7].contains(n)).map(|(_, settings)| settings).collect()
+    let newer: &[&'static str] = match release {
+        _ if !is_all => &[],
+        "5.2.3" => &["gfx90a"],
+        "5.7.1" => &["gfx90a", "gfx942", "gfx1100"],
+        _ => &["gfx90a", "gfx942", "gfx1100", "gfx1151"],
+    };
+    let newer = newer.iter().map(|target| Settings { target, copy_engines: true, large_bar: false, graphs: true });
+    all.enumerate()
+        .filter(|(n, _)| is_all || [8, 7].contains(n))
+        .map(|(_, settings)| settings)
+        .chain(newer)
+        .collect()
 }
 
 #[test]
 fn logits_have_the_bits_of_the_emulated_driver() {
     for root in roots() {
-        for of in settings() {
+        for of in settings(&root.version) {
             let dir = tempfile::tempdir().unwrap();
             let text = |on: bool, yes: &'static str, no: &'static str| if on { yes } else { no };
             let (driver, runtime) = (format!("hip-virtual:{}", of.target), format!("hip-kfd:{}", of.target));
