@@ -30,7 +30,8 @@ fn settings(release: &str) -> Vec<Settings> {
         "5.7.1" => &["gfx90a", "gfx942", "gfx1100"],
         _ => &["gfx90a", "gfx942", "gfx1100", "gfx1151"],
     };
-    let newer = newer.iter().map(|target| Settings { target, copy_engines: true, large_bar: false, graphs: true });
+    let newer =
+        newer.iter().map(|target| Settings { target, copy_engines: true, large_bar: false, graphs: true });
     all.enumerate()
         .filter(|(n, _)| is_all || [8, 7].contains(n))
         .map(|(_, settings)| settings)
