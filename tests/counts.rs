@@ -16,7 +16,7 @@ use work::{Counts, Work};
 const GCN: &[&str] =
     &["vulkan-virtual:vega20", "vulkan-virtual:vega10", "hip-virtual:gfx906", "hip-virtual:gfx900"];
 
-/// Those of RDNA3 and CDNA2.
+/// Drivers and cards of RDNA3 and CDNA2.
 const NEWER: &[&str] =
     &["vulkan-virtual:navi31", "hip-virtual:gfx1100", "hip-virtual:gfx1151", "hip-virtual:gfx90a"];
 
@@ -39,7 +39,7 @@ const TYPES: [DType; 16] = [
     DType::BF16,
 ];
 
-/// What a table has rows for.
+/// Rows of a table.
 enum Rows {
     /// The types, with some numbers of columns for each card. `each`: counted per product (tiles) rather than per weight.
     Types {

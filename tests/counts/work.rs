@@ -28,7 +28,7 @@ pub(super) enum Work {
 pub(super) struct Counts {
     pub(super) vector: f64,
     pub(super) memory: f64,
-    /// Those of the vector instructions that multiply matrices.
+    /// Matrix instructions among the vector ones.
     pub(super) matrix: f64,
 }
 
