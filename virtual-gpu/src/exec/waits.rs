@@ -111,7 +111,7 @@ impl Waits {
         let fills = effects.fills;
         let stores_memory = matches!(inst.body, Body::Memory(_, row) if matches!(row.op, Op::Store { .. }));
         let pending = Pending { fills, lanes, ordered: true, stores_lds: false, stores_memory };
-        let vector = if fills == Registers::default() { Counter::Stores } else { Counter::Vector };
+        let vector = if fills.is_empty() { Counter::Stores } else { Counter::Vector };
         match inst.body {
             Body::Lds(row) => {
                 let exchange =
@@ -131,7 +131,7 @@ impl Waits {
                 };
                 let beyond = Pending { lanes: lanes & !in_lds, ordered: ordered || in_lds == 0, ..pending };
                 self.push(inst, vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
-                let stores_lds = fills == Registers::default();
+                let stores_lds = fills.is_empty();
                 let inside = Pending { lanes: in_lds, ordered, stores_lds, ..pending };
                 self.push(inst, Counter::Other, if in_lds == 0 { none } else { inside });
             }
@@ -151,7 +151,7 @@ impl Waits {
         };
         queue.push(pending);
         self.pending.add(pending.fills);
-        self.fills = self.pending != Registers::default();
+        self.fills |= !pending.fills.is_empty();
         // On hardware a full counter stalls the wavefront until an operation is complete.
         if queue.len() > most {
             retire(queue, most);
@@ -177,7 +177,7 @@ impl Waits {
         let mut pending = Registers::default();
         self.all().for_each(|p| pending.add(p.fills));
         self.pending = pending;
-        self.fills = pending != Registers::default();
+        self.fills = !pending.is_empty();
     }
 }
 

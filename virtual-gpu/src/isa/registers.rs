@@ -41,6 +41,13 @@ impl Registers {
         }
     }
 
+    /// Returns true if there are none. A comparison with the empty set is a call of `memcmp`.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.vector.iter().fold(0, |all, word| all | word) == 0 && self.scalar == 0
+    }
+
+    #[inline(always)]
     pub(crate) fn add(&mut self, other: Registers) {
         self.scalar |= other.scalar;
         self.vector.iter_mut().zip(other.vector).for_each(|(a, b)| *a |= b);
