@@ -7,7 +7,9 @@
 //! HIP's own, which cannot be replaced: before HIP 7 it ends the process.
 //!
 //! Some releases pass no event on, or a part of them only. So the kernel's driver is asked as well, see
-//! [`crate::sys::kfd`]: whoever reports first has the word.
+//! [`crate::sys::kfd`]: whoever reports first has the word. From the first report on, events are consumed after the last
+//! backend is closed, too: the runtime may be late with the same one. An application that goes on with HIP of its own in
+//! such a process hears of no further event.
 
 use crate::sys::kfd;
 use crate::sys::library::Library;
