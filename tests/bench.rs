@@ -143,3 +143,15 @@ fn copies_have_a_rate() {
         assert!(right, "{name}: {rate:?} bytes a second with {free:?} bytes free");
     }
 }
+
+/// A fast copy is measured with more bytes than one operand of a kernel may have.
+#[test]
+#[cfg(feature = "vulkan")]
+fn large_copies_are_divided() {
+    let options = backend_vulkan::VulkanOptions { max_binding: Some(4 << 20), ..Default::default() };
+    let Ok(backend) = backend_vulkan::VulkanBackend::open(options) else {
+        return eprintln!("skipped: no Vulkan");
+    };
+    assert_eq!(ggml_core::backend::Backend::device(&backend).limits.max_binding, 4 << 20);
+    assert!(copy_bandwidth(&backend).expect("a measurement").is_some());
+}

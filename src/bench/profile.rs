@@ -2,10 +2,10 @@
 //! the bandwidth of the device's memory.
 
 use crate::session::{Profile, ProfiledStep};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Slice, Usage};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::{DType, Error, Graph, Result, Source};
+use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -26,7 +26,11 @@ const ROW: usize = 4096;
 /// # Errors
 /// Any error of the backend.
 pub fn copy_bandwidth(backend: &dyn Backend) -> Result<Option<f64>> {
-    let most = backend.free_memory().map_or(MOST, |free| (free / 4).min(MOST as u64) as usize);
+    let most = backend
+        .free_memory()
+        .map_or(MOST as u64, |free| free / 4)
+        .min(backend.device().limits.max_allocation);
+    let most = most.min(MOST as u64) as usize;
     let (mut rate, mut bytes) = (None, FIRST);
     while bytes <= most {
         let Some(seconds) = copy_time(backend, bytes)? else { break };
@@ -41,23 +45,31 @@ pub fn copy_bandwidth(backend: &dyn Backend) -> Result<Option<f64>> {
 
 /// Returns the seconds of a copy of `bytes` bytes, the best of several; `None` if memory is too small for it.
 fn copy_time(backend: &dyn Backend, bytes: usize) -> Result<Option<f64>> {
-    let mut graph = Graph::new();
-    let mut bindings = Bindings::default();
-    let mut ids = Vec::new();
-    for name in ["from", "to"] {
-        let ne = [ROW, bytes / (4 * ROW), 1, 1];
-        let id = graph.leaf(name, DType::F32, ne, Source::State)?;
+    let mut buffers = Vec::new();
+    for _ in 0..2 {
         match backend.allocate(bytes, Usage::State) {
-            Ok(buffer) => bindings.leaves.insert(id, Slice { buffer, offset: 0 }),
+            Ok(buffer) => buffers.push(buffer),
             Err(Error::OutOfMemory { .. }) => return Ok(None),
             Err(error) => return Err(error),
-        };
-        ids.push(id);
+        }
     }
-    graph.cpy(ids[0], ids[1])?;
+    let (mut graph, mut bindings) = (Graph::new(), Bindings::default());
+    // The window of an operand is limited, so each node copies a piece; half of the limit leaves room for alignment.
+    let largest = (backend.device().limits.max_binding / 2).min(FIRST as u64) as usize;
+    let piece = (largest / (4 * ROW)).max(1) * 4 * ROW;
+    for offset in (0..bytes).step_by(piece) {
+        let ne = [ROW, piece.min(bytes - offset) / (4 * ROW), 1, 1];
+        let mut leaf = |name: &str, buffer: &Buffer| -> Result<TensorId> {
+            let id = graph.leaf(&format!("{name}-{offset}"), DType::F32, ne, Source::State)?;
+            bindings.leaves.insert(id, Slice { buffer: buffer.clone(), offset });
+            Ok(id)
+        };
+        let (from, to) = (leaf("from", &buffers[0])?, leaf("to", &buffers[1])?);
+        graph.cpy(from, to)?;
+    }
     let plan = Plan::new(&graph, &backend.device().limits, Precision::Exact)?;
     let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
-    let [from, to] = [ids[0], ids[1]].map(|id| bindings.leaves[&id].clone());
+    let [from, to] = [0, 1].map(|i| Slice { buffer: buffers[i].clone(), offset: 0 });
     let mut best = f64::INFINITY;
     for _ in 0..5 {
         let timing = program.run()?;
