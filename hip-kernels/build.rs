@@ -298,11 +298,14 @@ fn table(sources: &Sources, built: &Built) -> String {
     let targets: Vec<&str> = built.targets.iter().map(|packed| packed.target.as_str()).collect();
     let compilers: Vec<&str> = built.targets.iter().map(|packed| packed.compiler.as_str()).collect();
     let stems: Vec<&str> = sources.stems().collect();
+    let digest = prebuilt::digest(&stems, &compilers, sources);
     let mut text = format!(
         "pub(super) const TARGETS: &[&str] = &{targets:?};\n\
          /// Compiler of each target.\n\
          pub(super) const COMPILERS: &[&str] = &{compilers:?};\n\
          pub(super) const STEMS: &[&str] = &{stems:?};\n\
+         /// Digest of sources, options and compilers.\n\
+         pub(super) const DIGEST: &str = \"{digest}\";\n\
          pub(super) const REFUSED: &[Refused] = &[\n"
     );
     for (target, reason) in &built.refused {

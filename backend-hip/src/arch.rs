@@ -76,8 +76,10 @@ pub struct Profile {
     pub wave: u32,
     /// Dot product of bytes.
     pub dot4: Dot4,
-    /// Matrix unit.
+    /// Matrix unit for products.
     pub matrix: Matrix,
+    /// Matrix unit for attention: the same, if both use it.
+    pub attention_matrix: Matrix,
     /// True if the code copies from memory to LDS without registers (NVIDIA's `cp.async`), into LDS sized by
     /// the launch.
     pub copies: bool,
@@ -189,6 +191,7 @@ impl Profile {
                 wave: 32,
                 dot4: if number >= 61 { Dot4::Dp4a } else { Dot4::Software },
                 matrix: if number >= 80 { Matrix::Tensor } else { Matrix::None },
+                attention_matrix: if number >= 80 { Matrix::Tensor } else { Matrix::None },
                 copies: number >= 80,
                 packed_half: number >= 60,
                 lds_bytes: 48 << 10,
@@ -212,17 +215,19 @@ impl Profile {
             (Family::Rdna3 | Family::Rdna4, _) => Dot4::Sudot4,
             _ => Dot4::Software,
         };
+        let matrix = match family {
+            Family::Cdna => Matrix::Mfma,
+            Family::Rdna3 => Matrix::Wmma,
+            Family::Rdna4 => Matrix::WmmaGfx12,
+            _ => Matrix::None,
+        };
         Some(Profile {
             target: target.clone(),
             family,
             wave: if version.0 < 10 { 64 } else { 32 },
             dot4,
-            matrix: match family {
-                Family::Cdna => Matrix::Mfma,
-                Family::Rdna3 => Matrix::Wmma,
-                Family::Rdna4 => Matrix::WmmaGfx12,
-                _ => Matrix::None,
-            },
+            matrix,
+            attention_matrix: matrix,
             copies: false,
             packed_half: version.0 >= 9,
             lds_bytes: if version == (9, 5, 0) { 160 << 10 } else { 64 << 10 },

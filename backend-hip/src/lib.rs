@@ -113,6 +113,7 @@ pub mod op;
 pub mod options;
 mod program;
 pub mod provider;
+mod route;
 mod runtime;
 mod sys;
 pub mod system;
@@ -124,6 +125,7 @@ pub mod virtual_gpu;
 
 pub use backend::{HipBackend, devices};
 pub use options::HipOptions;
+pub use route::Route;
 
 /// Returns the targets that code objects are built in for.
 pub fn built_in() -> &'static [&'static str] {

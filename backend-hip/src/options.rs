@@ -1,8 +1,10 @@
 //! Options for opening the backend. All environment variables are read here.
 
+use crate::route::Route;
 use ggml_core::environment;
 use ggml_core::files::Root;
 use ggml_core::phase::Deadlines;
+use ggml_core::routes::{Routes, Table, VARIABLE};
 use ggml_core::{Error, Result};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -175,6 +177,11 @@ pub struct HipOptions {
     pub stream: StreamMode,
     /// Size of the pinned host memory for transfers in bytes; one copy uses a quarter of it.
     pub staging_bytes: usize,
+    /// Choice of routes, see [`Route`](crate::Route). `None`: those that were verified on the device or are known to
+    /// work on devices like it. The following four options name single routes.
+    pub routes: Option<Routes>,
+    /// Directory of the verdicts on routes; `None`: none are read.
+    pub routes_dir: Option<PathBuf>,
     /// Method of copying between host and device.
     pub copies: Copies,
     /// Memory in which weights are stored.
@@ -211,6 +218,8 @@ impl Default for HipOptions {
             deadlines: Deadlines::default(),
             stream: StreamMode::default(),
             staging_bytes: 32 << 20,
+            routes: None,
+            routes_dir: None,
             copies: Copies::default(),
             host_weights: HostWeights::default(),
             breadcrumbs: Breadcrumbs::default(),
@@ -233,6 +242,7 @@ impl HipOptions {
     /// * `DIPTYCH_HIP_RTC` = `auto`, `force` or `off`: [`HipOptions::rtc`]
     /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` in the former, or in `.cache`
     ///   of the latter
+    /// * `DIPTYCH_ROUTES`: [`HipOptions::routes`]; [`HipOptions::routes_dir`] is `diptych/routes` beside `diptych/hip`
     /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
     /// * `DIPTYCH_HIP_COPIES` = `auto`, `dma` or `kernel`: [`HipOptions::copies`]
     /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
@@ -257,6 +267,7 @@ impl HipOptions {
         let mut options = HipOptions {
             library: path("DIPTYCH_HIP_LIBRARY"),
             cuda_library: path("DIPTYCH_CUDA_LIBRARY"),
+            routes_dir: cache.as_ref().map(|path| path.join("diptych/routes")),
             cache_dir: cache.map(|path| path.join("diptych/hip")),
             ..HipOptions::default()
         };
@@ -269,6 +280,11 @@ impl HipOptions {
         choose(&variables, "DIPTYCH_HIP_HOST_WEIGHTS", HOST_WEIGHTS, &mut options.host_weights)?;
         choose(&variables, "DIPTYCH_HIP_MATRIX_UNITS", MATRIX_UNITS, &mut options.matrix_units)?;
         choose(&variables, "DIPTYCH_HIP_RTC", RTC_MODES, &mut options.rtc)?;
+        let routes = variables.iter().find(|(name, value)| name == VARIABLE && !value.is_empty());
+        if let Some((name, text)) = routes {
+            let wrong = |_| Error::argument(name, format!("'{text}'"), Routes::FORMS);
+            options.routes = Some(text.parse().map_err(wrong)?);
+        }
         options.environment = Environment::new(variables);
         Ok(options)
     }
@@ -294,6 +310,49 @@ impl HipOptions {
         self.system_root == Path::new("/")
     }
 
+    /// Returns the choice of routes, with those that other options stand for.
+    pub(crate) fn chosen_routes(&self) -> Routes {
+        let mut routes = self.routes.clone().unwrap_or_default();
+        let mut name = |of: &[Route], is_used: Option<bool>| {
+            for (route, is_used) in of.iter().filter_map(|route| Some((route.row().name, is_used?))) {
+                routes = std::mem::take(&mut routes).or(route, is_used);
+            }
+        };
+        name(
+            &[Route::MatrixProducts, Route::MatrixAttention],
+            match self.matrix_units {
+                MatrixUnits::Auto => None,
+                MatrixUnits::On => Some(true),
+                MatrixUnits::Off => Some(false),
+            },
+        );
+        name(
+            &[Route::Graphs, Route::GraphBranches],
+            match self.graphs {
+                Graphs::Auto => None,
+                Graphs::On => Some(true),
+                Graphs::Off => Some(false),
+            },
+        );
+        name(
+            &[Route::KernelCopies],
+            match self.copies {
+                Copies::Auto => None,
+                Copies::Dma => Some(false),
+                Copies::Kernel => Some(true),
+            },
+        );
+        name(
+            &[Route::HostWeights],
+            match self.host_weights {
+                HostWeights::Auto => None,
+                HostWeights::On => Some(true),
+                HostWeights::Off => Some(false),
+            },
+        );
+        routes
+    }
+
     /// Returns the options that were set, for reports.
     pub(crate) fn forced(&self) -> Vec<(String, String)> {
         let mut forced = Vec::new();
@@ -303,6 +362,7 @@ impl HipOptions {
         if let Some(library) = &self.cuda_library {
             forced.push(("cuda library".into(), library.display().to_string()));
         }
+        forced.extend(self.routes.as_ref().map(|routes| ("routes".into(), routes.to_string())));
         forced.extend(changed("hiprtc", RTC_MODES, self.rtc));
         forced.extend(changed("stream", STREAMS, self.stream));
         forced.extend(changed("copies", COPIES, self.copies));

@@ -92,12 +92,6 @@ impl Matrices {
     /// Accepted words, for messages.
     pub(crate) const FORMS: &str = "off, on or emulated";
 
-    /// Returns the default of a device class: matrix units only for classes where a card was seen to compute
-    /// correctly with them.
-    pub fn of(class: ArchClass) -> Matrices {
-        if class == ArchClass::Nvidia { Matrices::Units } else { Matrices::Off }
-    }
-
     /// Returns the word that the parser accepts.
     pub fn name(self) -> &'static str {
         match self {
@@ -153,10 +147,8 @@ pub struct Caps {
     pub storage8: bool,
     /// True if workgroup-shared memory can have several views, including views of 16-bit types.
     pub shared_views: bool,
-    /// True if matrix-vector products may read weights through workgroup-shared memory.
-    pub staged_weights: bool,
-    /// Products on matrix units that use tiles shared between work-groups.
-    pub shared_tiles: SharedTiles,
+    /// True if small products on matrix units share tiles between work-groups as large ones do: slow, for tests.
+    pub small_shared_tiles: bool,
     /// True if the integer dot product instructions exist (perhaps emulated).
     pub int_dot: bool,
     /// True if the dot product of four packed signed bytes with saturating accumulation is implemented in
@@ -166,8 +158,8 @@ pub struct Caps {
     pub int_dot_mixed: bool,
     /// Cooperative matrices of subgroup scope; empty if unsupported.
     pub matrices: Vec<MatrixShape>,
-    /// Use of the matrix units by products.
-    pub used_matrices: Matrices,
+    /// True if ordinary instructions take the place of the matrix units: slow, for tests.
+    pub emulated_matrices: bool,
     /// Maximum window of an operand in bytes (`maxStorageBufferRange`, or a lower limit from the options).
     pub max_binding: u64,
     /// Alignment of a window's offset in bytes.
@@ -203,13 +195,12 @@ impl Caps {
             storage16: true,
             storage8: true,
             shared_views: false,
-            staged_weights: false,
-            shared_tiles: SharedTiles::Large,
+            small_shared_tiles: false,
             int_dot: false,
             int_dot_signed: false,
             int_dot_mixed: false,
             matrices: Vec::new(),
-            used_matrices: Matrices::Off,
+            emulated_matrices: false,
             max_binding: 1 << 27,
             binding_alignment,
             max_storage_buffers: 16,

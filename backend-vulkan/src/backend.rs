@@ -5,7 +5,7 @@ use crate::deadline::guarded;
 use crate::device;
 use crate::device::cost::Model;
 use crate::device::probe;
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::memory::{Memory, VulkanMemory};
 use crate::options::VulkanOptions;
 use crate::pipeline::PipelineSet;
@@ -17,6 +17,7 @@ use crate::raw::device::Purpose;
 use crate::raw::memory::MemoryPool;
 use crate::raw::pipeline::Capture;
 use crate::raw::provider::BACKEND;
+use crate::route::Route;
 use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
     Support, Usage,
@@ -62,16 +63,18 @@ impl VulkanBackend {
 
     fn open_here(options: VulkanOptions, deadline: &Deadline) -> Result<VulkanBackend> {
         let budget = options.memory_budget()?;
-        let device = device::open(&options, Purpose::Compute)?;
+        let (device, choice) = device::open(&options, Purpose::Compute)?;
         let _span = phase::enter(Phase::OpenDevice, &device.name);
         let pool = MemoryPool::new(&device, budget)?;
         let lanes = probe::run(&device, &pool, deadline)?;
         let mut caps = device.facts.caps.clone();
         caps.subgroup = lanes.ops;
-        let profile = Profile::new(caps);
+        let (profile, routes) = choice.decide(caps, device.facts.support.features.matrices);
         let info = device::info(&device, &profile, &lanes, pool.largest(), &options);
+        let info = DeviceInfo { routes, identity: choice.identity, ..info };
         let disk = options.pipeline_cache_dir.as_ref().map(|dir| DiskCache::new(dir, &device.facts));
-        let pipelines = PipelineSet::new(&device, disk, Capture::Nothing);
+        let pipelines =
+            PipelineSet::new(&device, disk, Capture::Nothing, profile.uses(Route::ParallelCompilation));
         let model = Model::new(&profile.caps);
         let context =
             Arc::new(DeviceContext { device, profile, model, options, counters: Counters::default() });

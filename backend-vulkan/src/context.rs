@@ -2,7 +2,7 @@
 //! it was opened with.
 
 use crate::device::cost::Model;
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::options::VulkanOptions;
 use crate::raw::device::Device;
 use ggml_core::{Deadline, Phase};

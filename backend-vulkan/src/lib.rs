@@ -37,7 +37,7 @@
 //! # From a graph to the device
 //!
 //! `op` plans each group of nodes as dispatches ([`op::plan_group`]) from the device's
-//! [`Profile`](tuning::Profile). `lower` assigns their operands windows in the arenas (`windows`). `pipeline`
+//! [`Profile`](profile::Profile). `lower` assigns their operands windows in the arenas (`windows`). `pipeline`
 //! compiles missing pipelines in parallel, with a cache on disk (`cache`). `schedule` distributes the
 //! dispatches over segments by estimated time (`cost`) and splits long ones along axes that allow it. `record`
 //! writes the commands of each segment, with barriers where `hazard` finds a dependency, and the copies of
@@ -74,14 +74,16 @@ mod pipeline;
 mod program;
 #[allow(unsafe_code)]
 mod raw;
+mod route;
 #[cfg(test)]
 mod tests;
 
 pub use arch::{Matrices, SharedTiles};
 pub use backend::VulkanBackend;
-pub use device::tuning;
 pub use device::{DeviceSummary, PCI_ADDRESS, enumerate};
+pub use device::{profile, tuning};
 pub use options::{MemoryBudget, VulkanOptions};
 pub use pipeline::PipelineSpec;
 pub use program::{ProgramStats, VulkanProgram};
 pub use raw::physical::DeviceKind;
+pub use route::Route;

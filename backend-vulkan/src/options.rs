@@ -2,7 +2,9 @@
 
 use crate::arch::{ArchClass, Matrices, SharedTiles};
 use crate::environment::environment;
+use crate::route::Route;
 use ggml_core::phase::Deadlines;
+use ggml_core::routes::{Routes, Table, VARIABLE};
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -47,18 +49,24 @@ pub struct VulkanOptions {
     /// Index of the device in [`enumerate`](crate::enumerate); `None`: the first of the best kind (discrete,
     /// then integrated, then virtual, then CPU).
     pub device: Option<usize>,
+    /// Choice of routes, see [`Route`](crate::Route). `None`: the value of `DIPTYCH_ROUTES`, or else those that were
+    /// verified on the device or are known to work on devices like it.
+    pub routes: Option<Routes>,
+    /// Directory of the verdicts on routes; `None`: none are read. The default is `diptych/routes` in the user's cache
+    /// directory.
+    pub routes_dir: Option<PathBuf>,
     /// Uses the kernels of this class on any device. `None`: the value of `DIPTYCH_VULKAN_ARCH`, or else the
     /// device's own class.
     pub arch: Option<ArchClass>,
-    /// Use of matrix units by products. `None`: the value of `DIPTYCH_VULKAN_MATRIX_UNITS` (`off`, `on` or
-    /// `emulated`), or else [`Matrices::of`] the device's class.
+    /// Use of matrix units by products and attention: both routes, on or off. `None`: the value of
+    /// `DIPTYCH_VULKAN_MATRIX_UNITS` (`off`, `on` or `emulated`), or else what the choice of routes says.
     pub matrices: Option<Matrices>,
-    /// Lets matrix-vector products read weights through workgroup-shared memory, where the device's class has
-    /// kernels for it (NVIDIA) and shared memory can have several views. `None`: the value of
-    /// `DIPTYCH_VULKAN_STAGED_WEIGHTS` (`true` or `false`), or else `true`.
+    /// Use of the route by which matrix-vector products read weights through workgroup-shared memory. `None`: the value
+    /// of `DIPTYCH_VULKAN_STAGED_WEIGHTS` (`true` or `false`), or else what the choice of routes says.
     pub staged_weights: Option<bool>,
     /// Products on matrix units that use tiles shared between work-groups. `None`: the value of
-    /// `DIPTYCH_VULKAN_SHARED_TILES` (`off`, `on` or `small`), or else [`SharedTiles::Large`].
+    /// `DIPTYCH_VULKAN_SHARED_TILES` (`off`, `on` or `small`), or else [`SharedTiles::Large`] if the choice of routes
+    /// has them.
     pub shared_tiles: Option<SharedTiles>,
     /// Limit on allocated memory. An allocation beyond it is [`Error::OutOfMemory`], because a driver may
     /// grant more memory than exists and lose the device when the memory is used. `None`: the value of
@@ -103,6 +111,8 @@ impl Default for VulkanOptions {
     fn default() -> Self {
         VulkanOptions {
             device: None,
+            routes: None,
+            routes_dir: environment().cache_home.as_ref().map(|dir| dir.join("diptych").join("routes")),
             arch: None,
             matrices: None,
             staged_weights: None,
@@ -191,27 +201,49 @@ impl VulkanOptions {
         }
     }
 
-    /// Returns true if matrix-vector products may read weights through workgroup-shared memory, from the
-    /// option or the environment.
-    pub(crate) fn staged_weights(&self) -> Result<bool> {
-        match self.staged_weights {
-            Some(staged) => Ok(staged),
-            None => {
-                let asked = environment().parsed("DIPTYCH_VULKAN_STAGED_WEIGHTS", "'true' or 'false'")?;
-                Ok(asked.unwrap_or(true))
-            }
+    /// Returns the products that use tiles shared between work-groups, if the option or the environment says.
+    pub(crate) fn chosen_shared_tiles(&self) -> Result<Option<SharedTiles>> {
+        match self.shared_tiles {
+            Some(shared) => Ok(Some(shared)),
+            None => environment().parsed("DIPTYCH_VULKAN_SHARED_TILES", SharedTiles::FORMS),
         }
     }
 
-    /// Returns the products that use tiles shared between work-groups, from the option or the environment.
-    pub(crate) fn shared_tiles(&self) -> Result<SharedTiles> {
-        match self.shared_tiles {
-            Some(shared) => Ok(shared),
-            None => {
-                let asked = environment().parsed("DIPTYCH_VULKAN_SHARED_TILES", SharedTiles::FORMS)?;
-                Ok(asked.unwrap_or(SharedTiles::Large))
+    /// Returns the choice of routes, with those that other options and variables stand for.
+    pub(crate) fn chosen_routes(&self) -> Result<Routes> {
+        let named = |mut routes: Routes, names: &[Route], option: Option<bool>, variable: Option<bool>| {
+            for name in names.iter().map(|route| route.row().name) {
+                routes = match (option, variable, &self.routes) {
+                    (Some(is_used), _, None) => routes.with(name, is_used),
+                    (Some(is_used), _, Some(_)) => routes.or(name, is_used),
+                    // A variable does not change what an application chose.
+                    (None, Some(is_used), None) => routes.or(name, is_used),
+                    _ => routes,
+                };
             }
-        }
+            routes
+        };
+        let mut routes = match &self.routes {
+            Some(routes) => routes.clone(),
+            None => environment().parsed(VARIABLE, Routes::FORMS)?.unwrap_or_default(),
+        };
+        let units = |matrices: Matrices| matrices != Matrices::Off;
+        routes = named(
+            routes,
+            &[Route::MatrixProducts, Route::MatrixAttention],
+            self.matrices.map(units),
+            self.used_matrices()?.map(units),
+        );
+        let staged = environment().parsed("DIPTYCH_VULKAN_STAGED_WEIGHTS", "'true' or 'false'")?;
+        routes = named(routes, &[Route::StagedWeights], self.staged_weights, staged);
+        let shared = |shared: SharedTiles| shared != SharedTiles::Off;
+        routes = named(
+            routes,
+            &[Route::SharedTiles],
+            self.shared_tiles.map(shared),
+            self.chosen_shared_tiles()?.map(shared),
+        );
+        Ok(routes)
     }
 
     /// Returns the limit on allocated memory, from the option or the environment.

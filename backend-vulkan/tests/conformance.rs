@@ -8,7 +8,7 @@ use crate::agreement;
 
 use agreement::{failures, judged};
 use backend_vulkan::arch::ArchClass;
-use backend_vulkan::tuning::Profile;
+use backend_vulkan::profile::Profile;
 use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
 use ggml_core::Error;
 use ggml_core::backend::Backend;

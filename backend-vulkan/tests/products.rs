@@ -4,7 +4,7 @@
 use crate::common;
 
 use backend_vulkan::arch::ArchClass;
-use backend_vulkan::{VulkanBackend, VulkanOptions};
+use backend_vulkan::{Route, VulkanBackend, VulkanOptions};
 use common::{floats, ints, open, options, values};
 use ggml_core::backend::Backend;
 use ggml_core::evaluate::{Contents, compare_backends, evaluate};
@@ -169,7 +169,7 @@ fn weights_may_go_through_shared_memory() {
     // If one of these is missing, another kernel computes everything; op/staged.rs tests the other
     // conditions.
     let (caps, tuning) = (&backend.profile().caps, &backend.profile().tuning);
-    assert!(caps.shared_views && caps.staged_weights && caps.int_dot_signed && caps.subgroup.shuffle);
+    assert!(backend.profile().uses(Route::StagedWeights) && caps.int_dot_signed && caps.subgroup.shuffle);
     assert!(caps.subgroup_min == caps.subgroup_max && tuning.mat_vec_staged.is_some());
     let reference = ReferenceBackend::default();
     let glu = Gate::Two(Glu::new(Activation::Silu));

@@ -19,6 +19,7 @@ use crate::mapped::MappedBytes;
 use crate::phase::Deadlines;
 use crate::plan::{Plan, Step, Target};
 use crate::precision::Precision;
+use crate::routes::{Identity, RouteUse};
 use crate::tensor::TensorId;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -210,6 +211,12 @@ pub struct DeviceInfo {
     pub overrides: Vec<(String, String)>,
     /// Limits.
     pub limits: Limits,
+    /// The backend's routes beyond the plain ways, and which of them the device uses.
+    #[serde(default)]
+    pub routes: Vec<RouteUse>,
+    /// What verdicts on routes depend on; empty if the backend has no routes.
+    #[serde(default)]
+    pub identity: Identity,
 }
 
 /// Counters of a backend since it was opened.

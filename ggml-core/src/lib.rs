@@ -48,6 +48,7 @@ pub mod precision;
 pub mod reference;
 pub mod repeat;
 pub mod rng;
+pub mod routes;
 pub mod schedule;
 pub mod shape;
 pub mod sync;

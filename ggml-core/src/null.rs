@@ -13,6 +13,7 @@ use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
+use crate::routes::Identity;
 use crate::tensor::TensorId;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -181,6 +182,8 @@ impl NullBackend {
             features: Vec::new(),
             overrides: Vec::new(),
             limits: Limits { max_allocation: largest, max_binding: u64::MAX, alignment: 64 },
+            routes: Vec::new(),
+            identity: Identity::default(),
         };
         Ok(NullBackend { shared, device })
     }

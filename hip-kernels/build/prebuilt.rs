@@ -120,6 +120,19 @@ pub(crate) fn write(
     put(MANIFEST, manifest.as_bytes())
 }
 
+/// Returns a digest of the sources of all families, the options and the compilers.
+pub(crate) fn digest(stems: &[&str], compilers: &[&str], sources: &Sources) -> String {
+    let of_stem =
+        |stem: &&str| ["gfx906", "gfx1100", "sm_80"].map(|target| inputs(target, stem, sources)).concat();
+    let mut hash = Hash::new();
+    hash.update(stems.iter().map(of_stem).collect::<String>());
+    hash.update(compilers.concat());
+    hash.finalize()[..8].iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// Returns the hash of all inputs of a compilation but the compiler.
 pub(crate) fn inputs(target: &str, stem: &str, sources: &Sources) -> String {
     let options = options(target);

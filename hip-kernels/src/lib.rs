@@ -55,6 +55,11 @@ pub fn targets() -> &'static [&'static str] {
     embedded::TARGETS
 }
 
+/// Returns a digest of the kernels: of their sources, the compilers' options and the compilers.
+pub fn digest() -> &'static str {
+    embedded::DIGEST
+}
+
 /// Returns the families with kernels: the stems of the source files ("norm").
 pub fn stems() -> &'static [&'static str] {
     embedded::STEMS

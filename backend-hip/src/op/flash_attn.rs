@@ -233,9 +233,9 @@ fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
 /// blocks, and rows on AMD, need no alignment.
 fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<&'static str> {
     let operands = c.graph.operands(c.node);
-    let longest = longest_on_units(c.profile.matrix, operands[1].dtype);
+    let longest = longest_on_units(c.profile.attention_matrix, operands[1].dtype);
     let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
-    let anywhere = operands[1].dtype != DType::F16 || c.profile.matrix != Matrix::Tensor;
+    let anywhere = operands[1].dtype != DType::F16 || c.profile.attention_matrix != Matrix::Tensor;
     let strides = operands[1..3].iter().all(|t| u32::try_from(t.nb[1]).is_ok());
     let fits = p.d.iter().all(|d| d.is_multiple_of(8))
         && strides

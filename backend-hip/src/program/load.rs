@@ -59,15 +59,9 @@ impl Launches {
     /// Captures the launches in graphs if that is wanted and the runtime supports it. The program also works
     /// without graphs.
     fn capture(&mut self, session: &mut Session, wanted_by: Graphs) {
-        let known_to_work = || session.major().is_none_or(|major| major >= 6);
-        let wanted = match wanted_by {
-            Graphs::Off => false,
-            Graphs::On => true,
-            Graphs::Auto => known_to_work(),
-        };
-        // HIP's branches only on request: they are streams of their own, which not every release is known to
-        // run correctly.
-        if !session.has_branches() || wanted_by != Graphs::On && session.major().is_some() {
+        let wanted = wanted_by != Graphs::Off;
+        // Branches are a route of their own: they are streams, which not every release of HIP is known to run correctly.
+        if !session.has_branches() || wanted_by != Graphs::On {
             self.positions.iter_mut().for_each(|position| position.branch = 0);
         }
         let count = self.ready.len();

@@ -4,7 +4,7 @@ use super::thread::DriverThread;
 use crate::code::kernels::Kernels;
 use crate::driver::Properties;
 use crate::op::Refusal;
-use crate::options::{Copies, HipOptions, HostWeights};
+use crate::options::{Copies, HipOptions};
 use ggml_core::sync::lock;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::collections::BTreeSet;
@@ -25,23 +25,15 @@ pub(super) fn record_timeout(backend: &str) {
     }
 }
 
-/// Returns true if a kernel copies. Only AMD's runtime has been observed to hang in copies.
-pub(crate) fn by_kernel(options: &HipOptions, p: &Properties, backend: &str) -> bool {
-    match options.copies {
-        Copies::Auto => p.arch.starts_with("gfx") && (p.integrated || lock(&TIMED_OUT).contains(backend)),
-        Copies::Dma => false,
-        Copies::Kernel => true,
-    }
+/// Returns true if a kernel should copy. Only AMD's runtime has been observed to hang in copies.
+pub(crate) fn by_kernel(p: &Properties, backend: &str) -> bool {
+    p.arch.starts_with("gfx") && (p.integrated || lock(&TIMED_OUT).contains(backend))
 }
 
-/// Returns true if weights are stored in pinned host memory. gfx942 (MI300A) reads its own memory faster, and
+/// Returns true if weights should be stored in pinned host memory. gfx942 (MI300A) reads its own memory faster, and
 /// its firmware reserves none of it.
-pub(crate) fn host_weights(options: &HipOptions, p: &Properties) -> bool {
-    match options.host_weights {
-        HostWeights::Auto => p.integrated && p.arch.split(':').next() != Some("gfx942"),
-        HostWeights::On => true,
-        HostWeights::Off => false,
-    }
+pub(crate) fn host_weights(p: &Properties) -> bool {
+    p.integrated && p.arch.split(':').next() != Some("gfx942")
 }
 
 /// Selects a kernel for copies from now on. Returns false if there is none and the options do not require
@@ -73,16 +65,11 @@ mod tests {
 
     #[test]
     fn weights_of_integrated_devices() {
-        let on_host = |arch: &str, integrated, host_weights| {
-            let options = HipOptions { host_weights, ..HipOptions::default() };
-            super::host_weights(
-                &options,
-                &Properties { arch: arch.into(), integrated, ..Properties::default() },
-            )
+        let on_host = |arch: &str, integrated| {
+            host_weights(&Properties { arch: arch.into(), integrated, ..Properties::default() })
         };
-        assert!(on_host("gfx1151", true, HostWeights::Auto));
-        assert!(!on_host("gfx1100", false, HostWeights::Auto));
-        assert!(!on_host("gfx942:sramecc+:xnack-", true, HostWeights::Auto));
-        assert!(on_host("gfx942:sramecc+:xnack-", true, HostWeights::On));
+        assert!(on_host("gfx1151", true));
+        assert!(!on_host("gfx1100", false));
+        assert!(!on_host("gfx942:sramecc+:xnack-", true));
     }
 }

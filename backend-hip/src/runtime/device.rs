@@ -3,20 +3,24 @@
 use super::copies;
 use super::events::{AHEAD, GRAPHS, MARKS, RunEvents};
 use super::monitor::Monitor;
+use super::routes::{self, Ability};
 use super::session::Session;
 use super::staging::{ALIGNMENT, Staging};
 use super::thread::bounded;
 use crate::advice::{self, Situation};
-use crate::arch::{Family, Matrix, Profile, Target};
+use crate::arch::{Matrix, Profile, Target};
 use crate::code::kernels::{KernelSet, Kernels};
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
 use crate::driver::{Driver, Properties, WRONG_LIBRARY};
 use crate::installed;
-use crate::options::{Graphs, HipOptions, MatrixUnits, RtcMode, StreamMode};
+use crate::options::{Graphs, HipOptions, RtcMode, StreamMode};
 use crate::provider::{amd, nvidia};
+use crate::route::Route;
 use crate::system::{self, NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
+use ggml_core::routes::Identity;
+use ggml_core::routes::Table;
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -72,7 +76,7 @@ pub(crate) fn open(
     phase::learnt("device", &format!("{} ({})", properties.name, properties.arch));
     let mut profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
-    profile.matrix = matrix_units(options, &profile, kernels.target());
+    profile.matrix = matrix_units(&profile, kernels.target());
     profile.copies = profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let mut job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
@@ -108,9 +112,33 @@ pub(crate) fn open(
     info.versions.extend(refusal.map(|why| ("code objects refused".into(), why)));
     let compiler = kernels.target().filter(|_| job.is_none()).and_then(hip_kernels::compiler);
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
-    let copy_by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
-    let host_weights = copies::host_weights(options, &properties);
-    let graphs = advice::graphs(&situation, options.graphs);
+    info.identity = routes::identity(&info, options, kernels.target().filter(|_| job.is_none()));
+    let ability = Ability {
+        options,
+        backend: &monitor.backend,
+        driver: &*driver,
+        properties: &properties,
+        situation: &situation,
+        profile: &profile,
+    };
+    let (used, uses) = ability.choose(&info.identity)?;
+    info.routes = uses;
+    let unit = profile.matrix;
+    let unit_of = |route| if used.has(route) { unit } else { Matrix::None };
+    profile.matrix = unit_of(Route::MatrixProducts);
+    profile.attention_matrix = unit_of(Route::MatrixAttention);
+    let graphs = match (used.has(Route::Graphs), used.has(Route::GraphBranches)) {
+        (false, _) => Graphs::Off,
+        (true, false) => Graphs::Auto,
+        (true, true) => Graphs::On,
+    };
+    let (copy_by_kernel, host_weights) = (used.has(Route::KernelCopies), used.has(Route::HostWeights));
+    situation.dma_copies = !copy_by_kernel;
+    situation.graphs = graphs != Graphs::Off;
+    situation.branches = graphs == Graphs::On;
+    // Advice depends on the ways in which the device is used.
+    info.features.retain(|(name, _)| name != "advice");
+    info.features.extend(advice::known(&situation).map(|row| ("advice".to_string(), row.text())));
     let opened = Opened {
         graphs,
         info,
@@ -127,17 +155,10 @@ pub(crate) fn open(
     Ok((session, opened))
 }
 
-/// Returns the matrix units that products use; none if the options disable them (`Auto` enables NVIDIA's
-/// only). Built-in code uses those of the processor that it was compiled for: PTX for an earlier one has no
-/// instructions for them. Code that is compiled at run time uses those of the device.
-fn matrix_units(options: &HipOptions, device: &Profile, code: Option<&str>) -> Matrix {
-    let wanted = match options.matrix_units {
-        MatrixUnits::Auto => device.family == Family::Nvidia,
-        MatrixUnits::On => true,
-        MatrixUnits::Off => false,
-    };
-    let in_code = profile_of_code(code).map(|code| code.matrix);
-    if wanted { in_code.unwrap_or(device.matrix) } else { Matrix::None }
+/// Returns the matrix units that kernels can use. Built-in code uses those of the processor that it was compiled for:
+/// PTX for an earlier one has no instructions for them. Code that is compiled at run time uses those of the device.
+fn matrix_units(device: &Profile, code: Option<&str>) -> Matrix {
+    profile_of_code(code).map_or(device.matrix, |code| code.matrix)
 }
 
 /// Returns the profile of the target of the chosen code.
@@ -428,7 +449,7 @@ fn info(
     let mut versions = driver.versions();
     let arch = p.arch.split(':').next().unwrap_or_default();
     let mut situation = Situation::read(options, &versions, arch, p.pci);
-    situation.dma_copies = !copies::by_kernel(options, p, &monitor.backend);
+    situation.dma_copies = !copies::by_kernel(p, &monitor.backend);
     let graphs = advice::graphs(&situation, options.graphs);
     situation.graphs = graphs != Graphs::Off;
     situation.memory = Some(p.memory);
@@ -444,7 +465,7 @@ fn info(
         _ => p.memory,
     };
     let mut features = features(options, p);
-    if graphs != options.graphs {
+    if graphs != options.graphs && options.chosen_routes().asked(Route::Graphs.row().name).is_none() {
         let text = "off: they are reported to fail with this version of the runtime on this processor";
         features.push(("graphs".into(), text.into()));
     }
@@ -460,6 +481,8 @@ fn info(
         features,
         overrides,
         limits: Limits { max_allocation: largest, max_binding: largest, alignment: ALIGNMENT },
+        routes: Vec::new(),
+        identity: Identity::default(),
     };
     (info, situation)
 }
@@ -528,18 +551,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matrix_units_of_the_code_where_they_are_wanted() {
-        let units = |setting, device: &str, code| {
-            let options = HipOptions { matrix_units: setting, ..HipOptions::default() };
-            matrix_units(&options, &Profile::of(&Target::parse(device).unwrap()).unwrap(), code)
-        };
-        assert_eq!(units(MatrixUnits::Auto, "sm_90", Some("sm_80")), Matrix::Tensor);
-        assert_eq!(units(MatrixUnits::On, "sm_90", Some("sm_70")), Matrix::None);
-        assert_eq!(units(MatrixUnits::Off, "sm_90", Some("sm_80")), Matrix::None);
-        // `Auto` leaves AMD's matrix units unused, because no card has executed the kernels for them.
-        assert_eq!(units(MatrixUnits::Auto, "gfx1100", Some("gfx1100")), Matrix::None);
-        assert_eq!(units(MatrixUnits::On, "gfx1100", Some("gfx1100")), Matrix::Wmma);
+    fn matrix_units_are_those_of_the_code() {
+        let units =
+            |device: &str, code| matrix_units(&Profile::of(&Target::parse(device).unwrap()).unwrap(), code);
+        assert_eq!(units("sm_90", Some("sm_80")), Matrix::Tensor);
+        assert_eq!(units("sm_90", Some("sm_70")), Matrix::None);
+        assert_eq!(units("gfx1100", Some("gfx1100")), Matrix::Wmma);
         // Compiled at run time, for the device itself.
-        assert_eq!(units(MatrixUnits::On, "gfx1201", None), Matrix::WmmaGfx12);
+        assert_eq!(units("gfx1201", None), Matrix::WmmaGfx12);
     }
 }

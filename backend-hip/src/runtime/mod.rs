@@ -5,6 +5,7 @@ pub(crate) mod device;
 pub(crate) mod events;
 pub(crate) mod memory;
 pub(crate) mod monitor;
+mod routes;
 pub(crate) mod session;
 pub(crate) mod shared;
 pub(crate) mod staging;

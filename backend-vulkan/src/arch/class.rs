@@ -113,7 +113,7 @@ pub struct Traits<'a> {
     pub waves_per_simd: Option<u32>,
     /// True if the dot product of packed bytes of mixed signs is implemented in hardware.
     pub int_dot_mixed: bool,
-    /// True if the device has cooperative matrices.
+    /// True if the driver is Mesa's and lists cooperative matrices.
     pub matrices: bool,
 }
 

@@ -16,7 +16,7 @@ pub use loops::{LoopRow, table};
 use crate::arch::ArchClass;
 use crate::deadline::guarded;
 use crate::device;
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::op;
 use crate::options::VulkanOptions;
 use crate::pipeline::{PipelineSet, PipelineSpec};
@@ -29,6 +29,7 @@ use known::Known;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Compiler statistics of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,8 +129,7 @@ pub struct ModulePipelines {
 pub fn list(options: VulkanOptions) -> Result<(String, Vec<ModulePipelines>)> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {
-        let device = device::open(&options, Purpose::Compile)?;
-        let profile = Profile::new(device.facts.caps.clone());
+        let (device, profile) = open(&options)?;
         let mut modules: BTreeMap<_, Vec<PipelineSpec>> = BTreeMap::new();
         for pipeline in op::all_pipelines(&profile) {
             modules.entry((pipeline.shader, pipeline.variant)).or_default().push(pipeline);
@@ -142,6 +142,13 @@ pub fn list(options: VulkanOptions) -> Result<(String, Vec<ModulePipelines>)> {
         };
         Ok((driver_of(&device), modules.into_iter().map(of_module).collect()))
     })
+}
+
+/// Opens a device for compiling, and returns it with its profile.
+fn open(options: &VulkanOptions) -> Result<(Arc<Device>, Profile)> {
+    let (device, choice) = device::open(options, Purpose::Compile)?;
+    let (profile, _) = choice.decide(device.facts.caps.clone(), device.facts.support.features.matrices);
+    Ok((device, profile))
 }
 
 fn driver_of(device: &Device) -> String {
@@ -160,9 +167,8 @@ pub fn compile(
 ) -> Result<Audit> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {
-        let device = device::open(&options, Purpose::Compile)?;
-        let profile = Profile::new(device.facts.caps.clone());
-        let set = PipelineSet::new(&device, None, Capture::Statistics);
+        let (device, profile) = open(&options)?;
+        let set = PipelineSet::new(&device, None, Capture::Statistics, true);
         let mut audit = Audit {
             device: device.facts.name.clone(),
             driver: driver_of(&device),
@@ -227,9 +233,8 @@ pub struct Loops {
 pub fn count_loops(options: VulkanOptions, wanted: fn(&PipelineSpec) -> bool) -> Result<Loops> {
     let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
     guarded(BACKEND, deadline, move || {
-        let device = device::open(&options, Purpose::Compile)?;
-        let profile = Profile::new(device.facts.caps.clone());
-        let set = PipelineSet::new(&device, None, Capture::Listing);
+        let (device, profile) = open(&options)?;
+        let set = PipelineSet::new(&device, None, Capture::Listing, true);
         let mut loops = Loops { driver: driver_of(&device), rows: Vec::new(), others: Vec::new() };
         for pipeline in op::all_pipelines(&profile).into_iter().filter(wanted) {
             let (lanes, text) = set.listing(&pipeline)?.ok_or_else(|| {

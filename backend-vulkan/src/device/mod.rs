@@ -4,12 +4,15 @@ pub(crate) mod cost;
 mod mat_vec;
 pub(crate) mod probe;
 mod processor;
+pub mod profile;
+mod routes;
 mod tiles;
 pub mod tuning;
 
 use self::probe::LaneReport;
-use self::tuning::Profile;
-use crate::arch::{ArchClass, Matrices};
+use self::profile::Profile;
+use self::routes::Choice;
+use crate::arch::{ArchClass, Matrices, SharedTiles};
 use crate::deadline::guarded;
 use crate::environment::environment;
 use crate::options::VulkanOptions;
@@ -17,8 +20,10 @@ use crate::raw::device::{Device, Purpose};
 use crate::raw::instance::{Instance, driver_manifests, version_text};
 use crate::raw::physical::{self, DeviceKind, Facts};
 use crate::raw::provider::{BACKEND, Provider};
+use crate::route::Route;
 use ggml_core::Deadline;
 use ggml_core::backend::{DeviceInfo, Limits};
+use ggml_core::routes::Identity;
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::path::Path;
 use std::sync::Arc;
@@ -157,6 +162,19 @@ fn report_processor(instance: &Instance) {
     }
 }
 
+/// Returns the first device of the best kind. Of several drivers for one card Mesa's comes first.
+fn preferred(all: Vec<Candidate>) -> Option<Candidate> {
+    let cards: Vec<Option<[u32; 3]>> =
+        all.iter().map(|c| c.facts.as_ref().ok().and_then(|f| f.pci)).collect();
+    all.into_iter().filter(|c| c.facts.is_ok()).min_by_key(|c| {
+        let facts = c.facts.as_ref().ok();
+        let kind = facts.map_or(DeviceKind::Other, |f| f.kind);
+        let pci = facts.and_then(|f| f.pci);
+        let card = cards.iter().position(|other| pci.is_some() && *other == pci).unwrap_or(c.index);
+        (kind, card, facts.is_some_and(|f| !f.is_mesas_for_amd()), c.index)
+    })
+}
+
 /// Returns the device selected by the options.
 fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk::PhysicalDevice, Facts)> {
     let count = all.len();
@@ -165,10 +183,7 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
     };
     let chosen = match wanted {
         Some(index) => all.into_iter().nth(index),
-        None => all.into_iter().filter(|c| c.facts.is_ok()).min_by_key(|c| {
-            let kind = c.facts.as_ref().map_or(DeviceKind::Other, |f| f.kind);
-            (kind, c.index)
-        }),
+        None => preferred(all),
     };
     match chosen {
         Some(Candidate { index, physical, facts: Ok(facts) }) => Ok((index, physical, facts)),
@@ -188,10 +203,10 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
     }
 }
 
-/// Opens only the device selected by the options.
-pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Device>> {
+/// Opens only the device selected by the options, and returns it with the choice of its routes.
+pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<(Arc<Device>, Choice)> {
     let (forced, matrices) = (options.forced_arch()?, options.used_matrices()?);
-    let (staged, shared) = (options.staged_weights()?, options.shared_tiles()?);
+    let shared = options.chosen_shared_tiles()?;
     let instance = instance(options)?;
     let (index, physical, mut facts) = choose(candidates(&instance)?, options.device)?;
     if options.device.is_none() && facts.kind == DeviceKind::Cpu {
@@ -200,9 +215,8 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     if let Some(class) = forced {
         facts.caps.arch = class;
     }
-    facts.caps.staged_weights = staged;
-    facts.caps.shared_tiles = shared;
-    facts.caps.used_matrices = matrices.unwrap_or(Matrices::of(facts.caps.arch));
+    facts.caps.small_shared_tiles = shared == Some(SharedTiles::Small);
+    facts.caps.emulated_matrices = matrices == Some(Matrices::Emulated);
     if let Some(limit) = options.max_binding {
         facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));
     }
@@ -213,7 +227,11 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     let _span = phase::enter(Phase::OpenDevice, &name);
     phase::learnt("device", &facts.name);
     phase::learnt("driver", &format!("{} {}", facts.driver, facts.driver_info));
-    Device::open(&instance, physical, facts, name, purpose)
+    let choice = Choice::read(&facts, options)?;
+    if choice.wants_matrices(&facts) {
+        facts.caps.matrices = physical::matrices(&instance, physical);
+    }
+    Ok((Device::open(&instance, physical, facts, name, purpose)?, choice))
 }
 
 fn uuid_text(uuid: &[u8; 16]) -> String {
@@ -224,7 +242,7 @@ fn uuid_text(uuid: &[u8; 16]) -> String {
 /// Alignment of tensors in an arena: the device's, but at least a cache line of any GPU.
 const ARENA_ALIGNMENT: u64 = 256;
 
-/// Returns the report of an opened device.
+/// Returns the report of an opened device, without its routes.
 pub(crate) fn info(
     device: &Device,
     profile: &Profile,
@@ -261,6 +279,8 @@ pub(crate) fn info(
             max_binding: caps.max_binding,
             alignment: caps.binding_alignment.max(ARENA_ALIGNMENT) as usize,
         },
+        routes: Vec::new(),
+        identity: Identity::default(),
     }
 }
 
@@ -291,7 +311,7 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
         ("storage8", caps.storage8.to_string()),
         ("int_dot", dot.to_string()),
         ("matrices", none(matrices.join(", "))),
-        ("matrices_used", caps.used_matrices.name().into()),
+        ("matrices_used", used_matrices(profile).into()),
         (
             "subgroup_size",
             format!("{} ({}..{})", caps.subgroup_default, caps.subgroup_min, caps.subgroup_max),
@@ -310,6 +330,17 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
     pairs.into_iter().chain(address).map(|(name, value)| (name.to_string(), value)).collect()
 }
 
+fn used_matrices(profile: &Profile) -> &'static str {
+    let products = profile.uses(Route::MatrixProducts);
+    match (profile.caps.emulated_matrices, products, profile.uses(Route::MatrixAttention)) {
+        (_, false, false) => "off",
+        (true, ..) => "emulated",
+        (_, true, true) => "on",
+        (_, true, false) => "products",
+        (_, false, true) => "attention",
+    }
+}
+
 /// Name of the feature of [`DeviceInfo`] that holds a device's PCI address ("0000:43:00").
 pub const PCI_ADDRESS: &str = "pci_address";
 
@@ -317,6 +348,9 @@ fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
     let mut all = environment().overrides.clone();
     if let Some(class) = options.arch {
         all.push(("option arch".into(), class.name().into()));
+    }
+    if let Some(routes) = &options.routes {
+        all.push(("option routes".into(), routes.to_string()));
     }
     if let Some(matrices) = options.matrices {
         all.push(("option matrices".into(), matrices.name().into()));

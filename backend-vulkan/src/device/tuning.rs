@@ -6,122 +6,7 @@
 
 pub use super::mat_vec::{MatVec, Staged};
 pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
-use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles};
-use ggml_core::DType;
-use ggml_core::precision::Precision;
-
-/// Device properties and tuning, as seen by operations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profile {
-    /// Capabilities of the device.
-    pub caps: Caps,
-    /// Tuning of the device's class.
-    pub tuning: Tuning,
-}
-
-impl Profile {
-    /// Creates the profile of a device.
-    pub fn new(caps: Caps) -> Profile {
-        let tuning = Tuning::of(caps.arch);
-        Profile { caps, tuning }
-    }
-
-    /// Returns the variant that reduces over a work-group: subgroup arithmetic if the tuning table selects it
-    /// and the lane probe confirmed it on the device, otherwise workgroup-shared memory.
-    pub fn reduction(&self) -> &'static str {
-        if self.tuning.subgroup_arithmetic && self.caps.subgroup.arithmetic { "subgroup" } else { "lds" }
-    }
-
-    /// Returns the cooperative matrix shape used for products, if any.
-    pub fn matrix_shape(&self) -> Option<MatrixShape> {
-        // The shape that all known devices have, and the emulated one.
-        let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
-        match self.caps.used_matrices {
-            _ if !self.caps.fp16 => None,
-            Matrices::Off => None,
-            // Software devices have other shapes.
-            Matrices::Units => {
-                let rank = |shape: &&MatrixShape| (**shape != usual, shape.m, shape.n, shape.k);
-                self.caps.matrices.iter().filter(|s| s.types == usual.types).min_by_key(rank).copied()
-            }
-            Matrices::Emulated => Some(usual),
-        }
-    }
-
-    /// Returns the subgroup size for matrices: 32 where the size can be chosen, because RDNA's units use 32.
-    /// `None` if a compiler may choose a size other than the one the tiles are designed for.
-    pub(crate) fn matrix_lanes(&self) -> Option<u32> {
-        let Caps { subgroup_min, subgroup_max, subgroup_default, subgroup_control, .. } = self.caps;
-        let free = subgroup_control && (subgroup_min..=subgroup_max).contains(&32);
-        if free { Some(32) } else { Some(subgroup_default).filter(|_| subgroup_min == subgroup_max) }
-    }
-
-    /// Returns the tiles of a matrix product with weights of type `dtype`: tiles for matrix units if they are
-    /// to be used, byte tiles for integer dot products if the device has them, otherwise the tiles for
-    /// `precision` without either.
-    pub fn tiles(&self, precision: Precision, dtype: DType) -> Tiles {
-        let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, streamed, enough_groups, .. } = self.tuning;
-        let fast = precision == Precision::Fast && self.caps.fp16;
-        let for_matrices = fast && Fragment::Matrix.takes(dtype) && !matrix_tiles.is_empty();
-        if let (true, Some(shape), Some(lanes)) = (for_matrices, self.matrix_shape(), self.matrix_lanes()) {
-            // Tiles of 64 x 64 for three of four compute units: smaller tiles are slower because they read
-            // much more.
-            let enough = self.caps.compute_units.map_or(enough_groups, |units| units * 3 / 4);
-            let fragment = match self.caps.used_matrices {
-                Matrices::Emulated => Fragment::Emulated,
-                _ => Fragment::Matrix,
-            };
-            if fragment.takes(dtype) {
-                return Tiles {
-                    fragment,
-                    tiles: matrix_tiles,
-                    enough,
-                    lanes,
-                    subgroup: self.caps.subgroup_control.then_some(lanes),
-                    shape: Some(shape),
-                    streamed: match (self.caps.shared_tiles, fragment) {
-                        (SharedTiles::Off, _) => None,
-                        (SharedTiles::Small, _) | (_, Fragment::Emulated) => Some(SMALL_STREAMED),
-                        _ => streamed.map(|s| Streamed { groups: s.groups * self.units(), ..s }),
-                    },
-                };
-            }
-        }
-        let able = self.caps.int_dot_signed && self.caps.subgroup.shuffle && precision == Precision::Fast;
-        let int8 = able && Fragment::Int8.takes(dtype) && !int8_tiles.is_empty();
-        let f16 = fast && Fragment::F16.takes(dtype) && !f16_tiles.is_empty();
-        let (fragment, tiles) = match (int8, f16) {
-            (true, _) => (Fragment::Int8, int8_tiles),
-            (_, true) => (Fragment::F16, f16_tiles),
-            _ => (Fragment::F32, tiles),
-        };
-        Tiles {
-            fragment,
-            tiles,
-            enough: enough_groups,
-            lanes: 1,
-            subgroup: None,
-            shape: None,
-            streamed: None,
-        }
-    }
-
-    /// Returns the number of compute units, or an approximation if it is unknown.
-    pub fn units(&self) -> u64 {
-        self.caps.compute_units.unwrap_or(self.tuning.enough_groups / 2).into()
-    }
-
-    /// Returns the work-group size for short rows: about one subgroup.
-    pub fn wave(&self) -> u32 {
-        self.workgroup(self.caps.subgroup_default.clamp(32, 64))
-    }
-
-    /// Returns the largest work-group size up to `wanted` that the device allows.
-    pub fn workgroup(&self, wanted: u32) -> u32 {
-        let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);
-        wanted.min(1 << most.ilog2())
-    }
-}
+use crate::arch::ArchClass;
 
 /// Attention of few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +157,8 @@ const NVIDIA_STREAMED: Streamed = Streamed { tile: matrix_tile(128, 128, 64, 64,
 
 /// Tile for small products. Emulated units use it for products of any size, so that the kernel is tested
 /// without a card. The number of work-groups is the same on every device.
-const SMALL_STREAMED: Streamed = Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
+pub(super) const SMALL_STREAMED: Streamed =
+    Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
 
 /// 32 rows share the work of rounding, which is about five operations per element.
 const GCN_INT8: [MatVec; 4] = {
@@ -375,44 +261,6 @@ impl Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Checks the fragment of each class for weights of F16 or Q4_K, and of BF16.
-    #[test]
-    fn matrix_units_are_used_where_wanted_and_available() {
-        let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
-        let fragment =
-            |caps: &Caps, precision, dtype| Profile::new(caps.clone()).tiles(precision, dtype).fragment;
-        for class in ArchClass::ALL {
-            let with = |matrices: &[MatrixShape], used_matrices| Caps {
-                matrices: matrices.to_vec(),
-                used_matrices,
-                fp16: true,
-                ..Caps::imagined(class, 64)
-            };
-            let (exact, fast) = (Precision::Exact, Precision::Fast);
-            let units = with(&[usual], Matrices::Units);
-            let made_for = ![ArchClass::Cpu, ArchClass::Intel, ArchClass::Other].contains(&class);
-            let expected = |dtype| match dtype {
-                DType::F16 | DType::Q4_K if made_for => Fragment::Matrix,
-                DType::Q4_K if class != ArchClass::Cpu => Fragment::F16,
-                _ => Fragment::F32,
-            };
-            for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q4_K] {
-                assert_eq!(fragment(&units, fast, dtype), expected(dtype), "{class} {dtype}");
-                assert_eq!(fragment(&units, exact, dtype), Fragment::F32, "{class} {dtype}");
-            }
-            let other = MatrixShape { types: MatrixTypes::F16F16, ..usual };
-            let without =
-                [with(&[], Matrices::Units), with(&[other], Matrices::Units), with(&[usual], Matrices::Off)];
-            for caps in &without {
-                assert!(fragment(caps, fast, DType::Q4_K) != Fragment::Matrix, "{class} {caps:?}");
-            }
-            let weak = Caps { fp16: false, ..units };
-            assert_eq!(fragment(&weak, fast, DType::Q4_K), Fragment::F32, "{class}");
-            let emulated = fragment(&with(&[], Matrices::Emulated), fast, DType::Q8_0);
-            assert_eq!(emulated == Fragment::Emulated, made_for, "{class}");
-        }
-    }
 
     #[test]
     fn tables_keep_the_rules_of_the_shaders() {

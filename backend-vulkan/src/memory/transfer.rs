@@ -208,7 +208,7 @@ mod tests {
     /// Returns the transfers of the best device; `None` with a message if there is no device.
     fn transfers() -> Option<Transfers> {
         match device::open(&VulkanOptions::default(), Purpose::Compute) {
-            Ok(device) => {
+            Ok((device, _)) => {
                 let pool = MemoryPool::new(&device, MemoryBudget::Reported).unwrap();
                 Some(Transfers::new(&device, &pool))
             }

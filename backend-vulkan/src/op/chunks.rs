@@ -3,7 +3,7 @@
 
 use super::recurrent::States;
 use super::{Context, Dispatch, Operand, dispatch, pipeline};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use bytemuck::NoUninit;
 use ggml_core::kernel::chunks::{Chunks, MAX_COLUMN};

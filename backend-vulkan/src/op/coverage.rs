@@ -2,9 +2,10 @@
 //! kernel without a case is never compared.
 
 use super::{Context, ExactWindows, all_pipelines, plan_group};
-use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles, SubgroupOps};
-use crate::device::tuning::Profile;
+use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps};
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
+use crate::route::Route;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::fuse::Group;
 use ggml_core::precision::Precision;
@@ -20,9 +21,9 @@ fn kernel(spec: &PipelineSpec) -> Kernel {
 }
 
 /// Returns a device with all optional features of its class; dot products of bytes only if `bytes` is true.
-fn device(arch: ArchClass, used_matrices: Matrices, bytes: bool) -> Profile {
+fn device(arch: ArchClass, matrices: Matrices, bytes: bool) -> Profile {
     let lanes = if matches!(arch, ArchClass::AmdGcn | ArchClass::AmdCdna) { 64 } else { 32 };
-    Profile::new(Caps {
+    let profile = Profile::new(Caps {
         subgroup_min: lanes,
         subgroup_max: lanes,
         subgroup_default: lanes,
@@ -32,13 +33,19 @@ fn device(arch: ArchClass, used_matrices: Matrices, bytes: bool) -> Profile {
         int8: true,
         int16: true,
         shared_views: true,
-        staged_weights: true,
         int_dot: bytes,
         int_dot_signed: bytes,
         matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
-        used_matrices,
+        emulated_matrices: matrices == Matrices::Emulated,
         ..Caps::imagined(arch, 64)
-    })
+    });
+    match matrices {
+        Matrices::Off => {
+            let routes = profile.routes.without(Route::MatrixProducts).without(Route::MatrixAttention);
+            Profile { routes, ..profile }
+        }
+        Matrices::Units | Matrices::Emulated => profile,
+    }
 }
 
 /// Returns the kernels that compute the node of a case.
@@ -77,8 +84,10 @@ fn the_catalogue_takes_every_kernel_of_products_and_attention() {
 fn the_catalogue_has_products_with_shared_tiles() {
     let mut profile = device(ArchClass::Nvidia, Matrices::Units, false);
     let cases = catalogue::cases();
-    let mut sharing = |shared: SharedTiles| {
-        profile.caps.shared_tiles = shared;
+    let routes = profile.routes;
+    let mut sharing = |is_used: bool, small: bool| {
+        profile.routes = if is_used { routes } else { routes.without(Route::SharedTiles) };
+        profile.caps.small_shared_tiles = small;
         let shares = |case: &&Case| {
             let Ok(graph) = &case.graph else { return false };
             let precision = Precision::Fast;
@@ -90,7 +99,6 @@ fn the_catalogue_has_products_with_shared_tiles() {
         };
         cases.iter().filter(shares).count()
     };
-    assert_eq!(sharing(SharedTiles::Off), 0);
-    assert_eq!(sharing(SharedTiles::Large), 0);
-    assert!(sharing(SharedTiles::Small) > 4, "{}", sharing(SharedTiles::Small));
+    assert_eq!([sharing(false, true), sharing(true, false)], [0, 0]);
+    assert!(sharing(true, true) > 4, "{}", sharing(true, true));
 }

@@ -2,9 +2,10 @@
 //! many tokens on matrix units.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::arch::{ArchClass, Matrices};
-use crate::device::tuning::Profile;
+use crate::arch::ArchClass;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
+use crate::route::Route;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::precision::Precision;
@@ -199,10 +200,10 @@ fn matrix_spec(
 ) -> Option<(PipelineSpec, MatrixForm)> {
     let &(_, [units, software]) = MATRIX_VARIANTS.iter().find(|(known, _)| *known == dtype)?;
     let caps = &profile.caps;
-    let usual = profile.matrix_shape().is_some_and(|shape| [shape.m, shape.n, shape.k] == [16; 3]);
-    let wanted = precision == Precision::Fast && !profile.tuning.matrix_tiles.is_empty();
+    let usual = profile.shape_of_units().is_some_and(|shape| [shape.m, shape.n, shape.k] == [16; 3]);
+    let wanted = precision == Precision::Fast && profile.uses(Route::MatrixAttention);
     let lanes = profile.matrix_lanes().filter(|lanes| [32, 64].contains(lanes))?;
-    let emulated = caps.used_matrices == Matrices::Emulated;
+    let emulated = caps.emulated_matrices;
     let sixteens = [d, dv].map(|n| n.div_ceil(16));
     let fits = |form: &&MatrixForm| {
         form.subgroups() * lanes <= caps.max_invocations
@@ -218,7 +219,7 @@ fn matrix_spec(
         let spec = pipeline("flash_attn_matrix", variant, &constants);
         (PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }, form)
     };
-    (usual && wanted && caps.subgroup.shuffle).then(spec)
+    (usual && wanted).then(spec)
 }
 
 /// Returns true if the rows of operands are aligned for the loads of the kernel on matrix units: q to four
@@ -406,10 +407,10 @@ mod tests {
     #[test]
     fn matrix_units_are_used_where_wanted_and_available() {
         let shape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
-        let of_type = |dtype, used_matrices, shape: MatrixShape, precision, d, lanes| {
+        let of_type = |dtype, emulated_matrices, shape: MatrixShape, precision, d, lanes| {
             let caps = Caps {
                 matrices: vec![shape],
-                used_matrices,
+                emulated_matrices,
                 fp16: true,
                 shared_bytes: 48 << 10,
                 subgroup_min: lanes,
@@ -423,16 +424,13 @@ mod tests {
         };
         let of =
             |matrices, shape, precision, d, lanes| of_type(DType::F16, matrices, shape, precision, d, lanes);
-        let (exact, fast, units) = (Precision::Exact, Precision::Fast, Matrices::Units);
+        let (exact, fast, units) = (Precision::Exact, Precision::Fast, false);
         let form = |variant, constants: [u32; 7]| Some((variant, constants.to_vec()));
         assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", [128, 8, 4, 32, 1, 4, 2]));
         assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 32, 1, 4, 1]));
+        assert_eq!(of(true, shape, fast, [64, 64], 64), form("f16_emulated", [256, 4, 4, 32, 1, 4, 2]));
         assert_eq!(
-            of(Matrices::Emulated, shape, fast, [64, 64], 64),
-            form("f16_emulated", [256, 4, 4, 32, 1, 4, 2])
-        );
-        assert_eq!(
-            of(Matrices::Emulated, shape, fast, [128, 128], 64),
+            of(true, shape, fast, [128, 128], 64),
             form("f16_emulated", [256, 8, 8, 32, 1, 4, 1]),
             "shared memory"
         );
@@ -441,7 +439,6 @@ mod tests {
         assert_eq!(of(units, shape, fast, [576, 512], 32), form("f16_matrix", [256, 36, 32, 16, 4, 8, 1]));
         assert_eq!(of(units, shape, fast, [584, 512], 32), None);
         assert_eq!(of(units, shape, fast, [64, 64], 16), None);
-        assert_eq!(of(Matrices::Off, shape, fast, [64, 64], 32), None);
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
         let blocks = |dtype, d| of_type(dtype, units, shape, fast, d, 32);
         assert_eq!(blocks(DType::Q4_0, [128, 96]), form("q4_0_matrix", [128, 8, 6, 32, 1, 4, 1]));

@@ -1,7 +1,7 @@
 //! Selection of experts fused with the product that gives the scores, for few tokens.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Gate;
 use ggml_core::kernel::GateParams;

@@ -1,6 +1,6 @@
 //! Extents and grids: merging of dimensions, and distribution over work-groups.
 
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 
 /// The dimensions of a tensor, as an operand of an element-wise kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! that `supports` and `prepare` cannot disagree. It sees the device only as a [`Profile`] and the operands'
 //! offsets only as [`Windows`].
 
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Group;
 pub use ggml_core::kernel::Refusal;

@@ -5,7 +5,8 @@ use super::grid::cover;
 use super::row_ranges::{Rows, split_rows};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
-use crate::device::tuning::{Fragment, Profile, Streamed, Tiles, Warptile};
+use crate::device::profile::Profile;
+use crate::device::tuning::{Fragment, Streamed, Tiles, Warptile};
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::kernel::{MulMatParams, ProductsParams};
@@ -296,7 +297,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
+    use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes};
 
     /// Returns the number of work-groups that share tiles on an NVIDIA device with `units` multiprocessors.
     fn sharing(units: u32, product: [u64; 4]) -> Option<u64> {
@@ -307,7 +308,6 @@ mod tests {
             shared_bytes: 48 << 10,
             fp16: true,
             matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
-            used_matrices: Matrices::Units,
             compute_units: Some(units),
             ..Caps::imagined(ArchClass::Nvidia, 64)
         });

@@ -8,7 +8,7 @@ use super::row_ranges::{Rows, split_rows};
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::fuse::{ExpertProduct, Experts};

@@ -5,8 +5,10 @@ use super::grid::cover;
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, pipeline, staged};
-use crate::device::tuning::{MatVec, Profile};
+use crate::device::profile::Profile;
+use crate::device::tuning::MatVec;
 use crate::pipeline::PipelineSpec;
+use crate::route::Route;
 use ggml_core::fuse::{GluPart, Product, Products};
 use ggml_core::kernel::ProductsParams;
 use ggml_core::op::Activation;
@@ -21,9 +23,7 @@ const MATRICES: usize = 3;
 
 /// Returns true if products with quantised weights round their activations to 8 bits.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
-    let able =
-        profile.caps.int_dot_signed && profile.caps.subgroup.arithmetic && profile.caps.subgroup.shuffle;
-    precision == Precision::Fast && dtype.is_quantized() && able && profile.tuning.mat_vec_int8.is_some()
+    precision == Precision::Fast && dtype.is_quantized() && profile.uses(Route::DotVectors)
 }
 
 /// Reduces the rows of a work-group, then gives each row more invocations, until there are enough

@@ -2,7 +2,7 @@
 //! a column of the state of one head in their registers, a work-group eight columns.
 
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use bytemuck::NoUninit;
 use ggml_core::TensorId;

@@ -4,7 +4,7 @@ use super::grid::rows;
 use super::row_ranges::{Rows, split_rows};
 use super::weights::{WEIGHTS, Weights};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use bytemuck::{Pod, Zeroable};
 use ggml_core::kernel::{GetRowsParams, SetRowsParams};

@@ -2,7 +2,7 @@
 
 use super::grid::rows;
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Conv;
 use ggml_core::kernel::{ConvParams, SsmConvParams};

@@ -3,7 +3,7 @@
 use super::chunks::{self, Family};
 use super::recurrent::{self, States};
 use super::{Context, Dispatch, Refusal};
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::SsmScanParams;
 use ggml_core::kernel::chunks::Chunks;

@@ -2,7 +2,9 @@
 //! supported shapes, and constants.
 
 use super::vec_shape::{Shape, VecSpec};
-use crate::device::tuning::{Profile, Staged};
+use crate::device::profile::Profile;
+use crate::device::tuning::Staged;
+use crate::route::Route;
 
 /// Workgroup-shared memory for sums of up to 16 subgroups, in units of 16 bytes.
 const SUMS: u32 = 36;
@@ -14,7 +16,7 @@ pub(super) fn spec(profile: &Profile, shape: &Shape<'_>) -> Option<VecSpec> {
     let stage = shape.weights.stage()?;
     let lanes = caps.subgroup_min;
     let able = shape.staged && shape.int8 && shape.columns == 1 && shape.k >= t.least;
-    let known = lanes == caps.subgroup_max && caps.shared_views && caps.staged_weights;
+    let known = profile.uses(Route::StagedWeights);
     let rows = rows(profile, shape, t);
     let fits = shared_bytes(shape, stage, rows, t.subgroups) <= u64::from(caps.shared_bytes);
     if !(able && known && fits) || profile.workgroup(t.subgroups * lanes) != t.subgroups * lanes {
@@ -78,7 +80,6 @@ mod tests {
             subgroup_min: 32,
             subgroup_max: 32,
             shared_views: true,
-            staged_weights: true,
             shared_bytes,
             compute_units: Some(132),
             ..Caps::imagined(ArchClass::Nvidia, 16)

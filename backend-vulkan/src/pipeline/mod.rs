@@ -27,6 +27,8 @@ pub(crate) struct PipelineSet {
     driver_cache: Option<DriverCache>,
     disk: Option<DiskCache>,
     capture: Capture,
+    /// True if several threads compile.
+    is_parallel: bool,
     modules: Modules,
     layouts: Mutex<Layouts>,
     compiled: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
@@ -42,8 +44,14 @@ const SAVE_AFTER: Duration = Duration::from_secs(2);
 const COMPILER_STACK: usize = 16 << 20;
 
 impl PipelineSet {
-    /// Creates an empty set. `capture`: compiler output to retain for each pipeline.
-    pub(crate) fn new(device: &Arc<Device>, disk: Option<DiskCache>, capture: Capture) -> Arc<PipelineSet> {
+    /// Creates an empty set. `capture`: compiler output to retain for each pipeline. `is_parallel`: several threads
+    /// compile.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        disk: Option<DiskCache>,
+        capture: Capture,
+        is_parallel: bool,
+    ) -> Arc<PipelineSet> {
         let data = disk.as_ref().and_then(DiskCache::load).unwrap_or_default();
         // The cache is optional: without one everything is compiled.
         let driver_cache = disk.is_some().then(|| DriverCache::new(device, &data)).and_then(|made| {
@@ -54,6 +62,7 @@ impl PipelineSet {
             driver_cache,
             disk,
             capture,
+            is_parallel,
             modules: Modules::new(device.facts.support, device.facts.caps.clone()),
             layouts: Mutex::default(),
             compiled: Mutex::default(),
@@ -150,7 +159,9 @@ impl PipelineSet {
         let deadline = deadline.as_phase(Phase::Compile);
         let start = Instant::now();
         let total = missing.len();
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(total);
+        let threads =
+            if self.is_parallel { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { 1 };
+        let threads = threads.min(total);
         let (work, next) = (Arc::new(missing), Arc::new(AtomicUsize::new(0)));
         let (sender, receiver) = mpsc::channel();
         for _ in 0..threads {

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::arch::{ArchClass, Caps};
     use crate::device::cost::Model;
-    use crate::device::tuning::Profile;
+    use crate::device::profile::Profile;
     use crate::pipeline::modules::Modules;
     use crate::program::hazard::Tracker;
     use crate::program::target::supports;

@@ -2,7 +2,7 @@
 
 use crate::context::DeviceContext;
 use crate::device::cost::Model;
-use crate::device::tuning::Profile;
+use crate::device::profile::Profile;
 use crate::op::{self, Context, Dispatch, ExactWindows, Refusal};
 use crate::pipeline::PipelineSet;
 use crate::pipeline::modules::Modules;

@@ -2,8 +2,9 @@
 
 use super::features::{Extensions, Features};
 use super::instance::{Instance, version_text};
-use crate::arch::{self, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles, SubgroupOps, Traits};
+use crate::arch::{self, Caps, MatrixShape, MatrixTypes, SubgroupOps, Traits};
 use ash::{khr, vk};
+use ggml_core::phase;
 use std::ffi::CStr;
 
 /// Kind of device, in order of preference of the default choice.
@@ -87,6 +88,8 @@ pub(crate) struct Facts {
     pub(crate) driver_version: u32,
     /// The driver's name.
     pub(crate) driver: String,
+    /// The driver's number.
+    pub(crate) driver_id: vk::DriverId,
     /// The driver's additional information, such as its version.
     pub(crate) driver_info: String,
     /// Version of the conformance tests that the driver passed.
@@ -226,7 +229,6 @@ impl Facts {
         let p = Properties::of(raw, physical, api >= vk::API_VERSION_1_3, &features);
         // SAFETY: the physical device belongs to the instance, which is alive.
         let memory = unsafe { raw.get_physical_device_memory_properties(physical) };
-        let matrices = if features.matrices { matrices(instance, physical) } else { Vec::new() };
         let (queue_family, bits) = queue_family(raw, physical);
         let period = f64::from(p.core.limits.timestamp_period);
         let passed = p.v12.conformance_version;
@@ -247,7 +249,8 @@ impl Facts {
             conformance: format!("{}.{}.{}.{}", passed.major, passed.minor, passed.subminor, passed.patch),
             uuid: p.v11.device_uuid,
             cache_uuid: p.core.pipeline_cache_uuid,
-            caps: caps(&p, &features, matrices),
+            driver_id: p.v12.driver_id,
+            caps: caps(&p, &features),
             heaps: memory.memory_heaps_as_slice().iter().map(heap).collect(),
             types: memory
                 .memory_types_as_slice()
@@ -261,6 +264,11 @@ impl Facts {
             queue_family,
             extensions: features.extensions(api, &listed),
         }
+    }
+
+    /// True if this is Mesa's driver for AMD's cards.
+    pub(crate) fn is_mesas_for_amd(&self) -> bool {
+        self.driver_id == vk::DriverId::MESA_RADV
     }
 
     /// Returns the Vulkan version as text ("1.4.305").
@@ -308,7 +316,7 @@ fn queue_family(instance: &ash::Instance, physical: vk::PhysicalDevice) -> (Opti
     }
 }
 
-fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps {
+fn caps(p: &Properties, features: &Features) -> Caps {
     let limits = &p.core.limits;
     let default = p.v11.subgroup_size;
     let (min, max) = p.size.map_or((default, default), |s| (s.min_subgroup_size, s.max_subgroup_size));
@@ -329,7 +337,8 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
             subgroup_max: max,
             waves_per_simd,
             int_dot_mixed,
-            matrices: !matrices.is_empty(),
+            // Drivers other than Mesa's list the extension for chips without matrix units, too (llama.cpp 11074).
+            matrices: features.matrices && p.v12.driver_id == vk::DriverId::MESA_RADV,
         }),
         subgroup_min: min,
         subgroup_max: max,
@@ -350,13 +359,12 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         storage16: features.storage16,
         storage8: features.storage8,
         shared_views: features.shared_views,
-        staged_weights: false,
-        shared_tiles: SharedTiles::Large,
+        small_shared_tiles: false,
         int_dot: features.int_dot,
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
         int_dot_mixed,
-        matrices,
-        used_matrices: Matrices::Off,
+        matrices: Vec::new(),
+        emulated_matrices: false,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),
         // There is one descriptor set and one stage.
@@ -378,7 +386,9 @@ fn compute_units(amd: vk::PhysicalDeviceShaderCorePropertiesAMD<'_>) -> u32 {
     amd.shader_engine_count * amd.shader_arrays_per_engine_count * amd.compute_units_per_shader_array
 }
 
-fn matrices(instance: &Instance, physical: vk::PhysicalDevice) -> Vec<MatrixShape> {
+/// Returns the shapes of a device's cooperative matrices. The device lists VK_KHR_cooperative_matrix.
+pub(crate) fn matrices(instance: &Instance, physical: vk::PhysicalDevice) -> Vec<MatrixShape> {
+    phase::call("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "");
     let functions = khr::cooperative_matrix::Instance::new(instance.entry(), &instance.raw);
     let all =
         // SAFETY: the physical device lists VK_KHR_cooperative_matrix and belongs to the instance, which is

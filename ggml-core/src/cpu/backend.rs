@@ -16,6 +16,7 @@ use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
 use crate::precision::Precision;
+use crate::routes::Identity;
 use crate::tensor::TensorId;
 use std::sync::Arc;
 
@@ -119,6 +120,8 @@ fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
             max_binding: isize::MAX as u64,
             alignment: ALIGNMENT,
         },
+        routes: Vec::new(),
+        identity: Identity::default(),
     }
 }
 

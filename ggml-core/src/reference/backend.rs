@@ -12,6 +12,7 @@ use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
 use crate::rng::Rng;
+use crate::routes::Identity;
 use crate::shape::Shape;
 use crate::tensor::{Source, TensorId};
 use std::any::Any;
@@ -150,6 +151,8 @@ impl ReferenceBackend {
                 max_binding: isize::MAX as u64,
                 alignment: 64,
             },
+            routes: Vec::new(),
+            identity: Identity::default(),
         };
         ReferenceBackend { device, deadlines, stats: Arc::default() }
     }

@@ -52,11 +52,6 @@ impl Session {
         self.driver.has_branches()
     }
 
-    /// Returns the runtime's major version, if it has one.
-    pub(crate) fn major(&self) -> Option<u32> {
-        self.driver.major()
-    }
-
     /// Captures launches in a graph, each at its position, in the order of levels. Nothing runs yet.
     pub(crate) fn capture(
         &mut self,

@@ -1,0 +1,98 @@
+//! The routes of a device: what each needs, which are used, and what verdicts on them depend on.
+
+use super::copies;
+use crate::advice::{self, Situation};
+use crate::arch::{Family, Matrix, Profile};
+use crate::driver::{Driver, Properties};
+use crate::options::{Graphs, HipOptions, StreamMode};
+use crate::route::Route;
+use ggml_core::Result;
+use ggml_core::backend::DeviceInfo;
+use ggml_core::routes::{Able, Identity, Record, RouteUse, Used, choose};
+
+/// What a device and its runtime can do, as far as routes need it.
+pub(super) struct Ability<'a> {
+    pub(super) options: &'a HipOptions,
+    pub(super) backend: &'a str,
+    pub(super) driver: &'a dyn Driver,
+    pub(super) properties: &'a Properties,
+    pub(super) situation: &'a Situation,
+    /// Profile of the device; its matrix units are those of the code.
+    pub(super) profile: &'a Profile,
+}
+
+impl Ability<'_> {
+    /// Chooses the routes of the device, by the verdicts on the identity in `info`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ggml_core::Error::InvalidArgument) for an unknown route.
+    pub(super) fn choose(&self, identity: &Identity) -> Result<(Used<Route>, Vec<RouteUse>)> {
+        let routes = self.options.chosen_routes();
+        routes.check::<Route>()?;
+        let (record, complaint) = match &self.options.routes_dir {
+            Some(folder) => Record::read(folder, identity),
+            None => Default::default(),
+        };
+        if let Some(why) = complaint {
+            tracing::warn!(target: "diptych::hip", backend = self.backend, "verdicts on routes: {why}");
+        }
+        Ok(choose(&routes, |route| self.able(route), &record.verdicts))
+    }
+
+    fn able(&self, route: Route) -> Able {
+        let no = |what: &str| Able::No(what.into());
+        let against = |what: &str| Able::Against(what.into());
+        let (driver, p) = (self.driver, self.properties);
+        match route {
+            Route::MatrixProducts | Route::MatrixAttention => {
+                match (self.profile.matrix, self.profile.family) {
+                    (Matrix::None, _) => no("the device, or the code for it, has no matrix units"),
+                    (_, Family::Nvidia) => Able::Known,
+                    _ => Able::Unproven,
+                }
+            }
+            Route::Graphs if !driver.has_graphs() => no("the runtime has no graphs"),
+            Route::Graphs if self.options.stream != StreamMode::Own => no("the NULL stream has no graphs"),
+            Route::Graphs if advice::graphs(self.situation, Graphs::Auto) == Graphs::Off => {
+                against("graphs are reported to fail with this version of the runtime on this processor")
+            }
+            Route::Graphs if driver.major().is_none_or(|major| major >= 6) => Able::Known,
+            Route::Graphs => Able::Unproven,
+            Route::GraphBranches if !driver.has_branches() => no("graphs of the runtime have no branches"),
+            Route::GraphBranches if driver.major().is_none() => Able::Known,
+            Route::GraphBranches => {
+                against("not every release of the runtime is known to run branches correctly")
+            }
+            Route::KernelCopies if !p.arch.starts_with("gfx") => {
+                against("copies of this runtime are reliable")
+            }
+            Route::KernelCopies if copies::by_kernel(p, self.backend) => Able::Known,
+            Route::KernelCopies => {
+                against("the device has memory of its own, which the runtime fills faster")
+            }
+            Route::HostWeights if copies::host_weights(p) => Able::Known,
+            Route::HostWeights => against("the device has memory of its own"),
+        }
+    }
+}
+
+/// Returns what verdicts on a device depend on. The versions are those of the runtime and of everything below it.
+pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&str>) -> Identity {
+    let mut all = vec![("driver".to_string(), "hip".to_string())];
+    let mut add = |name: &str, value: String| all.push((name.into(), value));
+    add("device", info.name.clone());
+    add("provider", info.driver.clone());
+    add("uuid", info.uuid.clone().unwrap_or_default());
+    let feature = |name: &str| info.features.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+    add("target", feature("target").unwrap_or_default());
+    add("PCI", feature("PCI").unwrap_or_default());
+    for (name, version) in info.versions.iter().filter(|(name, _)| name != "diptych") {
+        add(name, version.clone());
+    }
+    add("release of the kernel", options.root().line("/proc/sys/kernel/osrelease").unwrap_or_default());
+    add("code", format!("{} {}", hip_kernels::digest(), target.unwrap_or("none")));
+    for (name, value) in options.environment.variables() {
+        add(name, value.clone());
+    }
+    Identity(all)
+}

@@ -1,0 +1,187 @@
+//! The routes of a device: what each needs, which are used, and what verdicts on them depend on.
+
+use super::profile::{Profile, lacks};
+use crate::arch::{ArchClass, Caps};
+use crate::environment::environment;
+use crate::options::VulkanOptions;
+use crate::raw::physical::Facts;
+use crate::route::Route;
+use ggml_core::Result;
+use ggml_core::environment::{VULKAN, is_recorded};
+use ggml_core::files::Root;
+use ggml_core::routes::{Able, Identity, Record, RouteUse, Routes, Table, Used, Verdict, choose};
+
+/// Variables of this project that change what a device computes.
+const OWN: [&str; 5] = [
+    "DIPTYCH_VIRTUAL_CHECKS",
+    "DIPTYCH_VIRTUAL_FAULTS",
+    "DIPTYCH_VIRTUAL_ORDER",
+    "DIPTYCH_VIRTUAL_VULKAN_FAULTS",
+    "DIPTYCH_VULKAN_ARCH",
+];
+
+/// The user's choice of routes, and the verdicts on a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    routes: Routes,
+    verdicts: Vec<Verdict>,
+    /// What the verdicts depend on.
+    pub(crate) identity: Identity,
+}
+
+impl Choice {
+    /// Reads the verdicts on a device, and the user's choice.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ggml_core::Error::InvalidArgument) for an unknown route.
+    pub(crate) fn read(facts: &Facts, options: &VulkanOptions) -> Result<Choice> {
+        let routes = options.chosen_routes()?;
+        routes.check::<Route>()?;
+        let identity = identity(facts);
+        let (record, complaint) = match &options.routes_dir {
+            Some(folder) => Record::read(folder, &identity),
+            None => Default::default(),
+        };
+        if let Some(why) = complaint {
+            tracing::warn!(device = facts.name, "verdicts on routes: {why}");
+        }
+        Ok(Choice { routes, verdicts: record.verdicts, identity })
+    }
+
+    /// True if matrix units are used should the device have a suitable shape of matrices: only then is the driver asked
+    /// for its shapes. (AMD's driver for Windows crashes in that query on some processors: AMDVLK issue 422.)
+    pub(crate) fn wants_matrices(&self, facts: &Facts) -> bool {
+        let able = |route| match route {
+            Route::MatrixProducts | Route::MatrixAttention => able_of_class(facts.caps.arch),
+            _ => Able::No(String::new()),
+        };
+        let (used, _) = choose(&self.routes, able, &self.verdicts);
+        facts.support.features.matrices && used != Used::none()
+    }
+
+    /// Returns the profile of a device, and the use of each route. `may_have_matrices`: true if the driver lists the
+    /// extension, which says nothing about its shapes.
+    pub(crate) fn decide(&self, caps: Caps, may_have_matrices: bool) -> (Profile, Vec<RouteUse>) {
+        let all = Profile::new(caps);
+        let units = |route| matches!(route, Route::MatrixProducts | Route::MatrixAttention);
+        let able = |route| match lacks(&all, route) {
+            Some(_) if units(route) && may_have_matrices && all.caps.matrices.is_empty() => {
+                // The shapes were not asked for.
+                able_of_class(all.caps.arch)
+            }
+            Some(what) => Able::No(what.into()),
+            None if units(route) && !all.caps.emulated_matrices => able_of_class(all.caps.arch),
+            None => Able::Known,
+        };
+        let (used, mut uses) = choose(&self.routes, able, &self.verdicts);
+        // A route that was wanted, but whose shapes turned out to be missing.
+        let used = Used::those(|route| used.has(route) && lacks(&all, route).is_none());
+        for (route, of_it) in Route::ALL.iter().zip(&mut uses).filter(|(route, _)| !used.has(**route)) {
+            if let Some(what) = lacks(&all, *route).filter(|_| of_it.used) {
+                (of_it.used, of_it.why) = (false, what.into());
+            }
+        }
+        (Profile { routes: used, ..all }, uses)
+    }
+}
+
+/// Returns whether the matrix units of a class are known to work: NVIDIA's have run on cards.
+fn able_of_class(class: ArchClass) -> Able {
+    if class == ArchClass::Nvidia { Able::Known } else { Able::Unproven }
+}
+
+/// Returns what verdicts on a device depend on.
+fn identity(facts: &Facts) -> Identity {
+    let root = Root::default();
+    let mut all = vec![("driver".to_string(), "vulkan".to_string())];
+    let mut add = |name: &str, value: String| all.push((name.into(), value));
+    add("device", facts.name.clone());
+    add("uuid", super::uuid_text(&facts.uuid));
+    add("pci", format!("{:04x}:{:04x}", facts.ids.0, facts.ids.1));
+    add("vulkan driver", format!("{} {}", facts.driver_id.as_raw(), facts.driver));
+    add("version", format!("{:#x} {}", facts.driver_version, facts.driver_info));
+    // Mesa's identifier of the cache holds its build.
+    add("build", super::uuid_text(&facts.cache_uuid));
+    add("kernel", root.line("/proc/sys/kernel/osrelease").unwrap_or_default());
+    for (name, version) in facts.pci.map_or(Vec::new(), |pci| firmware(&root, pci)) {
+        add(&name, version);
+    }
+    add("class", facts.caps.arch.name().into());
+    add("code", shaders::digest().into());
+    for (name, value) in &environment().overrides {
+        if is_recorded(name, &[VULKAN, &OWN]) {
+            add(name, value.clone());
+        }
+    }
+    Identity(all)
+}
+
+/// Returns the versions of a card's firmware that compute kernels run under.
+fn firmware(root: &Root, [domain, bus, device]: [u32; 3]) -> Vec<(String, String)> {
+    let folder = format!("/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0/fw_version");
+    let of = |name: &str| Some((name.to_string(), root.line(format!("{folder}/{name}"))?));
+    ["mec_fw_version", "mes_fw_version", "rlc_fw_version", "vbios_version"]
+        .into_iter()
+        .filter_map(of)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{MatrixShape, MatrixTypes, SubgroupOps};
+    use ggml_core::routes::State;
+
+    fn caps(class: ArchClass) -> Caps {
+        Caps {
+            fp16: true,
+            subgroup: SubgroupOps { arithmetic: true, shuffle: true, ballot: true },
+            int_dot: true,
+            int_dot_signed: true,
+            shared_views: true,
+            matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
+            ..Caps::imagined(class, 64)
+        }
+    }
+
+    fn choice(text: &str, verdicts: &[(Route, State)]) -> Choice {
+        let of = |(route, state): &(Route, State)| Verdict::new(route.row().name, *state, "");
+        let verdicts = verdicts.iter().map(of).collect();
+        Choice { routes: text.parse().unwrap(), verdicts, identity: Identity::default() }
+    }
+
+    #[test]
+    fn units_of_amd_need_a_verdict() {
+        let units = [Route::MatrixProducts, Route::MatrixAttention];
+        let used = |class, text: &str, verdicts: &[(Route, State)]| {
+            let (profile, uses) = choice(text, verdicts).decide(caps(class), true);
+            assert_eq!(
+                uses.iter().filter(|u| u.used).count(),
+                Route::ALL.iter().filter(|r| profile.routes.has(**r)).count()
+            );
+            units.map(|route| profile.routes.has(route))
+        };
+        let amd = ArchClass::AmdRdna3;
+        assert_eq!(used(amd, "", &[]), [false; 2]);
+        assert_eq!(used(ArchClass::Nvidia, "", &[]), [true; 2]);
+        assert_eq!(used(amd, "", &[(Route::MatrixProducts, State::Verified)]), [true, false]);
+        assert_eq!(used(amd, "+vulkan.matrix-attention", &[]), [false, true]);
+        assert_eq!(used(amd, "all", &[]), [true; 2]);
+        assert_eq!(used(ArchClass::Nvidia, "", &[(Route::MatrixProducts, State::Hung)]), [false, true]);
+        assert_eq!(used(ArchClass::Cpu, "all", &[]), [false; 2], "its class has no tiles for them");
+        let (profile, _) = choice("plain", &[]).decide(caps(amd), true);
+        assert_eq!(profile.routes, Used::none());
+    }
+
+    /// Shapes that were not asked for are no reason against a route; shapes that do not suit are.
+    #[test]
+    fn a_wanted_route_without_its_shapes_is_not_used() {
+        let without = Caps { matrices: Vec::new(), ..caps(ArchClass::AmdRdna3) };
+        let (_, uses) = choice("", &[]).decide(without.clone(), true);
+        assert_eq!((uses[0].used, &uses[0].lacks), (false, &None));
+        assert_eq!(uses[0].why, "not verified on this device");
+        let (profile, uses) = choice("all", &[]).decide(without, true);
+        assert!(!uses[0].used && !profile.routes.has(Route::MatrixProducts));
+        assert_eq!(uses[0].why, "the device has no suitable cooperative matrices");
+    }
+}
