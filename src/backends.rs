@@ -14,6 +14,7 @@ use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::null::{Fault, NullBackend, NullOptions};
 use ggml_core::phase::Deadlines;
 use ggml_core::reference::ReferenceBackend;
+use ggml_core::routes::Routes;
 use ggml_core::setters;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub use auto::{Choice, Tried, choose};
 #[cfg(feature = "compare")]
 pub(crate) use devices::{DRIVERS, views};
 pub use devices::{Device, DeviceList, devices};
+#[cfg(any(feature = "vulkan", feature = "hip"))]
+pub(crate) use drivers::routes_folder;
 
 /// Options for opening a backend. A backend ignores the options that do not apply to it.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +58,11 @@ pub struct OpenOptions {
     pub breadcrumbs: bool,
     /// HIP: the runtime library to load.
     pub hip_library: Option<PathBuf>,
+    /// GPUs: the choice of routes. Default: the value of `DIPTYCH_ROUTES`, else those that were verified on the device or
+    /// are known to work on devices like it.
+    pub routes: Option<Routes>,
+    /// GPUs: the folder of the verdicts on routes. Default: `diptych/routes` in the user's cache folder.
+    pub routes_folder: Option<PathBuf>,
     /// `null`: the function that a simulated crash calls.
     pub(crate) crash: Option<fn()>,
 }
@@ -67,6 +75,8 @@ setters!(OpenOptions {
     with_vulkan_validation => vulkan_validation: bool,
     with_breadcrumbs => breadcrumbs: bool,
     with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+    with_routes => routes: impl Into<Option<Routes>>,
+    with_routes_folder => routes_folder: impl Into<Option<PathBuf>>,
 });
 
 /// Opens a backend by name.

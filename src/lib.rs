@@ -29,6 +29,7 @@
 //! * [`mod@perplexity`]: how probable the tokens of a text are
 //! * [`compare`]: the same work on several backends, each in its own process
 //! * [`mod@probe`]: for each card and driver, layer by layer, the conditions that allow or block its use
+//! * [`mod@qualify`]: the fast ways of a card, checked and timed on the card itself
 //! * [`synthesize`]: models with seeded random weights, for trying everything without downloads
 //! * [`mod@quantize`]: files with their weights in other types
 //! * [`npy`]: arrays for other programs
@@ -42,6 +43,7 @@
 
 pub use ggml_core as ggml;
 pub use ggml_core::precision::Precision;
+pub use ggml_core::routes::{Policy, Routes};
 pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 mod backend_name;
@@ -67,6 +69,8 @@ pub mod perplexity;
 #[cfg(feature = "probe")]
 pub mod probe;
 pub mod program;
+#[cfg(feature = "compare")]
+pub mod qualify;
 pub mod quantize;
 mod remedy;
 pub mod sampling;

@@ -2,11 +2,11 @@
 
 use crate::advice::{Advice, Advisor};
 use crate::arch::Profile;
-use crate::code::kernels::{Embedded, KernelSet, Kernels};
+use crate::code::kernels::{Embedded, Kernel, KernelSet, Kernels};
 use crate::code::rtc::{Compiled, Job, Origin};
 use crate::driver::Driver;
 use crate::op::copy::GATHERER;
-use crate::op::{Context, Refusal};
+use crate::op::{Context, Launch, Refusal};
 use crate::options::HipOptions;
 use crate::program::prepare::{self, Host};
 use crate::program::{HipProgram, load};
@@ -236,6 +236,15 @@ impl Backend for HipBackend {
         let (backend, kernels, profile) = (self.shared.backend(), &self.shared.kernels, &self.shared.profile);
         let launches = prepare::launches(Host { backend, kernels, profile }, graph, plan)?;
         Ok(StepOutline::by_level(plan, launches.iter().map(Vec::len)))
+    }
+
+    fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
+        let (backend, kernels, profile) = (self.shared.backend(), &self.shared.kernels, &self.shared.profile);
+        let launches = prepare::launches(Host { backend, kernels, profile }, graph, plan)?;
+        let of = |(launch, _): &(Launch, Kernel)| {
+            format!("{} {:?} {:?}", launch.kernel, launch.grid, launch.block)
+        };
+        Ok(launches.iter().flatten().map(of).collect())
     }
 
     fn stats(&self) -> Stats {

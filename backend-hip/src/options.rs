@@ -19,20 +19,29 @@ pub const OVERRIDES: &[&str] = environment::HIP;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: Vec<(String, String)>,
+    /// Variables of the emulated device.
+    emulated: Vec<(String, String)>,
 }
 
 impl Environment {
     /// Creates the environment from names and values; variables without effect are dropped.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Environment {
         let matters = |name: &str| environment::is_recorded(name, &[OVERRIDES]);
-        let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| matters(name)).collect();
+        let all: Vec<_> = variables.into_iter().collect();
+        let emulated = all.iter().filter(|(name, _)| name.starts_with("DIPTYCH_VIRTUAL_")).cloned().collect();
+        let mut variables: Vec<_> = all.into_iter().filter(|(name, _)| matters(name)).collect();
         variables.sort();
-        Environment { variables }
+        Environment { variables, emulated }
     }
 
     /// Returns the value of a variable if it is set and not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+
+    /// Returns names and values of the variables that change an emulated device.
+    pub(crate) fn emulated(&self) -> &[(String, String)] {
+        &self.emulated
     }
 
     /// Returns all names and values.

@@ -11,7 +11,7 @@ use crate::options::VulkanOptions;
 use crate::pipeline::PipelineSet;
 use crate::pipeline::cache::DiskCache;
 use crate::program::VulkanProgram;
-use crate::program::outline::outline;
+use crate::program::outline::{kernels, outline};
 use crate::program::target::{self, Target};
 use crate::raw::device::Purpose;
 use crate::raw::memory::MemoryPool;
@@ -200,6 +200,10 @@ impl Backend for VulkanBackend {
 
     fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
         outline(&self.target(), graph, plan)
+    }
+
+    fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
+        kernels(&self.target(), graph, plan)
     }
 
     fn stats(&self) -> Stats {

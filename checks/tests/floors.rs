@@ -48,6 +48,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["sampling"],
             &["session"],
             &["model"],
+            &["qualify"],
             &["backends"],
             &["isolate"],
             &["remedy", "view", "virtual_kfd"],

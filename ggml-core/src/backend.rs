@@ -375,6 +375,15 @@ pub trait Backend: Send + Sync {
         Ok(StepOutline::by_level(plan, plan.steps.iter().map(|_| 1)))
     }
 
+    /// Returns the kernels of a plan, one for each device command, with everything that distinguishes them. Two devices
+    /// for which the text is equal compute the plan in the same way.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a step without kernels.
+    fn kernels(&self, _graph: &Graph, _plan: &Plan) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// Returns the counters since the backend was opened.
     fn stats(&self) -> Stats;
 

@@ -41,6 +41,8 @@ fn vulkan_with(base: VulkanOptions, options: &OpenOptions) -> Result<VulkanBacke
         deadlines: options.deadlines.clone(),
         validation: options.vulkan_validation,
         breadcrumbs: options.breadcrumbs || base.breadcrumbs,
+        routes: options.routes.clone(),
+        routes_dir: options.routes_folder.clone().or(base.routes_dir.clone()),
         ..base
     })
 }
@@ -80,7 +82,10 @@ fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOption
     let library = options.hip_library.clone().or(base.library.clone());
     let breadcrumbs = if options.breadcrumbs { Breadcrumbs::EveryLaunch } else { base.breadcrumbs };
     let deadlines = options.deadlines.clone();
-    Ok(HipOptions { device: device.unwrap_or(0), deadlines, library, breadcrumbs, ..base })
+    let routes = options.routes.clone().or(base.routes.clone());
+    let routes_dir = options.routes_folder.clone().or(base.routes_dir.clone());
+    let device = device.unwrap_or(0);
+    Ok(HipOptions { device, deadlines, library, breadcrumbs, routes, routes_dir, ..base })
 }
 
 /// Lists the Vulkan devices that this library can open.
@@ -118,6 +123,14 @@ pub(super) fn hip_nvidia_views(options: &OpenOptions) -> Result<Vec<View>> {
 pub(super) fn hip_libraries(options: &OpenOptions) -> Vec<std::path::PathBuf> {
     let options = hip_options(None, options).unwrap_or_default();
     backend_hip::installed::installed(&options).copies.into_iter().map(|copy| copy.path).collect()
+}
+
+/// Returns the default folder of the verdicts on routes.
+pub(crate) fn routes_folder() -> Option<std::path::PathBuf> {
+    #[cfg(feature = "vulkan")]
+    return VulkanOptions::default().routes_dir;
+    #[cfg(not(feature = "vulkan"))]
+    return HipOptions::from_env().ok()?.routes_dir;
 }
 
 /// Returns this library's folder in the user's cache.

@@ -11,8 +11,10 @@ use crate::isolate::results::Status;
 use crate::isolate::{allow_children, system};
 use crate::json;
 use crate::leave::{self, follow_parent, leave};
+use crate::qualify;
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
+use ggml_core::routes::Routes;
 use ggml_core::{Error, Result};
 use std::ffi::OsStr;
 use std::io::Write;
@@ -76,6 +78,8 @@ fn importance(message: &Message) -> (Sync, &str) {
         Message::Call { name, .. } => (Sync::Act, name),
         Message::Step { .. } => (Sync::Act, "step"),
         Message::Case { .. } => (Sync::Act, "case"),
+        Message::Route { .. } => (Sync::Act, "route"),
+        Message::RouteDone { .. } => (Sync::Now, ""),
         Message::Exit { .. } | Message::Memory { .. } | Message::Warning { .. } => (Sync::Lazy, ""),
         Message::Progress { .. } | Message::CaseDone(_) | Message::Leaving => (Sync::Lazy, ""),
         Message::Began { .. } | Message::Learnt { .. } | Message::Node { .. } | Message::Device { .. } => {
@@ -184,7 +188,14 @@ fn serve(work: Result<Work>, replace: Replace<'_>) -> u8 {
     if work.task == Task::List {
         return conclude(trial::run_list(&work, &mut record));
     }
-    match open_backend(&work) {
+    if let Task::Routes(task) = &work.task {
+        let open = |routes: Routes| {
+            let backend = open_backend(&work, Some(routes))?;
+            Ok(replace(&work.backend, backend))
+        };
+        return conclude(qualify::run_routes(&work, task, &open, &mut record));
+    }
+    match open_backend(&work, None) {
         // The result is recorded before the device is closed, because closing may hang.
         Ok(backend) => conclude(run(&work, replace(&work.backend, backend.clone()))),
         // The invalid argument is an option or an environment variable, not an argument of the work.
@@ -227,7 +238,8 @@ fn failed(error: &Error) -> Failed {
     }
 }
 
-fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
+/// Opens the backend of some work. The checks of routes name the routes and look at no verdict.
+fn open_backend(work: &Work, routes: Option<Routes>) -> Result<Arc<dyn Backend>> {
     let options = OpenOptions {
         deadlines: Deadlines::all(work.timeout),
         vulkan_arch: work.vulkan_arch.clone(),
@@ -235,6 +247,7 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
         vulkan_validation: work.vulkan_validation,
         breadcrumbs: work.stepwise,
         crash: Some(leave::crash),
+        routes,
         ..OpenOptions::default()
     };
     let backend = open(&work.backend, &options)?;
@@ -257,7 +270,7 @@ fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Done> {
         Task::Graph(task) => graph::run(work, task, backend, &mut send),
         Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut send),
         Task::Trial(task) => trial::run_trial(task, backend.as_ref()),
-        Task::List => trial::run_list(work, &mut send),
+        Task::Routes(_) | Task::List => trial::run_list(work, &mut send),
     };
     memory();
     done

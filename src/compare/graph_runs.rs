@@ -157,7 +157,9 @@ fn estimate(
     match &mut task {
         Task::Model(task) => task.nodes = nodes,
         Task::Graph(task) => task.nodes = nodes,
-        Task::Ops(_) | Task::Trial(_) | Task::List => return Ok(Some("the work has no graph".into())),
+        Task::Ops(_) | Task::Trial(_) | Task::Routes(_) | Task::List => {
+            return Ok(Some("the work has no graph".into()));
+        }
     }
     let outcome = children.run(&options.child_work(&backend, task), doubt::STEM, &mut |_| {})?;
     Ok(match outcome {
@@ -212,7 +214,7 @@ pub(super) fn task(header: &Header, run: &Planned, report: &Report) -> Task {
             ..task.clone()
         }),
         Task::Graph(task) => Task::Graph(GraphTask { nodes, ..task.clone() }),
-        Task::Ops(_) | Task::Trial(_) | Task::List => header.task.clone(),
+        Task::Ops(_) | Task::Trial(_) | Task::Routes(_) | Task::List => header.task.clone(),
     }
 }
 

@@ -147,7 +147,7 @@ fn execute(header: &Header, children: &mut Children, progress: Progress<'_>) -> 
             failing::of_model(header, task, children, &mut report, progress);
             report
         }
-        Task::Trial(_) | Task::List => {
+        Task::Trial(_) | Task::Routes(_) | Task::List => {
             return Err(Error::argument("run", "a backend on trial", "a comparison"));
         }
     };

@@ -9,6 +9,7 @@ use crate::backend_name::BackendName;
 use crate::view::View;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::precision::Precision;
+use ggml_core::routes::Verdict;
 use ggml_core::{DType, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Work {
     pub(crate) fn offload(&self) -> i64 {
         match &self.task {
             Task::Model(task) => task.offload,
-            Task::Graph(_) | Task::Ops(_) | Task::Trial(_) | Task::List => EVERYTHING,
+            Task::Graph(_) | Task::Ops(_) | Task::Trial(_) | Task::Routes(_) | Task::List => EVERYTHING,
         }
     }
 }
@@ -95,8 +96,40 @@ pub(crate) enum Task {
     Ops(OpsTask),
     /// A small graph, to check that the backend works.
     Trial(TrialTask),
+    /// Checks of a device's routes.
+    Routes(RoutesTask),
     /// No computation: lists the devices of the backend's driver.
     List,
+}
+
+/// Checks of a device's routes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RoutesTask {
+    /// Folder of the verdicts.
+    pub(crate) folder: JsonPath,
+    /// Time for all checks.
+    pub(crate) limit: Duration,
+    /// True to check whatever a route computes, not only the essential types.
+    pub(crate) full: bool,
+    /// True to check routes again that have a verdict.
+    pub(crate) again: bool,
+    /// Names of the routes to check; empty for all.
+    pub(crate) only: Vec<String>,
+    /// Names of routes that are left alone, because an earlier child has checked them.
+    pub(crate) done: Vec<String>,
+    /// Products of the model at hand.
+    pub(crate) products: Vec<ProductShape>,
+}
+
+/// Shape of a product: weights `[k, rows]` of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProductShape {
+    /// Type of the weights.
+    pub dtype: DType,
+    /// Length of a row of the weights.
+    pub k: usize,
+    /// Number of rows.
+    pub rows: usize,
 }
 
 /// Trial of a backend.
@@ -292,6 +325,16 @@ pub(crate) enum Message {
     Case {
         /// Name of the case.
         name: String,
+    },
+    /// The checks of a route are about to begin.
+    Route {
+        /// Name of the route.
+        name: String,
+    },
+    /// The verdict on a route.
+    RouteDone {
+        /// The verdict.
+        verdict: Verdict,
     },
     /// A case has run, or the backend does not support it.
     CaseDone(NodeReport),

@@ -134,7 +134,7 @@ pub(crate) fn open(
     };
     let (copy_by_kernel, host_weights) = (used.has(Route::KernelCopies), used.has(Route::HostWeights));
     situation.dma_copies = !copy_by_kernel;
-    situation.graphs = graphs != Graphs::Off;
+    situation.graphs = graphs != Graphs::Off || options.graphs == Graphs::On;
     situation.branches = graphs == Graphs::On;
     // Advice depends on the ways in which the device is used.
     info.features.retain(|(name, _)| name != "advice");

@@ -91,7 +91,7 @@ pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&
     }
     add("release of the kernel", options.root().line("/proc/sys/kernel/osrelease").unwrap_or_default());
     add("code", format!("{} {}", hip_kernels::digest(), target.unwrap_or("none")));
-    for (name, value) in options.environment.variables() {
+    for (name, value) in options.environment.variables().iter().chain(options.environment.emulated()) {
         add(name, value.clone());
     }
     Identity(all)

@@ -1,7 +1,7 @@
 //! The outline of a plan, computed without memory for it.
 
 use super::hazard::Tracker;
-use super::lower::lower;
+use super::lower::{Lowered, lower};
 use super::target::Target;
 use super::windows::{BufferRef, Storage};
 use ggml_core::backend::StepOutline;
@@ -20,6 +20,16 @@ pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result
         step.barriers += usize::from(tracker.must_wait(&dispatch.reads, &dispatch.writes));
     }
     Ok(steps)
+}
+
+/// Returns the pipeline and the grid of each dispatch.
+pub(crate) fn kernels(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
+    let lowering = lower(target, graph, plan, &imagined(graph, plan), false)?;
+    let of = |dispatch: &Lowered| {
+        let pipeline = lowering.pipelines.get(dispatch.pipeline).map(|(spec, _)| spec.to_string());
+        format!("{} {:?}", pipeline.unwrap_or_default(), dispatch.grid)
+    };
+    Ok(lowering.dispatches.iter().map(of).collect())
 }
 
 /// Returns imaginary storage: the arena in its buffers, and a separate buffer for every weight and state

@@ -1,0 +1,97 @@
+//! Checks and times the fast ways of a card on the card itself, and keeps the verdicts.
+//!
+//! `cargo run --release --example qualify -- --backend vulkan`
+
+use clap::Parser;
+use diptych::compare;
+use diptych::program;
+use diptych::qualify::{Qualification, QualifyOptions, State, qualify};
+use diptych::{Result, devices};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Checks and times the fast ways of a card on the card itself: matrix units, dot products of bytes, graphs and other
+/// routes beyond the plain ones. Each is compared with known answers, with the reference and with the plain way, in a
+/// process of its own, and its verdict is kept for all programs. Where nothing is proved, the plain way is used. Exit
+/// status 1 if a route was found to be wrong, or to hang or crash.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// Backend: vulkan[:N], hip[:N], hip-nvidia[:N], or an emulated card (vulkan-virtual:navi31). Default: every driver
+    /// of every card.
+    #[arg(long)]
+    backend: Vec<String>,
+    /// Seconds for all checks of a backend; what is left is checked the next time.
+    #[arg(long, value_name = "S", default_value = "3", value_parser = program::deadline)]
+    limit_s: Duration,
+    /// Deadline in seconds of each phase of the driver.
+    #[arg(long, value_name = "S", default_value = "10", value_parser = program::deadline)]
+    timeout_s: Duration,
+    /// Run the cases of all types, without a limit of time unless --limit-s is more.
+    #[arg(long)]
+    full: bool,
+    /// Check routes again that have a verdict.
+    #[arg(long)]
+    again: bool,
+    /// Check only this route (vulkan.matrix-products).
+    #[arg(long, value_name = "ROUTE")]
+    only: Vec<String>,
+    /// Folder of the verdicts [default: diptych/routes in the user's cache folder].
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time of `--full`.
+const FULL: Duration = Duration::from_secs(600);
+
+fn run(args: &Args) -> Result<ExitCode> {
+    let options = QualifyOptions::default()
+        .with_limit(if args.full { args.limit_s.max(FULL) } else { args.limit_s })
+        .with_timeout(args.timeout_s)
+        .with_full(args.full)
+        .with_again(args.again)
+        .with_only(args.only.clone())
+        .with_folder(args.folder.clone());
+    let names = if args.backend.is_empty() { all() } else { args.backend.clone() };
+    let mut results: Vec<Qualification> = Vec::new();
+    for name in &names {
+        let result = qualify(name, &options)?;
+        if !args.json {
+            program::print(result.to_string())?;
+        }
+        results.push(result);
+    }
+    if args.json {
+        let of = |result: &Qualification| {
+            serde_json::json!({
+                "backend": result.backend, "device": result.device, "note": result.note,
+                "seconds": result.elapsed.as_secs_f64(), "checked": result.checked, "verdicts": result.verdicts,
+            })
+        };
+        program::print(format!("{:#}\n", serde_json::Value::from_iter(results.iter().map(of))))?;
+    } else if names.is_empty() {
+        program::print("no card is here that a driver lists\n")?;
+    }
+    let failed = |result: &Qualification| {
+        result.checked.iter().any(|v| matches!(v.state, State::Wrong | State::Crashed | State::Hung))
+    };
+    Ok(if results.iter().any(failed) { ExitCode::from(program::FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Returns the names of all drivers of all cards of this machine.
+fn all() -> Vec<String> {
+    let views = devices().devices.into_iter().flat_map(|device| device.views);
+    views.filter(|view| !view.is_processor).map(|view| view.backend).collect()
+}
+
+fn main() -> ExitCode {
+    if let Some(status) = compare::child_entry() {
+        return status;
+    }
+    let args = Args::parse();
+    program::run(|| run(&args))
+}

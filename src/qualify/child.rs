@@ -1,0 +1,118 @@
+//! The child's part: checks the routes of a device one after the other, and writes each verdict.
+
+use super::checks::{Scope, examine};
+use crate::backend_name::BackendName;
+use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
+use ggml_core::backend::{Backend, DeviceInfo};
+use ggml_core::routes::{Policy, Record, RouteUse, Routes, State, Verdict};
+use ggml_core::{Deadline, Error, Phase, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Function that opens the device with a choice of routes.
+pub(crate) type Open<'a> = &'a dyn Fn(Routes) -> Result<Arc<dyn Backend>>;
+
+/// Checks the routes of a task.
+pub(crate) fn run_routes(
+    work: &Work,
+    task: &RoutesTask,
+    open: Open<'_>,
+    send: &mut dyn FnMut(Message),
+) -> Result<Done> {
+    let deadline = Deadline::new(Phase::Compute, task.limit);
+    let first = open(Routes::by(Policy::Plain))?;
+    let device = first.device().clone();
+    drop(first);
+    let folder: &Path = task.folder.as_ref();
+    let (record, _) = Record::read(folder, &device.identity);
+    let due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
+    for (at, route) in due.iter().enumerate() {
+        if deadline.passed() {
+            break;
+        }
+        let share = deadline.remaining() / (due.len() - at) as u32;
+        // Without the record on the disk, a route that stops the machine would be tried again.
+        let begun = Verdict::new(&route.name, State::Begun, "");
+        let put = |verdict: Verdict| {
+            Record::put(folder, &device.identity, verdict).map_err(|error| Error::io(folder, error))
+        };
+        put(begun)?;
+        send(Message::Route { name: route.name.clone() });
+        let checked = check(work, task, route, &device, share, open, send);
+        let verdict = match &checked {
+            Ok(verdict) => verdict.clone(),
+            Err(error) => of_error(&route.name, error),
+        };
+        put(verdict.clone())?;
+        send(Message::RouteDone { verdict });
+        // After these the device cannot be trusted with the next route.
+        if let Err(error @ (Error::Timeout { .. } | Error::DeviceLost { .. } | Error::Driver { .. })) =
+            checked
+        {
+            return Err(error);
+        }
+    }
+    Ok(Done::default())
+}
+
+/// True if a route has to be checked.
+fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
+    let wanted = task.only.is_empty() || task.only.contains(&route.name);
+    let known = record.verdicts.iter().find(|verdict| verdict.route == route.name);
+    let open = known.is_none_or(|verdict| {
+        task.again || verdict.partial && (task.full || verdict.state == State::Unknown)
+    });
+    wanted && open && route.lacks.is_none() && !task.done.contains(&route.name)
+}
+
+/// Opens the device without a route and with it, and checks the route.
+fn check(
+    work: &Work,
+    task: &RoutesTask,
+    route: &RouteUse,
+    device: &DeviceInfo,
+    share: std::time::Duration,
+    open: Open<'_>,
+    send: &mut dyn FnMut(Message),
+) -> Result<Verdict> {
+    let base = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
+    let mut below = Routes::by(Policy::Plain);
+    let mut lower = route.on_top_of.clone();
+    while let Some(name) = lower {
+        below = below.with(&name, true);
+        lower = base(&name).and_then(|base| base.on_top_of);
+    }
+    let plain = open(below.clone())?;
+    let fast = open(below.with(&route.name, true))?;
+    let used = fast.device().routes.iter().find(|other| other.name == route.name);
+    if let Some(used) = used.filter(|used| !used.used) {
+        return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
+    }
+    let emulated = work.backend.parse::<BackendName>().is_ok_and(|name| name.is_emulated());
+    let scope = Scope {
+        route: &route.name,
+        plain: plain.as_ref(),
+        fast: fast.as_ref(),
+        small: emulated || device.arch == "CPU",
+        emulated,
+        full: task.full,
+        deadline: Deadline::new(Phase::Compute, share),
+        products: &task.products,
+    };
+    examine(&scope, &mut |what| send(Message::Case { name: what.into() }))
+}
+
+/// Returns the verdict that follows from an error in the checks of a route.
+fn of_error(route: &str, error: &Error) -> Verdict {
+    let open = |state, partial| Verdict { partial, ..Verdict::new(route, state, error.to_string()) };
+    match error {
+        // A compiler that is slow says nothing about the code.
+        Error::Timeout { phase: Phase::Compile, .. } | Error::OutOfMemory { .. } => {
+            open(State::Unknown, true)
+        }
+        Error::Timeout { .. } => open(State::Hung, false),
+        Error::DeviceLost { .. } => open(State::Crashed, false),
+        Error::Unavailable { .. } | Error::Unsupported { .. } => open(State::Unknown, false),
+        _ => open(State::Wrong, false),
+    }
+}

@@ -1,0 +1,298 @@
+//! Qualification: the fast ways of a card, checked and timed on the card itself.
+//!
+//! A backend has *routes*: matrix units, dot products of bytes, graphs, and other ways beyond the plain one. Whether
+//! they compute correctly depends on card, driver, kernel and firmware, so each is checked on the card, in a child process
+//! with deadlines: known answers to the bit, the cases of the catalogue that take it, large products, infinities and NaN,
+//! the same again in other memory, and its time against the plain way. The verdicts are kept in a file for each card and
+//! driver; [`open`](crate::open) reads it. A route whose checks ended the process or the machine is never tried again
+//! there.
+//!
+//! ```no_run
+//! use diptych::qualify::{QualifyOptions, qualify};
+//! use std::process::ExitCode;
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(status) = diptych::compare::child_entry() {
+//!         return status;
+//!     }
+//!     diptych::program::run(|| {
+//!         let result = qualify("vulkan", &QualifyOptions::default())?;
+//!         diptych::program::print(result.to_string())
+//!     })
+//! }
+//! ```
+
+mod checks;
+mod child;
+mod work;
+
+pub use crate::isolate::protocol::ProductShape;
+pub(crate) use child::run_routes;
+pub use ggml_core::routes::{RouteUse, State, Verdict};
+
+use crate::backend_name::BackendName;
+use crate::backends;
+use crate::isolate;
+use crate::isolate::parent::Children;
+use crate::isolate::protocol::{Message, RoutesTask, Task, Work};
+use crate::isolate::recorder::ChildOutcome;
+use crate::isolate::results::Status;
+use ggml_core::backend::{Backend, DeviceInfo};
+use ggml_core::files::TemporaryFolder;
+use ggml_core::routes::{Claim, Identity, Record, Refused};
+use ggml_core::{Error, Result, setters};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Options of [`qualify`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QualifyOptions {
+    /// Time for all checks; routes that are left keep the plain way until the next time.
+    pub limit: Duration,
+    /// Deadline of each phase of the driver.
+    pub timeout: Duration,
+    /// True to run the cases of all types, not only those of the types that most models have.
+    pub full: bool,
+    /// True to check routes again that have a verdict.
+    pub again: bool,
+    /// Names of the routes to check; empty for all.
+    pub only: Vec<String>,
+    /// Products of the model at hand; empty for usual ones.
+    pub products: Vec<ProductShape>,
+    /// Folder of the verdicts. `None`: `diptych/routes` in the user's cache folder.
+    pub folder: Option<PathBuf>,
+    /// HIP: the runtime library to load.
+    pub hip_library: Option<PathBuf>,
+}
+
+impl Default for QualifyOptions {
+    fn default() -> Self {
+        QualifyOptions {
+            limit: Duration::from_secs(3),
+            timeout: Duration::from_secs(10),
+            full: false,
+            again: false,
+            only: Vec::new(),
+            products: Vec::new(),
+            folder: None,
+            hip_library: None,
+        }
+    }
+}
+
+setters!(QualifyOptions {
+    with_limit => limit: Duration,
+    with_timeout => timeout: Duration,
+    with_full => full: bool,
+    with_again => again: bool,
+    with_only => only: Vec<String>,
+    with_products => products: Vec<ProductShape>,
+    with_folder => folder: impl Into<Option<PathBuf>>,
+    with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+});
+
+/// Outcome of a qualification.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Qualification {
+    /// Name that opens the device.
+    pub backend: String,
+    /// Name of the device.
+    pub device: String,
+    /// Verdicts that were reached now.
+    pub checked: Vec<Verdict>,
+    /// All verdicts on the device.
+    pub verdicts: Vec<Verdict>,
+    /// The reason why nothing, or not everything, was checked, if there is one.
+    pub note: Option<String>,
+    /// Time that it took.
+    pub elapsed: Duration,
+}
+
+impl Qualification {
+    /// Returns the result in a sentence.
+    pub fn sentence(&self) -> String {
+        let of = |state: State| -> Vec<&str> {
+            let of_state = self.checked.iter().filter(|verdict| verdict.state == state);
+            of_state.map(|verdict| verdict.route.as_str()).collect()
+        };
+        let states =
+            [State::Verified, State::Slower, State::Wrong, State::Crashed, State::Hung, State::Unknown];
+        let parts = states.into_iter().filter_map(|state| {
+            let routes = of(state);
+            (!routes.is_empty()).then(|| format!("{}: {}", state.name(), routes.join(", ")))
+        });
+        let parts: Vec<String> = parts.collect();
+        let checked = if parts.is_empty() { "no route was checked".into() } else { parts.join("; ") };
+        let note = self.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+        format!("{}: {checked}{note}", self.backend)
+    }
+}
+
+impl fmt::Display for Qualification {
+    /// Writes a line for each verdict.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({}), {:.1} s", self.backend, self.device, self.elapsed.as_secs_f64())?;
+        for verdict in &self.verdicts {
+            writeln!(f, "  {:<28} {}", verdict.route, verdict.sentence())?;
+        }
+        self.note.as_ref().map_or(Ok(()), |note| writeln!(f, "  {note}"))
+    }
+}
+
+/// True if a device has routes that could be used and were never checked, so that a qualification may make it faster.
+pub fn is_due(device: &DeviceInfo) -> bool {
+    let open = |route: &RouteUse| route.lacks.is_none() && route.verdict.as_ref().is_none_or(|v| v.partial);
+    device.routes.iter().any(open)
+}
+
+/// Checks the routes of a device that have no verdict yet, and writes the verdicts. It takes some seconds the first time,
+/// and nearly none if everything is known.
+///
+/// The program has to call [`child_entry`](crate::compare::child_entry) first in `main`.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a wrong name, a backend without routes, and a program without child processes; an error
+/// of the backend if its plain ways do not work. Routes that fail are verdicts, not errors.
+pub fn qualify(backend: &str, options: &QualifyOptions) -> Result<Qualification> {
+    let name: BackendName = backend.parse()?;
+    if !name.has_driver() || name == BackendName::Auto {
+        return Err(Error::argument("backend", format!("'{name}'"), "one with routes: Vulkan or HIP"));
+    }
+    if !isolate::has_children() {
+        return Err(Error::argument("program", "no child processes", "a main that begins with child_entry"));
+    }
+    let folder = options.folder.clone().or_else(backends::routes_folder);
+    let folder = folder.ok_or_else(|| Error::argument("cache folder", "none", "HOME or XDG_CACHE_HOME"))?;
+    let start = Instant::now();
+    let mut run =
+        Run { name, options, folder: &folder, start, device: None, checked: Vec::new(), note: None };
+    match Claim::take(&folder, options.limit + options.timeout * 4) {
+        Ok(_claim) => run.children()?,
+        Err(refused @ (Refused::Busy | Refused::Folder(_))) => run.note = Some(refused.to_string()),
+    }
+    Ok(run.conclude())
+}
+
+/// A qualification under way.
+struct Run<'a> {
+    name: BackendName,
+    options: &'a QualifyOptions,
+    folder: &'a Path,
+    start: Instant,
+    /// Name and identity of the device, once a child has opened it.
+    device: Option<(String, Identity)>,
+    checked: Vec<Verdict>,
+    note: Option<String>,
+}
+
+impl Run<'_> {
+    /// Runs children until one of them comes to its end: another one goes on where a route ended it.
+    fn children(&mut self) -> Result<()> {
+        let temporary = TemporaryFolder::new().map_err(|e| Error::io(std::env::temp_dir(), e))?;
+        let mut children = Children::begin(temporary.path(), None)?;
+        for number in 0.. {
+            let before = self.checked.len();
+            let Some(outcome) = self.child(&mut children, number)? else { break };
+            if outcome.record.status == Status::Ok {
+                break;
+            }
+            self.end_route(&outcome)?;
+            if self.checked.len() == before {
+                // It ended before a route began, or it could not write.
+                return self.fail(&outcome);
+            }
+            if self.start.elapsed() >= self.options.limit {
+                break;
+            }
+        }
+        if self.start.elapsed() >= self.options.limit {
+            self.note = Some("time ran out: the rest is checked the next time".into());
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, children: &mut Children, number: usize) -> Result<Option<ChildOutcome>> {
+        let task = RoutesTask {
+            folder: self.folder.into(),
+            limit: self.options.limit.saturating_sub(self.start.elapsed()),
+            full: self.options.full,
+            again: self.options.again,
+            only: self.options.only.clone(),
+            done: self.checked.iter().map(|verdict| verdict.route.clone()).collect(),
+            products: self.options.products.clone(),
+        };
+        let mut work = Work::new(&self.name, self.options.timeout, Task::Routes(task));
+        work.hip_library = self.options.hip_library.clone().map(Into::into);
+        let (device, checked) = (&mut self.device, &mut self.checked);
+        children.run(&work, &format!("routes-{number}"), &mut |message| match message {
+            Message::Device { device: of_child } => {
+                *device = Some((of_child.name.clone(), of_child.identity.clone()));
+            }
+            Message::RouteDone { verdict } => checked.push(verdict.clone()),
+            _ => {}
+        })
+    }
+
+    /// Gives the route at which a child ended a verdict, if there is one.
+    fn end_route(&mut self, outcome: &ChildOutcome) -> Result<()> {
+        let (Some((_, identity)), Some(route)) = (&self.device, &outcome.record.step) else { return Ok(()) };
+        if self.checked.iter().any(|verdict| verdict.route == *route) {
+            return Ok(());
+        }
+        let record = &outcome.record;
+        let state = match record.status {
+            Status::Hang => State::Hung,
+            Status::Crash => State::Crashed,
+            // Somebody else ended it.
+            _ => State::Unknown,
+        };
+        let phase = record.phase.as_ref().map_or(String::new(), |phase| format!("in phase {phase}"));
+        let call = record.last_call.as_ref().map_or(String::new(), |call| format!(", {call}"));
+        let case = outcome.case.as_ref().map_or(String::new(), |case| format!(", at {case}"));
+        let why = record.message.as_deref().unwrap_or_default();
+        let evidence = format!("{phase}{call}{case}: {why}");
+        let verdict = Verdict {
+            partial: state == State::Unknown,
+            ..Verdict::new(route, state, evidence.trim_start_matches([',', ':', ' ']))
+        };
+        let written = Record::end(self.folder, identity, verdict.clone());
+        written.map_err(|error| Error::io(self.folder, error))?;
+        self.checked.push(verdict);
+        Ok(())
+    }
+
+    /// Returns the error of a child that did not come to the routes.
+    fn fail(&mut self, outcome: &ChildOutcome) -> Result<()> {
+        let message = outcome.record.message.clone().unwrap_or_else(|| "it ended without a message".into());
+        if self.device.is_some() {
+            self.note = Some(message);
+            return Ok(());
+        }
+        Err(Error::argument(format!("backend {}", self.name), message, "one that works without routes"))
+    }
+
+    fn conclude(self) -> Qualification {
+        let (device, identity) = self.device.unwrap_or_default();
+        let verdicts = if identity == Identity::default() {
+            Vec::new()
+        } else {
+            Record::read(self.folder, &identity).0.verdicts
+        };
+        Qualification {
+            backend: self.name.to_string(),
+            device,
+            checked: self.checked,
+            verdicts,
+            note: self.note,
+            elapsed: self.start.elapsed(),
+        }
+    }
+}
+
+/// Returns the routes of an opened backend.
+pub fn routes(backend: &dyn Backend) -> &[RouteUse] {
+    &backend.device().routes
+}

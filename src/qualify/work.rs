@@ -1,0 +1,192 @@
+//! Graphs that the checks of routes compute, with their contents.
+
+use crate::isolate::protocol::ProductShape;
+use ggml_core::encode::encode;
+use ggml_core::evaluate::Contents;
+use ggml_core::op::flash_attn::FlashAttnExt;
+use ggml_core::rng::Rng;
+use ggml_core::{DType, Graph, Result, Source, TensorId};
+
+/// A graph with one output, and the contents of its leaves.
+pub(super) struct Work {
+    /// Description for a verdict.
+    pub(super) name: String,
+    pub(super) graph: Graph,
+    pub(super) data: Contents,
+    /// The node whose error is bounded.
+    pub(super) node: TensorId,
+    /// Values that the result must have to the bit, if they are known.
+    pub(super) exact: Option<Vec<f32>>,
+}
+
+/// Distinct rows of weights; the others repeat them, because encoding is slow. No tile has a multiple of these rows.
+const DISTINCT: usize = 7;
+
+/// Extents of a product of whole numbers: no multiples of a tile, and several steps along k.
+const ROWS: usize = 70;
+const LENGTH: usize = 320;
+const COLUMNS: usize = 130;
+
+/// Returns a product whose operands are whole numbers that say where they are. Every sum is exact in F32, in whatever
+/// order it is computed, and rounding to F16 or to 8 bits changes no operand: the largest of each 32 is 127.
+pub(super) fn whole_numbers(dtype: DType, columns: usize) -> Result<Work> {
+    let number = |row: usize, k: usize, seed: usize| match k % 32 {
+        0 => 127,
+        _ => ((row * 37 + k * 11 + row * k * 3 + seed) % 41) as i64 - 20,
+    };
+    let (a, b) = (|row, k| number(row, k, 5), |column, k| number(column, k, 17));
+    let mut graph = Graph::new();
+    let w = graph.leaf("w", dtype, [LENGTH, ROWS, 1, 1], Source::Weight)?;
+    let x = graph.leaf("x", DType::F32, [LENGTH, columns, 1, 1], Source::Input)?;
+    let node = graph.mul_mat(w, x)?;
+    graph.output(node)?;
+    let values = |count: usize, of: &dyn Fn(usize, usize) -> i64| -> Vec<f32> {
+        (0..count).flat_map(|i| (0..LENGTH).map(move |k| (i, k))).map(|(i, k)| of(i, k) as f32).collect()
+    };
+    let data = Contents::from([
+        (w, encode(dtype, LENGTH, &values(ROWS, &a))?),
+        (x, encode(DType::F32, LENGTH, &values(columns, &b))?),
+    ]);
+    let sum = |row: usize, column: usize| (0..LENGTH).map(|k| a(row, k) * b(column, k)).sum::<i64>() as f32;
+    let exact = (0..columns).flat_map(|column| (0..ROWS).map(move |row| sum(row, column))).collect();
+    let name = format!("whole numbers, {dtype}, {columns} columns");
+    Ok(Work { name, graph, data, node, exact: Some(exact) })
+}
+
+/// Returns a product of many columns whose 2nd column has an infinity and whose 5th a NaN.
+pub(super) fn special_values(dtype: DType) -> Result<Work> {
+    let whole = whole_numbers(dtype, COLUMNS)?;
+    let x = whole.graph.ids().find(|&id| whole.graph.tensor(id).name == "x");
+    let mut data = whole.data;
+    if let Some(bytes) = x.and_then(|x| data.get_mut(&x)) {
+        for (column, value) in [(2, f32::INFINITY), (5, f32::NAN)] {
+            let at = (column * LENGTH + 3) * 4;
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    let name = format!("infinity and NaN, {dtype}");
+    Ok(Work { name, data, exact: None, ..whole })
+}
+
+/// Columns of [`whole_numbers`] for a kernel of many columns, of few, and of one.
+pub(super) const COUNTS: [usize; 3] = [COLUMNS, 3, 1];
+
+/// Returns a product of a model's weights.
+pub(super) fn product(shape: ProductShape, columns: usize) -> Result<Work> {
+    let ProductShape { dtype, k, rows } = shape;
+    let mut graph = Graph::new();
+    let w = graph.leaf("w", dtype, [k, rows, 1, 1], Source::Weight)?;
+    let x = graph.leaf("x", DType::F32, [k, columns, 1, 1], Source::Input)?;
+    let node = graph.mul_mat(w, x)?;
+    graph.output(node)?;
+    let mut rng = Rng::named("product", 1);
+    let distinct: Vec<f32> = (0..k * DISTINCT).map(|_| rng.uniform(-1.0, 1.0)).collect();
+    let some = encode(dtype, k, &distinct)?;
+    let row = some.len() / DISTINCT;
+    let inputs: Vec<f32> = (0..k * columns).map(|_| rng.uniform(-1.0, 1.0)).collect();
+    let data = Contents::from([
+        (w, some.iter().copied().cycle().take(row * rows).collect()),
+        (x, encode(DType::F32, k, &inputs)?),
+    ]);
+    let name = format!("{rows} rows of {k} {dtype}, {columns} columns");
+    Ok(Work { name, graph, data, node, exact: None })
+}
+
+/// Returns attention of a prompt behind a cache of F16: rows of `d` elements, `heads` heads.
+pub(super) fn attention(d: usize, heads: usize, positions: usize, tokens: usize) -> Result<Work> {
+    let mut graph = Graph::new();
+    let q = graph.leaf("q", DType::F32, [d, tokens, heads, 1], Source::Input)?;
+    let kv_heads = heads.div_ceil(2);
+    let [k, v] =
+        ["k", "v"].map(|name| graph.leaf(name, DType::F16, [d, positions, kv_heads, 1], Source::Input));
+    let (k, v) = (k?, v?);
+    let mask = graph.leaf("mask", DType::F16, [positions, tokens, 1, 1], Source::Input)?;
+    let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+    let node = graph.flash_attn_ext(op, q, k, v, Some(mask))?;
+    graph.output(node)?;
+    let mut rng = Rng::named("attention", 1);
+    let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.uniform(-1.0, 1.0)).collect() };
+    let seen = |i: usize| (i % positions) + tokens <= i / positions + positions;
+    let masks: Vec<f32> =
+        (0..positions * tokens).map(|i| if seen(i) { 0.0 } else { f32::NEG_INFINITY }).collect();
+    let data = Contents::from([
+        (q, encode(DType::F32, d, &random(d * tokens * heads))?),
+        (k, encode(DType::F16, d, &random(d * positions * kv_heads))?),
+        (v, encode(DType::F16, d, &random(d * positions * kv_heads))?),
+        (mask, encode(DType::F16, positions, &masks)?),
+    ]);
+    let name = format!("attention of {tokens} tokens, {positions} positions, rows of {d}");
+    Ok(Work { name, graph, data, node, exact: None })
+}
+
+/// Returns a chain of products and norms as in decoding: many launches, each of which reads the result before it.
+pub(super) fn chain(n: usize, layers: usize) -> Result<Work> {
+    let mut graph = Graph::new();
+    let mut data = Contents::new();
+    let x = graph.leaf("x", DType::F32, [n, 1, 1, 1], Source::Input)?;
+    data.insert(x, chain_input(n, 0)?);
+    let mut rng = Rng::named("chain", 1);
+    let mut y = x;
+    for layer in 0..layers {
+        let w = graph.leaf(&format!("w_{layer}"), DType::Q8_0, [n, n, 1, 1], Source::Weight)?;
+        let distinct: Vec<f32> = (0..n * DISTINCT).map(|_| rng.uniform(-1.0, 1.0)).collect();
+        let some = encode(DType::Q8_0, n, &distinct)?;
+        let row = some.len() / DISTINCT;
+        data.insert(w, some.iter().copied().cycle().take(row * n).collect());
+        let normed = graph.rms_norm(y, 1e-6)?;
+        let product = graph.mul_mat(w, normed)?;
+        // The input is read by every layer, so that a stale one shows.
+        y = graph.add(product, x)?;
+    }
+    graph.output(y)?;
+    Ok(Work { name: format!("{layers} layers of a step"), graph, data, node: y, exact: None })
+}
+
+/// Returns the input of a step of [`chain`].
+pub(super) fn chain_input(n: usize, step: usize) -> Result<Vec<u8>> {
+    let values: Vec<f32> = (0..n).map(|i| ((i * 37 + step * 53) % 101) as f32 / 50.0 - 1.0).collect();
+    encode(DType::F32, n, &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::evaluate::evaluate;
+    use ggml_core::precision::Precision;
+    use ggml_core::reference::ReferenceBackend;
+
+    fn result(work: &Work) -> Vec<f32> {
+        let reference = ReferenceBackend::default();
+        let all = evaluate(&reference, &work.graph, &work.data, Precision::Exact).unwrap();
+        all[0].values().unwrap()
+    }
+
+    /// Whole numbers survive the types, and the reference computes the expected sums.
+    #[test]
+    fn whole_numbers_are_exact() {
+        for dtype in [DType::F16, DType::Q8_0] {
+            for columns in COUNTS {
+                let work = whole_numbers(dtype, columns).unwrap();
+                assert_eq!(result(&work), work.exact.clone().unwrap(), "{}", work.name);
+            }
+        }
+        let special = result(&special_values(DType::F16).unwrap());
+        let finite = |column: usize| special[column * ROWS..][..ROWS].iter().all(|x| x.is_finite());
+        assert_eq!([1, 2, 3, 4, 5, 6].map(finite), [true, false, true, true, false, true]);
+    }
+
+    #[test]
+    fn other_works_have_finite_results() {
+        let shape = ProductShape { dtype: DType::Q4_K, k: 512, rows: 9 };
+        let works = [product(shape, 3), attention(32, 3, 40, 5), chain(64, 3)];
+        for work in works.map(Result::unwrap) {
+            let result = result(&work);
+            assert!(
+                result.iter().all(|x| x.is_finite()) && result.iter().any(|x| *x != 0.0),
+                "{}",
+                work.name
+            );
+        }
+        assert_ne!(chain_input(64, 0).unwrap(), chain_input(64, 1).unwrap());
+    }
+}
