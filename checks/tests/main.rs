@@ -8,6 +8,7 @@ mod imports;
 mod project;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod rocm_roots;
+mod routes;
 mod sampling;
 mod sequences;
 mod tidy;

@@ -1,0 +1,192 @@
+//! A backend that computes as another one does, with a fault in its products or in all of its work.
+
+use diptych::ggml::backend::{
+    Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Timing, Usage,
+};
+use diptych::ggml::fuse::Group;
+use diptych::ggml::mapped::MappedBytes;
+use diptych::ggml::phase::Deadlines;
+use diptych::ggml::plan::Plan;
+use diptych::ggml::{Graph, Phase, TensorId};
+use diptych::{DType, Error, Precision, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A fault: what it does to the results of a program, and before each run.
+pub(crate) struct Fault {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Changes a result; the length of the longest row of the operands says how large the program is.
+    spoil: fn(&mut [f32], usize),
+    /// Acts before a run; it gets the backend and the length of the longest row.
+    before: fn(&str, usize) -> Result<()>,
+}
+
+fn nothing(_: &mut [f32], _: usize) {}
+
+fn fine(_: &str, _: usize) -> Result<()> {
+    Ok(())
+}
+
+/// Number of results so far, for those that differ from run to run.
+static RESULTS: AtomicU32 = AtomicU32::new(0);
+
+/// Row length from which a fault of large products shows.
+const LARGE: usize = 4096;
+
+/// All faults.
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault { name: "zeros", spoil: |values, _| values.fill(0.0), before: fine },
+    Fault {
+        name: "other-bits",
+        spoil: |values, _| {
+            let bits = RESULTS.fetch_add(1, Ordering::Relaxed) & 1;
+            values.iter_mut().take(1).for_each(|x| *x = f32::from_bits(x.to_bits() ^ bits));
+        },
+        before: fine,
+    },
+    Fault {
+        name: "large",
+        spoil: |values, row| {
+            let wrong = if row >= LARGE { values.len() / 2 } else { 0 };
+            values.iter_mut().take(wrong).for_each(|x| *x = 0.0);
+        },
+        before: fine,
+    },
+    Fault {
+        name: "lanes",
+        spoil: |values, _| values.chunks_exact_mut(16).for_each(|lanes| lanes.swap(3, 4)),
+        before: fine,
+    },
+    Fault {
+        name: "nan-kept",
+        spoil: |values, _| {
+            values.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = 1.0);
+        },
+        before: fine,
+    },
+    Fault {
+        name: "hang",
+        spoil: nothing,
+        before: |_, _| loop {
+            std::thread::sleep(Duration::from_secs(1));
+        },
+    },
+    Fault { name: "crash", spoil: nothing, before: |_, _| std::process::abort() },
+    Fault {
+        name: "lost",
+        spoil: nothing,
+        before: |backend, _| {
+            Err(Error::DeviceLost {
+                backend: backend.into(),
+                phase: Phase::Compute,
+                node: None,
+                reason: "planted".into(),
+            })
+        },
+    },
+    Fault {
+        name: "slow",
+        spoil: nothing,
+        before: |_, row| {
+            if row >= LARGE {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            Ok(())
+        },
+    },
+];
+
+/// The faulty backend.
+pub(crate) struct Faulty {
+    inner: Arc<dyn Backend>,
+    fault: &'static Fault,
+}
+
+impl Faulty {
+    /// Plants a fault in a backend.
+    pub(crate) fn new(inner: Arc<dyn Backend>, fault: &'static Fault) -> Faulty {
+        Faulty { inner, fault }
+    }
+}
+
+impl Backend for Faulty {
+    fn device(&self) -> &DeviceInfo {
+        self.inner.device()
+    }
+    fn deadlines(&self) -> &Deadlines {
+        self.inner.deadlines()
+    }
+    fn supports(&self, graph: &Graph, node: TensorId) -> Support {
+        self.inner.supports(graph, node)
+    }
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        self.inner.joins(graph, group, precision)
+    }
+    fn supports_weights(&self, dtype: DType) -> bool {
+        self.inner.supports_weights(dtype)
+    }
+    fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
+        self.inner.allocate(bytes, usage)
+    }
+    fn import(&self, bytes: MappedBytes) -> Result<Option<Buffer>> {
+        self.inner.import(bytes)
+    }
+    fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        self.inner.upload(buffer, offset, data)
+    }
+    fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.inner.download(buffer, offset, out)
+    }
+    fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
+        self.inner.copy(from, to, bytes)
+    }
+    fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
+        self.inner.kernels(graph, plan)
+    }
+    fn prepare(
+        &self,
+        graph: &Graph,
+        plan: &Plan,
+        bindings: &Bindings,
+        options: PrepareOptions,
+    ) -> Result<Box<dyn Program>> {
+        let inner = self.inner.prepare(graph, plan, bindings, options)?;
+        let row = graph.ids().map(|id| graph.tensor(id).ne[0]).max().unwrap_or(0);
+        let backend = self.inner.device().backend.clone();
+        Ok(Box::new(FaultyProgram { inner, fault: self.fault, row, backend }))
+    }
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+}
+
+struct FaultyProgram {
+    inner: Box<dyn Program>,
+    fault: &'static Fault,
+    row: usize,
+    backend: String,
+}
+
+impl Program for FaultyProgram {
+    fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
+        self.inner.write(tensor, data)
+    }
+    fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
+        self.inner.read(tensor, out)?;
+        let mut values: Vec<f32> = out.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
+        (self.fault.spoil)(&mut values, self.row);
+        out.copy_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
+    }
+    fn run(&mut self) -> Result<Timing> {
+        let start = std::time::Instant::now();
+        (self.fault.before)(&self.backend, self.row)?;
+        let timing = self.inner.run()?;
+        Ok(Timing { host: start.elapsed().max(timing.host), ..timing })
+    }
+    fn run_step(&mut self, step: usize) -> Result<Timing> {
+        self.inner.run_step(step)
+    }
+}

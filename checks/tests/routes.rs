@@ -1,0 +1,73 @@
+//! Routes of emulated cards with planted faults: each fault ends in its state, the route is not used, and is not tried
+//! again.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Card and route with the faults.
+const CARD: &str = "hip-virtual:gfx1100";
+const ROUTE: &str = "hip.matrix-products";
+
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the test has a path");
+    let profile = test.parent().and_then(|deps| deps.parent()).expect("it lies in a profile's deps");
+    profile.join("examples").join(name)
+}
+
+/// Qualifies the route of the card with a fault in it, and returns the report.
+fn qualified(folder: &Path, card: &str, route: &str, fault: &str) -> Value {
+    let mut command = Command::new(example("routes"));
+    command.arg(folder).arg(card).env("PLANTED_ROUTE", route).env("PLANTED_FAULT", fault);
+    let output = command.output().expect("the example was built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Returns the verdict that was reached now, if one was.
+fn checked(report: &Value) -> Option<(String, String)> {
+    let verdict = report["checked"].get(0)?;
+    Some((verdict["state"].as_str()?.to_string(), verdict["evidence"].as_str()?.to_string()))
+}
+
+/// Returns the use of the route by the backend that was opened afterwards.
+fn is_used(report: &Value, route: &str) -> bool {
+    let routes = report["routes"].as_array().expect("a list of routes");
+    routes.iter().find(|of_device| of_device["name"] == route).expect("the route")["used"] == true
+}
+
+#[test]
+fn a_route_with_a_fault_is_found_and_left_alone() {
+    for (fault, state, evidence) in [
+        ("zeros", "wrong", "whole numbers, F16"),
+        ("other-bits", "wrong", "other bits in run 1"),
+        ("large", "wrong", "rows of 4096"),
+        ("lanes", "wrong", "whole numbers, F16"),
+        ("nan-kept", "wrong", "infinity and NaN, F16"),
+        ("hang", "hung", "whole numbers, F16"),
+        ("crash", "crashed", "whole numbers, F16"),
+        ("lost", "crashed", "lost"),
+        ("slow", "slower", "0 cases and"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = qualified(dir.path(), CARD, ROUTE, fault);
+        let (found, why) = checked(&report).unwrap_or_else(|| panic!("{fault}: {report:#}"));
+        assert_eq!(found, state, "{fault}: {report:#}");
+        assert!(why.contains(evidence), "{fault}: {why}");
+        assert!(!is_used(&report, ROUTE), "{fault}: {report:#}");
+        // The next start neither tries it nor uses it, whether the fault is still there or not.
+        let again = qualified(dir.path(), CARD, ROUTE, "none");
+        assert_eq!((checked(&again), is_used(&again, ROUTE)), (None, false), "{fault}: {again:#}");
+    }
+}
+
+#[test]
+fn routes_without_a_fault_are_verified_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = qualified(dir.path(), CARD, ROUTE, "none");
+    assert_eq!(checked(&report).map(|(state, _)| state).as_deref(), Some("verified"), "{report:#}");
+    assert!(is_used(&report, ROUTE) && !is_used(&report, "hip.matrix-attention"), "{report:#}");
+    let again = qualified(dir.path(), CARD, ROUTE, "none");
+    assert_eq!((checked(&again), is_used(&again, ROUTE)), (None, true));
+}
