@@ -3,7 +3,6 @@
 //! `cargo run --release --example qualify -- --backend vulkan`
 
 use clap::Parser;
-use diptych::compare;
 use diptych::program;
 use diptych::qualify::{Qualification, QualifyOptions, State, qualify};
 use diptych::{Result, devices};
@@ -89,9 +88,5 @@ fn all() -> Vec<String> {
 }
 
 fn main() -> ExitCode {
-    if let Some(status) = compare::child_entry() {
-        return status;
-    }
-    let args = Args::parse();
-    program::run(|| run(&args))
+    program::run(|| run(&Args::parse()))
 }

@@ -125,20 +125,51 @@ pub fn open_options(timeout: Option<Duration>) -> OpenOptions {
 }
 
 /// Opens a backend by name. For `auto`, a sentence about the selected backend is written to standard error; after
-/// [`set_verbose`] all of the reason.
+/// [`set_verbose`] all of the reason. A card that is used for the first time is checked first ([`qualify`](mod@crate::qualify)),
+/// which takes some seconds and is said in two lines.
 ///
 /// # Errors
 /// The errors of [`open`](crate::open).
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     if name.parse::<BackendName>()? != BackendName::Auto {
         advice::set_backend(name);
-        return crate::open(name, options);
+        return first_use(name, options, crate::open(name, options)?);
     }
     let (backend, choice) = backends::open_chosen(options, &mut advice::set_backend)?;
     note(format_args!(
         "backend auto is {}",
         if watch::is_verbose() { choice.reason.clone() } else { choice.sentence() }
     ));
+    first_use(&choice.backend, options, backend)
+}
+
+/// Checks the routes of a card that is used for the first time, and opens it again with those that were verified. Cards
+/// that are emulated and processors are left as they are, and so is a device whose routes the user chose.
+#[cfg(feature = "compare")]
+fn first_use(name: &str, options: &OpenOptions, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
+    use crate::qualify::{QualifyOptions, is_due, qualify};
+    let device = backend.device();
+    let is_card = !name.parse::<BackendName>()?.is_emulated()
+        && !device.features.contains(&("kind".to_string(), "cpu".to_string()));
+    let is_chosen = options.routes.is_some() || std::env::var_os(ggml_core::routes::VARIABLE).is_some();
+    if !is_card || is_chosen || !is_due(device) || !crate::isolate::has_children() {
+        return Ok(backend);
+    }
+    note(format_args!("checking the fast ways of {} for the first time, some seconds", device.name));
+    // The checks have the card for themselves, and its memory.
+    drop(backend);
+    let folder = options.routes_folder.clone();
+    let library = options.hip_library.clone();
+    match qualify(name, &QualifyOptions::default().with_folder(folder).with_hip_library(library)) {
+        Ok(result) => note(result.sentence()),
+        // The plain ways work: the backend was open.
+        Err(error) => note(format_args!("the fast ways were not checked: {error}")),
+    }
+    crate::open(name, options)
+}
+
+#[cfg(not(feature = "compare"))]
+fn first_use(_: &str, _: &OpenOptions, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
     Ok(backend)
 }
 

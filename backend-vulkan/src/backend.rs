@@ -69,7 +69,7 @@ impl VulkanBackend {
         let lanes = probe::run(&device, &pool, deadline)?;
         let mut caps = device.facts.caps.clone();
         caps.subgroup = lanes.ops;
-        let (profile, routes) = choice.decide(caps, device.facts.support.features.matrices);
+        let (profile, routes) = choice.decide(caps);
         let info = device::info(&device, &profile, &lanes, pool.largest(), &options);
         let info = DeviceInfo { routes, identity: choice.identity, ..info };
         let disk = options.pipeline_cache_dir.as_ref().map(|dir| DiskCache::new(dir, &device.facts));

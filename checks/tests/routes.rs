@@ -62,6 +62,25 @@ fn a_route_with_a_fault_is_found_and_left_alone() {
     }
 }
 
+/// A driver that hangs when it is asked for its matrices: the check finds it, and nobody else asks.
+#[test]
+fn the_shapes_of_units_are_asked_for_in_a_child() {
+    let (card, route) = ("vulkan-virtual:navi31", "vulkan.matrix-products");
+    let dir = tempfile::tempdir().unwrap();
+    let fault = "hang@vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR";
+    let mut command = Command::new(example("routes"));
+    command.arg(dir.path()).arg(card).env("PLANTED_ROUTE", route).env("DIPTYCH_VIRTUAL_VULKAN_FAULTS", fault);
+    let output = command.output().expect("the example was built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.is_empty() && String::from_utf8_lossy(&output.stderr).contains("RADV") {
+        return eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let report: Value = serde_json::from_str(&text).expect("a report");
+    let (state, evidence) = checked(&report).expect("a verdict");
+    assert_eq!(state, "hung", "{evidence}");
+    assert!(!is_used(&report, route) && is_used(&report, "vulkan.dot-tiles"), "{report:#}");
+}
+
 #[test]
 fn routes_without_a_fault_are_verified_and_used() {
     let dir = tempfile::tempdir().unwrap();

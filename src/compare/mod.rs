@@ -42,6 +42,7 @@ mod options;
 mod page;
 pub(crate) mod redact;
 pub mod report;
+mod routes;
 mod scores;
 mod second_look;
 mod shrink;

@@ -1,8 +1,8 @@
 //! Layout of the terminal output: tables with their columns and colours, remarks, and the wrapping
 //! and shortening of texts.
 
-use super::cards;
 use super::report::{Report, Statistics, Status, label};
+use super::{cards, routes};
 use ggml_core::escape::{escaped, escaped_line};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,7 +199,7 @@ pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
 /// finding are left out.
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
-    for line in cards::remarks(report) {
+    for line in cards::remarks(report).into_iter().chain(routes::remarks(report)) {
         text.push_str(&wrapped(&line, ""));
     }
     // Warnings that are part of a finding, or its cure, are printed there.

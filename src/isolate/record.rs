@@ -6,6 +6,7 @@ pub use super::kernel_log::KernelLog;
 use super::results::{Status, TextScore, Variant};
 use crate::view::View;
 use ggml_core::backend::DeviceInfo;
+use ggml_core::routes::RouteUse;
 use serde::{Deserialize, Serialize};
 
 /// [`Record::offload`] of a run with everything on the device.
@@ -36,6 +37,9 @@ pub struct BackendReport {
     pub uuid: Option<String>,
     /// Overrides that the backend found in effect.
     pub overrides: Vec<(String, String)>,
+    /// The backend's routes, and which of them it used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteUse>,
 }
 
 impl BackendReport {
@@ -47,6 +51,7 @@ impl BackendReport {
         self.arch = device.arch.clone();
         self.uuid = device.uuid.clone();
         self.overrides = device.overrides.clone();
+        self.routes = device.routes.clone();
     }
 
     /// Returns the backend's view of its device.

@@ -10,6 +10,7 @@ use super::results::Status;
 use crate::backend_name::BackendName;
 use crate::view::View;
 use ggml_core::files::TemporaryFolder;
+use ggml_core::routes::RouteUse;
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,9 @@ pub(crate) struct Trial {
     /// Versions and paths that the backend reported, by name.
     #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "shown by probe"))]
     pub(crate) versions: Vec<(String, String)>,
+    /// The backend's routes.
+    #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "shown by probe"))]
+    pub(crate) routes: Vec<RouteUse>,
     /// Record of the child, with status and phase.
     pub(crate) record: Record,
 }
@@ -62,10 +66,16 @@ pub(crate) fn trial(
 ) -> Trial {
     let outcome = child(backend, limit, library, Task::Trial(TrialTask { measure }), &mut |_| ());
     match outcome {
-        Ok(ChildOutcome { backend, record, .. }) => Trial { versions: backend.versions, record },
+        Ok(ChildOutcome { backend, record, .. }) => {
+            Trial { versions: backend.versions, routes: backend.routes, record }
+        }
         Err(error) => {
             let message = Some(error.to_string());
-            Trial { versions: Vec::new(), record: Record { message, ..Record::default() } }
+            Trial {
+                versions: Vec::new(),
+                routes: Vec::new(),
+                record: Record { message, ..Record::default() },
+            }
         }
     }
 }
@@ -83,7 +93,7 @@ pub(crate) fn list(driver: &str, limit: Duration, library: Option<PathBuf>) -> R
     match listed.filter(|_| record.status == Status::Ok) {
         Some(views) => Ok(views),
         None if record.status == Status::Unsupported => Err(record.message.unwrap_or_default()),
-        None => Err(Trial { versions: Vec::new(), record }.describe()),
+        None => Err(Trial { versions: Vec::new(), routes: Vec::new(), record }.describe()),
     }
 }
 

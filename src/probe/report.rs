@@ -1,6 +1,7 @@
 //! The probe's report: for each device a matrix of gates and the verdicts derived from it.
 
 use crate::backends::View;
+use ggml_core::routes::RouteUse;
 use serde::{Deserialize, Serialize};
 
 /// A layer that a card has to pass before anything is computed on it, from the bottom up.
@@ -190,6 +191,9 @@ pub struct DeviceReport {
     pub lines: Vec<Line>,
     /// One verdict for each path.
     pub verdicts: Vec<Verdict>,
+    /// Routes of the card under each driver, see [`mod@qualify`](mod@crate::qualify): used or not, by which verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteUse>,
     /// The sentences of the paths in one.
     #[serde(default)]
     pub summary: String,

@@ -23,6 +23,7 @@ pub(super) fn smoke(
         lines: vec![line(State::Unknown, text.into())],
         runs: 0,
         good: 0,
+        routes: Vec::new(),
         failure: None,
     };
     if options.root != std::path::Path::new("/") {
@@ -62,7 +63,8 @@ pub(super) fn smoke(
     if !versions.is_empty() {
         lines[0].evidence += &format!("; {}", versions.join(", "));
     }
-    Smoke { lines, runs: trials.len(), good, failure }
+    let routes = trials.iter().find(|trial| !trial.routes.is_empty()).map(|trial| trial.routes.clone());
+    Smoke { lines, runs: trials.len(), good, routes: routes.unwrap_or_default(), failure }
 }
 
 /// Returns cause and remedy of a trial that failed.

@@ -104,7 +104,7 @@ mod tests {
 
     fn smoke(runs: usize, good: usize, failure: Option<(&str, &str)>) -> Smoke {
         let failure = failure.map(|(cause, cure)| (cause.into(), cure.into()));
-        Smoke { lines: Vec::new(), runs, good, failure }
+        Smoke { lines: Vec::new(), runs, good, routes: Vec::new(), failure }
     }
 
     #[test]
@@ -146,6 +146,7 @@ mod tests {
             views: vec![View { is_processor, ..View::default() }],
             lines: Vec::new(),
             verdicts: Vec::new(),
+            routes: Vec::new(),
             summary: format!("{name} is free"),
         };
         let (first, second) = (device("one", "0000:03:00", false), device("two", "0000:43:00", false));

@@ -49,6 +49,12 @@ fn matrix(out: &mut String, device: &DeviceReport) {
         let head = format!("  {:<7} {:<22} ", verdict.way.name(), "in one sentence");
         wrapped(out, &head, &verdict.sentence, INDENT);
     }
+    for route in &device.routes {
+        let state = if route.used { "used" } else { "not used" };
+        let head = format!("  {:<7} {state:<14} ", "route");
+        let gain = format!("{}: {}; {}", route.name, route.about, route.why);
+        wrapped(out, &head, &gain, INDENT);
+    }
 }
 
 fn describe(answer: &Answer) -> String {

@@ -142,10 +142,12 @@ impl fmt::Display for Qualification {
     }
 }
 
-/// True if a device has routes that could be used and were never checked, so that a qualification may make it faster.
+/// True if a device has routes that it could use and that were never checked to an end: a qualification may make it
+/// faster.
 pub fn is_due(device: &DeviceInfo) -> bool {
-    let open = |route: &RouteUse| route.lacks.is_none() && route.verdict.as_ref().is_none_or(|v| v.partial);
-    device.routes.iter().any(open)
+    let is_open = |verdict: &Verdict| verdict.partial && verdict.state == State::Unknown;
+    let of = |route: &RouteUse| route.lacks.is_none() && route.verdict.as_ref().is_none_or(is_open);
+    device.routes.iter().any(of)
 }
 
 /// Checks the routes of a device that have no verdict yet, and writes the verdicts. It takes some seconds the first time,

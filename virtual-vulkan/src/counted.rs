@@ -1,7 +1,7 @@
 //! Vulkan functions with injectable failures, hangs or stalls.
 
 /// Functions that count their calls and can fail or hang.
-const COUNTED: [&str; 30] = [
+const COUNTED: [&str; 31] = [
     "vkAllocateCommandBuffers",
     "vkAllocateDescriptorSets",
     "vkAllocateMemory",
@@ -23,6 +23,7 @@ const COUNTED: [&str; 30] = [
     "vkEnumeratePhysicalDevices",
     "vkFreeMemory",
     "vkGetFenceStatus",
+    "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR",
     "vkGetQueryPoolResults",
     "vkGetSemaphoreCounterValue",
     "vkMapMemory",

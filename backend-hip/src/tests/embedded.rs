@@ -5,8 +5,10 @@ use crate::code::elf::{self, KernelInfo};
 use crate::code::kernels::{Embedded, KernelSet, Kernels};
 use crate::code::ptx;
 use crate::op::{Context, Refusal};
+use crate::route::Route;
 use ggml_core::catalogue::cases;
 use ggml_core::precision::Precision;
+use ggml_core::routes::Table;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -43,6 +45,40 @@ fn launches_fit_the_code_objects() {
     eprintln!("{launches} launches of {} kernels", kernels_used.len());
     let some: Vec<&String> = wrong.iter().take(20).collect();
     assert!(wrong.is_empty(), "{} refusals, among them {some:#?}", wrong.len());
+}
+
+/// Each route that is made of kernels changes those of some case: otherwise no check of it compares anything.
+#[test]
+fn every_route_is_taken_by_a_case() {
+    // They change how the same kernels are started, or where their operands lie.
+    let mechanisms = [Route::Graphs, Route::GraphBranches, Route::KernelCopies, Route::HostWeights];
+    let has_units = |name: &&&str| {
+        Target::parse(name).and_then(|t| Profile::of(&t)).is_some_and(|p| p.matrix != Matrix::None)
+    };
+    let targets = Embedded.targets();
+    let Some(name) = targets.iter().find(has_units) else {
+        return eprintln!("skipped: no code with matrix units was built in");
+    };
+    let target = Target::parse(name).unwrap();
+    let (all, kernels) = (Profile::of(&target).unwrap(), Kernels::new(Arc::new(Embedded), &target));
+    for &route in Route::ALL.iter().filter(|route| !mechanisms.contains(route)) {
+        let without = match route {
+            Route::MatrixProducts => Profile { matrix: Matrix::None, ..all.clone() },
+            Route::MatrixAttention => Profile { attention_matrix: Matrix::None, ..all.clone() },
+            other => panic!("{other:?} is neither a mechanism nor known here"),
+        };
+        let taken = cases().iter().any(|case| {
+            let graph = case.graph.as_ref().unwrap();
+            let of = |profile: &Profile| -> Vec<&str> {
+                let context = Context { graph, node: case.node, profile, precision: Precision::Fast };
+                kernels
+                    .plan(&context)
+                    .map_or_else(|_| vec![], |all| all.iter().map(|(l, _)| l.kernel).collect())
+            };
+            of(&all) != of(&without)
+        });
+        assert!(taken, "no case takes {route:?}");
+    }
 }
 
 /// PTX and code objects have equal metadata for every kernel, and PTX is not less exact: operations round to

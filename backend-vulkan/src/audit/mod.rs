@@ -147,7 +147,7 @@ pub fn list(options: VulkanOptions) -> Result<(String, Vec<ModulePipelines>)> {
 /// Opens a device for compiling, and returns it with its profile.
 fn open(options: &VulkanOptions) -> Result<(Arc<Device>, Profile)> {
     let (device, choice) = device::open(options, Purpose::Compile)?;
-    let (profile, _) = choice.decide(device.facts.caps.clone(), device.facts.support.features.matrices);
+    let (profile, _) = choice.decide(device.facts.caps.clone());
     Ok((device, profile))
 }
 

@@ -228,7 +228,8 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<(Arc<Dev
     phase::learnt("device", &facts.name);
     phase::learnt("driver", &format!("{} {}", facts.driver, facts.driver_info));
     let choice = Choice::read(&facts, options)?;
-    if choice.wants_matrices(&facts) {
+    facts.support.features.matrices = choice.wants_matrices();
+    if facts.support.features.matrices {
         facts.caps.matrices = physical::matrices(&instance, physical);
     }
     Ok((Device::open(&instance, physical, facts, name, purpose)?, choice))

@@ -150,6 +150,7 @@ fn once(
         shader,
         specialization: &[INVOCATIONS],
         subgroup,
+        has_subgroups: true,
         capture: Capture::Nothing,
         name: "lane probe",
     };
@@ -198,9 +199,13 @@ fn judge(records: &[Record], seed: u32) -> Finding {
 /// Groups the records by subgroup, sorted by lane; `None` if they are inconsistent.
 fn groups(records: &[Record], size: u32) -> Option<Vec<Vec<Record>>> {
     let mut groups: Vec<Vec<Record>> = Vec::new();
-    for record in records {
+    for (record, place) in records.iter().zip(0u64..) {
         let index = record.subgroup as usize;
         if record.size != size || record.lane >= size || index >= records.len() {
+            return None;
+        }
+        // Kernels divide work by the index of an invocation and by that of its subgroup.
+        if u64::from(record.subgroup) * u64::from(size) + u64::from(record.lane) != place {
             return None;
         }
         if groups.len() <= index {
@@ -307,5 +312,11 @@ mod tests {
         assert_eq!(spoilt(|r| r.lane = 0).size, None);
         assert_eq!(spoilt(|r| r.subgroup = 999).size, None);
         assert!(!spoilt(|r| r.value ^= 1).shared);
+        // Full and consistent subgroups in another order.
+        let mut permuted = device(32);
+        for record in &mut permuted {
+            record.subgroup ^= 1;
+        }
+        assert_eq!(judge(&permuted, 7).size, None);
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct Choice {
     verdicts: Vec<Verdict>,
     /// What the verdicts depend on.
     pub(crate) identity: Identity,
+    /// True if the driver lists matrix units, which says nothing about their shapes.
+    may_have_matrices: bool,
+    class: ArchClass,
 }
 
 impl Choice {
@@ -45,27 +48,27 @@ impl Choice {
         if let Some(why) = complaint {
             tracing::warn!(device = facts.name, "verdicts on routes: {why}");
         }
-        Ok(Choice { routes, verdicts: record.verdicts, identity })
+        let may_have_matrices = facts.support.features.matrices;
+        Ok(Choice { routes, verdicts: record.verdicts, identity, may_have_matrices, class: facts.caps.arch })
     }
 
     /// True if matrix units are used should the device have a suitable shape of matrices: only then is the driver asked
     /// for its shapes. (AMD's driver for Windows crashes in that query on some processors: AMDVLK issue 422.)
-    pub(crate) fn wants_matrices(&self, facts: &Facts) -> bool {
+    pub(crate) fn wants_matrices(&self) -> bool {
         let able = |route| match route {
-            Route::MatrixProducts | Route::MatrixAttention => able_of_class(facts.caps.arch),
+            Route::MatrixProducts | Route::MatrixAttention => able_of_class(self.class),
             _ => Able::No(String::new()),
         };
         let (used, _) = choose(&self.routes, able, &self.verdicts);
-        facts.support.features.matrices && used != Used::none()
+        self.may_have_matrices && used != Used::none()
     }
 
-    /// Returns the profile of a device, and the use of each route. `may_have_matrices`: true if the driver lists the
-    /// extension, which says nothing about its shapes.
-    pub(crate) fn decide(&self, caps: Caps, may_have_matrices: bool) -> (Profile, Vec<RouteUse>) {
+    /// Returns the profile of a device, and the use of each route.
+    pub(crate) fn decide(&self, caps: Caps) -> (Profile, Vec<RouteUse>) {
         let all = Profile::new(caps);
         let units = |route| matches!(route, Route::MatrixProducts | Route::MatrixAttention);
         let able = |route| match lacks(&all, route) {
-            Some(_) if units(route) && may_have_matrices && all.caps.matrices.is_empty() => {
+            Some(_) if units(route) && self.may_have_matrices && all.caps.matrices.is_empty() => {
                 // The shapes were not asked for.
                 able_of_class(all.caps.arch)
             }
@@ -147,14 +150,15 @@ mod tests {
     fn choice(text: &str, verdicts: &[(Route, State)]) -> Choice {
         let of = |(route, state): &(Route, State)| Verdict::new(route.row().name, *state, "");
         let verdicts = verdicts.iter().map(of).collect();
-        Choice { routes: text.parse().unwrap(), verdicts, identity: Identity::default() }
+        let (routes, identity) = (text.parse().unwrap(), Identity::default());
+        Choice { routes, verdicts, identity, may_have_matrices: true, class: ArchClass::Other }
     }
 
     #[test]
     fn units_of_amd_need_a_verdict() {
         let units = [Route::MatrixProducts, Route::MatrixAttention];
         let used = |class, text: &str, verdicts: &[(Route, State)]| {
-            let (profile, uses) = choice(text, verdicts).decide(caps(class), true);
+            let (profile, uses) = choice(text, verdicts).decide(caps(class));
             assert_eq!(
                 uses.iter().filter(|u| u.used).count(),
                 Route::ALL.iter().filter(|r| profile.routes.has(**r)).count()
@@ -169,7 +173,7 @@ mod tests {
         assert_eq!(used(amd, "all", &[]), [true; 2]);
         assert_eq!(used(ArchClass::Nvidia, "", &[(Route::MatrixProducts, State::Hung)]), [false, true]);
         assert_eq!(used(ArchClass::Cpu, "all", &[]), [false; 2], "its class has no tiles for them");
-        let (profile, _) = choice("plain", &[]).decide(caps(amd), true);
+        let (profile, _) = choice("plain", &[]).decide(caps(amd));
         assert_eq!(profile.routes, Used::none());
     }
 
@@ -177,10 +181,10 @@ mod tests {
     #[test]
     fn a_wanted_route_without_its_shapes_is_not_used() {
         let without = Caps { matrices: Vec::new(), ..caps(ArchClass::AmdRdna3) };
-        let (_, uses) = choice("", &[]).decide(without.clone(), true);
+        let (_, uses) = choice("", &[]).decide(without.clone());
         assert_eq!((uses[0].used, &uses[0].lacks), (false, &None));
         assert_eq!(uses[0].why, "not verified on this device");
-        let (profile, uses) = choice("all", &[]).decide(without, true);
+        let (profile, uses) = choice("all", &[]).decide(without);
         assert!(!uses[0].used && !profile.routes.has(Route::MatrixProducts));
         assert_eq!(uses[0].why, "the device has no suitable cooperative matrices");
     }

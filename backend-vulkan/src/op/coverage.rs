@@ -9,6 +9,7 @@ use crate::route::Route;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::fuse::Group;
 use ggml_core::precision::Precision;
+use ggml_core::routes::Table;
 use std::collections::BTreeSet;
 
 /// A kernel by its shader and variant. The kernels of MUL_MAT_ID read each type of weights like those of
@@ -76,6 +77,32 @@ fn the_catalogue_takes_every_kernel_of_products_and_attention() {
         missing.extend(not_taken.map(|&(shader, variant)| format!("{shader} {variant} ({arch})")));
     }
     assert!(missing.is_empty(), "no case takes {missing:#?}");
+}
+
+/// Checks that each route changes the kernels of some case: otherwise no check of it compares anything.
+#[test]
+fn every_route_is_taken_by_a_case() {
+    let cases = catalogue::cases();
+    let pipelines = |profile: &Profile, case: &Case| -> Vec<PipelineSpec> {
+        let Ok(graph) = &case.graph else { return Vec::new() };
+        let plan = |precision| {
+            let context = Context { graph, node: case.node, profile, precision, windows: &ExactWindows };
+            plan_group(&context, &Group::Node(case.node)).unwrap_or_default()
+        };
+        let dispatches = [Precision::Exact, Precision::Fast].into_iter().flat_map(plan);
+        dispatches.map(|d| d.pipeline).collect()
+    };
+    // It changes how pipelines are made, not which.
+    let mechanisms = [Route::ParallelCompilation];
+    for &route in Route::ALL.iter().filter(|route| !mechanisms.contains(route)) {
+        let taken = ArchClass::ALL.iter().any(|&arch| {
+            let mut profile = device(arch, Matrices::Units, true);
+            profile.caps.small_shared_tiles = true;
+            let without = Profile { routes: profile.routes.without(route), ..profile.clone() };
+            profile.uses(route) && cases.iter().any(|c| pipelines(&profile, c) != pipelines(&without, c))
+        });
+        assert!(taken, "no case takes {route:?}");
+    }
 }
 
 /// Checks that products of the catalogue share tiles if requested, on a device where by default only large

@@ -106,6 +106,7 @@ impl PipelineSet {
             shader: module.id,
             specialization: &spec.specialization,
             subgroup: spec.subgroup,
+            has_subgroups: module.has_subgroups(),
             capture: self.capture,
             name: &name,
         };

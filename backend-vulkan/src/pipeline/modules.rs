@@ -96,6 +96,13 @@ impl Module {
         self.interface.reads_group_counts.map(|reads| !reads)
     }
 
+    /// True if the module has subgroup operations, or reads its place in a subgroup.
+    pub(crate) fn has_subgroups(&self) -> bool {
+        let of_subgroups =
+            |name: &str| name.starts_with("GroupNonUniform") || name.starts_with("CooperativeMatrix");
+        self.interface.capabilities.iter().filter_map(|&value| capability_name(value)).any(of_subgroups)
+    }
+
     /// Returns the bytes of push constants.
     pub(crate) fn push_bytes(&self) -> u32 {
         self.interface.push_constants.as_ref().map_or(0, |b| b.size)

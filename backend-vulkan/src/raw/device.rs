@@ -299,8 +299,9 @@ fn create(
         .shader_int8(f.int8)
         .vulkan_memory_model(f.memory_model)
         .vulkan_memory_model_device_scope(f.memory_model);
-    let mut size =
-        vk::PhysicalDeviceSubgroupSizeControlFeatures::default().subgroup_size_control(f.subgroup_size);
+    let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default()
+        .subgroup_size_control(f.subgroup_size)
+        .compute_full_subgroups(f.full_subgroups);
     let mut dot =
         vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
     let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
@@ -316,7 +317,7 @@ fn create(
         .enabled_features(&core)
         .push_next(&mut v11)
         .push_next(&mut v12);
-    if f.subgroup_size {
+    if f.subgroup_size || f.full_subgroups {
         info = info.push_next(&mut size);
     }
     if f.int_dot {

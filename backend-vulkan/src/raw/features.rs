@@ -24,6 +24,8 @@ pub(crate) struct Features {
     pub(crate) buffer_arrays: bool,
     /// Required subgroup sizes for compute pipelines.
     pub(crate) subgroup_size: bool,
+    /// Pipelines whose subgroups are full: subgroup i is the i-th run of invocations.
+    pub(crate) full_subgroups: bool,
     /// Integer dot product instructions.
     pub(crate) int_dot: bool,
     /// Cooperative matrices.
@@ -128,6 +130,7 @@ impl Features {
             int64: yes(core.shader_int64),
             buffer_arrays: yes(core.shader_storage_buffer_array_dynamic_indexing),
             subgroup_size: yes(size.subgroup_size_control),
+            full_subgroups: yes(size.compute_full_subgroups),
             int_dot: yes(dot.shader_integer_dot_product),
             matrices: yes(matrix.cooperative_matrix),
             shared_views: yes(views.workgroup_memory_explicit_layout)
@@ -148,7 +151,7 @@ impl Features {
     pub(super) fn extensions(&self, api: u32, listed: &Extensions) -> Vec<&'static CStr> {
         let old = api < vk::API_VERSION_1_3;
         let wanted = [
-            (old && self.subgroup_size, ext::subgroup_size_control::NAME),
+            (old && (self.subgroup_size || self.full_subgroups), ext::subgroup_size_control::NAME),
             (old && self.int_dot, khr::shader_integer_dot_product::NAME),
             (self.matrices, khr::cooperative_matrix::NAME),
             (self.shared_views, khr::workgroup_memory_explicit_layout::NAME),

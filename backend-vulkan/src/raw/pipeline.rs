@@ -99,6 +99,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) specialization: &'a [u32],
     /// Required subgroup size, if any.
     pub(crate) subgroup: Option<u32>,
+    /// True if the shader has subgroup operations: then subgroups are full where the device can promise it.
+    pub(crate) has_subgroups: bool,
     /// Compiler output to retain.
     pub(crate) capture: Capture,
     /// Name for tools and reports.
@@ -247,6 +249,13 @@ fn compile(
     // RADV aborts if a subgroup size is required on a device where it cannot be chosen (gfx8, gfx9).
     if recipe.subgroup.is_some() && device.facts.caps.subgroup_control {
         stage = stage.push_next(&mut size);
+    }
+    // Without this, no rule says that subgroup i is the i-th run of invocations. Vulkan allows it only for work-groups of
+    // whole subgroups.
+    let lanes = recipe.subgroup.unwrap_or(device.facts.caps.subgroup_default).max(1);
+    let is_whole = recipe.specialization.first().is_some_and(|x| x.is_multiple_of(lanes));
+    if recipe.has_subgroups && is_whole && device.facts.support.features.full_subgroups {
+        stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
     }
     // DISPATCH_BASE: long dispatches are split with vkCmdDispatchBase.
     let mut flags = vk::PipelineCreateFlags::DISPATCH_BASE;

@@ -86,6 +86,10 @@ fn of_backend(backend: &BackendReport) -> Facts {
     facts.add_pairs("version", &backend.versions);
     facts.add_pairs("override", &backend.overrides);
     facts.add_pairs("feature", &backend.features);
+    for route in &backend.routes {
+        let used = if route.used { "used" } else { "not used" };
+        facts.add(&format!("route {}", route.name), &format!("{used}: {}", route.why));
+    }
     facts
 }
 

@@ -45,6 +45,7 @@ fn own(name: &str) -> Option<Function> {
         "vkGetPhysicalDeviceMemoryProperties2": PFN_vkGetPhysicalDeviceMemoryProperties2 = physical::memory_properties2;
         "vkGetPhysicalDeviceQueueFamilyProperties": PFN_vkGetPhysicalDeviceQueueFamilyProperties = physical::families;
         "vkGetPhysicalDeviceQueueFamilyProperties2": PFN_vkGetPhysicalDeviceQueueFamilyProperties2 = physical::families2;
+        "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR": PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR = physical::matrices;
         "vkEnumerateDeviceExtensionProperties": PFN_vkEnumerateDeviceExtensionProperties = physical::extensions;
         "vkCreateDevice": PFN_vkCreateDevice = device::create;
         "vkDestroyDevice": PFN_vkDestroyDevice = device::destroy;
@@ -124,7 +125,7 @@ fn own(name: &str) -> Option<Function> {
 }
 
 /// RADV's functions that are returned unchanged.
-const RADV: [&str; 23] = [
+const RADV: [&str; 22] = [
     "vkEnumeratePhysicalDeviceGroups",
     "vkGetPhysicalDeviceFormatProperties",
     "vkGetPhysicalDeviceFormatProperties2",
@@ -136,7 +137,6 @@ const RADV: [&str; 23] = [
     "vkGetPhysicalDeviceExternalFenceProperties",
     "vkGetPhysicalDeviceExternalSemaphoreProperties",
     "vkGetPhysicalDeviceToolProperties",
-    "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR",
     "vkEnumerateDeviceLayerProperties",
     "vkCreateDebugUtilsMessengerEXT",
     "vkDestroyDebugUtilsMessengerEXT",

@@ -67,6 +67,28 @@ fn uuid(card: &Card) -> [u8; 16] {
     uuid
 }
 
+/// Returns RADV's shapes of cooperative matrices. The call can fail or hang by injection, as on drivers that advertise
+/// units and die when they are asked for them.
+pub(crate) unsafe extern "system" fn matrices(
+    physical: vk::PhysicalDevice,
+    count: *mut u32,
+    to: *mut vk::CooperativeMatrixPropertiesKHR<'_>,
+) -> vk::Result {
+    const NAME: &str = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR";
+    code(Instance::of(physical).and_then(|instance| {
+        let shared = &instance.card.shared;
+        shared.options.faults.enter(NAME).map_err(vk::Result::from_raw)?;
+        let function = shared
+            .radv
+            .function(instance.radv.handle(), c"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+        let function = function.ok_or(vk::Result::ERROR_EXTENSION_NOT_PRESENT)?;
+        type Matrices = vk::PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR;
+        // SAFETY: a function of this name has this type; the arguments follow Vulkan's rules for the caller.
+        unsafe { std::mem::transmute::<unsafe extern "system" fn(), Matrices>(function)(physical, count, to) }
+            .result()
+    }))
+}
+
 pub(crate) unsafe extern "system" fn properties(
     physical: vk::PhysicalDevice,
     out: *mut vk::PhysicalDeviceProperties,
