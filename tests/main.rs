@@ -49,6 +49,8 @@ mod recorder;
 mod rocm_matrix;
 #[cfg(all(target_os = "linux", feature = "compare", feature = "hip", feature = "chat"))]
 mod rocm_programs;
+#[cfg(feature = "virtual")]
+mod routes;
 mod session;
 #[cfg(feature = "compare")]
 mod statistics;

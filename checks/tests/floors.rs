@@ -86,7 +86,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["doubt"],
             &["invariance"],
             &["advice", "loaded", "matched", "nodes", "scores", "text"],
-            &["cards", "circumstances", "redact"],
+            &["cards", "circumstances", "redact", "routes"],
             &["report"],
             &["comparison", "files", "finding"],
             &["options"],
@@ -311,7 +311,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["raw"],
             &["options"],
             &["deadline", "environment"],
-            &["arch", "error"],
+            &["arch", "error", "route"],
         ],
     },
     Floors {
@@ -332,6 +332,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["system"],
             &["sys"],
             &["arch", "options"],
+            &["route"],
         ],
     },
     Floors {
@@ -341,6 +342,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["device", "transfer"],
             &["memory"],
             &["shared"],
+            &["routes"],
             &["copies"],
             &["thread"],
             &["events", "staging"],

@@ -214,7 +214,7 @@ pub struct DeviceInfo {
     /// The backend's routes beyond the plain ways, and which of them the device uses.
     #[serde(default)]
     pub routes: Vec<RouteUse>,
-    /// What verdicts on routes depend on; empty if the backend has no routes.
+    /// Identity of the device for verdicts on routes; empty if the backend has no routes.
     #[serde(default)]
     pub identity: Identity,
 }

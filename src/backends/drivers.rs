@@ -59,7 +59,9 @@ pub(super) fn hip_nvidia(device: Option<usize>, options: &OpenOptions) -> Result
 
 #[cfg(feature = "virtual")]
 pub(super) fn hip_virtual(target: VirtualTarget, options: &OpenOptions) -> Result<HipBackend> {
-    virtual_gpu::open(target.name(), hip_options(None, options)?)
+    // Verdicts on an emulated card are read only from a folder that is named: tests must not depend on earlier runs.
+    let routes_dir = options.routes_folder.clone();
+    virtual_gpu::open(target.name(), HipOptions { routes_dir, ..hip_options(None, options)? })
 }
 
 #[cfg(feature = "virtual")]

@@ -30,7 +30,7 @@ const STEPS: usize = 40;
 /// Types that most models have. Their cases come first.
 const ESSENTIAL: [&str; 5] = ["F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"];
 
-/// What the checks of a route compare, and how much of it.
+/// Extent of the checks of a route: the devices that they compare, sizes, and time.
 pub(super) struct Scope<'a> {
     /// Name of the route.
     pub(super) route: &'a str,
@@ -50,7 +50,7 @@ pub(super) struct Scope<'a> {
     pub(super) products: &'a [ProductShape],
 }
 
-/// What a check found, before it becomes a verdict.
+/// Finding of a check that ends the checks.
 enum Found {
     /// Wrong results, described.
     Wrong(String),

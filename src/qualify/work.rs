@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn other_works_have_finite_results() {
         let shape = ProductShape { dtype: DType::Q4_K, k: 512, rows: 9 };
-        let works = [product(shape, 3), attention(32, 3, 40, 5), chain(64, 3)];
+        let works = [product(shape, 3), attention(32, 4, 40, 5), chain(64, 3)];
         for work in works.map(Result::unwrap) {
             let result = result(&work);
             assert!(

@@ -8,7 +8,7 @@ use super::session::Session;
 use super::staging::{ALIGNMENT, Staging};
 use super::thread::bounded;
 use crate::advice::{self, Situation};
-use crate::arch::{Matrix, Profile, Target};
+use crate::arch::{Profile, Target};
 use crate::code::kernels::{KernelSet, Kernels};
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
@@ -76,8 +76,8 @@ pub(crate) fn open(
     phase::learnt("device", &format!("{} ({})", properties.name, properties.arch));
     let mut profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
-    profile.matrix = matrix_units(&profile, kernels.target());
-    profile.copies = profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
+    profile.matrix = routes::matrix_units(&profile, kernels.target());
+    profile.copies = routes::profile_of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let mut job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
     if driver.name() == amd::NAME {
@@ -123,19 +123,9 @@ pub(crate) fn open(
     };
     let (used, uses) = ability.choose(&info.identity)?;
     info.routes = uses;
-    let unit = profile.matrix;
-    let unit_of = |route| if used.has(route) { unit } else { Matrix::None };
-    profile.matrix = unit_of(Route::MatrixProducts);
-    profile.attention_matrix = unit_of(Route::MatrixAttention);
-    let graphs = match (used.has(Route::Graphs), used.has(Route::GraphBranches)) {
-        (false, _) => Graphs::Off,
-        (true, false) => Graphs::Auto,
-        (true, true) => Graphs::On,
-    };
+    let graphs = routes::graphs(used);
+    routes::apply(used, options, &mut profile, &mut situation);
     let (copy_by_kernel, host_weights) = (used.has(Route::KernelCopies), used.has(Route::HostWeights));
-    situation.dma_copies = !copy_by_kernel;
-    situation.graphs = graphs != Graphs::Off || options.graphs == Graphs::On;
-    situation.branches = graphs == Graphs::On;
     // Advice depends on the ways in which the device is used.
     info.features.retain(|(name, _)| name != "advice");
     info.features.extend(advice::known(&situation).map(|row| ("advice".to_string(), row.text())));
@@ -153,17 +143,6 @@ pub(crate) fn open(
         ahead,
     };
     Ok((session, opened))
-}
-
-/// Returns the matrix units that kernels can use. Built-in code uses those of the processor that it was compiled for:
-/// PTX for an earlier one has no instructions for them. Code that is compiled at run time uses those of the device.
-fn matrix_units(device: &Profile, code: Option<&str>) -> Matrix {
-    profile_of_code(code).map_or(device.matrix, |code| code.matrix)
-}
-
-/// Returns the profile of the target of the chosen code.
-fn profile_of_code(code: Option<&str>) -> Option<Profile> {
-    code.and_then(Target::parse).and_then(|code| Profile::of(&code))
 }
 
 /// Returns the compilation at run time, if the device has no built-in code or the options request it; `None`
@@ -543,21 +522,5 @@ fn uuid_text(uuid: [u8; 16]) -> String {
             let _ = write!(text, "{b:02x}");
             text
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn matrix_units_are_those_of_the_code() {
-        let units =
-            |device: &str, code| matrix_units(&Profile::of(&Target::parse(device).unwrap()).unwrap(), code);
-        assert_eq!(units("sm_90", Some("sm_80")), Matrix::Tensor);
-        assert_eq!(units("sm_90", Some("sm_70")), Matrix::None);
-        assert_eq!(units("gfx1100", Some("gfx1100")), Matrix::Wmma);
-        // Compiled at run time, for the device itself.
-        assert_eq!(units("gfx1201", None), Matrix::WmmaGfx12);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::copies;
 use crate::advice::{self, Situation};
-use crate::arch::{Family, Matrix, Profile};
+use crate::arch::{Family, Matrix, Profile, Target};
 use crate::driver::{Driver, Properties};
 use crate::options::{Graphs, HipOptions, StreamMode};
 use crate::route::Route;
@@ -10,7 +10,7 @@ use ggml_core::Result;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::routes::{Able, Identity, Record, RouteUse, Used, choose};
 
-/// What a device and its runtime can do, as far as routes need it.
+/// Abilities of a device and its runtime that routes need.
 pub(super) struct Ability<'a> {
     pub(super) options: &'a HipOptions,
     pub(super) backend: &'a str,
@@ -95,4 +95,57 @@ pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&
         add(name, value.clone());
     }
     Identity(all)
+}
+
+/// Returns the use of graphs that routes mean.
+pub(super) fn graphs(used: Used<Route>) -> Graphs {
+    match (used.has(Route::Graphs), used.has(Route::GraphBranches)) {
+        (false, _) => Graphs::Off,
+        (true, false) => Graphs::Auto,
+        (true, true) => Graphs::On,
+    }
+}
+
+/// Notes the chosen routes in the profile, by which kernels are chosen, and in the facts that advice depends on.
+pub(super) fn apply(
+    used: Used<Route>,
+    options: &HipOptions,
+    profile: &mut Profile,
+    situation: &mut Situation,
+) {
+    let unit = profile.matrix;
+    let unit_of = |route| if used.has(route) { unit } else { Matrix::None };
+    profile.matrix = unit_of(Route::MatrixProducts);
+    profile.attention_matrix = unit_of(Route::MatrixAttention);
+    let graphs = graphs(used);
+    situation.dma_copies = !used.has(Route::KernelCopies);
+    situation.graphs = graphs != Graphs::Off || options.graphs == Graphs::On;
+    situation.branches = graphs == Graphs::On;
+}
+
+/// Returns the matrix units that kernels can use. Built-in code uses those of the processor that it was compiled for:
+/// PTX for an earlier one has no instructions for them. Code that is compiled at run time uses those of the device.
+pub(super) fn matrix_units(device: &Profile, code: Option<&str>) -> Matrix {
+    profile_of_code(code).map_or(device.matrix, |code| code.matrix)
+}
+
+/// Returns the profile of the target of the chosen code.
+pub(super) fn profile_of_code(code: Option<&str>) -> Option<Profile> {
+    code.and_then(Target::parse).and_then(|code| Profile::of(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrix_units_are_those_of_the_code() {
+        let units =
+            |device: &str, code| matrix_units(&Profile::of(&Target::parse(device).unwrap()).unwrap(), code);
+        assert_eq!(units("sm_90", Some("sm_80")), Matrix::Tensor);
+        assert_eq!(units("sm_90", Some("sm_70")), Matrix::None);
+        assert_eq!(units("gfx1100", Some("gfx1100")), Matrix::Wmma);
+        // Compiled at run time, for the device itself.
+        assert_eq!(units("gfx1201", None), Matrix::WmmaGfx12);
+    }
 }

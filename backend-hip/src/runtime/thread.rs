@@ -176,7 +176,10 @@ fn wait<T>(monitor: &Monitor, job: u64, phase: Phase, answer: &Receiver<Result<T
                 if let Some(error) = monitor.check_time(job, phase) {
                     return Err(error);
                 }
-                monitor.check(phase)?;
+                if let Err(given_up) = monitor.check(phase) {
+                    // A job that gives the device up sends the error, which says more, right after that.
+                    return answer.recv_timeout(CHECK_INTERVAL).unwrap_or(Err(given_up));
+                }
             }
         }
     }

@@ -25,7 +25,7 @@ const OWN: [&str; 5] = [
 pub(crate) struct Choice {
     routes: Routes,
     verdicts: Vec<Verdict>,
-    /// What the verdicts depend on.
+    /// Identity that the verdicts depend on.
     pub(crate) identity: Identity,
     /// True if the driver lists matrix units, which says nothing about their shapes.
     may_have_matrices: bool,

@@ -12,7 +12,6 @@ use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
 use crate::rng::Rng;
-use crate::routes::Identity;
 use crate::shape::Shape;
 use crate::tensor::{Source, TensorId};
 use std::any::Any;
@@ -152,7 +151,7 @@ impl ReferenceBackend {
                 alignment: 64,
             },
             routes: Vec::new(),
-            identity: Identity::default(),
+            identity: Default::default(),
         };
         ReferenceBackend { device, deadlines, stats: Arc::default() }
     }

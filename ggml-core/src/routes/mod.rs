@@ -209,7 +209,7 @@ pub struct RouteUse {
     /// The verdict on it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// What the device lacks for it, or what is known against it: then it is not checked.
+    /// The reason why the device cannot use it, or is known to gain nothing: then it is not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
     /// Name of the route without which this one has no effect.
@@ -217,7 +217,7 @@ pub struct RouteUse {
     pub on_top_of: Option<String>,
 }
 
-/// What a device can do with a route, before a choice is made.
+/// Ability of a device to use a route, before a choice is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Able {
     /// It lacks something, which is described.
@@ -289,14 +289,14 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Way {
+    enum Trick {
         Units,
         Shared,
         Dots,
     }
 
-    impl Table for Way {
-        const ALL: &'static [Way] = &[Way::Units, Way::Shared, Way::Dots];
+    impl Table for Trick {
+        const ALL: &'static [Trick] = &[Trick::Units, Trick::Shared, Trick::Dots];
 
         fn row(self) -> &'static Row {
             const ROWS: [Row; 3] = [
@@ -308,10 +308,10 @@ mod tests {
         }
     }
 
-    fn able(way: Way) -> Able {
+    fn able(way: Trick) -> Able {
         match way {
-            Way::Units | Way::Shared => Able::Unproven,
-            Way::Dots => Able::Known,
+            Trick::Units | Trick::Shared => Able::Unproven,
+            Trick::Dots => Able::Known,
         }
     }
 
@@ -327,12 +327,12 @@ mod tests {
             let error = wrong.parse::<Routes>().unwrap_err().to_string();
             assert!(error.contains("+ROUTE"), "{wrong}: {error}");
         }
-        let unknown = "-hip.graph,+vulkan.any".parse::<Routes>().unwrap().check::<Way>().unwrap_err();
+        let unknown = "-hip.graph,+vulkan.any".parse::<Routes>().unwrap().check::<Trick>().unwrap_err();
         assert_eq!(
             unknown.to_string(),
             "route: 'hip.graph'; expected one of hip.units, hip.shared, hip.dots"
         );
-        assert!("-hip.dots,+vulkan.any".parse::<Routes>().unwrap().check::<Way>().is_ok());
+        assert!("-hip.dots,+vulkan.any".parse::<Routes>().unwrap().check::<Trick>().is_ok());
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         let used = |text: &str, verdicts: &[Verdict]| {
             let (used, uses) = choose(&text.parse().unwrap(), able, verdicts);
             assert!(uses.iter().all(|u| !u.why.is_empty()));
-            Way::ALL.iter().map(|&way| used.has(way)).collect::<Vec<_>>()
+            Trick::ALL.iter().map(|&way| used.has(way)).collect::<Vec<_>>()
         };
         assert_eq!(used("", &[]), [false, false, true]);
         assert_eq!(used("plain", &[]), [false, false, false]);
@@ -354,13 +354,16 @@ mod tests {
         let both = [verdict("hip.units", State::Verified), verdict("hip.shared", State::Verified)];
         assert_eq!(used("", &both), [true, true, true]);
         assert_eq!(used("-hip.units", &both), [false, false, true], "shared tiles are part of the units");
-        let against = |_: Way| Able::Against("it is slow".into());
+        let against = |_: Trick| Able::Against("it is slow".into());
         let (used, uses) = choose(&"all,+hip.dots".parse().unwrap(), against, &both);
-        assert_eq!((used, uses[0].why.as_str()), (Used::none().with(Way::Dots), "it is slow"));
+        assert_eq!((used, uses[0].why.as_str()), (Used::none().with(Trick::Dots), "it is slow"));
         let (used, uses) =
-            choose(&Routes::by(Policy::All), |_: Way| Able::No("it lacks units".into()), &both);
+            choose(&Routes::by(Policy::All), |_: Trick| Able::No("it lacks units".into()), &both);
         assert_eq!((used, uses[0].why.as_str()), (Used::none(), "it lacks units"));
-        assert_eq!(format!("{:?}", Used::none().with(Way::Dots).with(Way::Units)), "{Units, Dots}");
-        assert_eq!(Used::those(|way| way != Way::Dots).without(Way::Units), Used::none().with(Way::Shared));
+        assert_eq!(format!("{:?}", Used::none().with(Trick::Dots).with(Trick::Units)), "{Units, Dots}");
+        assert_eq!(
+            Used::those(|way| way != Trick::Dots).without(Trick::Units),
+            Used::none().with(Trick::Shared)
+        );
     }
 }

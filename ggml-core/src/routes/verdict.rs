@@ -51,7 +51,7 @@ pub struct Verdict {
     pub route: String,
     /// The state.
     pub state: State,
-    /// What was seen: the number of checks that passed, or the first that failed.
+    /// The number of checks that passed, or the first that failed.
     pub evidence: String,
     /// Time of the plain way divided by that of the route, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,128 @@
+//! Routes: the user's choice, and verdicts that a device reads when it is opened.
+
+use crate::common;
+
+use backend_hip::Route as HipRoute;
+use backend_vulkan::Route as VulkanRoute;
+use common::tiny;
+use diptych::ggml::backend::Backend;
+use diptych::ggml::routes::{Identity, Record, Row, State, Table, Verdict};
+use diptych::{DType, Error, OpenOptions, Policy, Routes, SessionOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An emulated card with matrix units, and the route of their products.
+const CARD: &str = "hip-virtual:gfx1100";
+const ROUTE: &str = "hip.matrix-products";
+
+fn open(name: &str, options: OpenOptions) -> Option<Arc<dyn Backend>> {
+    match diptych::open(name, &options) {
+        Ok(backend) => Some(backend),
+        Err(Error::Unavailable { reason, .. }) => {
+            eprintln!("skipped: {name} is not available: {reason}");
+            None
+        }
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+/// Opens a device that reads verdicts in a folder.
+fn with_verdicts(name: &str, folder: &Path) -> Option<Arc<dyn Backend>> {
+    open(name, OpenOptions::default().with_routes_folder(folder.to_path_buf()))
+}
+
+fn used(backend: &dyn Backend) -> Vec<&str> {
+    let used = backend.device().routes.iter().filter(|route| route.used);
+    used.map(|route| route.name.as_str()).collect()
+}
+
+#[test]
+fn the_documentation_has_every_route() {
+    let text = include_str!("../docs/routes.md");
+    let line = |row: &Row| format!("| `{}` | {} | {} |", row.name, row.about, row.plain);
+    let vulkan = VulkanRoute::ALL.iter().map(|route| route.row());
+    let rows: Vec<String> = vulkan.chain(HipRoute::ALL.iter().map(|route| route.row())).map(line).collect();
+    for row in &rows {
+        assert!(text.contains(row.as_str()), "docs/routes.md lacks\n{row}");
+    }
+    let listed =
+        text.lines().filter(|line| line.starts_with("| `vulkan.") || line.starts_with("| `hip.")).count();
+    assert_eq!(listed, rows.len());
+}
+
+#[test]
+fn a_choice_of_routes_is_followed() {
+    for name in [CARD, "vulkan"] {
+        let choice = |text: &str| OpenOptions::default().with_routes(text.parse::<Routes>().unwrap());
+        let Some(plain) = open(name, choice("plain")) else { continue };
+        assert_eq!(used(plain.as_ref()), [""; 0], "{name}");
+        let driver = name.split([':', '-']).next().unwrap();
+        let error = diptych::open(name, &choice(&format!("+{driver}.nothing"))).map(|_| ()).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        assert!(error.to_string().contains("expected one of"), "{error}");
+    }
+    let Some(one) =
+        open(CARD, OpenOptions::default().with_routes(Routes::by(Policy::Plain).with(ROUTE, true)))
+    else {
+        return;
+    };
+    assert_eq!(used(one.as_ref()), [ROUTE]);
+    let all = open(CARD, OpenOptions::default().with_routes(Routes::by(Policy::All))).unwrap();
+    let wanted = [ROUTE, "hip.matrix-attention", "hip.graphs", "hip.graph-branches"];
+    assert_eq!(used(all.as_ref()), wanted, "the others are of no use to a card with memory of its own");
+}
+
+#[test]
+fn verdicts_decide_on_their_own_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(before) = with_verdicts(CARD, dir.path()) else { return };
+    let identity = before.device().identity.clone();
+    let is_used = || used(with_verdicts(CARD, dir.path()).unwrap().as_ref()).contains(&ROUTE);
+    assert!(!used(before.as_ref()).contains(&ROUTE), "AMD's units need a verdict");
+    let put = |identity: &Identity, state| {
+        Record::put(dir.path(), identity, Verdict::new(ROUTE, state, "a test")).unwrap();
+    };
+    for (state, expected) in [
+        (State::Verified, true),
+        (State::Wrong, false),
+        (State::Slower, false),
+        (State::Begun, false),
+        (State::Verified, true),
+    ] {
+        put(&identity, state);
+        assert_eq!(is_used(), expected, "{state:?}");
+    }
+    // The verdict of another driver or kernel is in another file.
+    std::fs::remove_file(dir.path().join(identity.file_name())).unwrap();
+    let mut other = identity.clone();
+    other.0.iter_mut().for_each(|(_, value)| value.push('x'));
+    put(&other, State::Verified);
+    assert!(!is_used());
+    // A torn file is ignored, and the next verdict replaces it.
+    put(&identity, State::Verified);
+    let path = dir.path().join(identity.file_name());
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert!(!is_used());
+    put(&identity, State::Verified);
+    assert!(is_used());
+}
+
+/// With verified units a model computes on them without a switch, and both ways agree.
+#[test]
+fn a_model_uses_what_was_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(before) = with_verdicts(CARD, dir.path()) else { return };
+    let logits = |backend: Arc<dyn Backend>| {
+        let model = common::model(&tiny("llama", DType::F16), &backend);
+        let mut session = model.session(&SessionOptions::default()).unwrap();
+        let tokens: Vec<u32> = (0..70).map(|i| i % 90 + 1).collect();
+        session.prefill(&tokens).unwrap()
+    };
+    let plain = logits(before.clone());
+    let identity = &before.device().identity;
+    Record::put(dir.path(), identity, Verdict::new(ROUTE, State::Verified, "a test")).unwrap();
+    let fast = logits(with_verdicts(CARD, dir.path()).unwrap());
+    let distance = diptych::ggml::metrics::distance(&fast, &plain);
+    assert!(distance.nmse > 0.0 && distance.nmse < 1e-5, "{distance:?}");
+}
