@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::program;
-use diptych::qualify::{Qualification, QualifyOptions, State, qualify};
+use diptych::qualify::{Qualification, QualifyOptions, State, qualify_with};
 use diptych::{Result, devices};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ struct Args {
     #[arg(long, value_name = "S", default_value = "3", value_parser = program::deadline)]
     limit_s: Duration,
     /// Deadline in seconds of each phase of the driver.
-    #[arg(long, value_name = "S", default_value = "10", value_parser = program::deadline)]
+    #[arg(long, value_name = "S", default_value = "20", value_parser = program::deadline)]
     timeout_s: Duration,
     /// Run the cases of all types, without a limit of time unless --limit-s is more.
     #[arg(long)]
@@ -39,6 +39,9 @@ struct Args {
     /// Folder of the verdicts [default: diptych/routes in the user's cache folder].
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Print each check before it begins, with the seconds so far.
+    #[arg(long)]
+    verbose: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -58,7 +61,11 @@ fn run(args: &Args) -> Result<ExitCode> {
     let names = if args.backend.is_empty() { all() } else { args.backend.clone() };
     let mut results: Vec<Qualification> = Vec::new();
     for name in &names {
-        let result = qualify(name, &options)?;
+        let result = qualify_with(name, &options, &mut |elapsed, what| {
+            if args.verbose {
+                eprintln!("{:7.3} s  {what}", elapsed.as_secs_f64());
+            }
+        })?;
         if !args.json {
             program::print(result.to_string())?;
         }

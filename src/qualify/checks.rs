@@ -246,7 +246,17 @@ impl Checks<'_> {
     /// Compares large products and attention with the plain way, and measures both by turns.
     fn shapes(&mut self) -> Checked<()> {
         let (mut plain_s, mut fast_s) = (0.0, 0.0);
-        for work in self.works()? {
+        let small = self.scope.small;
+        let columns = if small { [40, 1] } else { [512, 1] };
+        let products = self.products();
+        let products = products.iter().flat_map(|&shape| columns.map(|n| (Some(shape), n)));
+        // Made one by one, because they are large.
+        for (shape, columns) in products.chain([(None, 0)]) {
+            let work = match shape {
+                Some(shape) => work::product(shape, columns)?,
+                None if small => work::attention(64, 2, 160, 40)?,
+                None => work::attention(128, 16, 2048, 512)?,
+            };
             if !self.is_taken(&work.graph, Precision::Fast) {
                 continue;
             }
@@ -275,29 +285,16 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Returns the large works: those of the model, else usual ones.
-    fn works(&self) -> Result<Vec<Work>> {
+    /// Returns the shapes of large products: those of the model, else usual ones.
+    fn products(&self) -> Vec<ProductShape> {
         let of = |dtype, k, rows| ProductShape { dtype, k, rows };
-        let usual = match self.scope.small {
-            true => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
-            false => {
+        match (self.scope.products, self.scope.small) {
+            ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
+            ([], false) => {
                 vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 14336, 4096), of(DType::Q8_0, 4096, 4096)]
             }
-        };
-        let shapes = if self.scope.products.is_empty() { &usual } else { self.scope.products };
-        let columns = if self.scope.small { [40, 1] } else { [512, 1] };
-        let mut works = Vec::new();
-        for &shape in shapes {
-            for columns in columns {
-                works.push(work::product(shape, columns)?);
-            }
+            (products, _) => products.to_vec(),
         }
-        works.push(if self.scope.small {
-            work::attention(64, 2, 160, 40)?
-        } else {
-            work::attention(128, 16, 2048, 512)?
-        });
-        Ok(works)
     }
 
     /// Returns the seconds of the plain way and of the route, the least of several runs by turns.

@@ -40,7 +40,7 @@ use crate::isolate::results::Status;
 use ggml_core::backend::{Backend, DeviceInfo};
 use ggml_core::files::TemporaryFolder;
 use ggml_core::routes::{Claim, Identity, Record, Refused};
-use ggml_core::{Error, Result, setters};
+use ggml_core::{Error, Phase, Result, setters};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ impl Default for QualifyOptions {
     fn default() -> Self {
         QualifyOptions {
             limit: Duration::from_secs(3),
-            timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(20),
             full: false,
             again: false,
             only: Vec::new(),
@@ -159,6 +159,18 @@ pub fn is_due(device: &DeviceInfo) -> bool {
 /// [`Error::InvalidArgument`] for a wrong name, a backend without routes, and a program without child processes; an error
 /// of the backend if its plain ways do not work. Routes that fail are verdicts, not errors.
 pub fn qualify(backend: &str, options: &QualifyOptions) -> Result<Qualification> {
+    qualify_with(backend, options, &mut |_, _| ())
+}
+
+/// Checks like [`qualify`]; `begins` gets the time so far and the name of each route and check before it begins.
+///
+/// # Errors
+/// As [`qualify`].
+pub fn qualify_with(
+    backend: &str,
+    options: &QualifyOptions,
+    begins: &mut dyn FnMut(Duration, &str),
+) -> Result<Qualification> {
     let name: BackendName = backend.parse()?;
     if !name.has_driver() || name == BackendName::Auto {
         return Err(Error::argument("backend", format!("'{name}'"), "one with routes: Vulkan or HIP"));
@@ -169,8 +181,8 @@ pub fn qualify(backend: &str, options: &QualifyOptions) -> Result<Qualification>
     let folder = options.folder.clone().or_else(backends::routes_folder);
     let folder = folder.ok_or_else(|| Error::argument("cache folder", "none", "HOME or XDG_CACHE_HOME"))?;
     let start = Instant::now();
-    let mut run =
-        Run { name, options, folder: &folder, start, device: None, checked: Vec::new(), note: None };
+    let (device, checked) = (None, Vec::new());
+    let mut run = Run { name, options, folder: &folder, start, device, checked, note: None, begins };
     match Claim::take(&folder, options.limit + options.timeout * 4) {
         Ok(_claim) => run.children()?,
         Err(refused @ (Refused::Busy | Refused::Folder(_))) => run.note = Some(refused.to_string()),
@@ -188,6 +200,7 @@ struct Run<'a> {
     device: Option<(String, Identity)>,
     checked: Vec<Verdict>,
     note: Option<String>,
+    begins: &'a mut dyn FnMut(Duration, &str),
 }
 
 impl Run<'_> {
@@ -228,12 +241,14 @@ impl Run<'_> {
         };
         let mut work = Work::new(&self.name, self.options.timeout, Task::Routes(task));
         work.hip_library = self.options.hip_library.clone().map(Into::into);
-        let (device, checked) = (&mut self.device, &mut self.checked);
+        let (device, checked, begins) = (&mut self.device, &mut self.checked, &mut self.begins);
+        let start = self.start;
         children.run(&work, &format!("routes-{number}"), &mut |message| match message {
             Message::Device { device: of_child } => {
                 *device = Some((of_child.name.clone(), of_child.identity.clone()));
             }
             Message::RouteDone { verdict } => checked.push(verdict.clone()),
+            Message::Route { name } | Message::Case { name } => begins(start.elapsed(), name),
             _ => {}
         })
     }
@@ -245,7 +260,10 @@ impl Run<'_> {
             return Ok(());
         }
         let record = &outcome.record;
+        // A compiler that is slow says nothing about the code.
+        let compiles = record.phase.as_deref() == Some(Phase::Compile.name());
         let state = match record.status {
+            Status::Hang if compiles => State::Unknown,
             Status::Hang => State::Hung,
             Status::Crash => State::Crashed,
             // Somebody else ended it.
@@ -278,17 +296,16 @@ impl Run<'_> {
 
     fn conclude(self) -> Qualification {
         let (device, identity) = self.device.unwrap_or_default();
-        let verdicts = if identity == Identity::default() {
-            Vec::new()
-        } else {
-            Record::read(self.folder, &identity).0.verdicts
+        let (record, complaint) = match identity == Identity::default() {
+            true => Default::default(),
+            false => Record::read(self.folder, &identity),
         };
         Qualification {
             backend: self.name.to_string(),
             device,
             checked: self.checked,
-            verdicts,
-            note: self.note,
+            verdicts: record.verdicts,
+            note: self.note.or(complaint),
             elapsed: self.start.elapsed(),
         }
     }

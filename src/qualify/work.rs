@@ -71,6 +71,16 @@ pub(super) fn special_values(dtype: DType) -> Result<Work> {
 /// Columns of [`whole_numbers`] for a kernel of many columns, of few, and of one.
 pub(super) const COUNTS: [usize; 3] = [COLUMNS, 3, 1];
 
+/// Returns random rows of `n` elements of a type; some are encoded, and repeated.
+fn repeated(dtype: DType, n: usize, rows: usize, seed: u64) -> Result<Vec<u8>> {
+    let mut rng = Rng::named("rows", seed);
+    let distinct: Vec<f32> = (0..n * DISTINCT).map(|_| rng.uniform(-1.0, 1.0)).collect();
+    let some = encode(dtype, n, &distinct)?;
+    let mut all = some.repeat(rows.div_ceil(DISTINCT));
+    all.truncate(some.len() / DISTINCT * rows);
+    Ok(all)
+}
+
 /// Returns a product of a model's weights.
 pub(super) fn product(shape: ProductShape, columns: usize) -> Result<Work> {
     let ProductShape { dtype, k, rows } = shape;
@@ -79,15 +89,7 @@ pub(super) fn product(shape: ProductShape, columns: usize) -> Result<Work> {
     let x = graph.leaf("x", DType::F32, [k, columns, 1, 1], Source::Input)?;
     let node = graph.mul_mat(w, x)?;
     graph.output(node)?;
-    let mut rng = Rng::named("product", 1);
-    let distinct: Vec<f32> = (0..k * DISTINCT).map(|_| rng.uniform(-1.0, 1.0)).collect();
-    let some = encode(dtype, k, &distinct)?;
-    let row = some.len() / DISTINCT;
-    let inputs: Vec<f32> = (0..k * columns).map(|_| rng.uniform(-1.0, 1.0)).collect();
-    let data = Contents::from([
-        (w, some.iter().copied().cycle().take(row * rows).collect()),
-        (x, encode(DType::F32, k, &inputs)?),
-    ]);
+    let data = Contents::from([(w, repeated(dtype, k, rows, 1)?), (x, repeated(DType::F32, k, columns, 2)?)]);
     let name = format!("{rows} rows of {k} {dtype}, {columns} columns");
     Ok(Work { name, graph, data, node, exact: None })
 }
@@ -104,15 +106,13 @@ pub(super) fn attention(d: usize, heads: usize, positions: usize, tokens: usize)
     let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
     let node = graph.flash_attn_ext(op, q, k, v, Some(mask))?;
     graph.output(node)?;
-    let mut rng = Rng::named("attention", 1);
-    let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.uniform(-1.0, 1.0)).collect() };
     let seen = |i: usize| (i % positions) + tokens <= i / positions + positions;
     let masks: Vec<f32> =
         (0..positions * tokens).map(|i| if seen(i) { 0.0 } else { f32::NEG_INFINITY }).collect();
     let data = Contents::from([
-        (q, encode(DType::F32, d, &random(d * tokens * heads))?),
-        (k, encode(DType::F16, d, &random(d * positions * kv_heads))?),
-        (v, encode(DType::F16, d, &random(d * positions * kv_heads))?),
+        (q, repeated(DType::F32, d, tokens * heads, 3)?),
+        (k, repeated(DType::F16, d, positions * kv_heads, 4)?),
+        (v, repeated(DType::F16, d, positions * kv_heads, 5)?),
         (mask, encode(DType::F16, positions, &masks)?),
     ]);
     let name = format!("attention of {tokens} tokens, {positions} positions, rows of {d}");
@@ -125,14 +125,10 @@ pub(super) fn chain(n: usize, layers: usize) -> Result<Work> {
     let mut data = Contents::new();
     let x = graph.leaf("x", DType::F32, [n, 1, 1, 1], Source::Input)?;
     data.insert(x, chain_input(n, 0)?);
-    let mut rng = Rng::named("chain", 1);
     let mut y = x;
     for layer in 0..layers {
         let w = graph.leaf(&format!("w_{layer}"), DType::Q8_0, [n, n, 1, 1], Source::Weight)?;
-        let distinct: Vec<f32> = (0..n * DISTINCT).map(|_| rng.uniform(-1.0, 1.0)).collect();
-        let some = encode(DType::Q8_0, n, &distinct)?;
-        let row = some.len() / DISTINCT;
-        data.insert(w, some.iter().copied().cycle().take(row * n).collect());
+        data.insert(w, repeated(DType::Q8_0, n, n, layer as u64)?);
         let normed = graph.rms_norm(y, 1e-6)?;
         let product = graph.mul_mat(w, normed)?;
         // The input is read by every layer, so that a stale one shows.

@@ -86,7 +86,9 @@ pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&
     let feature = |name: &str| info.features.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     add("target", feature("target").unwrap_or_default());
     add("PCI", feature("PCI").unwrap_or_default());
-    for (name, version) in info.versions.iter().filter(|(name, _)| name != "diptych") {
+    // How the library was found depends on what the process loaded before.
+    let counts = |name: &str| !["diptych", "library found"].contains(&name);
+    for (name, version) in info.versions.iter().filter(|(name, _)| counts(name)) {
         add(name, version.clone());
     }
     add("release of the kernel", options.root().line("/proc/sys/kernel/osrelease").unwrap_or_default());
