@@ -193,7 +193,6 @@ impl Checks<'_> {
     /// Runs the cases of the catalogue that take the route, those of essential types first. Returns true if time ran out
     /// after these.
     fn catalogue(&mut self) -> Checked<bool> {
-        let reference = ReferenceBackend::default();
         let taken = |case: &Case| {
             let graph = case.graph.as_ref().ok()?;
             [Precision::Fast, Precision::Exact].into_iter().find(|&precision| self.is_taken(graph, precision))
@@ -205,19 +204,22 @@ impl Checks<'_> {
             .collect();
         let is_essential = |case: &Case| ESSENTIAL.iter().any(|name| case.name.contains(name));
         cases.sort_by_key(|(case, _)| !is_essential(case));
-        for (case, precision) in cases {
-            let essential = is_essential(&case);
-            if !essential && self.cases > 0 && (self.scope.deadline.passed() || !self.scope.full) {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        for batch in cases.chunks(2 * threads) {
+            let later = batch.iter().all(|(case, _)| !is_essential(case));
+            if later && self.cases > 0 && (self.scope.deadline.passed() || !self.scope.full) {
                 return Ok(true);
             }
-            self.begin(&case.name)?;
-            self.case(case, precision, &reference)?;
+            self.begin(&batch[0].0.name)?;
+            for (judged, (_, precision)) in judged(self.scope.fast, batch, threads)?.into_iter().zip(batch) {
+                self.begin(&judged.case.name)?;
+                self.case(&judged, *precision)?;
+            }
         }
         Ok(false)
     }
 
-    fn case(&mut self, case: Case, precision: Precision, reference: &ReferenceBackend) -> Checked<()> {
-        let judged = Judged::new(case, reference)?;
+    fn case(&mut self, judged: &Judged, precision: Precision) -> Checked<()> {
         let runs = if self.cases < REPEATED { RUNS } else { 2 };
         let mut memory = Vec::new();
         let mut first: Option<Vec<f32>> = None;
@@ -348,6 +350,30 @@ impl Checks<'_> {
         }
         Ok(first)
     }
+}
+
+/// Computes the results of cases on the reference, and has the device compile what the cases need, on several threads:
+/// compiling takes longer than everything else.
+fn judged(fast: &dyn Backend, batch: &[(Case, Precision)], threads: usize) -> Result<Vec<Judged>> {
+    let one = |(case, precision): &(Case, Precision)| -> Result<Judged> {
+        let judged = Judged::new(case.clone(), &ReferenceBackend::default())?;
+        let graph = judged.case.graph.clone()?;
+        let bindings = bind(fast, &graph, &judged.contents)?;
+        let plan = Plan::fused(&graph, fast, *precision)?;
+        match fast.prepare(&graph, &plan, &bindings, PrepareOptions::default()) {
+            // The check of the case says so.
+            Ok(_) | Err(Error::Unsupported { .. }) => Ok(judged),
+            Err(error) => Err(error),
+        }
+    };
+    let of_thread =
+        |n: usize| -> Vec<Result<Judged>> { batch.iter().skip(n).step_by(threads).map(one).collect() };
+    let all: Vec<Vec<Result<Judged>>> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || of_thread(n))).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    let mut columns: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
+    (0..batch.len()).filter_map(|at| columns.get_mut(at % threads)?.next()).collect()
 }
 
 fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<()> {

@@ -43,7 +43,10 @@ pub(crate) fn run_routes(
             Ok(verdict) => verdict.clone(),
             Err(error) => of_error(&route.name, error),
         };
-        put(verdict.clone())?;
+        // Checks that did not come to an end take no verdict away.
+        let earlier = record.verdicts.iter().find(|earlier| earlier.route == route.name);
+        let kept = earlier.filter(|earlier| earlier.state.decides() && verdict.state == State::Unknown);
+        put(kept.unwrap_or(&verdict).clone())?;
         send(Message::RouteDone { verdict });
         // After these the device cannot be trusted with the next route.
         if let Err(error @ (Error::Timeout { .. } | Error::DeviceLost { .. } | Error::Driver { .. })) =
