@@ -3,7 +3,7 @@
 use super::checks::{Scope, examine};
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
-use ggml_core::backend::{Backend, DeviceInfo};
+use ggml_core::backend::Backend;
 use ggml_core::routes::{Policy, Record, RouteUse, Routes, State, Verdict};
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::path::Path;
@@ -22,7 +22,6 @@ pub(crate) fn run_routes(
     let deadline = Deadline::new(Phase::Compute, task.limit);
     let first = open(Routes::by(Policy::Plain))?;
     let device = first.device().clone();
-    drop(first);
     let folder: &Path = task.folder.as_ref();
     let (record, _) = Record::read(folder, &device.identity);
     let due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
@@ -38,7 +37,7 @@ pub(crate) fn run_routes(
         };
         put(begun)?;
         send(Message::Route { name: route.name.clone() });
-        let checked = check(work, task, route, &device, share, open, send);
+        let checked = check(work, task, route, &first, share, open, send);
         let verdict = match &checked {
             Ok(verdict) => verdict.clone(),
             Err(error) => of_error(&route.name, error),
@@ -68,16 +67,17 @@ fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
     wanted && open && route.lacks.is_none() && !task.done.contains(&route.name)
 }
 
-/// Opens the device without a route and with it, and checks the route.
+/// Opens the device with a route, and checks it. `first`: the device without any route.
 fn check(
     work: &Work,
     task: &RoutesTask,
     route: &RouteUse,
-    device: &DeviceInfo,
+    first: &Arc<dyn Backend>,
     share: std::time::Duration,
     open: Open<'_>,
     send: &mut dyn FnMut(Message),
 ) -> Result<Verdict> {
+    let device = first.device();
     let base = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
     let mut below = Routes::by(Policy::Plain);
     let mut lower = route.on_top_of.clone();
@@ -85,7 +85,8 @@ fn check(
         below = below.with(&name, true);
         lower = base(&name).and_then(|base| base.on_top_of);
     }
-    let plain = open(below.clone())?;
+    // Opening a device takes longer than some checks.
+    let plain = if route.on_top_of.is_none() { first.clone() } else { open(below.clone())? };
     let fast = open(below.with(&route.name, true))?;
     let used = fast.device().routes.iter().find(|other| other.name == route.name);
     if let Some(used) = used.filter(|used| !used.used) {
