@@ -35,7 +35,7 @@ pub use auto::{Choice, Tried, choose};
 #[cfg(feature = "compare")]
 pub(crate) use devices::{DRIVERS, views};
 pub use devices::{Device, DeviceList, devices};
-#[cfg(any(feature = "vulkan", feature = "hip"))]
+#[cfg(all(feature = "compare", any(feature = "vulkan", feature = "hip")))]
 pub(crate) use drivers::routes_folder;
 
 /// Options for opening a backend. A backend ignores the options that do not apply to it.
@@ -115,6 +115,12 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         #[allow(unreachable_patterns, reason = "with all features no backend is left out")]
         left_out => return Err(unavailable(left_out)),
     })
+}
+
+/// Returns the default folder of the verdicts on routes: none without a driver.
+#[cfg(all(feature = "compare", not(any(feature = "vulkan", feature = "hip"))))]
+pub(crate) fn routes_folder() -> Option<PathBuf> {
+    None
 }
 
 /// Returns the feature that a backend needs; `None` if it needs none.

@@ -93,6 +93,7 @@ impl HipBackend {
             situation,
             copy_by_kernel,
             host_weights,
+            cached_weights,
             graphs,
             staging,
             events,
@@ -105,14 +106,29 @@ impl HipBackend {
         }
         let copy_by_kernel = copy_by_kernel && copies::use_kernel(&thread, &options, &kernels)?;
         info.features.push(("copies".into(), if copy_by_kernel { "kernel" } else { "runtime" }.into()));
-        let weights = if host_weights { "pinned host memory" } else { "device memory" };
+        let weights = match (host_weights, cached_weights) {
+            (false, _) => "device memory",
+            (true, false) => "pinned host memory",
+            (true, true) => "pinned host memory that the device's caches keep",
+        };
         info.features.push(("weights".into(), weights.into()));
         let advisor = Arc::new(Advisor::new(&info.backend, situation));
         let (events, staging) = (Arc::new(events), Mutex::new(Some(staging)));
         let ahead = Mutex::new(ahead);
         let options = HipOptions { graphs, ..options };
-        let shared =
-            Shared { thread, info, profile, kernels, options, host_weights, stats, events, ahead, staging };
+        let shared = Shared {
+            thread,
+            info,
+            profile,
+            kernels,
+            options,
+            host_weights,
+            cached_weights,
+            stats,
+            events,
+            ahead,
+            staging,
+        };
         Ok(HipBackend { shared: Arc::new(shared), advisor })
     }
 

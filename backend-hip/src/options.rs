@@ -186,7 +186,7 @@ pub struct HipOptions {
     pub stream: StreamMode,
     /// Size of the pinned host memory for transfers in bytes; one copy uses a quarter of it.
     pub staging_bytes: usize,
-    /// Choice of routes, see [`Route`](crate::Route). `None`: those that were verified on the device or are known to
+    /// Choice of routes, see [`Route`]. `None`: those that were verified on the device or are known to
     /// work on devices like it. The following four options name single routes.
     pub routes: Option<Routes>,
     /// Directory of the verdicts on routes; `None`: none are read.

@@ -17,6 +17,8 @@ pub enum Route {
     KernelCopies,
     /// Weights in pinned host memory.
     HostWeights,
+    /// Weights there that the device's caches keep.
+    CachedWeights,
 }
 
 impl Table for Route {
@@ -27,6 +29,7 @@ impl Table for Route {
         Route::GraphBranches,
         Route::KernelCopies,
         Route::HostWeights,
+        Route::CachedWeights,
     ];
 
     fn row(self) -> &'static Row {
@@ -66,6 +69,12 @@ impl Table for Route {
                 about: "weights in pinned host memory, which the device reads in place",
                 plain: "weights in device memory",
                 on_top_of: None,
+            },
+            Route::CachedWeights => &Row {
+                name: "hip.cached-weights",
+                about: "weights in host memory that the device's caches keep (not coherent with the host)",
+                plain: "coherent host memory, which caches of some devices do not keep",
+                on_top_of: Some("hip.host-weights"),
             },
         }
     }

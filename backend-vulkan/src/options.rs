@@ -49,7 +49,7 @@ pub struct VulkanOptions {
     /// Index of the device in [`enumerate`](crate::enumerate); `None`: the first of the best kind (discrete,
     /// then integrated, then virtual, then CPU).
     pub device: Option<usize>,
-    /// Choice of routes, see [`Route`](crate::Route). `None`: the value of `DIPTYCH_ROUTES`, or else those that were
+    /// Choice of routes, see [`Route`]. `None`: the value of `DIPTYCH_ROUTES`, or else those that were
     /// verified on the device or are known to work on devices like it.
     pub routes: Option<Routes>,
     /// Directory of the verdicts on routes; `None`: none are read. The default is `diptych/routes` in the user's cache

@@ -90,3 +90,21 @@ fn routes_without_a_fault_are_verified_and_used() {
     let again = qualified(dir.path(), CARD, ROUTE, "none");
     assert_eq!((checked(&again), is_used(&again, ROUTE)), (None, true));
 }
+
+/// A second process goes on with the plain ways, and so does one that cannot keep verdicts: nothing is tried.
+#[test]
+fn without_a_place_for_verdicts_nothing_is_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let later = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 60;
+    std::fs::write(dir.path().join("claim"), format!("{later} 0")).unwrap();
+    let busy = qualified(dir.path(), CARD, ROUTE, "crash");
+    assert_eq!(checked(&busy), None);
+    assert!(busy["note"].as_str().unwrap().contains("another process"), "{busy:#}");
+    assert!(!is_used(&busy, ROUTE));
+    let file = dir.path().join("file");
+    std::fs::write(&file, "in the place of a folder").unwrap();
+    let unwritable = qualified(&file, CARD, ROUTE, "crash");
+    assert_eq!(checked(&unwritable), None);
+    assert!(unwritable["note"].as_str().unwrap().contains("cannot be written"), "{unwritable:#}");
+    assert!(!is_used(&unwritable, ROUTE));
+}

@@ -128,6 +128,7 @@ pub(super) fn hip_libraries(options: &OpenOptions) -> Vec<std::path::PathBuf> {
 }
 
 /// Returns the default folder of the verdicts on routes.
+#[cfg(feature = "compare")]
 pub(crate) fn routes_folder() -> Option<std::path::PathBuf> {
     #[cfg(feature = "vulkan")]
     return VulkanOptions::default().routes_dir;

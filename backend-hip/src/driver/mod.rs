@@ -57,6 +57,15 @@ pub enum Direction {
     HostToHost,
 }
 
+/// Time at which the device sees what the host writes into pinned memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coherence {
+    /// Always. Caches of some devices do not keep such memory.
+    Always,
+    /// In kernels that are launched after the write.
+    AtLaunches,
+}
+
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -195,7 +204,7 @@ pub trait Driver: Send + Sync {
     unsafe fn free(&self, address: Address) -> Reply<()>;
 
     /// `hipHostMalloc`: pinned host memory, not necessarily zeroed, valid at the same address on the device.
-    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>>;
+    fn allocate_host(&self, bytes: usize, coherence: Coherence) -> Reply<NonNull<u8>>;
 
     /// `hipHostFree`.
     ///

@@ -44,6 +44,8 @@ pub(crate) struct Opened {
     pub(crate) copy_by_kernel: bool,
     /// True if weights are stored in pinned host memory.
     pub(crate) host_weights: bool,
+    /// True if the device's caches keep them there.
+    pub(crate) cached_weights: bool,
     /// Use of graphs on this device.
     pub(crate) graphs: Graphs,
     /// Pinned host memory for transfers.
@@ -138,6 +140,7 @@ pub(crate) fn open(
         situation,
         copy_by_kernel,
         host_weights,
+        cached_weights: used.has(Route::CachedWeights),
         staging,
         events,
         ahead,

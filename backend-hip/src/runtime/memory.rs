@@ -3,10 +3,10 @@
 //! Each allocation of this library is one allocation of the driver. Callers make few and large ones, in which
 //! tensors have offsets.
 
-use super::session::{BlockId, HostBlock, Location};
+use super::session::{BlockId, HostBlock, Location, Session};
 use super::shared::Shared;
-use crate::driver::Address;
 use crate::driver::codes::is_fatal;
+use crate::driver::{Address, Coherence};
 use crate::options::HostWeights;
 use ggml_core::backend::{Buffer, DeviceMemory, Usage};
 use ggml_core::{Error, Phase, Result};
@@ -121,7 +121,10 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
     thread.monitor().check(Phase::Allocate)?;
     let host_weights = usage == Usage::Weights && shared.host_weights;
     if usage == Usage::Staging || host_weights {
-        match thread.call(Phase::Allocate, pinning_limit(limit, bytes), move |s| s.allocate_host(bytes)) {
+        let cached = host_weights && shared.cached_weights;
+        let coherence = if cached { Coherence::AtLaunches } else { Coherence::Always };
+        let allocate = move |session: &mut Session| session.allocate_host(bytes, coherence);
+        match thread.call(Phase::Allocate, pinning_limit(limit, bytes), allocate) {
             Ok(block) => return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage)),
             // If the host cannot pin the memory, the device may still have room.
             Err(error @ Error::OutOfMemory { .. })

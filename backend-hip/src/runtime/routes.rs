@@ -5,6 +5,7 @@ use crate::advice::{self, Situation};
 use crate::arch::{Family, Matrix, Profile, Target};
 use crate::driver::{Driver, Properties};
 use crate::options::{Graphs, HipOptions, StreamMode};
+use crate::provider::nvidia;
 use crate::route::Route;
 use ggml_core::Result;
 use ggml_core::backend::DeviceInfo;
@@ -72,6 +73,10 @@ impl Ability<'_> {
             }
             Route::HostWeights if copies::host_weights(p) => Able::Known,
             Route::HostWeights => against("the device has memory of its own"),
+            Route::CachedWeights if driver.name() == nvidia::NAME => {
+                no("the runtime has one kind of host memory")
+            }
+            Route::CachedWeights => Able::Unproven,
         }
     }
 }

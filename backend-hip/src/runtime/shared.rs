@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) options: HipOptions,
     /// True if weights are stored in pinned host memory.
     pub(crate) host_weights: bool,
+    /// True if the device's caches keep weights in pinned host memory.
+    pub(crate) cached_weights: bool,
     /// Counters.
     pub(crate) stats: Arc<Mutex<Stats>>,
     /// Events of runs.

@@ -1,6 +1,7 @@
 //! Pinned host memory for transfers: a ring of slots, then a part for the inputs and results of programs.
 
 use super::session::{EventId, HostBlock, Session};
+use crate::driver::Coherence;
 use ggml_core::{Error, Result};
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ impl Staging {
         let total = slot_bytes.checked_mul(SLOTS).and_then(|ring| ring.checked_add(inputs));
         let total =
             total.ok_or_else(|| Error::argument("staging_bytes", bytes, "a size that can be addressed"))?;
-        let block = session.allocate_host(total)?;
+        let block = session.allocate_host(total, Coherence::Always)?;
         let mut event = || session.create_event(false);
         let events = [event()?, event()?, event()?, event()?];
         Ok(Staging { block, events, slot_bytes, free: vec![(slot_bytes * SLOTS, inputs)] })

@@ -51,7 +51,8 @@ fn launches_fit_the_code_objects() {
 #[test]
 fn every_route_is_taken_by_a_case() {
     // They change how the same kernels are started, or where their operands lie.
-    let mechanisms = [Route::Graphs, Route::GraphBranches, Route::KernelCopies, Route::HostWeights];
+    let mechanisms =
+        [Route::Graphs, Route::GraphBranches, Route::KernelCopies, Route::HostWeights, Route::CachedWeights];
     let has_units = |name: &&&str| {
         Target::parse(name).and_then(|t| Profile::of(&t)).is_some_and(|p| p.matrix != Matrix::None)
     };

@@ -4,8 +4,8 @@
 use crate::code::kernels::KernelSet;
 use crate::driver::codes::{Call, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
-    WRONG_LIBRARY,
+    Address, Arguments, Code, Coherence, Direction, Driver, Event, Function, Module, Properties, Reply,
+    Shape, Stream, WRONG_LIBRARY,
 };
 use crate::op::{Context, Launch, Operand, Refusal};
 use ggml_core::Op;
@@ -50,6 +50,8 @@ struct State {
     /// Work from which on nothing completes, and the code that waiting returns.
     stalled: Option<(usize, Option<Code>)>,
     used_null_stream: bool,
+    /// Kinds of the allocations of host memory, in their order.
+    coherence: Vec<Coherence>,
 }
 
 /// Fake driver.
@@ -65,6 +67,13 @@ pub(crate) struct Fake {
     pub(crate) name: &'static str,
     /// A contradiction between the library's name and its version.
     pub(crate) wrong: Option<&'static str>,
+}
+
+impl Fake {
+    /// Returns the kind of the last allocation of host memory.
+    pub(crate) fn last_host_memory(&self) -> Option<Coherence> {
+        lock(&self.state).coherence.last().copied()
+    }
 }
 
 impl Default for Fake {
@@ -282,8 +291,9 @@ impl Driver for Fake {
         lock(&self.state).device.remove(&address).map(|_| ()).ok_or(1)
     }
 
-    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+    fn allocate_host(&self, bytes: usize, coherence: Coherence) -> Reply<NonNull<u8>> {
         self.enter(Call::AllocateHost)?;
+        lock(&self.state).coherence.push(coherence);
         let mut block = vec![0x5a; bytes].into_boxed_slice();
         let address = NonNull::new(block.as_mut_ptr()).ok_or(2)?;
         lock(&self.state).host.insert(address.as_ptr() as usize, block);

@@ -1,10 +1,15 @@
 //! Allocation and transfers.
 
-use super::fake::Fault;
+use super::fake::{Fake, FakeKernels, Fault};
 use super::{open, options, pair};
+use crate::HipBackend;
 use crate::driver::codes::Call;
+use crate::driver::{Coherence, Driver};
+use crate::options::HipOptions;
 use ggml_core::Error;
 use ggml_core::backend::{Backend, Slice, Usage};
+use ggml_core::sync::lock;
+use std::sync::Arc;
 
 #[test]
 fn one_allocation_is_one_allocation() {
@@ -130,4 +135,28 @@ fn transfers_of_several_threads() {
             });
         }
     });
+}
+
+/// Weights of an integrated device lie in host memory; its caches keep them only if the route is used.
+#[test]
+fn weights_in_host_memory_are_cached_after_a_verdict() {
+    for (text, expected) in [
+        ("verified", Coherence::Always),
+        ("verified,+hip.cached-weights", Coherence::AtLaunches),
+        ("verified,+hip.cached-weights,-hip.host-weights", Coherence::Always),
+    ] {
+        let fake = Arc::new(Fake::default());
+        lock(&fake.properties).integrated = true;
+        let driver: Arc<dyn Driver> = fake.clone();
+        let options = HipOptions { routes: Some(text.parse().unwrap()), ..options() };
+        let kernels = FakeKernels { targets: Vec::new() };
+        let backend =
+            HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(kernels)).unwrap();
+        let buffer = backend.allocate(1000, Usage::Weights).unwrap();
+        assert_eq!(fake.last_host_memory(), Some(expected), "{text}");
+        backend.upload(&buffer, 0, &[7; 1000]).unwrap();
+        // Whatever holds other things is coherent.
+        drop(backend.allocate(1000, Usage::Staging).unwrap());
+        assert_eq!(fake.last_host_memory(), Some(Coherence::Always), "{text}");
+    }
 }

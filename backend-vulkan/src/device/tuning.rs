@@ -66,10 +66,10 @@ pub struct Tuning {
     pub vec_columns: u32,
     /// F32 tiles, from small to large.
     pub tiles: &'static [Warptile],
-    /// F16 tiles of quantised weights for [`Precision::Fast`], from small to large; empty where F32 tiles are
+    /// F16 tiles of quantised weights for [`Precision::Fast`](ggml_core::precision::Precision::Fast), from small to large; empty where F32 tiles are
     /// as fast.
     pub f16_tiles: &'static [Warptile],
-    /// Byte tiles of quantised weights for [`Precision::Fast`] on devices with integer dot products, from
+    /// Byte tiles of quantised weights for [`Precision::Fast`](ggml_core::precision::Precision::Fast) on devices with integer dot products, from
     /// small to large; empty where other tiles are as fast.
     pub int8_tiles: &'static [Warptile],
     /// Tiles for matrix units, from small to large; empty if the class does not use matrix units.

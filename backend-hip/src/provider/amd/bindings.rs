@@ -129,6 +129,7 @@ fn constants_are_the_same() {
         assert_eq!(ours, theirs as i32, "{theirs:?}");
     }
     assert_eq!(symbols::HOST_MALLOC_DEFAULT, hip::hipHostMallocDefault);
+    assert_eq!(symbols::HOST_MALLOC_NON_COHERENT, hip::hipHostMallocNonCoherent);
     assert_eq!(symbols::DEVICE_BLOCKING_SYNC, hip::hipDeviceScheduleBlockingSync);
     assert_eq!(ffi::STREAM_NON_BLOCKING, hip::hipStreamNonBlocking);
     assert_eq!(ffi::EVENT_DEFAULT, hip::hipEventDefault);

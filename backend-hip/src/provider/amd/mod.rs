@@ -5,7 +5,9 @@
 
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{CODES, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream, WRONG_LIBRARY};
+use crate::driver::{
+    Address, Code, Coherence, Direction, Driver, Module, Properties, Reply, Stream, WRONG_LIBRARY,
+};
 use crate::options::HipOptions;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
@@ -233,12 +235,14 @@ impl Driver for Amd {
         check(unsafe { (self.symbols.hipFree)(pointer(address)) })
     }
 
-    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+    fn allocate_host(&self, bytes: usize, coherence: Coherence) -> Reply<NonNull<u8>> {
         let mut address = null_mut();
+        let flags = match coherence {
+            Coherence::Always => symbols::HOST_MALLOC_DEFAULT,
+            Coherence::AtLaunches => symbols::HOST_MALLOC_NON_COHERENT,
+        };
         // SAFETY: writes one pointer.
-        check(unsafe {
-            (self.symbols.hipHostMalloc)(&mut address, bytes.max(1), symbols::HOST_MALLOC_DEFAULT)
-        })?;
+        check(unsafe { (self.symbols.hipHostMalloc)(&mut address, bytes.max(1), flags) })?;
         NonNull::new(address.cast()).ok_or(OUT_OF_MEMORY)
     }
 

@@ -124,6 +124,8 @@ impl Symbols {
 
 /// `hipHostMallocDefault`: pinned, mapped, coherent.
 pub const HOST_MALLOC_DEFAULT: c_uint = 0;
+/// `hipHostMallocNonCoherent`: pinned, mapped, and kept by the device's caches within a kernel.
+pub const HOST_MALLOC_NON_COHERENT: c_uint = 0x8000_0000;
 /// `hipDeviceScheduleBlockingSync`: calls that wait for the device block instead of polling.
 pub const DEVICE_BLOCKING_SYNC: c_uint = 4;
 /// `hipMemcpyHostToHost`.

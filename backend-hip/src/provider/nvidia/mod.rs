@@ -10,7 +10,7 @@
 
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream};
+use crate::driver::{Address, Code, Coherence, Direction, Driver, Module, Properties, Reply, Stream};
 use crate::options::HipOptions;
 use crate::sys::library::{Found, Wanted, search};
 use ggml_core::phase;
@@ -287,7 +287,7 @@ impl Driver for Nvidia {
         check(unsafe { (self.symbols.cuMemFree_v2)(address) })
     }
 
-    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+    fn allocate_host(&self, bytes: usize, _: Coherence) -> Reply<NonNull<u8>> {
         let mut address = null_mut();
         // SAFETY: writes one pointer.
         check(unsafe { (self.symbols.cuMemHostAlloc)(&mut address, bytes.max(1), symbols::HOST_ALLOC) })?;

@@ -4,8 +4,8 @@ use super::queue::{Failure, Queue, Work};
 use super::{Faults, VirtualOptions};
 use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Arguments, Code, Direction, Driver, Event, Function, LaunchGraph, Module, Properties, Reply,
-    Shape, Stream, Window,
+    Address, Arguments, Code, Coherence, Direction, Driver, Event, Function, LaunchGraph, Module, Properties,
+    Reply, Shape, Stream, Window,
 };
 use ggml_core::backend::KernelCounts;
 use ggml_core::sync::lock;
@@ -228,7 +228,7 @@ impl Driver for VirtualDriver {
         self.gpu.free(address).map_err(code)
     }
 
-    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+    fn allocate_host(&self, bytes: usize, _: Coherence) -> Reply<NonNull<u8>> {
         self.faults.enter(Call::AllocateHost.name())?;
         let at = self.gpu.allocate_host(bytes).map_err(code)?;
         lock(&self.handles).host.insert(at.as_ptr() as u64, bytes);

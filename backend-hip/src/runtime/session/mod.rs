@@ -7,7 +7,7 @@
 use crate::code::kernels::{self, Kernel};
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
 use crate::driver::{
-    Address, Arguments, Code, Driver, Event, Function, Module, Reply, Shape, Stream, Window,
+    Address, Arguments, Code, Coherence, Driver, Event, Function, Module, Reply, Shape, Stream, Window,
 };
 use crate::runtime::monitor::Monitor;
 use ggml_core::backend::{KernelCounts, Stats};
@@ -250,9 +250,9 @@ impl Session {
     }
 
     /// Allocates pinned host memory with one call of the driver.
-    pub(crate) fn allocate_host(&mut self, bytes: usize) -> Result<Arc<HostBlock>> {
+    pub(crate) fn allocate_host(&mut self, bytes: usize, coherence: Coherence) -> Result<Arc<HostBlock>> {
         let address = self
-            .attempt(Call::AllocateHost, |d| d.allocate_host(bytes))
+            .attempt(Call::AllocateHost, |d| d.allocate_host(bytes, coherence))
             .map_err(|code| self.allocation_error(Call::AllocateHost, code, bytes, "pinned host memory"))?;
         let block = Arc::new(HostBlock { address, bytes });
         self.host.push(block.clone());
