@@ -75,7 +75,8 @@ fn the_shapes_of_units_are_asked_for_in_a_child() {
     if text.is_empty() && String::from_utf8_lossy(&output.stderr).contains("RADV") {
         return eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr));
     }
-    let report: Value = serde_json::from_str(&text).expect("a report");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"));
     let (state, evidence) = checked(&report).expect("a verdict");
     assert_eq!(state, "hung", "{evidence}");
     assert!(!is_used(&report, route) && is_used(&report, "vulkan.dot-tiles"), "{report:#}");

@@ -35,7 +35,7 @@ fn run(folder: &Path, name: &str) -> Result<()> {
     let options = QualifyOptions::default()
         .with_folder(folder.to_path_buf())
         .with_limit(Duration::from_secs(60))
-        .with_timeout(Duration::from_secs(1))
+        .with_timeout(Duration::from_secs(5))
         .with_only(only);
     let result = qualify(name, &options)?;
     let backend = diptych::open(name, &OpenOptions::default().with_routes_folder(folder.to_path_buf()))?;
