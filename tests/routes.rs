@@ -67,6 +67,9 @@ fn a_choice_of_routes_is_followed() {
         return;
     };
     assert_eq!(used(one.as_ref()), [ROUTE]);
+    // A route that needs another one is not used alone.
+    let alone = Routes::by(Policy::Plain).with("hip.graph-branches", true);
+    assert_eq!(used(open(CARD, OpenOptions::default().with_routes(alone)).unwrap().as_ref()), [""; 0]);
     let all = open(CARD, OpenOptions::default().with_routes(Routes::by(Policy::All))).unwrap();
     let wanted = [ROUTE, "hip.matrix-attention", "hip.graphs", "hip.graph-branches"];
     assert_eq!(used(all.as_ref()), wanted, "the others are of no use to a card with memory of its own");

@@ -80,7 +80,14 @@ pub(super) fn hip_kfd(target: VirtualTarget, options: &OpenOptions) -> Result<Hi
 /// Returns the options of the environment, overridden by the caller's.
 #[cfg(feature = "hip")]
 fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOptions> {
-    let base = HipOptions::from_env()?;
+    let mut base = HipOptions::from_env()?;
+    if options.routes.is_some() {
+        // Variables that name single routes do not change what an application chose.
+        base.matrix_units = Default::default();
+        base.graphs = Default::default();
+        base.copies = Default::default();
+        base.host_weights = Default::default();
+    }
     let library = options.hip_library.clone().or(base.library.clone());
     let breadcrumbs = if options.breadcrumbs { Breadcrumbs::EveryLaunch } else { base.breadcrumbs };
     let deadlines = options.deadlines.clone();

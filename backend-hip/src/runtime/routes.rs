@@ -30,14 +30,8 @@ impl Ability<'_> {
     pub(super) fn choose(&self, identity: &Identity) -> Result<(Used<Route>, Vec<RouteUse>)> {
         let routes = self.options.chosen_routes();
         routes.check::<Route>()?;
-        let (record, complaint) = match &self.options.routes_dir {
-            Some(folder) => Record::read(folder, identity),
-            None => Default::default(),
-        };
-        if let Some(why) = complaint {
-            tracing::warn!(target: "diptych::hip", backend = self.backend, "verdicts on routes: {why}");
-        }
-        Ok(choose(&routes, |route| self.able(route), &record.verdicts))
+        let verdicts = Record::verdicts(self.options.routes_dir.as_deref(), identity, self.backend);
+        Ok(choose(&routes, |route| self.able(route), &verdicts))
     }
 
     fn able(&self, route: Route) -> Able {

@@ -131,6 +131,9 @@ impl Profile {
     }
 }
 
+/// The reason against matrix units whose shapes do not suit, or are not known.
+pub(super) const NO_SHAPES: &str = "the device has no suitable cooperative matrices";
+
 /// Returns what a device lacks for a route, or `None` if it lacks nothing.
 pub(super) fn lacks(profile: &Profile, route: Route) -> Option<&'static str> {
     let (Caps { subgroup, .. }, tuning) = (&profile.caps, &profile.tuning);
@@ -163,7 +166,7 @@ fn units(profile: &Profile) -> Option<&'static str> {
     match () {
         _ if profile.tuning.matrix_tiles.is_empty() => Some("its class has no tiles for matrix units"),
         _ if !profile.caps.fp16 => Some("shaders cannot compute in F16"),
-        _ if profile.shape_of_units().is_none() => Some("the device has no suitable cooperative matrices"),
+        _ if profile.shape_of_units().is_none() => Some(NO_SHAPES),
         _ if profile.matrix_lanes().is_none() => Some("the size of its subgroups is not fixed"),
         _ => None,
     }

@@ -1,6 +1,6 @@
 //! The routes of a device: what each needs, which are used, and what verdicts on them depend on.
 
-use super::profile::{Profile, lacks};
+use super::profile::{NO_SHAPES, Profile, lacks};
 use crate::arch::{ArchClass, Caps};
 use crate::environment::environment;
 use crate::options::VulkanOptions;
@@ -41,15 +41,9 @@ impl Choice {
         let routes = options.chosen_routes()?;
         routes.check::<Route>()?;
         let identity = identity(facts);
-        let (record, complaint) = match &options.routes_dir {
-            Some(folder) => Record::read(folder, &identity),
-            None => Default::default(),
-        };
-        if let Some(why) = complaint {
-            tracing::warn!(device = facts.name, "verdicts on routes: {why}");
-        }
+        let verdicts = Record::verdicts(options.routes_dir.as_deref(), &identity, &facts.name);
         let may_have_matrices = facts.support.features.matrices;
-        Ok(Choice { routes, verdicts: record.verdicts, identity, may_have_matrices, class: facts.caps.arch })
+        Ok(Choice { routes, verdicts, identity, may_have_matrices, class: facts.caps.arch })
     }
 
     /// True if matrix units are used should the device have a suitable shape of matrices: only then is the driver asked
@@ -68,8 +62,8 @@ impl Choice {
         let all = Profile::new(caps);
         let units = |route| matches!(route, Route::MatrixProducts | Route::MatrixAttention);
         let able = |route| match lacks(&all, route) {
-            Some(_) if units(route) && self.may_have_matrices && all.caps.matrices.is_empty() => {
-                // The shapes were not asked for.
+            // They were not asked for.
+            Some(NO_SHAPES) if self.may_have_matrices && all.caps.matrices.is_empty() => {
                 able_of_class(all.caps.arch)
             }
             Some(what) => Able::No(what.into()),
@@ -184,6 +178,12 @@ mod tests {
         let (_, uses) = choice("", &[]).decide(without.clone());
         assert_eq!((uses[0].used, &uses[0].lacks), (false, &None));
         assert_eq!(uses[0].why, "not verified on this device");
+        // What else is missing is said, whether the shapes are known or not.
+        let (_, uses) = choice("", &[]).decide(Caps { fp16: false, ..without.clone() });
+        assert_eq!(uses[0].lacks.as_deref(), Some("shaders cannot compute in F16"));
+        // Shared tiles are part of the units: a device that could have these could have them too.
+        let (_, uses) = choice("", &[]).decide(Caps { matrices: Vec::new(), ..caps(ArchClass::Nvidia) });
+        assert_eq!((uses[2].name.as_str(), &uses[2].lacks), ("vulkan.shared-tiles", &None));
         let (profile, uses) = choice("all", &[]).decide(without);
         assert!(!uses[0].used && !profile.routes.has(Route::MatrixProducts));
         assert_eq!(uses[0].why, "the device has no suitable cooperative matrices");

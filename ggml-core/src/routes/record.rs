@@ -41,6 +41,16 @@ impl Record {
         }
     }
 
+    /// Returns the verdicts on a device in a folder; none without a folder. A file that cannot be used is a warning.
+    pub fn verdicts(folder: Option<&Path>, identity: &Identity, device: &str) -> Vec<Verdict> {
+        let Some(folder) = folder else { return Vec::new() };
+        let (record, complaint) = Record::read(folder, identity);
+        if let Some(why) = complaint {
+            tracing::warn!(device, "verdicts on routes: {why}");
+        }
+        record.verdicts
+    }
+
     /// Puts a verdict into the file of a device, in the place of an earlier one on the same route. It is on the disk
     /// when this returns.
     ///
