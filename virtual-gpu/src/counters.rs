@@ -60,6 +60,14 @@ macro_rules! sum {
             }
         }
 
+        impl std::ops::Mul<u64> for Counters {
+            type Output = Counters;
+
+            fn mul(self, times: u64) -> Counters {
+                Counters { $($field: self.$field * times),* }
+            }
+        }
+
         impl std::ops::AddAssign for Counters {
             fn add_assign(&mut self, other: Counters) {
                 $(self.$field += other.$field;)*

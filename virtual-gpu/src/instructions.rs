@@ -10,6 +10,7 @@ use crate::isa::short::Short;
 use crate::isa::{Effects, Isa, Rate, decode, effects};
 use crate::memory::{Region, WeakRegion};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Words of a page.
 const PAGE: usize = 1024;
@@ -25,6 +26,8 @@ pub(crate) struct Text {
     /// Number of words.
     words: usize,
     pages: Vec<OnceLock<Box<Page>>>,
+    /// Number of decoded blocks.
+    blocks: AtomicUsize,
     isa: Isa,
 }
 
@@ -37,6 +40,8 @@ enum Source {
 /// Instructions that are executed one after the other: only the last one may go elsewhere or stop.
 #[derive(Default)]
 pub(crate) struct Block {
+    /// Number among the blocks of the text, in the order in which they were decoded.
+    pub(crate) number: usize,
     pub(crate) instructions: Vec<Inst>,
     /// The same in short. Instructions are large; a loop of short ones stays in the host's nearest cache.
     pub(crate) short: Vec<Short>,
@@ -82,12 +87,17 @@ impl Page {
 
     /// Returns the block that begins at a word of the page, whose first word is `first`.
     #[inline(never)]
-    fn block(&self, word: usize, first: usize, isa: Isa) -> Option<&Block> {
-        self.blocks[word].get_or_init(|| self.read_block(word, first, isa)).as_deref()
+    fn block(&self, word: usize, first: usize, text: &Text) -> Option<&Block> {
+        self.blocks[word].get_or_init(|| self.read_block(word, first, text)).as_deref()
     }
 
-    fn read_block(&self, word: usize, first: usize, isa: Isa) -> Option<Box<Block>> {
-        let mut block = Block { end: first + word, ..Block::default() };
+    fn read_block(&self, word: usize, first: usize, text: &Text) -> Option<Box<Block>> {
+        let isa = text.isa;
+        let mut block = Block {
+            number: text.blocks.fetch_add(1, Relaxed),
+            end: first + word,
+            ..Block::default()
+        };
         let (mut word, mut used) = (word, Registers::default());
         while word < PAGE
             && let Some(inst) = self.decode(word, isa)
@@ -188,7 +198,7 @@ impl Text {
 
     fn of(base: u64, source: Source, words: usize, isa: Isa) -> Text {
         let pages = (0..words.div_ceil(PAGE)).map(|_| OnceLock::new()).collect();
-        Text { base, source, words, pages, isa }
+        Text { base, source, words, pages, blocks: AtomicUsize::new(0), isa }
     }
 
     /// Returns the instructions in which it is written.
@@ -268,7 +278,7 @@ impl<'a> Cursor<'a> {
         }
         match self.page.blocks[offset].get() {
             Some(known) => known.as_deref(),
-            None => self.page.block(offset, self.first, self.text.isa),
+            None => self.page.block(offset, self.first, self.text),
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Resource {
 impl Resource {
     /// Reads the resource from four scalar registers.
     pub(super) fn of(wave: &Wave, first: u16) -> Resource {
-        let word = |i: u16| wave.sgpr[usize::from((first + i) & 127)];
+        let word = |i: u16| wave.scalars.registers[usize::from((first + i) & 127)];
         let base = u64::from(word(0)) | u64::from(word(1)) << 32;
         Resource {
             // Addresses have 48 bits and are sign-extended.

@@ -4,6 +4,7 @@ use super::cross;
 use super::lds::Lds;
 use super::simd::Work;
 use super::sizes::Sizes;
+use super::tally::Tally;
 use super::track::Track;
 use super::vector::Unit;
 use super::wave::{Progress, Wave};
@@ -58,6 +59,7 @@ pub(crate) struct Machine {
     lds: Lds,
     unit: Unit,
     own: Own,
+    executions: Vec<u32>,
 }
 
 /// Machines between two launches. They are large, and many launches are short.
@@ -110,7 +112,9 @@ pub(crate) struct Group<'a> {
     /// Work-items along x, y and z.
     size: [u32; 3],
     pub(super) lds: &'a mut Lds,
+    /// Counts of what was executed, without those of blocks.
     pub(super) counters: Counters,
+    tally: Tally<'a>,
     pub(super) checks: Checks,
     pub(super) track: Track<'a>,
     /// Index of the region of the last access.
@@ -139,7 +143,7 @@ impl Work for Advance<'_, '_> {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
-        Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new(), own: Own::new() }
+        Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new(), own: Own::new(), executions: Vec::new() }
     }
 
     /// Runs the `number`th work-group to its end.
@@ -154,10 +158,8 @@ impl Machine {
         let threads: u32 = size.iter().product();
         let count = threads.div_ceil(context.text.isa().lanes.into()) as usize;
         self.unit.approximate = context.noise.random.approximations.then_some(context.noise.seed);
-        self.lds.reset(context.lds_bytes, context.checks);
-        if let Some(words) = context.noise.words(number as u64, context.lds_bytes.div_ceil(4) as usize) {
-            self.lds.fill(words);
-        }
+        let words = context.noise.words(number as u64, context.lds_bytes.div_ceil(4) as usize);
+        self.lds.reset(context.lds_bytes, context.checks, words);
         while self.waves.len() < count {
             self.waves.push(Wave::new());
         }
@@ -171,6 +173,7 @@ impl Machine {
                 lanes: count as u64 * u64::from(context.text.isa().lanes),
                 ..Counters::default()
             },
+            tally: Tally::new(&mut self.executions),
             checks: context.checks,
             track: Track::new(
                 [context.checks.waits && context.checks.order, context.barrier_orders_stores()],
@@ -207,6 +210,7 @@ impl Machine {
             group.barrier(waves)?;
         }
         group.track.end();
+        group.tally.count(&mut group.counters);
         group.counters.instructions = waves.iter().map(|w| w.executed).sum();
         group.counters.lds_read = std::mem::take(&mut group.lds.read);
         group.counters.lds_written = std::mem::take(&mut group.lds.stored);
@@ -233,7 +237,7 @@ impl<'a> Group<'a> {
         wave.id = n;
         wave.all = context.text.isa().all_lanes();
         self.start_scalars(wave);
-        (wave.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
+        (wave.scalars.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
         wave.waits.clear();
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
@@ -257,15 +261,22 @@ impl<'a> Group<'a> {
         let [x, y, _] = self.size;
         let packed = self.context.text.isa().target.traits().packed_ids;
         let kinds = self.context.descriptor.rsrc2 >> 11 & 3;
+        let mut id = [first % x, first / x % y, first / x / y];
         for lane in 0..LANES {
-            let id = first + lane as u32;
-            let id = [id % x, id / x % y, id / x / y];
             if packed {
                 wave.vgpr[0][lane] = id[0] | id[1] << 10 | id[2] << 20;
-                continue;
+            } else {
+                for (register, id) in wave.vgpr.iter_mut().zip(id).take(1 + kinds as usize) {
+                    register[lane] = id;
+                }
             }
-            for (register, id) in wave.vgpr.iter_mut().zip(id).take(1 + kinds as usize) {
-                register[lane] = id;
+            // The next one: divisions take their time.
+            id[0] += 1;
+            if id[0] == x {
+                (id[0], id[1]) = (0, id[1] + 1);
+            }
+            if id[1] == y {
+                (id[1], id[2]) = (0, id[2] + 1);
             }
         }
     }
@@ -274,11 +285,11 @@ impl<'a> Group<'a> {
     fn initial_sgprs(&self, wave: &mut Wave, waves: u32) {
         let descriptor = &self.context.descriptor;
         let user = self.context.user_sgprs;
-        wave.sgpr[..user.len()].copy_from_slice(user);
+        wave.scalars.registers[..user.len()].copy_from_slice(user);
         let mut n = descriptor.user_sgprs as usize;
         let mut set = |bit: u32, value: u32| {
             if descriptor.rsrc2 >> bit & 1 != 0 {
-                wave.sgpr[n] = value;
+                wave.scalars.registers[n] = value;
                 n += 1;
             }
         };
@@ -314,7 +325,7 @@ impl<'a> Group<'a> {
             if wave.executed > self.context.max_instructions {
                 return Err(FaultKind::Budget(self.context.max_instructions));
             }
-            self.counters += block.counts;
+            self.tally.add(block);
             // Only the last instruction reads it.
             wave.pc = block.end;
             if let Err((n, fault)) = self.block(wave, unit, block) {
@@ -339,16 +350,14 @@ impl<'a> Group<'a> {
                     Short::Constant { ref run, names, bits } if usual && !early => {
                         unit.short_same(wave, run, names, bits);
                     }
-                    Short::Scalar { run, sources, dst, result } if !early => {
-                        wave.short(run, sources, dst, result);
-                    }
+                    Short::Scalar { run, ref step } if !early => run(&mut wave.scalars, step),
                     Short::Branch { control, words } => {
                         if wave.is_taken(control) {
                             wave.pc = wave.pc.wrapping_add_signed(words.into());
                         }
                     }
                     Short::Same { ref run, names, register } if usual && !early => {
-                        let bits = wave.sgpr[usize::from(register & 127)];
+                        let bits = wave.scalars.registers[usize::from(register & 127)];
                         unit.short_same(wave, run, names, bits);
                     }
                     _ => {

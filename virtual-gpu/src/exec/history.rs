@@ -7,8 +7,9 @@
 //!
 //! The accesses of all other wavefronts are known when a turn begins. Two maps say which bytes the running wavefront
 //! must not read, and which it must not write. An access looks at one map and marks another: a few instructions,
-//! whatever its size. The maps are combined when a turn ends.
+//! whatever its size. The maps are combined when a turn ends, as far as it has accessed LDS.
 
+use crate::isa::op::lanes::lanes;
 use crate::options::Checks;
 
 /// Most bytes of LDS of a work-group.
@@ -18,9 +19,26 @@ pub(crate) const CAPACITY: usize = 64 << 10;
 const WORDS: usize = CAPACITY / 64;
 type Map = [u64; WORDS + 1];
 
+/// Words of a part of a map. One bit for each of 64 parts says where marks may be, so that the rest is left alone.
+const PART: usize = WORDS / 64;
+
+/// Returns the bit of the part of a word.
+#[inline(always)]
+fn part(word: usize) -> u64 {
+    1 << (word / PART % 64)
+}
+
+/// Returns the words of each part in a set.
+#[inline(always)]
+fn words_of(parts: u64) -> impl Iterator<Item = std::ops::Range<usize>> {
+    lanes(parts).map(|n| n * PART..(n + 1) * PART)
+}
+
 /// Accesses of a wavefront in its last turn.
 struct Turn {
     epoch: u32,
+    /// Parts with marks.
+    parts: u64,
     read: Box<Map>,
     written: Box<Map>,
 }
@@ -47,6 +65,10 @@ pub(super) struct History {
     /// By wavefront.
     turns: Vec<Turn>,
     running: usize,
+    /// Parts in which wavefronts that have ended their turn have marks.
+    parts: u64,
+    /// True if the running wavefront has accessed LDS in its turn. Many turns do not.
+    touched: bool,
     epoch: u32,
     /// Words of the maps in use.
     used: usize,
@@ -80,6 +102,11 @@ fn bits(map: &Map, at: u32, bytes: u32) -> u64 {
     (both >> (at % 64)) as u64 & mask(bytes)
 }
 
+/// Returns the parts of the words that [`set`] changes.
+fn parts(at: u32) -> u64 {
+    part(word(at)) | part((word(at) + 1).min(WORDS - 1))
+}
+
 /// Sets or clears the bits of up to 16 bytes.
 fn set(map: &mut Map, at: u32, bytes: u32, on: bool) {
     let both = u128::from(mask(bytes)) << (at % 64);
@@ -100,6 +127,8 @@ impl History {
             has_atomics: false,
             turns: Vec::new(),
             running: 0,
+            parts: 0,
+            touched: false,
             epoch: 0,
             used: 0,
         }
@@ -109,15 +138,17 @@ impl History {
     pub(super) fn reset(&mut self, bytes: u32, checks: Checks) {
         (self.checks, self.used) = (checks, bytes.div_ceil(64) as usize);
         self.uninitialised[..self.used].fill(if checks.uninitialised { u64::MAX } else { 0 });
+        self.parts = u64::MAX;
         self.barrier();
     }
 
     /// Starts a new epoch: all wavefronts have reached a barrier.
     pub(super) fn barrier(&mut self) {
-        let used = self.used;
         self.epoch = self.epoch.wrapping_add(1);
-        self.unwritable[..used].fill(0);
-        self.unreadable[..used].copy_from_slice(&self.uninitialised[..used]);
+        for words in words_of(std::mem::take(&mut self.parts)).take_while(|words| words.start < self.used) {
+            self.unwritable[words.clone()].fill(0);
+            self.unreadable[words.clone()].copy_from_slice(&self.uninitialised[words]);
+        }
         if std::mem::take(&mut self.has_atomics) {
             self.atomic.fill(0);
         }
@@ -127,46 +158,78 @@ impl History {
     pub(super) fn begin(&mut self, wave: u32) {
         self.running = wave as usize;
         while self.turns.len() <= self.running {
-            self.turns.push(Turn { epoch: 0, read: map(), written: map() });
+            self.turns.push(Turn { epoch: 0, parts: 0, read: map(), written: map() });
         }
-        let turn = &mut self.turns[self.running];
-        turn.epoch = self.epoch;
-        turn.read[..self.used].fill(0);
-        turn.written[..self.used].fill(0);
+        // What is there is of another epoch.
+        self.turns[self.running].epoch = self.epoch.wrapping_sub(1);
+        self.touched = false;
+    }
+
+    /// Begins the accesses of a turn.
+    #[inline(always)]
+    fn touch(&mut self) {
+        if !self.touched {
+            self.clear_turn();
+        }
+    }
+
+    #[inline(never)]
+    fn clear_turn(&mut self) {
+        self.touched = true;
+        let epoch = self.epoch;
+        let Some(turn) = self.turns.get_mut(self.running) else { return };
+        turn.epoch = epoch;
+        for words in words_of(std::mem::take(&mut turn.parts)) {
+            turn.read[words.clone()].fill(0);
+            turn.written[words].fill(0);
+        }
     }
 
     /// Ends the turn: what it did is now what others must not meet.
     #[inline(always)]
     pub(super) fn end(&mut self) {
-        let Some(turn) = self.turns.get(self.running) else { return };
-        let used = self.used.min(WORDS);
-        for i in 0..used {
-            self.uninitialised[i] &= !turn.written[i];
+        if self.touched {
+            self.end_turn();
         }
-        // Two loops, because both are vectorised.
-        for i in 0..if self.checks.races { used } else { 0 } {
-            self.unreadable[i] |= turn.written[i];
-            self.unwritable[i] |= turn.read[i] | turn.written[i];
+    }
+
+    #[inline(never)]
+    fn end_turn(&mut self) {
+        let Some(turn) = self.turns.get(self.running) else { return };
+        self.parts |= turn.parts;
+        for words in words_of(turn.parts) {
+            for i in words {
+                self.uninitialised[i] &= !turn.written[i];
+                if self.checks.races {
+                    self.unreadable[i] |= turn.written[i];
+                    self.unwritable[i] |= turn.read[i] | turn.written[i];
+                }
+            }
         }
     }
 
     /// Returns the maps for reads that are each in one word.
     #[inline(always)]
     pub(super) fn reads(&mut self) -> Option<Reads<'_>> {
+        self.touch();
         let turn = self.turns.get_mut(self.running)?;
-        Some(Reads { unreadable: &self.unreadable, read: &mut turn.read, bad: 0 })
+        let (unreadable, read, parts) = (&self.unreadable, &mut turn.read, &mut turn.parts);
+        Some(Reads { unreadable, read, word: 0, bits: 0, forbidden: unreadable[0], bad: 0, parts })
     }
 
     /// Returns the maps for plain writes that are each in one word; `None` if there were atomic ones.
     #[inline(always)]
     pub(super) fn writes(&mut self) -> Option<Writes<'_>> {
+        self.touch();
         let turn = self.turns.get_mut(self.running).filter(|_| !self.has_atomics)?;
         let (unreadable, unwritable) = (&mut self.unreadable, &self.unwritable);
-        Some(Writes { unreadable, unwritable, written: &mut turn.written, bad: 0 })
+        let (written, parts, forbidden) = (&mut turn.written, &mut turn.parts, unwritable[0]);
+        Some(Writes { unreadable, unwritable, written, word: 0, bits: 0, forbidden, bad: 0, parts })
     }
 
     /// Records a read of up to 16 bytes.
     pub(super) fn on_read(&mut self, at: u32, bytes: u32) -> Result<(), Conflict> {
+        self.touch();
         let bad = bits(&self.unreadable, at, bytes);
         if bad != 0 {
             let writer = self.others().rev().find(|(_, turn)| bits(&turn.written, at, bytes) & bad != 0);
@@ -174,6 +237,7 @@ impl History {
             return Err(other.unwrap_or(Conflict::Uninitialised));
         }
         if let Some(turn) = self.turns.get_mut(self.running) {
+            turn.parts |= parts(at);
             set(&mut turn.read, at, bytes, true);
         }
         Ok(())
@@ -181,6 +245,7 @@ impl History {
 
     /// Records a write of up to 16 bytes. An atomic one reads too, so the bytes must be initialised.
     pub(super) fn on_write(&mut self, at: u32, bytes: u32, atomic: bool) -> Result<(), Conflict> {
+        self.touch();
         if atomic && bits(&self.uninitialised, at, bytes) & !self.written_now(at, bytes) != 0 {
             return Err(Conflict::Uninitialised);
         }
@@ -198,6 +263,7 @@ impl History {
         set(&mut self.atomic, at, bytes, atomic);
         set(&mut self.unreadable, at, bytes, false);
         if let Some(turn) = self.turns.get_mut(self.running) {
+            turn.parts |= parts(at);
             set(&mut turn.written, at, bytes, true);
         }
         Ok(())
@@ -217,25 +283,42 @@ impl History {
     }
 }
 
-/// Reads of the lanes of a wavefront. They are marked first; if [`Reads::bad`] has a bit of an access, lane by lane
-/// has to tell what is wrong.
+/// Reads of the lanes of a wavefront. They are marked first; if [`Reads::are_good`] says no, lane by lane has to tell what is
+/// wrong. Lanes often access one word of the maps after another, which is marked once.
 pub(super) struct Reads<'a> {
     unreadable: &'a Map,
     read: &'a mut Map,
+    /// The word of the last lane, its marks, and what it must not read there.
+    word: usize,
+    bits: u64,
+    forbidden: u64,
     bad: u64,
+    /// Parts with marks.
+    parts: &'a mut u64,
 }
 
 impl Reads<'_> {
     #[inline(always)]
     pub(super) fn add(&mut self, at: u32, bytes: u32) {
         let word = word(at);
-        self.bad |= self.unreadable[word] >> (at % 64);
-        self.read[word] |= mask(bytes) << (at % 64);
+        if word != self.word {
+            self.mark();
+            (self.word, self.bits, self.forbidden) = (word, 0, self.unreadable[word]);
+        }
+        self.bad |= self.forbidden >> (at % 64);
+        self.bits |= mask(bytes) << (at % 64);
     }
 
-    /// Returns true if there is nothing to report of accesses of as many bytes.
     #[inline(always)]
-    pub(super) fn are_good(&self, bytes: u32) -> bool {
+    fn mark(&mut self) {
+        self.read[self.word] |= self.bits;
+        *self.parts |= if self.bits != 0 { part(self.word) } else { 0 };
+    }
+
+    /// Ends them; returns true if there is nothing to report of accesses of as many bytes.
+    #[inline(always)]
+    pub(super) fn are_good(mut self, bytes: u32) -> bool {
+        self.mark();
         self.bad & mask(bytes) == 0
     }
 }
@@ -245,20 +328,35 @@ pub(super) struct Writes<'a> {
     unreadable: &'a mut Map,
     unwritable: &'a Map,
     written: &'a mut Map,
+    word: usize,
+    bits: u64,
+    forbidden: u64,
     bad: u64,
+    parts: &'a mut u64,
 }
 
 impl Writes<'_> {
     #[inline(always)]
     pub(super) fn add(&mut self, at: u32, bytes: u32) {
-        let (word, bits) = (word(at), mask(bytes) << (at % 64));
-        self.bad |= self.unwritable[word] >> (at % 64);
-        self.written[word] |= bits;
-        self.unreadable[word] &= !bits;
+        let word = word(at);
+        if word != self.word {
+            self.mark();
+            (self.word, self.bits, self.forbidden) = (word, 0, self.unwritable[word]);
+        }
+        self.bad |= self.forbidden >> (at % 64);
+        self.bits |= mask(bytes) << (at % 64);
     }
 
     #[inline(always)]
-    pub(super) fn are_good(&self, bytes: u32) -> bool {
+    fn mark(&mut self) {
+        self.written[self.word] |= self.bits;
+        self.unreadable[self.word] &= !self.bits;
+        *self.parts |= if self.bits != 0 { part(self.word) } else { 0 };
+    }
+
+    #[inline(always)]
+    pub(super) fn are_good(mut self, bytes: u32) -> bool {
+        self.mark();
         self.bad & mask(bytes) == 0
     }
 }

@@ -2,8 +2,10 @@
 
 pub(crate) use super::history::CAPACITY;
 use super::history::{Conflict, History, in_one_word};
+use super::repeat::{RUN, Repeat};
+use super::simd::turned;
 use crate::fault::{Access, FaultKind, Range, Space};
-use crate::isa::op::lanes::{LANES, each_lane, lanes};
+use crate::isa::op::lanes::{LANES, each_lane, lanes, rounds, whole};
 use crate::options::Checks;
 
 /// Words of the memory.
@@ -26,18 +28,17 @@ impl Lds {
         Lds { words, history, bytes: 0, checks: Checks::NONE, read: 0, stored: 0 }
     }
 
-    /// Resets the memory for a new work-group.
-    pub(crate) fn reset(&mut self, bytes: u32, checks: Checks) {
+    /// Resets the memory for a new work-group, to some words.
+    pub(crate) fn reset(&mut self, bytes: u32, checks: Checks, words: Option<&[u32]>) {
         (self.bytes, self.checks) = (bytes.min(CAPACITY as u32), checks);
         (self.read, self.stored) = (0, 0);
-        // Not zeros: uninitialised data must not look plausible.
-        self.words[..self.bytes.div_ceil(4) as usize].fill(0xdead_beef);
+        let used = &mut self.words[..self.bytes.div_ceil(4) as usize];
+        match words {
+            Some(words) => used.iter_mut().zip(words).for_each(|(to, from)| *to = *from),
+            // Not zeros: uninitialised data must not look plausible.
+            None => used.fill(0xdead_beef),
+        }
         self.history.reset(self.bytes, checks);
-    }
-
-    /// Sets the first words.
-    pub(crate) fn fill(&mut self, words: &[u32]) {
-        self.words.iter_mut().zip(words).for_each(|(to, from)| *to = *from);
     }
 
     /// All wavefronts have reached a barrier.
@@ -103,15 +104,50 @@ impl Lds {
             return false;
         }
         let Some(mut reads) = self.history.reads() else { return false };
-        let words = &self.words;
-        each_lane!(mask, |lane| {
+        let count = whole(mask);
+        let repeat = if count > 0 { Repeat::of(at, count) } else { Repeat::None };
+        let (lanes_read, step) = match repeat {
+            Repeat::Runs => (count, RUN),
+            Repeat::Period(period) => (period, 1),
+            Repeat::None => (count, 1),
+        };
+        for lane in (0..rounds(lanes_read)).step_by(step) {
             reads.add(at[lane], bytes);
-            let first = at[lane] as usize / 4 % WORDS;
-            for (i, to) in to.iter_mut().enumerate() {
-                to[lane] = words[first + i];
+        }
+        for lane in lanes(if count == 0 { mask } else { 0 }) {
+            reads.add(at[lane], bytes);
+        }
+        if !reads.are_good(bytes) {
+            return false;
+        }
+        let words = &self.words;
+        let load = |lane: usize| {
+            let first = at[lane % LANES] as usize / 4 % WORDS;
+            std::array::from_fn::<_, N, _>(|i| words[first + i])
+        };
+        if repeat == Repeat::Runs {
+            for first in (0..count).step_by(RUN) {
+                let words = load(first);
+                to.iter_mut().zip(words).for_each(|(to, word)| fill(to, first, word));
             }
-        });
-        reads.are_good(bytes)
+            return true;
+        }
+        for four in (0..lanes_read).step_by(4) {
+            for (to, lanes) in to.iter_mut().zip(turned(std::array::from_fn(|n| load(four + n)))) {
+                if let Some(to) = to[four % LANES..].first_chunk_mut() {
+                    *to = lanes;
+                }
+            }
+        }
+        if let Repeat::Period(period) = repeat {
+            for to in to.iter_mut() {
+                (period..count).step_by(period).for_each(|next| to.copy_within(..period, next));
+            }
+        }
+        for lane in lanes(if count == 0 { mask } else { 0 }) {
+            to.iter_mut().zip(load(lane)).for_each(|(to, word)| to[lane] = word);
+        }
+        true
     }
 
     /// Loads a byte or two for each lane of a mask, as [`Lds::load_lanes`].
@@ -241,6 +277,14 @@ impl Lds {
     }
 }
 
+/// Fills the lanes of a run.
+#[inline(always)]
+fn fill(to: &mut [u32; LANES], first: usize, word: u32) {
+    if let Some(run) = to[first % LANES..].first_chunk_mut::<RUN>() {
+        *run = [word; RUN];
+    }
+}
+
 fn range(at: u32, bytes: u32, access: Access) -> Range {
     Range { space: Space::Lds, access, at: at.into(), bytes }
 }
@@ -298,7 +342,7 @@ mod tests {
         const BYTES: u32 = 1024;
         let (mut lds, mut state, mut errors, mut good) = (Lds::new(), 0x1234_5678_9abc_def1, 0, 0);
         for group in 0..600 {
-            lds.reset(BYTES, Checks { alignment: false, ..Checks::ALL });
+            lds.reset(BYTES, Checks { alignment: false, ..Checks::ALL }, None);
             let mut bytes = [Byte::default(); BYTES as usize];
             if group % 4 != 0 {
                 lds.begin(0);
@@ -386,7 +430,7 @@ mod tests {
     #[test]
     fn conflicts_name_the_other_wavefront() {
         let mut lds = Lds::new();
-        lds.reset(64, Checks::ALL);
+        lds.reset(64, Checks::ALL, None);
         for wave in 0..2 {
             lds.begin(wave);
             assert_eq!(lds.store(8 + wave, 1, &[7; 4]), Ok(()), "different bytes of a word");
@@ -398,7 +442,7 @@ mod tests {
         assert_eq!(lds.store(9, 1, &[7; 4]), race(Access::Write, 9, 1));
         assert_eq!(lds.load(10, 1).map(|_| ()), Err(FaultKind::Uninitialised(range(10, 1, Access::Read))));
         // The last writer of one byte has not written its neighbour.
-        lds.reset(64, Checks::ALL);
+        lds.reset(64, Checks::ALL, None);
         lds.begin(0);
         assert_eq!(lds.store(8, 1, &[7; 4]), Ok(()));
         lds.end();

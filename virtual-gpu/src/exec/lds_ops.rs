@@ -7,7 +7,7 @@ use super::wave::{REGISTERS, Wave};
 use crate::fault::FaultKind;
 use crate::isa::Generation;
 use crate::isa::inst::Inst;
-use crate::isa::op::lanes::{LANES, lanes};
+use crate::isa::op::lanes::{LANES, lanes, rounds};
 use crate::isa::op::memory::{Atomic, MemoryRow, Op, RegisterBits};
 
 impl Group<'_> {
@@ -264,7 +264,12 @@ fn addresses<const COUNT: usize>(wave: &Wave, inst: &Inst, stride: u16) -> [[u32
     let (base, offset) = (&wave.vgpr[usize::from(inst.src[0] & 255)], inst.offset as u32);
     let units = [offset & 255, offset >> 8 & 255];
     let add = |i: usize| if COUNT == 1 { offset & 0xffff } else { units[i] * u32::from(stride) };
-    std::array::from_fn(|i| base.map(|base| base.wrapping_add(add(i))))
+    let mut all = [[0; LANES]; COUNT];
+    for (i, all) in all.iter_mut().enumerate() {
+        let count = rounds(LANES);
+        all[..count].iter_mut().zip(&base[..count]).for_each(|(at, base)| *at = base.wrapping_add(add(i)));
+    }
+    all
 }
 
 /// Returns up to four registers of a lane.
@@ -281,10 +286,11 @@ fn write_all(wave: &mut Wave, register: u16, values: &[[u32; LANES]], exec: u64)
 /// Makes each lane read the register of another. An inactive source lane gives 0.
 fn exchange(wave: &mut Wave, inst: &Inst, from: impl Fn(usize) -> usize) {
     let (exec, source) = (wave.exec(), wave.vgpr[usize::from(inst.src[0])]);
-    let values = std::array::from_fn(|lane| {
-        let other = from(lane);
-        if exec >> other & 1 != 0 { source[other] } else { 0 }
-    });
+    let mut values = [0; LANES];
+    for (lane, value) in values[..rounds(LANES)].iter_mut().enumerate() {
+        let other = from(lane) % LANES;
+        *value = if exec >> other & 1 != 0 { source[other] } else { 0 };
+    }
     write(&mut wave.vgpr[usize::from(inst.dst)], &values, exec);
 }
 

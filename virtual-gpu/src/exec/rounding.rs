@@ -5,8 +5,9 @@
 //! floating-point technique for extending the available precision", 1971; D. E. Knuth, "The Art of Computer
 //! Programming", volume 2, 4.2.2.)
 
-use crate::isa::op::lanes::{LANES, Results};
-use crate::isa::op::run::Sources;
+use crate::isa::op::file::RegisterFile;
+use crate::isa::op::lanes::LANES;
+use crate::isa::op::run::Operands;
 use crate::isa::{Kind, Row, op::half};
 
 /// A rounding mode: a non-zero two-bit field of MODE.
@@ -110,25 +111,26 @@ impl Direction {
     }
 }
 
-/// Executes a row for all lanes in the rounding modes of `mode` (bits 0 and 1 for F32, 2 and 3 for F16 and
-/// F64). Returns `false` if the row is not supported here or the mode is to nearest.
-pub(super) fn execute(row: &Row, mode: u32, sources: &Sources<'_>, results: &mut Results) -> bool {
-    let bits = if row.dst == Kind::F32 { mode } else { mode >> 2 };
-    let Some(direction) = Direction::of(bits) else { return false };
-    let Some(formula) = formula(row.name) else { return false };
+/// Executes a row for all lanes in the rounding modes of `mode` (bits 0 and 1 for F32, 2 and 3 for F16 and F64): the results
+/// are in the buffers. Returns the bits of the lanes, of which these operations have none; `None` if the row is not
+/// supported here or the mode is to nearest.
+pub(super) fn execute(row: &Row, mode: u32, operands: &Operands, file: &mut RegisterFile) -> Option<u64> {
+    let direction = Direction::of(if row.dst == Kind::F32 { mode } else { mode >> 2 })?;
+    let formula = formula(row.name)?;
     for lane in 0..LANES {
-        let value = |n: usize| source(row.src[n], sources, n, lane);
+        let value = |n: usize| source(row.src[n], operands, file, n, lane);
         let exact = formula([value(0), value(1), value(2)]);
+        let (_, [lo, hi]) = file.with_results();
         match row.dst {
-            Kind::F32 => results.lo[lane] = direction.f32(exact).to_bits(),
-            Kind::F16 => results.lo[lane] = direction.f16(exact).into(),
+            Kind::F32 => lo[lane] = direction.f32(exact).to_bits(),
+            Kind::F16 => lo[lane] = direction.f16(exact).into(),
             _ => {
                 let bits = direction.f64(exact).to_bits();
-                (results.lo[lane], results.hi[lane]) = (bits as u32, (bits >> 32) as u32);
+                (lo[lane], hi[lane]) = (bits as u32, (bits >> 32) as u32);
             }
         }
     }
-    true
+    Some(0)
 }
 
 /// Returns the exact value that an instruction rounds.
@@ -146,14 +148,14 @@ fn formula(name: &str) -> Option<fn([f64; 3]) -> Exact> {
     })
 }
 
-fn source(kind: Kind, sources: &Sources<'_>, n: usize, lane: usize) -> f64 {
+fn source(kind: Kind, operands: &Operands, file: &RegisterFile, n: usize, lane: usize) -> f64 {
     // Rows supported here have at most three sources.
     let n = n.min(2);
-    let lo = sources.lo[n][lane];
+    let lo = file.row(operands.lo[n])[lane];
     match kind {
         Kind::F32 => f32::from_bits(lo).into(),
         Kind::F16 => half::to_f32(lo as u16).into(),
-        Kind::F64 => f64::from_bits(u64::from(lo) | u64::from(sources.hi[n][lane]) << 32),
+        Kind::F64 => f64::from_bits(u64::from(lo) | u64::from(file.row(operands.hi[n])[lane]) << 32),
         Kind::I32 => f64::from(lo as i32),
         Kind::I16 => f64::from(lo as i16),
         Kind::U16 => f64::from(lo as u16),

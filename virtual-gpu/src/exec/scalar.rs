@@ -6,9 +6,8 @@ use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::op::memory::{ScalarOp, ScalarRow as SmemRow};
-use crate::isa::op::scalar::{Control, Outcome, SaveExec, ScalarRow, State};
+use crate::isa::op::scalar::{Control, SaveExec, ScalarRow, State};
 use crate::isa::operand::{EXEC, NULL, PRIVATE_APERTURE, SHARED_APERTURE};
-use crate::isa::short::{Bits, Width};
 
 /// Messages of GFX11: vector registers are not needed any more; the time is asked for.
 const DEALLOC_VGPRS: i32 = 3;
@@ -23,37 +22,13 @@ impl Wave {
     pub(super) fn is_taken(&self, control: Control) -> bool {
         match control {
             Control::Branch => true,
-            Control::IfScc0 => !self.scc,
-            Control::IfScc1 => self.scc,
+            Control::IfScc0 => !self.scalars.scc,
+            Control::IfScc1 => self.scalars.scc,
             Control::IfVcc0 => self.vcc() == 0,
             Control::IfVcc => self.vcc() != 0,
             Control::IfExec0 => self.exec() == 0,
             Control::IfExec => self.exec() != 0,
             _ => false,
-        }
-    }
-
-    /// Executes a scalar instruction in short.
-    #[inline(always)]
-    pub(super) fn short(
-        &mut self,
-        run: fn([u64; 2], State) -> Outcome,
-        sources: [Bits; 2],
-        dst: u8,
-        result: Width,
-    ) {
-        let sources = sources.map(|source| source.value(|register| self.sgpr[usize::from(register & 127)]));
-        let old = match result {
-            Width::Double => self.pair(dst.into()),
-            _ => self.sgpr[usize::from(dst & 127)].into(),
-        };
-        let (value, scc) =
-            run(sources, State { scc: self.scc, exec: self.exec(), old, mode: self.mode, literal: 0 });
-        self.scc = scc.unwrap_or(self.scc);
-        match result {
-            Width::None => {}
-            Width::Word => self.set_scalar(dst.into(), Kind::U32, value),
-            Width::Double => self.set_pair(dst.into(), value),
         }
     }
 }
@@ -88,10 +63,10 @@ impl Group<'_> {
                 wave.mode & 15
             )));
         }
-        let (scc, exec, mode) = (wave.scc, wave.pair(EXEC), wave.mode);
+        let (scc, exec, mode) = (wave.scalars.scc, wave.pair(EXEC), wave.mode);
         let state = State { scc, exec, old, mode, literal: inst.literal };
         let (value, scc) = (row.run)(sources, state);
-        wave.scc = scc.unwrap_or(wave.scc);
+        wave.scalars.scc = scc.unwrap_or(wave.scalars.scc);
         if let Some(kept) = row.exec {
             wave.set_scalar(inst.dst, row.dst, if kept == SaveExec::Old { state.exec } else { value });
             wave.set_scalar(EXEC, row.dst, value);
@@ -136,7 +111,7 @@ impl Group<'_> {
             "s_set_gpr_idx_off" => wave.mode &= !MODE_INDEX,
             "s_set_gpr_idx_mode" => {
                 let m0 = usize::from(crate::isa::operand::M0);
-                wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
+                wave.scalars.registers[m0] = wave.scalars.registers[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
             "s_round_mode" => wave.mode = wave.mode & !15 | inst.offset as u32 & 15,
             "s_denorm_mode" => wave.mode = wave.mode & !0xf0 | (inst.offset as u32 & 15) << 4,
@@ -195,13 +170,13 @@ impl Group<'_> {
             "s_set_gpr_idx_on" => {
                 let index = source(Kind::U32) as u32 & 255;
                 let m0 = usize::from(crate::isa::operand::M0);
-                wave.sgpr[m0] = wave.sgpr[m0] & 0xffff_0f00 | index | (inst.offset as u32 & 15) << 12;
+                wave.scalars.registers[m0] = wave.scalars.registers[m0] & 0xffff_0f00 | index | (inst.offset as u32 & 15) << 12;
                 wave.mode |= MODE_INDEX;
             }
             "s_set_gpr_idx_idx" => {
                 let index = source(Kind::U32) as u32 & 255;
                 let m0 = usize::from(crate::isa::operand::M0);
-                wave.sgpr[m0] = wave.sgpr[m0] & !255 | index;
+                wave.scalars.registers[m0] = wave.scalars.registers[m0] & !255 | index;
             }
             "s_movrels_b32" | "s_movrels_b64" => {
                 let from = inst.src[0] + (wave.m0() & 127) as u16;
@@ -258,27 +233,38 @@ impl Group<'_> {
             return Err(FaultKind::Misaligned(range, 4));
         }
         self.counters.scalar_read += u64::from(inside);
-        for i in 0..u16::from(row.registers) {
-            let register = usize::from((inst.dst + i) & 127);
-            if inst.dst == NULL {
-                break;
+        if inst.dst == NULL {
+            return Ok(());
+        }
+        let words = usize::from(row.registers);
+        let registers = (0..words).map(|i| (usize::from(inst.dst) + i) & 127);
+        // Nearly always all of them are in one region.
+        if inside == bytes && row.op == ScalarOp::Load
+            && let Some((region, offset)) = self.global(at, bytes.into())
+        {
+            self.note(wave, region, &range, inst.flags.glc);
+            for (i, register) in registers.enumerate() {
+                wave.scalars.registers[register] = region.load(offset + 4 * i as u64, 4)[0];
             }
-            if 4 * u32::from(i) >= inside {
+            return Ok(());
+        }
+        for (i, register) in registers.enumerate() {
+            if 4 * i >= inside as usize {
                 if row.op == ScalarOp::Load {
-                    wave.sgpr[register] = 0;
+                    wave.scalars.registers[register] = 0;
                 }
                 continue;
             }
-            let address = at.wrapping_add(4 * u64::from(i));
+            let address = at.wrapping_add(4 * i as u64);
             let (region, offset) = self.global(address, 4).ok_or_else(|| self.missing(range))?;
             if row.op == ScalarOp::Store && !region.writable {
                 return Err(self.missing(range));
             }
             self.note(wave, region, &Range { at: address, bytes: 4, ..range }, inst.flags.glc);
             if row.op == ScalarOp::Load {
-                wave.sgpr[register] = region.load(offset, 4)[0];
+                wave.scalars.registers[register] = region.load(offset, 4)[0];
             } else {
-                region.store(offset, 4, &[wave.sgpr[register], 0, 0, 0]);
+                region.store(offset, 4, &[wave.scalars.registers[register], 0, 0, 0]);
             }
         }
         Ok(())

@@ -15,11 +15,11 @@ impl Group<'_> {
 
     /// Sets the scalar registers to what they may hold before the kernel's own are set.
     pub(super) fn start_scalars(&self, wave: &mut Wave) {
-        match self.noise().words(self.name(wave, 0), wave.sgpr.len()) {
-            Some(words) => wave.sgpr.copy_from_slice(words),
-            None => wave.sgpr.fill(0),
+        match self.noise().words(self.name(wave, 0), wave.scalars.registers.len()) {
+            Some(words) => wave.scalars.registers.copy_from_slice(words),
+            None => wave.scalars.registers.fill(0),
         }
-        wave.sgpr[usize::from(NULL & 127)] = 0;
+        wave.scalars.registers[usize::from(NULL & 127)] = 0;
     }
 
     /// Sets as many vector registers and accumulation registers, and the scratch.

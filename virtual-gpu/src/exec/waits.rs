@@ -17,13 +17,13 @@ use crate::fault::FaultKind;
 use crate::isa::Effects;
 use crate::isa::inst::{Body, Inst, Segment, Wait};
 use crate::isa::op::memory::Op;
-use crate::isa::registers::Registers;
+use crate::isa::registers::{Fill, Registers};
 
 /// A memory operation in flight.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     /// Registers that it fills; none for a store.
-    fills: Registers,
+    fills: Fill,
     /// Lanes of the vector registers that it fills.
     lanes: u64,
     /// True if it completes in order with the other ordered operations of its counter.
@@ -83,7 +83,8 @@ impl Waits {
     pub(crate) fn check_registers(&self, effects: &Effects, lanes: u64) -> Result<(), FaultKind> {
         let used = &effects.used;
         let early = |p: &Pending| {
-            if p.lanes & lanes == 0 { used.common_scalar(&p.fills) } else { used.common(&p.fills) }
+            let fills = p.fills.registers();
+            if p.lanes & lanes == 0 { used.common_scalar(&fills) } else { used.common(&fills) }
         };
         match self.all().find_map(early) {
             Some(register) => {
@@ -123,7 +124,7 @@ impl Waits {
                 let ordered = inst.isa.target.traits().ordered_flat;
                 // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
                 let none = Pending {
-                    fills: Registers::default(),
+                    fills: Fill::default(),
                     lanes: 0,
                     ordered,
                     stores_lds: false,
@@ -150,7 +151,7 @@ impl Waits {
             Counter::Other => (&mut self.lgkm, traits.most_lgkm),
         };
         queue.push(pending);
-        self.pending.add(pending.fills);
+        self.pending.add_fill(pending.fills);
         self.fills |= !pending.fills.is_empty();
         // On hardware a full counter stalls the wavefront until an operation is complete.
         if queue.len() > most {
@@ -162,22 +163,32 @@ impl Waits {
 
     /// Applies a wait.
     pub(crate) fn wait(&mut self, wait: Wait) {
+        let mut retired = false;
         for (queue, left) in
             [(&mut self.vm, wait.loads), (&mut self.stores, wait.stores), (&mut self.lgkm, wait.lgkm)]
         {
-            if let Some(left) = left {
+            if let Some(left) = left.filter(|_| !queue.is_empty()) {
+                let before = queue.len();
                 retire(queue, left.into());
+                retired |= queue.len() < before;
             }
         }
-        self.update();
+        if retired {
+            self.update();
+        }
     }
 
     /// Recomputes the registers that operations in flight fill.
     fn update(&mut self) {
         let mut pending = Registers::default();
-        self.all().for_each(|p| pending.add(p.fills));
+        self.fills = false;
+        for queue in [&self.vm, &self.stores, &self.lgkm] {
+            for p in queue.iter().filter(|p| !p.fills.is_empty()) {
+                pending.add_fill(p.fills);
+                self.fills = true;
+            }
+        }
         self.pending = pending;
-        self.fills = !pending.is_empty();
     }
 }
 
@@ -195,16 +206,19 @@ fn retire(queue: &mut Vec<Pending>, left: usize) {
     });
 }
 
-/// Merges two unordered operations into one if there are more than the counter can hold. None of them can be
-/// removed, because it is unknown which one is complete.
+/// Merges two unordered operations of the same registers into one if there are more than the counter can hold. None of
+/// them can be removed, because it is unknown which one is complete.
 fn merge(queue: &mut Vec<Pending>, most: usize) {
-    let mut unordered = (0..queue.len()).filter(|&i| !queue[i].ordered);
-    let (Some(first), Some(second)) = (unordered.next(), unordered.next()) else { return };
-    if queue.len() > most {
-        let other = queue.remove(second);
-        let into = &mut queue[first];
-        into.fills.add(other.fills);
-        into.lanes |= other.lanes;
-        into.stores_lds |= other.stores_lds;
+    if queue.len() <= most {
+        return;
+    }
+    let same = |a: &Pending, b: &Pending| !a.ordered && !b.ordered && a.fills == b.fills;
+    let Some(last) = queue.last().copied() else { return };
+    let end = queue.len() - 1;
+    if let Some(earlier) = queue[..end].iter_mut().find(|p| same(p, &last)) {
+        earlier.lanes |= last.lanes;
+        earlier.stores_lds |= last.stores_lds;
+        earlier.stores_memory |= last.stores_memory;
+        queue.pop();
     }
 }

@@ -4,55 +4,24 @@ use super::waits::Waits;
 use crate::fault::FaultKind;
 pub(crate) use crate::isa::MODE_INDEX;
 use crate::isa::inst::{Body, Inst, Segment};
+pub(crate) use crate::isa::op::file::REGISTERS;
+use crate::isa::op::file::RegisterFile;
 use crate::isa::op::lanes::{LANES, lanes};
+use crate::isa::op::scalar_file::ScalarFile;
 use crate::isa::operand::{EXEC, M0, NULL, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
 use crate::isa::{Effects, Kind};
-
-/// The vector registers of a wavefront, aligned as the host's cache lines are: its vectors lie in one line each.
-#[repr(align(64))]
-pub(crate) struct VectorRegisters([[u32; LANES]; REGISTERS]);
-
-impl std::ops::Deref for VectorRegisters {
-    type Target = [[u32; LANES]; REGISTERS];
-
-    #[inline(always)]
-    fn deref(&self) -> &[[u32; LANES]; REGISTERS] {
-        &self.0
-    }
-}
-
-impl std::ops::DerefMut for VectorRegisters {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [[u32; LANES]; REGISTERS] {
-        &mut self.0
-    }
-}
-
-/// Vector registers and accumulation registers of a wavefront.
-pub(crate) const REGISTERS: usize = 512;
-
-impl VectorRegisters {
-    /// Returns the registers without those for accumulation.
-    #[inline(always)]
-    pub(crate) fn ordinary(&mut self) -> &mut [[u32; LANES]; 256] {
-        let (ordinary, _) = self.0.as_chunks_mut::<256>();
-        &mut ordinary[0]
-    }
-}
 
 /// A wavefront.
 pub(crate) struct Wave {
     pub(crate) id: u32,
     /// A mask of all its lanes: 32 or 64.
     pub(crate) all: u64,
-    /// Indexed by operand number: registers, VCC, M0, EXEC.
-    pub(crate) sgpr: [u32; 128],
+    pub(crate) scalars: ScalarFile,
     /// The vector registers, then the accumulation registers.
-    pub(crate) vgpr: Box<VectorRegisters>,
+    pub(crate) vgpr: Box<RegisterFile>,
     /// Number of vector registers and of accumulation registers of the last kernel.
     pub(crate) vgprs: usize,
     pub(crate) accumulators: usize,
-    pub(crate) scc: bool,
     /// Word index of the next instruction in the text.
     pub(crate) pc: usize,
     /// Word index of the current instruction, if it is the last of its block or had a fault.
@@ -81,11 +50,10 @@ impl Wave {
         Wave {
             id: 0,
             all: u64::MAX,
-            sgpr: [0; 128],
-            vgpr: Box::new(VectorRegisters([[0; LANES]; REGISTERS])),
+            scalars: ScalarFile { registers: [0; 128], scc: false },
+            vgpr: RegisterFile::new(),
             vgprs: 0,
             accumulators: 0,
-            scc: false,
             pc: 0,
             at: 0,
             mode: 0,
@@ -102,7 +70,7 @@ impl Wave {
         if register == NULL {
             return 0;
         }
-        u64::from(self.sgpr[n]) | u64::from(self.sgpr[(n + 1) & 127]) << 32
+        self.scalars.pair(n)
     }
 
     #[inline(always)]
@@ -111,8 +79,8 @@ impl Wave {
         if register == NULL {
             return;
         }
-        self.sgpr[n] = value as u32;
-        self.sgpr[(n + 1) & 127] = (value >> 32) as u32;
+        self.scalars.registers[n] = value as u32;
+        self.scalars.registers[(n + 1) & 127] = (value >> 32) as u32;
     }
 
     /// Returns the mask in a register: one bit per lane.
@@ -152,7 +120,7 @@ impl Wave {
     }
 
     pub(crate) fn m0(&self) -> u32 {
-        self.sgpr[usize::from(M0)]
+        self.scalars.registers[usize::from(M0)]
     }
 
     /// Writes a scalar register or pair.
@@ -161,7 +129,7 @@ impl Wave {
         if kind.is_wide() {
             self.set_pair(register, value);
         } else if register != NULL {
-            self.sgpr[usize::from(register & 127)] = value as u32;
+            self.scalars.registers[usize::from(register & 127)] = value as u32;
         }
     }
 
@@ -169,7 +137,7 @@ impl Wave {
     #[inline(always)]
     pub(crate) fn scalar(&self, operand: u16, kind: Kind, literal: u32) -> u64 {
         if operand < ZERO {
-            let low = u64::from(self.sgpr[usize::from(operand)]);
+            let low = u64::from(self.scalars.registers[usize::from(operand)]);
             return if kind.is_wide() || kind == Kind::Mask { self.pair(operand) } else { low };
         }
         self.constant(operand, kind, literal)
@@ -180,7 +148,7 @@ impl Wave {
         match operand {
             251 => u64::from(self.vcc() == 0),
             252 => u64::from(self.exec() == 0),
-            253 => u64::from(self.scc),
+            253 => u64::from(self.scalars.scc),
             _ => constant(operand, kind, literal).unwrap_or(0),
         }
     }

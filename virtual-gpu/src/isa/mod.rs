@@ -31,7 +31,7 @@ pub(crate) use target::{Generation, Isa};
 
 use inst::Inst;
 use op::run::Run;
-use registers::Registers;
+use registers::{Fill, Registers};
 
 /// Decodes the instruction at the start of `words`. Returns `None` if the processor has no such instruction.
 pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
@@ -49,7 +49,7 @@ pub(crate) struct Effects {
     /// Registers that it reads or writes immediately.
     pub(crate) used: Registers,
     /// Registers that memory fills later.
-    pub(crate) fills: Registers,
+    pub(crate) fills: Fill,
 }
 
 /// Returns the registers of an instruction.

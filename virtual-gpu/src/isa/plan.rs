@@ -1,6 +1,8 @@
 //! Plan of the execution of a vector instruction, made once, when it is decoded.
 
 use super::Kind;
+use super::op::file::Name;
+use super::op::run::Operands;
 
 /// Where the bits of a source are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +70,8 @@ pub(crate) struct Plan {
     /// True if the instruction is executed without its formula, or not at all.
     pub(crate) separate: bool,
     pub(crate) sources: [SourcePlan; 3],
-    /// The registers of the sources, and those that follow them.
-    pub(crate) registers: [[u8; 2]; 3],
+    /// The registers of the sources and the destination.
+    pub(crate) operands: Operands,
     /// Bits of MODE that sources need; if they are 1, all are registers as they are, except those of `others`, which is
     /// a bit for each.
     pub(crate) source_keeps: u32,
@@ -87,9 +89,9 @@ pub(crate) struct Plan {
     pub(crate) merged: bool,
     /// True if the result has two words.
     pub(crate) wide: bool,
-    /// True if the results are one register, and the formula's.
-    pub(crate) simple: bool,
-    /// True if that is so and all sources are vector registers as they are, except the first one, which may be the same
+    /// True if the results are registers, and the formula's.
+    pub(crate) direct: bool,
+    /// True if that is so for one register, and all sources are vector registers as they are, except the first one, which may be the same
     /// for all lanes; and there is no mask and no exchange of lanes.
     pub(crate) plain: bool,
     /// Modes in which a plain plan holds.
@@ -109,7 +111,7 @@ impl Plan {
             modified: false,
             keeps: 0,
         }; 3],
-        registers: [[0; 2]; 3],
+        operands: Operands { lo: [Name::register(0); 4], hi: [Name::register(0); 4], carry: 0 },
         source_keeps: 0,
         others: 0,
         all: 0,
@@ -119,7 +121,7 @@ impl Plan {
         scaled: false,
         merged: false,
         wide: false,
-        simple: false,
+        direct: false,
         plain: false,
         usual: Usual { ones: 0, zeros: 0 },
         finish: Finish::Nothing,

@@ -9,18 +9,53 @@ pub(crate) struct Registers {
     scalar: u128,
 }
 
-impl Registers {
-    pub(super) fn vectors(first: u16, count: usize) -> Registers {
-        let mut set = Registers::default();
-        set.add_vectors(first, count);
-        set
+/// Registers in a row, of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fill {
+    first: u16,
+    vectors: u8,
+    scalars: u8,
+}
+
+impl Fill {
+    pub(super) fn vectors(first: u16, count: usize) -> Fill {
+        Fill { first, vectors: count as u8, scalars: 0 }
     }
 
-    pub(super) fn add_vectors(&mut self, first: u16, count: usize) {
-        for n in 0..count {
-            let register = (usize::from(first) + n) & 511;
-            self.vector[register / 64] |= 1 << (register % 64);
+    pub(super) fn scalars(first: u16, count: usize) -> Fill {
+        Fill { first, vectors: 0, scalars: count as u8 }
+    }
+
+    /// Returns true if there are none.
+    #[inline(always)]
+    pub(crate) fn is_empty(self) -> bool {
+        self.vectors | self.scalars == 0
+    }
+
+    /// Returns them as a set.
+    pub(crate) fn registers(self) -> Registers {
+        let mut set = Registers::default();
+        set.add_fill(self);
+        set
+    }
+}
+
+impl Registers {
+    #[inline(always)]
+    pub(crate) fn add_fill(&mut self, fill: Fill) {
+        self.add_vectors(fill.first, fill.vectors.into());
+        if fill.scalars > 0 {
+            self.add_scalars(fill.first, fill.scalars.into());
         }
+    }
+
+    /// Adds less than 64 registers in a row.
+    #[inline(always)]
+    pub(super) fn add_vectors(&mut self, first: u16, count: usize) {
+        let (word, bit) = (usize::from(first) / 64 % 8, first % 64);
+        let both = u128::from((1u64 << (count % 64)) - 1) << bit;
+        self.vector[word] |= both as u64;
+        self.vector[(word + 1) % 8] |= (both >> 64) as u64;
     }
 
     pub(super) fn add_scalars(&mut self, first: u16, count: usize) {
@@ -39,12 +74,6 @@ impl Registers {
         } else if operand < ZERO {
             self.add_scalars(operand, count);
         }
-    }
-
-    /// Returns true if there are none. A comparison with the empty set is a call of `memcmp`.
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.vector.iter().fold(0, |all, word| all | word) == 0 && self.scalar == 0
     }
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! Finds the plan of a vector instruction.
 
 use super::inst::{Body, Form, Inst, Table};
+use super::op::file::Name;
 use super::operand::{VGPR, ZERO, constant};
 use super::plan::{Carry, Fetch, Finish, Plan, SourcePlan, Usual};
 use super::{Generation, Kind, Row, flag};
@@ -35,7 +36,8 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
     result(&mut plan, inst, row);
     let same = |s: &SourcePlan| !s.modified && !s.wide;
     let lanes = matches!(inst.form, Form::Short | Form::Long);
-    plan.plain = plan.simple
+    let simple = plan.direct && !plan.wide && !row.carry_out;
+    plan.plain = simple
         && !plan.separate
         && lanes
         && plan.carry == Carry::None
@@ -46,9 +48,8 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
 }
 
 fn add(plan: &mut Plan, i: usize, source: SourcePlan) {
-    let register = source.operand as u8;
     plan.sources[i] = source;
-    plan.registers[i] = [register, register.wrapping_add(1)];
+    [plan.operands.lo[i], plan.operands.hi[i]] = pair(source.operand);
     plan.source_keeps |= source.keeps;
     plan.all |= 1 << i;
     plan.others |= u8::from(source.fetch != Fetch::Vector || source.modified) << i;
@@ -90,8 +91,14 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
         _ => row.is(flag::KEEP_HIGH | flag::KEEP_LOW) || inst.op_sel & 8 != 0,
     };
     plan.wide = row.dst.is_wide();
-    plan.simple =
-        plan.finish == Finish::Register && !(plan.scaled || plan.merged || plan.wide || row.carry_out);
+    plan.direct = plan.finish == Finish::Register && !plan.scaled && !plan.merged;
+    [plan.operands.lo[3], plan.operands.hi[3]] = pair(inst.dst);
+}
+
+/// Returns the names of a vector register and the next one.
+fn pair(operand: u16) -> [Name; 2] {
+    let register = operand as u8;
+    [register, register.wrapping_add(1)].map(Name::register)
 }
 
 /// Returns true if modifiers change a source: a part is selected, a sign changed.

@@ -3,29 +3,27 @@
 use super::inst::{Body, Inst, ScalarTable, Segment};
 use super::op::memory::{Op, ScalarOp};
 use super::operand::{OFF, VGPR};
-use super::registers::Registers;
+use super::registers::{Fill, Registers};
 use super::{Kind, flag};
 
 /// Returns the registers that an instruction fills when its memory access returns.
-pub(crate) fn filled(inst: &Inst) -> Registers {
-    let vectors = |count: usize| Registers::vectors(inst.dst, count);
+pub(crate) fn filled(inst: &Inst) -> Fill {
+    let vectors = |count: usize| Fill::vectors(inst.dst, count);
     match inst.body {
         Body::ScalarMemory(row) if matches!(row.op, ScalarOp::Load | ScalarOp::Clock) => {
-            let mut set = Registers::default();
-            set.add_scalars(inst.dst, row.registers.into());
-            set
+            Fill::scalars(inst.dst, row.registers.into())
         }
         Body::Lds(row) => match row.op {
-            Op::Store { .. } | Op::Store2 { .. } | Op::StoreByLane | Op::Nothing => Registers::default(),
-            Op::Atomic { returns: false, .. } => Registers::default(),
+            Op::Store { .. } | Op::Store2 { .. } | Op::StoreByLane | Op::Nothing => Fill::default(),
+            Op::Atomic { returns: false, .. } => Fill::default(),
             op => vectors(op.loaded_registers()),
         },
         Body::Memory(_, row) => match row.op {
             Op::Load { .. } => vectors(row.op.loaded_registers()),
             Op::Atomic { .. } if inst.flags.glc => vectors(row.op.loaded_registers()),
-            _ => Registers::default(),
+            _ => Fill::default(),
         },
-        _ => Registers::default(),
+        _ => Fill::default(),
     }
 }
 

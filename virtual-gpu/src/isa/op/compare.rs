@@ -1,6 +1,6 @@
 //! Comparisons. The result is one bit per lane; `v_cmpx` also writes it to EXEC.
 
-use super::lanes::{F16, ResultPart, Source, SourcePart, kinds};
+use super::lanes::{CHUNK, F16, Output, ResultPart, Source, SourcePart, kinds};
 use super::math::{class16, class32, class64};
 use super::run::run;
 use crate::isa::{Kind, Row, flag};
@@ -8,21 +8,21 @@ use crate::isa::{Kind, Row, flag};
 /// Sets each lane's bit if `RELATION` holds: a set of less (1), equal (2), greater (4), unordered (8).
 #[inline(always)]
 fn compare<T: Source + PartialOrd, const RELATION: u8>(from: &SourcePart<'_>, to: &mut ResultPart<'_>) {
-    for lane in 0..to.carry.len() {
+    for lane in 0..CHUNK {
         let (a, b) = (T::get(from, 0, lane), T::get(from, 1, lane));
         let (less, equal, greater) = (u8::from(a < b), u8::from(a == b), u8::from(a > b));
         let found = less | equal << 1 | greater << 2;
         let found = found | u8::from(found == 0) << 3;
-        to.carry[lane] = u32::from(found & RELATION != 0);
+        Output::set(found & RELATION != 0, to, lane);
     }
 }
 
 /// Sets each lane's bit if the class of its first source is one of those in the second.
 #[inline(always)]
 fn classify<T: Source>(from: &SourcePart<'_>, to: &mut ResultPart<'_>, class: impl Fn(T) -> u32) {
-    for lane in 0..to.carry.len() {
+    for lane in 0..CHUNK {
         let wanted = u32::get(from, 1, lane);
-        to.carry[lane] = u32::from(class(T::get(from, 0, lane)) & wanted != 0);
+        Output::set(class(T::get(from, 0, lane)) & wanted != 0, to, lane);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Branch-free conversions of halves, so that loops over lanes are vectorised.
 
+use super::math::pick;
+
 /// Returns the value of a half.
 #[inline(always)]
 pub(crate) fn to_f32(bits: u16) -> f32 {
@@ -7,9 +9,9 @@ pub(crate) fn to_f32(bits: u16) -> f32 {
     // normal values and denormals.
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let scaled = f32::from_bits(magnitude) * f32::from_bits(0x7780_0000);
-    let special = if magnitude >= 0x0f80_0000 { magnitude | 0x7f80_0000 } else { scaled.to_bits() };
+    let special = pick(magnitude >= 0x0f80_0000, magnitude | 0x7f80_0000, scaled.to_bits());
     // Make signalling NaNs quiet.
-    let quiet = if magnitude > 0x0f80_0000 { special | 0x0040_0000 } else { special };
+    let quiet = pick(magnitude > 0x0f80_0000, special | 0x0040_0000, special);
     f32::from_bits(quiet | u32::from(bits & 0x8000) << 16)
 }
 
@@ -25,10 +27,10 @@ pub(crate) fn from_f32(x: f32) -> u16 {
         magnitude.wrapping_sub(0x3800_0000).wrapping_add(0xfff).wrapping_add(magnitude >> 13 & 1) >> 13;
     // Below 2^-14: adding 0.5 rounds to a multiple of 2^-24.
     let denormal = (f32::from_bits(magnitude.min(0x3880_0000)) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
-    let finite = if magnitude < 0x3880_0000 { denormal } else { normal };
-    let limited = if magnitude >= 0x4780_0000 { 0x7c00 } else { finite };
+    let finite = pick(magnitude < 0x3880_0000, denormal, normal);
+    let limited = pick(magnitude >= 0x4780_0000, 0x7c00, finite);
     let nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
-    let result = if magnitude > 0x7f80_0000 { nan } else { limited };
+    let result = pick(magnitude > 0x7f80_0000, nan, limited);
     sign | result as u16
 }
 
@@ -41,9 +43,9 @@ pub(crate) fn from_f64(x: f64) -> u16 {
     let bits = nearest.to_bits();
     // Inexact and even: one step toward the exact value makes it odd.
     let toward_zero = (error < 0.0) == (x > 0.0);
-    let step = if toward_zero { bits.wrapping_sub(1) } else { bits.wrapping_add(1) };
-    let inexact = error != 0.0 && bits & 1 == 0 && nearest.is_finite();
-    from_f32(f32::from_bits(if inexact { step } else { bits }))
+    let step = pick(toward_zero, bits.wrapping_sub(1), bits.wrapping_add(1));
+    let inexact = (error != 0.0) & (bits & 1 == 0) & nearest.is_finite();
+    from_f32(f32::from_bits(pick(inexact, step, bits)))
 }
 
 /// Rounds toward zero (`v_cvt_pkrtz_f16_f32`): returns the largest half that is not larger in magnitude.
@@ -51,7 +53,7 @@ pub(crate) fn from_f64(x: f64) -> u16 {
 pub(crate) fn from_f32_toward_zero(x: f32) -> u16 {
     let nearest = from_f32(x);
     let too_large = to_f32(nearest).abs() > x.abs();
-    if too_large { nearest - 1 } else { nearest }
+    pick(too_large, nearest.wrapping_sub(1), nearest)
 }
 
 #[cfg(test)]

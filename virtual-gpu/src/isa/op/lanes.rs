@@ -6,29 +6,43 @@
 
 use super::half;
 use crate::isa::Kind;
+use std::mem::MaybeUninit;
 
 /// Number of lanes of the largest wavefront.
 pub(crate) const LANES: usize = 64;
-/// Lanes that a formula is computed for at once.
-pub(crate) const CHUNK: usize = 32;
+/// Lanes that a formula is computed for at once: a vector of the host, or two. The host's compiler makes vectors of them
+/// without a loop, and results need no memory before they are written.
+pub(crate) const CHUNK: usize = 8;
+/// Chunks of the largest wavefront.
+pub(crate) const CHUNKS: usize = LANES / CHUNK;
 
 /// Does something for each lane of a mask. A macro, because a closure that is called in two loops is not inline: then
 /// neither loop is vectorised.
 macro_rules! each_lane {
     ($mask:expr, |$lane:ident| $body:block) => {
-        if $mask == u64::MAX {
-            for $lane in $crate::isa::op::lanes::all_lanes() $body
-        } else {
-            for $lane in $crate::isa::op::lanes::lanes($mask) $body
+        match $crate::isa::op::lanes::whole($mask) {
+            0 => for $lane in $crate::isa::op::lanes::lanes($mask) $body,
+            count => for $lane in 0..$crate::isa::op::lanes::rounds(count) $body,
         }
     };
 }
 pub(crate) use each_lane;
 
-/// Returns the numbers of all lanes.
+/// Returns the number of lanes if the mask has all of a wavefront, otherwise 0.
 #[inline(always)]
-pub(crate) fn all_lanes() -> std::ops::Range<usize> {
-    0..LANES
+pub(crate) fn whole(mask: u64) -> usize {
+    match mask {
+        u64::MAX => LANES,
+        0xffff_ffff => LANES / 2,
+        _ => 0,
+    }
+}
+
+/// Returns a number of rounds, at most [`LANES`], that the host's compiler does not know. It unrolls loops of a few known
+/// rounds before it looks for vectors, and then finds none.
+#[inline(always)]
+pub(crate) fn rounds(count: usize) -> usize {
+    std::hint::black_box(count).min(LANES)
 }
 
 /// Bits of half a mask. Loops over lanes that use them are vectorised; loops that shift by the lane index are
@@ -91,36 +105,25 @@ impl Mode {
     }
 }
 
-/// Results of an instruction: the words of the destination, and one bit per lane.
-pub(crate) struct Results {
-    pub(crate) lo: [u32; LANES],
-    pub(crate) hi: [u32; LANES],
-    pub(crate) carry: [u32; LANES],
-}
-
-impl Results {
-    pub(crate) fn new() -> Results {
-        Results { lo: [0; LANES], hi: [0; LANES], carry: [0; LANES] }
-    }
-}
-
 /// Sources of a chunk of lanes: the low and high words of up to three operands, and one bit per lane.
 pub(crate) struct SourcePart<'a> {
     pub(super) lo: [&'a [u32; CHUNK]; 3],
     pub(super) hi: [&'a [u32; CHUNK]; 3],
-    pub(super) carry: &'a [u32; CHUNK],
+    pub(super) carry: u32,
 }
 
-/// Results of a chunk of lanes.
+/// Results of a chunk of lanes: a formula writes all that its type has. In `carry` a lane's bit
+/// is its whole word: all ones or 0.
 pub(crate) struct ResultPart<'a> {
-    pub(crate) lo: &'a mut [u32; CHUNK],
-    pub(crate) hi: &'a mut [u32; CHUNK],
-    pub(crate) carry: &'a mut [u32; CHUNK],
+    pub(crate) lo: &'a mut [MaybeUninit<u32>; CHUNK],
+    pub(crate) hi: &'a mut [MaybeUninit<u32>; CHUNK],
+    pub(crate) carry: &'a mut [MaybeUninit<u32>; CHUNK],
 }
 
 /// Type of a source.
 pub(crate) trait Source: Copy {
     const KIND: Kind;
+    /// Returns that of a lane of the chunk.
     fn get(from: &SourcePart<'_>, n: usize, lane: usize) -> Self;
 }
 
@@ -226,7 +229,7 @@ macro_rules! word {
             #[inline(always)]
             fn set(self, to: &mut ResultPart<'_>, lane: usize) {
                 let $y = self;
-                to.lo[lane] = $into;
+                to.lo[lane].write($into);
             }
         }
     )*};
@@ -262,8 +265,8 @@ macro_rules! double_word {
             fn set(self, to: &mut ResultPart<'_>, lane: usize) {
                 let $y = self;
                 let bits: u64 = $into;
-                to.lo[lane] = bits as u32;
-                to.hi[lane] = (bits >> 32) as u32;
+                to.lo[lane].write(bits as u32);
+                to.hi[lane].write((bits >> 32) as u32);
             }
         }
     )*};
@@ -282,7 +285,7 @@ impl Source for Bit {
     const KIND: Kind = Kind::Mask;
     #[inline(always)]
     fn get(from: &SourcePart<'_>, _n: usize, lane: usize) -> Bit {
-        Bit(from.carry[lane] != 0)
+        Bit(from.carry & BITS[lane] != 0)
     }
 }
 
@@ -290,7 +293,7 @@ impl Source for Vcc {
     const KIND: Kind = Kind::Vcc;
     #[inline(always)]
     fn get(from: &SourcePart<'_>, _n: usize, lane: usize) -> Vcc {
-        Vcc(from.carry[lane] != 0)
+        Vcc(from.carry & BITS[lane] != 0)
     }
 }
 
@@ -300,7 +303,7 @@ impl Output for bool {
     const BITS: bool = true;
     #[inline(always)]
     fn set(self, to: &mut ResultPart<'_>, lane: usize) {
-        to.carry[lane] = u32::from(self);
+        to.carry[lane].write(u32::from(self).wrapping_neg());
     }
 }
 
@@ -339,7 +342,7 @@ impl<T: Output> Output for (T, bool) {
     #[inline(always)]
     fn set(self, to: &mut ResultPart<'_>, lane: usize) {
         self.0.set(to, lane);
-        to.carry[lane] = u32::from(self.1);
+        to.carry[lane].write(u32::from(self.1).wrapping_neg());
     }
 }
 

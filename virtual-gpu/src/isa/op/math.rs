@@ -6,24 +6,30 @@
 
 use super::lanes::{F16, Mode};
 
+/// Returns `a` or `b` without a branch: where a formula has branches, the host's compiler makes no vectors of it.
+#[inline(always)]
+pub(crate) fn pick<T>(condition: bool, a: T, b: T) -> T {
+    std::hint::select_unpredictable(condition, a, b)
+}
+
 /// Replaces a denormal with a zero of the same sign.
 #[inline(always)]
 pub(crate) fn flush(x: f32) -> f32 {
     let bits = x.to_bits();
-    f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
+    f32::from_bits(pick(bits & 0x7f80_0000 == 0, bits & 0x8000_0000, bits))
 }
 
 /// Makes a signalling NaN quiet; other values are unchanged.
 #[inline(always)]
 pub(crate) fn quiet(x: f32) -> f32 {
     let bits = x.to_bits();
-    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { bits | 0x0040_0000 } else { bits })
+    f32::from_bits(pick(bits & 0x7fff_ffff > 0x7f80_0000, bits | 0x0040_0000, bits))
 }
 
 #[inline(always)]
 fn signalling(x: f32) -> bool {
     let magnitude = x.to_bits() & 0x7fff_ffff;
-    magnitude > 0x7f80_0000 && magnitude < 0x7fc0_0000
+    (magnitude > 0x7f80_0000) & (magnitude < 0x7fc0_0000)
 }
 
 #[inline(always)]
@@ -33,13 +39,13 @@ pub(crate) fn quiet64(x: f64) -> f64 {
 
 #[inline(always)]
 fn signalling64(x: f64) -> bool {
-    x.is_nan() && x.to_bits() & 1 << 51 == 0
+    x.is_nan() & (x.to_bits() & 1 << 51 == 0)
 }
 
 #[inline(always)]
 fn signalling16(x: F16) -> bool {
     let magnitude = x.0 & 0x7fff;
-    magnitude > 0x7c00 && magnitude < 0x7e00
+    (magnitude > 0x7c00) & (magnitude < 0x7e00)
 }
 
 macro_rules! extremes {
@@ -48,26 +54,26 @@ macro_rules! extremes {
         #[inline(always)]
         pub(crate) fn $min(mode: Mode, a: $t, b: $t) -> $t {
             let (nan, quiet, less) = ($nan, $quiet, $less);
-            let number = if nan(a) || (!nan(b) && less(b, a)) { b } else { a };
-            let number = if mode.ieee() && $signalling(b) { quiet(b) } else { number };
-            if mode.ieee() && $signalling(a) { quiet(a) } else { number }
+            let number = pick(nan(a) | (!nan(b) & less(b, a)), b, a);
+            let number = pick(mode.ieee() & $signalling(b), quiet(b), number);
+            pick(mode.ieee() & $signalling(a), quiet(a), number)
         }
 
         /// Returns the larger value. +0 is larger than -0; a value is preferred to a NaN.
         #[inline(always)]
         pub(crate) fn $max(mode: Mode, a: $t, b: $t) -> $t {
             let (nan, quiet, less) = ($nan, $quiet, $less);
-            let number = if nan(a) || (!nan(b) && !less(b, a)) { b } else { a };
-            let number = if mode.ieee() && $signalling(b) { quiet(b) } else { number };
-            if mode.ieee() && $signalling(a) { quiet(a) } else { number }
+            let number = pick(nan(a) | (!nan(b) & !less(b, a)), b, a);
+            let number = pick(mode.ieee() & $signalling(b), quiet(b), number);
+            pick(mode.ieee() & $signalling(a), quiet(a), number)
         }
     };
 }
 
-extremes!(min32, max32, f32, |x: f32| x.is_nan(), signalling, quiet, |a: f32, b: f32| a < b
-    || a == b && a.to_bits() >> 31 > b.to_bits() >> 31);
-extremes!(min64, max64, f64, |x: f64| x.is_nan(), signalling64, quiet64, |a: f64, b: f64| a < b
-    || a == b && a.to_bits() >> 63 > b.to_bits() >> 63);
+extremes!(min32, max32, f32, |x: f32| x.is_nan(), signalling, quiet, |a: f32, b: f32| (a < b)
+    | (a == b) & (a.to_bits() >> 31 > b.to_bits() >> 31));
+extremes!(min64, max64, f64, |x: f64| x.is_nan(), signalling64, quiet64, |a: f64, b: f64| (a < b)
+    | (a == b) & (a.to_bits() >> 63 > b.to_bits() >> 63));
 extremes!(
     min16,
     max16,
@@ -75,40 +81,26 @@ extremes!(
     |x: F16| x.0 & 0x7fff > 0x7c00,
     signalling16,
     |x: F16| F16(x.0 | 0x200),
-    |a: F16, b: F16| a.f32() < b.f32() || a.f32() == b.f32() && a.0 >> 15 > b.0 >> 15
+    |a: F16, b: F16| (a.f32() < b.f32()) | (a.f32() == b.f32()) & (a.0 >> 15 > b.0 >> 15)
 );
 
-/// Returns the median of three.
-#[inline(always)]
-pub(crate) fn med32(mode: Mode, a: f32, b: f32, c: f32) -> f32 {
-    if a.is_nan() || b.is_nan() || c.is_nan() {
-        return min32(mode, min32(mode, a, b), c);
-    }
-    let largest = max32(mode, max32(mode, a, b), c);
-    if largest == a {
-        max32(mode, b, c)
-    } else if largest == b {
-        max32(mode, a, c)
-    } else {
-        max32(mode, a, b)
-    }
+macro_rules! medians {
+    ($med:ident, $min:ident, $max:ident, $t:ty, $value:expr) => {
+        /// Returns the median of three, or the smallest if one is a NaN.
+        #[inline(always)]
+        pub(crate) fn $med(mode: Mode, a: $t, b: $t, c: $t) -> $t {
+            let value = $value;
+            let largest = value($max(mode, $max(mode, a, b), c));
+            let [ab, ac, bc] = [$max(mode, a, b), $max(mode, a, c), $max(mode, b, c)];
+            let median = pick(largest == value(a), bc, pick(largest == value(b), ac, ab));
+            let nan = value(a).is_nan() | value(b).is_nan() | value(c).is_nan();
+            pick(nan, $min(mode, $min(mode, a, b), c), median)
+        }
+    };
 }
 
-/// Returns the median of three.
-#[inline(always)]
-pub(crate) fn med16(mode: Mode, a: F16, b: F16, c: F16) -> F16 {
-    if a.f32().is_nan() || b.f32().is_nan() || c.f32().is_nan() {
-        return min16(mode, min16(mode, a, b), c);
-    }
-    let largest = max16(mode, max16(mode, a, b), c).f32();
-    if largest == a.f32() {
-        max16(mode, b, c)
-    } else if largest == b.f32() {
-        max16(mode, a, c)
-    } else {
-        max16(mode, a, b)
-    }
-}
+medians!(med32, min32, max32, f32, |x: f32| x);
+medians!(med16, min16, max16, F16, |x: F16| x.f32());
 
 /// Returns the class of a floating-point value as a bit mask (`v_cmp_class`): signalling NaN, quiet NaN,
 /// -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf.
@@ -237,11 +229,19 @@ pub(crate) fn mul_legacy(a: f32, b: f32) -> f32 {
     if a == 0.0 || b == 0.0 { 0.0 } else { a * b }
 }
 
-/// Returns a * b + c of halves in one rounding: product and sum are exact in F64, except for errors too small
-/// to matter.
+/// Returns a * b + c of halves in one rounding: the product is exact in F32, the sum is rounded to odd.
 #[inline(always)]
 pub(crate) fn fma16(a: F16, b: F16, c: F16) -> F16 {
-    F16::of64(f64::from(a.f32()) * f64::from(b.f32()) + f64::from(c.f32()))
+    let (product, c) = (a.f32() * b.f32(), c.f32());
+    let sum = product + c;
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    let bits = sum.to_bits();
+    let away = (error > 0.0) == (sum > 0.0);
+    let step = pick(away, bits.wrapping_add(1), bits.wrapping_sub(1));
+    // Inexact and even. Of infinities and NaNs there is no error.
+    let inexact = (error != 0.0) & (bits & 1 == 0) & (bits & 0x7f80_0000 != 0x7f80_0000);
+    F16::of(f32::from_bits(pick(inexact, step, bits)))
 }
 
 /// Returns the low 24 bits as a signed integer.
@@ -268,19 +268,13 @@ pub(crate) fn sad_u8(a: u32, b: u32, c: u32, masked: bool) -> u32 {
 /// `v_perm_b32`: byte `i` of the result is the byte of (a, b) selected by selector byte `i`.
 #[inline(always)]
 pub(crate) fn perm(a: u32, b: u32, selector: u32) -> u32 {
-    let bytes = u64::from(a) << 32 | u64::from(b);
     (0..4).fold(0, |result, i| {
         let s = selector >> (8 * i) & 255;
-        let sign = |bit: u32| if bytes >> bit & 1 != 0 { 0xff } else { 0 };
-        let byte = match s {
-            0..=7 => (bytes >> (8 * s) & 255) as u32,
-            8 => sign(15),
-            9 => sign(31),
-            10 => sign(47),
-            11 => sign(63),
-            12 => 0,
-            _ => 0xff,
-        };
+        let of_bytes = pick(s & 4 != 0, a, b) >> (8 * (s & 3)) & 255;
+        // From 8 on: bits 15 and 31 of b, then of a.
+        let sign = (pick(s & 2 != 0, a, b) >> (15 + 16 * (s & 1)) & 1) * 255;
+        let constant = pick(s == 12, 0, 255);
+        let byte = pick(s < 8, of_bytes, pick(s < 12, sign, constant));
         result | byte << (8 * i)
     })
 }

@@ -18,7 +18,7 @@
 
 use super::fp8::{self, BF8, FP8};
 use super::half;
-use super::lanes::{LANES, all_lanes};
+use super::lanes::{LANES, rounds};
 
 /// The words of a register.
 pub(crate) type Lanes = [u32; LANES];
@@ -256,7 +256,7 @@ impl MatrixRow {
         // A loop for each type, all of it inline: so they are vectors on the host.
         macro_rules! each {
             (|$lane:ident| $value:expr) => {
-                for $lane in all_lanes() {
+                for $lane in 0..rounds(LANES) {
                     values[$lane] = $value;
                 }
             };

@@ -7,6 +7,7 @@
 pub(crate) mod binary;
 pub(crate) mod cdna;
 pub(crate) mod compare;
+pub(crate) mod file;
 pub(crate) mod fp8;
 pub(crate) mod half;
 pub(crate) mod lanes;
@@ -17,6 +18,7 @@ pub(crate) mod packed;
 pub(crate) mod rdna;
 pub(crate) mod run;
 pub(crate) mod scalar;
+pub(crate) mod scalar_file;
 mod scalar_rdna;
 pub(crate) mod ternary;
 pub(crate) mod unary;

@@ -6,22 +6,34 @@
 
 #![allow(unsafe_code)]
 
-use super::lanes::{CHUNK, LANES, Mode, Output, ResultPart, Results, SourcePart};
+use super::file::{Name, RegisterFile, Words};
+use super::lanes::{CHUNK, CHUNKS, LANES, Mode, Output, ResultPart, SourcePart};
+use std::mem::MaybeUninit;
 
-/// Words of all lanes.
-type Words = [u32; LANES];
+/// Rows of an instruction's operands, and one bit for each lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands {
+    /// Low words of the sources, and of the results.
+    pub(crate) lo: [Name; 4],
+    /// High words.
+    pub(crate) hi: [Name; 4],
+    /// A source with one bit for each lane.
+    pub(crate) carry: u64,
+}
 
-/// Sources of an instruction: the low and high words of up to three operands, and one bit per lane. Operands that
-/// are registers as they are stay where they are: copies cost more than most formulas.
-pub(crate) struct Sources<'a> {
-    pub(crate) lo: [&'a Words; 3],
-    pub(crate) hi: [&'a Words; 3],
-    pub(crate) carry: &'a Words,
+impl Operands {
+    /// Returns operands of one word without bits.
+    #[inline(always)]
+    pub(crate) fn short(lo: [Name; 4]) -> Operands {
+        Operands { lo, hi: lo, carry: 0 }
+    }
 }
 
 /// Lanes that an instruction writes.
 pub(crate) struct Lanes {
     mask: u64,
+    /// Those whose words are set.
+    expanded: u64,
     /// For each lane all ones or 0. Loaded from memory, so that the host's compiler makes no masked stores of it, which are
     /// slow on some hosts.
     words: Words,
@@ -29,98 +41,170 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn new() -> Lanes {
-        Lanes { mask: 0, words: [0; LANES] }
+        Lanes { mask: 0, expanded: 0, words: [0; LANES] }
+    }
+
+    /// Returns all lanes of the chunks that have some of these: results go to a buffer.
+    #[inline(always)]
+    pub(crate) fn all_of(mask: u64) -> &'static Lanes {
+        const ALL: Lanes = Lanes { mask: u64::MAX, expanded: 0, words: [u32::MAX; LANES] };
+        const LOWER: Lanes = Lanes { mask: u32::MAX as u64, expanded: 0, words: [u32::MAX; LANES] };
+        static EACH: [Lanes; 2] = [LOWER, ALL];
+        &EACH[usize::from(mask >> 32 != 0)]
     }
 
     /// Sets the lanes.
     #[inline(always)]
     pub(crate) fn set(&mut self, mask: u64) {
-        if self.mask != mask {
+        self.mask = mask;
+        // All lanes need no words.
+        if mask != u64::MAX && mask != self.expanded {
             self.expand(mask);
         }
     }
 
     #[inline(never)]
     fn expand(&mut self, mask: u64) {
-        self.mask = mask;
+        self.expanded = mask;
         for (lane, word) in self.words.iter_mut().enumerate() {
             *word = ((mask >> lane & 1) as u32).wrapping_neg();
         }
     }
 }
 
-/// Sources and destination of a function.
-struct Operands {
-    lo: [*const Words; 3],
-    hi: [*const Words; 3],
-    carry: *const Words,
-    /// Chunks from one chunk of the first source to the next: 0 if there is only one, for all lanes.
+/// What a function works on.
+struct Call<'a> {
+    file: *mut Words,
+    operands: &'a Operands,
+    /// Low words of the first source, and chunks from one chunk of it to the next: 0 if there is only one, for all lanes.
+    first: *const [u32; CHUNK],
     step: usize,
     mode: Mode,
-    /// Chunks that are computed: 1 if the upper half of the lanes is inactive.
+    /// Chunks that are computed: half of them if the upper half of the lanes is inactive.
     chunks: usize,
-    to: [*mut Words; 3],
-    /// Lanes that are written; all of them if the destination is a buffer.
-    lanes: *const Lanes,
+    /// Lanes that are written.
+    lanes: &'a Lanes,
 }
 
-impl Operands {
-    /// Returns the sources of chunk 0 or 1.
+/// The rows of a call: read once, because the compiler does not know that results are written elsewhere.
+struct Rows<'a> {
+    lo: [*mut [u32; CHUNK]; 4],
+    hi: [*mut [u32; CHUNK]; 4],
+    step: usize,
+    carry: u64,
+    lanes: &'a Lanes,
+}
+
+impl<'a> Call<'a> {
+    /// Returns the rows.
     ///
     /// # Safety
-    /// The pointers are valid for reads while the result is used, and nothing writes there.
+    /// `file` points to a [`RegisterFile`].
+    #[inline(always)]
+    unsafe fn rows(&self) -> Rows<'a> {
+        // SAFETY: a name is that of a row of the file.
+        let row = |name: Name| unsafe { self.file.add(name.row()).cast() };
+        let [_, b, c, to] = self.operands.lo.map(row);
+        let lo = [self.first.cast_mut(), b, c, to];
+        let (hi, carry) = (self.operands.hi.map(row), self.operands.carry);
+        Rows { lo, hi, step: self.step, carry, lanes: self.lanes }
+    }
+}
+
+impl Rows<'_> {
+    /// Returns the sources of a chunk.
+    ///
+    /// # Safety
+    /// The rows are those of a [`RegisterFile`]; of the first source there are as many chunks as `step` says. Nothing writes
+    /// there while the result is used.
     #[inline(always)]
     unsafe fn part<'a>(&self, chunk: usize) -> SourcePart<'a> {
-        // SAFETY: the caller's promise; a chunk is a half of the words.
-        let of = |words: *const Words| unsafe { &*words.cast::<[u32; CHUNK]>().add(chunk % 2) };
-        let [_, b, c] = self.lo;
-        // SAFETY: as before; a source without a step is one chunk.
-        let a = unsafe { &*self.lo[0].cast::<[u32; CHUNK]>().add(chunk % 2 * self.step) };
-        SourcePart { lo: [a, of(b), of(c)], hi: self.hi.map(of), carry: of(self.carry) }
+        // SAFETY: the caller's promise; a row has so many chunks.
+        let of = |row: *mut [u32; CHUNK], step: usize| unsafe { &*row.add(chunk % CHUNKS * step) };
+        let ([a, b, c, _], [x, y, z, _]) = (self.lo, self.hi);
+        let carry = (self.carry >> (CHUNK * (chunk % CHUNKS))) as u32;
+        SourcePart { lo: [of(a, self.step), of(b, 1), of(c, 1)], hi: [of(x, 1), of(y, 1), of(z, 1)], carry }
     }
 
-    /// Writes the results of chunk 0 or 1: those that an output of type `T` has.
+    /// Writes the results of a chunk: those that an output of type `T` has. Returns its bits.
     ///
     /// # Safety
-    /// The pointers are valid for reads and writes, and nothing else refers to the destination.
+    /// As before, and nothing else refers to the destination. A formula wrote all lanes of the results.
     #[inline(always)]
-    unsafe fn store<T: Output>(&self, chunk: usize, part: &ResultPart<'_>) {
-        let chunk = chunk % 2;
-        // SAFETY: the caller's promise.
-        let lanes = unsafe { &*self.lanes };
-        let mask = (lanes.mask >> (CHUNK * chunk)) as u32;
-        let words = &lanes.words.as_chunks::<CHUNK>().0[chunk];
-        let write = |to: *mut Words, values: &[u32; CHUNK]| {
-            // SAFETY: the caller's promise; a chunk is a half of the words.
-            let to = unsafe { &mut *to.cast::<[u32; CHUNK]>().add(chunk) };
-            if mask == u32::MAX {
-                *to = *values;
-                return;
-            }
-            for lane in 0..CHUNK {
-                to[lane] = to[lane] & !words[lane] | values[lane] & words[lane];
-            }
-        };
+    unsafe fn store<T: Output>(&self, chunk: usize, part: &ResultPart<'_>) -> u64 {
+        let chunk = chunk % CHUNKS;
         if T::LO {
-            write(self.to[0], part.lo);
+            // SAFETY: the caller's promise.
+            unsafe { self.write(self.lo[3], chunk, known(part.lo)) };
         }
         if T::HI {
-            write(self.to[1], part.hi);
+            // SAFETY: the caller's promise.
+            unsafe { self.write(self.hi[3], chunk, known(part.hi)) };
         }
-        if T::BITS {
-            write(self.to[2], part.carry);
+        if !T::BITS {
+            return 0;
+        }
+        // SAFETY: the caller's promise.
+        let bits = bits_of(unsafe { known(part.carry) });
+        u64::from(bits) << (CHUNK * chunk)
+    }
+
+    /// # Safety
+    /// As for `store`.
+    #[inline(always)]
+    unsafe fn write(&self, row: *mut [u32; CHUNK], chunk: usize, values: &[u32; CHUNK]) {
+        // SAFETY: the caller's promise.
+        let to = unsafe { &mut *row.add(chunk) };
+        let mask = (self.lanes.mask >> (CHUNK * chunk)) as u8;
+        if mask == u8::MAX {
+            *to = *values;
+            return;
+        }
+        let words = &self.lanes.words.as_chunks::<CHUNK>().0[chunk];
+        for lane in 0..CHUNK {
+            to[lane] = to[lane] & !words[lane] | values[lane] & words[lane];
         }
     }
 }
 
-/// Function of an operation: compiled for any host, and for one with wide vectors.
+/// The bits of all lanes of a chunk.
+pub(crate) const EVERY: u32 = (1 << CHUNK) - 1;
+
+/// Returns a bit of each word, which is all ones or 0.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn bits_of(words: &[u32; CHUNK]) -> u32 {
+    use std::arch::x86_64::{_mm_loadu_ps, _mm_movemask_ps};
+    let [low, high] = [0, CHUNK / 2].map(|first| {
+        // SAFETY: four words are there, and all such processors have SSE.
+        unsafe { _mm_movemask_ps(_mm_loadu_ps(words.as_ptr().add(first).cast())) as u32 }
+    });
+    low | high << (CHUNK / 2)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) fn bits_of(words: &[u32; CHUNK]) -> u32 {
+    words.iter().enumerate().fold(0, |bits, (lane, word)| bits | word & 1 << lane)
+}
+
+/// # Safety
+/// All were written.
+#[inline(always)]
+unsafe fn known(values: &[MaybeUninit<u32>; CHUNK]) -> &[u32; CHUNK] {
+    // SAFETY: the caller's promise.
+    unsafe { &*std::ptr::from_ref(values).cast() }
+}
+
+/// Function of an operation: compiled for any host, and for one with wide vectors. It returns the result that has one bit
+/// for each lane.
 ///
 /// Without FMA, a fused multiply-add calls a C library function for each lane: correct but slow.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    any: unsafe fn(&Operands),
+    any: unsafe fn(&Call<'_>) -> u64,
     #[cfg(target_arch = "x86_64")]
-    wide: unsafe fn(&Operands),
+    wide: unsafe fn(&Call<'_>) -> u64,
 }
 
 impl std::fmt::Debug for Run {
@@ -156,74 +240,71 @@ impl Host {
         self.wide
     }
 
+    /// Computes an operation of rows of a file, and writes some lanes of its results. Returns the bits of all lanes.
+    #[inline(always)]
+    pub(crate) fn compute(
+        self,
+        run: &Run,
+        file: &mut RegisterFile,
+        operands: &Operands,
+        mode: Mode,
+        lanes: &Lanes,
+    ) -> u64 {
+        let file: *mut Words = std::ptr::from_mut(file).cast();
+        // SAFETY: a name is that of a row of the file.
+        let first = unsafe { file.add(operands.lo[0].row()) }.cast_const().cast();
+        let call = Call::new(file, operands, (first, 1), mode, lanes);
+        // SAFETY: the file comes from an exclusive reference, and the first source is one of its rows.
+        unsafe { self.call(run, &call) }
+    }
+
+    /// Computes an operation whose first source is the same for all lanes.
+    #[inline(always)]
+    pub(crate) fn compute_same(
+        self,
+        run: &Run,
+        file: &mut RegisterFile,
+        operands: &Operands,
+        same: &[u32; CHUNK],
+        mode: Mode,
+        lanes: &Lanes,
+    ) -> u64 {
+        let file: *mut Words = std::ptr::from_mut(file).cast();
+        let call = Call::new(file, operands, (same, 0), mode, lanes);
+        // SAFETY: the file comes from an exclusive reference, and the first source is a chunk elsewhere.
+        unsafe { self.call(run, &call) }
+    }
+
     /// Calls a function.
     ///
     /// # Safety
-    /// As for [`Operands::part`] and [`Operands::store`].
+    /// As for [`Rows::part`] and [`Rows::store`]. A function reads a chunk's sources before it writes the chunk's results.
     #[inline(always)]
-    unsafe fn call(self, run: &Run, operands: &Operands) {
+    unsafe fn call(self, run: &Run, call: &Call<'_>) -> u64 {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
             // SAFETY: `wide` is set only if the processor has the features that the function is compiled for; the rest is
             // the caller's promise.
-            unsafe { (run.wide)(operands) };
-            return;
+            return unsafe { (run.wide)(call) };
         }
         // SAFETY: the caller's promise.
-        unsafe { (run.any)(operands) };
-    }
-
-    /// Computes an operation for the lanes of a mask, at least, into a buffer.
-    #[inline(always)]
-    pub(crate) fn compute(self, run: &Run, sources: &Sources<'_>, mode: Mode, mask: u64, to: &mut Results) {
-        const ALL: Lanes = Lanes { mask: u64::MAX, words: [u32::MAX; LANES] };
-        static EVERY: Lanes = ALL;
-        let operands = Operands {
-            lo: sources.lo.map(std::ptr::from_ref),
-            hi: sources.hi.map(std::ptr::from_ref),
-            carry: sources.carry,
-            step: 1,
-            mode,
-            chunks: chunks(mask),
-            to: [&raw mut to.lo, &raw mut to.hi, &raw mut to.carry],
-            lanes: &EVERY,
-        };
-        // SAFETY: the pointers come from references that outlive the call, those of the destination from an exclusive one.
-        unsafe { self.call(run, &operands) };
-    }
-
-    /// Computes an operation of whole registers, some lanes of which it writes. The first source may be the same
-    /// chunk for all lanes instead of a register.
-    #[inline(always)]
-    pub(crate) fn compute_in_place(
-        self,
-        run: &Run,
-        registers: &mut [Words; 256],
-        names: [u8; 4],
-        same: Option<&[u32; CHUNK]>,
-        mode: Mode,
-        lanes: &Lanes,
-    ) {
-        let base: *mut Words = registers.as_mut_ptr();
-        // SAFETY: there are 256 registers.
-        let register = |n: u8| unsafe { base.add(usize::from(n)) };
-        let [dst, a, b, c] = names.map(register);
-        let step = usize::from(same.is_none());
-        let first = same.map_or(a.cast_const(), |chunk| std::ptr::from_ref(chunk).cast());
-        let (b, c) = (b.cast_const(), c.cast_const());
-        // Nothing reads high words or masks.
-        let (hi, chunks) = ([b; 3], chunks(lanes.mask));
-        let operands = Operands { lo: [first, b, c], hi, carry: b, step, mode, chunks, to: [dst; 3], lanes };
-        // SAFETY: the pointers come from an exclusive reference to all registers and from references to other memory, all of
-        // which outlive the call. A function reads a chunk's sources before it writes the chunk's results.
-        unsafe { self.call(run, &operands) };
+        unsafe { (run.any)(call) }
     }
 }
 
-/// Returns the chunks that have lanes of a mask; the first one always counts.
-#[inline(always)]
-fn chunks(mask: u64) -> usize {
-    if mask >> CHUNK == 0 { 1 } else { 2 }
+impl<'a> Call<'a> {
+    #[inline(always)]
+    fn new(
+        file: *mut Words,
+        operands: &'a Operands,
+        (first, step): (*const [u32; CHUNK], usize),
+        mode: Mode,
+        lanes: &'a Lanes,
+    ) -> Call<'a> {
+        // Those of a wavefront of 32 lanes always count.
+        let chunks = if lanes.mask >> 32 == 0 { CHUNKS / 2 } else { CHUNKS };
+        Call { file, operands, first, step, mode, chunks, lanes }
+    }
 }
 
 /// A formula for a chunk of lanes.
@@ -246,34 +327,39 @@ impl Run {
 }
 
 /// # Safety
-/// As for [`Operands::part`] and [`Operands::store`].
+/// As for [`Rows::part`] and [`Rows::store`].
 #[inline(always)]
-unsafe fn all_chunks<F: Formula>(operands: &Operands) {
-    for chunk in 0..operands.chunks {
+unsafe fn all_chunks<F: Formula>(call: &Call<'_>) -> u64 {
+    let (mode, chunks, mut bits) = (call.mode, call.chunks, 0);
+    // SAFETY: the caller's promise.
+    let rows = unsafe { call.rows() };
+    for chunk in 0..chunks {
         // One by one, so that the compiler drops those that are not used.
-        let (mut lo, mut hi, mut carry) = ([0; CHUNK], [0; CHUNK], [0; CHUNK]);
+        const EMPTY: [MaybeUninit<u32>; CHUNK] = [MaybeUninit::uninit(); CHUNK];
+        let (mut lo, mut hi, mut carry) = (EMPTY, EMPTY, EMPTY);
         let mut results = ResultPart { lo: &mut lo, hi: &mut hi, carry: &mut carry };
         // SAFETY: the caller's promise.
-        F::compute(operands.mode, chunk, &unsafe { operands.part(chunk) }, &mut results);
-        // SAFETY: the caller's promise. The sources are not used any more.
-        unsafe { operands.store::<F::Output>(chunk, &results) };
+        F::compute(mode, chunk, &unsafe { rows.part(chunk) }, &mut results);
+        // SAFETY: the caller's promise. The sources are not used any more, and a formula writes all lanes of a chunk.
+        bits |= unsafe { rows.store::<F::Output>(chunk, &results) };
     }
+    bits
 }
 
 /// # Safety
 /// As for `all_chunks`.
-unsafe fn any<F: Formula>(operands: &Operands) {
+unsafe fn any<F: Formula>(call: &Call<'_>) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { all_chunks::<F>(operands) };
+    unsafe { all_chunks::<F>(call) }
 }
 
 /// # Safety
 /// As for `all_chunks`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-unsafe fn wide<F: Formula>(operands: &Operands) {
+unsafe fn wide<F: Formula>(call: &Call<'_>) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { all_chunks::<F>(operands) };
+    unsafe { all_chunks::<F>(call) }
 }
 
 /// Makes a [`Run`] of a formula over the sources of a chunk and its results, of the types of an output.
@@ -296,32 +382,65 @@ macro_rules! run {
 }
 pub(crate) use run;
 
+/// Does something with the sources of each lane of a chunk.
+macro_rules! for_lanes {
+    ($chunk:ident, $from:ident, $lane:ident, $at:ident, ($($a:ident : $t:ty),*), $body:block) => {
+        for $at in 0..$crate::isa::op::lanes::CHUNK {
+            let $lane = $crate::isa::op::lanes::CHUNK * $chunk + $at;
+            let mut n = 0;
+            $(
+                let $a = <$t as $crate::isa::op::lanes::Source>::get($from, n, $at);
+                n += 1;
+            )*
+            $body
+        }
+    };
+}
+pub(crate) use for_lanes;
+
+/// Returns the types of sources.
+macro_rules! kinds_of {
+    (($($a:ident : $t:ty),*)) => {
+        $crate::isa::op::lanes::kinds(&[$(<$t as $crate::isa::op::lanes::Source>::KIND),*])
+    };
+}
+pub(crate) use kinds_of;
+
 /// Defines operations of the vector unit.
 ///
 /// A row is `name (sources) -> result { formula }`, optionally followed by flags in brackets. Formulas may use `mode`
-/// and `lane`.
+/// and `lane`. Between them may stand `=> (condition) { formula }`: a simple formula that gives the same if the condition
+/// holds. It is used if it holds for all lanes of a chunk: then the host's compiler can make vectors of it.
 macro_rules! valu {
     (
         $mode:ident, $lane:ident;
-        $( $name:ident ($($a:ident : $t:ty),*) -> $r:ty $body:block $([$($flag:ident)*])? )*
+        $( $name:ident $sources:tt -> $r:ty $body:block
+            $(=> ($usual:expr) $simple:block)? $([$($flag:ident)*])? )*
     ) => {$(
         pub(crate) static $name: $crate::isa::Row = $crate::isa::Row {
             name: stringify!($name),
             dst: <$r as $crate::isa::op::lanes::Output>::KIND,
             carry_out: <$r as $crate::isa::op::lanes::Output>::CARRY,
-            src: $crate::isa::op::lanes::kinds(&[$(<$t as $crate::isa::op::lanes::Source>::KIND),*]),
+            src: $crate::isa::op::run::kinds_of!($sources),
             flags: 0 $($(| $crate::isa::flag::$flag)*)?,
             run: $crate::isa::op::run::run!($r, |$mode, chunk, from, to| {
-                for at in 0..$crate::isa::op::lanes::CHUNK {
-                    let $lane = $crate::isa::op::lanes::CHUNK * chunk + at;
-                    let mut n = 0;
-                    $(
-                        let $a = <$t as $crate::isa::op::lanes::Source>::get(from, n, at);
-                        n += 1;
-                    )*
+                $(
+                    let mut usual = [0; $crate::isa::op::lanes::CHUNK];
+                    $crate::isa::op::run::for_lanes!(chunk, from, $lane, at, $sources, {
+                        usual[at] = u32::from($usual).wrapping_neg();
+                    });
+                    if $crate::isa::op::run::bits_of(&usual) == $crate::isa::op::run::EVERY {
+                        $crate::isa::op::run::for_lanes!(chunk, from, $lane, at, $sources, {
+                            let result: $r = $simple;
+                            $crate::isa::op::lanes::Output::set(result, to, at);
+                        });
+                        return;
+                    }
+                )?
+                $crate::isa::op::run::for_lanes!(chunk, from, $lane, at, $sources, {
                     let result: $r = $body;
                     $crate::isa::op::lanes::Output::set(result, to, at);
-                }
+                });
             }),
         };
     )*};

@@ -5,6 +5,7 @@
 //! value. Rows marked SPECIAL change the program counter, hardware registers or registers by index; they are
 //! executed separately.
 
+use super::scalar_file::{ScalarFile, Step};
 use crate::isa::Kind;
 
 /// A scalar instruction.
@@ -19,6 +20,8 @@ pub(crate) struct ScalarRow {
     pub(crate) exec: Option<SaveExec>,
     pub(crate) control: Control,
     pub(crate) run: fn([u64; 2], State) -> Outcome,
+    /// Does it with operands that are known to be in a file.
+    pub(crate) step: fn(&mut ScalarFile, &Step),
 }
 
 impl std::fmt::Debug for ScalarRow {
@@ -92,7 +95,7 @@ pub(crate) struct State {
 /// A result, and SCC if it changes.
 pub(crate) type Outcome = (u64, Option<bool>);
 
-pub(super) trait Scalar: Copy {
+pub(crate) trait Scalar: Copy {
     const KIND: Kind;
     fn of(bits: u64) -> Self;
     fn bits(self) -> u64;
@@ -168,6 +171,20 @@ macro_rules! salu {
                     $body
                 }
                 run
+            },
+            step: {
+                #[allow(unused_variables, unused_mut, unused_assignments)]
+                fn step(file: &mut ScalarFile, step: &Step) {
+                    let mut n = 0;
+                    $(
+                        let $a = step.sources[n].read::<$t>(file);
+                        n += 1;
+                    )*
+                    let $state = step.state::<$r>(file);
+                    let outcome: Outcome = $body;
+                    step.finish::<$r>(file, outcome);
+                }
+                step
             },
         };
     )*};

@@ -55,14 +55,14 @@ valu! {
         let shift = 8 * (b & 3);
         c & !(255 << shift) | u32::from(a.round_ties_even() as u8) << shift
     }
-    v_div_fixup_f32 (a: f32, b: f32, c: f32) -> f32 { fixup32(a, b, c) }
+    v_div_fixup_f32 (a: f32, b: f32, c: f32) -> f32 { fixup32(a, b, c) } => (needs_no_fixup32(a, b, c)) { of_sign(a, b, c) }
     v_div_fixup_f64 (a: f64, b: f64, c: f64) -> f64 { fixup64(a, b, c) }
-    v_div_scale_f32 (a: f32, b: f32, c: f32) -> (f32, bool) { scale32(a, b, c) }
+    v_div_scale_f32 (a: f32, b: f32, c: f32) -> (f32, bool) { scale32(a, b, c) } => (needs_no_scale32(b, c)) { (a, false) }
     v_div_scale_f64 (a: f64, b: f64, c: f64) -> (f64, bool) { scale64(a, b, c) }
     v_div_fmas_f32 (a: f32, b: f32, c: f32, v: Vcc) -> f32 {
         let power = if exponent32(c) > 127 { 64 } else { -64 };
         if v.0 { fma_scaled32(a, b, c, power) } else { a.mul_add(b, c) }
-    }
+    } => (!v.0) { a.mul_add(b, c) }
     v_div_fmas_f64 (a: f64, b: f64, c: f64, v: Vcc) -> f64 {
         let power = if exponent_field64(c) > 1023 { 128 } else { -128 };
         if v.0 { fma_scaled64(a, b, c, power) } else { a.mul_add(b, c) }
@@ -232,15 +232,27 @@ fn fixup(a: f64, b: f64, c: f64, tiny: bool) -> f64 {
     }
 }
 
+/// Returns true for the quotient `a` of ordinary values `b` and `c`, which is one itself. Bitwise, so that the host's compiler
+/// makes no branches of it.
+#[inline(always)]
+fn needs_no_fixup32(a: f32, b: f32, c: f32) -> bool {
+    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
+    let ordinary = |exponent: i32| (exponent >= 1) & (exponent <= 254);
+    ordinary(exp_b) & ordinary(exp_c) & (exponent32(a) < 255) & (exp_c - exp_b >= -150)
+}
+
+/// Returns a quotient with the sign that it has.
+#[inline(always)]
+fn of_sign(a: f32, b: f32, c: f32) -> f32 {
+    f32::from_bits(a.to_bits() & !(1 << 31) | (b.to_bits() ^ c.to_bits()) & 1 << 31)
+}
+
 #[inline(always)]
 fn fixup32(a: f32, b: f32, c: f32) -> f32 {
-    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
-    let ordinary = |exponent: i32| (1..=254).contains(&exponent);
-    if ordinary(exp_b) && ordinary(exp_c) && exponent32(a) < 255 && exp_c - exp_b >= -150 {
-        let sign = (b.to_bits() ^ c.to_bits()) & 1 << 31;
-        return f32::from_bits(a.to_bits() & !(1 << 31) | sign);
+    if needs_no_fixup32(a, b, c) {
+        return of_sign(a, b, c);
     }
-    fixup(a.into(), b.into(), c.into(), exp_c - exp_b < -150) as f32
+    fixup(a.into(), b.into(), c.into(), exponent32(c) - exponent32(b) < -150) as f32
 }
 
 #[inline(always)]
@@ -301,13 +313,21 @@ fn scale(a: f64, b: f64, c: f64, of: &Division, range: i32, power: i32) -> (f64,
     }
 }
 
+/// Returns true for operands of a division far from all that needs scaling, as most are.
+#[inline(always)]
+fn needs_no_scale32(b: f32, c: f32) -> bool {
+    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
+    let between = |x: i32, first: i32, last: i32| (x >= first) & (x <= last);
+    between(exp_b, 1, 252) & between(exp_c, 24, 254) & between(exp_c - exp_b, -124, 95)
+}
+
 #[inline(always)]
 fn scale32(a: f32, b: f32, c: f32) -> (f32, bool) {
-    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
-    // Far from all that needs scaling, as most divisions are: no division then.
-    if (1..=252).contains(&exp_b) && (24..=254).contains(&exp_c) && (-124..96).contains(&(exp_c - exp_b)) {
+    // No division then.
+    if needs_no_scale32(b, c) {
         return (a, false);
     }
+    let (exp_b, exp_c) = (exponent32(b), exponent32(c));
     let small = |x: f32| x != 0.0 && x.abs() < f32::MIN_POSITIVE;
     let denormal = [small(b), small(1.0 / b), small(c / b)];
     let division = Division { exponents: [exp_b, exp_c], denormal };
