@@ -39,24 +39,30 @@ enum Source {
 
 /// Instructions that are executed one after the other: only the last one may go elsewhere or stop.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Block {
-    /// Number among the blocks of the text, in the order in which they were decoded.
-    pub(crate) number: usize,
-    pub(crate) instructions: Vec<Inst>,
-    /// The same in short. Instructions are large; a loop of short ones stays in the host's nearest cache.
+    /// In short. Instructions are large; a loop of short ones stays in the host's nearest cache.
     pub(crate) short: Vec<Short>,
     /// Sections after whose last instruction the registers change that memory is going to fill.
     pub(crate) sections: Vec<Section>,
+    /// Number among the blocks of the text, in the order in which they were decoded.
+    pub(crate) number: usize,
+    /// The word after the last instruction, and that of the last one.
+    pub(crate) end: usize,
+    pub(crate) last: usize,
     /// Bits of MODE that are 1 and 0 where all short instructions may be executed as such.
     pub(crate) mode: Usual,
-    /// Registers that each of them uses.
-    pub(crate) effects: Vec<Effects>,
-    /// The word of each of them.
-    pub(crate) words: Vec<usize>,
-    /// The word after the last one.
-    pub(crate) end: usize,
+    pub(crate) instructions: Vec<Place>,
     /// Counts of one execution, without bytes.
     pub(crate) counts: Counters,
+}
+
+/// An instruction where it stands.
+pub(crate) struct Place {
+    pub(crate) effects: Effects,
+    /// Its first word in the text.
+    pub(crate) word: usize,
+    pub(crate) inst: Inst,
 }
 
 /// A section of a block.
@@ -106,12 +112,12 @@ impl Page {
             count(&inst, &mut block.counts);
             block.mode.add(inst.plan.usual, &short);
             used.add(effects.used);
-            block.effects.push(effects);
             block.short.push(short);
-            block.words.push(first + word);
+            let at = first + word;
             word += usize::from(inst.words);
             let (ends, ends_section) = (ends_block(&inst), ends_section(&inst));
-            block.instructions.push(inst);
+            block.last = at;
+            block.instructions.push(Place { effects, word: at, inst });
             if ends || ends_section {
                 let end = block.instructions.len();
                 block.sections.push(Section { end, used: std::mem::take(&mut used) });
@@ -294,7 +300,7 @@ mod tests {
 
     /// Returns the name of a block's first instruction.
     fn name(block: &Block) -> &'static str {
-        block.instructions[0].name
+        block.instructions[0].inst.name
     }
 
     /// Two words: `v_add_f32` with a literal.

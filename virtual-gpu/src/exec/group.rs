@@ -238,7 +238,7 @@ impl<'a> Group<'a> {
         wave.all = context.text.isa().all_lanes();
         self.start_scalars(wave);
         (wave.scalars.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
-        wave.waits.clear();
+        wave.waits.clear(context.text.isa().target);
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
         // Those of the last kernel too: its values must not reach a kernel that reads more registers than it has.
@@ -320,8 +320,8 @@ impl<'a> Group<'a> {
                 wave.at = wave.pc;
                 return Err(FaultKind::IllegalInstruction(self.context.text.word(wave.pc).unwrap_or(0)));
             };
-            wave.executed += block.instructions.len() as u64;
-            wave.at = block.words.last().copied().unwrap_or(wave.pc);
+            wave.executed += block.short.len() as u64;
+            wave.at = block.last;
             if wave.executed > self.context.max_instructions {
                 return Err(FaultKind::Budget(self.context.max_instructions));
             }
@@ -329,7 +329,7 @@ impl<'a> Group<'a> {
             // Only the last instruction reads it.
             wave.pc = block.end;
             if let Err((n, fault)) = self.block(wave, unit, block) {
-                wave.at = block.words[n];
+                wave.at = block.instructions[n].word;
                 return Err(fault);
             }
         }
@@ -351,6 +351,12 @@ impl<'a> Group<'a> {
                         unit.short_same(wave, run, names, bits);
                     }
                     Short::Scalar { run, ref step } if !early => run(&mut wave.scalars, step),
+                    Short::Wait(wait) if !early => {
+                        if self.checks.waits {
+                            wave.waits.wait(wait);
+                        }
+                    }
+                    Short::Nothing => {}
                     Short::Branch { control, words } => {
                         if wave.is_taken(control) {
                             wave.pc = wave.pc.wrapping_add_signed(words.into());
@@ -361,8 +367,9 @@ impl<'a> Group<'a> {
                         unit.short_same(wave, run, names, bits);
                     }
                     _ => {
-                        wave.at = block.words[n];
-                        let done = self.step(wave, unit, &block.instructions[n], &block.effects[n], early);
+                        let place = &block.instructions[n];
+                        wave.at = place.word;
+                        let done = self.step(wave, unit, &place.inst, &place.effects, early);
                         done.map_err(|fault| (n, fault))?;
                     }
                 }
@@ -398,7 +405,7 @@ impl<'a> Group<'a> {
             }
             Body::Lds(row) => {
                 self.begin_waiting(wave, inst, effects);
-                self.ds(wave, inst, row)
+                self.ds(unit.host, wave, inst, row)
             }
             Body::Matrix(row) => {
                 unit.matrix(wave, inst, row);

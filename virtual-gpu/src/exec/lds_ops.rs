@@ -1,6 +1,7 @@
 //! DS instructions.
 
 use super::group::Group;
+use super::simd::Host;
 use super::memory::{apply, narrow};
 use super::wave::write;
 use super::wave::{REGISTERS, Wave};
@@ -15,6 +16,7 @@ impl Group<'_> {
     #[inline(always)]
     pub(super) fn ds(
         &mut self,
+        host: Host,
         wave: &mut Wave,
         inst: &Inst,
         row: &'static MemoryRow,
@@ -40,7 +42,7 @@ impl Group<'_> {
             Op::Exchange2 { bytes, stride } => self.ds_exchange2(wave, inst, bytes, stride),
             Op::Atomic { op, bytes, returns } => self.ds_atomic(wave, inst, op, bytes, returns),
             Op::Swizzle => {
-                exchange(wave, inst, |lane| swizzle(inst.offset as u32, lane));
+                swizzle(host, wave, inst);
                 Ok(())
             }
             Op::Permute | Op::BackwardPermute => {
@@ -283,33 +285,14 @@ fn write_all(wave: &mut Wave, register: u16, values: &[[u32; LANES]], exec: u64)
     }
 }
 
-/// Makes each lane read the register of another. An inactive source lane gives 0.
-fn exchange(wave: &mut Wave, inst: &Inst, from: impl Fn(usize) -> usize) {
-    let (exec, source) = (wave.exec(), wave.vgpr[usize::from(inst.src[0])]);
-    let mut values = [0; LANES];
-    for (lane, value) in values[..rounds(LANES)].iter_mut().enumerate() {
-        let other = from(lane) % LANES;
-        *value = if exec >> other & 1 != 0 { source[other] } else { 0 };
+/// Executes `ds_swizzle_b32`. An inactive source lane gives 0.
+#[inline(never)]
+fn swizzle(host: Host, wave: &mut Wave, inst: &Inst) {
+    let (exec, mut values) = (wave.exec(), [0; LANES]);
+    if let Some(moves) = &inst.moves {
+        host.move_lanes(moves, exec, &wave.vgpr[usize::from(inst.src[0])], &mut values);
     }
     write(&mut wave.vgpr[usize::from(inst.dst)], &values, exec);
-}
-
-/// Returns the source lane of `ds_swizzle_b32`: a permutation of four lanes; and, or, xor with the lane index
-/// among 32; or a rotation.
-fn swizzle(offset: u32, lane: usize) -> usize {
-    let n = lane as u32;
-    let other = if offset & 0xe000 == 0xc000 {
-        // Rotation of 32 lanes within the groups that the mask preserves.
-        let (mask, count) = (offset & 31, offset >> 5 & 31);
-        let moved = if offset & 0x400 == 0 { n + count } else { n.wrapping_sub(count) };
-        n & 32 | n & mask | moved & 31 & !mask
-    } else if offset & 0x8000 != 0 {
-        n & !3 | offset >> (2 * (n & 3)) & 3
-    } else {
-        let (and, or, xor) = (offset & 31, offset >> 5 & 31, offset >> 10 & 31);
-        n & 32 | ((n & 31 & and | or) ^ xor)
-    };
-    other as usize
 }
 
 /// Executes `ds_permute_b32` (a lane writes to the lane that its address names) or `ds_bpermute_b32` (it
@@ -319,8 +302,10 @@ fn permute(wave: &mut Wave, inst: &Inst, forward: bool) {
     let source = wave.vgpr[usize::from(inst.src[1])];
     // Among all lanes, or among each 32.
     let all = if inst.isa.target.generation() == Generation::Gfx11 { 32 } else { wave.lanes() };
+    let others = all - 1;
     let named = |lane: usize| {
-        lane / all * all + (addresses[lane].wrapping_add(inst.offset as u32) / 4) as usize % all
+        let other = addresses[lane].wrapping_add(inst.offset as u32) as usize / 4;
+        (lane & !others | other & others) % LANES
     };
     let mut values = [0; LANES];
     for lane in lanes(exec) {

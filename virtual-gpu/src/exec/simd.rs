@@ -32,6 +32,50 @@ impl Host {
     }
 }
 
+/// For each eight lanes the eight that they read, which of them each lane reads, and a mask of its result.
+type Groups<'a> = (&'a [u8; LANES / 8], &'a [u32; LANES], &'a [u32; LANES]);
+
+impl Host {
+    /// Makes each eight lanes read some of eight.
+    #[inline(always)]
+    pub(super) fn move_groups(self, groups: Groups<'_>, before: &[u32; LANES], after: &mut [u32; LANES]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.is_wide() {
+            // SAFETY: as in `run`.
+            unsafe { move_groups_wide(groups, before, after) };
+            return;
+        }
+        let (groups, index, masks) = groups;
+        for lane in 0..LANES {
+            let from = 8 * usize::from(groups[lane / 8]) + index[lane] as usize % 8;
+            after[lane] = before[from % LANES] & masks[lane];
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn move_groups_wide((groups, index, masks): Groups<'_>, before: &[u32; LANES], after: &mut [u32; LANES]) {
+    use std::arch::x86_64::{
+        _mm256_and_si256, _mm256_loadu_si256, _mm256_permutevar8x32_epi32, _mm256_storeu_si256,
+    };
+    // No closures: they would not be compiled for these instructions.
+    let (before, index) = (before.as_chunks::<8>().0, index.as_chunks::<8>().0);
+    let (masks, after) = (masks.as_chunks::<8>().0, after.as_chunks_mut::<8>().0);
+    for (n, after) in after.iter_mut().enumerate() {
+        let from = &before[usize::from(groups[n]) % 8];
+        // SAFETY: eight words are there.
+        let from = unsafe { _mm256_loadu_si256(from.as_ptr().cast()) };
+        // SAFETY: as before.
+        let index = unsafe { _mm256_loadu_si256(index[n].as_ptr().cast()) };
+        // SAFETY: as before.
+        let mask = unsafe { _mm256_loadu_si256(masks[n].as_ptr().cast()) };
+        let moved = _mm256_and_si256(_mm256_permutevar8x32_epi32(from, index), mask);
+        // SAFETY: as before.
+        unsafe { _mm256_storeu_si256(after.as_mut_ptr().cast(), moved) };
+    }
+}
+
 /// Work that is compiled for several hosts: a closure whose body is always inline.
 pub(crate) trait Work {
     type Output;

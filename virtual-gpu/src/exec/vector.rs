@@ -10,6 +10,7 @@ use super::simd::Host;
 use super::wave::{MODE_INDEX, Wave, is_vector, write};
 use crate::fault::FaultKind;
 use crate::isa::inst::{Dpp, Form, Inst};
+use crate::isa::moves::Moves;
 use crate::isa::op::file::Name;
 use crate::isa::op::lanes::{CHUNK, LANES, Mode};
 use crate::isa::op::math::sad_u8;
@@ -58,8 +59,8 @@ impl Unit {
             Carry::Source(i) => wave.scalar(inst.src[usize::from(i) % 3], Kind::Mask, 0),
         };
         let mut enabled = wave.exec();
-        if let Form::Dpp(dpp) | Form::LongDpp(dpp) = inst.form {
-            enabled &= exchange(wave, dpp, &mut operands, plan.sources[0].wide);
+        if let (Form::Dpp(dpp) | Form::LongDpp(dpp), Some(moves)) = (inst.form, &inst.moves) {
+            enabled &= exchange(self.host, wave, (dpp, moves), &mut operands, plan.sources[0].wide);
         }
         let approximates = self.approximate.filter(|_| inst.rate == Rate::Quarter);
         if plan.direct
@@ -124,13 +125,19 @@ impl Unit {
 
 /// Moves the lanes of the first source; returns the lanes to write.
 #[inline(always)]
-fn exchange(wave: &mut Wave, dpp: Dpp, operands: &mut Operands, wide: bool) -> u64 {
+fn exchange(
+    host: Host,
+    wave: &mut Wave,
+    dpp: (Dpp, &Moves),
+    operands: &mut Operands,
+    wide: bool,
+) -> u64 {
     let exec = wave.exec();
     let (low, moved) = wave.vgpr.with_moved(operands.lo[0], false);
-    let lanes = move_lanes(exec, dpp, low, moved);
+    let lanes = move_lanes(host, exec, dpp, low, moved);
     if wide {
         let (high, moved) = wave.vgpr.with_moved(operands.hi[0], true);
-        move_lanes(exec, dpp, high, moved);
+        move_lanes(host, exec, dpp, high, moved);
     }
     [operands.lo[0], operands.hi[0]] = Name::MOVED;
     lanes

@@ -14,35 +14,10 @@
 //! AMD's own copy kernels do. So each lane needs the wait for the memory that it reaches.
 
 use crate::fault::FaultKind;
-use crate::isa::Effects;
-use crate::isa::inst::{Body, Inst, Segment, Wait};
-use crate::isa::op::memory::Op;
-use crate::isa::registers::{Fill, Registers};
-
-/// A memory operation in flight.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    /// Registers that it fills; none for a store.
-    fills: Fill,
-    /// Lanes of the vector registers that it fills.
-    lanes: u64,
-    /// True if it completes in order with the other ordered operations of its counter.
-    ordered: bool,
-    stores_lds: bool,
-    /// True for a store to global memory.
-    stores_memory: bool,
-}
-
-/// Memory whose operations a counter counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counter {
-    /// Loads of vector memory.
-    Vector,
-    /// Stores to vector memory, which processors without a counter for them count as loads.
-    Stores,
-    /// LDS and scalar memory.
-    Other,
-}
+use crate::isa::flight::{Counter, Pending};
+use crate::isa::inst::Wait;
+use crate::isa::registers::Registers;
+use crate::isa::{Effects, Target};
 
 /// Operations in flight in the counters of a wavefront.
 #[derive(Clone, Debug, Default)]
@@ -57,10 +32,17 @@ pub(crate) struct Waits {
     pending: Registers,
     /// True if there are such registers.
     fills: bool,
+    /// Largest count of `lgkmcnt`.
+    most_lgkm: usize,
 }
 
+/// Largest count of the others.
+const MOST: usize = 63;
+
 impl Waits {
-    pub(crate) fn clear(&mut self) {
+    /// Begins with none, on a processor.
+    pub(crate) fn clear(&mut self, target: Target) {
+        self.most_lgkm = target.traits().most_lgkm;
         self.vm.clear();
         self.stores.clear();
         self.lgkm.clear();
@@ -107,58 +89,53 @@ impl Waits {
         self.vm.iter().chain(&self.stores).filter(|p| p.stores_memory).count()
     }
 
-    /// Adds the memory operation of an instruction. `lanes` are the active ones, `in_lds` those of them that access LDS.
-    pub(crate) fn begin(&mut self, inst: &Inst, effects: &Effects, lanes: u64, in_lds: u64) {
-        let fills = effects.fills;
-        let stores_memory = matches!(inst.body, Body::Memory(_, row) if matches!(row.op, Op::Store { .. }));
-        let pending = Pending { fills, lanes, ordered: true, stores_lds: false, stores_memory };
-        let vector = if fills.is_empty() { Counter::Stores } else { Counter::Vector };
-        match inst.body {
-            Body::Lds(row) => {
-                let exchange =
-                    matches!(row.op, Op::Swizzle | Op::Permute | Op::BackwardPermute | Op::Nothing);
-                let load = matches!(row.op, Op::Load { .. } | Op::Load2 { .. } | Op::LoadByLane);
-                self.push(inst, Counter::Other, Pending { stores_lds: !exchange && !load, ..pending });
-            }
-            Body::Memory(Segment::Flat, _) => {
-                let ordered = inst.isa.target.traits().ordered_flat;
-                // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
-                let none = Pending {
-                    fills: Fill::default(),
-                    lanes: 0,
-                    ordered,
-                    stores_lds: false,
-                    stores_memory: false,
-                };
-                let beyond = Pending { lanes: lanes & !in_lds, ordered: ordered || in_lds == 0, ..pending };
-                self.push(inst, vector, if in_lds == lanes && lanes != 0 { none } else { beyond });
-                let stores_lds = fills.is_empty();
-                let inside = Pending { lanes: in_lds, ordered, stores_lds, ..pending };
-                self.push(inst, Counter::Other, if in_lds == 0 { none } else { inside });
-            }
-            Body::Memory(..) => self.push(inst, vector, pending),
-            // Scalar memory.
-            _ => self.push(inst, Counter::Other, Pending { ordered: false, ..pending }),
+    /// Adds an operation in some lanes.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, counter: Counter, pending: &Pending, lanes: u64) {
+        let (queue, most) = match counter {
+            Counter::Stores => (&mut self.stores, MOST),
+            Counter::Vector => (&mut self.vm, MOST),
+            Counter::Other => (&mut self.lgkm, self.most_lgkm),
+        };
+        queue.push(Pending { lanes, ..*pending });
+        let full = queue.len() > most;
+        self.pending.add_fill(pending.fills);
+        self.fills |= !pending.fills.is_empty();
+        if full {
+            self.stall(counter, most);
         }
     }
 
-    /// Adds an operation of an instruction to a counter.
-    fn push(&mut self, inst: &Inst, counter: Counter, pending: Pending) {
-        let traits = inst.isa.target.traits();
-        let (queue, most) = match counter {
-            Counter::Stores if traits.counts_stores => (&mut self.stores, 63),
-            Counter::Vector | Counter::Stores => (&mut self.vm, 63),
-            Counter::Other => (&mut self.lgkm, traits.most_lgkm),
-        };
-        queue.push(pending);
-        self.pending.add_fill(pending.fills);
-        self.fills |= !pending.fills.is_empty();
-        // On hardware a full counter stalls the wavefront until an operation is complete.
-        if queue.len() > most {
-            retire(queue, most);
-            merge(queue, most);
-            self.update();
+    /// Adds a FLAT access of some lanes, `in_lds` of which access LDS.
+    pub(crate) fn begin_flat(&mut self, counter: Counter, pending: &Pending, lanes: u64, in_lds: u64) {
+        let (ordered, fills) = (pending.ordered, pending.fills);
+        // In the counter whose memory no lane reaches it fills nothing. It may leave that counter at any time.
+        let none = Pending { ordered, ..Pending::default() };
+        if in_lds == lanes && lanes != 0 {
+            self.begin(counter, &none, 0);
+        } else {
+            let beyond = Pending { ordered: ordered || in_lds == 0, ..*pending };
+            self.begin(counter, &beyond, lanes & !in_lds);
         }
+        if in_lds == 0 {
+            self.begin(Counter::Other, &none, 0);
+        } else {
+            let inside = Pending { stores_lds: fills.is_empty(), ..*pending };
+            self.begin(Counter::Other, &inside, in_lds);
+        }
+    }
+
+    /// On hardware a full counter stalls the wavefront until an operation is complete.
+    #[inline(never)]
+    fn stall(&mut self, counter: Counter, most: usize) {
+        let queue = match counter {
+            Counter::Stores => &mut self.stores,
+            Counter::Vector => &mut self.vm,
+            Counter::Other => &mut self.lgkm,
+        };
+        retire(queue, most);
+        merge(queue, most);
+        self.update();
     }
 
     /// Applies a wait.
@@ -180,6 +157,10 @@ impl Waits {
 
     /// Recomputes the registers that operations in flight fill.
     fn update(&mut self) {
+        if self.vm.is_empty() && self.stores.is_empty() && self.lgkm.is_empty() {
+            (self.pending, self.fills) = (Registers::default(), false);
+            return;
+        }
         let mut pending = Registers::default();
         self.fills = false;
         for queue in [&self.vm, &self.stores, &self.lgkm] {

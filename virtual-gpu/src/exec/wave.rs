@@ -3,7 +3,8 @@
 use super::waits::Waits;
 use crate::fault::FaultKind;
 pub(crate) use crate::isa::MODE_INDEX;
-use crate::isa::inst::{Body, Inst, Segment};
+use crate::isa::flight::Begins;
+use crate::isa::inst::{Body, Inst};
 pub(crate) use crate::isa::op::file::REGISTERS;
 use crate::isa::op::file::RegisterFile;
 use crate::isa::op::lanes::{LANES, lanes};
@@ -172,14 +173,16 @@ impl Wave {
     }
 
     /// Notes that the memory operation of an instruction is in flight. It was not executed yet.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn begin_waiting(&mut self, inst: &Inst, effects: &Effects) {
-        let lanes = self.exec();
-        let in_lds = match inst.body {
-            Body::Memory(Segment::Flat, _) => self.lanes_in_lds(inst),
-            _ => 0,
-        };
-        self.waits.begin(inst, effects, lanes, in_lds);
+        match &effects.begins {
+            Begins::Nothing => {}
+            Begins::One(counter, pending) => self.waits.begin(*counter, pending, self.exec()),
+            Begins::Flat(counter, pending) => {
+                let in_lds = self.lanes_in_lds(inst);
+                self.waits.begin_flat(*counter, pending, self.exec(), in_lds);
+            }
+        }
     }
 
     /// Returns the active lanes in which a FLAT instruction accesses LDS.

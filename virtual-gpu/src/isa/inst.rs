@@ -1,5 +1,6 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
+use super::moves::Moves;
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
 use super::op::wmma::WmmaRow;
@@ -140,6 +141,8 @@ pub(crate) struct Inst {
     pub(crate) wait: Wait,
     /// Plan of its execution, if it is a vector instruction.
     pub(crate) plan: Plan,
+    /// Lanes that read other lanes.
+    pub(crate) moves: Option<Arc<Moves>>,
 }
 
 /// Flag bits of memory instructions.
@@ -203,6 +206,7 @@ impl Inst {
             flags: Flags::default(),
             wait: Wait::default(),
             plan: Plan::NONE,
+            moves: None,
         }
     }
 }

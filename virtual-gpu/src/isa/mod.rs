@@ -9,9 +9,11 @@
 //! Guide for AMDGPU Backend", "Syntax of gfx900/gfx906 instructions" and "Syntax of GFX11 instructions".
 
 mod cdna;
+pub(crate) mod flight;
 mod gfx11;
 mod gfx9;
 pub(crate) mod inst;
+pub(crate) mod moves;
 mod names;
 pub(crate) mod op;
 pub(crate) mod operand;
@@ -29,9 +31,11 @@ pub(crate) use resolve::MODE_INDEX;
 pub use target::Target;
 pub(crate) use target::{Generation, Isa};
 
+use flight::Begins;
 use inst::Inst;
 use op::run::Run;
-use registers::{Fill, Registers};
+use registers::Registers;
+use std::sync::Arc;
 
 /// Decodes the instruction at the start of `words`. Returns `None` if the processor has no such instruction.
 pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
@@ -40,21 +44,22 @@ pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
         Generation::Gfx11 => gfx11::decode(words, isa)?,
     };
     inst.plan = resolve::plan(&inst);
+    inst.moves = moves::Moves::of(&inst).map(Arc::new);
     Some(inst)
 }
 
 /// Registers of an instruction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Effects {
     /// Registers that it reads or writes immediately.
     pub(crate) used: Registers,
-    /// Registers that memory fills later.
-    pub(crate) fills: Fill,
+    /// What it leaves in flight.
+    pub(crate) begins: Begins,
 }
 
 /// Returns the registers of an instruction.
 pub(crate) fn effects(inst: &Inst) -> Effects {
-    Effects { used: uses::used(inst), fills: uses::filled(inst) }
+    Effects { used: uses::used(inst), begins: Begins::of(inst, uses::filled(inst)) }
 }
 
 /// Type of an operand: the number of its registers, the meaning of constants and the effect of modifiers.

@@ -12,6 +12,9 @@ const F32_RESULTS: u32 = 1 << 5;
 const OTHER_SOURCES: u32 = 1 << 6;
 const OTHER_RESULTS: u32 = 1 << 7;
 
+/// SDWA's selection of a whole register.
+const WHOLE: u8 = 6;
+
 /// Bit of MODE: registers are numbered relative to M0.
 pub(crate) const MODE_INDEX: u32 = 1 << 27;
 
@@ -85,7 +88,7 @@ fn result(plan: &mut Plan, inst: &Inst, row: &Row) {
         plan.scaled = inst.clamp || inst.omod != 0;
     }
     plan.merged = match inst.form {
-        Form::Sdwa(_) => true,
+        Form::Sdwa(sdwa) if sdwa.dst != WHOLE => true,
         _ if !matches!(row.dst, Kind::U16 | Kind::I16 | Kind::F16) => false,
         _ if inst.isa.target.generation() == Generation::Gfx11 => true,
         _ => row.is(flag::KEEP_HIGH | flag::KEEP_LOW) || inst.op_sel & 8 != 0,
@@ -109,7 +112,8 @@ fn is_modified(inst: &Inst, i: usize, kind: Kind) -> bool {
         Form::Long | Form::LongDpp(_) if kind.is_packed() => {
             inst.src[i] < VGPR || changed || inst.op_sel_hi >> i & 1 == 0
         }
-        Form::Long | Form::LongDpp(_) => kind == Kind::Mix || changed,
-        Form::Sdwa(_) | Form::Dpp(_) => true,
+        Form::Sdwa(_) | Form::Dpp(_) if kind.is_packed() => true,
+        Form::Sdwa(sdwa) if i < 2 && sdwa.src[i] != WHOLE => true,
+        Form::Long | Form::LongDpp(_) | Form::Dpp(_) | Form::Sdwa(_) => kind == Kind::Mix || changed,
     }
 }

@@ -1,7 +1,7 @@
 //! Instructions in a few bytes, as far as they need no more: what is executed most.
 
 use super::Kind;
-use super::inst::{Body, Inst, ScalarTable};
+use super::inst::{Body, Inst, ScalarTable, Wait};
 use super::op::file::Name;
 use super::op::run::Run;
 use super::op::scalar::{Control, ScalarRow};
@@ -38,6 +38,10 @@ pub(crate) enum Short {
         control: Control,
         words: i16,
     },
+    /// A wait for memory.
+    Wait(Wait),
+    /// An instruction without an effect here.
+    Nothing,
     /// Any other instruction.
     Other,
 }
@@ -69,9 +73,10 @@ impl Short {
             // Floats depend on MODE, and some have a literal as a third source.
             Control::None if row.rounds() || row.src[0].is_float() => return None,
             Control::None if !row.special && row.exec.is_none() => {}
-            Control::None | Control::Wait | Control::Barrier | Control::Nothing | Control::Other => {
-                return None;
-            }
+            Control::None if row.special => return None,
+            Control::Wait => return Some(Short::Wait(inst.wait)),
+            Control::Nothing => return Some(Short::Nothing),
+            Control::None | Control::Barrier | Control::Other => return None,
             control => return Some(Short::Branch { control, words: inst.offset as i16 }),
         }
         // It would not be written.

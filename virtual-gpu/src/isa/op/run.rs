@@ -57,8 +57,8 @@ impl Lanes {
     #[inline(always)]
     pub(crate) fn set(&mut self, mask: u64) {
         self.mask = mask;
-        // All lanes need no words.
-        if mask != u64::MAX && mask != self.expanded {
+        // All lanes of a wavefront need no words.
+        if !matches!(mask, u64::MAX | 0xffff_ffff) && mask != self.expanded {
             self.expand(mask);
         }
     }
@@ -93,6 +93,8 @@ struct Rows<'a> {
     step: usize,
     carry: u64,
     lanes: &'a Lanes,
+    /// True if all lanes are written of the chunks that are computed.
+    whole: bool,
 }
 
 impl<'a> Call<'a> {
@@ -107,7 +109,8 @@ impl<'a> Call<'a> {
         let [_, b, c, to] = self.operands.lo.map(row);
         let lo = [self.first.cast_mut(), b, c, to];
         let (hi, carry) = (self.operands.hi.map(row), self.operands.carry);
-        Rows { lo, hi, step: self.step, carry, lanes: self.lanes }
+        let whole = matches!(self.lanes.mask, u64::MAX | 0xffff_ffff);
+        Rows { lo, hi, step: self.step, carry, lanes: self.lanes, whole }
     }
 }
 
@@ -120,10 +123,12 @@ impl Rows<'_> {
     #[inline(always)]
     unsafe fn part<'a>(&self, chunk: usize) -> SourcePart<'a> {
         // SAFETY: the caller's promise; a row has so many chunks.
-        let of = |row: *mut [u32; CHUNK], step: usize| unsafe { &*row.add(chunk % CHUNKS * step) };
+        let of = |row: *mut [u32; CHUNK]| unsafe { &*row.add(chunk % CHUNKS) };
         let ([a, b, c, _], [x, y, z, _]) = (self.lo, self.hi);
+        // SAFETY: the caller's promise.
+        let a = unsafe { &*a.add(if self.step == 0 { 0 } else { chunk % CHUNKS }) };
         let carry = (self.carry >> (CHUNK * (chunk % CHUNKS))) as u32;
-        SourcePart { lo: [of(a, self.step), of(b, 1), of(c, 1)], hi: [of(x, 1), of(y, 1), of(z, 1)], carry }
+        SourcePart { lo: [a, of(b), of(c)], hi: [of(x), of(y), of(z)], carry }
     }
 
     /// Writes the results of a chunk: those that an output of type `T` has. Returns its bits.
@@ -155,8 +160,7 @@ impl Rows<'_> {
     unsafe fn write(&self, row: *mut [u32; CHUNK], chunk: usize, values: &[u32; CHUNK]) {
         // SAFETY: the caller's promise.
         let to = unsafe { &mut *row.add(chunk) };
-        let mask = (self.lanes.mask >> (CHUNK * chunk)) as u8;
-        if mask == u8::MAX {
+        if self.whole {
             *to = *values;
             return;
         }

@@ -1,0 +1,131 @@
+//! Lanes that read other lanes (DPP, `ds_swizzle_b32`): which ones, found once, when an instruction is decoded.
+
+use super::inst::{Body, Dpp, Form, Inst};
+use super::op::lanes::LANES;
+use super::op::memory::Op;
+
+/// Which lane each lane reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Moves {
+    /// 0 for lanes that read none.
+    pub(crate) from: [u8; LANES],
+    /// Lanes that read one: as bits, and as words of ones.
+    pub(crate) there: u64,
+    pub(crate) words: [u32; LANES],
+    /// Lanes that DPP may write.
+    pub(crate) chosen: u64,
+    pub(crate) kind: Kind,
+}
+
+/// How a host moves the lanes.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// All lanes read the one so many lanes away.
+    Shift(isize),
+    /// Each eight lanes read some of eight: which eight, and which of them.
+    Groups([u8; LANES / 8], Box<[u32; LANES]>),
+    Any,
+}
+
+impl Moves {
+    /// Returns those of an instruction, if it has any.
+    pub(crate) fn of(inst: &Inst) -> Option<Moves> {
+        match (&inst.body, inst.form) {
+            (_, Form::Dpp(dpp) | Form::LongDpp(dpp)) => Some(Moves::of_dpp(dpp)),
+            (Body::Lds(row), _) if row.op == Op::Swizzle => {
+                Some(Moves::new(|lane| Some(swizzle(inst.offset as u32, lane))))
+            }
+            _ => None,
+        }
+    }
+
+    fn of_dpp(dpp: Dpp) -> Moves {
+        if let Some(eight) = dpp.eight {
+            return Moves::new(|lane| Some(lane & !7 | (eight >> (3 * (lane & 7)) & 7) as usize));
+        }
+        // Of each row of 16 lanes, the chosen banks of 4 lanes.
+        let bank = |i: usize| if dpp.banks >> i & 1 != 0 { 15 << (4 * i) } else { 0 };
+        let row = |i: usize| if dpp.rows >> i & 1 != 0 { 0xffff << (16 * i) } else { 0 };
+        let banks = (0..4).fold(0, |mask, i| mask | bank(i)) * 0x0001_0001_0001_0001;
+        let chosen = (0..4).fold(0u64, |mask, i| mask | row(i)) & banks;
+        Moves { chosen, ..Moves::new(|lane| dpp_lane(dpp.control, lane)) }
+    }
+
+    fn new(from: impl Fn(usize) -> Option<usize>) -> Moves {
+        let (mut all, mut there, mut words) = ([0; LANES], 0, [0; LANES]);
+        for lane in 0..LANES {
+            if let Some(other) = from(lane) {
+                all[lane] = (other % LANES) as u8;
+                there |= 1 << lane;
+                words[lane] = u32::MAX;
+            }
+        }
+        let kind = shift(&from).or_else(|| groups(&from)).unwrap_or(Kind::Any);
+        Moves { from: all, there, words, chosen: u64::MAX, kind }
+    }
+}
+
+fn shift(from: impl Fn(usize) -> Option<usize>) -> Option<Kind> {
+    let mut distances = (0..LANES).filter_map(|lane| Some(from(lane)? as isize - lane as isize));
+    let first = distances.next()?;
+    distances.all(|distance| distance == first).then_some(Kind::Shift(first))
+}
+
+fn groups(from: impl Fn(usize) -> Option<usize>) -> Option<Kind> {
+    let (mut groups, mut index) = ([0; LANES / 8], Box::new([0; LANES]));
+    for (group, of) in groups.iter_mut().enumerate() {
+        let mut others = (8 * group..8 * group + 8).filter_map(|lane| Some(from(lane)? / 8));
+        if let Some(first) = others.next() {
+            if others.any(|other| other != first) {
+                return None;
+            }
+            *of = first as u8;
+        }
+    }
+    for (lane, index) in index.iter_mut().enumerate() {
+        *index = from(lane).unwrap_or(0) as u32 % 8;
+    }
+    Some(Kind::Groups(groups, index))
+}
+
+/// Returns the lane that a lane reads with DPP; `None` if it is outside the row or wavefront.
+#[inline(always)]
+fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
+    let (row, in_row) = (lane & !15, lane & 15);
+    let n = usize::from(control & 15);
+    match control {
+        0..=0xff => Some(lane & !3 | usize::from(control >> (2 * (lane & 3)) & 3)),
+        0x101..=0x10f => (in_row + n < 16).then_some(lane + n),
+        0x111..=0x11f => in_row.checked_sub(n).map(|l| row + l),
+        0x121..=0x12f => Some(row + (in_row + 16 - n) % 16),
+        0x130 => (lane + 1 < LANES).then_some(lane + 1),
+        0x134 => Some((lane + 1) % LANES),
+        0x138 => lane.checked_sub(1),
+        0x13c => Some((lane + LANES - 1) % LANES),
+        0x140 => Some(row + 15 - in_row),
+        0x141 => Some((lane & !7) + 7 - (lane & 7)),
+        0x142 => row.checked_sub(1),
+        0x143 => (lane >= 32).then_some(31),
+        0x150..=0x15f => Some(row + n),
+        0x160..=0x16f => Some(row + (in_row ^ n)),
+        _ => None,
+    }
+}
+
+/// Returns the source lane of `ds_swizzle_b32`: a permutation of four lanes; and, or, xor with the lane index
+/// among 32; or a rotation.
+fn swizzle(offset: u32, lane: usize) -> usize {
+    let n = lane as u32;
+    let other = if offset & 0xe000 == 0xc000 {
+        // Rotation of 32 lanes within the groups that the mask preserves.
+        let (mask, count) = (offset & 31, offset >> 5 & 31);
+        let moved = if offset & 0x400 == 0 { n + count } else { n.wrapping_sub(count) };
+        n & 32 | n & mask | moved & 31 & !mask
+    } else if offset & 0x8000 != 0 {
+        n & !3 | offset >> (2 * (n & 3)) & 3
+    } else {
+        let (and, or, xor) = (offset & 31, offset >> 5 & 31, offset >> 10 & 31);
+        n & 32 | ((n & 31 & and | or) ^ xor)
+    };
+    other as usize
+}
