@@ -2,7 +2,7 @@
 
 use super::simd::Host;
 use crate::isa::inst::Dpp;
-use crate::isa::moves::{Kind, Moves};
+use crate::isa::moves::Moves;
 use crate::isa::op::lanes::LANES;
 
 /// Makes the lanes of a source come from other lanes (DPP); returns the lanes to write.
@@ -29,20 +29,9 @@ impl Host {
         before: &[u32; LANES],
         after: &mut [u32; LANES],
     ) -> u64 {
-        match &moves.kind {
-            // One move of all lanes: what comes from other rows is masked.
-            Kind::Shift(distance) => {
-                let skipped = distance.unsigned_abs().min(LANES);
-                let count = LANES - skipped;
-                let (to, from) = if *distance < 0 { (skipped, 0) } else { (0, skipped) };
-                after.fill(0);
-                let moved = before[from..from + count].iter().zip(&moves.words[to..to + count]);
-                for (after, (x, mask)) in after[to..to + count].iter_mut().zip(moved) {
-                    *after = x & mask;
-                }
-            }
-            Kind::Groups(groups, index) => self.move_groups((groups, index, &moves.words), before, after),
-            Kind::Any => {
+        match &moves.groups {
+            Some(groups) => self.move_groups(groups, before, after),
+            None => {
                 for lane in 0..LANES {
                     after[lane] = before[usize::from(moves.from[lane]) % LANES] & moves.words[lane];
                 }

@@ -105,6 +105,9 @@ impl Drop for Borrowed<'_> {
     }
 }
 
+/// Instructions whose last regions are known.
+const INSTRUCTIONS: usize = 32;
+
 /// A running work-group.
 pub(crate) struct Group<'a> {
     pub(super) context: &'a Context<'a>,
@@ -117,8 +120,10 @@ pub(crate) struct Group<'a> {
     tally: Tally<'a>,
     pub(super) checks: Checks,
     pub(super) track: Track<'a>,
-    /// Index of the region of the last access.
-    last: usize,
+    /// Index of the region of the last access, by the word of the instruction: most access one region again and again.
+    last: [usize; INSTRUCTIONS],
+    /// Which of them is that of the running instruction.
+    running: usize,
 }
 
 /// A wavefront runs to its next barrier or its end: compiled for the host's widest vectors, with all functions that it
@@ -182,7 +187,8 @@ impl Machine {
                 number as u32,
                 count,
             ),
-            last: 0,
+            last: [0; INSTRUCTIONS],
+            running: 0,
         };
         let waves = &mut self.waves[..count];
         for (n, wave) in waves.iter_mut().enumerate() {
@@ -396,10 +402,12 @@ impl<'a> Group<'a> {
             Body::Vector(_, row) => unit.execute(wave, inst, row),
             &Body::Scalar(table, row) => self.scalar(wave, inst, table, row),
             Body::ScalarMemory(row) => {
+                self.running = wave.at % INSTRUCTIONS;
                 self.begin_waiting(wave, inst, effects);
                 self.scalar_memory(wave, inst, row)
             }
             &Body::Memory(segment, row) => {
+                self.running = wave.at % INSTRUCTIONS;
                 self.begin_waiting(wave, inst, effects);
                 self.vector_memory(wave, inst, segment, row)
             }
@@ -452,13 +460,14 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub(super) fn global(&mut self, address: u64, bytes: u64) -> Option<(&'a Region, u64)> {
         let regions: &'a [Region] = &self.context.view.regions;
-        let last = regions.get(self.last).and_then(|region| Some((region, region.offset(address, bytes)?)));
+        let last = regions.get(self.last[self.running]).and_then(|region| Some((region, region.offset(address, bytes)?)));
         if last.is_some() {
             return last;
         }
         let after = regions.partition_point(|r| r.base <= address);
-        self.last = after.checked_sub(1)?;
-        let region = &regions[self.last];
+        let found = after.checked_sub(1)?;
+        self.last[self.running] = found;
+        let region = &regions[found];
         Some((region, region.offset(address, bytes)?))
     }
 

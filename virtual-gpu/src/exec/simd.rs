@@ -4,6 +4,9 @@
 #![allow(unsafe_code)]
 
 use crate::isa::Kind;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::moves::GROUPS;
+use crate::isa::moves::Groups;
 use crate::isa::op::lanes::LANES;
 pub(crate) use crate::isa::op::run::Host;
 
@@ -32,45 +35,49 @@ impl Host {
     }
 }
 
-/// For each eight lanes the eight that they read, which of them each lane reads, and a mask of its result.
-type Groups<'a> = (&'a [u8; LANES / 8], &'a [u32; LANES], &'a [u32; LANES]);
-
 impl Host {
-    /// Makes each eight lanes read some of eight.
+    /// Moves lanes in vectors of eight.
     #[inline(always)]
-    pub(super) fn move_groups(self, groups: Groups<'_>, before: &[u32; LANES], after: &mut [u32; LANES]) {
+    pub(super) fn move_groups(self, groups: &Groups, before: &[u32; LANES], after: &mut [u32; LANES]) {
         #[cfg(target_arch = "x86_64")]
         if self.is_wide() {
             // SAFETY: as in `run`.
             unsafe { move_groups_wide(groups, before, after) };
             return;
         }
-        let (groups, index, masks) = groups;
         for lane in 0..LANES {
-            let from = 8 * usize::from(groups[lane / 8]) + index[lane] as usize % 8;
-            after[lane] = before[from % LANES] & masks[lane];
+            let from = |which: usize| {
+                let first = 8 * usize::from(groups.from[lane / 8][which]);
+                before[(first + groups.index[lane] as usize) % LANES] & groups.masks[which][lane]
+            };
+            after[lane] = from(0) | from(1);
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn move_groups_wide((groups, index, masks): Groups<'_>, before: &[u32; LANES], after: &mut [u32; LANES]) {
+fn move_groups_wide(groups: &Groups, before: &[u32; LANES], after: &mut [u32; LANES]) {
     use std::arch::x86_64::{
-        _mm256_and_si256, _mm256_loadu_si256, _mm256_permutevar8x32_epi32, _mm256_storeu_si256,
+        _mm256_and_si256, _mm256_loadu_si256, _mm256_or_si256, _mm256_permutevar8x32_epi32,
+        _mm256_setzero_si256, _mm256_storeu_si256,
     };
     // No closures: they would not be compiled for these instructions.
-    let (before, index) = (before.as_chunks::<8>().0, index.as_chunks::<8>().0);
-    let (masks, after) = (masks.as_chunks::<8>().0, after.as_chunks_mut::<8>().0);
-    for (n, after) in after.iter_mut().enumerate() {
-        let from = &before[usize::from(groups[n]) % 8];
+    let (before, index) = (before.as_chunks::<8>().0, groups.index.as_chunks::<8>().0);
+    for (n, after) in after.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         // SAFETY: eight words are there.
-        let from = unsafe { _mm256_loadu_si256(from.as_ptr().cast()) };
-        // SAFETY: as before.
         let index = unsafe { _mm256_loadu_si256(index[n].as_ptr().cast()) };
-        // SAFETY: as before.
-        let mask = unsafe { _mm256_loadu_si256(masks[n].as_ptr().cast()) };
-        let moved = _mm256_and_si256(_mm256_permutevar8x32_epi32(from, index), mask);
+        let mut moved = _mm256_setzero_si256();
+        for which in 0..2 {
+            let from = &before[usize::from(groups.from[n][which]) % GROUPS];
+            let mask = &groups.masks[which].as_chunks::<8>().0[n];
+            // SAFETY: as before.
+            let from = unsafe { _mm256_loadu_si256(from.as_ptr().cast()) };
+            // SAFETY: as before.
+            let mask = unsafe { _mm256_loadu_si256(mask.as_ptr().cast()) };
+            let part = _mm256_and_si256(_mm256_permutevar8x32_epi32(from, index), mask);
+            moved = _mm256_or_si256(moved, part);
+        }
         // SAFETY: as before.
         unsafe { _mm256_storeu_si256(after.as_mut_ptr().cast(), moved) };
     }

@@ -14,18 +14,22 @@ pub(crate) struct Moves {
     pub(crate) words: [u32; LANES],
     /// Lanes that DPP may write.
     pub(crate) chosen: u64,
-    pub(crate) kind: Kind,
+    pub(crate) groups: Option<Box<Groups>>,
 }
 
-/// How a host moves the lanes.
+/// Where each eight lanes read only from two other eight: how vectors of eight lanes move.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// All lanes read the one so many lanes away.
-    Shift(isize),
-    /// Each eight lanes read some of eight: which eight, and which of them.
-    Groups([u8; LANES / 8], Box<[u32; LANES]>),
-    Any,
+pub(crate) struct Groups {
+    /// The two that each eight lanes read.
+    pub(crate) from: [[u8; 2]; GROUPS],
+    /// Which of eight each lane reads.
+    pub(crate) index: [u32; LANES],
+    /// Words of ones for lanes that read from the first, and from the second.
+    pub(crate) masks: [[u32; LANES]; 2],
 }
+
+/// Number of groups of eight lanes.
+pub(crate) const GROUPS: usize = LANES / 8;
 
 impl Moves {
     /// Returns those of an instruction, if it has any.
@@ -60,32 +64,28 @@ impl Moves {
                 words[lane] = u32::MAX;
             }
         }
-        let kind = shift(&from).or_else(|| groups(&from)).unwrap_or(Kind::Any);
-        Moves { from: all, there, words, chosen: u64::MAX, kind }
+        Moves { from: all, there, words, chosen: u64::MAX, groups: Groups::of(from).map(Box::new) }
     }
 }
 
-fn shift(from: impl Fn(usize) -> Option<usize>) -> Option<Kind> {
-    let mut distances = (0..LANES).filter_map(|lane| Some(from(lane)? as isize - lane as isize));
-    let first = distances.next()?;
-    distances.all(|distance| distance == first).then_some(Kind::Shift(first))
-}
-
-fn groups(from: impl Fn(usize) -> Option<usize>) -> Option<Kind> {
-    let (mut groups, mut index) = ([0; LANES / 8], Box::new([0; LANES]));
-    for (group, of) in groups.iter_mut().enumerate() {
-        let mut others = (8 * group..8 * group + 8).filter_map(|lane| Some(from(lane)? / 8));
-        if let Some(first) = others.next() {
-            if others.any(|other| other != first) {
-                return None;
+impl Groups {
+    fn of(from: impl Fn(usize) -> Option<usize>) -> Option<Groups> {
+        let mut groups = Groups { from: [[0; 2]; GROUPS], index: [0; LANES], masks: [[0; LANES]; 2] };
+        for group in 0..GROUPS {
+            let mut known = Vec::new();
+            for lane in 8 * group..8 * group + 8 {
+                let Some(other) = from(lane) else { continue };
+                let which = known.iter().position(|group| *group == other / 8).unwrap_or(known.len());
+                if which == known.len() {
+                    known.push(other / 8);
+                }
+                groups.index[lane] = other as u32 % 8;
+                groups.masks.get_mut(which)?[lane] = u32::MAX;
             }
-            *of = first as u8;
+            groups.from[group].iter_mut().zip(known).for_each(|(to, group)| *to = group as u8);
         }
+        Some(groups)
     }
-    for (lane, index) in index.iter_mut().enumerate() {
-        *index = from(lane).unwrap_or(0) as u32 % 8;
-    }
-    Some(Kind::Groups(groups, index))
 }
 
 /// Returns the lane that a lane reads with DPP; `None` if it is outside the row or wavefront.
