@@ -99,11 +99,8 @@ impl Page {
 
     fn read_block(&self, word: usize, first: usize, text: &Text) -> Option<Box<Block>> {
         let isa = text.isa;
-        let mut block = Block {
-            number: text.blocks.fetch_add(1, Relaxed),
-            end: first + word,
-            ..Block::default()
-        };
+        let mut block =
+            Block { number: text.blocks.fetch_add(1, Relaxed), end: first + word, ..Block::default() };
         let (mut word, mut used) = (word, Registers::default());
         while word < PAGE
             && let Some(inst) = self.decode(word, isa)

@@ -32,19 +32,20 @@ impl Host {
         match &moves.groups {
             Some(groups) => self.move_groups(groups, before, after),
             None => {
-                for lane in 0..LANES {
-                    after[lane] = before[usize::from(moves.from[lane]) % LANES] & moves.words[lane];
+                let from = moves.from.iter().map(|from| before[usize::from(*from) % LANES]);
+                for ((after, word), mask) in after.iter_mut().zip(from).zip(&moves.words) {
+                    *after = word & mask;
                 }
             }
         }
-        if exec == u64::MAX {
-            return moves.there;
+        if exec == u64::MAX || exec == 0xffff_ffff && moves.in_halves {
+            return moves.there & exec;
         }
         let mut found = moves.there;
-        for lane in 0..LANES {
-            if exec >> (moves.from[lane] & 63) & 1 == 0 {
+        for (lane, (after, from)) in after.iter_mut().zip(&moves.from).enumerate() {
+            if exec >> (from & 63) & 1 == 0 {
                 found &= !(1 << lane);
-                after[lane] = 0;
+                *after = 0;
             }
         }
         found

@@ -148,7 +148,13 @@ impl Work for Advance<'_, '_> {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
-        Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new(), own: Own::new(), executions: Vec::new() }
+        Machine {
+            waves: Vec::new(),
+            lds: Lds::new(),
+            unit: Unit::new(),
+            own: Own::new(),
+            executions: Vec::new(),
+        }
     }
 
     /// Runs the `number`th work-group to its end.
@@ -460,7 +466,9 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub(super) fn global(&mut self, address: u64, bytes: u64) -> Option<(&'a Region, u64)> {
         let regions: &'a [Region] = &self.context.view.regions;
-        let last = regions.get(self.last[self.running]).and_then(|region| Some((region, region.offset(address, bytes)?)));
+        let last = regions
+            .get(self.last[self.running])
+            .and_then(|region| Some((region, region.offset(address, bytes)?)));
         if last.is_some() {
             return last;
         }

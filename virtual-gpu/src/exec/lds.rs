@@ -5,7 +5,7 @@ use super::history::{Conflict, History, in_one_word};
 use super::repeat::{RUN, Repeat};
 use super::simd::turned;
 use crate::fault::{Access, FaultKind, Range, Space};
-use crate::isa::op::lanes::{LANES, each_lane, lanes, rounds, whole};
+use crate::isa::op::lanes::{LANES, lanes, rounds, whole};
 use crate::options::Checks;
 
 /// Words of the memory.
@@ -75,11 +75,11 @@ impl Lds {
     #[inline(always)]
     fn fit(&self, at: &[u32; LANES], mask: u64, bytes: u32) -> bool {
         let Some(last) = self.bytes.checked_sub(bytes) else { return false };
-        let (mut most, mut all) = (0, 0);
-        each_lane!(mask, |lane| {
-            most = most.max(at[lane]);
-            all |= at[lane];
-        });
+        let add = |(most, all): (u32, u32), at: u32| (most.max(at), all | at);
+        let (most, all) = match whole(mask) {
+            0 => lanes(mask).fold((0, 0), |sum, lane| add(sum, at[lane])),
+            count => at[..rounds(count)].iter().fold((0, 0), |sum, at| add(sum, *at)),
+        };
         let size = bytes.next_power_of_two();
         if all % size != 0 {
             let astride = |lane: usize| mask >> lane & 1 != 0 && !in_one_word(at[lane], bytes);
@@ -111,8 +111,8 @@ impl Lds {
             Repeat::Period(period) => (period, 1),
             Repeat::None => (count, 1),
         };
-        for lane in (0..rounds(lanes_read)).step_by(step) {
-            reads.add(at[lane], bytes);
+        for at in at[..rounds(lanes_read)].iter().step_by(step) {
+            reads.add(*at, bytes);
         }
         for lane in lanes(if count == 0 { mask } else { 0 }) {
             reads.add(at[lane], bytes);

@@ -1,8 +1,8 @@
 //! DS instructions.
 
 use super::group::Group;
-use super::simd::Host;
 use super::memory::{apply, narrow};
+use super::simd::Host;
 use super::wave::write;
 use super::wave::{REGISTERS, Wave};
 use crate::fault::FaultKind;

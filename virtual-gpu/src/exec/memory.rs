@@ -354,7 +354,8 @@ impl<'a> Group<'a> {
             }
             Segment::Scratch => {
                 let base = if inst.flags.vaddr { wave.vgpr[vector][lane] } else { 0 };
-                let scalar = if scalar == OFF { 0 } else { wave.scalars.registers[usize::from(scalar & 127)] };
+                let scalar =
+                    if scalar == OFF { 0 } else { wave.scalars.registers[usize::from(scalar & 127)] };
                 Location::Scratch(u64::from(base.wrapping_add(scalar)).wrapping_add(offset) & 0xffff_ffff)
             }
             Segment::Buffer => self.buffer(wave, inst, lane, access, bytes)?,

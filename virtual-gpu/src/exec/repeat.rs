@@ -52,7 +52,10 @@ mod tests {
         assert_eq!(of(64, |lane| lane), Repeat::None);
         assert_eq!(of(64, |_| 7), Repeat::Runs);
         assert_eq!((of(64, |lane| lane / 8), of(32, |lane| lane / 16)), (Repeat::Runs, Repeat::Runs));
-        assert_eq!((of(64, |lane| lane % 8), of(64, |lane| lane % 16)), (Repeat::Period(8), Repeat::Period(16)));
+        assert_eq!(
+            (of(64, |lane| lane % 8), of(64, |lane| lane % 16)),
+            (Repeat::Period(8), Repeat::Period(16))
+        );
         assert_eq!((of(64, |lane| lane % 32), of(32, |lane| lane % 32)), (Repeat::Period(32), Repeat::None));
         // One lane is another.
         assert_eq!(of(64, |lane| if lane == 63 { 1 } else { 0 }), Repeat::None);

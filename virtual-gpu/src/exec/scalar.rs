@@ -111,7 +111,8 @@ impl Group<'_> {
             "s_set_gpr_idx_off" => wave.mode &= !MODE_INDEX,
             "s_set_gpr_idx_mode" => {
                 let m0 = usize::from(crate::isa::operand::M0);
-                wave.scalars.registers[m0] = wave.scalars.registers[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
+                wave.scalars.registers[m0] =
+                    wave.scalars.registers[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
             "s_round_mode" => wave.mode = wave.mode & !15 | inst.offset as u32 & 15,
             "s_denorm_mode" => wave.mode = wave.mode & !0xf0 | (inst.offset as u32 & 15) << 4,
@@ -170,7 +171,8 @@ impl Group<'_> {
             "s_set_gpr_idx_on" => {
                 let index = source(Kind::U32) as u32 & 255;
                 let m0 = usize::from(crate::isa::operand::M0);
-                wave.scalars.registers[m0] = wave.scalars.registers[m0] & 0xffff_0f00 | index | (inst.offset as u32 & 15) << 12;
+                wave.scalars.registers[m0] =
+                    wave.scalars.registers[m0] & 0xffff_0f00 | index | (inst.offset as u32 & 15) << 12;
                 wave.mode |= MODE_INDEX;
             }
             "s_set_gpr_idx_idx" => {
@@ -239,7 +241,8 @@ impl Group<'_> {
         let words = usize::from(row.registers);
         let registers = (0..words).map(|i| (usize::from(inst.dst) + i) & 127);
         // Nearly always all of them are in one region.
-        if inside == bytes && row.op == ScalarOp::Load
+        if inside == bytes
+            && row.op == ScalarOp::Load
             && let Some((region, offset)) = self.global(at, bytes.into())
         {
             self.note(wave, region, &range, inst.flags.glc);

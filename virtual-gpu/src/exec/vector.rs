@@ -125,13 +125,7 @@ impl Unit {
 
 /// Moves the lanes of the first source; returns the lanes to write.
 #[inline(always)]
-fn exchange(
-    host: Host,
-    wave: &mut Wave,
-    dpp: (Dpp, &Moves),
-    operands: &mut Operands,
-    wide: bool,
-) -> u64 {
+fn exchange(host: Host, wave: &mut Wave, dpp: (Dpp, &Moves), operands: &mut Operands, wide: bool) -> u64 {
     let exec = wave.exec();
     let (low, moved) = wave.vgpr.with_moved(operands.lo[0], false);
     let lanes = move_lanes(host, exec, dpp, low, moved);

@@ -12,6 +12,8 @@ pub(crate) struct Moves {
     /// Lanes that read one: as bits, and as words of ones.
     pub(crate) there: u64,
     pub(crate) words: [u32; LANES],
+    /// True if no lane reads one of the other half.
+    pub(crate) in_halves: bool,
     /// Lanes that DPP may write.
     pub(crate) chosen: u64,
     pub(crate) groups: Option<Box<Groups>>,
@@ -64,7 +66,9 @@ impl Moves {
                 words[lane] = u32::MAX;
             }
         }
-        Moves { from: all, there, words, chosen: u64::MAX, groups: Groups::of(from).map(Box::new) }
+        let in_halves = (0..LANES).all(|lane| from(lane).is_none_or(|other| other / 32 == lane / 32));
+        let groups = Groups::of(from).map(Box::new);
+        Moves { from: all, there, words, in_halves, chosen: u64::MAX, groups }
     }
 }
 

@@ -88,7 +88,8 @@ impl RegisterFile {
         match name.row() {
             n if n < REGISTERS => &self.registers[n],
             n => {
-                let buffers = [&self.sources[0], &self.sources[1], &self.sources[2], &self.moved, &self.results];
+                let buffers =
+                    [&self.sources[0], &self.sources[1], &self.sources[2], &self.moved, &self.results];
                 &buffers[(n - REGISTERS) / 2 % 5][n % 2]
             }
         }

@@ -40,7 +40,9 @@ impl Bits {
     pub(crate) fn of(operand: u16, kind: Kind, literal: u32) -> Option<Bits> {
         match operand {
             NULL => Some(Bits::CLEAR),
-            register if register < ZERO => Some(Bits { register: register as u8, mask: u32::MAX, ..Bits::CLEAR }),
+            register if register < ZERO => {
+                Some(Bits { register: register as u8, mask: u32::MAX, ..Bits::CLEAR })
+            }
             operand if operand < VGPR => constant(operand, kind, literal).map(Bits::constant),
             _ => None,
         }

@@ -237,7 +237,7 @@ fn fixup(a: f64, b: f64, c: f64, tiny: bool) -> f64 {
 #[inline(always)]
 fn needs_no_fixup32(a: f32, b: f32, c: f32) -> bool {
     let (exp_b, exp_c) = (exponent32(b), exponent32(c));
-    let ordinary = |exponent: i32| (exponent >= 1) & (exponent <= 254);
+    let ordinary = |exponent: i32| (1..=254).contains(&exponent);
     ordinary(exp_b) & ordinary(exp_c) & (exponent32(a) < 255) & (exp_c - exp_b >= -150)
 }
 
@@ -317,8 +317,7 @@ fn scale(a: f64, b: f64, c: f64, of: &Division, range: i32, power: i32) -> (f64,
 #[inline(always)]
 fn needs_no_scale32(b: f32, c: f32) -> bool {
     let (exp_b, exp_c) = (exponent32(b), exponent32(c));
-    let between = |x: i32, first: i32, last: i32| (x >= first) & (x <= last);
-    between(exp_b, 1, 252) & between(exp_c, 24, 254) & between(exp_c - exp_b, -124, 95)
+    (1..=252).contains(&exp_b) & (24..=254).contains(&exp_c) & (-124..=95).contains(&(exp_c - exp_b))
 }
 
 #[inline(always)]
