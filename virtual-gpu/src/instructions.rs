@@ -52,13 +52,13 @@ pub(crate) struct Block {
     pub(crate) last: usize,
     /// Bits of MODE that are 1 and 0 where all short instructions may be executed as such.
     pub(crate) mode: Usual,
-    pub(crate) instructions: Vec<Place>,
+    pub(crate) instructions: Vec<Full>,
     /// Counts of one execution, without bytes.
     pub(crate) counts: Counters,
 }
 
-/// An instruction where it stands.
-pub(crate) struct Place {
+/// An instruction in full, and where it stands.
+pub(crate) struct Full {
     pub(crate) effects: Effects,
     /// Its first word in the text.
     pub(crate) word: usize,
@@ -114,7 +114,7 @@ impl Page {
             word += usize::from(inst.words);
             let (ends, ends_section) = (ends_block(&inst), ends_section(&inst));
             block.last = at;
-            block.instructions.push(Place { effects, word: at, inst });
+            block.instructions.push(Full { effects, word: at, inst });
             if ends || ends_section {
                 let end = block.instructions.len();
                 block.sections.push(Section { end, used: std::mem::take(&mut used) });

@@ -122,7 +122,7 @@ pub(crate) struct Group<'a> {
     pub(super) track: Track<'a>,
     /// Index of the region of the last access, by the word of the instruction: most access one region again and again.
     last: [usize; INSTRUCTIONS],
-    /// Which of them is that of the running instruction.
+    /// Index of the running instruction in it.
     running: usize,
 }
 
@@ -379,9 +379,9 @@ impl<'a> Group<'a> {
                         unit.short_same(wave, run, names, bits);
                     }
                     _ => {
-                        let place = &block.instructions[n];
-                        wave.at = place.word;
-                        let done = self.step(wave, unit, &place.inst, &place.effects, early);
+                        let full = &block.instructions[n];
+                        wave.at = full.word;
+                        let done = self.step(wave, unit, &full.inst, &full.effects, early);
                         done.map_err(|fault| (n, fault))?;
                     }
                 }

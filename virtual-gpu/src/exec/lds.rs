@@ -3,7 +3,7 @@
 pub(crate) use super::history::CAPACITY;
 use super::history::{Conflict, History, in_one_word};
 use super::repeat::{RUN, Repeat};
-use super::simd::turned;
+use super::simd::transposed;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::op::lanes::{LANES, lanes, rounds, whole};
 use crate::options::Checks;
@@ -133,7 +133,7 @@ impl Lds {
             return true;
         }
         for four in (0..lanes_read).step_by(4) {
-            for (to, lanes) in to.iter_mut().zip(turned(std::array::from_fn(|n| load(four + n)))) {
+            for (to, lanes) in to.iter_mut().zip(transposed(std::array::from_fn(|n| load(four + n)))) {
                 if let Some(to) = to[four % LANES..].first_chunk_mut() {
                     *to = lanes;
                 }

@@ -2,7 +2,7 @@
 
 use crate::isa::op::lanes::{LANES, rounds};
 
-/// How the addresses of all lanes of a wavefront repeat.
+/// Repetition of the addresses of all lanes of a wavefront.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// Not in one of these ways.

@@ -6,7 +6,8 @@ use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::Kind;
 use crate::isa::inst::{Inst, ScalarTable};
 use crate::isa::op::memory::{ScalarOp, ScalarRow as SmemRow};
-use crate::isa::op::scalar::{Control, SaveExec, ScalarRow, State};
+use crate::isa::op::scalar::{Control, SaveExec, ScalarRow};
+use crate::isa::op::scalar_file::State;
 use crate::isa::operand::{EXEC, NULL, PRIVATE_APERTURE, SHARED_APERTURE};
 
 /// Messages of GFX11: vector registers are not needed any more; the time is asked for.

@@ -97,25 +97,25 @@ fn run_wide<W: Work>(work: W) -> W::Output {
 
 /// Returns word `i` of four lanes for each `i`.
 #[inline(always)]
-pub(super) fn turned<const N: usize>(lanes: [[u32; N]; 4]) -> [[u32; 4]; N] {
+pub(super) fn transposed<const N: usize>(lanes: [[u32; N]; 4]) -> [[u32; 4]; N] {
     #[cfg(target_arch = "x86_64")]
     if N == 4 {
-        return turned_by_vectors(&lanes);
+        return transposed_by_vectors(&lanes);
     }
     std::array::from_fn(|i| lanes.map(|words| words[i]))
 }
 
-/// [`turned`] for four words, in eight instructions.
+/// [`transposed`] for four words, in eight instructions.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn turned_by_vectors<const N: usize>(lanes: &[[u32; N]; 4]) -> [[u32; 4]; N] {
+fn transposed_by_vectors<const N: usize>(lanes: &[[u32; N]; 4]) -> [[u32; 4]; N] {
     use std::arch::x86_64::{
         _mm_loadu_si128, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32,
         _mm_unpacklo_epi64,
     };
-    let mut turned = [[0; 4]; N];
+    let mut transposed = [[0; 4]; N];
     if N != 4 {
-        return turned;
+        return transposed;
     }
     // SAFETY: each of the four arrays has four words, and all such processors have SSE2.
     let [a, b, c, d] = lanes.each_ref().map(|words| unsafe { _mm_loadu_si128(words.as_ptr().cast()) });
@@ -130,11 +130,11 @@ fn turned_by_vectors<const N: usize>(lanes: &[[u32; N]; 4]) -> [[u32; 4]; N] {
             _mm_unpackhi_epi64(high_ab, high_cd),
         ]
     };
-    for (to, row) in turned.iter_mut().zip(rows) {
+    for (to, row) in transposed.iter_mut().zip(rows) {
         // SAFETY: there are four words.
         unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), row) };
     }
-    turned
+    transposed
 }
 
 /// Replaces denormals with zeros of the same sign. One loop per kind, so that the compiler vectorises it.

@@ -1,4 +1,5 @@
-//! How often a work-group executes each block: counters are added once for each block, not once for each execution.
+//! Number of executions of each block by a work-group: counters are added once for each block, not once for each
+//! execution.
 
 use crate::counters::Counters;
 use crate::instructions::Block;

@@ -29,7 +29,7 @@ pub(crate) enum Counter {
     Other,
 }
 
-/// What an instruction begins, found once, when it is decoded.
+/// The operations that an instruction begins, found once, when it is decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begins {
     /// None.

@@ -1,5 +1,6 @@
 //! A decoded instruction: format, operands, modifiers and flags.
 
+pub(crate) use super::moves::Dpp;
 use super::moves::Moves;
 use super::op::matrix::MatrixRow;
 use super::op::memory::{MemoryRow, ScalarRow as SmemRow};
@@ -93,19 +94,6 @@ pub(crate) struct Sdwa {
     pub(crate) src: [u8; 2],
     /// True for sources to be sign-extended.
     pub(crate) extend: [bool; 2],
-}
-
-/// Lane selection of DPP: lanes of the first source come from other lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dpp {
-    pub(crate) control: u16,
-    pub(crate) bound: bool,
-    pub(crate) banks: u8,
-    pub(crate) rows: u8,
-    /// Reads inactive lanes too.
-    pub(crate) inactive: bool,
-    /// Instead of `control`: the lane in each group of eight that each of them reads, 3 bits each.
-    pub(crate) eight: Option<u32>,
 }
 
 /// A decoded instruction.

@@ -44,7 +44,7 @@ pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
         Generation::Gfx11 => gfx11::decode(words, isa)?,
     };
     inst.plan = resolve::plan(&inst);
-    inst.moves = moves::Moves::of(&inst).map(Arc::new);
+    inst.moves = resolve::moves(&inst).map(Arc::new);
     Some(inst)
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn decode(words: &[u32], isa: Isa) -> Option<Inst> {
 pub(crate) struct Effects {
     /// Registers that it reads or writes immediately.
     pub(crate) used: Registers,
-    /// What it leaves in flight.
+    /// Memory operations that it begins.
     pub(crate) begins: Begins,
 }
 

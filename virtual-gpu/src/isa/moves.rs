@@ -1,10 +1,21 @@
-//! Lanes that read other lanes (DPP, `ds_swizzle_b32`): which ones, found once, when an instruction is decoded.
+//! Lanes that read other lanes (DPP, `ds_swizzle_b32`), found once, when an instruction is decoded.
 
-use super::inst::{Body, Dpp, Form, Inst};
 use super::op::lanes::LANES;
-use super::op::memory::Op;
 
-/// Which lane each lane reads.
+/// Lane selection of DPP: lanes of the first source come from other lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dpp {
+    pub(crate) control: u16,
+    pub(crate) bound: bool,
+    pub(crate) banks: u8,
+    pub(crate) rows: u8,
+    /// Reads inactive lanes too.
+    pub(crate) inactive: bool,
+    /// Instead of `control`: the lane in each group of eight that each of them reads, 3 bits each.
+    pub(crate) eight: Option<u32>,
+}
+
+/// The lane that each lane reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Moves {
     /// 0 for lanes that read none.
@@ -24,7 +35,7 @@ pub(crate) struct Moves {
 pub(crate) struct Groups {
     /// The two that each eight lanes read.
     pub(crate) from: [[u8; 2]; GROUPS],
-    /// Which of eight each lane reads.
+    /// The lane of eight that each lane reads.
     pub(crate) index: [u32; LANES],
     /// Words of ones for lanes that read from the first, and from the second.
     pub(crate) masks: [[u32; LANES]; 2],
@@ -34,18 +45,13 @@ pub(crate) struct Groups {
 pub(crate) const GROUPS: usize = LANES / 8;
 
 impl Moves {
-    /// Returns those of an instruction, if it has any.
-    pub(crate) fn of(inst: &Inst) -> Option<Moves> {
-        match (&inst.body, inst.form) {
-            (_, Form::Dpp(dpp) | Form::LongDpp(dpp)) => Some(Moves::of_dpp(dpp)),
-            (Body::Lds(row), _) if row.op == Op::Swizzle => {
-                Some(Moves::new(|lane| Some(swizzle(inst.offset as u32, lane))))
-            }
-            _ => None,
-        }
+    /// Returns those of `ds_swizzle_b32` with an offset.
+    pub(super) fn of_swizzle(offset: u32) -> Moves {
+        Moves::new(|lane| Some(swizzle(offset, lane)))
     }
 
-    fn of_dpp(dpp: Dpp) -> Moves {
+    /// Returns those of DPP.
+    pub(super) fn of_dpp(dpp: Dpp) -> Moves {
         if let Some(eight) = dpp.eight {
             return Moves::new(|lane| Some(lane & !7 | (eight >> (3 * (lane & 7)) & 7) as usize));
         }

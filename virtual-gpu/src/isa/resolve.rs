@@ -1,7 +1,9 @@
 //! Finds the plan of a vector instruction.
 
 use super::inst::{Body, Form, Inst, Table};
+use super::moves::Moves;
 use super::op::file::Name;
+use super::op::memory::Op;
 use super::operand::{VGPR, ZERO, constant};
 use super::plan::{Carry, Fetch, Finish, Plan, SourcePlan, Usual};
 use super::{Generation, Kind, Row, flag};
@@ -48,6 +50,15 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
         && plan.sources.iter().take(row.src.iter().take_while(|k| **k != Kind::None).count()).all(same);
     plan.usual = Usual { ones: plan.source_keeps | plan.keeps, zeros: plan.rounding | MODE_INDEX };
     plan
+}
+
+/// Returns the lanes that read other lanes, if an instruction moves lanes.
+pub(crate) fn moves(inst: &Inst) -> Option<Moves> {
+    match (&inst.body, inst.form) {
+        (_, Form::Dpp(dpp) | Form::LongDpp(dpp)) => Some(Moves::of_dpp(dpp)),
+        (Body::Lds(row), _) if row.op == Op::Swizzle => Some(Moves::of_swizzle(inst.offset as u32)),
+        _ => None,
+    }
 }
 
 fn add(plan: &mut Plan, i: usize, source: SourcePlan) {

@@ -1,6 +1,6 @@
 //! Branch-free conversions of halves, so that loops over lanes are vectorised.
 
-use super::math::pick;
+use super::pick::pick;
 
 /// Returns the value of a half.
 #[inline(always)]

@@ -5,12 +5,7 @@
 //! read denormals as zeros and return none.
 
 use super::lanes::{F16, Mode};
-
-/// Returns `a` or `b` without a branch: where a formula has branches, the host's compiler makes no vectors of it.
-#[inline(always)]
-pub(crate) fn pick<T>(condition: bool, a: T, b: T) -> T {
-    std::hint::select_unpredictable(condition, a, b)
-}
+use super::pick::pick;
 
 /// Replaces a denormal with a zero of the same sign.
 #[inline(always)]

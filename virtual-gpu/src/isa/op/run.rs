@@ -32,7 +32,7 @@ impl Operands {
 /// Lanes that an instruction writes.
 pub(crate) struct Lanes {
     mask: u64,
-    /// Those whose words are set.
+    /// The mask whose words are set.
     expanded: u64,
     /// For each lane all ones or 0. Loaded from memory, so that the host's compiler makes no masked stores of it, which are
     /// slow on some hosts.
@@ -72,7 +72,7 @@ impl Lanes {
     }
 }
 
-/// What a function works on.
+/// Operands of a call of a function, and the lanes that it writes.
 struct Call<'a> {
     file: *mut Words,
     operands: &'a Operands,

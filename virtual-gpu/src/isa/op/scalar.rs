@@ -5,7 +5,7 @@
 //! value. Rows marked SPECIAL change the program counter, hardware registers or registers by index; they are
 //! executed separately.
 
-use super::scalar_file::{ScalarFile, Step};
+use super::scalar_file::{Outcome, Scalar, ScalarFile, State, Step};
 use crate::isa::Kind;
 
 /// A scalar instruction.
@@ -77,57 +77,6 @@ pub(crate) enum Control {
 pub(crate) enum SaveExec {
     Old,
     New,
-}
-
-/// State that formulas may use in addition to their sources.
-#[derive(Clone, Copy)]
-pub(crate) struct State {
-    pub(crate) scc: bool,
-    pub(crate) exec: u64,
-    /// Old value of the destination.
-    pub(crate) old: u64,
-    /// The MODE register.
-    pub(crate) mode: u32,
-    /// The instruction's literal.
-    pub(crate) literal: u32,
-}
-
-/// A result, and SCC if it changes.
-pub(crate) type Outcome = (u64, Option<bool>);
-
-pub(crate) trait Scalar: Copy {
-    const KIND: Kind;
-    fn of(bits: u64) -> Self;
-    fn bits(self) -> u64;
-}
-
-macro_rules! scalar {
-    ($($t:ty, $kind:ident, $via:ty;)*) => {$(
-        impl Scalar for $t {
-            const KIND: Kind = Kind::$kind;
-            fn of(bits: u64) -> $t {
-                bits as $t
-            }
-            fn bits(self) -> u64 {
-                self as $via as u64
-            }
-        }
-    )*};
-}
-
-scalar! {
-    u32, U32, u32;
-    i32, I32, u32;
-    u64, U64, u64;
-    i64, I64, u64;
-}
-
-impl Scalar for () {
-    const KIND: Kind = Kind::None;
-    fn of(_: u64) {}
-    fn bits(self) -> u64 {
-        0
-    }
 }
 
 pub(super) fn plain<T: Scalar>(x: T) -> Outcome {

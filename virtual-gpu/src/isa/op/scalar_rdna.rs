@@ -5,8 +5,8 @@
 use super::half;
 use super::lanes::{F16, Mode};
 use super::math::{flush, fma16, max16, max32, min16, min32, quiet};
-use super::scalar::{Control, Outcome, Scalar, ScalarRow, State, flag_only, marks, plain, salu, test};
-use super::scalar_file::{ScalarFile, Step};
+use super::scalar::{Control, ScalarRow, flag_only, marks, plain, salu, test};
+use super::scalar_file::{Outcome, Scalar, ScalarFile, State, Step};
 use crate::isa::Kind;
 use std::cmp::Ordering;
 
