@@ -3,6 +3,7 @@
 //! `cargo run --release --example probe`
 
 use clap::Parser;
+use diptych::ggml::routes::cards::write;
 use diptych::probe::{ProbeOptions, probe, probe_program, program_table, record, table};
 use diptych::program::{self, FAILED};
 use diptych::{Error, Result};
@@ -28,6 +29,10 @@ struct Args {
     /// --root DIR reads them, on any machine.
     #[arg(long, value_name = "DIR", conflicts_with = "of")]
     record: Option<PathBuf>,
+    /// Also write a report of the cards for others to this file: verdicts on their fast ways, times and versions, nothing
+    /// personal. `qualify` makes the verdicts; docs/cards.md says how to send the report.
+    #[arg(long, value_name = "FILE", conflicts_with = "of")]
+    card_report: Option<PathBuf>,
     /// Judge another program in place of this one: a library such as libggml-hip.so, or a folder such as Ollama's.
     /// Prints the targets of its code objects, the libraries it would load, and the gate that blocks each card.
     /// Nothing of it is loaded. Exit status 1 if every card is blocked.
@@ -64,6 +69,10 @@ fn run(args: Args) -> Result<ExitCode> {
                 Some(folder) => record(&options, folder)?,
                 None => probe(&options)?,
             };
+            if let Some(file) = &args.card_report {
+                let cards = report.devices.iter().flat_map(|device| device.cards.clone());
+                write(file, &cards.collect::<Vec<_>>())?;
+            }
             (if args.json { json(&report)? } else { table(&report) }, report.works())
         }
     };

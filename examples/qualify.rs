@@ -3,8 +3,9 @@
 //! `cargo run --release --example qualify -- --backend vulkan`
 
 use clap::Parser;
+use diptych::ggml::routes::cards::write;
 use diptych::program;
-use diptych::qualify::{Qualification, QualifyOptions, State, qualify_with};
+use diptych::qualify::{CardReport, Qualification, QualifyOptions, State, qualify_with};
 use diptych::{Result, devices};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +40,10 @@ struct Args {
     /// Folder of the verdicts [default: diptych/routes in the user's cache folder].
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Write a report of the cards for others to this file: verdicts, times and versions, nothing personal. docs/cards.md
+    /// says how to send it.
+    #[arg(long, value_name = "FILE")]
+    card_report: Option<PathBuf>,
     /// Print each check before it begins, with the seconds so far.
     #[arg(long)]
     verbose: bool,
@@ -70,6 +75,10 @@ fn run(args: &Args) -> Result<ExitCode> {
             program::print(result.to_string())?;
         }
         results.push(result);
+    }
+    if let Some(file) = &args.card_report {
+        let cards: Vec<CardReport> = results.iter().filter_map(|result| result.card.clone()).collect();
+        write(file, &cards)?;
     }
     if args.json {
         let of = |result: &Qualification| {

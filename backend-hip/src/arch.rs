@@ -37,6 +37,21 @@ pub enum Family {
     Nvidia,
 }
 
+impl Family {
+    /// Returns the name in reports ("AMD_GCN").
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Gcn => "AMD_GCN",
+            Family::Cdna => "AMD_CDNA",
+            Family::Rdna1 => "AMD_RDNA1",
+            Family::Rdna2 => "AMD_RDNA2",
+            Family::Rdna3 => "AMD_RDNA3",
+            Family::Rdna4 => "AMD_RDNA4",
+            Family::Nvidia => "NVIDIA",
+        }
+    }
+}
+
 /// Method of computing a dot product of four pairs of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dot4 {

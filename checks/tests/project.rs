@@ -29,6 +29,15 @@ pub(crate) fn sources() -> Vec<PathBuf> {
     out.into_iter().map(|p| p.strip_prefix(root()).unwrap().to_path_buf()).collect()
 }
 
+/// The page of cards shows the reports.
+#[test]
+fn docs_show_the_reports_of_cards() {
+    let page = fs::read_to_string(root().join("docs/cards.md")).unwrap();
+    let tables = diptych::ggml::routes::cards::tables();
+    let shown = page.split_once("## Reports\n").map(|(_, shown)| shown.trim());
+    assert!(shown == Some(tables.trim()), "docs/cards.md has to end with:\n\n{tables}");
+}
+
 /// The HIP targets of a clone are set in one place, so that `cargo run` after `make` compiles no other kernels. Only
 /// checks of the whole project and the fuzzer set others.
 #[test]

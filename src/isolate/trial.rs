@@ -11,6 +11,7 @@ use crate::backend_name::BackendName;
 use crate::view::View;
 use ggml_core::files::TemporaryFolder;
 use ggml_core::routes::RouteUse;
+use ggml_core::routes::cards::CardReport;
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub(crate) struct Trial {
     /// The backend's routes.
     #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "shown by probe"))]
     pub(crate) routes: Vec<RouteUse>,
+    /// Report of the card, if the backend was opened.
+    #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "written by probe"))]
+    pub(crate) card: Option<CardReport>,
     /// Record of the child, with status and phase.
     pub(crate) record: Record,
 }
@@ -64,16 +68,22 @@ pub(crate) fn trial(
     library: Option<PathBuf>,
     measure: Option<Duration>,
 ) -> Trial {
-    let outcome = child(backend, limit, library, Task::Trial(TrialTask { measure }), &mut |_| ());
+    let mut card = None;
+    let outcome = child(backend, limit, library, Task::Trial(TrialTask { measure }), &mut |message| {
+        if let Message::Device { device } = message {
+            card = Some(CardReport::of(device));
+        }
+    });
     match outcome {
         Ok(ChildOutcome { backend, record, .. }) => {
-            Trial { versions: backend.versions, routes: backend.routes, record }
+            Trial { versions: backend.versions, routes: backend.routes, card, record }
         }
         Err(error) => {
             let message = Some(error.to_string());
             Trial {
                 versions: Vec::new(),
                 routes: Vec::new(),
+                card: None,
                 record: Record { message, ..Record::default() },
             }
         }
@@ -93,7 +103,7 @@ pub(crate) fn list(driver: &str, limit: Duration, library: Option<PathBuf>) -> R
     match listed.filter(|_| record.status == Status::Ok) {
         Some(views) => Ok(views),
         None if record.status == Status::Unsupported => Err(record.message.unwrap_or_default()),
-        None => Err(Trial { versions: Vec::new(), routes: Vec::new(), record }.describe()),
+        None => Err(Trial { versions: Vec::new(), routes: Vec::new(), card: None, record }.describe()),
     }
 }
 

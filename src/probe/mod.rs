@@ -240,7 +240,7 @@ impl<'a> Inspection<'a> {
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
             lines.extend([vulkan::runtime(&self.root, &self.variables, false).0, vulkan::code()]);
         }
-        let (mut verdicts, mut routes) = (Vec::new(), Vec::new());
+        let (mut verdicts, mut routes, mut cards) = (Vec::new(), Vec::new(), Vec::new());
         for way in [AccessPath::Hip, AccessPath::Vulkan] {
             let view = found.views.iter().find(|view| view.backend.starts_with(way.name()));
             if view.is_none() && !found.is_amd() {
@@ -249,6 +249,7 @@ impl<'a> Inspection<'a> {
             let smoke = smoke::smoke(view, way, self.options, self.runs(), self.hip.library.clone());
             lines.extend(smoke.lines.iter().cloned());
             routes.extend(smoke.routes.iter().cloned());
+            cards.extend(smoke.card.clone());
             let note = note.as_ref().filter(|_| way == AccessPath::Hip);
             let backend = view.map_or(way.name(), |view| view.backend.as_str());
             verdicts.push(smoke::verdict(way, &lines, &smoke, note, backend));
@@ -263,6 +264,7 @@ impl<'a> Inspection<'a> {
             lines: ordered(lines),
             verdicts,
             routes,
+            cards,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::backends::View;
 use ggml_core::routes::RouteUse;
+use ggml_core::routes::cards::CardReport;
 use serde::{Deserialize, Serialize};
 
 /// A layer that a card has to pass before anything is computed on it, from the bottom up.
@@ -194,6 +195,9 @@ pub struct DeviceReport {
     /// Routes of the card under each driver, see [`mod@qualify`](mod@crate::qualify): used or not, by which verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteUse>,
+    /// Reports of the card under each driver that opened it, for `docs/cards.md`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<CardReport>,
     /// The sentences of the paths in one.
     #[serde(default)]
     pub summary: String,

@@ -24,6 +24,7 @@ pub(super) fn smoke(
         runs: 0,
         good: 0,
         routes: Vec::new(),
+        card: None,
         failure: None,
     };
     if options.root != std::path::Path::new("/") {
@@ -64,7 +65,8 @@ pub(super) fn smoke(
         lines[0].evidence += &format!("; {}", versions.join(", "));
     }
     let routes = trials.iter().find(|trial| !trial.routes.is_empty()).map(|trial| trial.routes.clone());
-    Smoke { lines, runs: trials.len(), good, routes: routes.unwrap_or_default(), failure }
+    let card = trials.iter().find_map(|trial| trial.card.clone());
+    Smoke { lines, runs: trials.len(), good, routes: routes.unwrap_or_default(), card, failure }
 }
 
 /// Returns cause and remedy of a trial that failed.

@@ -104,7 +104,7 @@ mod tests {
 
     fn smoke(runs: usize, good: usize, failure: Option<(&str, &str)>) -> Smoke {
         let failure = failure.map(|(cause, cure)| (cause.into(), cure.into()));
-        Smoke { lines: Vec::new(), runs, good, routes: Vec::new(), failure }
+        Smoke { lines: Vec::new(), runs, good, routes: Vec::new(), card: None, failure }
     }
 
     #[test]
@@ -147,6 +147,7 @@ mod tests {
             lines: Vec::new(),
             verdicts: Vec::new(),
             routes: Vec::new(),
+            cards: Vec::new(),
             summary: format!("{name} is free"),
         };
         let (first, second) = (device("one", "0000:03:00", false), device("two", "0000:43:00", false));

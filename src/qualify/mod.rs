@@ -28,6 +28,7 @@ mod work;
 
 pub use crate::isolate::protocol::ProductShape;
 pub(crate) use child::run_routes;
+pub use ggml_core::routes::cards::CardReport;
 pub use ggml_core::routes::{RouteUse, State, Verdict};
 
 use crate::backend_name::BackendName;
@@ -105,6 +106,8 @@ pub struct Qualification {
     pub checked: Vec<Verdict>,
     /// All verdicts on the device.
     pub verdicts: Vec<Verdict>,
+    /// Report of the card for others, if it was opened.
+    pub card: Option<CardReport>,
     /// The reason why nothing, or not everything, was checked, if there is one.
     pub note: Option<String>,
     /// Time that it took.
@@ -196,8 +199,8 @@ struct Run<'a> {
     options: &'a QualifyOptions,
     folder: &'a Path,
     start: Instant,
-    /// Name and identity of the device, once a child has opened it.
-    device: Option<(String, Identity)>,
+    /// Identity and report of the device, once a child has opened it.
+    device: Option<(Identity, CardReport)>,
     checked: Vec<Verdict>,
     note: Option<String>,
     begins: &'a mut dyn FnMut(Duration, &str),
@@ -245,7 +248,7 @@ impl Run<'_> {
         let start = self.start;
         children.run(&work, &format!("routes-{number}"), &mut |message| match message {
             Message::Device { device: of_child } => {
-                *device = Some((of_child.name.clone(), of_child.identity.clone()));
+                *device = Some((of_child.identity.clone(), CardReport::of(of_child)));
             }
             Message::RouteDone { verdict } => checked.push(verdict.clone()),
             Message::Route { name } | Message::Case { name } => begins(start.elapsed(), name),
@@ -255,7 +258,7 @@ impl Run<'_> {
 
     /// Gives the route at which a child ended a verdict, if there is one.
     fn end_route(&mut self, outcome: &ChildOutcome) -> Result<()> {
-        let (Some((_, identity)), Some(route)) = (&self.device, &outcome.record.step) else { return Ok(()) };
+        let (Some((identity, _)), Some(route)) = (&self.device, &outcome.record.step) else { return Ok(()) };
         if self.checked.iter().any(|verdict| verdict.route == *route) {
             return Ok(());
         }
@@ -295,16 +298,17 @@ impl Run<'_> {
     }
 
     fn conclude(self) -> Qualification {
-        let (device, identity) = self.device.unwrap_or_default();
-        let (record, complaint) = match identity == Identity::default() {
-            true => Default::default(),
-            false => Record::read(self.folder, &identity),
+        let (record, complaint) = match &self.device {
+            None => Default::default(),
+            Some((identity, _)) => Record::read(self.folder, identity),
         };
+        let card = self.device.map(|(_, card)| card.with_verdicts(record.verdicts.clone()));
         Qualification {
             backend: self.name.to_string(),
-            device,
+            device: card.as_ref().map_or(String::new(), |card| card.card.clone()),
             checked: self.checked,
             verdicts: record.verdicts,
+            card,
             note: self.note.or(complaint),
             elapsed: self.start.elapsed(),
         }

@@ -506,6 +506,7 @@ fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {
     ];
     features.extend(p.large_bar.map(|bar| ("large BAR".into(), bar.to_string())));
     if let Some(profile) = Target::parse(&p.arch).as_ref().and_then(Profile::of) {
+        features.push(("class".into(), profile.family.name().into()));
         features.push(("dot4".into(), format!("{:?}", profile.dot4)));
         features.push(("matrix".into(), format!("{:?}", profile.matrix)));
         features.push(("packed half".into(), profile.packed_half.to_string()));

@@ -2,14 +2,14 @@
 
 use super::copies;
 use crate::advice::{self, Situation};
-use crate::arch::{Family, Matrix, Profile, Target};
+use crate::arch::{Matrix, Profile, Target};
 use crate::driver::{Driver, Properties};
 use crate::options::{Graphs, HipOptions, StreamMode};
 use crate::provider::nvidia;
 use crate::route::Route;
 use ggml_core::Result;
 use ggml_core::backend::DeviceInfo;
-use ggml_core::routes::{Able, Identity, Record, RouteUse, Used, choose};
+use ggml_core::routes::{Able, Identity, Record, RouteUse, Table, Used, cards, choose};
 
 /// Abilities of a device and its runtime that routes need.
 pub(super) struct Ability<'a> {
@@ -40,9 +40,10 @@ impl Ability<'_> {
         let (driver, p) = (self.driver, self.properties);
         match route {
             Route::MatrixProducts | Route::MatrixAttention => {
-                match (self.profile.matrix, self.profile.family) {
-                    (Matrix::None, _) => no("the device, or the code for it, has no matrix units"),
-                    (_, Family::Nvidia) => Able::Known,
+                let is_known = cards::is_known("hip", self.profile.family.name(), route.row().name);
+                match self.profile.matrix {
+                    Matrix::None => no("the device, or the code for it, has no matrix units"),
+                    _ if is_known => Able::Known,
                     _ => Able::Unproven,
                 }
             }

@@ -9,7 +9,7 @@ use crate::route::Route;
 use ggml_core::Result;
 use ggml_core::environment::{VULKAN, is_recorded};
 use ggml_core::files::Root;
-use ggml_core::routes::{Able, Identity, Record, RouteUse, Routes, Table, Used, Verdict, choose};
+use ggml_core::routes::{Able, Identity, Record, RouteUse, Routes, Table, Used, Verdict, cards, choose};
 
 /// Variables of this project that change what a device computes.
 const OWN: [&str; 5] = [
@@ -50,7 +50,7 @@ impl Choice {
     /// for its shapes. (AMD's driver for Windows crashes in that query on some processors: AMDVLK issue 422.)
     pub(crate) fn wants_matrices(&self) -> bool {
         let able = |route| match route {
-            Route::MatrixProducts | Route::MatrixAttention => able_of_class(self.class),
+            Route::MatrixProducts | Route::MatrixAttention => able_of_class(self.class, route),
             _ => Able::No(String::new()),
         };
         let (used, _) = choose(&self.routes, able, &self.verdicts);
@@ -64,10 +64,10 @@ impl Choice {
         let able = |route| match lacks(&all, route) {
             // They were not asked for.
             Some(NO_SHAPES) if self.may_have_matrices && all.caps.matrices.is_empty() => {
-                able_of_class(all.caps.arch)
+                able_of_class(all.caps.arch, route)
             }
             Some(what) => Able::No(what.into()),
-            None if units(route) && !all.caps.emulated_matrices => able_of_class(all.caps.arch),
+            None if units(route) && !all.caps.emulated_matrices => able_of_class(all.caps.arch, route),
             None => Able::Known,
         };
         let (used, mut uses) = choose(&self.routes, able, &self.verdicts);
@@ -82,9 +82,9 @@ impl Choice {
     }
 }
 
-/// Returns whether the matrix units of a class are known to work: NVIDIA's have run on cards.
-fn able_of_class(class: ArchClass) -> Able {
-    if class == ArchClass::Nvidia { Able::Known } else { Able::Unproven }
+/// Returns whether a route on the matrix units of a class is known to work, by reports of such cards.
+fn able_of_class(class: ArchClass, route: Route) -> Able {
+    if cards::is_known("vulkan", class.name(), route.row().name) { Able::Known } else { Able::Unproven }
 }
 
 /// Returns what verdicts on a device depend on.

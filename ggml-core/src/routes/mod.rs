@@ -4,6 +4,7 @@
 //! computes correctly. Which routes a device uses follows from what it can do, from the user's choice ([`Routes`]),
 //! and from the [`Verdict`]s that were reached on the device itself and kept in a [`Record`].
 
+pub mod cards;
 mod record;
 mod verdict;
 
