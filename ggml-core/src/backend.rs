@@ -19,6 +19,7 @@ use crate::mapped::MappedBytes;
 use crate::phase::Deadlines;
 use crate::plan::{Plan, Step, Target};
 use crate::precision::Precision;
+use crate::routes::cards::CardReport;
 use crate::routes::{Identity, RouteUse};
 use crate::tensor::TensorId;
 use serde::{Deserialize, Serialize};
@@ -217,6 +218,38 @@ pub struct DeviceInfo {
     /// Identity of the device for verdicts on routes; empty if the backend has no routes.
     #[serde(default)]
     pub identity: Identity,
+}
+
+impl DeviceInfo {
+    /// Returns a report of the card for others: verdicts and versions, nothing personal.
+    pub fn card_report(&self) -> CardReport {
+        let feature = |wanted: &str| {
+            self.features.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
+        };
+        let named = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
+        let driver = [("driver".to_string(), self.driver.clone())];
+        let of_driver = self.versions.iter().map(named).map(|(name, value)| match name.as_str() {
+            "driver" => ("driver version".to_string(), value),
+            _ => (name, value),
+        });
+        let is_version = |name: &str| name.contains("kernel") || name.ends_with("version");
+        let of_system = self.identity.0.iter().filter(|(name, _)| is_version(name)).map(named);
+        let versions: Vec<(String, String)> = driver.into_iter().chain(of_driver).chain(of_system).collect();
+        let report = CardReport {
+            driver: self.backend.split([':', '-']).next().unwrap_or_default().into(),
+            card: self.name.clone(),
+            class: feature("class").unwrap_or_else(|| self.arch.clone()),
+            processor: feature("target").filter(|target| !target.is_empty()),
+            emulated: self.backend.contains("virtual"),
+            memory: self.memory,
+            versions: Vec::new(),
+            verdicts: Vec::new(),
+        };
+        let verdicts = self.routes.iter().filter_map(|route| route.verdict.clone());
+        report
+            .with_versions(versions.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+            .with_verdicts(verdicts)
+    }
 }
 
 /// Counters of a backend since it was opened.

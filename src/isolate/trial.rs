@@ -71,7 +71,7 @@ pub(crate) fn trial(
     let mut card = None;
     let outcome = child(backend, limit, library, Task::Trial(TrialTask { measure }), &mut |message| {
         if let Message::Device { device } = message {
-            card = Some(CardReport::of(device));
+            card = Some(device.card_report());
         }
     });
     match outcome {

@@ -119,7 +119,12 @@ struct Checks<'a> {
 
 impl Checks<'_> {
     fn seen(&self) -> String {
-        format!("{} cases and {} other checks", self.cases, self.passed - self.cases)
+        let others = self.passed - self.cases;
+        let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        match self.cases {
+            0 => of(others, "check"),
+            cases => format!("{} and {}", of(cases, "case"), of(others, "other check")),
+        }
     }
 
     /// Runs all checks. Returns true if some were left out for lack of time.

@@ -248,7 +248,7 @@ impl Run<'_> {
         let start = self.start;
         children.run(&work, &format!("routes-{number}"), &mut |message| match message {
             Message::Device { device: of_child } => {
-                *device = Some((of_child.identity.clone(), CardReport::of(of_child)));
+                *device = Some((of_child.identity.clone(), of_child.card_report()));
             }
             Message::RouteDone { verdict } => checked.push(verdict.clone()),
             Message::Route { name } | Message::Case { name } => begins(start.elapsed(), name),

@@ -4,7 +4,6 @@
 //! cards is known to work there, so it is used on other cards of the class before it is checked on them.
 
 use super::verdict::{State, Verdict};
-use crate::backend::DeviceInfo;
 use crate::error::Error;
 use crate::files::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// The reports, with the names of their files.
-pub const FILES: &[(&str, &str)] = &[];
+pub const FILES: &[(&str, &str)] = &[
+    ("emulated-navi31.json", include_str!("../../cards/emulated-navi31.json")),
+    ("nvidia-h200.json", include_str!("../../cards/nvidia-h200.json")),
+];
 
 /// Report of a card under one driver. It holds nothing of its owner: no serial number, no path, no name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,30 +43,17 @@ pub struct CardReport {
 }
 
 impl CardReport {
-    /// Returns the report of an opened device.
-    pub fn of(device: &DeviceInfo) -> CardReport {
-        let feature = |wanted: &str| {
-            device.features.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
-        };
-        let mut versions = vec![("driver".to_string(), device.driver.clone())];
-        for (name, value) in &device.versions {
-            add(&mut versions, if name == "driver" { "driver version" } else { name }, value);
+    /// Returns the report with more versions, by name. Paths, which may have names of users, are left out, and so are names
+    /// that somebody gave a kernel.
+    pub fn with_versions<'a>(mut self, versions: impl IntoIterator<Item = (&'a str, &'a str)>) -> CardReport {
+        for (name, value) in versions {
+            let is_new = !self.versions.iter().any(|(known, _)| known == name);
+            if is_new && !value.is_empty() && !has_path(value) {
+                let value = if name.contains("kernel") { number(value) } else { value };
+                self.versions.push((name.into(), value.into()));
+            }
         }
-        let is_version = |name: &str| name.contains("kernel") || name.ends_with("version");
-        for (name, value) in device.identity.0.iter().filter(|(name, _)| is_version(name)) {
-            add(&mut versions, name, value);
-        }
-        CardReport {
-            driver: device.backend.split([':', '-']).next().unwrap_or_default().into(),
-            card: device.name.clone(),
-            class: feature("class").unwrap_or_else(|| device.arch.clone()),
-            processor: feature("target").filter(|target| !target.is_empty()),
-            emulated: device.backend.contains("virtual"),
-            memory: device.memory,
-            versions,
-            verdicts: Vec::new(),
-        }
-        .with_verdicts(device.routes.iter().filter_map(|route| route.verdict.clone()))
+        self
     }
 
     /// Returns the report with other verdicts.
@@ -78,16 +67,17 @@ impl CardReport {
     }
 }
 
-/// Adds a version. Paths, which may have names of users, are left out.
-fn add(versions: &mut Vec<(String, String)>, name: &str, value: &str) {
-    let is_new = !versions.iter().any(|(known, _)| known == name);
-    if is_new && !value.is_empty() && !has_path(value) {
-        versions.push((name.into(), value.into()));
-    }
+/// Returns the first version number in a text; all of it if there is none.
+fn number(text: &str) -> &str {
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    let words = text.split(|c: char| c.is_whitespace() || c == '(');
+    let mut numbers = words.map(|word| &word[..word.find(|c| !is_part(c)).unwrap_or(word.len())]);
+    numbers.find(|number| number.contains('.') && !number.starts_with('.')).unwrap_or(text)
 }
 
-/// Returns a verdict without evidence that holds a path.
+/// Returns a verdict without evidence that holds a path, its gain rounded.
 fn impersonal(verdict: Verdict) -> Verdict {
+    let verdict = Verdict { gain: verdict.gain.map(|gain| (gain * 100.0).round() / 100.0), ..verdict };
     if !has_path(&verdict.evidence) {
         return verdict;
     }
@@ -166,9 +156,7 @@ pub fn tables() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RouteUse;
     use super::*;
-    use crate::backend::Limits;
     use std::collections::BTreeSet;
 
     fn report(class: &str, emulated: bool, verdicts: &[(&str, State)]) -> CardReport {
@@ -229,42 +217,18 @@ mod tests {
         for text in ["9 cases, 12 GB/s", "1.4.303", "a/b", "/"] {
             assert!(!has_path(text), "{text}");
         }
-        let names = |all: &[(String, String)]| all.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-        let pairs = |all: &[(&str, &str)]| -> Vec<(String, String)> {
-            all.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
-        };
-        let routes = vec![RouteUse {
-            name: "hip.a".into(),
-            about: String::new(),
-            used: true,
-            why: String::new(),
-            verdict: Some(Verdict::new("hip.a", State::Wrong, "see /tmp/x")),
-            lacks: None,
-            on_top_of: None,
-        }];
-        let device = DeviceInfo {
-            backend: "hip-virtual:gfx1100".into(),
-            name: "Navi 31".into(),
-            driver: "AMD HIP".into(),
-            versions: pairs(&[("driver", "6.4"), ("library", "/opt/rocm/lib/libamdhip64.so"), ("empty", "")]),
-            arch: "gfx1100".into(),
-            uuid: Some("GPU-0123".into()),
-            memory: Some(1 << 34),
-            features: pairs(&[("class", "AMD_RDNA3"), ("target", "gfx1100")]),
-            overrides: pairs(&[("HOME", "/home/anna")]),
-            limits: Limits { max_allocation: 0, max_binding: 0, alignment: 1 },
-            routes,
-            identity: super::super::Identity(pairs(&[
-                ("uuid", "0123"),
-                ("kernel", "6.12"),
-                ("mec_fw_version", "0x20"),
-                ("DIPTYCH_X", "1"),
-            ])),
-        };
-        let report = CardReport::of(&device);
-        assert_eq!((report.driver.as_str(), report.emulated), ("hip", true));
-        assert_eq!((report.class.as_str(), report.processor.as_deref()), ("AMD_RDNA3", Some("gfx1100")));
-        assert_eq!(names(&report.versions), ["driver", "driver version", "kernel", "mec_fw_version"]);
-        assert_eq!(report.verdicts[0].evidence, "left out, because it names a path");
+        let versions = [
+            ("driver", "AMD HIP"),
+            ("library", "/opt/rocm/lib/libamdhip64.so"),
+            ("empty", ""),
+            ("kernel", "6.12.9-of-anna"),
+            ("driver", "another"),
+        ];
+        let seen = report("AMD_RDNA3", true, &[]).with_versions(versions);
+        let seen = seen.with_verdicts([Verdict::new("hip.a", State::Wrong, "see /tmp/x")]);
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        assert_eq!(seen.versions, [pair("driver", "AMD HIP"), pair("kernel", "6.12.9")]);
+        assert_eq!(seen.verdicts[0].evidence, "left out, because it names a path");
+        assert_eq!(number("NVRM version: NVIDIA UNIX Module  580.159.04  (anna@)"), "580.159.04");
     }
 }
