@@ -6,6 +6,7 @@ use backend_hip::Route as HipRoute;
 use backend_vulkan::Route as VulkanRoute;
 use common::tiny;
 use diptych::ggml::backend::Backend;
+use diptych::ggml::routes::cards::{self, CardReport};
 use diptych::ggml::routes::{Identity, Record, Row, State, Table, Verdict};
 use diptych::{DType, Error, OpenOptions, Policy, Routes, SessionOptions};
 use std::path::Path;
@@ -95,6 +96,21 @@ fn verdicts_decide_on_their_own_device() {
         put(&identity, state);
         assert_eq!(is_used(), expected, "{state:?}");
     }
+    // The report for others has the verdict and the card, and nothing of the machine.
+    let report = with_verdicts(CARD, dir.path()).unwrap().device().card_report();
+    assert_eq!((report.driver.as_str(), report.class.as_str(), report.emulated), ("hip", "AMD_RDNA3", true));
+    assert_eq!(report.processor.as_deref(), Some("gfx1100"));
+    assert_eq!(report.verdicts, [Verdict::new(ROUTE, State::Verified, "a test")]);
+    let file = dir.path().join("card.json");
+    cards::write(&file, &[report.clone(), report.clone().with_verdicts([])]).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<CardReport>>(&text).unwrap(), [report.clone()]);
+    let own = before.device().uuid.iter().chain(identity.0.iter().find(|(n, _)| n == "PCI").map(|(_, v)| v));
+    for value in own.filter(|value| !value.is_empty()) {
+        assert!(!text.contains(value.as_str()), "{value}");
+    }
+    let nothing = cards::write(&file, &[report.with_verdicts([])]).unwrap_err();
+    assert!(nothing.to_string().contains("run qualify first"), "{nothing}");
     // The verdict of another driver or kernel is in another file.
     std::fs::remove_file(dir.path().join(identity.file_name())).unwrap();
     let mut other = identity.clone();
