@@ -1,7 +1,7 @@
 //! Values of all lanes and the types used in the formulas of operations.
 //!
-//! A formula is computed for one or two chunks of 32 lanes: a wavefront has one or two. Sources and results are arrays,
-//! so that the host compiler vectorises a formula. Inactive lanes are computed too; their results are dropped when the
+//! A formula is computed for a chunk of eight lanes after the other, of 32 or 64. Sources and results are arrays, so that
+//! the host's compiler makes a vector of each chunk. Inactive lanes are computed too; their results are dropped when the
 //! destination is written.
 
 use super::half;
