@@ -24,9 +24,6 @@ const MARGIN: f64 = 1.05;
 /// The same for an emulated card, whose times say little.
 const EMULATED_MARGIN: f64 = 4.0;
 
-/// Cases for each thread that are made ready at once, before they run one after the other.
-const BATCH: usize = 8;
-
 /// Steps of the check that each run reads its own inputs.
 const STEPS: usize = 40;
 
@@ -213,14 +210,13 @@ impl Checks<'_> {
         let is_essential = |case: &Case| ESSENTIAL.iter().any(|name| case.name.contains(name));
         cases.sort_by_key(|(case, _)| !is_essential(case));
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        for batch in cases.chunks(BATCH * threads) {
+        for batch in cases.chunks(2 * threads) {
             let later = batch.iter().all(|(case, _)| !is_essential(case));
             if later && self.cases > 0 && (self.scope.deadline.passed() || !self.scope.full) {
                 return Ok(true);
             }
             self.begin(&batch[0].0.name)?;
-            let ready = judged(self.scope.fast, batch, threads, &self.scope.deadline)?;
-            for (judged, (_, precision)) in ready.into_iter().zip(batch) {
+            for (judged, (_, precision)) in judged(self.scope.fast, batch, threads)?.into_iter().zip(batch) {
                 self.begin(&judged.case.name)?;
                 self.case(&judged, *precision)?;
             }
@@ -272,10 +268,8 @@ impl Checks<'_> {
                 continue;
             }
             self.begin(&work.name)?;
-            let [mut plain, mut fast] = self.both(&work)?;
-            let got = run(fast.as_mut(), &work)?;
-            same_bits(&work.name, 1, &got, &values(self.scope.fast, &work)?)?;
-            let want = run(plain.as_mut(), &work)?;
+            let got = self.repeated(&work, 2)?;
+            let want = values(self.scope.plain, &work)?;
             let bound = bound::of_node(&work.graph, work.node, Precision::Fast);
             // Two results within the bound of a third are within four times the bound of each other.
             let bound = Bound { nmse: 4.0 * bound.nmse, row: 4.0 * bound.row };
@@ -289,7 +283,7 @@ impl Checks<'_> {
                 ));
             }
             self.passed += 1;
-            let [plain, fast] = self.by_turns([plain.as_mut(), fast.as_mut()])?;
+            let [plain, fast] = self.by_turns(&work)?;
             (plain_s, fast_s) = (plain_s + plain, fast_s + fast);
         }
         if fast_s > 0.0 {
@@ -310,19 +304,9 @@ impl Checks<'_> {
         }
     }
 
-    /// Prepares a work for the plain way and for the route, at the same time: each may have to be compiled.
-    fn both(&self, work: &Work) -> Result<[Box<dyn Program>; 2]> {
-        let (plain, fast) = std::thread::scope(|scope| {
-            let plain = scope.spawn(|| prepared(self.scope.plain, work));
-            let fast = prepared(self.scope.fast, work);
-            (plain.join(), fast)
-        });
-        let plain = plain.unwrap_or_else(|_| Err(Error::argument("thread", "a panic", "none")));
-        Ok([plain?, fast?])
-    }
-
     /// Returns the seconds of the plain way and of the route, the least of several runs by turns.
-    fn by_turns(&self, mut programs: [&mut dyn Program; 2]) -> Checked<[f64; 2]> {
+    fn by_turns(&self, work: &Work) -> Checked<[f64; 2]> {
+        let mut programs = [prepared(self.scope.plain, work)?, prepared(self.scope.fast, work)?];
         let mut least = [f64::INFINITY; 2];
         let runs = if self.scope.emulated { 2 } else { 8 };
         for _ in 0..runs {
@@ -342,7 +326,7 @@ impl Checks<'_> {
         let (n, layers) = if self.scope.small { (64, 12) } else { (1024, 40) };
         let work = work::chain(n, layers)?;
         self.begin(&work.name)?;
-        let mut programs = self.both(&work)?;
+        let mut programs = [prepared(self.scope.plain, &work)?, prepared(self.scope.fast, &work)?];
         let input = work.graph.ids().find(|&id| work.graph.tensor(id).name == "x").unwrap_or(work.node);
         let mut seconds = [Vec::new(), Vec::new()];
         for step in 0..if self.scope.small { STEPS / 4 } else { 5 * STEPS } {
@@ -374,13 +358,8 @@ impl Checks<'_> {
 }
 
 /// Computes the results of cases on the reference, and has the device compile what the cases need, on several threads:
-/// compiling takes longer than everything else. When the time is over, only the first cases are made ready.
-fn judged(
-    fast: &dyn Backend,
-    batch: &[(Case, Precision)],
-    threads: usize,
-    deadline: &Deadline,
-) -> Result<Vec<Judged>> {
+/// compiling takes longer than everything else.
+fn judged(fast: &dyn Backend, batch: &[(Case, Precision)], threads: usize) -> Result<Vec<Judged>> {
     let one = |(case, precision): &(Case, Precision)| -> Result<Judged> {
         let judged = Judged::new(case.clone(), &ReferenceBackend::default())?;
         let graph = judged.case.graph.clone()?;
@@ -392,16 +371,14 @@ fn judged(
             Err(error) => Err(error),
         }
     };
-    let of_thread = |n: usize| -> Vec<Result<Judged>> {
-        let own = batch.iter().skip(n).step_by(threads);
-        own.take_while(|_| !deadline.passed()).map(one).collect()
-    };
+    let of_thread =
+        |n: usize| -> Vec<Result<Judged>> { batch.iter().skip(n).step_by(threads).map(one).collect() };
     let all: Vec<Vec<Result<Judged>>> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || of_thread(n))).collect();
         running.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
     });
     let mut columns: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
-    (0..batch.len()).map_while(|at| columns.get_mut(at % threads)?.next()).collect()
+    (0..batch.len()).filter_map(|at| columns.get_mut(at % threads)?.next()).collect()
 }
 
 fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<()> {
@@ -423,12 +400,9 @@ fn prepared(backend: &dyn Backend, work: &Work) -> Result<Box<dyn Program>> {
 }
 
 fn values(backend: &dyn Backend, work: &Work) -> Result<Vec<f32>> {
-    run(prepared(backend, work)?.as_mut(), work)
-}
-
-fn run(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {
+    let mut program = prepared(backend, work)?;
     program.run()?;
-    read(program, work)
+    read(program.as_mut(), work)
 }
 
 fn read(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {

@@ -3,10 +3,9 @@
 use super::checks::{Scope, examine};
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
-use ggml_core::backend::{Backend, DeviceInfo};
+use ggml_core::backend::Backend;
 use ggml_core::routes::{Policy, Record, RouteUse, Routes, State, Verdict};
 use ggml_core::{Deadline, Error, Phase, Result};
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +25,6 @@ pub(crate) fn run_routes(
     let folder: &Path = task.folder.as_ref();
     let (record, _) = Record::read(folder, &device.identity);
     let due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
-    let mut opened = Opened { open, plain: first, last: VecDeque::new() };
     for (at, route) in due.iter().enumerate() {
         if deadline.passed() {
             break;
@@ -39,7 +37,7 @@ pub(crate) fn run_routes(
         };
         put(begun)?;
         send(Message::Route { name: route.name.clone() });
-        let checked = check(work, task, route, &device, share, &mut opened, send);
+        let checked = check(work, task, route, &first, share, open, send);
         let verdict = match &checked {
             Ok(verdict) => verdict.clone(),
             Err(error) => of_error(&route.name, error),
@@ -69,45 +67,17 @@ fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
     wanted && open && route.lacks.is_none() && !task.done.contains(&route.name)
 }
 
-/// Opens devices, and keeps the last ones: opening takes longer than some checks, and a route on top of another needs a device
-/// with that.
-struct Opened<'a> {
-    open: Open<'a>,
-    /// Without any route.
-    plain: Arc<dyn Backend>,
-    last: VecDeque<(Routes, Arc<dyn Backend>)>,
-}
-
-/// Devices that are kept open.
-const KEPT: usize = 2;
-
-impl Opened<'_> {
-    fn with(&mut self, routes: &Routes) -> Result<Arc<dyn Backend>> {
-        if *routes == Routes::by(Policy::Plain) {
-            return Ok(self.plain.clone());
-        }
-        if let Some((_, known)) = self.last.iter().find(|(known, _)| known == routes) {
-            return Ok(known.clone());
-        }
-        if self.last.len() == KEPT {
-            self.last.pop_front();
-        }
-        let backend = (self.open)(routes.clone())?;
-        self.last.push_back((routes.clone(), backend.clone()));
-        Ok(backend)
-    }
-}
-
-/// Opens the device with a route, and checks it. `device` describes it without any route.
+/// Opens the device with a route, and checks it. `first`: the device without any route.
 fn check(
     work: &Work,
     task: &RoutesTask,
     route: &RouteUse,
-    device: &DeviceInfo,
+    first: &Arc<dyn Backend>,
     share: std::time::Duration,
-    opened: &mut Opened<'_>,
+    open: Open<'_>,
     send: &mut dyn FnMut(Message),
 ) -> Result<Verdict> {
+    let device = first.device();
     let base = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
     let mut below = Routes::by(Policy::Plain);
     let mut lower = route.on_top_of.clone();
@@ -115,8 +85,9 @@ fn check(
         below = below.with(&name, true);
         lower = base(&name).and_then(|base| base.on_top_of);
     }
-    let plain = opened.with(&below)?;
-    let fast = opened.with(&below.with(&route.name, true))?;
+    // Opening a device takes longer than some checks.
+    let plain = if route.on_top_of.is_none() { first.clone() } else { open(below.clone())? };
+    let fast = open(below.with(&route.name, true))?;
     let used = fast.device().routes.iter().find(|other| other.name == route.name);
     if let Some(used) = used.filter(|used| !used.used) {
         return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
