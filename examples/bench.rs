@@ -20,7 +20,7 @@ struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N],
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan+hip,
     /// vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151] or
     /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151].
     #[arg(long, default_value = "cpu")]
@@ -144,6 +144,7 @@ fn run(args: &Args) -> Result<()> {
         bar.inc(1);
     })?;
     bar.finish_and_clear();
+    program::note_phases(&model);
     program::note_fallbacks(&model);
     let device = backend.device();
     if args.json {

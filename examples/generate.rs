@@ -30,7 +30,7 @@ struct Args {
     /// input as a turn.
     #[arg(long, required_unless_present_any = ["chat", "estimate"])]
     prompt: Option<String>,
-    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N],
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan+hip,
     /// vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151],
     /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151], or auto: the fastest of those that work here, by a
     /// measurement of two seconds whose result is cached.
@@ -328,6 +328,7 @@ fn run(args: &Args) -> Result<()> {
     let mut session = model.session(&options.session)?;
     bar.finish_and_clear();
     program::note_division(&model);
+    program::note_phases(&model);
     if session.is_beyond_training() {
         program::note(format!("the model was trained on {} positions", model.hparams().context));
     }

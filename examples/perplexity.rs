@@ -29,7 +29,7 @@ struct Args {
     /// The most chunks to use, from the beginning of the text [default: all].
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
-    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N],
+    /// Backend: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan+hip,
     /// vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151],
     /// hip-virtual[:gfx906|:gfx900|:gfx1100|:gfx1151] or auto (the fastest that works here).
     #[arg(long, default_value = "cpu")]

@@ -5,7 +5,7 @@ use ggml_core::{Error, Result};
 use std::str::FromStr;
 
 /// Names that [`open`](crate::open) accepts, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], auto";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10|:navi31|:gfx1151], hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], hip-kfd[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151], auto, or two drivers of one card (vulkan+hip, vulkan+hip-nvidia)";
 
 /// Processors that the emulated AMD GPU can emulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -90,6 +90,9 @@ pub enum BackendName {
     HipVirtual(VirtualTarget),
     /// AMD's own runtime on an emulated GPU, over an emulated kernel driver (`virtual-kfd`).
     HipKfd(VirtualTarget),
+    /// One card under two drivers: the first allocates its memory, the second uses it too, and each phase runs on one
+    /// of them.
+    Pair(Box<[BackendName; 2]>),
     /// The fastest backend that works on this machine, see [`choose`](crate::backends::choose).
     Auto,
     /// Computes nothing, for tests; may simulate a fault, see [`Fault::parse`].
@@ -110,13 +113,30 @@ impl BackendName {
 
     /// True if it loads AMD's libamdhip64.
     pub(crate) fn loads_libamdhip64(&self) -> bool {
-        matches!(self, BackendName::Hip(_) | BackendName::HipKfd(_))
+        match self {
+            BackendName::Pair(both) => both.iter().any(BackendName::loads_libamdhip64),
+            _ => matches!(self, BackendName::Hip(_) | BackendName::HipKfd(_)),
+        }
     }
 
     /// True if its card is emulated. Such a card has no time of its own: under HIP the clock is the host's, under
     /// Vulkan it is made up.
     pub fn is_emulated(&self) -> bool {
-        matches!(self, BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) | BackendName::HipKfd(_))
+        use BackendName::{HipKfd, HipVirtual, Pair, VulkanVirtual};
+        match self {
+            Pair(both) => both.iter().any(BackendName::is_emulated),
+            _ => matches!(self, VulkanVirtual(_) | HipVirtual(_) | HipKfd(_)),
+        }
+    }
+
+    /// True if its memory can be exported to another driver of its card.
+    fn exports(&self) -> bool {
+        matches!(self, BackendName::Vulkan(_) | BackendName::VulkanVirtual(_))
+    }
+
+    /// True if it can import memory of another driver of its card.
+    fn imports(&self) -> bool {
+        matches!(self, BackendName::Hip(_) | BackendName::HipNvidia(_) | BackendName::HipVirtual(_))
     }
 }
 
@@ -132,6 +152,14 @@ impl FromStr for BackendName {
         if let Some(fault) = text.strip_prefix("null=") {
             Fault::parse(fault)?;
             return Ok(BackendName::Null(Some(fault.into())));
+        }
+        if let Some((first, second)) = text.split_once('+') {
+            let both: [BackendName; 2] = [first.parse()?, second.parse()?];
+            if !both[0].exports() || !both[1].imports() {
+                let expected = "a Vulkan backend, '+' and a HIP backend: vulkan+hip, vulkan:1+hip-nvidia:0";
+                return Err(Error::argument("backend", format!("'{text}'"), expected));
+            }
+            return Ok(BackendName::Pair(Box::new(both)));
         }
         let (kind, rest) = match text.split_once(':') {
             Some((kind, rest)) => (kind, Some(rest)),
@@ -173,6 +201,7 @@ impl std::fmt::Display for BackendName {
             BackendName::VulkanVirtual(target) => write!(f, "vulkan-virtual:{}", target.card()),
             BackendName::HipVirtual(target) => write!(f, "hip-virtual:{}", target.name()),
             BackendName::HipKfd(target) => write!(f, "hip-kfd:{}", target.name()),
+            BackendName::Pair(both) => write!(f, "{}+{}", both[0], both[1]),
             BackendName::Auto => f.write_str("auto"),
             BackendName::Null(None) => f.write_str("null"),
             BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
@@ -204,6 +233,9 @@ mod tests {
             "hip-kfd:gfx942",
             "hip-kfd:gfx1100",
             "hip-kfd:gfx1151",
+            "vulkan+hip",
+            "vulkan:1+hip-nvidia:0",
+            "vulkan-virtual:vega20+hip-virtual:gfx906",
         ];
         for name in names.into_iter().chain(more) {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
@@ -218,6 +250,13 @@ mod tests {
             "vulkan-virtual:gfx90a",
             "vulkan-virtual:navi10",
             "hip-kfd:gfx908",
+            "vulkan+",
+            "+hip",
+            "hip+vulkan",
+            "vulkan+vulkan",
+            "vulkan+cpu",
+            "vulkan+hip+hip",
+            "vulkan+hip-kfd",
         ];
         for name in wrong.into_iter().chain(more) {
             let error = name.parse::<BackendName>().unwrap_err();

@@ -3,6 +3,9 @@
 //! `hip-virtual[:gfx906|:gfx900|:gfx90a|:gfx942|:gfx1100|:gfx1151]`, `auto`, and `null[=fault]` for tests.
 //! An emulated card has two names, both accepted: `vulkan-virtual:gfx906` is `vulkan-virtual:vega20`.
 //!
+//! Two drivers of one card are joined by a plus sign: `vulkan+hip` keeps weights and caches once in the card's memory,
+//! and runs prompts and decode steps on the faster driver of each ([`Pair`](ggml_core::pair::Pair)).
+//!
 //! `auto` is the fastest backend that works on this machine, see [`choose`].
 //!
 //! The features of this crate select the drivers that are compiled in: `vulkan`, `hip` (also `hip-nvidia`)
@@ -26,6 +29,7 @@ mod devices;
 mod drivers;
 pub(crate) mod files;
 pub(crate) mod measure;
+mod pair;
 
 pub use crate::backend_name::{BackendName, NAMES, VirtualTarget};
 pub use crate::view::{Pairing, View};
@@ -63,6 +67,8 @@ pub struct OpenOptions {
     pub routes: Option<Routes>,
     /// GPUs: the folder of the verdicts on routes. Default: `diptych/routes` in the user's cache folder.
     pub routes_folder: Option<PathBuf>,
+    /// Two drivers of a card: an error if they share no memory, instead of the first one alone.
+    pub(crate) both_drivers: bool,
     /// `null`: the function that a simulated crash calls.
     pub(crate) crash: Option<fn()>,
 }
@@ -105,6 +111,7 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         BackendName::HipVirtual(target) => Arc::new(drivers::hip_virtual(*target, options)?),
         #[cfg(feature = "virtual")]
         BackendName::HipKfd(target) => Arc::new(drivers::hip_kfd(*target, options)?),
+        BackendName::Pair(both) => return pair::open(both, options),
         BackendName::Auto => return auto::open(options),
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
@@ -115,6 +122,14 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         #[allow(unreachable_patterns, reason = "with all features no backend is left out")]
         left_out => return Err(unavailable(left_out)),
     })
+}
+
+/// Returns the user's cache folder that the Vulkan driver uses; `None` without that driver.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    #[cfg(feature = "vulkan")]
+    return drivers::cache_folder();
+    #[cfg(not(feature = "vulkan"))]
+    None
 }
 
 /// Returns the default folder of the verdicts on routes: none without a driver.
@@ -131,6 +146,7 @@ fn feature(name: &BackendName) -> Option<&'static str> {
         BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) | BackendName::HipKfd(_) => {
             Some("virtual")
         }
+        BackendName::Pair(both) => both.iter().find_map(feature),
         BackendName::Reference | BackendName::Cpu | BackendName::Auto | BackendName::Null(_) => None,
     }
 }

@@ -148,6 +148,9 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
 #[cfg(feature = "compare")]
 fn first_use(name: &str, options: &OpenOptions, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
     use crate::qualify::{QualifyOptions, is_due, qualify};
+    if let BackendName::Pair(both) = name.parse()? {
+        return first_use_of_both(name, &both, options, backend);
+    }
     let device = backend.device();
     let is_card = !name.parse::<BackendName>()?.is_emulated()
         && !device.features.contains(&("kind".to_string(), "cpu".to_string()));
@@ -170,9 +173,40 @@ fn first_use(name: &str, options: &OpenOptions, backend: Arc<dyn Backend>) -> Re
     crate::open(name, options)
 }
 
+/// Checks the routes of each driver of a pair, and opens both again if one was checked.
+#[cfg(feature = "compare")]
+fn first_use_of_both(
+    name: &str,
+    both: &[BackendName; 2],
+    options: &OpenOptions,
+    backend: Arc<dyn Backend>,
+) -> Result<Arc<dyn Backend>> {
+    use crate::qualify::is_due;
+    let is_due =
+        |index: usize| backend.drivers().is_some_and(|drivers| is_due(drivers.driver(index).device()));
+    let due = [0, 1].map(is_due);
+    if both[0].is_emulated() || due == [false; 2] {
+        return Ok(backend);
+    }
+    drop(backend);
+    for (half, _) in both.iter().zip(due).filter(|(_, due)| *due) {
+        let half = half.to_string();
+        drop(first_use(&half, options, crate::open(&half, options)?)?);
+    }
+    crate::open(name, options)
+}
+
 #[cfg(not(feature = "compare"))]
 fn first_use(_: &str, _: &OpenOptions, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
     Ok(backend)
+}
+
+/// Writes the drivers of prompts and of decode steps to standard error, for a model on a card under two drivers, and how
+/// fast each was.
+pub fn note_phases(model: &Model) {
+    if let Some(table) = model.phases() {
+        note(table);
+    }
 }
 
 /// Writes a line to standard error for each part of a model file that is left out because text does not need

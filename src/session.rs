@@ -49,6 +49,7 @@ mod embed;
 mod inputs;
 mod layout;
 mod memory;
+mod phases;
 mod prepared;
 mod profile;
 mod programs;
@@ -153,6 +154,13 @@ impl Model {
 
 impl Session {
     fn new(model: Model, options: &SessionOptions) -> Result<Session> {
+        options.check(model.hparams())?;
+        phases::decide(&model, options)?;
+        Session::undecided(model, options)
+    }
+
+    /// Creates a session on the drivers that the model's phases have now.
+    fn undecided(model: Model, options: &SessionOptions) -> Result<Session> {
         options.check(model.hparams())?;
         let (context, sequences) = (options.room(model.hparams()), options.sequences);
         let (cache, batch) =

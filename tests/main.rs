@@ -32,6 +32,7 @@ mod ops;
 mod overlap;
 #[cfg(feature = "compare")]
 mod page;
+mod pair;
 #[cfg(feature = "compare")]
 mod perplexity;
 #[cfg(all(feature = "compare", feature = "virtual"))]

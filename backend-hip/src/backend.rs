@@ -21,6 +21,7 @@ use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
     Support, Timing, Usage,
 };
+use ggml_core::exported::ExportedMemory;
 use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
@@ -197,6 +198,16 @@ impl Backend for HipBackend {
     /// documentation).
     fn import(&self, _bytes: MappedBytes) -> Result<Option<Buffer>> {
         Ok(None)
+    }
+
+    fn adopt(&self, memory: ExportedMemory, bytes: usize, usage: Usage) -> Result<Buffer> {
+        let _span = phase::enter(Phase::Allocate, self.shared.backend());
+        self.advisor.advise(memory::import(&self.shared, memory, bytes, usage))
+    }
+
+    fn hand_over(&self) -> Result<()> {
+        let _span = phase::enter(Phase::Compute, self.shared.backend());
+        self.advisor.advise(memory::drain(&self.shared))
     }
 
     fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {

@@ -22,6 +22,7 @@ use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
     Support, Usage,
 };
+use ggml_core::exported::ExportedMemory;
 use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
@@ -155,6 +156,23 @@ impl Backend for VulkanBackend {
         let deadline = self.context.deadline(Phase::Allocate);
         let buffer = self.memory.arena(bytes, usage, &deadline)?;
         Ok(VulkanMemory::handle(buffer, 0, bytes, usage))
+    }
+
+    fn allocate_exported(&self, bytes: usize, usage: Usage) -> Result<(backend::Buffer, ExportedMemory)> {
+        let _span = phase::enter(Phase::Allocate, self.context.name());
+        let (buffer, exported) =
+            self.memory.exported(bytes, usage, &self.context.deadline(Phase::Allocate))?;
+        Ok((VulkanMemory::handle(buffer, 0, bytes, usage), exported))
+    }
+
+    fn hand_over(&self) -> Result<()> {
+        let _span = phase::enter(Phase::Compute, self.context.name());
+        self.memory.hand_over(&self.context.deadline(Phase::Compute))
+    }
+
+    fn take_over(&self) -> Result<()> {
+        let _span = phase::enter(Phase::Compute, self.context.name());
+        self.memory.take_over(&self.context.deadline(Phase::Compute))
     }
 
     fn import(&self, bytes: MappedBytes) -> Result<Option<backend::Buffer>> {

@@ -6,6 +6,7 @@ use crate::common;
 
 use backend_vulkan::{VulkanBackend, VulkanOptions};
 use common::{Layer, open, options};
+use ggml_core::Error;
 use ggml_core::backend::{Backend, PrepareOptions, Slice, Usage};
 use ggml_core::catalogue::{self, Outcome};
 use ggml_core::mapped::MappedBytes;
@@ -96,4 +97,33 @@ fn transfers_are_silent() {
         assert!(data.iter().all(|&x| x == 3));
         silent(&backend);
     }
+}
+
+/// Memory for another driver: allocated, filled, handed over and taken back with everything in it.
+#[test]
+fn exported_memory_changes_hands() {
+    let Some(backend) = validated(options()) else { return };
+    let (buffer, exported) = match backend.allocate_exported(100_000, Usage::State) {
+        Ok(made) => made,
+        Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
+        Err(error) => panic!("{error}"),
+    };
+    assert!(exported.bytes() >= 100_000);
+    let data: Vec<u8> = (0..1000u32).map(|i| (i % 251) as u8).collect();
+    backend.upload(&buffer, 5000, &data).unwrap();
+    let (later, _file) = backend.allocate_exported(64, Usage::Compute).unwrap();
+    for _ in 0..2 {
+        backend.hand_over().unwrap();
+        // Made while the other driver holds the rest.
+        let (new, _) = backend.allocate_exported(64, Usage::State).unwrap();
+        backend.take_over().unwrap();
+        backend.upload(&new, 0, &[1; 64]).unwrap();
+    }
+    let mut read = vec![0; 1004];
+    backend.download(&buffer, 4998, &mut read).unwrap();
+    assert_eq!((&read[..2], &read[2..1002], &read[1002..]), (&[0; 2][..], &data[..], &[0; 2][..]));
+    let held = backend.stats().allocated_bytes;
+    drop((buffer, later));
+    assert!(backend.stats().allocated_bytes <= held - 100_000, "freed, though a descriptor is left");
+    silent(&backend);
 }

@@ -11,7 +11,7 @@ pub(crate) const FLOORS: &[Floors] = &[
         floors: &[
             &["catalogue"],
             &["evaluate"],
-            &["cpu", "decode", "null", "reference", "repeat", "schedule"],
+            &["cpu", "decode", "null", "pair", "reference", "repeat", "schedule"],
             &["backend"],
             &["cost", "kernel", "plan"],
             &["bound", "fuse"],
@@ -23,6 +23,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &[
                 "buffers",
                 "expected",
+                "exported",
                 "mapped",
                 "metrics",
                 "options",
@@ -72,7 +73,7 @@ pub(crate) const FLOORS: &[Floors] = &[
     Floors {
         folder: "src",
         module: "backends",
-        floors: &[&["auto"], &["devices"], &["drivers", "files", "measure"]],
+        floors: &[&["auto"], &["devices", "pair"], &["drivers", "files", "measure"]],
     },
     Floors {
         folder: "src",
@@ -141,14 +142,14 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["branch", "feed_forward"],
             &["builder", "load_options"],
             &["batch", "session_options", "weights"],
-            &["best", "hparams", "memory", "offload"],
+            &["best", "hparams", "memory", "offload", "phases"],
         ],
     },
     Floors {
         folder: "src",
         module: "session",
         floors: &[
-            &["embed", "profile"],
+            &["embed", "phases", "profile"],
             &["append", "saved"],
             &["ahead", "programs"],
             &["inputs", "prepared", "results"],

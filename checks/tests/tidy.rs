@@ -40,6 +40,7 @@ const UNSAFE: &[&str] = &[
     "backend-hip/src/code/rtc/",
     "backend-hip/src/driver/",
     "backend-hip/src/provider/amd/",
+    "backend-hip/src/provider/external.rs",
     "backend-hip/src/provider/ffi.rs",
     "backend-hip/src/provider/nvidia/",
     "backend-hip/src/provider/virtual_gpu/driver.rs",

@@ -11,8 +11,9 @@
 
 use crate::buffers::BufferLimits;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Missing, Phase, Result};
 use crate::exact::Sample;
+use crate::exported::ExportedMemory;
 use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
@@ -417,6 +418,46 @@ pub trait Backend: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Allocates device memory that another driver of the same card can use ([`Backend::adopt`]), in one driver
+    /// allocation. `State` memory is zeroed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the driver cannot export memory; [`Error::OutOfMemory`].
+    fn allocate_exported(&self, _bytes: usize, _usage: Usage) -> Result<(Buffer, ExportedMemory)> {
+        Err(not_shared(self.device(), "its memory cannot be exported"))
+    }
+
+    /// Imports memory that another driver of the same card exported, as a buffer of `bytes` bytes. The buffer must be
+    /// dropped before the exporter's.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the driver cannot import memory; errors of the driver, if it refuses this one.
+    fn adopt(&self, _memory: ExportedMemory, _bytes: usize, _usage: Usage) -> Result<Buffer> {
+        Err(not_shared(self.device(), "it cannot import memory of another driver"))
+    }
+
+    /// Waits for everything that was submitted, and makes the contents of exported and imported memory available to the
+    /// card's other driver.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after the deadline of computing; errors of the device.
+    fn hand_over(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes what the card's other driver wrote visible, after its [`Backend::hand_over`].
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn take_over(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the drivers, if this backend is one card under two of them.
+    fn drivers(&self) -> Option<&dyn Drivers> {
+        None
+    }
+
     /// Returns the counters since the backend was opened.
     fn stats(&self) -> Stats;
 
@@ -427,6 +468,24 @@ pub trait Backend: Send + Sync {
     /// [`Error::Timeout`] if the device must be queried and does not answer.
     fn counts(&self) -> Result<Vec<KernelCounts>> {
         Ok(Vec::new())
+    }
+}
+
+/// Two drivers of one card that share its memory. Each is a backend; buffers of the whole belong to both, programs to the
+/// one that prepared them.
+pub trait Drivers {
+    /// Returns a driver by its index, 0 or 1. Graphs are planned and prepared with it. Once the second driver has refused
+    /// memory, the first one is returned for both.
+    fn driver(&self, index: usize) -> &dyn Backend;
+}
+
+/// Returns the error of a driver that does not share memory.
+fn not_shared(device: &DeviceInfo, reason: &str) -> Error {
+    Error::Unavailable {
+        backend: device.backend.clone(),
+        phase: Phase::Allocate,
+        missing: Missing::Feature,
+        reason: format!("{} ({}): {reason}", device.name, device.driver),
     }
 }
 

@@ -18,12 +18,24 @@ const SMALL: usize = 96;
 const LARGE: usize = 2048;
 const LAYERS: usize = 8;
 
+/// Tokens of the measured prompt.
+const PROMPT: usize = 128;
+
+/// Seconds that a backend took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Speed {
+    /// A decode step.
+    pub(crate) step_s: f64,
+    /// A prompt of 128 tokens.
+    pub(crate) prompt_s: f64,
+}
+
 /// Computes a small graph as an inference would and compares the results with the reference backend's.
 ///
 /// # Errors
 /// Any error of the backend, in any phase; [`Error::InvalidArgument`] if its results are wrong.
 pub(crate) fn check(backend: &dyn Backend) -> Result<()> {
-    let (graph, data) = chain(SMALL, 2)?;
+    let (graph, data) = chain(SMALL, 2, 1)?;
     let reference = ReferenceBackend::default();
     for comparison in compare_backends(&[&reference, backend], &graph, &data, Precision::Fast)? {
         if !comparison.agrees() {
@@ -35,13 +47,19 @@ pub(crate) fn check(backend: &dyn Backend) -> Result<()> {
     Ok(())
 }
 
-/// Returns the seconds of one decode step through about 36 MB of Q8_0 weights. It is the minimum over the
-/// runs within the budget, after one run that does not count.
+/// Returns the seconds of one decode step and of a prompt through about 36 MB of Q8_0 weights. Each is the minimum over
+/// the runs within half of the budget, after one run that does not count.
 ///
 /// # Errors
 /// Any error of the backend, in any phase.
-pub(crate) fn step_seconds(backend: &dyn Backend, budget: Duration) -> Result<f64> {
-    let (graph, data) = chain(LARGE, LAYERS)?;
+pub(crate) fn speed(backend: &dyn Backend, budget: Duration) -> Result<Speed> {
+    let step_s = seconds(backend, 1, budget / 2)?;
+    Ok(Speed { step_s, prompt_s: seconds(backend, PROMPT, budget / 2)? })
+}
+
+/// Returns the seconds of a batch.
+fn seconds(backend: &dyn Backend, tokens: usize, budget: Duration) -> Result<f64> {
+    let (graph, data) = chain(LARGE, LAYERS, tokens)?;
     let bindings = bind(backend, &graph, &data)?;
     let plan = Plan::fused(&graph, backend, Precision::Fast)?;
     let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
@@ -58,11 +76,11 @@ pub(crate) fn step_seconds(backend: &dyn Backend, budget: Duration) -> Result<f6
 }
 
 /// Builds a chain of alternating RMS_NORM and MUL_MAT, with contents for its leaves.
-fn chain(n: usize, layers: usize) -> Result<(Graph, Contents)> {
+fn chain(n: usize, layers: usize, tokens: usize) -> Result<(Graph, Contents)> {
     let mut graph = Graph::new();
     let mut data = Contents::new();
-    let x = graph.leaf("x", DType::F32, [n, 1, 1, 1], Source::Input)?;
-    let input: Vec<f32> = (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let x = graph.leaf("x", DType::F32, [n, tokens, 1, 1], Source::Input)?;
+    let input: Vec<f32> = (0..n * tokens).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     data.insert(x, encode(DType::F32, n, &input)?);
     let mut y = x;
     for layer in 0..layers {
@@ -98,8 +116,8 @@ mod tests {
     fn right_and_wrong_results() {
         let cpu = CpuBackend::open(CpuOptions::default()).unwrap();
         check(&cpu).unwrap();
-        let seconds = step_seconds(&cpu, Duration::ZERO).unwrap();
-        assert!(seconds > 0.0 && seconds.is_finite());
+        let Speed { step_s, prompt_s } = speed(&cpu, Duration::ZERO).unwrap();
+        assert!(step_s > 0.0 && prompt_s > step_s && prompt_s.is_finite());
         let wrong = check(&NullBackend::open(NullOptions::default()).unwrap()).unwrap_err().to_string();
         assert!(
             wrong.starts_with("results: null: output '") && wrong.contains("those of the reference"),

@@ -247,6 +247,7 @@ fn open_backend(work: &Work, routes: Option<Routes>) -> Result<Arc<dyn Backend>>
         vulkan_validation: work.vulkan_validation,
         breadcrumbs: work.stepwise,
         crash: Some(leave::crash),
+        both_drivers: true,
         routes,
         ..OpenOptions::default()
     };

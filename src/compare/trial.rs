@@ -23,7 +23,7 @@ pub(crate) fn run_trial(task: &TrialTask, backend: &dyn Backend) -> Result<Done>
     let start = Instant::now();
     measure::check(backend)?;
     let load_s = start.elapsed().as_secs_f64();
-    let eval_s =
-        task.measure.map(|budget| measure::step_seconds(backend, budget)).transpose()?.unwrap_or(0.0);
-    Ok(Done { load_s, eval_s, stats: backend.stats(), ..Done::default() })
+    let measured = task.measure.map(|budget| measure::speed(backend, budget)).transpose()?;
+    let (eval_s, prompt_s) = measured.map_or((0.0, 0.0), |speed| (speed.step_s, speed.prompt_s));
+    Ok(Done { load_s, eval_s, prompt_s, stats: backend.stats(), ..Done::default() })
 }

@@ -33,9 +33,10 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Returns the seconds of a decode step, if they were measured.
-    pub(crate) fn step_s(&self) -> Option<f64> {
-        self.record.eval_s.filter(|s| self.works() && *s > 0.0)
+    /// Returns the seconds of a decode step and of a prompt, if they were measured.
+    pub(crate) fn seconds(&self) -> Option<(f64, f64)> {
+        let (step_s, prompt_s) = self.record.eval_s.zip(self.record.prompt_s)?;
+        (self.works() && step_s > 0.0 && prompt_s > 0.0).then_some((step_s, prompt_s))
     }
 
     /// True if the backend opened, computed, and gave correct results.

@@ -207,15 +207,35 @@ impl Division<'_> {
     ) -> Result<BTreeMap<usize, Vec<usize>>> {
         match placement.only_device(&graph.graph) {
             Some(device) => {
-                let plan = Plan::fused(&graph.graph, self.backend(device), precision)?;
-                Ok(BTreeMap::from([(device, plan.arena)]))
+                let mut arena = Vec::new();
+                for driver in drivers(self.backend(device)) {
+                    enlarge(&mut arena, &Plan::fused(&graph.graph, driver, precision)?.arena);
+                }
+                Ok(BTreeMap::from([(device, arena)]))
             }
             None => {
                 let split = Split::new(&graph.graph, &placement.device)?;
-                let plan = |graph: &Graph, device| Plan::fused(graph, self.backend(device), precision);
-                Ok(split.arenas(&split.plans(plan)?))
+                let mut arenas: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+                for i in 0..2 {
+                    let plan = |graph: &Graph, device| {
+                        let all = drivers(self.backend(device));
+                        Plan::fused(graph, all[i.min(all.len() - 1)], precision)
+                    };
+                    for (device, arena) in split.arenas(&split.plans(plan)?) {
+                        enlarge(arenas.entry(device).or_default(), &arena);
+                    }
+                }
+                Ok(arenas)
             }
         }
+    }
+}
+
+/// Returns the backends that may run a batch on a device: both drivers of a card, or the backend.
+fn drivers(backend: &dyn Backend) -> Vec<&dyn Backend> {
+    match backend.drivers() {
+        Some(drivers) => vec![drivers.driver(0), drivers.driver(1)],
+        None => vec![backend],
     }
 }
 

@@ -30,7 +30,7 @@ use ggml_core::schedule::{Fallback, Placement};
 use ggml_core::{MemoryNeed, Result};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 mod architecture;
 mod attention;
@@ -68,6 +68,7 @@ mod offload;
 mod olmo2;
 mod outline;
 mod output;
+mod phases;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -90,6 +91,7 @@ pub(crate) use left_out::part_by_name;
 pub use load_options::LoadOptions;
 pub use offload::Offload;
 pub use outline::{Outline, OutlineStep, OutlineUnit};
+pub use phases::{PhaseSpeed, PhaseTable, Phases};
 pub use session_options::SessionOptions;
 #[cfg(feature = "compare")]
 pub(crate) use session_options::default_cache;
@@ -117,6 +119,8 @@ struct Inner {
     pooled: Once,
     /// Fallbacks of batch shapes that the estimate did not cover.
     later: Mutex<Vec<Fallback>>,
+    /// Drivers of the phases, and how they were measured.
+    phases: Mutex<(Option<Phases>, Option<PhaseTable>)>,
 }
 
 impl Inner {
@@ -134,6 +138,7 @@ impl Inner {
             warned: Once::new(),
             pooled: Once::new(),
             later: Mutex::default(),
+            phases: Mutex::default(),
         }
     }
 }
@@ -275,6 +280,38 @@ impl Model {
     /// Returns the location of a weight on a device.
     pub(crate) fn weight_on(&self, device: usize, name: &str) -> Option<&Slice> {
         self.inner.weights.get(device)?.get(name)
+    }
+
+    /// Returns the speeds of both drivers of a card (backend `vulkan+hip`) and the choice that follows. `None` for other
+    /// backends, before the first session, and on emulated cards.
+    pub fn phases(&self) -> Option<PhaseTable> {
+        self.decision().1.clone()
+    }
+
+    /// Decides on the drivers of the phases. Prepared programs stay where they are.
+    pub(crate) fn set_phases(&self, phases: Phases, table: Option<PhaseTable>) {
+        *self.decision() = (Some(phases), table);
+    }
+
+    /// Returns the drivers of the phases, if it was decided.
+    pub(crate) fn decided(&self) -> Option<Phases> {
+        self.decision().0
+    }
+
+    /// Returns the backend of a device that runs batches of `tokens` tokens.
+    pub(crate) fn backend_of(&self, device: usize, tokens: usize) -> &dyn Backend {
+        let backend = self.backends()[device].as_ref();
+        match backend.drivers().filter(|_| device == MAIN) {
+            Some(drivers) => {
+                let phases = self.decided().unwrap_or(Phases::DEFAULT);
+                drivers.driver(phases.of(tokens))
+            }
+            None => backend,
+        }
+    }
+
+    fn decision(&self) -> MutexGuard<'_, (Option<Phases>, Option<PhaseTable>)> {
+        self.inner.phases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Computes the needs of a session.

@@ -2,7 +2,7 @@
 
 use super::memory::{Compute, State};
 use crate::model::{BatchGraph, BatchShape, MAIN, Model};
-use ggml_core::backend::{Bindings, Buffer, PrepareOptions, Program, Slice, Timing};
+use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing};
 use ggml_core::cost::{Work, group_work};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
@@ -31,8 +31,8 @@ impl Prepared {
         let preparation = Preparation { model, graph: &graph, state, next: None, precision };
         let planned = preparation.plan(Kind::Normal)?;
         // A single token is never followed by another of its prompt.
-        let overlaps =
-            shape.tokens > 1 && matches!(planned, Planned::OneDevice(d, _) if model.backends()[d].begins());
+        let overlaps = shape.tokens > 1
+            && matches!(planned, Planned::OneDevice(d, _) if model.backend_of(d, shape.tokens).begins());
         let options = PrepareOptions { overlaps, ..PrepareOptions::default() };
         let program = preparation.program(planned, options, Some(compute))?;
         Ok(Prepared { graph, program, overlaps, in_flight: false })
@@ -198,13 +198,17 @@ struct Preparation<'a> {
 }
 
 impl Preparation<'_> {
+    /// Returns the backend that computes the graph's part on a device.
+    fn backend(&self, device: usize) -> &dyn Backend {
+        self.model.backend_of(device, self.graph.shape.tokens)
+    }
+
     /// Plans the graph, or its parts.
     fn plan(&self, kind: Kind) -> Result<Planned> {
         let graph = &self.graph.graph;
-        let backends = self.model.backends();
         let placement = self.model.place(self.graph, &self.state.device)?;
         let plan = |graph: &Graph, device: usize| {
-            let backend = backends[device].as_ref();
+            let backend = self.backend(device);
             match kind {
                 Kind::Normal => Plan::fused(graph, backend, self.precision),
                 #[cfg(feature = "compare")]
@@ -228,29 +232,28 @@ impl Preparation<'_> {
         options: PrepareOptions,
         mut compute: Option<&mut Compute>,
     ) -> Result<Box<dyn Program>> {
-        let backends = self.model.backends();
         let mut bind = |device: usize, arena: &[usize]| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let Some(compute) = &mut compute {
-                bindings.compute = compute.buffers(backends[device].as_ref(), device, arena)?;
+                bindings.compute = compute.buffers(self.backend(device), device, arena)?;
             }
             Ok(bindings)
         };
         let (split, plans) = match planned {
             Planned::OneDevice(device, plan) => {
                 let bindings = bind(device, &plan.arena)?;
-                return backends[device].prepare(&self.graph.graph, &plan, &bindings, options);
+                return self.backend(device).prepare(&self.graph.graph, &plan, &bindings, options);
             }
             Planned::Divided(split, plans) => (split, plans),
         };
         let arenas = split.arenas(&plans);
         let mut bindings = Vec::new();
-        for device in 0..backends.len() {
+        let devices = 0..self.model.backends().len();
+        for device in devices.clone() {
             bindings.push(bind(device, arenas.get(&device).map_or(&[][..], Vec::as_slice))?);
         }
-        let device = |(backend, bindings)| SplitDevice { backend, bindings };
-        let devices: Vec<SplitDevice<'_>> =
-            backends.iter().map(|b| b.as_ref()).zip(&bindings).map(device).collect();
+        let device = |(device, bindings)| SplitDevice { backend: self.backend(device), bindings };
+        let devices: Vec<SplitDevice<'_>> = devices.zip(&bindings).map(device).collect();
         Ok(Box::new(SplitProgram::prepare(split, &plans, &devices, options)?))
     }
 

@@ -9,7 +9,7 @@ use crate::fault::{Fault, FaultKind, Result};
 use crate::footprint::Footprint;
 use crate::isa::Target;
 use crate::isa::operand::{PRIVATE_APERTURE, SHARED_APERTURE};
-use crate::memory::{Memory, Window};
+use crate::memory::{Memory, MemoryFile, SharedMemory, Window};
 use crate::metadata::KernelInfo;
 use crate::options::Options;
 use crate::order::Ledger;
@@ -112,6 +112,23 @@ impl Gpu {
     /// # Errors [`FaultKind::OutOfMemory`], also for 0 bytes.
     pub fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
         Ok(self.memory.allocate_host(bytes)?)
+    }
+
+    /// Allocates device memory that other devices can map ([`Gpu::import`]): drivers of one card share memory in this
+    /// way. Its contents are as those of [`Gpu::allocate`], and so is its end.
+    ///
+    /// # Errors [`FaultKind::OutOfMemory`], also for 0 bytes, and where there is no such memory: it needs Linux.
+    pub fn allocate_shared(&self, bytes: usize) -> Result<SharedMemory> {
+        Ok(self.memory.allocate_shared(bytes)?)
+    }
+
+    /// Maps `bytes` bytes of memory that another device allocated with [`Gpu::allocate_shared`], and returns their address
+    /// on this one. [`Gpu::free`] ends the use. The devices do not see each other's accesses as races: their drivers must
+    /// take turns.
+    ///
+    /// # Errors [`FaultKind::OutOfMemory`] if the memory has fewer bytes or cannot be mapped.
+    pub fn import(&self, file: MemoryFile, bytes: usize) -> Result<u64> {
+        Ok(self.memory.import(file, bytes)?)
     }
 
     /// Frees a device or host allocation by the address of its first byte, or ends the use of memory of the caller

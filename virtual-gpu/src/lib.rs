@@ -55,7 +55,7 @@ pub use gpu::{Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, disassemb
 #[cfg(feature = "processor")]
 pub use isa::Target;
 #[cfg(feature = "processor")]
-pub use memory::Window;
+pub use memory::{MemoryFile, SharedMemory, Window};
 #[cfg(feature = "processor")]
 pub use options::{Checks, Options, Random};
 #[cfg(feature = "processor")]

@@ -5,8 +5,9 @@ use crate::heaps::types;
 use crate::reply::{Reply, unknown};
 use crate::table::lock;
 use ash::vk;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock};
-use virtual_gpu::Gpu;
+use virtual_gpu::{Gpu, MemoryFile};
 
 /// An allocation.
 pub(crate) struct Memory {
@@ -14,14 +15,31 @@ pub(crate) struct Memory {
     pub(crate) bytes: u64,
     /// Host address, if the memory is host-visible.
     pub(crate) host: Option<u64>,
+    /// MemoryFile for other drivers of the card, if the memory was allocated for export.
+    exported: Option<MemoryFile>,
     heap: usize,
     card: Arc<Shared>,
     gpu: Arc<Gpu>,
 }
 
+/// Use of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// This driver.
+    One,
+    /// Other drivers of the card too.
+    Several,
+}
+
 impl Memory {
     /// Allocates memory of a type; an error if its heap is exhausted.
-    pub(crate) fn new(card: &Arc<Shared>, gpu: &Arc<Gpu>, bytes: u64, kind: u32) -> Reply<Memory> {
+    pub(crate) fn new(
+        card: &Arc<Shared>,
+        gpu: &Arc<Gpu>,
+        bytes: u64,
+        kind: u32,
+        users: Users,
+    ) -> Reply<Memory> {
         let &(flags, heap) =
             types(card.options.model.is_integrated()).get(kind as usize).ok_or(vk::Result::ERROR_UNKNOWN)?;
         let none = |local: bool| match local {
@@ -31,16 +49,26 @@ impl Memory {
         let size = usize::try_from(bytes).map_err(|_| none(heap == 0))?;
         card.reserve(heap as usize, bytes).map_err(|()| none(heap == 0))?;
         let visible = flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
-        let made = match visible {
-            true => gpu.allocate_host(size).map(|at| (at.as_ptr() as u64, Some(at.as_ptr() as u64))),
-            false => gpu.allocate(size).map(|address| (address, None)),
+        let number = |at: NonNull<u8>| at.as_ptr() as u64;
+        let made = match (users, visible) {
+            (Users::Several, _) => gpu
+                .allocate_shared(size)
+                .map(|shared| (shared.address, visible.then(|| number(shared.host)), Some(shared.file))),
+            (Users::One, true) => gpu.allocate_host(size).map(|at| (number(at), Some(number(at)), None)),
+            (Users::One, false) => gpu.allocate(size).map(|address| (address, None, None)),
         };
-        let (address, host) = made.map_err(|_| {
+        let (address, host, exported) = made.map_err(|_| {
             card.release(heap as usize, bytes);
             none(heap == 0)
         })?;
         let (card, gpu) = (card.clone(), gpu.clone());
-        Ok(Memory { address, bytes, host, heap: heap as usize, card, gpu })
+        Ok(Memory { address, bytes, host, exported, heap: heap as usize, card, gpu })
+    }
+
+    /// Returns the memory's file for another driver of the card.
+    pub(crate) fn export(&self) -> Reply<MemoryFile> {
+        let file = self.exported.as_ref().ok_or(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)?;
+        file.try_clone().map_err(|_| vk::Result::ERROR_TOO_MANY_OBJECTS)
     }
 }
 

@@ -107,6 +107,8 @@ calls! {
     DestroyStream = "hipStreamDestroy",
     CreateEvent = "hipEventCreateWithFlags",
     DestroyEvent = "hipEventDestroy",
+    Import = "hipImportExternalMemory",
+    Release = "hipDestroyExternalMemory",
     Record = "hipEventRecord",
     WaitEvent = "hipStreamWaitEvent",
     Query = "hipEventQuery",

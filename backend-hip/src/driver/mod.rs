@@ -11,6 +11,7 @@
 //! that created them.
 
 use ggml_core::backend::KernelCounts;
+use ggml_core::exported::ExportedMemory;
 use std::ptr::NonNull;
 
 pub mod codes;
@@ -43,6 +44,10 @@ pub struct Function(pub u64);
 /// Handle of an executable graph of launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchGraph(pub u64);
+
+/// Handle of memory of the card's other driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct External(pub u64);
 
 /// Source and destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,6 +207,20 @@ pub trait Driver: Send + Sync {
     /// # Safety
     /// See [`Driver`].
     unsafe fn free(&self, address: Address) -> Reply<()>;
+
+    /// `hipImportExternalMemory` and `hipExternalMemoryGetMappedBuffer`: maps all of an allocation that the card's other
+    /// driver exported. Returns its address.
+    fn import(&self, _memory: ExportedMemory) -> Reply<(External, Address)> {
+        Err(codes::NOT_SUPPORTED)
+    }
+
+    /// `hipDestroyExternalMemory`, after the end of the mapping.
+    ///
+    /// # Safety
+    /// See [`Driver`]; handle and address are those of one call of [`Driver::import`].
+    unsafe fn release(&self, _external: External, _address: Address) -> Reply<()> {
+        Err(codes::NOT_SUPPORTED)
+    }
 
     /// `hipHostMalloc`: pinned host memory, not necessarily zeroed, valid at the same address on the device.
     fn allocate_host(&self, bytes: usize, coherence: Coherence) -> Reply<NonNull<u8>>;

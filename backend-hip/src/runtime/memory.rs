@@ -9,6 +9,7 @@ use crate::driver::codes::is_fatal;
 use crate::driver::{Address, Coherence};
 use crate::options::HostWeights;
 use ggml_core::backend::{Buffer, DeviceMemory, Usage};
+use ggml_core::exported::ExportedMemory;
 use ggml_core::{Error, Phase, Result};
 use std::any::Any;
 use std::sync::Arc;
@@ -113,6 +114,26 @@ impl Memory {
 /// allocation.
 fn pinning_limit(limit: Duration, bytes: usize) -> Duration {
     limit.saturating_add(Duration::from_secs(bytes as u64 >> 30))
+}
+
+/// Maps memory that the card's other driver exported.
+pub(crate) fn import(
+    shared: &Arc<Shared>,
+    memory: ExportedMemory,
+    bytes: usize,
+    usage: Usage,
+) -> Result<Buffer> {
+    let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
+    thread.monitor().check(Phase::Allocate)?;
+    let block = thread.call(Phase::Allocate, limit, move |session| session.import(memory, bytes))?;
+    Ok(Buffer::new(Arc::new(Memory::device(shared, block)), bytes, usage))
+}
+
+/// Waits for all work that was started.
+pub(crate) fn drain(shared: &Shared) -> Result<()> {
+    let events = shared.events.clone();
+    let limit = shared.deadlines().compute;
+    shared.thread.call(Phase::Compute, limit, move |session| events.drain(session))
 }
 
 /// Allocates memory with one call of the driver.

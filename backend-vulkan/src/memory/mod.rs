@@ -9,21 +9,27 @@ pub(crate) use handle::VulkanMemory;
 use crate::context::DeviceContext;
 use crate::deadline::guarded;
 use crate::raw::buffer::Buffer;
+use crate::raw::commands::Holder;
+use crate::raw::export::export;
 use crate::raw::heaps::Side;
 use crate::raw::import;
 use crate::raw::memory::MemoryPool;
 use constants::Constants;
 use ggml_core::backend::Usage;
+use ggml_core::exported::ExportedMemory;
 use ggml_core::mapped::MappedBytes;
+use ggml_core::sync::lock;
 use ggml_core::{Deadline, Phase, Result};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
 use transfer::Transfers;
 
 /// The memory of an open device.
 pub(crate) struct Memory {
     constants: Constants,
     transfers: Transfers,
+    /// Buffers that the card's other driver uses too, each with its holder.
+    exported: Mutex<Vec<(Weak<Buffer>, Holder)>>,
     pool: Arc<MemoryPool>,
     context: Arc<DeviceContext>,
 }
@@ -32,7 +38,8 @@ impl Memory {
     /// Creates the memory of a device from a pool of that device.
     pub(crate) fn new(context: &Arc<DeviceContext>, pool: Arc<MemoryPool>) -> Memory {
         let transfers = Transfers::new(&context.device, &pool);
-        Memory { constants: Constants::default(), transfers, pool, context: context.clone() }
+        let (constants, exported) = (Constants::default(), Mutex::default());
+        Memory { constants, transfers, exported, pool, context: context.clone() }
     }
 
     /// Returns the device's context.
@@ -84,13 +91,56 @@ impl Memory {
             Usage::Staging => (Side::Host, "staging"),
         };
         let buffer = self.buffer(bytes, side, name, deadline)?;
-        match usage {
-            Usage::State => self.fill(&buffer, 0, deadline)?,
-            // All bits set is a NaN in every float type.
-            Usage::Compute if self.context.options.poison => self.fill(&buffer, 0xff, deadline)?,
-            _ => {}
-        }
+        self.begin(&buffer, usage, deadline)?;
         Ok(buffer)
+    }
+
+    /// Gives new memory its initial contents.
+    fn begin(&self, buffer: &Arc<Buffer>, usage: Usage, deadline: &Deadline) -> Result<()> {
+        match usage {
+            Usage::State => self.fill(buffer, 0, deadline),
+            // All bits set is a NaN in every float type.
+            Usage::Compute if self.context.options.poison => self.fill(buffer, 0xff, deadline),
+            _ => Ok(()),
+        }
+    }
+
+    /// Allocates memory of the device that the card's other driver can import, with its initial contents.
+    pub(crate) fn exported(
+        &self,
+        bytes: usize,
+        usage: Usage,
+        deadline: &Deadline,
+    ) -> Result<(Arc<Buffer>, ExportedMemory)> {
+        self.transfers.release();
+        let pool = self.pool.clone();
+        let made = guarded(self.context.name(), *deadline, move || export(&pool, bytes as u64))?;
+        self.begin(&made.0, usage, deadline)?;
+        let mut exported = lock(&self.exported);
+        exported.retain(|(buffer, _)| buffer.strong_count() > 0);
+        exported.push((Arc::downgrade(&made.0), Holder::Device));
+        Ok(made)
+    }
+
+    /// Waits for everything submitted, and passes the exported buffers to the card's other driver.
+    pub(crate) fn hand_over(&self, deadline: &Deadline) -> Result<()> {
+        let value = self.pass(Holder::OtherDriver, deadline)?;
+        self.context.device.wait(value, deadline)
+    }
+
+    /// Takes the exported buffers back.
+    pub(crate) fn take_over(&self, deadline: &Deadline) -> Result<()> {
+        self.pass(Holder::Device, deadline).map(|_| ())
+    }
+
+    /// Passes the exported buffers that `to` does not hold. Returns the timeline's value after it.
+    fn pass(&self, to: Holder, deadline: &Deadline) -> Result<u64> {
+        let mut exported = lock(&self.exported);
+        let passed = exported.iter_mut().filter(|(_, holder)| *holder != to);
+        let buffers: Vec<_> = passed.filter_map(|(buffer, _)| buffer.upgrade()).collect();
+        let value = self.transfers.pass(&buffers, to, deadline)?;
+        exported.iter_mut().for_each(|(_, holder)| *holder = to);
+        Ok(value)
     }
 
     /// Creates a read-only buffer over mapped bytes and returns it with the offset at which they begin;

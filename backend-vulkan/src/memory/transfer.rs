@@ -6,7 +6,7 @@
 
 use crate::deadline::guarded;
 use crate::raw::buffer::Buffer;
-use crate::raw::commands::{CommandPool, Commands, Recorder};
+use crate::raw::commands::{CommandPool, Commands, Holder, Recorder};
 use crate::raw::device::Device;
 use crate::raw::heaps::Side;
 use crate::raw::memory::MemoryPool;
@@ -130,6 +130,15 @@ impl Transfers {
             recorder.fill(buffer, 0, buffer.bytes(), word)
         })
         .map(|_| ())
+    }
+
+    /// Passes exported buffers to the card's other driver or takes them back. Returns the value that the timeline
+    /// reaches when everything submitted until then is complete.
+    pub(crate) fn pass(&self, buffers: &[Arc<Buffer>], to: Holder, deadline: &Deadline) -> Result<u64> {
+        let mut ring = self.ring(deadline)?;
+        let (slot, _) = self.slot(&mut ring, deadline)?;
+        let used: Vec<&Arc<Buffer>> = buffers.iter().collect();
+        self.submit(&mut ring, slot, deadline, &used, |recorder| recorder.pass(buffers, to))
     }
 
     /// Releases buffers that finished transfers still hold.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Buffer lengths are multiples of this, so that the last word of a window can be read whole.
-const PADDING: u64 = 16;
+pub(super) const PADDING: u64 = 16;
 
 /// Address of mapped memory.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,8 @@ enum Backing {
     Pool(Allocation),
     /// Host memory: the driver's handle, and the owner of the map.
     Imported(vk::DeviceMemory, MappedBytes),
+    /// Memory that another driver of the card uses too, and its size.
+    Exported(vk::DeviceMemory, u64),
 }
 
 /// A buffer with its memory.
@@ -104,6 +106,26 @@ impl Buffer {
             backing: Some(Backing::Imported(memory, owner)),
             mapped: None,
             cached: false,
+            host: Mutex::new(()),
+            last_use: AtomicU64::new(0),
+            pool: pool.clone(),
+        }
+    }
+
+    /// Creates a buffer in memory that is exported, mapped at `mapped` if the host may access it.
+    pub(super) fn exported(
+        pool: &Arc<MemoryPool>,
+        (raw, bytes): (vk::Buffer, u64),
+        (memory, size): (vk::DeviceMemory, u64),
+        choice: Choice,
+        mapped: Option<NonNull<u8>>,
+    ) -> Buffer {
+        Buffer {
+            raw,
+            bytes,
+            backing: Some(Backing::Exported(memory, size)),
+            mapped: mapped.map(HostPointer),
+            cached: choice.flags.contains(Flags::HOST_CACHED),
             host: Mutex::new(()),
             last_use: AtomicU64::new(0),
             pool: pool.clone(),
@@ -247,6 +269,11 @@ impl Drop for Buffer {
                 unsafe { self.device().raw.free_memory(memory, None) };
                 self.pool.count_import(self.bytes, false);
                 drop(map);
+            }
+            Some(Backing::Exported(memory, size)) => {
+                // SAFETY: as above; freeing ends the mapping too. The importer's reference keeps the memory.
+                unsafe { self.device().raw.free_memory(memory, None) };
+                self.pool.count_export(size, false);
             }
             None => {}
         }

@@ -78,6 +78,15 @@ impl Scope {
     }
 }
 
+/// Driver that may use an exported buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This device.
+    Device,
+    /// The card's other driver.
+    OtherDriver,
+}
+
 impl CommandPool {
     /// Creates a pool for the device's queue.
     pub(crate) fn new(device: &Arc<Device>, phase: Phase) -> Result<Arc<CommandPool>> {
@@ -228,6 +237,43 @@ impl<'p> Recorder<'p> {
             );
         }
         self.barriers.push((from, to));
+    }
+
+    /// Passes buffers that another driver of the card uses too: to that driver, after earlier work; or back from it,
+    /// before later work (Vulkan's transfer of ownership from and to `VK_QUEUE_FAMILY_EXTERNAL`).
+    pub(crate) fn pass(&mut self, buffers: &[Arc<Buffer>], to: Holder) -> Result<()> {
+        let own = self.pool.device.queue(self.phase)?.family;
+        let (scope, none) = (Scope::Everything, vk::AccessFlags::empty());
+        let (families, access) = match to {
+            Holder::OtherDriver => ([own, vk::QUEUE_FAMILY_EXTERNAL], [scope.writes(), none]),
+            Holder::Device => ([vk::QUEUE_FAMILY_EXTERNAL, own], [none, scope.reads() | scope.writes()]),
+        };
+        for buffer in buffers {
+            self.retain(buffer)?;
+        }
+        let barrier = |buffer: &Arc<Buffer>| {
+            vk::BufferMemoryBarrier::default()
+                .src_access_mask(access[0])
+                .dst_access_mask(access[1])
+                .src_queue_family_index(families[0])
+                .dst_queue_family_index(families[1])
+                .buffer(buffer.raw)
+                .size(vk::WHOLE_SIZE)
+        };
+        let barriers: Vec<_> = buffers.iter().map(barrier).collect();
+        // SAFETY: the command buffer is being recorded; the buffers are of this device and retained.
+        unsafe {
+            self.device().cmd_pipeline_barrier(
+                self.raw,
+                scope.stages(),
+                scope.stages(),
+                vk::DependencyFlags::empty(),
+                &[],
+                &barriers,
+                &[],
+            );
+        }
+        Ok(())
     }
 
     /// Copies between buffers. Source and destination must not overlap.

@@ -36,6 +36,8 @@ pub(crate) struct Device {
     pub(super) names: Option<ext::debug_utils::Device>,
     /// Functions for importing host memory.
     pub(super) host_memory: Option<ext::external_memory_host::Device>,
+    /// Functions for exporting memory.
+    pub(super) memory_fd: Option<khr::external_memory_fd::Device>,
     /// Name for errors ("vulkan:0").
     pub(crate) name: String,
     lost: AtomicBool,
@@ -89,6 +91,7 @@ impl Device {
             host_memory: features
                 .host_memory
                 .then(|| ext::external_memory_host::Device::new(functions, &raw)),
+            memory_fd: features.memory_fd.then(|| khr::external_memory_fd::Device::new(functions, &raw)),
             names: instance.names_objects().then(|| ext::debug_utils::Device::new(functions, &raw)),
             fault: features.fault.then(|| ext::device_fault::Device::new(functions, &raw)),
             raw,

@@ -43,6 +43,8 @@ pub(crate) struct Features {
     pub(crate) budget: bool,
     /// Import of host memory.
     pub(crate) host_memory: bool,
+    /// Export of memory as file descriptors.
+    pub(crate) memory_fd: bool,
     /// Details of a lost device.
     pub(crate) fault: bool,
     /// Report of the PCI address.
@@ -140,6 +142,7 @@ impl Features {
             marker: ext.has(amd::buffer_marker::NAME),
             budget: ext.has(ext::memory_budget::NAME),
             host_memory: ext.has(ext::external_memory_host::NAME),
+            memory_fd: cfg!(unix) && ext.has(khr::external_memory_fd::NAME),
             fault: yes(faults.device_fault),
             pci: ext.has(ext::pci_bus_info::NAME),
             amd_core: ext.has(amd::shader_core_properties::NAME),
@@ -160,6 +163,7 @@ impl Features {
             (self.budget, ext::memory_budget::NAME),
             (self.fault, ext::device_fault::NAME),
             (self.host_memory, ext::external_memory_host::NAME),
+            (self.memory_fd, khr::external_memory_fd::NAME),
             (listed.has(khr::portability_subset::NAME), khr::portability_subset::NAME),
         ];
         wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name).collect()

@@ -34,6 +34,15 @@ impl Choice {
 /// Memory properties required for host access.
 const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
 
+/// Returns the memory types with the properties of those outside a bit mask removed, so that none of them is chosen.
+pub(super) fn only(types: &[MemoryType], bits: u32) -> Vec<MemoryType> {
+    let is_in = |index: usize| index < 32 && bits & (1 << index) != 0;
+    let kept = |(index, &(flags, heap)): (usize, &MemoryType)| {
+        (if is_in(index) { flags } else { Flags::empty() }, heap)
+    };
+    types.iter().enumerate().map(kept).collect()
+}
+
 /// Returns the memory types for a side, one of each heap, the best first. A later one is used when the heaps
 /// before it are full.
 ///
@@ -132,6 +141,16 @@ mod tests {
         assert_eq!(chosen(&heaps, &types, true, Side::Host), [(4, 0), (3, 1)]);
         let visible_and_cached = [(LOCAL, 1), (LOCAL | HOST, 1), (LOCAL | HOST | CACHED, 1), (HOST, 0)];
         assert_eq!(chosen(&heaps, &visible_and_cached, true, Side::Device), [(2, 1), (3, 0)]);
+    }
+
+    /// NVIDIA's driver exports no memory of the type that the host sees.
+    #[test]
+    fn exported_memory_is_of_the_types_that_allow_it() {
+        let heaps = [(140 * GIB, true), (120 * GIB, false)];
+        let types = [(Flags::empty(), 1), (LOCAL, 0), (HOST, 1), (HOST | CACHED, 1), (LOCAL | HOST, 0)];
+        assert_eq!(chosen(&heaps, &types, false, Side::Device), [(4, 0)]);
+        assert_eq!(chosen(&heaps, &only(&types, 0b01011), false, Side::Device), [(1, 0)]);
+        assert_eq!(chosen(&heaps, &only(&types, 0b01001), false, Side::Device), []);
     }
 
     /// Types that Mali, Adreno and MoltenVK list: the host sees the memory, but its caches have to be flushed.

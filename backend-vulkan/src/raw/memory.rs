@@ -1,7 +1,7 @@
 //! Memory pool: gpu-allocator allocates blocks from the driver and divides them.
 
 use super::device::{Device, GRACE};
-use super::heaps::{Choice, Side, choices};
+use super::heaps::{Choice, Side, choices, only};
 use crate::error::{broken, code_name};
 use crate::options::MemoryBudget;
 use ash::vk;
@@ -50,6 +50,8 @@ pub(crate) struct MemoryPool {
     /// Bytes of the blocks.
     block_bytes: AtomicU64,
     imported: AtomicU64,
+    /// Bytes of memory that is exported to other drivers, each allocation with memory of its own.
+    exported: AtomicU64,
     /// The device; the last field, so that it outlives the allocator.
     device: Arc<Device>,
 }
@@ -98,6 +100,7 @@ impl MemoryPool {
             allocations: AtomicU64::new(0),
             block_bytes: AtomicU64::new(0),
             imported: AtomicU64::new(0),
+            exported: AtomicU64::new(0),
             device: device.clone(),
         }))
     }
@@ -107,9 +110,14 @@ impl MemoryPool {
         self.allocations.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of the blocks that are currently allocated or imported.
+    /// Returns the bytes that are currently allocated or imported.
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        self.block_bytes.load(Ordering::Relaxed) + self.imported.load(Ordering::Relaxed)
+        self.own_bytes() + self.imported.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that are currently allocated.
+    fn own_bytes(&self) -> u64 {
+        self.block_bytes.load(Ordering::Relaxed) + self.exported.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes still available to the device's side, if known.
@@ -128,9 +136,9 @@ impl MemoryPool {
     }
 
     /// Returns the bytes that may still be allocated from the driver in a heap, if known.
-    fn room(&self, heap: usize) -> Option<u64> {
+    pub(super) fn room(&self, heap: usize) -> Option<u64> {
         match self.budget {
-            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.block_bytes.load(Ordering::Relaxed))),
+            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.own_bytes())),
             MemoryBudget::Ignored => None,
             MemoryBudget::Reported => self.device.budget()?.get(heap).copied(),
         }
@@ -146,6 +154,16 @@ impl MemoryPool {
         }
     }
 
+    /// Counts memory that was exported or released.
+    pub(super) fn count_export(&self, bytes: u64, exported: bool) {
+        if exported {
+            self.allocations.fetch_add(1, Ordering::Relaxed);
+            self.exported.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            self.exported.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the maximum size of a buffer in bytes.
     pub(crate) fn largest(&self) -> u64 {
         self.device.facts.max_allocation.min(self.device.facts.max_buffer) / 256 * 256
@@ -154,6 +172,13 @@ impl MemoryPool {
     /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Returns the memory types of the device's side among those of a bit mask, the best first. Memory for export may
+    /// exclude the type that is best otherwise.
+    pub(super) fn device_side_of(&self, bits: u32) -> Vec<Choice> {
+        let facts = &self.device.facts;
+        choices(&facts.heaps, &only(&facts.types, bits), facts.unified(), Side::Device)
     }
 
     /// Returns the memory types of a side, the best first.

@@ -17,6 +17,7 @@ pub(crate) mod buffer;
 pub(crate) mod commands;
 pub(crate) mod descriptors;
 pub(crate) mod device;
+pub(crate) mod export;
 mod fault;
 #[cfg(test)]
 pub(crate) mod faults;

@@ -4,7 +4,7 @@ use super::Choice;
 use crate::json;
 use ggml_core::files::{read_cached, write_cached};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Maximum bytes of the file.
 const LARGEST: u64 = 1 << 20;
@@ -30,12 +30,4 @@ impl StoredChoice {
     pub(super) fn write(&self, file: &Path) {
         let _ = serde_json::to_vec_pretty(self).map(|text| write_cached(file, &text));
     }
-}
-
-/// Returns the user's cache folder that the Vulkan driver uses; `None` without that driver.
-pub(super) fn folder() -> Option<PathBuf> {
-    #[cfg(feature = "vulkan")]
-    return crate::backends::drivers::cache_folder();
-    #[cfg(not(feature = "vulkan"))]
-    None
 }

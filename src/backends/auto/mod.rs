@@ -2,9 +2,11 @@
 
 mod cache;
 mod marks;
+mod pair;
 mod reason;
 mod trial;
 
+use super::cache_folder;
 use super::{BackendName, OpenOptions, View, open_named};
 use cache::StoredChoice;
 use ggml_core::backend::Backend;
@@ -18,6 +20,10 @@ use trial::{Failure, Machine, ThisMachine};
 /// Time budget for measuring all backends together.
 const MEASURE_BUDGET: Duration = Duration::from_secs(2);
 
+/// Gain in prompts from which on two drivers of a card are used instead of the one that is faster in decode steps: each
+/// driver costs time when it is opened, and some memory.
+const PAIR_GAIN: f64 = 1.1;
+
 /// Seconds after which backends that failed are tried again.
 const RETRY_S: u64 = 3600;
 
@@ -30,6 +36,9 @@ pub struct Tried {
     pub device: String,
     /// Seconds of a decode step; `None` if the backend does not work or was not measured.
     pub step_s: Option<f64>,
+    /// Seconds of a prompt of 128 tokens through the same weights.
+    #[serde(default)]
+    pub prompt_s: Option<f64>,
     /// The reason it was not measured.
     pub why_not: Option<String>,
 }
@@ -63,7 +72,7 @@ impl Choice {
 /// # Errors
 /// None at present: if no backend works, the choice is `cpu`, and its reason lists the failures.
 pub fn choose(options: &OpenOptions) -> Result<Choice> {
-    let file = cache::folder().map(|folder| folder.join("auto.json"));
+    let file = cache_folder().map(|folder| folder.join("auto.json"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     choose_with(&marks::marks(options), file.as_deref(), now, &mut ThisMachine { options })
 }
@@ -151,14 +160,17 @@ fn measured(machine: &mut dyn Machine) -> (Choice, Vec<Failure>) {
         backend: driver.clone(),
         device: String::new(),
         step_s: None,
+        prompt_s: None,
         why_not: Some(why.clone()),
     });
+    let pairs = list.devices.iter().filter_map(|device| pair::names(&device.views)).collect::<Vec<_>>();
     let views = list.devices.into_iter().flat_map(|device| device.views);
     let (processors, cards): (Vec<View>, Vec<View>) = views.partition(|view| view.is_processor);
     let left_out = processors.into_iter().map(|view| Tried {
         backend: view.backend,
         device: view.name,
         step_s: None,
+        prompt_s: None,
         why_not: Some("it computes on the host processor, like cpu".into()),
     });
     let cpu = View { backend: "cpu".into(), name: "the processor".into(), ..View::default() };
@@ -166,13 +178,23 @@ fn measured(machine: &mut dyn Machine) -> (Choice, Vec<Failure>) {
     let budget = MEASURE_BUDGET / (cards.len() as u32 + 1);
     for view in cards.into_iter().chain([cpu]) {
         let name = view.backend.parse::<BackendName>();
-        let step = match name {
-            Ok(name) => machine.step_seconds(&name, budget),
+        let speed = match name {
+            Ok(name) => machine.speed(&name, budget),
             Err(error) => Err(Failure::Failed(error.to_string())),
         };
-        let why_not = step.as_ref().err().map(|failure| failure.reason().to_string());
-        let step_s = step.map_err(|failure| failures.push(failure)).ok();
-        tried.push(Tried { backend: view.backend, device: view.name, step_s, why_not });
+        let why_not = speed.as_ref().err().map(|failure| failure.reason().to_string());
+        let speed = speed.map_err(|failure| failures.push(failure)).ok();
+        let (step_s, prompt_s) = (speed.map(|speed| speed.step_s), speed.map(|speed| speed.prompt_s));
+        tried.push(Tried { backend: view.backend, device: view.name, step_s, prompt_s, why_not });
+    }
+    // A pair is as fast as the faster driver of each phase; it goes before both of them.
+    let worth = pairs.iter().filter_map(|names| pair::worth(names, &tried)).collect::<Vec<_>>();
+    for (name, candidate) in worth {
+        let why_not = machine.speed(&name, budget).err().map(|failure| failure.reason().to_string());
+        match why_not {
+            None => tried.insert(0, candidate),
+            why_not => tried.push(Tried { step_s: None, prompt_s: None, why_not, ..candidate }),
+        }
     }
     let seconds = |t: &Tried| t.step_s.unwrap_or(f64::INFINITY);
     tried.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
@@ -186,21 +208,25 @@ fn measured(machine: &mut dyn Machine) -> (Choice, Vec<Failure>) {
 mod tests {
     use super::*;
     use crate::backends::DeviceList;
+    use crate::backends::measure::Speed;
 
     /// Devices and times of a simulated machine.
     struct SimulatedMachine {
         views: Vec<(&'static str, Result<f64, Failure>)>,
+        /// Seconds of a prompt in seconds of a step, where they are not 10.
+        prompts: Vec<(&'static str, f64)>,
         measurements: usize,
     }
 
     impl Machine for SimulatedMachine {
         fn devices(&mut self) -> DeviceList {
             let mut list = DeviceList::default();
-            for (name, _) in self.views.iter().filter(|(name, _)| *name != "cpu") {
+            for (name, _) in self.views.iter().filter(|(name, _)| *name != "cpu" && !name.contains('+')) {
                 let is_processor = *name == "vulkan:9";
                 list.add(View {
                     backend: (*name).into(),
                     name: "a card".into(),
+                    pci: (!is_processor).then(|| "0000:43:00".into()),
                     is_processor,
                     ..View::default()
                 });
@@ -209,11 +235,13 @@ mod tests {
             list
         }
 
-        fn step_seconds(&mut self, name: &BackendName, budget: Duration) -> Result<f64, Failure> {
+        fn speed(&mut self, name: &BackendName, budget: Duration) -> Result<Speed, Failure> {
             assert!(budget <= MEASURE_BUDGET);
             self.measurements += 1;
-            let found = self.views.iter().find(|(n, _)| *n == name.to_string()).expect("a listed backend");
-            found.1.clone()
+            let name = name.to_string();
+            let found = self.views.iter().find(|(n, _)| *n == name).expect("a listed backend");
+            let steps = self.prompts.iter().find(|(n, _)| *n == name).map_or(10.0, |(_, steps)| *steps);
+            found.1.clone().map(|step_s| Speed { step_s, prompt_s: steps * step_s })
         }
     }
 
@@ -228,19 +256,20 @@ mod tests {
         let crash = Err(Failure::Failed("crashed in phase enumerate: died of SIGSEGV".into()));
         let views =
             vec![("hip:0", crash), ("vulkan:0", Ok(0.0015)), ("cpu", Ok(0.004)), ("vulkan:9", Ok(1e-9))];
-        let mut machine = SimulatedMachine { views, measurements: 0 };
+        let mut machine = SimulatedMachine { views, prompts: Vec::new(), measurements: 0 };
         let choose = |kernel, machine: &mut SimulatedMachine| {
             choose_with(&marks(kernel), Some(&file), 1_000, machine).unwrap()
         };
         let choice = choose("6.8", &mut machine);
         assert_eq!(choice.backend, "vulkan:0");
-        let expected = "vulkan:0 (a card): 1.50 ms a step, the fastest of 2 (cpu 4.00 ms); hip:0 not used: crashed in \
+        let speeds = "vulkan:0 (a card): 1.50 ms a step and 15.00 ms a prompt of 128 tokens, the fastest of 2 (cpu 4.00 ms \
+                      and 40.00 ms)";
+        let expected = "hip:0 not used: crashed in \
                         phase enumerate: died of SIGSEGV; vulkan:9 not used: it computes on the host processor, like cpu; \
                         hip-nvidia not used: no libcuda";
-        assert_eq!(choice.reason, expected);
-        let sentence = "vulkan:0 (a card): 1.50 ms a step, the fastest of 2 (cpu 4.00 ms); not used: hip:0, vulkan:9, \
-                        hip-nvidia (probe says why)";
-        assert_eq!(choice.sentence(), sentence);
+        assert_eq!(choice.reason, format!("{speeds}; {expected}"));
+        let unused = "not used: hip:0, vulkan:9, hip-nvidia (probe says why)";
+        assert_eq!(choice.sentence(), format!("{speeds}; {unused}"));
         let other = Choice { backend: "cpu".into(), ..choice.clone() };
         assert!(
             other.sentence().starts_with("cpu, since vulkan:0 does not open now"),
@@ -258,7 +287,8 @@ mod tests {
         // A broken file counts as missing.
         std::fs::write(&file, "{").unwrap();
         assert!(!choose("6.9", &mut machine).reason.contains("measured again"));
-        let mut cpu_only = SimulatedMachine { views: vec![("cpu", Ok(0.1))], measurements: 0 };
+        let mut cpu_only =
+            SimulatedMachine { views: vec![("cpu", Ok(0.1))], prompts: Vec::new(), measurements: 0 };
         let choice = choose_with(&marks("x"), None, 1_000, &mut cpu_only).unwrap();
         assert!(
             choice.reason.starts_with("cpu (the processor) is the only backend that works here; "),
@@ -267,13 +297,41 @@ mod tests {
         );
     }
 
+    /// Each driver of a card runs the phase in which it is faster, if that gains enough and they share memory.
+    #[test]
+    fn two_drivers_of_a_card() {
+        let slow = |prompts: f64, shared: Result<f64, Failure>| {
+            let pair = "vulkan:0+hip:0";
+            let views =
+                vec![("vulkan:0", Ok(0.001)), ("hip:0", Ok(0.0015)), (pair, shared), ("cpu", Ok(0.01))];
+            let prompts = vec![("vulkan:0", prompts), ("hip:0", 10.0)];
+            let mut machine = SimulatedMachine { views, prompts, measurements: 0 };
+            (choose_with(&marks("x"), None, 1_000, &mut machine).unwrap(), machine.measurements)
+        };
+        // A prompt takes 15 ms under HIP.
+        let (choice, measurements) = slow(20.0, Ok(0.001));
+        assert_eq!((choice.backend.as_str(), measurements), ("vulkan:0+hip:0", 4));
+        assert_eq!(
+            choice.reason.split(';').next().unwrap(),
+            "vulkan:0+hip:0 (a card): 1.00 ms a step and 15.00 ms a prompt of 128 tokens, the fastest of 4 (vulkan:0 1.00 ms \
+             and 20.00 ms, hip:0 1.50 ms and 15.00 ms, cpu 10.00 ms and 100.00 ms)"
+        );
+        assert_eq!((choice.tried[0].step_s, choice.tried[0].prompt_s), (Some(0.001), Some(0.015)));
+        let (choice, measurements) = slow(16.0, Ok(0.001));
+        assert_eq!((choice.backend.as_str(), measurements), ("vulkan:0", 3), "too little to gain");
+        let (choice, _) = slow(20.0, Err(Failure::Failed("it does not share".into())));
+        assert_eq!(choice.backend, "vulkan:0");
+        assert!(choice.reason.contains("vulkan:0+hip:0 not used: it does not share"), "{}", choice.reason);
+    }
+
     /// A link in the place of the stored choice is replaced: what it names is neither read nor written.
     #[cfg(unix)]
     #[test]
     fn a_link_is_no_stored_choice() {
         let dir = tempfile::tempdir().unwrap();
         let (file, precious) = (dir.path().join("diptych/auto.json"), dir.path().join("precious"));
-        let mut machine = SimulatedMachine { views: vec![("cpu", Ok(0.004))], measurements: 0 };
+        let mut machine =
+            SimulatedMachine { views: vec![("cpu", Ok(0.004))], prompts: Vec::new(), measurements: 0 };
         let choose = |machine: &mut SimulatedMachine| {
             choose_with(&marks("6.8"), Some(&file), 1_000, machine).unwrap();
             machine.measurements
@@ -296,8 +354,11 @@ mod tests {
         let file = dir.path().join("auto.json");
         let full = Err(Failure::Failed("out of memory".into()));
         let busy = Err(Failure::Busy("another process is trying it".into()));
-        let mut machine =
-            SimulatedMachine { views: vec![("vulkan:0", full), ("cpu", Ok(0.004))], measurements: 0 };
+        let mut machine = SimulatedMachine {
+            views: vec![("vulkan:0", full), ("cpu", Ok(0.004))],
+            prompts: Vec::new(),
+            measurements: 0,
+        };
         let mut choose = |now: u64, view: Option<Result<f64, Failure>>| {
             if let Some(view) = view {
                 machine.views[0].1 = view;

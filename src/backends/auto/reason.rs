@@ -28,17 +28,20 @@ pub(super) fn sentence(tried: &[Tried], chosen: &str) -> String {
 
 /// Describes the fastest backend.
 fn best(tried: &[Tried]) -> String {
-    let ms = |t: &Tried| t.step_s.map(|s| format!("{:.2} ms", s * 1e3));
+    let ms = |t: &Tried, step: &str, prompt: &str| {
+        let of = |s: Option<f64>| format!("{:.2} ms", s.unwrap_or(f64::NAN) * 1e3);
+        format!("{}{step} and {}{prompt}", of(t.step_s), of(t.prompt_s))
+    };
     let working: Vec<&Tried> = tried.iter().filter(|t| t.step_s.is_some()).collect();
     match working.split_first() {
         None => "no backend works here".to_string(),
         Some((best, [])) => format!("{} ({}) is the only backend that works here", best.backend, best.device),
         Some((best, others)) => {
             let others: Vec<String> =
-                others.iter().map(|t| format!("{} {}", t.backend, ms(t).unwrap_or_default())).collect();
-            let time = ms(best).unwrap_or_default();
+                others.iter().map(|t| format!("{} {}", t.backend, ms(t, "", ""))).collect();
+            let time = ms(best, " a step", " a prompt of 128 tokens");
             format!(
-                "{} ({}): {time} a step, the fastest of {} ({})",
+                "{} ({}): {time}, the fastest of {} ({})",
                 best.backend,
                 best.device,
                 working.len(),

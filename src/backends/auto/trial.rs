@@ -1,8 +1,8 @@
 //! Trials of backends, in child processes or in this process.
 
-use super::cache;
 use crate::backends::devices::{DeviceList, devices_with};
-use crate::backends::{BackendName, OpenOptions, measure, open_named};
+use crate::backends::measure::{self, Speed};
+use crate::backends::{BackendName, OpenOptions, open_named};
 use ggml_core::Result;
 use ggml_core::files::{create_folders, create_new};
 use std::io::{ErrorKind, Write};
@@ -39,8 +39,8 @@ pub(super) trait Machine {
     /// Lists the devices.
     fn devices(&mut self) -> DeviceList;
 
-    /// Tries a backend: seconds of a decode step, measured within `budget`.
-    fn step_seconds(&mut self, name: &BackendName, budget: Duration) -> Result<f64, Failure>;
+    /// Tries a backend, and measures its speed within `budget`.
+    fn speed(&mut self, name: &BackendName, budget: Duration) -> Result<Speed, Failure>;
 }
 
 /// The machine that runs this program.
@@ -53,22 +53,24 @@ impl Machine for ThisMachine<'_> {
         devices_with(self.options.hip_library.clone())
     }
 
-    fn step_seconds(&mut self, name: &BackendName, budget: Duration) -> Result<f64, Failure> {
+    fn speed(&mut self, name: &BackendName, budget: Duration) -> Result<Speed, Failure> {
         #[cfg(feature = "compare")]
         if crate::isolate::has_children() {
             let library = self.options.hip_library.clone();
             let trial = crate::isolate::trial(name, TRIAL_TIMEOUT, library, Some(budget));
-            return trial.step_s().ok_or_else(|| Failure::Failed(trial.describe()));
+            let speed = trial.seconds().map(|(step_s, prompt_s)| Speed { step_s, prompt_s });
+            return speed.ok_or_else(|| Failure::Failed(trial.describe()));
         }
         guarded(name, || here(name, self.options, budget).map_err(|error| error.to_string()))
     }
 }
 
-/// Tries a backend in this process: seconds of a decode step.
-fn here(name: &BackendName, options: &OpenOptions, budget: Duration) -> Result<f64> {
-    let backend = open_named(name, options)?;
+/// Tries a backend in this process.
+fn here(name: &BackendName, options: &OpenOptions, budget: Duration) -> Result<Speed> {
+    let options = OpenOptions { both_drivers: true, ..options.clone() };
+    let backend = open_named(name, &options)?;
     measure::check(backend.as_ref())?;
-    measure::step_seconds(backend.as_ref(), budget)
+    measure::speed(backend.as_ref(), budget)
 }
 
 /// Runs `work`, which may end the process. A marker file exists while it runs. If there is one already,
@@ -76,7 +78,7 @@ fn here(name: &BackendName, options: &OpenOptions, budget: Duration) -> Result<f
 fn guarded<T>(name: &BackendName, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
     let stem: String =
         name.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    match cache::folder() {
+    match super::super::cache_folder() {
         Some(folder) => guarded_by(&folder.join(format!("auto-trying-{stem}")), work),
         None => work().map_err(Failure::Failed),
     }

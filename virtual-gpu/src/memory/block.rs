@@ -1,7 +1,8 @@
-//! Memory of the host that regions consist of: of this device, or of the caller.
+//! Memory of the host that regions consist of: of this device, of another one, or of the caller.
 
 #![allow(unsafe_code)]
 
+use memmap2::MmapRaw;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
@@ -20,6 +21,13 @@ pub(super) struct Block {
 enum Owner {
     /// Pointer from the heap; the bytes begin at the first page boundary after it.
     Heap(NonNull<u8>, Layout),
+    /// Pages of a file, which other devices may map too.
+    File {
+        /// Unmapped on drop.
+        _pages: MmapRaw,
+        /// True if another device made the file.
+        imported: bool,
+    },
     Caller,
 }
 
@@ -41,6 +49,18 @@ impl Block {
         Some(Block { at, owner: Owner::Heap(from, layout) })
     }
 
+    /// Takes the pages of a file that this device made.
+    pub(super) fn of_file(pages: MmapRaw) -> Option<Block> {
+        let at = NonNull::new(pages.as_mut_ptr())?;
+        Some(Block { at, owner: Owner::File { _pages: pages, imported: false } })
+    }
+
+    /// Takes the pages of a file that another device made.
+    pub(super) fn imported(pages: MmapRaw) -> Option<Block> {
+        let at = NonNull::new(pages.as_mut_ptr())?;
+        Some(Block { at, owner: Owner::File { _pages: pages, imported: true } })
+    }
+
     /// Describes memory of the caller from a page boundary on.
     ///
     /// # Safety
@@ -54,9 +74,9 @@ impl Block {
         self.at
     }
 
-    /// Returns true if the memory belongs to the caller.
+    /// Returns true if the memory belongs to the caller or to another device.
     pub(super) fn is_borrowed(&self) -> bool {
-        matches!(self.owner, Owner::Caller)
+        matches!(self.owner, Owner::Caller | Owner::File { imported: true, .. })
     }
 }
 

@@ -4,7 +4,7 @@
 //! does not hit a neighbouring allocation. Pinned host memory is at its own address, the same for host and
 //! device, as in HIP. Addresses are not reused, so a use of freed memory is recognised as one.
 //!
-//! `map` adds memory of the caller, at any address. `windows` tells the allocations inside a region apart: kernels
+//! `map` adds memory of the caller, at any address; `shared` is memory that several devices have. `windows` tells the allocations inside a region apart: kernels
 //! see the windows in place of the region. `block` is memory of the host, `region` a range of addresses with the
 //! accesses of wavefronts to it.
 
@@ -12,6 +12,7 @@ mod block;
 mod limits;
 mod map;
 mod region;
+mod shared;
 mod windows;
 
 use crate::fault::{Access, FaultKind, Range, Space};
@@ -19,6 +20,7 @@ use crate::random::Noise;
 use block::{ALIGN, Block};
 pub use limits::Window;
 pub(crate) use region::{Region, Span, WeakRegion};
+pub use shared::{MemoryFile, SharedMemory};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windows::Windows;
@@ -107,11 +109,7 @@ impl Memory {
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, FaultKind> {
         let mut state = self.state();
         let block = self.block(&state, bytes)?;
-        let mut base = state.next;
-        while occupied(&state, base, bytes) {
-            base += GAP;
-        }
-        state.next = (base + bytes as u64 + 2 * GAP) / GAP * GAP;
+        let base = reserve(&mut state, bytes);
         let region = self.start(&state, base, bytes, block);
         insert(&mut state, region);
         Ok(base)
@@ -175,8 +173,13 @@ impl Memory {
     }
 
     fn block(&self, state: &State, bytes: usize) -> Result<Block, FaultKind> {
+        self.check_room(state, bytes)?;
+        Block::new(bytes).ok_or(FaultKind::OutOfMemory(bytes as u64))
+    }
+
+    fn check_room(&self, state: &State, bytes: usize) -> Result<(), FaultKind> {
         let fits = bytes > 0 && state.used.checked_add(bytes as u64).is_some_and(|sum| sum <= self.capacity);
-        fits.then(|| Block::new(bytes)).flatten().ok_or(FaultKind::OutOfMemory(bytes as u64))
+        if fits { Ok(()) } else { Err(FaultKind::OutOfMemory(bytes as u64)) }
     }
 
     /// Frees an allocation by the address of its first byte.
@@ -259,6 +262,16 @@ impl Memory {
         source.copy(s, &target, t, bytes);
         Ok(())
     }
+}
+
+/// Returns the address of a new allocation, far from all others.
+fn reserve(state: &mut State, bytes: usize) -> u64 {
+    let mut base = state.next;
+    while occupied(state, base, bytes) {
+        base += GAP;
+    }
+    state.next = (base + bytes as u64 + 2 * GAP) / GAP * GAP;
+    base
 }
 
 /// Returns a range of an allocation, for faults.

@@ -4,11 +4,13 @@ use super::api::{chained, code, list};
 use crate::card::Model;
 use crate::device::Device;
 use crate::heaps::types;
-use crate::memory::{Buffer, Memory};
+use crate::memory::{Buffer, Memory, Users};
 use crate::reply::{Reply, unknown};
 use ash::vk;
 use ash::vk::Handle as _;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+#[cfg(target_os = "linux")]
+use std::os::fd::IntoRawFd as _;
 
 pub(crate) unsafe extern "system" fn allocate(
     handle: vk::Device,
@@ -20,7 +22,15 @@ pub(crate) unsafe extern "system" fn allocate(
         device.alive()?;
         // SAFETY: Vulkan's rules for the caller.
         let info = unsafe { &*info };
-        let memory = Memory::new(&device.card, &device.gpu, info.allocation_size, info.memory_type_index)?;
+        // SAFETY: as above.
+        let export = unsafe { chained::<vk::ExportMemoryAllocateInfo<'_>>(info.p_next) };
+        let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let users = match export.is_some_and(|export| export.handle_types.contains(fd)) {
+            true => Users::Several,
+            false => Users::One,
+        };
+        let (bytes, kind) = (info.allocation_size, info.memory_type_index);
+        let memory = Memory::new(&device.card, &device.gpu, bytes, kind, users)?;
         // SAFETY: as above.
         unsafe { *out = vk::DeviceMemory::from_raw(device.memory.add(memory)) };
         Ok(())
@@ -35,6 +45,22 @@ pub(crate) unsafe extern "system" fn free(
     if let Ok(device) = Device::enter(handle, "vkFreeMemory") {
         device.memory.take(memory.as_raw());
     }
+}
+
+pub(crate) unsafe extern "system" fn export(
+    handle: vk::Device,
+    info: *const vk::MemoryGetFdInfoKHR<'_>,
+    out: *mut c_int,
+) -> vk::Result {
+    code(Device::enter(handle, "vkGetMemoryFdKHR").and_then(|device| {
+        // SAFETY: Vulkan's rules for the caller.
+        let raw = unsafe { (*info).memory.as_raw() };
+        let memory = device.memory.get(raw).ok_or_else(|| unknown("VkDeviceMemory", raw))?;
+        let file = memory.export()?;
+        // SAFETY: as above. The caller owns the descriptor from now on.
+        unsafe { *out = file.into_raw_fd() };
+        Ok(())
+    }))
 }
 
 pub(crate) unsafe extern "system" fn map(

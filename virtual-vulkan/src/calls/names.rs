@@ -57,6 +57,7 @@ fn own(name: &str) -> Option<Function> {
         "vkQueueSubmit": PFN_vkQueueSubmit = queue::submit;
         "vkQueueSubmit2": PFN_vkQueueSubmit2 = queue::submit2;
         "vkAllocateMemory": PFN_vkAllocateMemory = memory::allocate;
+        "vkGetMemoryFdKHR": PFN_vkGetMemoryFdKHR = memory::export;
         "vkFreeMemory": PFN_vkFreeMemory = memory::free;
         "vkMapMemory": PFN_vkMapMemory = memory::map;
         "vkUnmapMemory": PFN_vkUnmapMemory = memory::unmap;

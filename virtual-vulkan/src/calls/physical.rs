@@ -36,7 +36,8 @@ const RADV: [&CStr; 24] = [
 ];
 
 /// This library's device extensions, whether or not RADV supports them for a null device.
-pub(crate) const OWN: [&CStr; 3] = [c"VK_EXT_memory_budget", c"VK_EXT_device_fault", c"VK_AMD_buffer_marker"];
+pub(crate) const OWN: [&CStr; 4] =
+    [c"VK_EXT_memory_budget", c"VK_EXT_device_fault", c"VK_AMD_buffer_marker", c"VK_KHR_external_memory_fd"];
 
 /// Largest binding and allocation: RADV's own value on real devices.
 const MAX_ALLOCATION: u64 = 0xffff_fffc;

@@ -74,6 +74,18 @@ fn functions_have_the_same_arguments() {
     }
     let optional = [
         (
+            of(|s: &Symbols| s.hipImportExternalMemory.unwrap()),
+            of(|_: ()| hip::hipImportExternalMemory as unsafe extern "C" fn(_, _) -> _),
+        ),
+        (
+            of(|s: &Symbols| s.hipExternalMemoryGetMappedBuffer.unwrap()),
+            of(|_: ()| hip::hipExternalMemoryGetMappedBuffer as unsafe extern "C" fn(_, _, _) -> _),
+        ),
+        (
+            of(|s: &Symbols| s.hipDestroyExternalMemory.unwrap()),
+            of(|_: ()| hip::hipDestroyExternalMemory as unsafe extern "C" fn(_) -> _),
+        ),
+        (
             of(|s: &Symbols| s.hipGetDeviceProperties.unwrap()),
             of(|_: ()| hip::hipGetDeviceProperties as unsafe extern "C" fn(_, _) -> _),
         ),
@@ -134,6 +146,26 @@ fn constants_are_the_same() {
     assert_eq!(ffi::STREAM_NON_BLOCKING, hip::hipStreamNonBlocking);
     assert_eq!(ffi::EVENT_DEFAULT, hip::hipEventDefault);
     assert_eq!(ffi::EVENT_DISABLE_TIMING, hip::hipEventDisableTiming);
+}
+
+#[test]
+fn structures_of_shared_memory_are_the_same() {
+    use crate::provider::external::{BufferDescription as B, HandleDescription as H, OPAQUE_FD};
+    type Handle = hip::hipExternalMemoryHandleDesc;
+    type Buffer = hip::hipExternalMemoryBufferDesc;
+    assert_eq!(OPAQUE_FD, hip::hipExternalMemoryHandleType::hipExternalMemoryHandleTypeOpaqueFd as i32);
+    for (ours, theirs) in [
+        (offset_of!(H, handle), offset_of!(Handle, handle)),
+        (offset_of!(H, size), offset_of!(Handle, size)),
+        (offset_of!(H, flags), offset_of!(Handle, flags)),
+        (offset_of!(B, offset), offset_of!(Buffer, offset)),
+        (offset_of!(B, size), offset_of!(Buffer, size)),
+        (offset_of!(B, flags), offset_of!(Buffer, flags)),
+    ] {
+        assert_eq!(ours, theirs);
+    }
+    // Later releases appended reserved words, which earlier ones do not read.
+    assert!(size_of::<H>() >= size_of::<Handle>() && size_of::<B>() >= size_of::<Buffer>());
 }
 
 #[test]

@@ -3,12 +3,14 @@
 //! Three layers: the table of C functions ([`symbols`]), the loader, and the methods in this module, each of
 //! which returns a value or a code.
 
+use super::external::Functions;
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{CODES, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Code, Coherence, Direction, Driver, Module, Properties, Reply, Stream, WRONG_LIBRARY,
+    Address, Code, Coherence, Direction, Driver, External, Module, Properties, Reply, Stream, WRONG_LIBRARY,
 };
 use crate::options::HipOptions;
+use ggml_core::exported::ExportedMemory;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
@@ -117,6 +119,18 @@ const FIRST_WITH_CAPTURE: u32 = 50_700_000;
 /// Formats 70253211 as "7.2.53211".
 fn version_text(version: u32) -> String {
     format!("{}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000)
+}
+
+impl Amd {
+    /// Returns the functions for memory of the card's other driver.
+    fn external(&self) -> Functions {
+        Functions {
+            import: self.symbols.hipImportExternalMemory,
+            map: self.symbols.hipExternalMemoryGetMappedBuffer,
+            destroy: self.symbols.hipDestroyExternalMemory,
+            takes_descriptor: false,
+        }
+    }
 }
 
 impl Driver for Amd {
@@ -233,6 +247,16 @@ impl Driver for Amd {
     unsafe fn free(&self, address: Address) -> Reply<()> {
         // SAFETY: the caller guarantees an address of `allocate` that was not freed.
         check(unsafe { (self.symbols.hipFree)(pointer(address)) })
+    }
+
+    fn import(&self, memory: ExportedMemory) -> Reply<(External, Address)> {
+        self.external().import(memory)
+    }
+
+    unsafe fn release(&self, external: External, _address: Address) -> Reply<()> {
+        // The mapping ends with the memory: HIP's own hipFree does not know it in some releases.
+        // SAFETY: the caller guarantees imported memory that is not in use.
+        unsafe { self.external().release(external) }
     }
 
     fn allocate_host(&self, bytes: usize, coherence: Coherence) -> Reply<NonNull<u8>> {

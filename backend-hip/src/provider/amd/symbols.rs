@@ -4,6 +4,7 @@
 //! undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0 on. A test
 //! (`bindings.rs`) compares them with the types of hip-runtime-sys.
 
+use crate::provider::external::{BufferDescription, HandleDescription};
 use crate::provider::ffi::Handle;
 use crate::sys::table::function_table;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -74,6 +75,12 @@ function_table! {
         hipDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
         /// Milliseconds, from, to.
         hipEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+        /// Memory, its description.
+        hipImportExternalMemory: fn(*mut Handle, *const HandleDescription) -> c_int;
+        /// Address, memory, description of the range.
+        hipExternalMemoryGetMappedBuffer: fn(*mut *mut c_void, Handle, *const BufferDescription) -> c_int;
+        /// Memory.
+        hipDestroyExternalMemory: fn(Handle) -> c_int;
         /// Stream, event, flags.
         hipStreamWaitEvent: fn(Handle, Handle, c_uint) -> c_int;
         /// Stream, mode. This function and those up to `hipGraphDestroy` serve graphs of launches.

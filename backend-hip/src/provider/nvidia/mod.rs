@@ -8,11 +8,15 @@
 //! 700, 719) have the same values in both. Errors name the HIP function; the libcuda function called has the
 //! corresponding name.
 
+use super::external::Functions;
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::driver::{Address, Code, Coherence, Direction, Driver, Module, Properties, Reply, Stream};
+use crate::driver::{
+    Address, Code, Coherence, Direction, Driver, External, Module, Properties, Reply, Stream,
+};
 use crate::options::HipOptions;
 use crate::sys::library::{Found, Wanted, search};
+use ggml_core::exported::ExportedMemory;
 use ggml_core::phase;
 use ggml_core::sync::lock;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -172,6 +176,18 @@ impl Drop for Nvidia {
     }
 }
 
+impl Nvidia {
+    /// Returns the functions for memory of the card's other driver.
+    fn external(&self) -> Functions {
+        Functions {
+            import: self.symbols.cuImportExternalMemory,
+            map: self.symbols.cuExternalMemoryGetMappedBuffer,
+            destroy: self.symbols.cuDestroyExternalMemory,
+            takes_descriptor: true,
+        }
+    }
+}
+
 impl Driver for Nvidia {
     fn name(&self) -> &str {
         NAME
@@ -285,6 +301,17 @@ impl Driver for Nvidia {
     unsafe fn free(&self, address: Address) -> Reply<()> {
         // SAFETY: the caller guarantees an address of `allocate` that was not freed.
         check(unsafe { (self.symbols.cuMemFree_v2)(address) })
+    }
+
+    fn import(&self, memory: ExportedMemory) -> Reply<(External, Address)> {
+        self.external().import(memory)
+    }
+
+    unsafe fn release(&self, external: External, address: Address) -> Reply<()> {
+        // SAFETY: the caller guarantees the mapping of this memory, which CUDA's driver frees as an allocation.
+        check(unsafe { (self.symbols.cuMemFree_v2)(address) })?;
+        // SAFETY: the caller guarantees imported memory that is not in use.
+        unsafe { self.external().release(external) }
     }
 
     fn allocate_host(&self, bytes: usize, _: Coherence) -> Reply<NonNull<u8>> {

@@ -4,6 +4,7 @@
 //! as a pointer. `CUdeviceptr` is an integer, `CUdevice` an `int`. A suffix `_v2` is part of the exported
 //! name: headers add it.
 
+use crate::provider::external::{BufferDescription, HandleDescription};
 use crate::provider::ffi::Handle;
 use crate::sys::table::function_table;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
@@ -80,6 +81,12 @@ function_table! {
         cuFuncSetAttribute: fn(Handle, c_int, c_int) -> c_int;
         /// Milliseconds, from, to.
         cuEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+        /// Memory, its description. CUDA 10, as the next two.
+        cuImportExternalMemory: fn(*mut Handle, *const HandleDescription) -> c_int;
+        /// Address, memory, description of the range.
+        cuExternalMemoryGetMappedBuffer: fn(*mut *mut c_void, Handle, *const BufferDescription) -> c_int;
+        /// Memory.
+        cuDestroyExternalMemory: fn(Handle) -> c_int;
         /// Stream, event, flags.
         cuStreamWaitEvent: fn(Handle, Handle, c_uint) -> c_int;
         /// Stream, mode. This function and those up to `cuGraphDestroy` serve graphs of launches.

@@ -4,10 +4,11 @@ use super::queue::{Failure, Queue, Work};
 use super::{Faults, VirtualOptions};
 use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Arguments, Code, Coherence, Direction, Driver, Event, Function, LaunchGraph, Module, Properties,
-    Reply, Shape, Stream, Window,
+    Address, Arguments, Code, Coherence, Direction, Driver, Event, External, Function, LaunchGraph, Module,
+    Properties, Reply, Shape, Stream, Window,
 };
 use ggml_core::backend::KernelCounts;
+use ggml_core::exported::ExportedMemory;
 use ggml_core::sync::lock;
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -114,6 +115,17 @@ fn failure(fault: virtual_gpu::Fault) -> Failure {
 
 fn code(fault: virtual_gpu::Fault) -> Code {
     code_of(&fault.kind)
+}
+
+/// Maps memory of another device.
+#[cfg(target_os = "linux")]
+fn mapped(gpu: &Gpu, memory: ExportedMemory, bytes: usize) -> Reply<Address> {
+    gpu.import(memory.into_descriptor(), bytes).map_err(code)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mapped(_gpu: &Gpu, _memory: ExportedMemory, _bytes: usize) -> Reply<Address> {
+    Err(crate::driver::codes::NOT_SUPPORTED)
 }
 
 /// Returns windows as the device has them.
@@ -223,6 +235,21 @@ impl Driver for VirtualDriver {
 
     unsafe fn free(&self, address: Address) -> Reply<()> {
         self.faults.enter(Call::Free.name())?;
+        lock(&self.handles).device.remove(&address).ok_or(INVALID_VALUE)?;
+        self.queue.drain(|| self.faults.released());
+        self.gpu.free(address).map_err(code)
+    }
+
+    fn import(&self, memory: ExportedMemory) -> Reply<(External, Address)> {
+        self.faults.enter(Call::Import.name())?;
+        let bytes = usize::try_from(memory.bytes()).map_err(|_| INVALID_VALUE)?;
+        let address = mapped(&self.gpu, memory, bytes)?;
+        lock(&self.handles).device.insert(address, bytes);
+        Ok((External(address), address))
+    }
+
+    unsafe fn release(&self, _external: External, address: Address) -> Reply<()> {
+        self.faults.enter(Call::Release.name())?;
         lock(&self.handles).device.remove(&address).ok_or(INVALID_VALUE)?;
         self.queue.drain(|| self.faults.released());
         self.gpu.free(address).map_err(code)

@@ -7,10 +7,12 @@
 use crate::code::kernels::{self, Kernel};
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
 use crate::driver::{
-    Address, Arguments, Code, Coherence, Driver, Event, Function, Module, Reply, Shape, Stream, Window,
+    Address, Arguments, Code, Coherence, Driver, Event, External, Function, Module, Reply, Shape, Stream,
+    Window,
 };
 use crate::runtime::monitor::Monitor;
 use ggml_core::backend::{KernelCounts, Stats};
+use ggml_core::exported::ExportedMemory;
 use ggml_core::repeat::Range;
 use ggml_core::sync::lock;
 use ggml_core::{Error, Result};
@@ -93,6 +95,8 @@ pub(crate) struct Session {
     own_stream: bool,
     closed: bool,
     blocks: HashMap<Address, usize>,
+    /// Blocks that are memory of the card's other driver.
+    imported: HashMap<Address, External>,
     host: Vec<Arc<HostBlock>>,
     events: Vec<Event>,
     modules: HashMap<&'static str, Loaded>,
@@ -119,6 +123,7 @@ impl Session {
             own_stream: false,
             closed: false,
             blocks: HashMap::new(),
+            imported: HashMap::new(),
             host: Vec::new(),
             events: Vec::new(),
             modules: HashMap::new(),
@@ -241,9 +246,25 @@ impl Session {
         Ok(BlockId(address))
     }
 
-    /// Frees device memory. Does nothing if it is not this session's.
+    /// Maps memory that the card's other driver exported. It is counted where it was allocated.
+    pub(crate) fn import(&mut self, memory: ExportedMemory, bytes: usize) -> Result<BlockId> {
+        if memory.bytes() < whole_words(bytes) as u64 {
+            let found = format!("{} bytes", memory.bytes());
+            return Err(Error::argument("exported memory", found, format!("at least {bytes}")));
+        }
+        let (external, address) = self.call(Call::Import, |d| d.import(memory))?;
+        self.blocks.insert(address, bytes);
+        self.imported.insert(address, external);
+        Ok(BlockId(address))
+    }
+
+    /// Frees device memory, or ends the use of imported memory. Does nothing if it is not this session's.
     pub(crate) fn free(&mut self, block: BlockId) -> Result<()> {
         let Some(bytes) = self.blocks.remove(&block.0) else { return Ok(()) };
+        if let Some(external) = self.imported.remove(&block.0) {
+            // SAFETY: handle and address are those of one import and were just removed from the table.
+            return self.call(Call::Release, |d| unsafe { d.release(external, block.0) });
+        }
         self.count_free(bytes);
         // SAFETY: the address is one of `allocate` and was just removed from the table, so it is freed once.
         self.call(Call::Free, |d| unsafe { d.free(block.0) })
