@@ -1,16 +1,18 @@
 //! The checks of one route: its results against the reference, known answers and the plain way, and its time.
 
+use super::large::Kept;
+use super::ready::{compile, judged};
 use super::work::{self, Work};
 use crate::isolate::protocol::ProductShape;
-use ggml_core::backend::{Backend, PrepareOptions, Program, Usage};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Usage};
 use ggml_core::catalogue::{self, Case, Judged, Outcome};
 use ggml_core::evaluate::{bind, write_inputs};
-use ggml_core::metrics::{Bound, distance_in_rows};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::reference::ReferenceBackend;
 use ggml_core::routes::{State, Verdict};
-use ggml_core::{DType, Deadline, Error, Graph, Result, bound};
+use ggml_core::{DType, Deadline, Error, Graph, Result};
+use rayon::prelude::*;
+use std::cell::RefCell;
 
 /// Runs of the first cases, each in other memory; later cases have two.
 const RUNS: usize = 5;
@@ -23,6 +25,9 @@ const MARGIN: f64 = 1.05;
 
 /// The same for an emulated card, whose times say little.
 const EMULATED_MARGIN: f64 = 4.0;
+
+/// Cases for each thread that are made ready at once, before they run one after the other.
+const BATCH: usize = 4;
 
 /// Steps of the check that each run reads its own inputs.
 const STEPS: usize = 40;
@@ -48,20 +53,23 @@ pub(super) struct Scope<'a> {
     pub(super) deadline: Deadline,
     /// Products of the model at hand.
     pub(super) products: &'a [ProductShape],
+    /// The routes of `plain`, and what it has computed.
+    pub(super) below: String,
+    pub(super) kept: &'a RefCell<Kept>,
 }
 
 /// Finding of a check that ends the checks.
-enum Found {
+pub(super) enum Found {
     /// Wrong results, described.
     Wrong(String),
     /// Time ran out.
     Late,
 }
 
-type Checked<T> = std::result::Result<T, Stop>;
+pub(super) type Checked<T> = std::result::Result<T, Stop>;
 
 /// Reasons to stop.
-enum Stop {
+pub(super) enum Stop {
     Found(Found),
     Failed(Error),
 }
@@ -72,7 +80,7 @@ impl From<Error> for Stop {
     }
 }
 
-fn wrong<T>(what: String) -> Checked<T> {
+pub(super) fn wrong<T>(what: String) -> Checked<T> {
     Err(Stop::Found(Found::Wrong(what)))
 }
 
@@ -107,14 +115,14 @@ pub(super) fn examine(scope: &Scope<'_>, about: &mut dyn FnMut(&str)) -> Result<
 }
 
 /// The checks of a route under way.
-struct Checks<'a> {
-    scope: &'a Scope<'a>,
+pub(super) struct Checks<'a> {
+    pub(super) scope: &'a Scope<'a>,
     about: &'a mut dyn FnMut(&str),
-    passed: usize,
+    pub(super) passed: usize,
     /// Cases of the catalogue among them.
     cases: usize,
     /// Time of the plain way divided by that of the route.
-    ratio: Option<f64>,
+    pub(super) ratio: Option<f64>,
 }
 
 impl Checks<'_> {
@@ -129,8 +137,14 @@ impl Checks<'_> {
 
     /// Runs all checks. Returns true if some were left out for lack of time.
     fn all(&mut self) -> Checked<bool> {
-        self.answers()?;
-        self.shapes()?;
+        let answers = self.answers()?;
+        let large = self.large()?;
+        let works: Vec<&Work> =
+            answers.iter().chain(large.iter().flatten().map(|work| work.as_ref())).collect();
+        self.begin("compiling")?;
+        compile([self.scope.plain, self.scope.fast], &works)?;
+        self.check_answers(&answers)?;
+        self.compare(&large)?;
         if self.is_slower() {
             return Ok(false);
         }
@@ -143,54 +157,50 @@ impl Checks<'_> {
     }
 
     /// True if the plain way is faster by more than the margin.
-    fn is_slower(&self) -> bool {
+    pub(super) fn is_slower(&self) -> bool {
         let margin = if self.scope.emulated { EMULATED_MARGIN } else { MARGIN };
         self.ratio.is_some_and(|ratio| ratio * margin < 1.0)
     }
 
-    fn begin(&mut self, what: &str) -> Checked<()> {
+    pub(super) fn begin(&mut self, what: &str) -> Checked<()> {
         (self.about)(what);
         if self.scope.deadline.passed() { Err(Stop::Found(Found::Late)) } else { Ok(()) }
     }
 
     /// True if the route changes the kernels of a graph.
-    fn is_taken(&self, graph: &Graph, precision: Precision) -> bool {
-        let of = |backend: &dyn Backend| {
-            let plan = Plan::fused(graph, backend, precision).ok()?;
-            backend.kernels(graph, &plan).ok()
-        };
-        let fast = of(self.scope.fast);
-        fast.is_some() && fast != of(self.scope.plain)
+    pub(super) fn is_taken(&self, graph: &Graph) -> bool {
+        is_taken([self.scope.plain, self.scope.fast], graph, Precision::Fast)
+    }
+
+    /// Returns the works with known answers, and those with infinities and NaN, that take the route.
+    fn answers(&self) -> Checked<Vec<Work>> {
+        let mut works = Vec::new();
+        for dtype in [DType::F16, DType::Q8_0] {
+            for columns in work::COUNTS {
+                works.push(work::whole_numbers(dtype, columns)?);
+            }
+            works.push(work::special_values(dtype)?);
+        }
+        works.retain(|work| self.is_taken(&work.graph));
+        Ok(works)
     }
 
     /// Checks known answers to the bit, and that infinities and NaN stay in their columns.
-    fn answers(&mut self) -> Checked<()> {
-        for dtype in [DType::F16, DType::Q8_0] {
-            for columns in work::COUNTS {
-                let work = work::whole_numbers(dtype, columns)?;
-                if self.is_taken(&work.graph, Precision::Fast) {
-                    self.begin(&work.name)?;
-                    let got = self.repeated(&work, RUNS)?;
-                    let exact = work.exact.as_deref().unwrap_or_default();
-                    if let Some(at) = got.iter().zip(exact).position(|(got, want)| got != want) {
-                        return wrong(format!(
-                            "{}: {} in place of {} at {at}",
-                            work.name, got[at], exact[at]
-                        ));
-                    }
-                    self.passed += 1;
-                }
+    fn check_answers(&mut self, works: &[Work]) -> Checked<()> {
+        for work in works {
+            self.begin(&work.name)?;
+            let differs = |(got, want): (&f32, &f32)| match work.exact {
+                Some(_) => got != want,
+                None => got.is_finite() != want.is_finite(),
+            };
+            let (got, want) = match &work.exact {
+                Some(exact) => (self.repeated(work, RUNS)?, exact.clone()),
+                None => (self.repeated(work, 1)?, values(self.scope.plain, work)?),
+            };
+            if let Some(at) = got.iter().zip(&want).position(differs) {
+                return wrong(format!("{}: {} in place of {} at {at}", work.name, got[at], want[at]));
             }
-            let work = work::special_values(dtype)?;
-            if self.is_taken(&work.graph, Precision::Fast) {
-                self.begin(&work.name)?;
-                let (got, want) = (self.repeated(&work, 1)?, values(self.scope.plain, &work)?);
-                let differs = |(got, want): (&f32, &f32)| got.is_finite() != want.is_finite();
-                if let Some(at) = got.iter().zip(&want).position(differs) {
-                    return wrong(format!("{}: {} in place of {} at {at}", work.name, got[at], want[at]));
-                }
-                self.passed += 1;
-            }
+            self.passed += 1;
         }
         Ok(())
     }
@@ -198,25 +208,28 @@ impl Checks<'_> {
     /// Runs the cases of the catalogue that take the route, those of essential types first. Returns true if time ran out
     /// after these.
     fn catalogue(&mut self) -> Checked<bool> {
+        let devices = [self.scope.plain, self.scope.fast];
         let taken = |case: &Case| {
             let graph = case.graph.as_ref().ok()?;
-            [Precision::Fast, Precision::Exact].into_iter().find(|&precision| self.is_taken(graph, precision))
+            let both = [Precision::Fast, Precision::Exact];
+            both.into_iter().find(|&precision| is_taken(devices, graph, precision))
         };
         let mut cases: Vec<(Case, Precision)> = catalogue::cases()
-            .into_iter()
+            .into_par_iter()
             .filter_map(|case| Some((taken(&case)?, case)))
             .map(|(p, c)| (c, p))
             .collect();
         let is_essential = |case: &Case| ESSENTIAL.iter().any(|name| case.name.contains(name));
         cases.sort_by_key(|(case, _)| !is_essential(case));
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        for batch in cases.chunks(2 * threads) {
+        for batch in cases.chunks(BATCH * threads) {
             let later = batch.iter().all(|(case, _)| !is_essential(case));
             if later && self.cases > 0 && (self.scope.deadline.passed() || !self.scope.full) {
                 return Ok(true);
             }
             self.begin(&batch[0].0.name)?;
-            for (judged, (_, precision)) in judged(self.scope.fast, batch, threads)?.into_iter().zip(batch) {
+            let ready = judged(self.scope.fast, batch, &self.scope.deadline)?;
+            for (judged, (_, precision)) in ready.into_iter().zip(batch) {
                 self.begin(&judged.case.name)?;
                 self.case(&judged, *precision)?;
             }
@@ -248,76 +261,6 @@ impl Checks<'_> {
         self.cases += 1;
         self.passed += 1;
         Ok(())
-    }
-
-    /// Compares large products and attention with the plain way, and measures both by turns.
-    fn shapes(&mut self) -> Checked<()> {
-        let (mut plain_s, mut fast_s) = (0.0, 0.0);
-        let small = self.scope.small;
-        let columns = if small { [40, 1] } else { [512, 1] };
-        let products = self.products();
-        let products = products.iter().flat_map(|&shape| columns.map(|n| (Some(shape), n)));
-        // Made one by one, because they are large.
-        for (shape, columns) in products.chain([(None, 0)]) {
-            let work = match shape {
-                Some(shape) => work::product(shape, columns)?,
-                None if small => work::attention(64, 2, 160, 40)?,
-                None => work::attention(128, 16, 2048, 512)?,
-            };
-            if !self.is_taken(&work.graph, Precision::Fast) {
-                continue;
-            }
-            self.begin(&work.name)?;
-            let got = self.repeated(&work, 2)?;
-            let want = values(self.scope.plain, &work)?;
-            let bound = bound::of_node(&work.graph, work.node, Precision::Fast);
-            // Two results within the bound of a third are within four times the bound of each other.
-            let bound = Bound { nmse: 4.0 * bound.nmse, row: 4.0 * bound.row };
-            let row = work.graph.tensor(work.node).ne[0];
-            let distance = distance_in_rows(&got, &want, row);
-            if !bound.holds(&distance) {
-                let what = bound.excess(&distance);
-                return wrong(format!(
-                    "{}: {what} from the plain way, worst at {}",
-                    work.name, distance.worst
-                ));
-            }
-            self.passed += 1;
-            let [plain, fast] = self.by_turns(&work)?;
-            (plain_s, fast_s) = (plain_s + plain, fast_s + fast);
-        }
-        if fast_s > 0.0 {
-            self.ratio = Some(plain_s / fast_s);
-        }
-        Ok(())
-    }
-
-    /// Returns the shapes of large products: those of the model, else usual ones.
-    fn products(&self) -> Vec<ProductShape> {
-        let of = |dtype, k, rows| ProductShape { dtype, k, rows };
-        match (self.scope.products, self.scope.small) {
-            ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
-            ([], false) => {
-                vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 14336, 4096), of(DType::Q8_0, 4096, 4096)]
-            }
-            (products, _) => products.to_vec(),
-        }
-    }
-
-    /// Returns the seconds of the plain way and of the route, the least of several runs by turns.
-    fn by_turns(&self, work: &Work) -> Checked<[f64; 2]> {
-        let mut programs = [prepared(self.scope.plain, work)?, prepared(self.scope.fast, work)?];
-        let mut least = [f64::INFINITY; 2];
-        let runs = if self.scope.emulated { 2 } else { 8 };
-        for _ in 0..runs {
-            for (program, least) in programs.iter_mut().zip(&mut least) {
-                let timing = program.run()?;
-                // The clock of an emulated card is made up.
-                let device = timing.device.filter(|_| !self.scope.emulated);
-                *least = least.min(device.unwrap_or(timing.host).as_secs_f64());
-            }
-        }
-        Ok(least)
     }
 
     /// Runs a step again and again with other inputs. A mechanism changes no kernel, so the bits are those of the plain
@@ -357,31 +300,16 @@ impl Checks<'_> {
     }
 }
 
-/// Computes the results of cases on the reference, and has the device compile what the cases need, on several threads:
-/// compiling takes longer than everything else.
-fn judged(fast: &dyn Backend, batch: &[(Case, Precision)], threads: usize) -> Result<Vec<Judged>> {
-    let one = |(case, precision): &(Case, Precision)| -> Result<Judged> {
-        let judged = Judged::new(case.clone(), &ReferenceBackend::default())?;
-        let graph = judged.case.graph.clone()?;
-        let bindings = bind(fast, &graph, &judged.contents)?;
-        let plan = Plan::fused(&graph, fast, *precision)?;
-        match fast.prepare(&graph, &plan, &bindings, PrepareOptions::default()) {
-            // The check of the case says so.
-            Ok(_) | Err(Error::Unsupported { .. }) => Ok(judged),
-            Err(error) => Err(error),
-        }
-    };
-    let of_thread =
-        |n: usize| -> Vec<Result<Judged>> { batch.iter().skip(n).step_by(threads).map(one).collect() };
-    let all: Vec<Vec<Result<Judged>>> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || of_thread(n))).collect();
-        running.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+/// True if the kernels of a graph differ between the plain way and the route.
+fn is_taken(devices: [&dyn Backend; 2], graph: &Graph, precision: Precision) -> bool {
+    let [plain, fast] = devices.map(|device| {
+        let plan = Plan::fused(graph, device, precision).ok()?;
+        device.kernels(graph, &plan).ok()
     });
-    let mut columns: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
-    (0..batch.len()).filter_map(|at| columns.get_mut(at % threads)?.next()).collect()
+    fast.is_some() && fast != plain
 }
 
-fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<()> {
+pub(super) fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<()> {
     match first.iter().zip(values).position(|(a, b)| a.to_bits() != b.to_bits()) {
         Some(at) => wrong(format!(
             "{name}: other bits in run {run}: {} in place of {} at {at}",
@@ -392,17 +320,29 @@ fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<(
 }
 
 fn prepared(backend: &dyn Backend, work: &Work) -> Result<Box<dyn Program>> {
-    let bindings = bind(backend, &work.graph, &work.data)?;
+    prepared_in(backend, work, &bind(backend, &work.graph, &work.data)?)
+}
+
+/// Prepares a work whose weights are in memory already.
+pub(super) fn prepared_in(
+    backend: &dyn Backend,
+    work: &Work,
+    bindings: &Bindings,
+) -> Result<Box<dyn Program>> {
     let plan = Plan::fused(&work.graph, backend, Precision::Fast)?;
-    let mut program = backend.prepare(&work.graph, &plan, &bindings, PrepareOptions::default())?;
+    let mut program = backend.prepare(&work.graph, &plan, bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), &work.graph, &work.data)?;
     Ok(program)
 }
 
 fn values(backend: &dyn Backend, work: &Work) -> Result<Vec<f32>> {
-    let mut program = prepared(backend, work)?;
+    run(prepared(backend, work)?.as_mut(), work)
+}
+
+/// Runs a program, and reads its result.
+pub(super) fn run(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {
     program.run()?;
-    read(program.as_mut(), work)
+    read(program, work)
 }
 
 fn read(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {

@@ -1,13 +1,19 @@
 //! The child's part: checks the routes of a device one after the other, and writes each verdict.
 
 use super::checks::{Scope, examine};
+use super::large::Kept;
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
-use ggml_core::backend::Backend;
+use ggml_core::backend::{Backend, DeviceInfo};
 use ggml_core::routes::{Policy, Record, RouteUse, Routes, State, Verdict};
 use ggml_core::{Deadline, Error, Phase, Result};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Route by which the others are compiled faster. It is checked first; once it is verified, the others are checked with it.
+const COMPILES: &str = "vulkan.parallel-compilation";
 
 /// Function that opens the device with a choice of routes.
 pub(crate) type Open<'a> = &'a dyn Fn(Routes) -> Result<Arc<dyn Backend>>;
@@ -24,7 +30,11 @@ pub(crate) fn run_routes(
     let device = first.device().clone();
     let folder: &Path = task.folder.as_ref();
     let (record, _) = Record::read(folder, &device.identity);
-    let due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
+    let mut due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
+    due.sort_by_key(|route| route.name != COMPILES);
+    let mut opened = Opened { open, last: VecDeque::from([(Routes::by(Policy::Plain), first)]) };
+    let mut compiles = record.verdicts.iter().any(compiles_faster);
+    let kept = RefCell::new(Kept::default());
     for (at, route) in due.iter().enumerate() {
         if deadline.passed() {
             break;
@@ -37,11 +47,14 @@ pub(crate) fn run_routes(
         };
         put(begun)?;
         send(Message::Route { name: route.name.clone() });
-        let checked = check(work, task, route, &first, share, open, send);
+        let plain = Routes::by(Policy::Plain);
+        let base = if compiles && route.name != COMPILES { plain.with(COMPILES, true) } else { plain };
+        let checked = check(work, task, route, (&device, base), share, (&mut opened, &kept), send);
         let verdict = match &checked {
             Ok(verdict) => verdict.clone(),
             Err(error) => of_error(&route.name, error),
         };
+        compiles |= compiles_faster(&verdict);
         // Checks that did not come to an end take no verdict away.
         let earlier = record.verdicts.iter().find(|earlier| earlier.route == route.name);
         let kept = earlier.filter(|earlier| earlier.state.decides() && verdict.state == State::Unknown);
@@ -57,6 +70,11 @@ pub(crate) fn run_routes(
     Ok(Done::default())
 }
 
+/// True for the verdict that kernels may be compiled by several threads.
+fn compiles_faster(verdict: &Verdict) -> bool {
+    verdict.route == COMPILES && verdict.state == State::Verified
+}
+
 /// True if a route has to be checked.
 fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
     let wanted = task.only.is_empty() || task.only.contains(&route.name);
@@ -67,27 +85,53 @@ fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
     wanted && open && route.lacks.is_none() && !task.done.contains(&route.name)
 }
 
-/// Opens the device with a route, and checks it. `first`: the device without any route.
+/// Opens devices, and keeps the last ones: opening takes longer than some checks, and a route on top of another needs a device
+/// with that.
+struct Opened<'a> {
+    open: Open<'a>,
+    last: VecDeque<(Routes, Arc<dyn Backend>)>,
+}
+
+/// Devices that are kept open.
+const KEPT: usize = 3;
+
+impl Opened<'_> {
+    fn with(&mut self, routes: &Routes) -> Result<Arc<dyn Backend>> {
+        if let Some(at) = self.last.iter().position(|(known, _)| known == routes) {
+            // The one that was used last is the last to go.
+            let known = self.last[at].1.clone();
+            self.last.make_contiguous()[at..].rotate_left(1);
+            return Ok(known);
+        }
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        let backend = (self.open)(routes.clone())?;
+        self.last.push_back((routes.clone(), backend.clone()));
+        Ok(backend)
+    }
+}
+
+/// Opens the device with a route, and checks it. `device` describes it without any route; `base` are the routes of the plain
+/// way.
 fn check(
     work: &Work,
     task: &RoutesTask,
     route: &RouteUse,
-    first: &Arc<dyn Backend>,
+    (device, base): (&DeviceInfo, Routes),
     share: std::time::Duration,
-    open: Open<'_>,
+    (opened, kept): (&mut Opened<'_>, &RefCell<Kept>),
     send: &mut dyn FnMut(Message),
 ) -> Result<Verdict> {
-    let device = first.device();
-    let base = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
-    let mut below = Routes::by(Policy::Plain);
+    let row = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
+    let mut below = base;
     let mut lower = route.on_top_of.clone();
     while let Some(name) = lower {
         below = below.with(&name, true);
-        lower = base(&name).and_then(|base| base.on_top_of);
+        lower = row(&name).and_then(|row| row.on_top_of);
     }
-    // Opening a device takes longer than some checks.
-    let plain = if route.on_top_of.is_none() { first.clone() } else { open(below.clone())? };
-    let fast = open(below.with(&route.name, true))?;
+    let plain = opened.with(&below)?;
+    let fast = opened.with(&below.clone().with(&route.name, true))?;
     let used = fast.device().routes.iter().find(|other| other.name == route.name);
     if let Some(used) = used.filter(|used| !used.used) {
         return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
@@ -102,6 +146,8 @@ fn check(
         full: task.full,
         deadline: Deadline::new(Phase::Compute, share),
         products: &task.products,
+        below: format!("{below:?}"),
+        kept,
     };
     examine(&scope, &mut |what| send(Message::Case { name: what.into() }))
 }

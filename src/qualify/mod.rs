@@ -24,6 +24,8 @@
 
 mod checks;
 mod child;
+mod large;
+mod ready;
 mod work;
 
 pub use crate::isolate::protocol::ProductShape;
