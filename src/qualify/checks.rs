@@ -1,30 +1,21 @@
 //! The checks of one route: its results against the reference, known answers and the plain way, and its time.
 
-use super::large::Kept;
+use super::programs::{prepared, read, values};
 use super::ready::{compile, judged};
+use super::scope::{Checked, Checks, Found, Scope, Stop, is_taken, same_bits, wrong};
 use super::work::{self, Work};
-use crate::isolate::protocol::ProductShape;
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Usage};
+use ggml_core::backend::Usage;
 use ggml_core::catalogue::{self, Case, Judged, Outcome};
-use ggml_core::evaluate::{bind, write_inputs};
-use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::routes::{State, Verdict};
-use ggml_core::{DType, Deadline, Error, Graph, Result};
+use ggml_core::{DType, Error, Result};
 use rayon::prelude::*;
-use std::cell::RefCell;
 
 /// Runs of the first cases, each in other memory; later cases have two.
 const RUNS: usize = 5;
 
 /// Number of cases with [`RUNS`] runs.
 const REPEATED: usize = 8;
-
-/// Part by which a route may be slower before the plain way is used.
-const MARGIN: f64 = 1.05;
-
-/// The same for an emulated card, whose times say little.
-const EMULATED_MARGIN: f64 = 4.0;
 
 /// Cases for each thread that are made ready at once, before they run one after the other.
 const BATCH: usize = 4;
@@ -35,54 +26,8 @@ const STEPS: usize = 40;
 /// Types that most models have. Their cases come first.
 const ESSENTIAL: [&str; 5] = ["F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"];
 
-/// Extent of the checks of a route: the devices that they compare, sizes, and time.
-pub(super) struct Scope<'a> {
-    /// Name of the route.
-    pub(super) route: &'a str,
-    /// The device without the route, but with those that it needs.
-    pub(super) plain: &'a dyn Backend,
-    /// The same with the route.
-    pub(super) fast: &'a dyn Backend,
-    /// True for an emulated card and a processor: small sizes.
-    pub(super) small: bool,
-    /// True for an emulated card.
-    pub(super) emulated: bool,
-    /// True to run the cases of all types.
-    pub(super) full: bool,
-    /// Time for the checks.
-    pub(super) deadline: Deadline,
-    /// Products of the model at hand.
-    pub(super) products: &'a [ProductShape],
-    /// The routes of `plain`, and what it has computed.
-    pub(super) below: String,
-    pub(super) kept: &'a RefCell<Kept>,
-}
-
-/// Finding of a check that ends the checks.
-pub(super) enum Found {
-    /// Wrong results, described.
-    Wrong(String),
-    /// Time ran out.
-    Late,
-}
-
-pub(super) type Checked<T> = std::result::Result<T, Stop>;
-
-/// Reasons to stop.
-pub(super) enum Stop {
-    Found(Found),
-    Failed(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Failed(error)
-    }
-}
-
-pub(super) fn wrong<T>(what: String) -> Checked<T> {
-    Err(Stop::Found(Found::Wrong(what)))
-}
+/// Heads of few models, whose kernels compilers take seconds for.
+const LARGE_HEADS: [&str; 4] = ["d=512", "d=544", "d=552", "d=576"];
 
 /// Checks a route and returns the verdict. `about` is called with the description of each check before it runs.
 ///
@@ -114,17 +59,6 @@ pub(super) fn examine(scope: &Scope<'_>, about: &mut dyn FnMut(&str)) -> Result<
     }
 }
 
-/// The checks of a route under way.
-pub(super) struct Checks<'a> {
-    pub(super) scope: &'a Scope<'a>,
-    about: &'a mut dyn FnMut(&str),
-    pub(super) passed: usize,
-    /// Cases of the catalogue among them.
-    cases: usize,
-    /// Time of the plain way divided by that of the route.
-    pub(super) ratio: Option<f64>,
-}
-
 impl Checks<'_> {
     fn seen(&self) -> String {
         let others = self.passed - self.cases;
@@ -135,41 +69,38 @@ impl Checks<'_> {
         }
     }
 
-    /// Runs all checks. Returns true if some were left out for lack of time.
+    /// Runs all checks. Returns true if some cases were left out.
     fn all(&mut self) -> Checked<bool> {
-        let answers = self.answers()?;
-        let large = self.large()?;
+        self.begin("compiling")?;
+        let (answers, large) = (self.answers()?, self.large()?);
         let works: Vec<&Work> =
             answers.iter().chain(large.iter().flatten().map(|work| work.as_ref())).collect();
-        self.begin("compiling")?;
-        compile([self.scope.plain, self.scope.fast], &works)?;
-        self.check_answers(&answers)?;
-        self.compare(&large)?;
+        let (cases, partial) = self.cases();
+        let mut batches = cases.chunks(BATCH * rayon::current_num_threads());
+        let (fast, deadline) = (self.scope.fast, self.scope.deadline);
+        let first = batches.next().unwrap_or_default();
+        // The host compiles for the cases while the device computes the rest.
+        let ready = std::thread::scope(|threads| -> Checked<Vec<Judged>> {
+            let ready = threads.spawn(|| judged(fast, first, &deadline));
+            compile([self.scope.plain, fast], &works)?;
+            self.check_answers(&answers)?;
+            self.compare(&large)?;
+            let panicked = |_| Err(Error::argument("a check", "a panic", "none"));
+            Ok(ready.join().unwrap_or_else(panicked)?)
+        })?;
         if self.is_slower() {
             return Ok(false);
         }
-        let partial = self.catalogue()?;
+        self.catalogue(first, ready)?;
+        for batch in batches {
+            self.begin(&batch[0].0.name)?;
+            self.catalogue(batch, judged(fast, batch, &deadline)?)?;
+        }
         // A mechanism changes no kernel.
         if self.passed == 0 {
             self.steps()?;
         }
         Ok(partial)
-    }
-
-    /// True if the plain way is faster by more than the margin.
-    pub(super) fn is_slower(&self) -> bool {
-        let margin = if self.scope.emulated { EMULATED_MARGIN } else { MARGIN };
-        self.ratio.is_some_and(|ratio| ratio * margin < 1.0)
-    }
-
-    pub(super) fn begin(&mut self, what: &str) -> Checked<()> {
-        (self.about)(what);
-        if self.scope.deadline.passed() { Err(Stop::Found(Found::Late)) } else { Ok(()) }
-    }
-
-    /// True if the route changes the kernels of a graph.
-    pub(super) fn is_taken(&self, graph: &Graph) -> bool {
-        is_taken([self.scope.plain, self.scope.fast], graph, Precision::Fast)
     }
 
     /// Returns the works with known answers, and those with infinities and NaN, that take the route.
@@ -205,36 +136,38 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Runs the cases of the catalogue that take the route, those of essential types first. Returns true if time ran out
-    /// after these.
-    fn catalogue(&mut self) -> Checked<bool> {
+    /// Returns the cases of the catalogue that take the route, those that most models have first. Others are left out
+    /// unless all are wanted, or there are none of the first kind; then the second value is true.
+    fn cases(&self) -> (Vec<(Case, Precision)>, bool) {
         let devices = [self.scope.plain, self.scope.fast];
-        let taken = |case: &Case| {
+        let taken = |case: Case| {
             let graph = case.graph.as_ref().ok()?;
             let both = [Precision::Fast, Precision::Exact];
-            both.into_iter().find(|&precision| is_taken(devices, graph, precision))
+            let precision = both.into_iter().find(|&precision| is_taken(devices, graph, precision))?;
+            Some((case, precision))
         };
-        let mut cases: Vec<(Case, Precision)> = catalogue::cases()
-            .into_par_iter()
-            .filter_map(|case| Some((taken(&case)?, case)))
-            .map(|(p, c)| (c, p))
-            .collect();
-        let is_essential = |case: &Case| ESSENTIAL.iter().any(|name| case.name.contains(name));
+        let mut cases: Vec<(Case, Precision)> =
+            catalogue::cases().into_par_iter().filter_map(taken).collect();
+        let is_essential = |case: &Case| {
+            let types = ESSENTIAL.iter().any(|name| case.name.contains(name));
+            types && LARGE_HEADS.iter().all(|heads| !case.name.contains(heads))
+        };
         cases.sort_by_key(|(case, _)| !is_essential(case));
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        for batch in cases.chunks(BATCH * threads) {
-            let later = batch.iter().all(|(case, _)| !is_essential(case));
-            if later && self.cases > 0 && (self.scope.deadline.passed() || !self.scope.full) {
-                return Ok(true);
-            }
-            self.begin(&batch[0].0.name)?;
-            let ready = judged(self.scope.fast, batch, &self.scope.deadline)?;
-            for (judged, (_, precision)) in ready.into_iter().zip(batch) {
-                self.begin(&judged.case.name)?;
-                self.case(&judged, *precision)?;
-            }
+        let essential = cases.partition_point(|(case, _)| is_essential(case));
+        let partial = !self.scope.full && essential > 0 && essential < cases.len();
+        if partial {
+            cases.truncate(essential);
         }
-        Ok(false)
+        (cases, partial)
+    }
+
+    /// Runs cases that were made ready.
+    fn catalogue(&mut self, cases: &[(Case, Precision)], ready: Vec<Judged>) -> Checked<()> {
+        for (judged, (_, precision)) in ready.into_iter().zip(cases) {
+            self.begin(&judged.case.name)?;
+            self.case(&judged, *precision)?;
+        }
+        Ok(())
     }
 
     fn case(&mut self, judged: &Judged, precision: Precision) -> Checked<()> {
@@ -298,55 +231,4 @@ impl Checks<'_> {
         }
         Ok(first)
     }
-}
-
-/// True if the kernels of a graph differ between the plain way and the route.
-fn is_taken(devices: [&dyn Backend; 2], graph: &Graph, precision: Precision) -> bool {
-    let [plain, fast] = devices.map(|device| {
-        let plan = Plan::fused(graph, device, precision).ok()?;
-        device.kernels(graph, &plan).ok()
-    });
-    fast.is_some() && fast != plain
-}
-
-pub(super) fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<()> {
-    match first.iter().zip(values).position(|(a, b)| a.to_bits() != b.to_bits()) {
-        Some(at) => wrong(format!(
-            "{name}: other bits in run {run}: {} in place of {} at {at}",
-            values[at], first[at]
-        )),
-        None => Ok(()),
-    }
-}
-
-fn prepared(backend: &dyn Backend, work: &Work) -> Result<Box<dyn Program>> {
-    prepared_in(backend, work, &bind(backend, &work.graph, &work.data)?)
-}
-
-/// Prepares a work whose weights are in memory already.
-pub(super) fn prepared_in(
-    backend: &dyn Backend,
-    work: &Work,
-    bindings: &Bindings,
-) -> Result<Box<dyn Program>> {
-    let plan = Plan::fused(&work.graph, backend, Precision::Fast)?;
-    let mut program = backend.prepare(&work.graph, &plan, bindings, PrepareOptions::default())?;
-    write_inputs(program.as_mut(), &work.graph, &work.data)?;
-    Ok(program)
-}
-
-fn values(backend: &dyn Backend, work: &Work) -> Result<Vec<f32>> {
-    run(prepared(backend, work)?.as_mut(), work)
-}
-
-/// Runs a program, and reads its result.
-pub(super) fn run(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {
-    program.run()?;
-    read(program, work)
-}
-
-fn read(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {
-    let mut bytes = vec![0; work.graph.tensor(work.node).dense_bytes()];
-    program.read(work.node, &mut bytes)?;
-    ggml_core::decode::decode(DType::F32, &bytes)
 }

@@ -1,7 +1,8 @@
 //! The child's part: checks the routes of a device one after the other, and writes each verdict.
 
-use super::checks::{Scope, examine};
-use super::large::Kept;
+use super::checks::examine;
+use super::retained::Retained;
+use super::scope::Scope;
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
 use ggml_core::backend::{Backend, DeviceInfo};
@@ -18,7 +19,8 @@ const COMPILES: &str = "vulkan.parallel-compilation";
 /// Function that opens the device with a choice of routes.
 pub(crate) type Open<'a> = &'a dyn Fn(Routes) -> Result<Arc<dyn Backend>>;
 
-/// Checks the routes of a task.
+/// Checks the routes of a task. Each has all the time that is left: what it compiled is in the driver's cache, so the next
+/// process gets further if it ran out.
 pub(crate) fn run_routes(
     work: &Work,
     task: &RoutesTask,
@@ -34,12 +36,11 @@ pub(crate) fn run_routes(
     due.sort_by_key(|route| route.name != COMPILES);
     let mut opened = Opened { open, last: VecDeque::from([(Routes::by(Policy::Plain), first)]) };
     let mut compiles = record.verdicts.iter().any(compiles_faster);
-    let kept = RefCell::new(Kept::default());
-    for (at, route) in due.iter().enumerate() {
+    let retained = RefCell::new(Retained::default());
+    for route in &due {
         if deadline.passed() {
             break;
         }
-        let share = deadline.remaining() / (due.len() - at) as u32;
         // Without the record on the disk, a route that stops the machine would be tried again.
         let begun = Verdict::new(&route.name, State::Begun, "");
         let put = |verdict: Verdict| {
@@ -49,7 +50,7 @@ pub(crate) fn run_routes(
         send(Message::Route { name: route.name.clone() });
         let plain = Routes::by(Policy::Plain);
         let base = if compiles && route.name != COMPILES { plain.with(COMPILES, true) } else { plain };
-        let checked = check(work, task, route, (&device, base), share, (&mut opened, &kept), send);
+        let checked = check(work, task, route, (&device, base), deadline, (&mut opened, &retained), send);
         let verdict = match &checked {
             Ok(verdict) => verdict.clone(),
             Err(error) => of_error(&route.name, error),
@@ -93,18 +94,20 @@ struct Opened<'a> {
 }
 
 /// Devices that are kept open.
-const KEPT: usize = 3;
+const KEPT: usize = 4;
 
 impl Opened<'_> {
-    fn with(&mut self, routes: &Routes) -> Result<Arc<dyn Backend>> {
+    fn with(&mut self, routes: &Routes, retained: &RefCell<Retained>) -> Result<Arc<dyn Backend>> {
         if let Some(at) = self.last.iter().position(|(known, _)| known == routes) {
             // The one that was used last is the last to go.
             let known = self.last[at].1.clone();
             self.last.make_contiguous()[at..].rotate_left(1);
             return Ok(known);
         }
-        if self.last.len() == KEPT {
-            self.last.pop_front();
+        if self.last.len() == KEPT
+            && let Some((closed, _)) = self.last.pop_front()
+        {
+            retained.borrow_mut().forget(&format!("{closed:?}"));
         }
         let backend = (self.open)(routes.clone())?;
         self.last.push_back((routes.clone(), backend.clone()));
@@ -119,8 +122,8 @@ fn check(
     task: &RoutesTask,
     route: &RouteUse,
     (device, base): (&DeviceInfo, Routes),
-    share: std::time::Duration,
-    (opened, kept): (&mut Opened<'_>, &RefCell<Kept>),
+    deadline: Deadline,
+    (opened, retained): (&mut Opened<'_>, &RefCell<Retained>),
     send: &mut dyn FnMut(Message),
 ) -> Result<Verdict> {
     let row = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
@@ -130,8 +133,8 @@ fn check(
         below = below.with(&name, true);
         lower = row(&name).and_then(|row| row.on_top_of);
     }
-    let plain = opened.with(&below)?;
-    let fast = opened.with(&below.clone().with(&route.name, true))?;
+    let plain = opened.with(&below, retained)?;
+    let fast = opened.with(&below.clone().with(&route.name, true), retained)?;
     let used = fast.device().routes.iter().find(|other| other.name == route.name);
     if let Some(used) = used.filter(|used| !used.used) {
         return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
@@ -144,10 +147,10 @@ fn check(
         small: emulated || device.arch == "CPU",
         emulated,
         full: task.full,
-        deadline: Deadline::new(Phase::Compute, share),
+        deadline,
         products: &task.products,
         below: format!("{below:?}"),
-        kept,
+        retained,
     };
     examine(&scope, &mut |what| send(Message::Case { name: what.into() }))
 }

@@ -1,95 +1,16 @@
 //! Large products and attention: compared with the plain way, and timed by turns.
 
-use super::checks::{Checked, Checks, Scope, prepared_in, run, same_bits, wrong};
-use super::work::{self, Work};
+use super::programs::{prepared_in, run};
+use super::retained::Sweep;
+use super::scope::{Checked, Checks, Scope, same_bits, wrong};
+use super::work::Work;
 use crate::isolate::protocol::ProductShape;
-use ggml_core::backend::{Backend, Bindings, Program, Slice, Usage};
+use ggml_core::backend::{Backend, Bindings, Program};
 use ggml_core::evaluate::bind;
 use ggml_core::metrics::{Bound, distance_in_rows};
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Result, bound};
 use std::rc::Rc;
-
-/// Bytes that are copied before each timed run, so that no operand is left in a cache: as much as the largest caches have.
-const SWEEP: usize = 128 << 20;
-
-/// Works, and what the plain way made of them, for the routes that follow.
-#[derive(Default)]
-pub(super) struct Kept {
-    works: Vec<(Shape, Rc<Work>)>,
-    /// By routes of the plain way, and name of the work.
-    plain: Vec<((String, String), Plain)>,
-    sweeps: Vec<(String, Option<Sweep>)>,
-}
-
-/// A product and its columns, or attention.
-type Shape = (Option<ProductShape>, usize);
-
-/// Program of the plain way, and its result.
-struct Plain {
-    program: Box<dyn Program>,
-    values: Vec<f32>,
-}
-
-/// Memory that is copied to empty the caches.
-#[derive(Clone)]
-struct Sweep {
-    from: Slice,
-    to: Slice,
-}
-
-impl Sweep {
-    /// Returns `None` if the device has no room for it.
-    fn new(device: &dyn Backend) -> Option<Sweep> {
-        let slice = || Some(Slice { buffer: device.allocate(SWEEP, Usage::Compute).ok()?, offset: 0 });
-        Some(Sweep { from: slice()?, to: slice()? })
-    }
-
-    fn run(&self, device: &dyn Backend) -> Result<()> {
-        device.copy(&self.from, &self.to, SWEEP)?;
-        // Waits for the copy.
-        device.download(&self.to.buffer, 0, &mut [0; 4])
-    }
-}
-
-impl Kept {
-    fn work(&mut self, shape: Shape, small: bool) -> Result<Rc<Work>> {
-        if let Some((_, work)) = self.works.iter().find(|(of, _)| *of == shape) {
-            return Ok(work.clone());
-        }
-        let work = Rc::new(match shape {
-            (Some(product), columns) => work::product(product, columns)?,
-            (None, _) if small => work::attention(64, 2, 160, 40)?,
-            (None, _) => work::attention(128, 16, 2048, 512)?,
-        });
-        self.works.push((shape, work.clone()));
-        Ok(work)
-    }
-
-    fn plain(&mut self, scope: &Scope<'_>, work: &Work) -> Result<&mut Plain> {
-        let key = (scope.below.clone(), work.name.clone());
-        let at = match self.plain.iter().position(|(of, _)| *of == key) {
-            Some(at) => at,
-            None => {
-                let bindings = bind(scope.plain, &work.graph, &work.data)?;
-                let mut program = prepared_in(scope.plain, work, &bindings)?;
-                let values = run(program.as_mut(), work)?;
-                self.plain.push((key, Plain { program, values }));
-                self.plain.len() - 1
-            }
-        };
-        Ok(&mut self.plain[at].1)
-    }
-
-    fn sweep(&mut self, scope: &Scope<'_>) -> Option<Sweep> {
-        if let Some((_, sweep)) = self.sweeps.iter().find(|(of, _)| *of == scope.below) {
-            return sweep.clone();
-        }
-        let sweep = Sweep::new(scope.plain);
-        self.sweeps.push((scope.below.clone(), sweep.clone()));
-        sweep
-    }
-}
 
 impl Checks<'_> {
     /// Returns the large works that take the route; those of a group have the same weights.
@@ -99,10 +20,11 @@ impl Checks<'_> {
         let products =
             self.products().into_iter().map(|product| columns.map(|n| (Some(product), n)).to_vec());
         let groups = products.chain([vec![(None, 0)]]);
-        let mut kept = self.scope.kept.borrow_mut();
+        let mut retained = self.scope.retained.borrow_mut();
         let mut large = Vec::new();
         for group in groups {
-            let works = group.into_iter().map(|shape| kept.work(shape, small)).collect::<Result<Vec<_>>>()?;
+            let works =
+                group.into_iter().map(|shape| retained.work(shape, small)).collect::<Result<Vec<_>>>()?;
             let taken = works.into_iter().filter(|work| self.is_taken(&work.graph));
             large.push(taken.collect());
         }
@@ -126,7 +48,7 @@ impl Checks<'_> {
     pub(super) fn compare(&mut self, large: &[Vec<Rc<Work>>]) -> Checked<()> {
         self.ratio = self.measured(large, true)?;
         if self.is_slower() {
-            self.scope.kept.borrow_mut().plain.clear();
+            self.scope.retained.borrow_mut().forget_plain();
             let again = self.measured(large, false)?;
             self.ratio = self.ratio.zip(again).map(|(first, again)| first.max(again));
         }
@@ -136,6 +58,7 @@ impl Checks<'_> {
     /// Returns the time of the plain way divided by that of the route, over all large works.
     fn measured(&mut self, large: &[Vec<Rc<Work>>], first: bool) -> Checked<Option<f64>> {
         let scope = self.scope;
+        let plain_way = (scope.plain, scope.below.as_str());
         let (mut plain_s, mut fast_s) = (0.0, 0.0);
         let sweep = if scope.small { None } else { Sweep::new(scope.fast) };
         for group in large {
@@ -143,9 +66,9 @@ impl Checks<'_> {
             for work in group {
                 self.begin(&work.name)?;
                 let mut fast = in_memory(scope.fast, work, &mut memory[0])?;
-                let mut kept = scope.kept.borrow_mut();
-                let of_plain = if scope.small { None } else { kept.sweep(scope) };
-                let plain = kept.plain(scope, work)?;
+                let mut retained = scope.retained.borrow_mut();
+                let of_plain = if scope.small { None } else { retained.sweep(plain_way) };
+                let plain = retained.plain(plain_way, work)?;
                 if first {
                     let got = run(fast.as_mut(), work)?;
                     let other = in_memory(scope.fast, work, &mut memory[1])?;

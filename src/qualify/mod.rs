@@ -25,7 +25,10 @@
 mod checks;
 mod child;
 mod large;
+mod programs;
 mod ready;
+mod retained;
+mod scope;
 mod work;
 
 pub use crate::isolate::protocol::ProductShape;

@@ -1,4 +1,4 @@
-//! What the checks need before they run, made on several threads: results of the reference, and compiled kernels.
+//! Preparation of the checks on several threads: results of the reference, and compiled kernels.
 
 use super::work::Work;
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
@@ -17,7 +17,7 @@ pub(super) fn compile(devices: [&dyn Backend; 2], works: &[&Work]) -> Result<()>
         graph.ids().filter(|&id| matches!(graph.tensor(id).source, Source::Weight | Source::State)).collect()
     };
     let span = |work: &&Work| leaves(work).into_iter().map(|id| work.graph.tensor(id).span_bytes()).max();
-    let Some(largest) = works.iter().filter_map(span).max() else { return Ok(()) };
+    let largest = works.iter().filter_map(span).max().unwrap_or(0).max(16);
     let memory = devices.map(|device| device.allocate(largest, Usage::Weights));
     let [first, second] = memory;
     let devices = [(devices[0], first?), (devices[1], second?)];

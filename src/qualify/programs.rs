@@ -1,0 +1,43 @@
+//! Programs of works.
+
+use super::work::Work;
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
+use ggml_core::evaluate::{bind, write_inputs};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
+use ggml_core::{DType, Result};
+
+/// Uploads the weights of a work, and prepares it.
+pub(super) fn prepared(backend: &dyn Backend, work: &Work) -> Result<Box<dyn Program>> {
+    prepared_in(backend, work, &bind(backend, &work.graph, &work.data)?)
+}
+
+/// Prepares a work whose weights are in memory already.
+pub(super) fn prepared_in(
+    backend: &dyn Backend,
+    work: &Work,
+    bindings: &Bindings,
+) -> Result<Box<dyn Program>> {
+    let plan = Plan::fused(&work.graph, backend, Precision::Fast)?;
+    let mut program = backend.prepare(&work.graph, &plan, bindings, PrepareOptions::default())?;
+    write_inputs(program.as_mut(), &work.graph, &work.data)?;
+    Ok(program)
+}
+
+/// Returns the result of a work.
+pub(super) fn values(backend: &dyn Backend, work: &Work) -> Result<Vec<f32>> {
+    run(prepared(backend, work)?.as_mut(), work)
+}
+
+/// Runs a program, and reads its result.
+pub(super) fn run(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {
+    program.run()?;
+    read(program, work)
+}
+
+/// Reads the result of a program that has run.
+pub(super) fn read(program: &mut dyn Program, work: &Work) -> Result<Vec<f32>> {
+    let mut bytes = vec![0; work.graph.tensor(work.node).dense_bytes()];
+    program.read(work.node, &mut bytes)?;
+    ggml_core::decode::decode(DType::F32, &bytes)
+}
