@@ -18,7 +18,11 @@ fn example(name: &str) -> PathBuf {
 /// Qualifies the route of the card with a fault in it, and returns the report.
 fn qualified(folder: &Path, card: &str, route: &str, fault: &str) -> Value {
     let mut command = Command::new(example("routes"));
-    command.arg(folder).arg(card).env("PLANTED_ROUTE", route).env("PLANTED_FAULT", fault);
+    report_of(command.arg(folder).arg(card).env("PLANTED_ROUTE", route).env("PLANTED_FAULT", fault))
+}
+
+/// Runs the example and reads its report.
+fn report_of(command: &mut Command) -> Value {
     let output = command.output().expect("the example was built");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -90,6 +94,28 @@ fn routes_without_a_fault_are_verified_and_used() {
     assert!(is_used(&report, ROUTE) && !is_used(&report, "hip.matrix-attention"), "{report:#}");
     let again = qualified(dir.path(), CARD, ROUTE, "none");
     assert_eq!((checked(&again), is_used(&again, ROUTE)), (None, true));
+    // What the runtime does otherwise may be wrong: it is another driver.
+    let mut other = Command::new(example("routes"));
+    other.arg(dir.path()).arg(CARD).env("PLANTED_ROUTE", ROUTE).env("PLANTED_FAULT", "zeros");
+    let other = report_of(other.env("HSA_ENABLE_SDMA", "0"));
+    assert_eq!(checked(&other).map(|(state, _)| state).as_deref(), Some("wrong"), "{other:#}");
+    let as_before = qualified(dir.path(), CARD, ROUTE, "none");
+    assert_eq!((checked(&as_before), is_used(&as_before, ROUTE)), (None, true));
+}
+
+/// Where no file can grow, as on a full disk, nothing is tried, and nothing is left that keeps the next process away.
+#[cfg(unix)]
+#[test]
+fn on_a_full_disk_nothing_is_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 0; trap '' XFSZ; exec \"$@\"", "sh"]).arg(example("routes"));
+    let full =
+        report_of(shell.arg(dir.path()).arg(CARD).env("PLANTED_ROUTE", ROUTE).env("PLANTED_FAULT", "crash"));
+    assert_eq!((checked(&full), is_used(&full, ROUTE)), (None, false));
+    assert!(full["note"].as_str().unwrap().contains("cannot be written"), "{full:#}");
+    let later = qualified(dir.path(), CARD, ROUTE, "zeros");
+    assert_eq!(checked(&later).map(|(state, _)| state).as_deref(), Some("wrong"), "{later:#}");
 }
 
 /// A second process goes on with the plain ways, and so does one that cannot keep verdicts: nothing is tried.

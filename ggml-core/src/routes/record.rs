@@ -119,7 +119,11 @@ impl Claim {
         for _ in 0..2 {
             match create_new(&path) {
                 Ok(mut file) => {
-                    file.write_all(text.as_bytes()).map_err(Refused::Folder)?;
+                    if let Err(error) = file.write_all(text.as_bytes()) {
+                        // A claim without contents would keep others away.
+                        let _ = remove(&path);
+                        return Err(Refused::Folder(error));
+                    }
                     return Ok(Claim { path, text });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
