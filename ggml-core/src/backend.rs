@@ -427,8 +427,8 @@ pub trait Backend: Send + Sync {
         Err(not_shared(self.device(), "its memory cannot be exported"))
     }
 
-    /// Imports memory that another driver of the same card exported, as a buffer of `bytes` bytes. The buffer must be
-    /// dropped before the exporter's.
+    /// Imports memory that another driver of the same card exported, as a buffer of `bytes` bytes. It lives until
+    /// both drivers have freed it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the driver cannot import memory; errors of the driver, if it refuses this one.

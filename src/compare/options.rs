@@ -219,6 +219,11 @@ impl CompareOptions {
                 "one for operation tests, which have --repeat",
             ));
         }
+        let pair = self.backends.iter().find(|backend| matches!(backend, BackendName::Pair(_)));
+        if let Some(pair) = pair.filter(|_| !matches!(self.work, Subject::Model(_))) {
+            let expected = "each of its drivers by itself: only a model has phases";
+            return Err(Error::argument("backend", format!("'{pair}'"), expected));
+        }
         if self.timeout.is_zero() {
             return Err(Error::argument("timeout", "0 seconds", "more than 0 seconds"));
         }
@@ -328,6 +333,16 @@ mod tests {
     use super::*;
     use crate::isolate::protocol::OpsTask;
     use std::path::Path;
+
+    /// Only a model has prompts and decode steps for two drivers.
+    #[test]
+    fn two_drivers_of_a_card_compute_a_model() {
+        let options = CompareOptions::default().with_backends(vec!["vulkan+hip".parse().unwrap()]);
+        let check = |work| CompareOptions { work, ..options.clone() }.check();
+        assert!(check(Subject::Model(None)).is_ok());
+        let error = check(Subject::Ops(String::new())).unwrap_err().to_string();
+        assert!(error.contains("'vulkan+hip'; expected each of its drivers by itself"), "{error}");
+    }
 
     /// A row's settings replace those of the plain run; the others stay.
     #[test]
