@@ -2,7 +2,7 @@
 
 pub(crate) use super::history::CAPACITY;
 use super::history::{Conflict, History, in_one_word};
-use super::repeat::{RUN, Repeat};
+use super::repeat::{RUN, Repeat, repeat};
 use super::simd::transposed;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::op::lanes::{LANES, lanes, rounds, whole};
@@ -103,16 +103,20 @@ impl Lds {
         if !self.fit(at, mask, bytes) {
             return false;
         }
-        let Some(mut reads) = self.history.reads() else { return false };
         let count = whole(mask);
-        let repeat = if count > 0 { Repeat::of(at, count) } else { Repeat::None };
-        let (lanes_read, step) = match repeat {
+        let pattern = if count > 0 { Repeat::of(at, count, bytes) } else { Repeat::None };
+        let Some(mut reads) = self.history.reads() else { return false };
+        let (lanes_read, step) = match pattern {
             Repeat::Runs => (count, RUN),
             Repeat::Period(period) => (period, 1),
-            Repeat::None => (count, 1),
+            Repeat::None | Repeat::Consecutive => (count, 1),
         };
-        for at in at[..rounds(lanes_read)].iter().step_by(step) {
-            reads.add(*at, bytes);
+        if pattern == Repeat::Consecutive {
+            reads.add_consecutive(at[0], bytes, count);
+        } else {
+            for at in at[..rounds(lanes_read)].iter().step_by(step) {
+                reads.add(*at, bytes);
+            }
         }
         for lane in lanes(if count == 0 { mask } else { 0 }) {
             reads.add(at[lane], bytes);
@@ -125,12 +129,21 @@ impl Lds {
             let first = at[lane % LANES] as usize / 4 % WORDS;
             std::array::from_fn::<_, N, _>(|i| words[first + i])
         };
-        if repeat == Repeat::Runs {
-            for first in (0..count).step_by(RUN) {
-                let words = load(first);
-                to.iter_mut().zip(words).for_each(|(to, word)| fill(to, first, word));
+        match pattern {
+            Repeat::Consecutive if N == 1 => {
+                let from = words[at[0] as usize / 4 % WORDS..].as_chunks::<RUN>().0;
+                let to = to.as_flattened_mut().as_chunks_mut::<RUN>().0;
+                to.iter_mut().zip(from).take(count / RUN).for_each(|(to, from)| *to = *from);
+                return true;
             }
-            return true;
+            Repeat::Runs => {
+                for first in (0..count).step_by(RUN) {
+                    let words = load(first);
+                    to.iter_mut().zip(words).for_each(|(to, word)| fill(to, first, word));
+                }
+                return true;
+            }
+            _ => {}
         }
         for four in (0..lanes_read).step_by(4) {
             for (to, lanes) in to.iter_mut().zip(transposed(std::array::from_fn(|n| load(four + n)))) {
@@ -139,10 +152,11 @@ impl Lds {
                 }
             }
         }
-        if let Repeat::Period(period) = repeat {
-            for to in to.iter_mut() {
-                (period..count).step_by(period).for_each(|next| to.copy_within(..period, next));
-            }
+        match pattern {
+            Repeat::Period(8) => to.iter_mut().for_each(|to| repeat::<8>(to, count)),
+            Repeat::Period(16) => to.iter_mut().for_each(|to| repeat::<16>(to, count)),
+            Repeat::Period(_) => to.iter_mut().for_each(|to| repeat::<32>(to, count)),
+            _ => {}
         }
         for lane in lanes(if count == 0 { mask } else { 0 }) {
             to.iter_mut().zip(load(lane)).for_each(|(to, word)| to[lane] = word);
@@ -186,15 +200,28 @@ impl Lds {
             return false;
         }
         let Some(mut writes) = self.history.writes() else { return false };
+        let count = whole(mask);
+        let follow = |at: &[u32; LANES]| count > 0 && Repeat::of(at, count, bytes) == Repeat::Consecutive;
         let words = &mut self.words;
-        // Lane after lane, so that the last lane wins where lanes write the same word.
-        for lane in lanes(mask) {
-            for (at, from) in at.iter().zip(from) {
-                let Some(from) = from else { return false };
-                writes.add(at[lane], bytes);
-                let first = at[lane] as usize / 4 % WORDS;
-                for (i, from) in from.iter().enumerate() {
-                    words[first + i] = from[lane];
+        if COUNT == 1
+            && follow(&at[0])
+            && let Some(from) = from[0]
+        {
+            writes.add_consecutive(at[0][0], bytes, count);
+            let to = &mut words[at[0][0] as usize / 4 % WORDS..];
+            store_consecutive(to, from, count);
+        } else {
+            for at in at {
+                lanes(mask).for_each(|lane| writes.add(at[lane], bytes));
+            }
+            // Lane after lane, so that the last lane wins where lanes write the same word.
+            for lane in lanes(mask) {
+                for (at, from) in at.iter().zip(from) {
+                    let Some(from) = from else { return false };
+                    let first = at[lane] as usize / 4 % WORDS;
+                    for (i, from) in from.iter().enumerate() {
+                        words[first + i] = from[lane];
+                    }
                 }
             }
         }
@@ -282,6 +309,19 @@ impl Lds {
 fn fill(to: &mut [u32; LANES], first: usize, word: u32) {
     if let Some(run) = to[first % LANES..].first_chunk_mut::<RUN>() {
         *run = [word; RUN];
+    }
+}
+
+/// Stores N words of each of `count` lanes behind each other.
+#[inline(always)]
+fn store_consecutive<const N: usize>(to: &mut [u32], from: &[[u32; LANES]; N], count: usize) {
+    if N == 1 {
+        let (to, from) = (to.as_chunks_mut::<RUN>().0, from.as_flattened().as_chunks::<RUN>().0);
+        to.iter_mut().zip(from).take(count / RUN).for_each(|(to, from)| *to = *from);
+        return;
+    }
+    for (lane, to) in to.as_chunks_mut::<N>().0.iter_mut().enumerate().take(count.min(LANES)) {
+        *to = std::array::from_fn(|i| from[i][lane]);
     }
 }
 

@@ -262,20 +262,23 @@ impl Host {
         unsafe { self.call(run, &call) }
     }
 
-    /// Computes an operation whose first source is the same for all lanes.
+    /// Computes an operation whose first source may be the same for all lanes.
     #[inline(always)]
     pub(crate) fn compute_same(
         self,
         run: &Run,
         file: &mut RegisterFile,
         operands: &Operands,
-        same: &[u32; CHUNK],
+        same: Option<&[u32; CHUNK]>,
         mode: Mode,
         lanes: &Lanes,
     ) -> u64 {
         let file: *mut Words = std::ptr::from_mut(file).cast();
-        let call = Call::new(file, operands, (same, 0), mode, lanes);
-        // SAFETY: the file comes from an exclusive reference, and the first source is a chunk elsewhere.
+        // SAFETY: a name is that of a row of the file.
+        let row = || unsafe { file.add(operands.lo[0].row()) }.cast_const().cast();
+        let first = same.map_or_else(|| (row(), 1), |same| (std::ptr::from_ref(same), 0));
+        let call = Call::new(file, operands, first, mode, lanes);
+        // SAFETY: the file comes from an exclusive reference, and the first source is one of its rows or a chunk elsewhere.
         unsafe { self.call(run, &call) }
     }
 
