@@ -23,20 +23,12 @@ impl Repeat {
     #[inline(always)]
     pub(super) fn of(at: &[u32; LANES], count: usize, bytes: u32) -> Repeat {
         let runs = at[..rounds(count)].as_chunks::<RUN>().0;
-        let (mut differ, mut apart) = ([0; RUN], [0; RUN]);
-        let mut next: [u32; RUN] = std::array::from_fn(|n| at[0].wrapping_add(n as u32 * bytes));
-        for run in runs {
-            for n in 0..RUN {
-                differ[n] |= run[n] ^ run[0];
-                apart[n] |= run[n] ^ next[n];
-                next[n] = next[n].wrapping_add(RUN as u32 * bytes);
-            }
+        // The first two lanes tell what may be.
+        if at[1] == at[0] {
+            return if are_runs(runs) { Repeat::Runs } else { Repeat::None };
         }
-        if apart == [0; RUN] {
+        if at[1] == at[0].wrapping_add(bytes) && are_consecutive(runs, bytes) {
             return Repeat::Consecutive;
-        }
-        if differ == [0; RUN] {
-            return Repeat::Runs;
         }
         let mut period = count;
         while period > RUN && again(at, period / 2) {
@@ -44,6 +36,40 @@ impl Repeat {
         }
         if period == count { Repeat::None } else { Repeat::Period(period) }
     }
+
+    /// Returns the number of lanes of `count` among which all addresses are, and the step from one to another.
+    #[inline(always)]
+    pub(super) fn different(self, count: usize) -> (usize, usize) {
+        match self {
+            Repeat::Runs => (count, RUN),
+            Repeat::Period(period) => (period, 1),
+            Repeat::None | Repeat::Consecutive => (count, 1),
+        }
+    }
+}
+
+#[inline(always)]
+fn are_runs(runs: &[[u32; RUN]]) -> bool {
+    let mut differ = [0; RUN];
+    for run in runs {
+        for n in 0..RUN {
+            differ[n] |= run[n] ^ run[0];
+        }
+    }
+    differ.iter().fold(0, |all, x| all | x) == 0
+}
+
+#[inline(always)]
+fn are_consecutive(runs: &[[u32; RUN]], bytes: u32) -> bool {
+    let mut apart = [0; RUN];
+    let mut next: [u32; RUN] = std::array::from_fn(|n| runs[0][0].wrapping_add(n as u32 * bytes));
+    for run in runs {
+        for n in 0..RUN {
+            apart[n] |= run[n] ^ next[n];
+            next[n] = next[n].wrapping_add(RUN as u32 * bytes);
+        }
+    }
+    apart.iter().fold(0, |all, x| all | x) == 0
 }
 
 /// Copies the first `P` of `count` words behind them, again and again.
