@@ -1,4 +1,4 @@
-//! What compilers and disassemblers make of the same input, kept in the store of compiled kernels: most time of these
+//! Results of compilers and disassemblers for the same input, kept in the store of compiled kernels: most time of these
 //! tests would be theirs.
 
 #[path = "../../../hip-kernels/build/store.rs"]
