@@ -11,6 +11,9 @@ cd "$(dirname "$0")/.." || exit 1
 # Programs that take longest; they begin first.
 readonly FIRST="all backend-hip/all cards ggml-core/all backend-vulkan/all backend-vulkan/tiles checks/all virtual-gpu/all virtual-kfd/preload/all"
 
+# Programs many of whose tests wait for deadlines: they run one test more at a time.
+readonly WAITING=" all cards "
+
 # Part of the names of all tests of the documentation, and of no others. They have no program, and `--doc` would build
 # everything again, with the features that dependencies of tests do not add.
 readonly DOCUMENTATION="(line "
@@ -29,13 +32,14 @@ programs() {
 # run LINE: runs a test program, given as `programs` prints it, in its package's folder, as cargo does, and prints its
 # output.
 run() {
-    local name folder executable status begin=$SECONDS output
+    local name folder executable status begin=$SECONDS output tests=$threads
     IFS=$'\t' read -r name folder executable <<<"$1"
     output=$work/${name//\//-}.log
+    [[ $WAITING != *" $name "* ]] || tests=$((threads + 1))
     if [ "$name" = doc ]; then
         cargo test --workspace --no-fail-fast -- "$DOCUMENTATION" >"$output" 2>&1
     else
-        (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$executable" --test-threads="$threads" >"$output" 2>&1)
+        (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$executable" --test-threads="$tests" >"$output" 2>&1)
     fi
     status=$?
     [ "$status" = 0 ] || echo "$name" >>"$work/failed"
@@ -63,7 +67,7 @@ grep -vxFf "$work/queue" "$work/programs" >>"$work/queue"
 printf 'doc\t.\tdocumentation\n' >>"$work/queue"
 
 export -f run
-export work threads DOCUMENTATION
+export work threads WAITING DOCUMENTATION
 xargs -P 2 -d '\n' -n 1 bash -c 'run "$1"' run <"$work/queue"
 
 if [ -s "$work/failed" ]; then

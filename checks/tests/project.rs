@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -56,9 +57,13 @@ fn targets_are_set_in_one_place() {
 
 /// Returns the Rust files of the project, relative to its root, with their text.
 pub(crate) fn rust_sources() -> impl Iterator<Item = (PathBuf, String)> {
-    let files = sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs"));
-    files.map(|path| {
-        let text = fs::read_to_string(root().join(&path)).unwrap();
-        (path, text)
-    })
+    static READ: LazyLock<Vec<(PathBuf, String)>> = LazyLock::new(|| {
+        let files = sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs"));
+        let read = |path: PathBuf| {
+            let text = fs::read_to_string(root().join(&path)).unwrap();
+            (path, text)
+        };
+        files.map(read).collect()
+    });
+    READ.iter().cloned()
 }

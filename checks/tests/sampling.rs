@@ -97,11 +97,11 @@ fn top_p_keeps_the_smallest_set_that_reaches_p() {
 #[test]
 fn top_p_goes_on_beyond_its_first_run() {
     // Equal probabilities: half of them are needed, many more than are sorted at first. Among equals the
-    // first are retained.
-    let flat = vec![0.5f32; 4096];
+    // first are retained: with 39 draws for each, none is missed.
+    let flat = vec![0.5f32; 1024];
     let counts = counts(sampling().with_top_p(0.5), &flat);
-    let (first, rest) = counts.split_at(2048);
-    assert!(rest.iter().all(|&c| c == 0) && first.iter().filter(|&&c| c > 0).count() > 2000);
+    let (first, rest) = counts.split_at(512);
+    assert!(rest.iter().all(|&c| c == 0) && first.iter().all(|&c| c > 0));
 }
 
 #[test]

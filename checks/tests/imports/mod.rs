@@ -2,6 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree};
 
@@ -99,24 +100,18 @@ impl ImportGraph {
         let mut modules: BTreeMap<Path, String> =
             sources.iter().map(|s| (module_of(&s.file), s.file.clone())).collect();
         let known: BTreeSet<Path> = modules.keys().cloned().collect();
-        let mut readers = Vec::new();
-        for source in sources {
-            let parsed = syn::parse_file(&source.text).unwrap_or_else(|e| panic!("{}: {e}", source.file));
-            let mut reader = Reader::new(&source.file, &known);
-            reader.visit_file(&parsed);
-            readers.push(reader);
-        }
+        let readers: Vec<Arc<Found>> = sources.iter().map(|source| found(source, &known)).collect();
         let tests: BTreeSet<&Path> = readers.iter().flat_map(|r| &r.tests).collect();
         let is_test = |module: &Path| tests.iter().any(|test| module.starts_with(test));
         modules.retain(|module, _| !is_test(module));
         let names: BTreeMap<Path, Path> = readers.iter().flat_map(|r| r.names.clone()).collect();
         let mut imports = BTreeSet::new();
-        for reader in readers.iter().filter(|r| !is_test(&module_of(r.file))) {
-            let from = module_of(reader.file);
-            for path in &reader.mentioned {
+        for (reader, source) in readers.iter().zip(sources) {
+            let from = module_of(&source.file);
+            for path in reader.mentioned.iter().filter(|_| !is_test(&from)) {
                 let to = target(path, &modules, &names, 0);
                 if !from.starts_with(&to) && !to.starts_with(&from) {
-                    imports.insert((reader.file.to_string(), modules[&to].clone()));
+                    imports.insert((source.file.clone(), modules[&to].clone()));
                 }
             }
         }
@@ -143,12 +138,9 @@ fn target(
     }
 }
 
-/// Parser of a file.
-struct Reader<'a> {
-    file: &'a str,
-    known: &'a BTreeSet<Path>,
-    /// The current module: that of the file, or one inside it.
-    here: Path,
+/// Imports, names and tests of a file.
+#[derive(Default)]
+struct Found {
     /// Paths mentioned in code or in a `use`.
     mentioned: BTreeSet<Path>,
     /// Names that a `use` defines in a module, and their targets.
@@ -157,12 +149,34 @@ struct Reader<'a> {
     tests: Vec<Path>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(file: &'a str, known: &'a BTreeSet<Path>) -> Reader<'a> {
-        let (mentioned, names, tests) = Default::default();
-        Reader { file, known, here: module_of(file), mentioned, names, tests }
-    }
+/// A file, its text and the modules of its crate.
+type Key = (String, String, BTreeSet<Path>);
 
+/// Returns what is found in a file. A file is parsed once for all floors that it has.
+fn found(source: &Source, known: &BTreeSet<Path>) -> Arc<Found> {
+    static READ: Mutex<BTreeMap<Key, Arc<Found>>> = Mutex::new(BTreeMap::new());
+    let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (source.file.clone(), source.text.clone(), known.clone());
+    if let Some(found) = read().get(&key) {
+        return Arc::clone(found);
+    }
+    let parsed = syn::parse_file(&source.text).unwrap_or_else(|e| panic!("{}: {e}", source.file));
+    let mut reader = Reader { known, here: module_of(&source.file), found: Found::default() };
+    reader.visit_file(&parsed);
+    let found = Arc::new(reader.found);
+    read().insert(key, Arc::clone(&found));
+    found
+}
+
+/// Parser of a file.
+struct Reader<'a> {
+    known: &'a BTreeSet<Path>,
+    /// The current module: that of the file, or one inside it.
+    here: Path,
+    found: Found,
+}
+
+impl Reader<'_> {
     /// Returns the path from the crate's root; `None` if it leaves the crate or is relative to an item inside
     /// a module.
     fn absolute(&self, path: &[String]) -> Option<Path> {
@@ -185,7 +199,7 @@ impl<'a> Reader<'a> {
     }
 
     fn mention(&mut self, path: &[String]) {
-        self.mentioned.extend(self.absolute(path));
+        self.found.mentioned.extend(self.absolute(path));
     }
 
     fn follow(&mut self, tree: &UseTree, before: &[String]) {
@@ -203,7 +217,7 @@ impl<'a> Reader<'a> {
     fn bind(&mut self, path: &[String], name: &syn::Ident) {
         self.mention(path);
         if let Some(path) = self.absolute(path) {
-            self.names.insert([&self.here[..], &[name.to_string()]].concat(), path);
+            self.found.names.insert([&self.here[..], &[name.to_string()]].concat(), path);
         }
     }
 
@@ -245,7 +259,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         if !attributes(item).iter().any(is_for_tests) {
             visit::visit_item(self, item);
         } else if let Item::Mod(module) = item {
-            self.tests.push([&self.here[..], &[module.ident.to_string()]].concat());
+            self.found.tests.push([&self.here[..], &[module.ident.to_string()]].concat());
         }
     }
 

@@ -359,9 +359,10 @@ impl<'a> Group<'a> {
             while n < section.end {
                 match block.short[n] {
                     Short::Plain { ref run, names } if usual && !early => unit.short(wave, run, names),
-                    Short::Constant { ref run, names, bits } if usual && !early => {
-                        unit.short_same(wave, run, names, bits);
+                    Short::Same { ref run, names, word } if usual && !early => {
+                        unit.short_same(wave, run, names, word);
                     }
+                    Short::Mixed(ref mixed) if usual && !early => unit.short_mixed(wave, mixed),
                     Short::Scalar { run, ref step } if !early => run(&mut wave.scalars, step),
                     Short::Wait(wait) if !early => {
                         if self.checks.waits {
@@ -373,10 +374,6 @@ impl<'a> Group<'a> {
                         if wave.is_taken(control) {
                             wave.pc = wave.pc.wrapping_add_signed(words.into());
                         }
-                    }
-                    Short::Same { ref run, names, register } if usual && !early => {
-                        let bits = wave.scalars.registers[usize::from(register & 127)];
-                        unit.short_same(wave, run, names, bits);
                     }
                     _ => {
                         let full = &block.instructions[n];

@@ -208,23 +208,21 @@ impl History {
         }
     }
 
-    /// Returns the maps for reads that are each in one word.
+    /// Begins reads that are each in one word.
     #[inline(always)]
-    pub(super) fn reads(&mut self) -> Option<Reads<'_>> {
+    pub(super) fn reads(&mut self) -> Option<Accesses<'_>> {
         self.touch();
         let turn = self.turns.get_mut(self.running)?;
-        let (unreadable, read, parts) = (&self.unreadable, &mut turn.read, &mut turn.parts);
-        Some(Reads { unreadable, read, word: 0, bits: 0, forbidden: unreadable[0], bad: 0, parts })
+        Some(Accesses::new(&self.unreadable, &mut turn.read, None, &mut turn.parts))
     }
 
-    /// Returns the maps for plain writes that are each in one word; `None` if there were atomic ones.
+    /// Begins plain writes that are each in one word; `None` if there were atomic ones.
     #[inline(always)]
-    pub(super) fn writes(&mut self) -> Option<Writes<'_>> {
+    pub(super) fn writes(&mut self) -> Option<Accesses<'_>> {
         self.touch();
         let turn = self.turns.get_mut(self.running).filter(|_| !self.has_atomics)?;
-        let (unreadable, unwritable) = (&mut self.unreadable, &self.unwritable);
-        let (written, parts, forbidden) = (&mut turn.written, &mut turn.parts, unwritable[0]);
-        Some(Writes { unreadable, unwritable, written, word: 0, bits: 0, forbidden, bad: 0, parts })
+        let unreadable = Some(&mut *self.unreadable);
+        Some(Accesses::new(&self.unwritable, &mut turn.written, unreadable, &mut turn.parts))
     }
 
     /// Records a read of up to 16 bytes.
@@ -283,77 +281,72 @@ impl History {
     }
 }
 
-/// Reads of the lanes of a wavefront. They are marked first; if [`Reads::are_good`] says no, lane by lane has to tell what is
-/// wrong. Lanes often access one word of the maps after another, which is marked once.
-pub(super) struct Reads<'a> {
-    unreadable: &'a Map,
-    read: &'a mut Map,
-    /// The word of the last lane, its marks, and what it must not read there.
-    word: usize,
-    bits: u64,
-    forbidden: u64,
-    bad: u64,
+/// Accesses of the lanes of a wavefront: reads or plain writes. They are marked first; if [`Accesses::are_good`] says no, lane
+/// by lane has to tell what is wrong. Lanes often access one word of the maps after another, which is marked once.
+pub(super) struct Accesses<'a> {
+    /// Bytes that must not be accessed so.
+    forbidden: &'a Map,
+    marked: &'a mut Map,
+    /// Bytes that must not be read: they may be when they are written.
+    unreadable: Option<&'a mut Map>,
     /// Parts with marks.
     parts: &'a mut u64,
+    /// The word of the last lane, its marks, and what must not be accessed there.
+    word: usize,
+    bits: u64,
+    there: u64,
+    bad: u64,
 }
 
-impl Reads<'_> {
+impl<'a> Accesses<'a> {
+    #[inline(always)]
+    fn new(
+        forbidden: &'a Map,
+        marked: &'a mut Map,
+        unreadable: Option<&'a mut Map>,
+        parts: &'a mut u64,
+    ) -> Accesses<'a> {
+        Accesses { forbidden, marked, unreadable, parts, word: 0, bits: 0, there: forbidden[0], bad: 0 }
+    }
+
+    /// Adds that of a lane, in one word.
     #[inline(always)]
     pub(super) fn add(&mut self, at: u32, bytes: u32) {
         let word = word(at);
         if word != self.word {
             self.mark();
-            (self.word, self.bits, self.forbidden) = (word, 0, self.unreadable[word]);
+            (self.word, self.bits, self.there) = (word, 0, self.forbidden[word]);
         }
-        self.bad |= self.forbidden >> (at % 64);
+        self.bad |= self.there >> (at % 64);
         self.bits |= mask(bytes) << (at % 64);
+    }
+
+    /// Adds those of `count` lanes: each is of the bytes behind those of the one before.
+    #[inline(always)]
+    pub(super) fn add_consecutive(&mut self, at: u32, bytes: u32, count: usize) {
+        let (mut at, mut left) = (at, bytes * count as u32);
+        while left > 0 {
+            let here = left.min(64 - at % 64);
+            self.mark();
+            self.word = word(at);
+            self.bits = u64::MAX >> (64 - here) << (at % 64);
+            self.there = self.forbidden[self.word];
+            // What is forbidden of this range, as if it were in the first byte of an access.
+            self.bad |= u64::from(self.there & self.bits != 0);
+            (at, left) = (at + here, left - here);
+        }
     }
 
     #[inline(always)]
     fn mark(&mut self) {
-        self.read[self.word] |= self.bits;
+        self.marked[self.word] |= self.bits;
+        if let Some(unreadable) = &mut self.unreadable {
+            unreadable[self.word] &= !self.bits;
+        }
         *self.parts |= if self.bits != 0 { part(self.word) } else { 0 };
     }
 
     /// Ends them; returns true if there is nothing to report of accesses of as many bytes.
-    #[inline(always)]
-    pub(super) fn are_good(mut self, bytes: u32) -> bool {
-        self.mark();
-        self.bad & mask(bytes) == 0
-    }
-}
-
-/// Plain writes of the lanes of a wavefront, as [`Reads`].
-pub(super) struct Writes<'a> {
-    unreadable: &'a mut Map,
-    unwritable: &'a Map,
-    written: &'a mut Map,
-    word: usize,
-    bits: u64,
-    forbidden: u64,
-    bad: u64,
-    parts: &'a mut u64,
-}
-
-impl Writes<'_> {
-    #[inline(always)]
-    pub(super) fn add(&mut self, at: u32, bytes: u32) {
-        let word = word(at);
-        if word != self.word {
-            self.mark();
-            (self.word, self.bits, self.forbidden) = (word, 0, self.unwritable[word]);
-        }
-        self.bad |= self.forbidden >> (at % 64);
-        self.bits |= mask(bytes) << (at % 64);
-    }
-
-    #[inline(always)]
-    fn mark(&mut self) {
-        self.written[self.word] |= self.bits;
-        self.unreadable[self.word] &= !self.bits;
-        *self.parts |= if self.bits != 0 { part(self.word) } else { 0 };
-    }
-
     #[inline(always)]
     pub(super) fn are_good(mut self, bytes: u32) -> bool {
         self.mark();

@@ -2,7 +2,7 @@
 
 pub(crate) use super::history::CAPACITY;
 use super::history::{Conflict, History, in_one_word};
-use super::repeat::{RUN, Repeat};
+use super::repeat::{RUN, Repeat, repeat};
 use super::simd::transposed;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::isa::op::lanes::{LANES, lanes, rounds, whole};
@@ -70,24 +70,36 @@ impl Lds {
         Ok(at)
     }
 
-    /// Returns true if the accesses of all lanes are inside, aligned as words are and as it is checked, and in one
-    /// word of a map each.
+    /// Returns true if accesses are inside, aligned as words are and as it is checked, and in one word of a map each.
     #[inline(always)]
-    fn fit(&self, at: &[u32; LANES], mask: u64, bytes: u32) -> bool {
+    fn fit(&self, at: impl Iterator<Item = u32> + Clone, bytes: u32) -> bool {
         let Some(last) = self.bytes.checked_sub(bytes) else { return false };
-        let add = |(most, all): (u32, u32), at: u32| (most.max(at), all | at);
-        let (most, all) = match whole(mask) {
-            0 => lanes(mask).fold((0, 0), |sum, lane| add(sum, at[lane])),
-            count => at[..rounds(count)].iter().fold((0, 0), |sum, at| add(sum, *at)),
-        };
+        let (most, all) = at.clone().fold((0, 0), |(most, all): (u32, u32), at| (most.max(at), all | at));
         let size = bytes.next_power_of_two();
         if all % size != 0 {
-            let astride = |lane: usize| mask >> lane & 1 != 0 && !in_one_word(at[lane], bytes);
-            if self.checks.alignment || all % size.min(4) != 0 || (0..LANES).any(astride) {
+            let mut at = at;
+            if self.checks.alignment || all % size.min(4) != 0 || at.any(|at| !in_one_word(at, bytes)) {
                 return false;
             }
         }
         most <= last
+    }
+
+    /// Returns true if the accesses of all lanes of a mask fit.
+    #[inline(always)]
+    fn fit_lanes(&self, at: &[u32; LANES], mask: u64, bytes: u32) -> bool {
+        match whole(mask) {
+            0 => self.fit(lanes(mask).map(|lane| at[lane]), bytes),
+            count => self.fit(at[..rounds(count)].iter().copied(), bytes),
+        }
+    }
+
+    /// Returns true if accesses that follow each other fit, from the first one on.
+    #[inline(always)]
+    fn fit_consecutive(&self, first: u32, bytes: u32, count: usize) -> bool {
+        let inside = first.checked_add(bytes * count as u32).is_some_and(|end| end <= self.bytes);
+        // Two of them tell about the alignment of all.
+        inside && self.fit([first, first + bytes].into_iter(), bytes)
     }
 
     /// Loads N words for each lane of a mask if there is nothing to report; the caller counts the bytes. Otherwise
@@ -100,54 +112,86 @@ impl Lds {
         to: &mut [[u32; LANES]; N],
     ) -> bool {
         let bytes = 4 * N as u32;
-        if !self.fit(at, mask, bytes) {
+        let pattern = match whole(mask) {
+            0 => Repeat::None,
+            count => Repeat::of(at, count, bytes),
+        };
+        if !self.note_reads(at, mask, bytes, pattern) {
+            return false;
+        }
+        self.copy_lanes(at, mask, pattern, to);
+        true
+    }
+
+    /// Notes the reads of all lanes of a mask; returns false if they do not fit or there is something to report.
+    #[inline(always)]
+    fn note_reads(&mut self, at: &[u32; LANES], mask: u64, bytes: u32, pattern: Repeat) -> bool {
+        let count = whole(mask);
+        let (lanes_read, step) = pattern.different(count);
+        let different = at[..rounds(lanes_read)].iter().copied().step_by(step);
+        let fit = match pattern {
+            Repeat::Consecutive => self.fit_consecutive(at[0], bytes, count),
+            Repeat::None => self.fit_lanes(at, mask, bytes),
+            _ => self.fit(different.clone(), bytes),
+        };
+        if !fit {
             return false;
         }
         let Some(mut reads) = self.history.reads() else { return false };
-        let count = whole(mask);
-        let repeat = if count > 0 { Repeat::of(at, count) } else { Repeat::None };
-        let (lanes_read, step) = match repeat {
-            Repeat::Runs => (count, RUN),
-            Repeat::Period(period) => (period, 1),
-            Repeat::None => (count, 1),
-        };
-        for at in at[..rounds(lanes_read)].iter().step_by(step) {
-            reads.add(*at, bytes);
+        match pattern {
+            Repeat::Consecutive => reads.add_consecutive(at[0], bytes, count),
+            Repeat::None if count == 0 => lanes(mask).for_each(|lane| reads.add(at[lane], bytes)),
+            _ => different.for_each(|at| reads.add(at, bytes)),
         }
-        for lane in lanes(if count == 0 { mask } else { 0 }) {
-            reads.add(at[lane], bytes);
-        }
-        if !reads.are_good(bytes) {
-            return false;
-        }
-        let words = &self.words;
+        reads.are_good(bytes)
+    }
+
+    /// Copies N words for each lane of a mask.
+    #[inline(always)]
+    fn copy_lanes<const N: usize>(
+        &self,
+        at: &[u32; LANES],
+        mask: u64,
+        pattern: Repeat,
+        to: &mut [[u32; LANES]; N],
+    ) {
+        let (words, count) = (&self.words, whole(mask));
         let load = |lane: usize| {
             let first = at[lane % LANES] as usize / 4 % WORDS;
             std::array::from_fn::<_, N, _>(|i| words[first + i])
         };
-        if repeat == Repeat::Runs {
-            for first in (0..count).step_by(RUN) {
-                let words = load(first);
-                to.iter_mut().zip(words).for_each(|(to, word)| fill(to, first, word));
+        match pattern {
+            Repeat::Consecutive if N == 1 => {
+                let from = words[at[0] as usize / 4 % WORDS..].as_chunks::<RUN>().0;
+                let to = to.as_flattened_mut().as_chunks_mut::<RUN>().0;
+                to.iter_mut().zip(from).take(count / RUN).for_each(|(to, from)| *to = *from);
+                return;
             }
-            return true;
+            Repeat::Runs => {
+                for first in (0..count).step_by(RUN) {
+                    let words = load(first);
+                    to.iter_mut().zip(words).for_each(|(to, word)| fill(to, first, word));
+                }
+                return;
+            }
+            _ => {}
         }
-        for four in (0..lanes_read).step_by(4) {
+        for four in (0..pattern.different(count).0).step_by(4) {
             for (to, lanes) in to.iter_mut().zip(transposed(std::array::from_fn(|n| load(four + n)))) {
                 if let Some(to) = to[four % LANES..].first_chunk_mut() {
                     *to = lanes;
                 }
             }
         }
-        if let Repeat::Period(period) = repeat {
-            for to in to.iter_mut() {
-                (period..count).step_by(period).for_each(|next| to.copy_within(..period, next));
-            }
+        match pattern {
+            Repeat::Period(8) => to.iter_mut().for_each(|to| repeat::<8>(to, count)),
+            Repeat::Period(16) => to.iter_mut().for_each(|to| repeat::<16>(to, count)),
+            Repeat::Period(_) => to.iter_mut().for_each(|to| repeat::<32>(to, count)),
+            _ => {}
         }
         for lane in lanes(if count == 0 { mask } else { 0 }) {
             to.iter_mut().zip(load(lane)).for_each(|(to, word)| to[lane] = word);
         }
-        true
     }
 
     /// Loads a byte or two for each lane of a mask, as [`Lds::load_lanes`].
@@ -158,7 +202,7 @@ impl Lds {
         mask: u64,
         to: &mut [u32; LANES],
     ) -> bool {
-        if !self.fit(at, mask, BYTES) {
+        if !self.fit_lanes(at, mask, BYTES) {
             return false;
         }
         let Some(mut reads) = self.history.reads() else { return false };
@@ -182,19 +226,32 @@ impl Lds {
         from: [Option<&[[u32; LANES]; N]>; COUNT],
     ) -> bool {
         let bytes = 4 * N as u32;
-        if from.iter().any(Option::is_none) || at.iter().any(|at| !self.fit(at, mask, bytes)) {
+        if from.iter().any(Option::is_none) || at.iter().any(|at| !self.fit_lanes(at, mask, bytes)) {
             return false;
         }
         let Some(mut writes) = self.history.writes() else { return false };
+        let count = whole(mask);
+        let follow = |at: &[u32; LANES]| count > 0 && Repeat::of(at, count, bytes) == Repeat::Consecutive;
         let words = &mut self.words;
-        // Lane after lane, so that the last lane wins where lanes write the same word.
-        for lane in lanes(mask) {
-            for (at, from) in at.iter().zip(from) {
-                let Some(from) = from else { return false };
-                writes.add(at[lane], bytes);
-                let first = at[lane] as usize / 4 % WORDS;
-                for (i, from) in from.iter().enumerate() {
-                    words[first + i] = from[lane];
+        if COUNT == 1
+            && follow(&at[0])
+            && let Some(from) = from[0]
+        {
+            writes.add_consecutive(at[0][0], bytes, count);
+            let to = &mut words[at[0][0] as usize / 4 % WORDS..];
+            store_consecutive(to, from, count);
+        } else {
+            for at in at {
+                lanes(mask).for_each(|lane| writes.add(at[lane], bytes));
+            }
+            // Lane after lane, so that the last lane wins where lanes write the same word.
+            for lane in lanes(mask) {
+                for (at, from) in at.iter().zip(from) {
+                    let Some(from) = from else { return false };
+                    let first = at[lane] as usize / 4 % WORDS;
+                    for (i, from) in from.iter().enumerate() {
+                        words[first + i] = from[lane];
+                    }
                 }
             }
         }
@@ -212,7 +269,7 @@ impl Lds {
         from: &[u32; LANES],
         shift: u32,
     ) -> bool {
-        if !self.fit(at, mask, BYTES) {
+        if !self.fit_lanes(at, mask, BYTES) {
             return false;
         }
         let Some(mut writes) = self.history.writes() else { return false };
@@ -282,6 +339,19 @@ impl Lds {
 fn fill(to: &mut [u32; LANES], first: usize, word: u32) {
     if let Some(run) = to[first % LANES..].first_chunk_mut::<RUN>() {
         *run = [word; RUN];
+    }
+}
+
+/// Stores N words of each of `count` lanes behind each other.
+#[inline(always)]
+fn store_consecutive<const N: usize>(to: &mut [u32], from: &[[u32; LANES]; N], count: usize) {
+    if N == 1 {
+        let (to, from) = (to.as_chunks_mut::<RUN>().0, from.as_flattened().as_chunks::<RUN>().0);
+        to.iter_mut().zip(from).take(count / RUN).for_each(|(to, from)| *to = *from);
+        return;
+    }
+    for (lane, to) in to.as_chunks_mut::<N>().0.iter_mut().enumerate().take(count.min(LANES)) {
+        *to = std::array::from_fn(|i| from[i][lane]);
     }
 }
 

@@ -23,9 +23,32 @@ fn each_with(words: &mut Words, others: &Words, of: impl Fn(u32, u32) -> u32) {
     }
 }
 
+/// Copies a source of one word as its modifiers say, if they are of the frequent ones: a sign, a part. Otherwise returns
+/// false.
+#[inline(always)]
+pub(super) fn copy_modified(inst: &Inst, i: usize, kind: Kind, from: &Words, to: &mut Words) -> bool {
+    let set = |mask: u8| mask >> i & 1 != 0;
+    match (kind, inst.form) {
+        (Kind::F32 | Kind::F16 | Kind::U32 | Kind::I32 | Kind::U16 | Kind::I16, Form::Sdwa(sdwa))
+            if i < 2 && !set(inst.neg | inst.abs | inst.op_sel) =>
+        {
+            selected(from, to, sdwa.src[i], sdwa.extend[i]);
+        }
+        (_, Form::Sdwa(_)) => return false,
+        (Kind::F32, _) => signed(inst, i, from, to),
+        (Kind::Mix, _) if set(inst.op_sel_hi) && !set(inst.neg | inst.abs) => {
+            let shift = if set(inst.op_sel) { 16 } else { 0 };
+            each_with(to, from, |_, x| half::to_f32((x >> shift) as u16).to_bits());
+        }
+        (Kind::Mix, _) if !set(inst.op_sel_hi) => signed(inst, i, from, to),
+        _ => return false,
+    }
+    true
+}
+
 /// Copies the words of an F32 source with absolute value and sign.
 #[inline(always)]
-pub(super) fn signed(inst: &Inst, i: usize, from: &Words, to: &mut Words) {
+fn signed(inst: &Inst, i: usize, from: &Words, to: &mut Words) {
     let set = |mask: u8| mask >> i & 1 != 0;
     let (keep, flip) = (if set(inst.abs) { !(1 << 31) } else { u32::MAX }, u32::from(set(inst.neg)) << 31);
     each_with(to, from, |_, x| x & keep ^ flip);
@@ -114,6 +137,9 @@ fn part(x: u32, upper: bool) -> u32 {
 /// Applies absolute value, then negation, to floats with the sign at `bit` of a word.
 #[inline(always)]
 fn signs(words: &mut Words, bit: u32, absolute: bool, negative: bool) {
+    if !absolute && !negative {
+        return;
+    }
     let (keep, flip) = (if absolute { !(1u32 << bit) } else { u32::MAX }, u32::from(negative) << bit);
     each(words, |x| x & keep ^ flip);
 }
@@ -121,17 +147,33 @@ fn signs(words: &mut Words, bit: u32, absolute: bool, negative: bool) {
 /// Applies SDWA's source selection: 0 to 3 a byte, 4 and 5 a half, 6 the whole word.
 #[inline(always)]
 fn select(words: &mut Words, which: u8, extend: bool) {
-    let which = u32::from(which);
-    // The part moves to the top, then to the bottom.
-    let (left, right) = match which {
-        0..=3 => (24 - 8 * which, 24),
-        4 | 5 => (16 * (5 - which), 16),
-        _ => return,
-    };
+    let (left, right) = shifts(which);
     if extend {
         each(words, |x| ((x << left) as i32 >> right) as u32);
     } else {
         each(words, |x| x << left >> right);
+    }
+}
+
+/// Copies the selected parts.
+#[inline(always)]
+fn selected(from: &Words, to: &mut Words, which: u8, extend: bool) {
+    let (left, right) = shifts(which);
+    if extend {
+        each_with(to, from, |_, x| ((x << left) as i32 >> right) as u32);
+    } else {
+        each_with(to, from, |_, x| x << left >> right);
+    }
+}
+
+/// Returns by how much a part moves to the top, then to the bottom.
+#[inline(always)]
+fn shifts(which: u8) -> (u32, u32) {
+    let which = u32::from(which);
+    match which {
+        0..=3 => (24 - 8 * which, 24),
+        4 | 5 => (16 * (5 - which), 16),
+        _ => (0, 0),
     }
 }
 

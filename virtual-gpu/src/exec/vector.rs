@@ -4,7 +4,7 @@ use super::approximate;
 use super::cdna;
 use super::cross;
 use super::dpp::move_lanes;
-use super::modifiers::{merge, modify, scale_and_clamp, signed};
+use super::modifiers::{copy_modified, merge, modify, scale_and_clamp};
 use super::rounding;
 use super::simd::Host;
 use super::wave::{MODE_INDEX, Wave, is_vector, write};
@@ -17,6 +17,7 @@ use crate::isa::op::math::sad_u8;
 use crate::isa::op::matrix::MatrixRow;
 use crate::isa::op::run::{Lanes, Operands, Run};
 use crate::isa::plan::{Carry, Fetch, Finish};
+use crate::isa::short::{Mixed, Word};
 use crate::isa::{Kind, Rate, Row, flag};
 
 /// The vector unit, one for each host thread.
@@ -109,11 +110,31 @@ impl Unit {
 
     /// Executes such an instruction whose first source is the same for all lanes.
     #[inline(always)]
-    pub(crate) fn short_same(&mut self, wave: &mut Wave, run: &Run, names: [Name; 4], bits: u32) {
+    pub(crate) fn short_same(&mut self, wave: &mut Wave, run: &Run, names: [Name; 4], word: Word) {
         self.lanes.set(wave.exec());
         let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
-        let (operands, same) = (Operands::short(names), [bits; CHUNK]);
-        self.host.compute_same(run, &mut wave.vgpr, &operands, &same, mode, &self.lanes);
+        let (operands, same) = (Operands::short(names), [word.read(&wave.scalars); CHUNK]);
+        self.host.compute_same(run, &mut wave.vgpr, &operands, Some(&same), mode, &self.lanes);
+    }
+
+    /// Executes an instruction in short that has words and masks too.
+    #[inline(always)]
+    pub(crate) fn short_mixed(&mut self, wave: &mut Wave, mixed: &Mixed) {
+        let exec = wave.exec();
+        self.lanes.set(exec);
+        let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
+        let carry = mixed.carry.map_or(0, |register| wave.pair(register.into()));
+        let operands = Operands { carry, ..Operands::short(mixed.names) };
+        if let Some((i, word)) = mixed.other {
+            let (_, [row, _]) = wave.vgpr.with_source(i.into());
+            *row = [word.read(&wave.scalars); LANES];
+        }
+        let same = mixed.first.map(|word| [word.read(&wave.scalars); CHUNK]);
+        let bits =
+            self.host.compute_same(&mixed.run, &mut wave.vgpr, &operands, same.as_ref(), mode, &self.lanes);
+        if let Some(register) = mixed.bits {
+            wave.set_mask(register.into(), bits & exec);
+        }
     }
 
     /// Executes a matrix instruction.
@@ -184,9 +205,7 @@ fn fetch(host: Host, wave: &mut Wave, inst: &Inst, i: usize) -> [Name; 2] {
             return names;
         }
         let (registers, [lo, hi]) = wave.vgpr.with_source(i);
-        // Most modifiers are signs.
-        if kind == Kind::F32 && modified && !matches!(inst.form, Form::Sdwa(_)) {
-            signed(inst, i, &registers[usize::from(n)], lo);
+        if modified && copy_modified(inst, i, kind, &registers[usize::from(n)], lo) {
             if flushed {
                 host.flush(kind, lo, hi);
             }

@@ -7,7 +7,8 @@ use crate::isa::flight::Begins;
 use crate::isa::inst::{Body, Inst};
 pub(crate) use crate::isa::op::file::REGISTERS;
 use crate::isa::op::file::RegisterFile;
-use crate::isa::op::lanes::{LANES, lanes};
+use crate::isa::op::lanes::{BITS, CHUNK, LANES, lanes};
+use crate::isa::op::pick::pick;
 use crate::isa::op::scalar_file::ScalarFile;
 use crate::isa::operand::{EXEC, M0, NULL, SHARED_APERTURE, VCC, VGPR, ZERO, constant};
 use crate::isa::{Effects, Kind};
@@ -229,7 +230,12 @@ pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u6
         *register = *values;
         return;
     }
-    for lane in lanes(mask) {
-        register[lane] = values[lane];
+    let chunks = register.as_chunks_mut::<CHUNK>().0.iter_mut().zip(values.as_chunks::<CHUNK>().0);
+    for (chunk, (register, values)) in chunks.enumerate() {
+        let (bits, old, mut new) = ((mask >> (CHUNK * chunk)) as u32, *register, [0; CHUNK]);
+        for lane in 0..CHUNK {
+            new[lane] = pick(bits & BITS[lane] != 0, values[lane], old[lane]);
+        }
+        *register = new;
     }
 }

@@ -91,8 +91,8 @@ pub(crate) struct Plan {
     pub(crate) wide: bool,
     /// True if the results are registers, and the formula's.
     pub(crate) direct: bool,
-    /// True if that is so for one register, and all sources are vector registers as they are, except the first one, which may be the same
-    /// for all lanes; and there is no mask and no exchange of lanes.
+    /// True if that is so for one register, or they are a mask, and all sources are words as they are or masks; and there is
+    /// no exchange of lanes.
     pub(crate) plain: bool,
     /// Modes in which a plain plan holds.
     pub(crate) usual: Usual,

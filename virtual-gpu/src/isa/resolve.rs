@@ -41,13 +41,8 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
     result(&mut plan, inst, row);
     let same = |s: &SourcePlan| !s.modified && !s.wide;
     let lanes = matches!(inst.form, Form::Short | Form::Long);
-    let simple = plan.direct && !plan.wide && !row.carry_out;
-    plan.plain = simple
-        && !plan.separate
-        && lanes
-        && plan.carry == Carry::None
-        && plan.others & !1 == 0
-        && plan.sources.iter().take(row.src.iter().take_while(|k| **k != Kind::None).count()).all(same);
+    let simple = plan.direct && !plan.wide || plan.finish == (Finish::Mask { exec: false });
+    plan.plain = simple && !plan.separate && lanes && plan.sources.iter().all(same);
     plan.usual = Usual { ones: plan.source_keeps | plan.keeps, zeros: plan.rounding | MODE_INDEX };
     plan
 }
@@ -125,6 +120,10 @@ fn is_modified(inst: &Inst, i: usize, kind: Kind) -> bool {
         }
         Form::Sdwa(_) | Form::Dpp(_) if kind.is_packed() => true,
         Form::Sdwa(sdwa) if i < 2 && sdwa.src[i] != WHOLE => true,
+        // The part is that of halves.
+        Form::Long | Form::LongDpp(_) if kind == Kind::Mix => {
+            (inst.op_sel_hi | inst.neg | inst.abs) >> i & 1 != 0
+        }
         Form::Long | Form::LongDpp(_) | Form::Dpp(_) | Form::Sdwa(_) => kind == Kind::Mix || changed,
     }
 }

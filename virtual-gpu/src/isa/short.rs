@@ -1,13 +1,57 @@
 //! Instructions in a few bytes, as far as they need no more: what is executed most.
 
-use super::Kind;
 use super::inst::{Body, Inst, ScalarTable, Wait};
 use super::op::file::Name;
+use super::op::pick::pick;
 use super::op::run::Run;
 use super::op::scalar::{Control, ScalarRow};
 use super::op::scalar_file::{Bits, ScalarFile, Step};
-use super::operand::{NULL, ZERO};
-use super::plan::{Fetch, Usual};
+use super::operand::{NULL, VCC, ZERO};
+use super::plan::{Carry, Fetch, Finish, SourcePlan, Usual};
+use super::{Kind, Row};
+
+/// A word that is the same for all lanes: a constant, or in a scalar register.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    constant: u32,
+    /// 128 for constants.
+    register: u8,
+}
+
+impl Word {
+    const NONE: Word = Word { constant: 0, register: 128 };
+
+    fn of(source: &SourcePlan) -> Option<Word> {
+        match source.fetch {
+            Fetch::Constant(bits) => Some(Word { constant: bits as u32, ..Word::NONE }),
+            Fetch::Scalar if source.operand < ZERO => {
+                Some(Word { constant: 0, register: source.operand as u8 })
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn read(self, file: &ScalarFile) -> u32 {
+        let there = file.registers[usize::from(self.register & 127)];
+        pick(self.register < 128, there, self.constant)
+    }
+}
+
+/// A vector instruction with operands that are no vector registers: words and masks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mixed {
+    pub(crate) run: Run,
+    /// Sources and destination.
+    pub(crate) names: [Name; 4],
+    /// The first source, if it is a word.
+    pub(crate) first: Option<Word>,
+    /// Another one and its number.
+    pub(crate) other: Option<(u8, Word)>,
+    /// A source with one bit for each lane, and such a result.
+    pub(crate) carry: Option<u8>,
+    pub(crate) bits: Option<u8>,
+}
 
 /// An instruction in short.
 #[derive(Clone, Copy, Debug)]
@@ -17,17 +61,13 @@ pub(crate) enum Short {
         run: Run,
         names: [Name; 4],
     },
-    /// The same, but the first source is a constant, or a scalar register.
-    Constant {
-        run: Run,
-        names: [Name; 4],
-        bits: u32,
-    },
+    /// The same, but the first source is a word.
     Same {
         run: Run,
         names: [Name; 4],
-        register: u8,
+        word: Word,
     },
+    Mixed(Mixed),
     /// A scalar instruction without effects on EXEC or the program.
     Scalar {
         run: fn(&mut ScalarFile, &Step),
@@ -49,25 +89,49 @@ pub(crate) enum Short {
 impl Short {
     /// Returns an instruction in short.
     pub(crate) fn of(inst: &Inst) -> Short {
-        let row = match inst.body {
-            Body::Vector(_, row) if inst.plan.plain && !inst.clamp => row,
-            Body::Scalar(table, row) => return Short::of_scalar(inst, table, row).unwrap_or(Short::Other),
-            _ => return Short::Other,
-        };
-        let (run, names) = (row.run, inst.plan.operands.lo);
-        let source = &inst.plan.sources[0];
-        match source.fetch {
-            _ if inst.plan.others == 0 => Short::Plain { run, names },
-            Fetch::Constant(bits) => Short::Constant { run, names, bits: bits as u32 },
-            Fetch::Scalar if source.operand < ZERO => {
-                Short::Same { run, names, register: source.operand as u8 }
-            }
-            _ => Short::Other,
+        match inst.body {
+            Body::Vector(_, row) if inst.plan.plain && !inst.clamp => Short::of_vector(inst, row),
+            Body::Scalar(table, row) => Short::of_scalar(inst, table, row),
+            _ => None,
         }
+        .unwrap_or(Short::Other)
     }
-}
 
-impl Short {
+    fn of_vector(inst: &Inst, row: &Row) -> Option<Short> {
+        let (plan, run, mut names) = (&inst.plan, row.run, inst.plan.operands.lo);
+        let carry = match plan.carry {
+            Carry::None => None,
+            Carry::Vcc => Some(VCC),
+            Carry::Source(i) => Some(inst.src[usize::from(i) % 3]),
+        };
+        let bits = match plan.finish {
+            Finish::Mask { .. } => Some(inst.dst),
+            _ if row.carry_out => Some(inst.sdst),
+            _ => None,
+        };
+        let mask = |register: Option<u16>| match register {
+            None => Some(None),
+            Some(register) if register < ZERO => Some(Some(register as u8)),
+            Some(_) => None,
+        };
+        let (carry, bits) = (mask(carry)?, mask(bits)?);
+        let first = if plan.others & 1 != 0 { Some(Word::of(&plan.sources[0])?) } else { None };
+        let other = match plan.others >> 1 {
+            0 => None,
+            1 => Some((1, Word::of(&plan.sources[1])?)),
+            2 => Some((2, Word::of(&plan.sources[2])?)),
+            _ => return None,
+        };
+        if let Some((i, _)) = other {
+            names[usize::from(i)] = Name::source(i.into())[0];
+        }
+        Some(match (first, other, carry, bits) {
+            (None, None, None, None) => Short::Plain { run, names },
+            (Some(word), None, None, None) => Short::Same { run, names, word },
+            _ => Short::Mixed(Mixed { run, names, first, other, carry, bits }),
+        })
+    }
+
     fn of_scalar(inst: &Inst, table: ScalarTable, row: &ScalarRow) -> Option<Short> {
         match row.control {
             // Floats depend on MODE, and some have a literal as a third source.
@@ -96,7 +160,7 @@ impl Short {
 impl Usual {
     /// Adds the conditions of an instruction, if there is more of it than these.
     pub(crate) fn add(&mut self, other: Usual, short: &Short) {
-        if matches!(short, Short::Plain { .. } | Short::Constant { .. } | Short::Same { .. }) {
+        if matches!(short, Short::Plain { .. } | Short::Same { .. } | Short::Mixed(_)) {
             self.ones |= other.ones;
             self.zeros |= other.zeros;
         }

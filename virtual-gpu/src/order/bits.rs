@@ -87,6 +87,17 @@ impl Marks {
         self.0.as_flattened().iter().all(|&word| word == 0)
     }
 
+    /// Returns the words in which something is marked, and something that changes memory, a bit for each.
+    pub(super) fn outline(&self) -> [u16; 2] {
+        let mut outline = [0; 2];
+        for i in 0..WORDS {
+            let [read, written, atomic] = [READ, WRITE, ATOMIC].map(|kind| self.0[kind][i]);
+            outline[0] |= u16::from(read | written | atomic != 0) << i;
+            outline[1] |= u16::from(written | atomic != 0) << i;
+        }
+        outline
+    }
+
     /// Returns the first byte at which two accesses by different parties may not be in either order.
     pub(super) fn conflict(&self, other: &Marks) -> Option<usize> {
         let (a, b) = (&self.0, &other.0);
@@ -151,6 +162,8 @@ mod tests {
             (VOLATILE, ATOMIC, false),
         ] {
             let (x, y) = (of(a, 100, 8), of(b, 107, 8));
+            let ([any, changed], [other, also]) = (x.outline(), y.outline());
+            assert!(!conflicts || any & also | changed & other != 0);
             assert_eq!(x.conflict(&y), conflicts.then_some(107), "{a} {b}");
             assert_eq!(y.conflict(&x), conflicts.then_some(107), "{b} {a}");
             assert_eq!(x.conflict(&of(b, 108, 8)), None, "neighbours");

@@ -49,10 +49,19 @@ impl Closed {
             0 | 1 if slot.others.is_none() => return None,
             _ => slot.entries.iter().map(|entry| plain_marks(slot, entry)).collect(),
         };
+        // Most work-groups write what no other one accesses.
+        let outlines: Vec<[u16; 2]> = marks.iter().map(Marks::outline).collect();
+        let may_conflict = |i: usize, j: usize| {
+            let ([any, changed], [other, also]) = (outlines[i], outlines[j]);
+            any & also | changed & other != 0
+        };
         let mut lowest: Option<(usize, [u32; 2], usize, usize)> = None;
         for (i, (a, x)) in slot.entries.iter().zip(&marks).enumerate() {
             for (j, (b, y)) in slot.entries.iter().zip(&marks).enumerate().skip(i + 1) {
-                let Some(at) = x.conflict(y).filter(|_| a.group != b.group) else { continue };
+                if !may_conflict(i, j) || a.group == b.group {
+                    continue;
+                }
+                let Some(at) = x.conflict(y) else { continue };
                 let key = (at, [a.group.max(b.group), a.group.min(b.group)]);
                 let is_lower = lowest.is_none_or(|(at, groups, ..)| key < (at, groups));
                 if is_lower && !self.ordered(a, b) && !self.ordered(b, a) {

@@ -205,10 +205,12 @@ impl Ledger {
         Ledger { shards, acquired: Mutex::default(), judges, traces }
     }
 
-    pub(super) fn add(&self, block: u64, entry: Entry) {
+    /// Adds accesses to a block, if they are wanted.
+    pub(super) fn add(&self, block: u64, entry: impl FnOnce() -> Entry) {
         if !self.judges && !self.traces {
             return;
         }
+        let entry = entry();
         lock(&self.shards[block as usize % SHARDS]).slots.entry(block).or_default().add(entry);
     }
 

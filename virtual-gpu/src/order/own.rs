@@ -253,12 +253,14 @@ impl Own {
     /// Ends the turn of a wavefront; returns a conflict with the turns of others since the last barrier.
     pub(crate) fn end_turn(&mut self, ledger: &Ledger) -> Option<Conflict> {
         let conflict = if self.alone { None } else { self.compare() };
-        for index in std::mem::take(&mut self.turn) {
+        for index in self.turn.drain(..) {
             let block = &mut self.blocks[index as usize];
             block.in_turn = false;
             if self.eventful {
                 let (release, acquire) = (self.releases + 1, self.seen);
-                ledger.add(block.number, Entry::new(self.group, release, acquire, &block.turn, &block.sites));
+                ledger.add(block.number, || {
+                    Entry::new(self.group, release, acquire, &block.turn, &block.sites)
+                });
             }
             if self.alone {
                 if !self.eventful {
@@ -341,7 +343,7 @@ impl Own {
 
     /// All wavefronts have reached a barrier; `in_flight` returns the number of a wavefront's stores in flight.
     pub(crate) fn barrier(&mut self, in_flight: impl Fn(usize) -> usize) {
-        for index in std::mem::take(&mut self.epoch) {
+        for index in self.epoch.drain(..) {
             let block = &mut self.blocks[index as usize];
             block.in_epoch = false;
             if !self.eventful {
@@ -373,15 +375,16 @@ impl Own {
         for (index, marks) in late {
             let block = &self.blocks[index as usize];
             let entry = Entry::new(self.group, self.releases + 1, self.seen_by_all, &marks, &block.sites);
-            ledger.add(block.number, entry.late());
+            ledger.add(block.number, || entry.late());
         }
         // What others did since the barrier is not released by this wavefront.
         if !std::mem::replace(&mut self.eventful, true) {
             for &index in &self.epoch {
                 let block = &self.blocks[index as usize];
                 let (release, acquire) = (self.releases + 1, self.seen_by_all);
-                ledger
-                    .add(block.number, Entry::new(self.group, release, acquire, &block.epoch, &block.sites));
+                ledger.add(block.number, || {
+                    Entry::new(self.group, release, acquire, &block.epoch, &block.sites)
+                });
             }
         }
         self.causes |= 1 << (self.wave % 32);
@@ -393,15 +396,17 @@ impl Own {
         for index in self.interval.drain(..) {
             let block = &mut self.blocks[index as usize];
             block.in_interval = false;
-            let entry = Entry::new(self.group, release, self.seen_by_all, &block.interval, &block.sites);
-            ledger.add(block.number, entry);
+            ledger.add(block.number, || {
+                Entry::new(self.group, release, self.seen_by_all, &block.interval, &block.sites)
+            });
             block.interval = Marks::default();
         }
         for &index in &self.turn {
             let block = &mut self.blocks[index as usize];
             if !block.turn.is_empty() {
-                ledger
-                    .add(block.number, Entry::new(self.group, release, self.seen, &block.turn, &block.sites));
+                ledger.add(block.number, || {
+                    Entry::new(self.group, release, self.seen, &block.turn, &block.sites)
+                });
                 let turn = std::mem::take(&mut block.turn);
                 block.before.merge(&turn);
             }
@@ -480,8 +485,9 @@ impl Own {
             for &index in &self.epoch {
                 let block = &self.blocks[index as usize];
                 let (release, acquire) = (self.releases + 1, self.seen_by_all);
-                ledger
-                    .add(block.number, Entry::new(self.group, release, acquire, &block.epoch, &block.sites));
+                ledger.add(block.number, || {
+                    Entry::new(self.group, release, acquire, &block.epoch, &block.sites)
+                });
             }
         }
         self.visible = self.acquired.len() as u32;

@@ -8,6 +8,7 @@ use crate::support;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use support::kept::{first_program, kept};
 use support::{CDNA, Random, compile, objdump};
 use virtual_gpu::{Target, disassemble};
 
@@ -105,10 +106,17 @@ fn sdwa([first, second]: [u32; 2], random: &mut Random) -> u32 {
 
 /// Returns the texts that LLVM's assembler turns into the same words, by number.
 fn canonical(target: Target, texts: &[(String, Vec<u32>)]) -> HashSet<usize> {
-    let program = ["llvm-mc-19", "/usr/lib/llvm-19/bin/llvm-mc", "llvm-mc-20", "llvm-mc"]
-        .into_iter()
-        .find(|program| Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success()))
+    let names = ["llvm-mc-19", "/usr/lib/llvm-19/bin/llvm-mc", "llvm-mc-20", "llvm-mc"];
+    let program = first_program(names.into_iter().map(String::from))
         .expect("llvm-mc is installed with llvm-objdump (`make setup`)");
+    let numbers = kept("test-canonical", &(&program, target.name(), texts), || {
+        let numbers = canonical_now(&program.0, target, texts);
+        numbers.iter().flat_map(|n| (*n as u32).to_le_bytes()).collect()
+    });
+    numbers.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes) as usize).collect()
+}
+
+fn canonical_now(program: &str, target: Target, texts: &[(String, Vec<u32>)]) -> HashSet<usize> {
     let cpu = format!("-mcpu={}", target.name());
     let mut child = Command::new(program)
         .args(["-triple=amdgcn", &cpu, "--show-encoding"])

@@ -1,39 +1,40 @@
-//! Compiles assembly and HIP to code objects in a temporary directory.
+//! Compiles assembly and HIP to code objects.
 
+use super::kept::{first_program, kept};
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use virtual_gpu::Target;
 
-/// Returns the compiler. Panics if it is missing, because a test without it would prove nothing.
-fn clang() -> &'static PathBuf {
-    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+/// Returns the compiler and its version. Panics if it is missing, because a test without it would prove nothing.
+fn clang() -> &'static (String, Vec<u8>) {
+    static FOUND: OnceLock<(String, Vec<u8>)> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let named = std::env::var_os("DIPTYCH_HIP_CLANG").map(PathBuf::from);
-        let candidates = named.into_iter().chain(["clang-19", "clang"].map(PathBuf::from));
-        for path in candidates {
-            if Command::new(&path).arg("--version").output().is_ok_and(|o| o.status.success()) {
-                return path;
-            }
-        }
-        panic!("these tests need clang 19 with its linker lld (Debian: clang-19 lld-19); `make setup` installs them");
+        let named = std::env::var("DIPTYCH_HIP_CLANG").ok();
+        let names = named.into_iter().chain(["clang-19", "clang"].map(String::from));
+        first_program(names).expect(
+            "these tests need clang 19 with its linker lld (Debian: clang-19 lld-19); `make setup` installs them",
+        )
     })
 }
 
 /// Runs the compiler on a source of some name; the options decide what it writes.
 pub(crate) fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
+    kept("test-object", &(clang(), name, source, arguments), || run_now(name, source, arguments))
+}
+
+fn run_now(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let input = directory.path().join(name);
     let output = directory.path().join("object.elf");
     fs::write(&input, source).expect("the temporary directory is writable");
-    let result = Command::new(clang()).args(arguments).arg(&input).arg("-o").arg(&output).output();
+    let result = Command::new(&clang().0).args(arguments).arg(&input).arg("-o").arg(&output).output();
     let result = result.expect("the compiler starts");
     assert!(
         result.status.success(),
         "{} {}:\n{}",
-        clang().display(),
+        clang().0,
         arguments.join(" "),
         String::from_utf8_lossy(&result.stderr)
     );
@@ -68,15 +69,17 @@ fn adapted(target: Target, text: &str) -> String {
 
 /// Returns the numbers of the lines of a text that the assembler refuses.
 pub(crate) fn errors(target: Target, text: &str) -> Vec<usize> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let input = directory.path().join("kernels.s");
-    fs::write(&input, text).expect("the temporary directory is writable");
     let cpu = format!("-mcpu={}", target.name());
     let arguments =
         ["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5", "-c", "-ferror-limit=0"];
-    let output = directory.path().join("object.elf");
-    let result = Command::new(clang()).args(arguments).arg(&input).arg("-o").arg(output).output();
-    let messages = result.expect("the compiler starts").stderr;
+    let messages = kept("test-errors", &(clang(), text, arguments), || {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let input = directory.path().join("kernels.s");
+        fs::write(&input, text).expect("the temporary directory is writable");
+        let output = directory.path().join("object.elf");
+        let result = Command::new(&clang().0).args(arguments).arg(&input).arg("-o").arg(output).output();
+        result.expect("the compiler starts").stderr
+    });
     let line =
         |line: &str| line.split_once(".s:")?.1.split_once(": error:")?.0.split(':').next()?.parse().ok();
     String::from_utf8_lossy(&messages).lines().filter_map(line).collect()

@@ -8,6 +8,7 @@
 pub(crate) mod asm;
 pub(crate) mod compile;
 pub(crate) mod device;
+pub(crate) mod kept;
 pub(crate) mod objdump;
 
 pub(crate) use asm::AsmKernel;

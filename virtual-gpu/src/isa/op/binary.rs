@@ -1,7 +1,8 @@
 //! Operations of two sources, or of three of which one is the destination, a literal or a mask.
 
-use super::lanes::{Bit, F16};
+use super::lanes::{Bit, F16, Mode};
 use super::math::*;
+use super::pick::pick;
 use super::run::valu;
 
 valu! {
@@ -16,8 +17,8 @@ valu! {
     v_mul_hi_i32_i24 (a: u32, b: u32) -> u32 { ((i24(a) * i24(b)) >> 32) as u32 }
     v_mul_u32_u24 (a: u32, b: u32) -> u32 { (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) }
     v_mul_hi_u32_u24 (a: u32, b: u32) -> u32 { ((u24(a) * u24(b)) >> 32) as u32 }
-    v_min_f32 (a: f32, b: f32) -> f32 { min32(mode, a, b) }
-    v_max_f32 (a: f32, b: f32) -> f32 { max32(mode, a, b) }
+    v_min_f32 (a: f32, b: f32) -> f32 { min32(mode, a, b) } => (are_in_order(a, b)) { pick(a < b, a, b) }
+    v_max_f32 (a: f32, b: f32) -> f32 { max32(mode, a, b) } => (are_in_order(a, b)) { pick(a > b, a, b) }
     v_min_i32 (a: i32, b: i32) -> i32 { a.min(b) }
     v_max_i32 (a: i32, b: i32) -> i32 { a.max(b) }
     v_min_u32 (a: u32, b: u32) -> u32 { a.min(b) }
@@ -33,27 +34,12 @@ valu! {
     v_fmaak_f32 (a: f32, b: f32, k: f32) -> f32 { a.mul_add(b, k) } [LITERAL2]
     v_madmk_f32 (a: f32, k: f32, b: f32) -> f32 { mad(a, k, b) } [LITERAL1 FLUSH]
     v_madak_f32 (a: f32, b: f32, k: f32) -> f32 { mad(a, b, k) } [LITERAL2 FLUSH]
-    v_add_co_u32 (a: u32, b: u32) -> (u32, bool) {
-        if mode.clamp { (a.saturating_add(b), a.checked_add(b).is_none()) } else { a.overflowing_add(b) }
-    } [SATURATES]
-    v_sub_co_u32 (a: u32, b: u32) -> (u32, bool) {
-        if mode.clamp { (a.saturating_sub(b), b > a) } else { a.overflowing_sub(b) }
-    } [SATURATES]
-    v_subrev_co_u32 (a: u32, b: u32) -> (u32, bool) {
-        if mode.clamp { (b.saturating_sub(a), a > b) } else { b.overflowing_sub(a) }
-    } [SATURATES]
-    v_addc_co_u32 (a: u32, b: u32, c: Bit) -> (u32, bool) {
-        let sum = u64::from(a) + u64::from(b) + u64::from(c.0);
-        (if mode.clamp && sum >> 32 != 0 { u32::MAX } else { sum as u32 }, sum >> 32 != 0)
-    } [SATURATES]
-    v_subb_co_u32 (a: u32, b: u32, c: Bit) -> (u32, bool) {
-        let (d, borrow) = (i64::from(a) - i64::from(b) - i64::from(c.0), u64::from(b) + u64::from(c.0) > u64::from(a));
-        (if mode.clamp && borrow { 0 } else { d as u32 }, borrow)
-    } [SATURATES]
-    v_subbrev_co_u32 (a: u32, b: u32, c: Bit) -> (u32, bool) {
-        let (d, borrow) = (i64::from(b) - i64::from(a) - i64::from(c.0), u64::from(a) + u64::from(c.0) > u64::from(b));
-        (if mode.clamp && borrow { 0 } else { d as u32 }, borrow)
-    } [SATURATES]
+    v_add_co_u32 (a: u32, b: u32) -> (u32, bool) { add_with_carry(mode, a, b, false) } [SATURATES]
+    v_sub_co_u32 (a: u32, b: u32) -> (u32, bool) { subtract_with_borrow(mode, a, b, false) } [SATURATES]
+    v_subrev_co_u32 (a: u32, b: u32) -> (u32, bool) { subtract_with_borrow(mode, b, a, false) } [SATURATES]
+    v_addc_co_u32 (a: u32, b: u32, c: Bit) -> (u32, bool) { add_with_carry(mode, a, b, c.0) } [SATURATES]
+    v_subb_co_u32 (a: u32, b: u32, c: Bit) -> (u32, bool) { subtract_with_borrow(mode, a, b, c.0) } [SATURATES]
+    v_subbrev_co_u32 (a: u32, b: u32, c: Bit) -> (u32, bool) { subtract_with_borrow(mode, b, a, c.0) } [SATURATES]
     v_add_f16 (a: F16, b: F16) -> F16 { F16::of(a.f32() + b.f32()) }
     v_sub_f16 (a: F16, b: F16) -> F16 { F16::of(a.f32() - b.f32()) }
     v_subrev_f16 (a: F16, b: F16) -> F16 { F16::of(b.f32() - a.f32()) }
@@ -80,6 +66,30 @@ valu! {
     v_subrev_u32 (a: u32, b: u32) -> u32 { if mode.clamp { b.saturating_sub(a) } else { b.wrapping_sub(a) } } [SATURATES]
     v_fmac_f32 (a: f32, b: f32, d: f32) -> f32 { a.mul_add(b, d) } [ACC]
     v_xnor_b32 (a: u32, b: u32) -> u32 { !(a ^ b) }
+}
+
+/// Returns the sum, limited if the instruction clamps, and its carry. Of words and without branches, so that the host's
+/// compiler makes vectors of eight lanes.
+#[inline(always)]
+fn add_with_carry(mode: Mode, a: u32, b: u32, carry: bool) -> (u32, bool) {
+    let sum = a.wrapping_add(b).wrapping_sub(ones(carry));
+    // The carry is that of the highest bits.
+    let carry = ((a & b | (a | b) & !sum) as i32 >> 31) as u32;
+    (sum | carry & ones(mode.clamp), carry != 0)
+}
+
+/// Returns a - b - 1 or a - b, limited in the same way, and the borrow.
+#[inline(always)]
+fn subtract_with_borrow(mode: Mode, a: u32, b: u32, borrow: bool) -> (u32, bool) {
+    let difference = a.wrapping_sub(b).wrapping_add(ones(borrow));
+    let borrow = ((!a & b | (!a | b) & difference) as i32 >> 31) as u32;
+    (difference & !(borrow & ones(mode.clamp)), borrow != 0)
+}
+
+/// Returns all ones or 0.
+#[inline(always)]
+fn ones(bit: bool) -> u32 {
+    pick(bit, u32::MAX, 0)
 }
 
 /// Returns a * b + c of halves, rounded after each step.

@@ -64,6 +64,7 @@ pub(crate) fn lanes(mask: u64) -> Lanes {
 }
 
 /// Lanes that are left.
+#[derive(Clone)]
 pub(crate) struct Lanes(u64);
 
 impl Iterator for Lanes {

@@ -79,6 +79,12 @@ extremes!(
     |a: F16, b: F16| (a.f32() < b.f32()) | (a.f32() == b.f32()) & (a.0 >> 15 > b.0 >> 15)
 );
 
+/// Returns true if one of two values is smaller, or they are the same: there is no NaN, and there are not two zeros.
+#[inline(always)]
+pub(crate) fn are_in_order(a: f32, b: f32) -> bool {
+    (a < b) | (a > b) | (a == b) & (a.to_bits() == b.to_bits())
+}
+
 macro_rules! medians {
     ($med:ident, $min:ident, $max:ident, $t:ty, $value:expr) => {
         /// Returns the median of three, or the smallest if one is a NaN.

@@ -15,7 +15,7 @@ pub(crate) mod math;
 pub(crate) mod matrix;
 pub(crate) mod memory;
 pub(crate) mod packed;
-mod pick;
+pub(crate) mod pick;
 pub(crate) mod rdna;
 pub(crate) mod run;
 pub(crate) mod scalar;

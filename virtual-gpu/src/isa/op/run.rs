@@ -118,16 +118,16 @@ impl Rows<'_> {
     /// Returns the sources of a chunk.
     ///
     /// # Safety
-    /// The rows are those of a [`RegisterFile`]; of the first source there are as many chunks as `step` says. Nothing writes
-    /// there while the result is used.
+    /// The rows are those of a [`RegisterFile`], which have this chunk; of the first source there are as many chunks as `step`
+    /// says. Nothing writes there while the result is used.
     #[inline(always)]
     unsafe fn part<'a>(&self, chunk: usize) -> SourcePart<'a> {
         // SAFETY: the caller's promise; a row has so many chunks.
-        let of = |row: *mut [u32; CHUNK]| unsafe { &*row.add(chunk % CHUNKS) };
+        let of = |row: *mut [u32; CHUNK]| unsafe { &*row.add(chunk) };
         let ([a, b, c, _], [x, y, z, _]) = (self.lo, self.hi);
         // SAFETY: the caller's promise.
-        let a = unsafe { &*a.add(if self.step == 0 { 0 } else { chunk % CHUNKS }) };
-        let carry = (self.carry >> (CHUNK * (chunk % CHUNKS))) as u32;
+        let a = unsafe { &*a.add(chunk * self.step) };
+        let carry = (self.carry >> (CHUNK * chunk)) as u32;
         SourcePart { lo: [a, of(b), of(c)], hi: [of(x), of(y), of(z)], carry }
     }
 
@@ -137,7 +137,6 @@ impl Rows<'_> {
     /// As before, and nothing else refers to the destination. A formula wrote all lanes of the results.
     #[inline(always)]
     unsafe fn store<T: Output>(&self, chunk: usize, part: &ResultPart<'_>) -> u64 {
-        let chunk = chunk % CHUNKS;
         if T::LO {
             // SAFETY: the caller's promise.
             unsafe { self.write(self.lo[3], chunk, known(part.lo)) };
@@ -164,10 +163,13 @@ impl Rows<'_> {
             *to = *values;
             return;
         }
-        let words = &self.lanes.words.as_chunks::<CHUNK>().0[chunk];
+        let words = &self.lanes.words.as_chunks::<CHUNK>().0[chunk % CHUNKS];
+        // All are read before one is written: then the host's compiler makes a vector of them.
+        let (old, mut new) = (*to, [0; CHUNK]);
         for lane in 0..CHUNK {
-            to[lane] = to[lane] & !words[lane] | values[lane] & words[lane];
+            new[lane] = old[lane] & !words[lane] | values[lane] & words[lane];
         }
+        *to = new;
     }
 }
 
@@ -262,20 +264,23 @@ impl Host {
         unsafe { self.call(run, &call) }
     }
 
-    /// Computes an operation whose first source is the same for all lanes.
+    /// Computes an operation whose first source may be the same for all lanes.
     #[inline(always)]
     pub(crate) fn compute_same(
         self,
         run: &Run,
         file: &mut RegisterFile,
         operands: &Operands,
-        same: &[u32; CHUNK],
+        same: Option<&[u32; CHUNK]>,
         mode: Mode,
         lanes: &Lanes,
     ) -> u64 {
         let file: *mut Words = std::ptr::from_mut(file).cast();
-        let call = Call::new(file, operands, (same, 0), mode, lanes);
-        // SAFETY: the file comes from an exclusive reference, and the first source is a chunk elsewhere.
+        // SAFETY: a name is that of a row of the file.
+        let row = || unsafe { file.add(operands.lo[0].row()) }.cast_const().cast();
+        let first = same.map_or_else(|| (row(), 1), |same| (std::ptr::from_ref(same), 0));
+        let call = Call::new(file, operands, first, mode, lanes);
+        // SAFETY: the file comes from an exclusive reference, and the first source is one of its rows or a chunk elsewhere.
         unsafe { self.call(run, &call) }
     }
 
@@ -334,10 +339,10 @@ impl Run {
 /// As for [`Rows::part`] and [`Rows::store`].
 #[inline(always)]
 unsafe fn all_chunks<F: Formula>(call: &Call<'_>) -> u64 {
-    let (mode, chunks, mut bits) = (call.mode, call.chunks, 0);
+    let (mode, mut bits) = (call.mode, 0);
     // SAFETY: the caller's promise.
     let rows = unsafe { call.rows() };
-    for chunk in 0..chunks {
+    for chunk in 0..call.chunks.min(CHUNKS) {
         // One by one, so that the compiler drops those that are not used.
         const EMPTY: [MaybeUninit<u32>; CHUNK] = [MaybeUninit::uninit(); CHUNK];
         let (mut lo, mut hi, mut carry) = (EMPTY, EMPTY, EMPTY);

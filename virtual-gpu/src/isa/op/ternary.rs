@@ -4,6 +4,7 @@ use super::binary::mad16;
 use super::half;
 use super::lanes::{F16, Quad, Vcc};
 use super::math::*;
+use super::pick::pick;
 use super::run::valu;
 use super::unary::half_toward_zero;
 
@@ -37,9 +38,11 @@ valu! {
     v_alignbit_b32 (a: u32, b: u32, c: u32) -> u32 { ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32 }
     v_alignbyte_b32 (a: u32, b: u32, c: u32) -> u32 { ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32 }
     v_min3_f32 (a: f32, b: f32, c: f32) -> f32 { min32(mode, min32(mode, a, b), c) }
+        => (are_in_order(a, b) & are_in_order(pick(a < b, a, b), c)) { let d = pick(a < b, a, b); pick(d < c, d, c) }
     v_min3_i32 (a: i32, b: i32, c: i32) -> i32 { a.min(b).min(c) }
     v_min3_u32 (a: u32, b: u32, c: u32) -> u32 { a.min(b).min(c) }
     v_max3_f32 (a: f32, b: f32, c: f32) -> f32 { max32(mode, max32(mode, a, b), c) }
+        => (are_in_order(a, b) & are_in_order(pick(a > b, a, b), c)) { let d = pick(a > b, a, b); pick(d > c, d, c) }
     v_max3_i32 (a: i32, b: i32, c: i32) -> i32 { a.max(b).max(c) }
     v_max3_u32 (a: u32, b: u32, c: u32) -> u32 { a.max(b).max(c) }
     v_med3_f32 (a: f32, b: f32, c: f32) -> f32 { med32(mode, a, b, c) }
