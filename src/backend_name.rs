@@ -119,6 +119,16 @@ impl BackendName {
         }
     }
 
+    /// Returns the card that AMD's own runtime needs an emulated kernel driver for.
+    #[cfg(feature = "compare")]
+    pub(crate) fn kfd(&self) -> Option<VirtualTarget> {
+        match self {
+            BackendName::HipKfd(target) => Some(*target),
+            BackendName::Pair(both) => both.iter().find_map(BackendName::kfd),
+            _ => None,
+        }
+    }
+
     /// True if its card is emulated. Such a card has no time of its own: under HIP the clock is the host's, under
     /// Vulkan it is made up.
     pub fn is_emulated(&self) -> bool {
@@ -136,7 +146,8 @@ impl BackendName {
 
     /// True if it can import memory of another driver of its card.
     fn imports(&self) -> bool {
-        matches!(self, BackendName::Hip(_) | BackendName::HipNvidia(_) | BackendName::HipVirtual(_))
+        use BackendName::{Hip, HipKfd, HipNvidia, HipVirtual};
+        matches!(self, Hip(_) | HipNvidia(_) | HipVirtual(_) | HipKfd(_))
     }
 }
 
@@ -236,6 +247,7 @@ mod tests {
             "vulkan+hip",
             "vulkan:1+hip-nvidia:0",
             "vulkan-virtual:vega20+hip-virtual:gfx906",
+            "vulkan-virtual:vega20+hip-kfd:gfx906",
         ];
         for name in names.into_iter().chain(more) {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
@@ -256,7 +268,6 @@ mod tests {
             "vulkan+vulkan",
             "vulkan+cpu",
             "vulkan+hip+hip",
-            "vulkan+hip-kfd",
         ];
         for name in wrong.into_iter().chain(more) {
             let error = name.parse::<BackendName>().unwrap_err();

@@ -82,6 +82,28 @@ fn a_comparison_agrees() {
     }
 }
 
+/// AMD's runtime imports the memory of the card's Vulkan driver, and both compute one model in it.
+#[test]
+fn memory_is_shared_with_the_vulkan_driver() {
+    let pair = "vulkan-virtual:vega20+hip-kfd:gfx906";
+    for root in roots(&ALL) {
+        let out = tempfile::tempdir().unwrap();
+        let folder = out.path().join("out");
+        let mut command = root.command("compare");
+        command.args(["--backends", &format!("cpu,{pair}"), "--reference", "cpu", "--predict", "2"]);
+        command.args(["--per-node", "off", "--timeout-s", PATIENT, "--out"]).arg(&folder);
+        let ended = rocm::end(command, &root.version);
+        let report = result(&folder);
+        let own = record(&report, pair);
+        let message = own["message"].as_str().unwrap_or_default();
+        if message.contains("RADV") && own["status"] == "unsupported" {
+            eprintln!("skipped: {message}");
+            continue;
+        }
+        assert_eq!(own["status"], "ok", "{}: {message}: {}", root.version, ended.words());
+    }
+}
+
 /// Whichever of the runtime and the kernel's driver reports first: the address and the reason are told.
 #[test]
 fn a_memory_fault_is_told_from_a_hang() {

@@ -15,7 +15,12 @@ use std::sync::Arc;
 pub(super) fn open(names: &[BackendName; 2], options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     let [first, second] = names;
     let (exporter, importer) = (open_named(first, options)?, open_named(second, options)?);
-    let views = [&exporter, &importer].map(|backend| View::of(backend.device()));
+    // The name says which card is emulated.
+    let view = |name: &BackendName, backend: &Arc<dyn Backend>| View {
+        backend: name.to_string(),
+        ..View::of(backend.device())
+    };
+    let views = [view(first, &exporter), view(second, &importer)];
     // Without evidence either way, the proof of the shared memory decides.
     if let Pairing::Different(why) = Pairing::of(&views[0], &views[1]) {
         return Err(Error::Unavailable {
@@ -26,7 +31,12 @@ pub(super) fn open(names: &[BackendName; 2], options: &OpenOptions) -> Result<Ar
         });
     }
     match Pair::new(exporter.clone(), importer) {
-        Ok(pair) => Ok(Arc::new(pair)),
+        Ok(pair) => {
+            if options.both_drivers {
+                pair.require_both();
+            }
+            Ok(Arc::new(pair))
+        }
         Err(error @ (Error::Unavailable { .. } | Error::Driver { .. })) if !options.both_drivers => {
             tracing::warn!(target: "diptych::pair", "{first} goes on alone: {error}");
             Ok(exporter)

@@ -352,6 +352,9 @@ fn is_hip(backend: &BackendName) -> bool {
 
 /// True if a backend or its driver reads a variable.
 fn reads(backend: &BackendName, name: &str) -> bool {
+    if let BackendName::Pair(both) = backend {
+        return both.iter().any(|half| reads(half, name));
+    }
     match name {
         "DIPTYCH_VIRTUAL_FAULTS" => matches!(backend, BackendName::HipVirtual(_)),
         "DIPTYCH_VIRTUAL_VULKAN_FAULTS" => matches!(backend, BackendName::VulkanVirtual(_)),

@@ -239,10 +239,8 @@ impl Drop for Children {
 
 /// Returns the variables of a child: those that its backend needs, then those of its work.
 fn environment_of(work: &Work) -> Vec<(String, String)> {
-    let mut all = match work.backend.parse() {
-        Ok(BackendName::HipKfd(target)) => virtual_kfd::environment(target),
-        _ => Vec::new(),
-    };
+    let kfd = work.backend.parse::<BackendName>().ok().and_then(|name| name.kfd());
+    let mut all = kfd.map_or_else(Vec::new, virtual_kfd::environment);
     all.extend(work.environment.iter().cloned());
     all
 }

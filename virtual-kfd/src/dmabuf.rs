@@ -131,8 +131,9 @@ impl Buffer<'_> {
         self.with_exported(|part| {
             let mut bytes = [0; DESCRIPTION_BYTES];
             let (fd, to) = (part.file.as_raw_fd(), bytes.as_mut_ptr().cast());
+            let Some(at) = part.description_at() else { return Ok(bytes) };
             // SAFETY: a valid descriptor, and as many bytes to write.
-            let read = unsafe { libc::pread(fd, to, bytes.len(), part.description_at()) };
+            let read = unsafe { libc::pread(fd, to, bytes.len(), at) };
             if read == bytes.len() as isize { Ok(bytes) } else { Err(errno()) }
         })
     }
@@ -143,8 +144,9 @@ impl Buffer<'_> {
     pub fn describe(&self, bytes: &[u8; DESCRIPTION_BYTES]) -> Result<(), i32> {
         self.with_exported(|part| {
             let (fd, from) = (part.file.as_raw_fd(), bytes.as_ptr().cast());
+            let at = part.description_at().ok_or(libc::EINVAL)?;
             // SAFETY: a valid descriptor, and as many bytes to read.
-            let written = unsafe { libc::pwrite(fd, from, bytes.len(), part.description_at()) };
+            let written = unsafe { libc::pwrite(fd, from, bytes.len(), at) };
             if written == bytes.len() as isize { Ok(()) } else { Err(errno()) }
         })
     }

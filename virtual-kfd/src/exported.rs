@@ -3,10 +3,15 @@
 //! A descriptor of memory is a duplicate of the descriptor of the space's file, whose position is the memory's offset. The
 //! page before the memory holds a [`Record`] that describes it. Each descriptor holds a lock on that page; the system drops
 //! it with the last duplicate in any process. So the lock says whether freed memory is still in use.
+//!
+//! A file in memory (memfd) without such a record stands for memory of another driver of the card, such as a Vulkan driver's:
+//! all of the file, from its beginning.
 
 #![allow(unsafe_code)]
 
+use crate::abi::memory::VRAM;
 use crate::space::{BEFORE, BYTES, FIRST, LARGE_PAGE, MAGIC, PAGE, Record, Space, errno};
+use crate::topology::gpu_id;
 use bytemuck::Zeroable;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -30,6 +35,9 @@ impl Exported {
     pub(crate) fn of(fd: c_int) -> Result<Exported, i32> {
         let file = duplicate(fd)?;
         let own = file.as_raw_fd();
+        if let Some(record) = whole(own) {
+            return Ok(Exported { file, offset: 0, record });
+        }
         let offset = Space::position(own).filter(|at| *at >= FIRST && at % LARGE_PAGE == 0);
         let offset = offset.ok_or(libc::EINVAL)?;
         let mut record = Record::zeroed();
@@ -44,15 +52,33 @@ impl Exported {
         Ok(Exported { file, offset, record })
     }
 
-    /// Returns the position of the description in the file.
-    pub(crate) fn description_at(&self) -> libc::off_t {
-        (self.offset - BEFORE + DESCRIPTION) as libc::off_t
+    /// Returns the position of the description in the file; `None` for memory of another driver, which has none.
+    pub(crate) fn description_at(&self) -> Option<libc::off_t> {
+        Some((self.offset.checked_sub(BEFORE)? + DESCRIPTION) as libc::off_t)
     }
 
     /// Returns a descriptor of the same.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd, i32> {
         duplicate(self.file.as_raw_fd())
     }
+}
+
+/// Describes the memory of another driver: a file in memory that is no space of this driver's.
+fn whole(fd: c_int) -> Option<Record> {
+    // SAFETY: any number is allowed, and nothing changes.
+    let in_memory = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) } >= 0;
+    let bytes = size(fd).filter(|&bytes| bytes > 0 && bytes != BYTES && bytes % PAGE == 0);
+    let of_first_card = |bytes| Record { magic: MAGIC, bytes, gpu_id: gpu_id(0), flags: VRAM };
+    bytes.filter(|_| in_memory).map(of_first_card)
+}
+
+/// Returns the size of a file.
+fn size(fd: c_int) -> Option<u64> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: any number is allowed; the result says whether the structure was written.
+    let found = unsafe { libc::fstat(fd, status.as_mut_ptr()) } == 0;
+    // SAFETY: written if found.
+    found.then(|| unsafe { status.assume_init() }.st_size as u64)
 }
 
 fn duplicate(fd: c_int) -> Result<OwnedFd, i32> {
@@ -82,11 +108,8 @@ impl Foreign {
     pub(crate) fn new(part: Exported) -> Result<Foreign, i32> {
         let bytes = usize::try_from(part.record.bytes).map_err(|_| libc::ENOMEM)?;
         // A file that is shorter than its record says would end the process at the first access.
-        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: a valid descriptor; the result says whether the structure was written.
-        let found = unsafe { libc::fstat(part.file.as_raw_fd(), status.as_mut_ptr()) } == 0;
-        // SAFETY: written if found.
-        if !found || unsafe { status.assume_init() }.st_size as u64 != BYTES {
+        let expected = if part.offset == 0 { part.record.bytes } else { BYTES };
+        if size(part.file.as_raw_fd()) != Some(expected) {
             return Err(libc::EINVAL);
         }
         // SAFETY: a new mapping at an address that the system chooses; the result is checked.

@@ -38,6 +38,8 @@ struct Card {
     order: Order,
     /// True after the second driver refused memory: from then on the first one runs everything.
     alone: AtomicBool,
+    /// True if refused memory is an error.
+    needs_both: AtomicBool,
 }
 
 /// Memory of both drivers. Fields are dropped in their order: the importer's first.
@@ -86,6 +88,7 @@ impl Pair {
             drivers: [exporter, importer],
             order: Order::default(),
             alone: AtomicBool::new(false),
+            needs_both: AtomicBool::new(false),
         });
         let half = |index: usize| {
             let info = DeviceInfo { limits: limits.clone(), ..infos[index].clone() };
@@ -94,6 +97,11 @@ impl Pair {
         let pair = Pair { halves: [half(0), half(1)], info };
         pair.prove()?;
         Ok(pair)
+    }
+
+    /// Makes it an error if the second driver refuses memory later, instead of going on with the first one.
+    pub fn require_both(&self) {
+        self.halves[0].card.needs_both.store(true, Ordering::Release);
     }
 
     /// Checks that both drivers see one memory.
@@ -185,7 +193,7 @@ impl Card {
         match self.shared(bytes, usage) {
             Err(
                 error @ (Error::Driver { .. } | Error::Unavailable { .. } | Error::InvalidArgument { .. }),
-            ) => {
+            ) if !self.needs_both.load(Ordering::Acquire) => {
                 let [first, second] = [0, 1].map(|i| &self.drivers[i].device().backend);
                 tracing::warn!(target: "diptych::pair", "{first} goes on alone, since {second} does not share its memory: {error}");
                 self.alone.store(true, Ordering::Release);

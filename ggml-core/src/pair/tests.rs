@@ -236,6 +236,10 @@ fn a_driver_that_refuses_memory_leaves_the_other_one_alone() {
         pair.driver(1).download(buffer, 8, &mut read).unwrap();
         assert_eq!(read, [1, 2, 3, 4]);
     }
+    let (needs_both, _) = self::pair(|second| second.imports = Mutex::new(1));
+    let needs_both = needs_both.unwrap();
+    needs_both.require_both();
+    assert!(matches!(needs_both.allocate(16, Usage::State), Err(Error::Driver { call: "import", .. })));
     let staging = pair.allocate(16, Usage::Staging).unwrap();
     assert!(staging.downcast::<PairMemory>().unwrap().imported.is_none());
 }
