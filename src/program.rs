@@ -21,7 +21,7 @@ pub use crate::exit_status::{FAILED, WRONG_USE};
 use crate::leave::leave;
 use crate::model::{Model, ModelFile};
 use crate::tokenizer::Tokenizer;
-use ggml_core::backend::Backend;
+use ggml_core::backend::{Backend, Drivers};
 use ggml_core::escape::escaped;
 use ggml_core::gguf::TensorInfo;
 use ggml_core::phase::Deadlines;
@@ -133,7 +133,11 @@ pub fn open_options(timeout: Option<Duration>) -> OpenOptions {
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     if name.parse::<BackendName>()? != BackendName::Auto {
         advice::set_backend(name);
-        return first_use(name, options, crate::open(name, options)?);
+        let backend = first_use(name, options, crate::open(name, options)?)?;
+        if matches!(name.parse()?, BackendName::Pair(_)) && backend.drivers().is_none() {
+            note_alone(backend.as_ref());
+        }
+        return Ok(backend);
     }
     let (backend, choice) = backends::open_chosen(options, &mut advice::set_backend)?;
     note(format_args!(
@@ -207,6 +211,20 @@ pub fn note_phases(model: &Model) {
     if let Some(table) = model.phases() {
         note(table);
     }
+    let is_alone = |drivers: &dyn Drivers| {
+        let [first, second] = [0, 1].map(|index| &drivers.driver(index).device().backend);
+        first == second
+    };
+    if let Some(drivers) = model.backend().drivers().filter(|drivers| is_alone(*drivers)) {
+        note_alone(drivers.driver(0));
+    }
+}
+
+fn note_alone(backend: &dyn Backend) {
+    let name = &backend.device().backend;
+    note(format_args!(
+        "{name} goes on alone: the card's other driver does not share its memory (--verbose says why)"
+    ));
 }
 
 /// Writes a line to standard error for each part of a model file that is left out because text does not need

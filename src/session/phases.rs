@@ -37,13 +37,16 @@ struct Entry {
 
 /// Decides which driver runs which phase of a model, if it is on a card under two drivers and that was not decided.
 ///
-/// Emulated cards have no speed: there the exporter runs decode steps and the importer prompts.
+/// Emulated cards have no speed: there the exporter runs decode steps and the importer prompts. A driver that goes on alone
+/// runs both.
 pub(super) fn decide(model: &Model, options: &SessionOptions) -> Result<()> {
     let Some(drivers) = model.backend().drivers().filter(|_| model.decided().is_none()) else {
         return Ok(());
     };
     let infos = [0, 1].map(|index| drivers.driver(index).device().clone());
-    if infos.iter().any(|info| info.backend.contains("virtual")) || !model.hparams().causal {
+    let is_alone = infos[0].backend == infos[1].backend;
+    let is_emulated = infos.iter().any(|info| info.backend.contains("virtual"));
+    if is_alone || is_emulated || !model.hparams().causal {
         model.set_phases(Phases::DEFAULT, None);
         return Ok(());
     }

@@ -87,6 +87,8 @@ pub(crate) fn open_chosen(
     opening: &mut dyn FnMut(&str),
 ) -> Result<(Arc<dyn Backend>, Choice)> {
     let mut choice = choose(options)?;
+    // A pair whose drivers share no memory now is slower than the next one.
+    let options = &OpenOptions { both_drivers: true, ..options.clone() };
     let mut first = None;
     let names: Vec<String> =
         choice.tried.iter().filter(|t| t.step_s.is_some()).map(|t| t.backend.clone()).collect();
@@ -190,10 +192,13 @@ fn measured(machine: &mut dyn Machine) -> (Choice, Vec<Failure>) {
     // A pair is as fast as the faster driver of each phase; it goes before both of them.
     let worth = pairs.iter().filter_map(|names| pair::worth(names, &tried)).collect::<Vec<_>>();
     for (name, candidate) in worth {
-        let why_not = machine.speed(&name, budget).err().map(|failure| failure.reason().to_string());
-        match why_not {
-            None => tried.insert(0, candidate),
-            why_not => tried.push(Tried { step_s: None, prompt_s: None, why_not, ..candidate }),
+        match machine.speed(&name, budget) {
+            Ok(_) => tried.insert(0, candidate),
+            Err(failure) => {
+                let why_not = Some(failure.reason().to_string());
+                tried.push(Tried { step_s: None, prompt_s: None, why_not, ..candidate });
+                failures.push(failure);
+            }
         }
     }
     let seconds = |t: &Tried| t.step_s.unwrap_or(f64::INFINITY);
