@@ -55,17 +55,15 @@ impl DeviceMemory for PairMemory {
     }
 }
 
-/// One driver of a pair: a backend whose buffers are those of the pair.
-struct Half {
+/// A card under two drivers, or one of the two ([`Drivers::driver`]): backends with the same buffers. The card computes on
+/// its first driver.
+pub struct Pair {
     card: Arc<Card>,
+    /// The driver that computes.
     index: usize,
     info: DeviceInfo,
-}
-
-/// A card under two drivers. As a backend of its own it computes on the first one; see [`Drivers`].
-pub struct Pair {
-    halves: [Half; 2],
-    info: DeviceInfo,
+    /// Both drivers; none if it is one of them.
+    halves: Vec<Pair>,
 }
 
 impl std::fmt::Debug for Pair {
@@ -92,23 +90,24 @@ impl Pair {
         });
         let half = |index: usize| {
             let info = DeviceInfo { limits: limits.clone(), ..infos[index].clone() };
-            Half { card: card.clone(), index, info }
+            Pair { card: card.clone(), index, info, halves: Vec::new() }
         };
-        let pair = Pair { halves: [half(0), half(1)], info };
+        let halves = vec![half(0), half(1)];
+        let pair = Pair { card, index: 0, info, halves };
         pair.prove()?;
         Ok(pair)
     }
 
     /// Makes it an error if the second driver refuses memory later, instead of going on with the first one.
     pub fn require_both(&self) {
-        self.halves[0].card.needs_both.store(true, Ordering::Release);
+        self.card.needs_both.store(true, Ordering::Release);
     }
 
     /// Checks that both drivers see one memory.
     fn prove(&self) -> Result<()> {
-        let [first, second] = &self.halves;
-        let buffer = first.card.shared(2 * PROOF, Usage::State)?;
-        for (writer, reader, at) in [(first, second, 0), (second, first, PROOF)] {
+        let buffer = self.card.shared(2 * PROOF, Usage::State)?;
+        for (writer, at) in [(0, 0), (1, PROOF)] {
+            let (writer, reader) = (&self.halves[writer], &self.halves[1 - writer]);
             let pattern: Vec<u8> = (0..PROOF)
                 .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ at as u8)
                 .collect();
@@ -131,9 +130,18 @@ impl Pair {
         Ok(())
     }
 
+    fn computing(&self) -> &dyn Backend {
+        self.card.drivers[self.index].as_ref()
+    }
+
+    /// Returns the drivers whose counters are its own.
+    fn counted(&self) -> &[Arc<dyn Backend>] {
+        if self.halves.is_empty() { &self.card.drivers[self.index..=self.index] } else { &self.card.drivers }
+    }
+
     /// Returns the number of times that work changed from one driver to the other.
     pub fn changes(&self) -> u64 {
-        self.halves[0].card.order.changes()
+        self.card.order.changes()
     }
 }
 
@@ -229,19 +237,13 @@ impl Card {
     }
 }
 
-impl Half {
-    fn driver(&self) -> &dyn Backend {
-        self.card.drivers[self.index].as_ref()
-    }
-}
-
-impl Backend for Half {
+impl Backend for Pair {
     fn device(&self) -> &DeviceInfo {
         &self.info
     }
 
     fn deadlines(&self) -> &Deadlines {
-        self.driver().deadlines()
+        self.computing().deadlines()
     }
 
     fn free_memory(&self) -> Option<u64> {
@@ -256,7 +258,7 @@ impl Backend for Half {
     }
 
     fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
-        self.driver().joins(graph, group, precision)
+        self.computing().joins(graph, group, precision)
     }
 
     fn supports_weights(&self, dtype: DType) -> bool {
@@ -275,19 +277,19 @@ impl Backend for Half {
     fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         let part = self.card.part(self.index, buffer)?;
         let _turn = self.card.order.enter(&self.card.drivers, self.index)?;
-        self.driver().upload(part, offset, data)
+        self.computing().upload(part, offset, data)
     }
 
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         let part = self.card.part(self.index, buffer)?;
         let _turn = self.card.order.enter(&self.card.drivers, self.index)?;
-        self.driver().download(part, offset, out)
+        self.computing().download(part, offset, out)
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
         let (from, to) = (self.card.slice(self.index, from)?, self.card.slice(self.index, to)?);
         let _turn = self.card.order.enter(&self.card.drivers, self.index)?;
-        self.driver().copy(&from, &to, bytes)
+        self.computing().copy(&from, &to, bytes)
     }
 
     fn prepare(
@@ -298,106 +300,29 @@ impl Backend for Half {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         let bindings = self.card.bindings(self.index, bindings)?;
-        let program = self.driver().prepare(graph, plan, &bindings, options)?;
+        let program = self.computing().prepare(graph, plan, &bindings, options)?;
         Ok(Box::new(PairProgram { card: self.card.clone(), index: self.index, program }))
     }
 
     fn begins(&self) -> bool {
-        self.driver().begins()
+        self.counted().iter().all(|driver| driver.begins())
     }
 
     fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
-        self.driver().outline(graph, plan)
+        self.computing().outline(graph, plan)
     }
 
     fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
-        self.driver().kernels(graph, plan)
-    }
-
-    fn stats(&self) -> Stats {
-        self.driver().stats()
-    }
-
-    fn counts(&self) -> Result<Vec<KernelCounts>> {
-        self.driver().counts()
-    }
-}
-
-impl Backend for Pair {
-    fn device(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn deadlines(&self) -> &Deadlines {
-        self.halves[0].deadlines()
-    }
-
-    fn free_memory(&self) -> Option<u64> {
-        self.halves[0].free_memory()
-    }
-
-    fn supports(&self, graph: &Graph, node: TensorId) -> Support {
-        self.halves[0].supports(graph, node)
-    }
-
-    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
-        self.halves[0].joins(graph, group, precision)
-    }
-
-    fn supports_weights(&self, dtype: DType) -> bool {
-        self.halves[0].supports_weights(dtype)
-    }
-
-    fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
-        self.halves[0].allocate(bytes, usage)
-    }
-
-    fn import(&self, bytes: MappedBytes) -> Result<Option<Buffer>> {
-        self.halves[0].import(bytes)
-    }
-
-    fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
-        self.halves[0].upload(buffer, offset, data)
-    }
-
-    fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
-        self.halves[0].download(buffer, offset, out)
-    }
-
-    fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
-        self.halves[0].copy(from, to, bytes)
-    }
-
-    fn prepare(
-        &self,
-        graph: &Graph,
-        plan: &Plan,
-        bindings: &Bindings,
-        options: PrepareOptions,
-    ) -> Result<Box<dyn Program>> {
-        self.halves[0].prepare(graph, plan, bindings, options)
-    }
-
-    fn begins(&self) -> bool {
-        self.halves.iter().all(|half| half.begins())
-    }
-
-    fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
-        self.halves[0].outline(graph, plan)
-    }
-
-    fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
-        self.halves[0].kernels(graph, plan)
+        self.computing().kernels(graph, plan)
     }
 
     fn drivers(&self) -> Option<&dyn Drivers> {
-        Some(self)
+        (!self.halves.is_empty()).then_some(self as &dyn Drivers)
     }
 
-    /// Returns the counters of both drivers. Imported memory is counted where it was allocated.
+    /// Imported memory is counted where it was allocated.
     fn stats(&self) -> Stats {
-        let [a, b] = [0, 1].map(|i| self.halves[i].stats());
-        Stats {
+        let add = |a: Stats, b: Stats| Stats {
             driver_allocations: a.driver_allocations + b.driver_allocations,
             allocated_bytes: a.allocated_bytes + b.allocated_bytes,
             pipelines: a.pipelines + b.pipelines,
@@ -406,19 +331,20 @@ impl Backend for Pair {
             recordings: a.recordings + b.recordings,
             submissions: a.submissions + b.submissions,
             uploaded_bytes: a.uploaded_bytes + b.uploaded_bytes,
-        }
+        };
+        self.counted().iter().map(|driver| driver.stats()).fold(Stats::default(), add)
     }
 
     fn counts(&self) -> Result<Vec<KernelCounts>> {
-        let [first, second] = &self.halves;
-        Ok(first.counts()?.into_iter().chain(second.counts()?).collect())
+        let all: Vec<_> = self.counted().iter().map(|driver| driver.counts()).collect::<Result<_>>()?;
+        Ok(all.into_iter().flatten().collect())
     }
 }
 
 impl Drivers for Pair {
     fn driver(&self, index: usize) -> &dyn Backend {
-        let alone = self.halves[0].card.alone.load(Ordering::Acquire);
-        &self.halves[if alone { 0 } else { index.min(1) }]
+        let alone = self.card.alone.load(Ordering::Acquire);
+        self.halves.get(if alone { 0 } else { index.min(1) }).unwrap_or(self)
     }
 }
 

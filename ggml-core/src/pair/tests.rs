@@ -175,7 +175,7 @@ fn drivers_take_turns() {
     let turns = "two:0 writes, two:0 reads, two:0 hands over, one:0 takes over, one:0 reads, one:0 writes";
     assert_eq!(taken(&log), turns);
     assert_eq!(pair.changes(), 4);
-    let foreign = pair.halves[0].card.drivers[0].allocate(16, Usage::State).unwrap();
+    let foreign = pair.card.drivers[0].allocate(16, Usage::State).unwrap();
     assert!(matches!(two.upload(&foreign, 0, &[1]), Err(Error::InvalidArgument { .. })));
 }
 
