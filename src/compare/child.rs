@@ -33,7 +33,7 @@ pub fn child_entry() -> Option<ExitCode> {
 }
 
 /// Function that puts another backend in the place of the one that a child opened by a name.
-pub type Replace<'a> = &'a dyn Fn(&str, Arc<dyn Backend>) -> Arc<dyn Backend>;
+pub type Replace<'a> = &'a (dyn Fn(&str, Arc<dyn Backend>) -> Arc<dyn Backend> + std::marker::Sync);
 
 /// As [`child_entry`], with a backend of the caller's in the place of the opened one: to compare a backend that
 /// the library does not know, or one with planted faults.

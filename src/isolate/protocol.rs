@@ -119,6 +119,8 @@ pub(crate) struct RoutesTask {
     pub(crate) done: Vec<String>,
     /// Products of the model at hand.
     pub(crate) products: Vec<ProductShape>,
+    /// True to prepare the checks of later routes while those of a route run.
+    pub(crate) ahead: bool,
 }
 
 /// Shape of a product: weights `[k, rows]` of a type.
@@ -330,6 +332,8 @@ pub(crate) enum Message {
     Route {
         /// Name of the route.
         name: String,
+        /// True if no checks of another route are being prepared meanwhile.
+        is_alone: bool,
     },
     /// The verdict on a route.
     RouteDone {

@@ -1,43 +1,32 @@
 //! The checks of one route: its results against the reference, known answers and the plain way, and its time.
 
-use super::programs::{prepared, read, values};
-use super::ready::{compile, judged};
-use super::scope::{Checked, Checks, Found, Scope, Stop, is_taken, same_bits, wrong};
-use super::work::{self, Work};
-use ggml_core::backend::Usage;
-use ggml_core::catalogue::{self, Case, Judged, Outcome};
-use ggml_core::precision::Precision;
+use super::list::{Answer, Listed, ListedCase};
+use super::programs::{prepared, read, run};
+use super::retained::Retained;
+use super::scope::{Checked, Checks, Found, Scope, Stop, same_bits, wrong};
+use super::work;
+use ggml_core::Result;
+use ggml_core::catalogue;
 use ggml_core::routes::{State, Verdict};
-use ggml_core::{DType, Error, Result};
-use rayon::prelude::*;
-
-/// Runs of the first cases, each in other memory; later cases have two.
-const RUNS: usize = 5;
-
-/// Number of cases with [`RUNS`] runs.
-const REPEATED: usize = 8;
-
-/// Cases for each thread that are made ready at once, before they run one after the other.
-const BATCH: usize = 4;
 
 /// Steps of the check that each run reads its own inputs.
 const STEPS: usize = 40;
-
-/// Types that most models have. Their cases come first.
-const ESSENTIAL: [&str; 5] = ["F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"];
-
-/// Heads of few models, whose kernels compilers take seconds for.
-const LARGE_HEADS: [&str; 4] = ["d=512", "d=544", "d=552", "d=576"];
 
 /// Checks a route and returns the verdict. `about` is called with the description of each check before it runs.
 ///
 /// # Errors
 /// Errors of the device, which say something about the route: a deadline, a lost device.
-pub(super) fn examine(scope: &Scope<'_>, about: &mut dyn FnMut(&str)) -> Result<Verdict> {
-    let mut checks = Checks { scope, about, passed: 0, cases: 0, ratio: None };
+pub(super) fn examine(
+    scope: &Scope<'_>,
+    listed: Listed,
+    retained: &mut Retained,
+    about: &mut dyn FnMut(&str),
+) -> Result<Verdict> {
+    let mut checks = Checks { scope, retained, about, passed: 0, cases: 0, ratio: None };
     let verdict = |state, evidence: String| Verdict::new(scope.route, state, evidence);
-    match checks.all() {
-        Ok(partial) => {
+    let partial = listed.partial;
+    match checks.all(listed) {
+        Ok(()) => {
             let seen = checks.seen();
             let gain = checks.ratio;
             let state = match checks.is_slower() {
@@ -48,7 +37,7 @@ pub(super) fn examine(scope: &Scope<'_>, about: &mut dyn FnMut(&str)) -> Result<
             let seen = if checks.passed == 0 { "no check takes it".into() } else { seen };
             // An emulated card has no speed.
             let gain = gain.filter(|_| !scope.emulated || state == State::Slower);
-            Ok(Verdict { gain, partial, ..verdict(state, seen) })
+            Ok(Verdict { gain, partial: partial && state != State::Slower, ..verdict(state, seen) })
         }
         Err(Stop::Found(Found::Wrong(what))) => Ok(verdict(State::Wrong, what)),
         Err(Stop::Found(Found::Late)) => {
@@ -63,133 +52,76 @@ impl Checks<'_> {
     fn seen(&self) -> String {
         let others = self.passed - self.cases;
         let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        match self.cases {
-            0 => of(others, "check"),
-            cases => format!("{} and {}", of(cases, "case"), of(others, "other check")),
+        match (self.cases, others) {
+            (0, others) => of(others, "check"),
+            (cases, 0) => of(cases, "case"),
+            (cases, others) => format!("{} and {}", of(cases, "case"), of(others, "other check")),
         }
     }
 
-    /// Runs all checks. Returns true if some cases were left out.
-    fn all(&mut self) -> Checked<bool> {
-        self.begin("compiling")?;
-        let (answers, large) = (self.answers()?, self.large()?);
-        let works: Vec<&Work> =
-            answers.iter().chain(large.iter().flatten().map(|work| work.as_ref())).collect();
-        let (cases, partial) = self.cases();
-        let mut batches = cases.chunks(BATCH * rayon::current_num_threads());
-        let (fast, deadline) = (self.scope.fast, self.scope.deadline);
-        let first = batches.next().unwrap_or_default();
-        // The host compiles for the cases while the device computes the rest.
-        let ready = std::thread::scope(|threads| -> Checked<Vec<Judged>> {
-            let ready = threads.spawn(|| judged(fast, first, &deadline));
-            compile([self.scope.plain, fast], &works)?;
-            self.check_answers(&answers)?;
-            self.compare(&large)?;
-            let panicked = |_| Err(Error::argument("a check", "a panic", "none"));
-            Ok(ready.join().unwrap_or_else(panicked)?)
-        })?;
-        if self.is_slower() {
-            return Ok(false);
+    /// Runs all checks.
+    fn all(&mut self, mut listed: Listed) -> Checked<()> {
+        for answer in std::mem::take(&mut listed.answers) {
+            self.answer(answer)?;
         }
-        self.catalogue(first, ready)?;
-        for batch in batches {
-            self.begin(&batch[0].0.name)?;
-            self.catalogue(batch, judged(fast, batch, &deadline)?)?;
+        self.compare(&listed)?;
+        if self.is_slower() {
+            return Ok(());
+        }
+        for case in std::mem::take(&mut listed.cases) {
+            self.case(case)?;
         }
         // A mechanism changes no kernel.
         if self.passed == 0 {
-            self.steps()?;
-        }
-        Ok(partial)
-    }
-
-    /// Returns the works with known answers, and those with infinities and NaN, that take the route.
-    fn answers(&self) -> Checked<Vec<Work>> {
-        let mut works = Vec::new();
-        for dtype in [DType::F16, DType::Q8_0] {
-            for columns in work::COUNTS {
-                works.push(work::whole_numbers(dtype, columns)?);
-            }
-            works.push(work::special_values(dtype)?);
-        }
-        works.retain(|work| self.is_taken(&work.graph));
-        Ok(works)
-    }
-
-    /// Checks known answers to the bit, and that infinities and NaN stay in their columns.
-    fn check_answers(&mut self, works: &[Work]) -> Checked<()> {
-        for work in works {
-            self.begin(&work.name)?;
-            let differs = |(got, want): (&f32, &f32)| match work.exact {
-                Some(_) => got != want,
-                None => got.is_finite() != want.is_finite(),
-            };
-            let (got, want) = match &work.exact {
-                Some(exact) => (self.repeated(work, RUNS)?, exact.clone()),
-                None => (self.repeated(work, 1)?, values(self.scope.plain, work)?),
-            };
-            if let Some(at) = got.iter().zip(&want).position(differs) {
-                return wrong(format!("{}: {} in place of {} at {at}", work.name, got[at], want[at]));
-            }
-            self.passed += 1;
+            self.steps(&listed)?;
         }
         Ok(())
     }
 
-    /// Returns the cases of the catalogue that take the route, those that most models have first. Others are left out
-    /// unless all are wanted, or there are none of the first kind; then the second value is true.
-    fn cases(&self) -> (Vec<(Case, Precision)>, bool) {
-        let devices = [self.scope.plain, self.scope.fast];
-        let taken = |case: Case| {
-            let graph = case.graph.as_ref().ok()?;
-            let both = [Precision::Fast, Precision::Exact];
-            let precision = both.into_iter().find(|&precision| is_taken(devices, graph, precision))?;
-            Some((case, precision))
-        };
-        let mut cases: Vec<(Case, Precision)> =
-            catalogue::cases().into_par_iter().filter_map(taken).collect();
-        let is_essential = |case: &Case| {
-            let types = ESSENTIAL.iter().any(|name| case.name.contains(name));
-            types && LARGE_HEADS.iter().all(|heads| !case.name.contains(heads))
-        };
-        cases.sort_by_key(|(case, _)| !is_essential(case));
-        let essential = cases.partition_point(|(case, _)| is_essential(case));
-        let partial = !self.scope.full && essential > 0 && essential < cases.len();
-        if partial {
-            cases.truncate(essential);
+    /// Checks known answers to the bit, or that infinities and NaN stay in their columns. Further runs in other memory
+    /// must have the same bits.
+    fn answer(&mut self, answer: Answer) -> Checked<()> {
+        let (work, deadline) = (answer.work, self.scope.deadline);
+        self.begin(&work.name)?;
+        let mut got: Option<Vec<f32>> = None;
+        for (n, mut program) in answer.programs.wait(&deadline)?.into_iter().enumerate() {
+            let values = run(program.as_mut(), &work)?;
+            match &got {
+                Some(first) => same_bits(&work.name, n, first, &values)?,
+                None => got = Some(values),
+            }
         }
-        (cases, partial)
-    }
-
-    /// Runs cases that were made ready.
-    fn catalogue(&mut self, cases: &[(Case, Precision)], ready: Vec<Judged>) -> Checked<()> {
-        for (judged, (_, precision)) in ready.into_iter().zip(cases) {
-            self.begin(&judged.case.name)?;
-            self.case(&judged, *precision)?;
+        let plain = answer.plain.map(|plain| run(plain.wait(&deadline)?.as_mut(), &work).map_err(Stop::from));
+        let want = plain.transpose()?.or_else(|| work.exact.clone()).unwrap_or_default();
+        let differs = |(got, want): (&f32, &f32)| match work.exact {
+            Some(_) => got != want,
+            None => got.is_finite() != want.is_finite(),
+        };
+        let got = got.unwrap_or_default();
+        if let Some(at) = got.iter().zip(&want).position(differs) {
+            return wrong(format!("{}: {} in place of {} at {at}", work.name, got[at], want[at]));
         }
+        self.passed += 1;
         Ok(())
     }
 
-    fn case(&mut self, judged: &Judged, precision: Precision) -> Checked<()> {
-        let runs = if self.cases < REPEATED { RUNS } else { 2 };
-        let mut memory = Vec::new();
+    /// Runs the programs of a case; all results must have the same bits.
+    fn case(&mut self, case: ListedCase) -> Checked<()> {
+        let ListedCase { name, precision, ready } = case;
+        self.begin(&name)?;
+        let Some((judged, programs)) = ready.wait(&self.scope.deadline)? else { return Ok(()) };
         let mut first: Option<Vec<f32>> = None;
-        for run in 0..runs {
-            let values = match judged.run(self.scope.fast, precision)? {
-                Outcome::Values(values) => values,
-                Outcome::Unsupported(_) => return Ok(()),
-            };
-            let name = &judged.case.name;
+        for (n, mut program) in programs.into_iter().enumerate() {
+            let values = judged.values(program.as_mut())?;
             let distance = catalogue::distance(&judged.case, &values, &judged.wanted);
             let bound = catalogue::bound(&judged.case, precision);
             if !bound.holds(&distance) {
                 return wrong(format!("{name}: {}, worst at {}", bound.excess(&distance), distance.worst));
             }
             match &first {
-                Some(first) => same_bits(name, run, first, &values)?,
+                Some(first) => same_bits(&name, n, first, &values)?,
                 None => first = Some(values),
             }
-            memory.push(self.scope.fast.allocate(4096 * (run + 1), Usage::State)?);
         }
         self.cases += 1;
         self.passed += 1;
@@ -198,11 +130,12 @@ impl Checks<'_> {
 
     /// Runs a step again and again with other inputs. A mechanism changes no kernel, so the bits are those of the plain
     /// way.
-    fn steps(&mut self) -> Checked<()> {
+    fn steps(&mut self, listed: &Listed) -> Checked<()> {
         let (n, layers) = if self.scope.small { (64, 12) } else { (1024, 40) };
         let work = work::chain(n, layers)?;
         self.begin(&work.name)?;
-        let mut programs = [prepared(self.scope.plain, &work)?, prepared(self.scope.fast, &work)?];
+        let mut programs =
+            [prepared(listed.plain.as_ref(), &work)?, prepared(listed.fast.as_ref(), &work)?];
         let input = work.graph.ids().find(|&id| work.graph.tensor(id).name == "x").unwrap_or(work.node);
         let mut seconds = [Vec::new(), Vec::new()];
         for step in 0..if self.scope.small { STEPS / 4 } else { 5 * STEPS } {
@@ -219,16 +152,5 @@ impl Checks<'_> {
         let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
         self.ratio = Some(least(&seconds[0]) / least(&seconds[1]));
         Ok(())
-    }
-
-    /// Computes a work several times in other memory; all results must have the same bits.
-    fn repeated(&self, work: &Work, runs: usize) -> Checked<Vec<f32>> {
-        let first = values(self.scope.fast, work)?;
-        let mut memory = Vec::new();
-        for run in 1..runs {
-            memory.push(self.scope.fast.allocate(4096 * run, Usage::State)?);
-            same_bits(&work.name, run, &first, &values(self.scope.fast, work)?)?;
-        }
-        Ok(first)
     }
 }

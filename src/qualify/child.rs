@@ -1,23 +1,21 @@
 //! The child's part: checks the routes of a device one after the other, and writes each verdict.
 
+use super::ahead::Workers;
 use super::checks::examine;
+use super::list::{COMPILES, Listed, Lister, no_route};
 use super::retained::Retained;
 use super::scope::Scope;
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
 use ggml_core::backend::{Backend, DeviceInfo};
-use ggml_core::routes::{Policy, Record, RouteUse, Routes, State, Verdict};
+use ggml_core::routes::{Record, RouteUse, Routes, State, Verdict};
 use ggml_core::{Deadline, Error, Phase, Result};
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Route by which the others are compiled faster. It is checked first; once it is verified, the others are checked with it.
-const COMPILES: &str = "vulkan.parallel-compilation";
+use std::sync::mpsc::{Receiver, channel};
 
 /// Function that opens the device with a choice of routes.
-pub(crate) type Open<'a> = &'a dyn Fn(Routes) -> Result<Arc<dyn Backend>>;
+pub(crate) type Open<'a> = &'a (dyn Fn(Routes) -> Result<Arc<dyn Backend>> + Sync);
 
 /// Checks the routes of a task. Each has all the time that is left: what it compiled is in the driver's cache, so the next
 /// process gets further if it ran out.
@@ -28,46 +26,34 @@ pub(crate) fn run_routes(
     send: &mut dyn FnMut(Message),
 ) -> Result<Done> {
     let deadline = Deadline::new(Phase::Compute, task.limit);
-    let first = open(Routes::by(Policy::Plain))?;
-    let device = first.device().clone();
+    let plain = open(no_route())?;
+    let device = plain.device().clone();
     let folder: &Path = task.folder.as_ref();
     let (record, _) = Record::read(folder, &device.identity);
-    let mut due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
-    due.sort_by_key(|route| route.name != COMPILES);
-    let mut opened = Opened { open, last: VecDeque::from([(Routes::by(Policy::Plain), first)]) };
-    let mut compiles = record.verdicts.iter().any(compiles_faster);
-    let retained = RefCell::new(Retained::default());
-    for route in &due {
-        if deadline.passed() {
-            break;
-        }
-        // Without the record on the disk, a route that stops the machine would be tried again.
-        let begun = Verdict::new(&route.name, State::Begun, "");
-        let put = |verdict: Verdict| {
-            Record::put(folder, &device.identity, verdict).map_err(|error| Error::io(folder, error))
+    let (first, rest): (Vec<&RouteUse>, Vec<_>) =
+        device.routes.iter().filter(|route| is_due(task, &record, route)).partition(|r| r.name == COMPILES);
+    let emulated = work.backend.parse::<BackendName>().is_ok_and(|name| name.is_emulated());
+    let small = emulated || device.arch == "CPU";
+    let compiles = record.verdicts.iter().any(compiles_faster);
+    Workers::during(|workers| {
+        let mut child = Child {
+            task,
+            device: &device,
+            record,
+            emulated,
+            small,
+            deadline,
+            workers,
+            retained: Retained::default(),
+            send,
         };
-        put(begun)?;
-        send(Message::Route { name: route.name.clone() });
-        let plain = Routes::by(Policy::Plain);
-        let base = if compiles && route.name != COMPILES { plain.with(COMPILES, true) } else { plain };
-        let checked = check(work, task, route, (&device, base), deadline, (&mut opened, &retained), send);
-        let verdict = match &checked {
-            Ok(verdict) => verdict.clone(),
-            Err(error) => of_error(&route.name, error),
+        let lister = |base| {
+            Lister::new((open, &plain), (task, &device.routes), (base, small), (workers, deadline))
         };
-        compiles |= compiles_faster(&verdict);
-        // Checks that did not come to an end take no verdict away.
-        let earlier = record.verdicts.iter().find(|earlier| earlier.route == route.name);
-        let kept = earlier.filter(|earlier| earlier.state.decides() && verdict.state == State::Unknown);
-        put(kept.unwrap_or(&verdict).clone())?;
-        send(Message::RouteDone { verdict });
-        // After these the device cannot be trusted with the next route.
-        if let Err(error @ (Error::Timeout { .. } | Error::DeviceLost { .. } | Error::Driver { .. })) =
-            checked
-        {
-            return Err(error);
-        }
-    }
+        let compiles = child.routes(&first, lister(no_route()))? || compiles;
+        let base = if compiles { no_route().with(COMPILES, true) } else { no_route() };
+        child.routes(&rest, lister(base))
+    })?;
     Ok(Done::default())
 }
 
@@ -86,73 +72,111 @@ fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
     wanted && open && route.lacks.is_none() && !task.done.contains(&route.name)
 }
 
-/// Opens devices, and keeps the last ones: opening takes longer than some checks, and a route on top of another needs a device
-/// with that.
-struct Opened<'a> {
-    open: Open<'a>,
-    last: VecDeque<(Routes, Arc<dyn Backend>)>,
+/// The source of lists: made here when a route begins, or by another thread for the routes that follow.
+enum Lists<'a> {
+    Here(Box<Lister<'a>>),
+    Ahead(Receiver<Result<Listed>>),
 }
 
-/// Devices that are kept open.
-const KEPT: usize = 4;
-
-impl Opened<'_> {
-    fn with(&mut self, routes: &Routes, retained: &RefCell<Retained>) -> Result<Arc<dyn Backend>> {
-        if let Some(at) = self.last.iter().position(|(known, _)| known == routes) {
-            // The one that was used last is the last to go.
-            let known = self.last[at].1.clone();
-            self.last.make_contiguous()[at..].rotate_left(1);
-            return Ok(known);
-        }
-        if self.last.len() == KEPT
-            && let Some((closed, _)) = self.last.pop_front()
-        {
-            retained.borrow_mut().forget(&format!("{closed:?}"));
-        }
-        let backend = (self.open)(routes.clone())?;
-        self.last.push_back((routes.clone(), backend.clone()));
-        Ok(backend)
-    }
-}
-
-/// Opens the device with a route, and checks it. `device` describes it without any route; `base` are the routes of the plain
-/// way.
-fn check(
-    work: &Work,
-    task: &RoutesTask,
-    route: &RouteUse,
-    (device, base): (&DeviceInfo, Routes),
+/// The checks of a device under way.
+struct Child<'a> {
+    task: &'a RoutesTask,
+    /// The device without any route.
+    device: &'a DeviceInfo,
+    record: Record,
+    emulated: bool,
+    small: bool,
     deadline: Deadline,
-    (opened, retained): (&mut Opened<'_>, &RefCell<Retained>),
-    send: &mut dyn FnMut(Message),
-) -> Result<Verdict> {
-    let row = |name: &str| device.routes.iter().find(|other| other.name == name).cloned();
-    let mut below = base;
-    let mut lower = route.on_top_of.clone();
-    while let Some(name) = lower {
-        below = below.with(&name, true);
-        lower = row(&name).and_then(|row| row.on_top_of);
+    workers: &'a Workers,
+    retained: Retained,
+    send: &'a mut dyn FnMut(Message),
+}
+
+impl Child<'_> {
+    /// Checks routes. Returns true if one of them is that kernels are compiled faster, and it is verified.
+    fn routes(&mut self, routes: &[&RouteUse], mut lister: Lister<'_>) -> Result<bool> {
+        if !self.task.ahead || routes.len() < 2 {
+            return self.each(routes, Lists::Here(Box::new(lister)));
+        }
+        std::thread::scope(|threads| {
+            let (sender, receiver) = channel();
+            threads.spawn(move || {
+                for route in routes {
+                    let listed = if lister.deadline.passed() { break } else { lister.list(route) };
+                    if sender.send(listed).is_err() {
+                        break;
+                    }
+                }
+            });
+            self.each(routes, Lists::Ahead(receiver))
+        })
     }
-    let plain = opened.with(&below, retained)?;
-    let fast = opened.with(&below.clone().with(&route.name, true), retained)?;
-    let used = fast.device().routes.iter().find(|other| other.name == route.name);
-    if let Some(used) = used.filter(|used| !used.used) {
-        return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
+
+    fn each(&mut self, routes: &[&RouteUse], mut lists: Lists<'_>) -> Result<bool> {
+        let mut compiles = false;
+        for (n, route) in routes.iter().enumerate() {
+            if self.deadline.passed() {
+                break;
+            }
+            // Without the record on the disk, a route that stops the machine would be tried again.
+            self.put(Verdict::new(&route.name, State::Begun, ""))?;
+            let is_alone = matches!(lists, Lists::Here(_)) || n + 1 == routes.len();
+            (self.send)(Message::Route { name: route.name.clone(), is_alone });
+            let checked = self.check(route, &mut lists);
+            // The programs of later routes take memory, too: alone, it may have enough.
+            if let (false, Err(error @ Error::OutOfMemory { .. })) = (is_alone, &checked) {
+                return Err(error.clone());
+            }
+            let verdict = match &checked {
+                Ok(verdict) => verdict.clone(),
+                Err(error) => of_error(&route.name, error),
+            };
+            compiles |= compiles_faster(&verdict);
+            // Checks that did not come to an end take no verdict away.
+            let earlier = self.record.verdicts.iter().find(|earlier| earlier.route == route.name);
+            let kept = earlier.filter(|earlier| earlier.state.decides() && verdict.state == State::Unknown);
+            self.put(kept.unwrap_or(&verdict).clone())?;
+            (self.send)(Message::RouteDone { verdict });
+            // After these the device cannot be trusted with the next route.
+            if let Err(error @ (Error::Timeout { .. } | Error::DeviceLost { .. } | Error::Driver { .. })) =
+                checked
+            {
+                return Err(error);
+            }
+        }
+        Ok(compiles)
     }
-    let emulated = work.backend.parse::<BackendName>().is_ok_and(|name| name.is_emulated());
-    let scope = Scope {
-        route: &route.name,
-        plain: plain.as_ref(),
-        fast: fast.as_ref(),
-        small: emulated || device.arch == "CPU",
-        emulated,
-        full: task.full,
-        deadline,
-        products: &task.products,
-        below: format!("{below:?}"),
-        retained,
-    };
-    examine(&scope, &mut |what| send(Message::Case { name: what.into() }))
+
+    fn put(&self, verdict: Verdict) -> Result<()> {
+        let folder: &Path = self.task.folder.as_ref();
+        Record::put(folder, &self.device.identity, verdict).map_err(|error| Error::io(folder, error))
+    }
+
+    /// Gets the list of a route's checks, and runs them.
+    fn check(&mut self, route: &RouteUse, lists: &mut Lists<'_>) -> Result<Verdict> {
+        let late = || Verdict { partial: true, ..Verdict::new(&route.name, State::Unknown, "time ran out") };
+        (self.send)(Message::Case { name: "compiling".into() });
+        let listed = match lists {
+            Lists::Here(lister) => lister.list(route)?,
+            Lists::Ahead(coming) => match coming.recv_timeout(self.deadline.remaining()) {
+                Ok(listed) => listed?,
+                Err(_) => return Ok(late()),
+            },
+        };
+        let used = listed.fast.device().routes.iter().find(|other| other.name == route.name);
+        if let Some(used) = used.filter(|used| !used.used) {
+            return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
+        }
+        let scope = Scope {
+            route: &route.name,
+            small: self.small,
+            emulated: self.emulated,
+            deadline: self.deadline,
+            workers: self.workers,
+        };
+        let send = &mut self.send;
+        examine(&scope, listed, &mut self.retained, &mut |what| send(Message::Case { name: what.into() }))
+    }
 }
 
 /// Returns the verdict that follows from an error in the checks of a route.

@@ -1,97 +1,105 @@
 //! Large products and attention: compared with the plain way, and timed by turns.
 
-use super::programs::{prepared_in, run};
-use super::retained::Sweep;
+use super::ahead::Promise;
+use super::list::{Listed, Programs};
+use super::programs::{of_group, run};
+use super::retained::{Plain, Sweep};
 use super::scope::{Checked, Checks, Scope, same_bits, wrong};
 use super::work::Work;
-use crate::isolate::protocol::ProductShape;
-use ggml_core::backend::{Backend, Bindings, Program};
-use ggml_core::evaluate::bind;
+use ggml_core::backend::{Backend, Program};
+use ggml_core::bound;
 use ggml_core::metrics::{Bound, distance_in_rows};
 use ggml_core::precision::Precision;
-use ggml_core::{DType, Result, bound};
-use std::rc::Rc;
+use std::sync::Arc;
+
+/// Programs of a group's works that other threads prepare.
+struct Coming {
+    /// Those of the route, twice in other memory if results are compared.
+    fast: Vec<Promise<Programs>>,
+    /// Those of the plain way, unless they are retained.
+    plain: Option<Promise<Programs>>,
+}
 
 impl Checks<'_> {
-    /// Returns the large works that take the route; those of a group have the same weights.
-    pub(super) fn large(&self) -> Checked<Vec<Vec<Rc<Work>>>> {
-        let small = self.scope.small;
-        let columns = if small { [40, 1] } else { [512, 1] };
-        let products =
-            self.products().into_iter().map(|product| columns.map(|n| (Some(product), n)).to_vec());
-        let groups = products.chain([vec![(None, 0)]]);
-        let mut retained = self.scope.retained.borrow_mut();
-        let mut large = Vec::new();
-        for group in groups {
-            let works =
-                group.into_iter().map(|shape| retained.work(shape, small)).collect::<Result<Vec<_>>>()?;
-            let taken = works.into_iter().filter(|work| self.is_taken(&work.graph));
-            large.push(taken.collect());
-        }
-        Ok(large)
-    }
-
-    /// Returns the shapes of large products: those of the model, else usual ones.
-    fn products(&self) -> Vec<ProductShape> {
-        let of = |dtype, k, rows| ProductShape { dtype, k, rows };
-        match (self.scope.products, self.scope.small) {
-            ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
-            ([], false) => {
-                vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 14336, 4096), of(DType::Q8_0, 4096, 4096)]
-            }
-            (products, _) => products.to_vec(),
-        }
-    }
-
     /// Compares large works with the plain way, and measures both by turns. A route that seems slower is measured once
     /// more with everything in other memory.
-    pub(super) fn compare(&mut self, large: &[Vec<Rc<Work>>]) -> Checked<()> {
-        self.ratio = self.measured(large, true)?;
+    pub(super) fn compare(&mut self, listed: &Listed) -> Checked<()> {
+        self.ratio = self.measured(listed, true)?;
         if self.is_slower() {
-            self.scope.retained.borrow_mut().forget_plain();
-            let again = self.measured(large, false)?;
+            self.retained.forget_plain();
+            let again = self.measured(listed, false)?;
             self.ratio = self.ratio.zip(again).map(|(first, again)| first.max(again));
         }
         Ok(())
     }
 
-    /// Returns the time of the plain way divided by that of the route, over all large works.
-    fn measured(&mut self, large: &[Vec<Rc<Work>>], first: bool) -> Checked<Option<f64>> {
-        let scope = self.scope;
-        let plain_way = (scope.plain, scope.below.as_str());
+    /// Returns the time of the plain way divided by that of the route, over all large works. The programs of the next
+    /// group are prepared while those of one run, so that two groups at most are in memory.
+    fn measured(&mut self, listed: &Listed, first: bool) -> Checked<Option<f64>> {
+        let small = self.scope.small;
         let (mut plain_s, mut fast_s) = (0.0, 0.0);
-        let sweep = if scope.small { None } else { Sweep::new(scope.fast) };
-        for group in large {
-            let mut memory = [None, None];
-            for work in group {
-                self.begin(&work.name)?;
-                let mut fast = in_memory(scope.fast, work, &mut memory[0])?;
-                let mut retained = scope.retained.borrow_mut();
-                let of_plain = if scope.small { None } else { retained.sweep(plain_way) };
-                let plain = retained.plain(plain_way, work)?;
-                if first {
-                    let got = run(fast.as_mut(), work)?;
-                    let other = in_memory(scope.fast, work, &mut memory[1])?;
-                    same_bits(&work.name, 1, &got, &run({ other }.as_mut(), work)?)?;
-                    within_bound(work, &got, &plain.values)?;
-                    self.passed += 1;
-                }
-                let sweeps = [of_plain.as_ref(), sweep.as_ref()];
-                let [plain, fast] = by_turns(scope, [plain.program.as_mut(), fast.as_mut()], sweeps)?;
-                (plain_s, fast_s) = (plain_s + plain, fast_s + fast);
-            }
+        let sweep = if small || listed.groups.is_empty() { None } else { Sweep::new(&listed.fast) };
+        let mut groups = listed.groups.iter();
+        let mut next = groups.next().map(|group| (group, self.coming(listed, group, first)));
+        while let Some((group, coming)) = next {
+            next = groups.next().map(|group| (group, self.coming(listed, group, first)));
+            let [plain, fast] = self.group(listed, group, coming, &sweep)?;
+            (plain_s, fast_s) = (plain_s + plain, fast_s + fast);
         }
         Ok((fast_s > 0.0).then(|| plain_s / fast_s))
     }
-}
 
-/// Prepares a work with weights that are uploaded for the first work of a group.
-fn in_memory(device: &dyn Backend, work: &Work, memory: &mut Option<Bindings>) -> Result<Box<dyn Program>> {
-    let bindings = match memory {
-        Some(bindings) => bindings,
-        None => memory.insert(bind(device, &work.graph, &work.data)?),
-    };
-    prepared_in(device, work, bindings)
+    /// Queues the preparation of a group.
+    fn coming(&self, listed: &Listed, group: &[Arc<Work>], first: bool) -> Coming {
+        let promise = |device: &Arc<dyn Backend>| {
+            let (device, group) = (device.clone(), group.to_vec());
+            self.scope.workers.promise(move || of_group(device.as_ref(), &group))
+        };
+        let is_retained = group.iter().all(|work| self.retained.has(&listed.below, work));
+        let fast = (0..if first { 2 } else { 1 }).map(|_| promise(&listed.fast)).collect();
+        Coming { fast, plain: (!is_retained).then(|| promise(&listed.plain)) }
+    }
+
+    /// Checks the works of a group. Returns the seconds of the plain way and of the route.
+    fn group(
+        &mut self,
+        listed: &Listed,
+        group: &[Arc<Work>],
+        coming: Coming,
+        sweep: &Option<Sweep>,
+    ) -> Checked<[f64; 2]> {
+        let deadline = self.scope.deadline;
+        if let Some(first) = group.first() {
+            self.begin(&first.name)?;
+        }
+        let fast = coming.fast.into_iter().map(|promise| promise.wait(&deadline));
+        let mut fast = fast.collect::<Checked<Vec<_>>>()?.into_iter();
+        let (programs, mut others) = (fast.next().unwrap_or_default(), fast.next().map(Vec::into_iter));
+        let plain = coming.plain.map(|promise| promise.wait(&deadline)).transpose()?;
+        let mut plain = plain.unwrap_or_default().into_iter();
+        let of_plain = if self.scope.small { None } else { self.retained.sweep(&listed.below, &listed.plain) };
+        let mut seconds = [0.0; 2];
+        for (work, mut fast) in group.iter().zip(programs) {
+            self.begin(&work.name)?;
+            let new = plain.next();
+            let of_work = self.retained.plain(&listed.below, work, || {
+                let program = new.map_or_else(|| super::programs::prepared(listed.plain.as_ref(), work), Ok);
+                let mut program = program?;
+                let values = run(program.as_mut(), work)?;
+                Ok(Plain { program, values })
+            })?;
+            if let Some(other) = others.as_mut().and_then(Iterator::next) {
+                let got = run(fast.as_mut(), work)?;
+                same_bits(&work.name, 1, &got, &run({ other }.as_mut(), work)?)?;
+                within_bound(work, &got, &of_work.values)?;
+                self.passed += 1;
+            }
+            let sweeps = [of_plain.as_ref(), sweep.as_ref()];
+            let of_work = by_turns(self.scope, [of_work.program.as_mut(), fast.as_mut()], sweeps)?;
+            seconds = [seconds[0] + of_work[0], seconds[1] + of_work[1]];
+        }
+        Ok(seconds)
+    }
 }
 
 /// Compares a result with the plain way's.
@@ -116,9 +124,8 @@ fn by_turns(
     let mut least = [f64::INFINITY; 2];
     let runs = if scope.emulated { 2 } else { 7 };
     for _ in 0..runs {
-        let devices = [scope.plain, scope.fast].into_iter().zip(sweeps);
-        for ((program, least), (device, sweep)) in programs.iter_mut().zip(&mut least).zip(devices) {
-            sweep.map_or(Ok(()), |sweep| sweep.run(device))?;
+        for ((program, least), sweep) in programs.iter_mut().zip(&mut least).zip(sweeps) {
+            sweep.map_or(Ok(()), Sweep::run)?;
             let timing = program.run()?;
             // The clock of an emulated card is made up.
             let device = timing.device.filter(|_| !scope.emulated);

@@ -22,11 +22,12 @@
 //! }
 //! ```
 
+mod ahead;
 mod checks;
 mod child;
 mod large;
+mod list;
 mod programs;
-mod ready;
 mod retained;
 mod scope;
 mod work;
@@ -190,7 +191,9 @@ pub fn qualify_with(
     let folder = folder.ok_or_else(|| Error::argument("cache folder", "none", "HOME or XDG_CACHE_HOME"))?;
     let start = Instant::now();
     let (device, checked) = (None, Vec::new());
-    let mut run = Run { name, options, folder: &folder, start, device, checked, note: None, begins };
+    let (ahead, is_alone, note) = (true, true, None);
+    let mut run =
+        Run { name, options, folder: &folder, start, device, checked, ahead, is_alone, note, begins };
     match Claim::take(&folder, options.limit + options.timeout * 4) {
         Ok(_claim) => run.children()?,
         Err(refused @ (Refused::Busy | Refused::Folder(_))) => run.note = Some(refused.to_string()),
@@ -207,6 +210,11 @@ struct Run<'a> {
     /// Identity and report of the device, once a child has opened it.
     device: Option<(Identity, CardReport)>,
     checked: Vec<Verdict>,
+    /// True until a child has ended while it prepared the checks of several routes: then nobody knows whose fault it was,
+    /// and the next child prepares those of one at a time.
+    ahead: bool,
+    /// True if the current child prepares no checks but those of its current route.
+    is_alone: bool,
     note: Option<String>,
     begins: &'a mut dyn FnMut(Duration, &str),
 }
@@ -217,13 +225,13 @@ impl Run<'_> {
         let temporary = TemporaryFolder::new().map_err(|e| Error::io(std::env::temp_dir(), e))?;
         let mut children = Children::begin(temporary.path(), None)?;
         for number in 0.. {
-            let before = self.checked.len();
+            let before = (self.checked.len(), self.ahead);
             let Some(outcome) = self.child(&mut children, number)? else { break };
             if outcome.record.status == Status::Ok {
                 break;
             }
             self.end_route(&outcome)?;
-            if self.checked.len() == before {
+            if (self.checked.len(), self.ahead) == before {
                 // It ended before a route began, or it could not write.
                 return self.fail(&outcome);
             }
@@ -246,28 +254,40 @@ impl Run<'_> {
             only: self.options.only.clone(),
             done: self.checked.iter().map(|verdict| verdict.route.clone()).collect(),
             products: self.options.products.clone(),
+            ahead: self.ahead,
         };
         let mut work = Work::new(&self.name, self.options.timeout, Task::Routes(task));
         work.hip_library = self.options.hip_library.clone().map(Into::into);
         let (device, checked, begins) = (&mut self.device, &mut self.checked, &mut self.begins);
-        let start = self.start;
+        let (start, alone) = (self.start, &mut self.is_alone);
         children.run(&work, &format!("routes-{number}"), &mut |message| match message {
             Message::Device { device: of_child } => {
                 *device = Some((of_child.identity.clone(), of_child.card_report()));
             }
             Message::RouteDone { verdict } => checked.push(verdict.clone()),
-            Message::Route { name } | Message::Case { name } => begins(start.elapsed(), name),
+            Message::Route { name, is_alone } => {
+                *alone = *is_alone;
+                begins(start.elapsed(), name);
+            }
+            Message::Case { name } => begins(start.elapsed(), name),
             _ => {}
         })
     }
 
-    /// Gives the route at which a child ended a verdict, if there is one.
+    /// Gives the route at which a child ended a verdict, if there is one. If the child prepared checks of other routes, too,
+    /// the next child decides.
     fn end_route(&mut self, outcome: &ChildOutcome) -> Result<()> {
         let (Some((identity, _)), Some(route)) = (&self.device, &outcome.record.step) else { return Ok(()) };
         if self.checked.iter().any(|verdict| verdict.route == *route) {
             return Ok(());
         }
         let record = &outcome.record;
+        if !self.is_alone && record.status != Status::Ended {
+            self.ahead = false;
+            let retried = Verdict::new(route, State::Unknown, "to be checked by itself");
+            let written = Record::end(self.folder, identity, Verdict { partial: true, ..retried });
+            return written.map(|_| ()).map_err(|error| Error::io(self.folder, error));
+        }
         // A compiler that is slow says nothing about the code.
         let compiles = record.phase.as_deref() == Some(Phase::Compile.name());
         let state = match record.status {

@@ -1,32 +1,32 @@
 //! Programs of works.
 
+use super::list::Programs;
 use super::work::Work;
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
 use ggml_core::evaluate::{bind, write_inputs};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Result};
+use std::sync::Arc;
 
 /// Uploads the weights of a work, and prepares it.
 pub(super) fn prepared(backend: &dyn Backend, work: &Work) -> Result<Box<dyn Program>> {
     prepared_in(backend, work, &bind(backend, &work.graph, &work.data)?)
 }
 
+/// Uploads the weights that works have in common, and prepares them.
+pub(super) fn of_group(backend: &dyn Backend, works: &[Arc<Work>]) -> Result<Programs> {
+    let Some(first) = works.first() else { return Ok(Vec::new()) };
+    let bindings = bind(backend, &first.graph, &first.data)?;
+    works.iter().map(|work| prepared_in(backend, work, &bindings)).collect()
+}
+
 /// Prepares a work whose weights are in memory already.
-pub(super) fn prepared_in(
-    backend: &dyn Backend,
-    work: &Work,
-    bindings: &Bindings,
-) -> Result<Box<dyn Program>> {
+fn prepared_in(backend: &dyn Backend, work: &Work, bindings: &Bindings) -> Result<Box<dyn Program>> {
     let plan = Plan::fused(&work.graph, backend, Precision::Fast)?;
     let mut program = backend.prepare(&work.graph, &plan, bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), &work.graph, &work.data)?;
     Ok(program)
-}
-
-/// Returns the result of a work.
-pub(super) fn values(backend: &dyn Backend, work: &Work) -> Result<Vec<f32>> {
-    run(prepared(backend, work)?.as_mut(), work)
 }
 
 /// Runs a program, and reads its result.

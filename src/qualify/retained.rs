@@ -1,27 +1,20 @@
-//! Large works, and what the plain way made of them: retained from route to route.
+//! Programs of the plain way and what they computed: retained from route to route.
 
-use super::programs::{prepared_in, run};
-use super::work::{self, Work};
-use crate::isolate::protocol::ProductShape;
+use super::work::Work;
 use ggml_core::Result;
 use ggml_core::backend::{Backend, Program, Slice, Usage};
-use ggml_core::evaluate::bind;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Bytes that are copied before each timed run, so that no operand is left in a cache: as much as the largest caches have.
 const SWEEP: usize = 128 << 20;
 
-/// Works, and what the plain way made of them, for the routes that follow.
+/// What the plain way made of large works, for the routes that follow.
 #[derive(Default)]
 pub(super) struct Retained {
-    works: Vec<(Shape, Rc<Work>)>,
     /// By routes of the plain way, and name of the work.
     plain: Vec<((String, String), Plain)>,
     sweeps: Vec<(String, Option<Sweep>)>,
 }
-
-/// A product and its columns, or attention.
-type Shape = (Option<ProductShape>, usize);
 
 /// Program of the plain way, and its result.
 pub(super) struct Plain {
@@ -32,48 +25,43 @@ pub(super) struct Plain {
 /// Memory that is copied to empty the caches.
 #[derive(Clone)]
 pub(super) struct Sweep {
+    device: Arc<dyn Backend>,
     from: Slice,
     to: Slice,
 }
 
 impl Sweep {
     /// Returns `None` if the device has no room for it.
-    pub(super) fn new(device: &dyn Backend) -> Option<Sweep> {
+    pub(super) fn new(device: &Arc<dyn Backend>) -> Option<Sweep> {
         let slice = || Some(Slice { buffer: device.allocate(SWEEP, Usage::Compute).ok()?, offset: 0 });
-        Some(Sweep { from: slice()?, to: slice()? })
+        Some(Sweep { device: device.clone(), from: slice()?, to: slice()? })
     }
 
-    pub(super) fn run(&self, device: &dyn Backend) -> Result<()> {
-        device.copy(&self.from, &self.to, SWEEP)?;
+    pub(super) fn run(&self) -> Result<()> {
+        self.device.copy(&self.from, &self.to, SWEEP)?;
         // Waits for the copy.
-        device.download(&self.to.buffer, 0, &mut [0; 4])
+        self.device.download(&self.to.buffer, 0, &mut [0; 4])
     }
 }
 
 impl Retained {
-    pub(super) fn work(&mut self, shape: Shape, small: bool) -> Result<Rc<Work>> {
-        if let Some((_, work)) = self.works.iter().find(|(of, _)| *of == shape) {
-            return Ok(work.clone());
-        }
-        let work = Rc::new(match shape {
-            (Some(product), columns) => work::product(product, columns)?,
-            (None, _) if small => work::attention(64, 2, 160, 40)?,
-            (None, _) => work::attention(128, 16, 2048, 512)?,
-        });
-        self.works.push((shape, work.clone()));
-        Ok(work)
+    /// True if the plain way has computed a work on a device with the routes `below`.
+    pub(super) fn has(&self, below: &str, work: &Work) -> bool {
+        self.plain.iter().any(|((of, name), _)| of == below && *name == work.name)
     }
 
-    /// Returns the plain way's program of a work on a device with the routes `below`, and its result.
-    pub(super) fn plain(&mut self, (device, below): (&dyn Backend, &str), work: &Work) -> Result<&mut Plain> {
-        let key = (below.to_string(), work.name.clone());
-        let at = match self.plain.iter().position(|(of, _)| *of == key) {
+    /// Returns the plain way's program of a work on a device with the routes `below`, and its result. `make` makes both
+    /// if they are not retained.
+    pub(super) fn plain(
+        &mut self,
+        below: &str,
+        work: &Work,
+        make: impl FnOnce() -> super::scope::Checked<Plain>,
+    ) -> super::scope::Checked<&mut Plain> {
+        let at = match self.plain.iter().position(|((of, name), _)| of == below && *name == work.name) {
             Some(at) => at,
             None => {
-                let bindings = bind(device, &work.graph, &work.data)?;
-                let mut program = prepared_in(device, work, &bindings)?;
-                let values = run(program.as_mut(), work)?;
-                self.plain.push((key, Plain { program, values }));
+                self.plain.push(((below.to_string(), work.name.clone()), make()?));
                 self.plain.len() - 1
             }
         };
@@ -85,13 +73,8 @@ impl Retained {
         self.plain.clear();
     }
 
-    /// Forgets what belongs to a device that is closed.
-    pub(super) fn forget(&mut self, below: &str) {
-        self.plain.retain(|((of, _), _)| of != below);
-        self.sweeps.retain(|(of, _)| of != below);
-    }
-
-    pub(super) fn sweep(&mut self, (device, below): (&dyn Backend, &str)) -> Option<Sweep> {
+    /// Returns the memory that empties the caches of the plain way's device; `None` if it has no room for it.
+    pub(super) fn sweep(&mut self, below: &str, device: &Arc<dyn Backend>) -> Option<Sweep> {
         if let Some((_, sweep)) = self.sweeps.iter().find(|(of, _)| of == below) {
             return sweep.clone();
         }

@@ -1,12 +1,11 @@
 //! Extent of the checks of a route, and their state.
 
+use super::ahead::Workers;
 use super::retained::Retained;
-use crate::isolate::protocol::ProductShape;
 use ggml_core::backend::Backend;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::{Deadline, Error, Graph};
-use std::cell::RefCell;
 
 /// Part by which a route may be slower before the plain way is used.
 const MARGIN: f64 = 1.05;
@@ -14,27 +13,18 @@ const MARGIN: f64 = 1.05;
 /// The same for an emulated card, whose times say little.
 const EMULATED_MARGIN: f64 = 4.0;
 
-/// Extent of the checks of a route: the devices that they compare, sizes, and time.
+/// Extent of the checks of a route.
 pub(super) struct Scope<'a> {
     /// Name of the route.
     pub(super) route: &'a str,
-    /// The device without the route, but with those that it needs.
-    pub(super) plain: &'a dyn Backend,
-    /// The same with the route.
-    pub(super) fast: &'a dyn Backend,
     /// True for an emulated card and a processor: small sizes.
     pub(super) small: bool,
     /// True for an emulated card.
     pub(super) emulated: bool,
-    /// True to run the cases of all types.
-    pub(super) full: bool,
     /// Time for the checks.
     pub(super) deadline: Deadline,
-    /// Products of the model at hand.
-    pub(super) products: &'a [ProductShape],
-    /// The routes of `plain`, and what it has computed.
-    pub(super) below: String,
-    pub(super) retained: &'a RefCell<Retained>,
+    /// Threads that prepare programs.
+    pub(super) workers: &'a Workers,
 }
 
 /// Finding of a check that ends the checks.
@@ -66,6 +56,7 @@ pub(super) fn wrong<T>(what: String) -> Checked<T> {
 /// The checks of a route under way.
 pub(super) struct Checks<'a> {
     pub(super) scope: &'a Scope<'a>,
+    pub(super) retained: &'a mut Retained,
     pub(super) about: &'a mut dyn FnMut(&str),
     pub(super) passed: usize,
     /// Cases of the catalogue among them.
@@ -85,11 +76,6 @@ impl Checks<'_> {
         (self.about)(what);
         if self.scope.deadline.passed() { Err(Stop::Found(Found::Late)) } else { Ok(()) }
     }
-
-    /// True if the route changes the kernels of a graph.
-    pub(super) fn is_taken(&self, graph: &Graph) -> bool {
-        is_taken([self.scope.plain, self.scope.fast], graph, Precision::Fast)
-    }
 }
 
 /// True if the kernels of a graph differ between the plain way and the route.
@@ -101,6 +87,7 @@ pub(super) fn is_taken(devices: [&dyn Backend; 2], graph: &Graph, precision: Pre
     fast.is_some() && fast != plain
 }
 
+/// Fails if a result has other bits than that of the first run.
 pub(super) fn same_bits(name: &str, run: usize, first: &[f32], values: &[f32]) -> Checked<()> {
     match first.iter().zip(values).position(|(a, b)| a.to_bits() != b.to_bits()) {
         Some(at) => wrong(format!(

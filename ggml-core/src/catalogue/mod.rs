@@ -88,8 +88,14 @@ pub fn run_with(
     if let Some((_, reason)) = evaluate::refusal(backend, &graph) {
         return Ok(Outcome::Unsupported(reason));
     }
-    let mut program = evaluate::run(backend, &graph, contents, precision)?;
-    result(case, &graph, program.as_mut()).map(Outcome::Values)
+    let mut program = evaluate::prepare(backend, &graph, contents, precision)?;
+    values(case, program.as_mut()).map(Outcome::Values)
+}
+
+/// Runs a program of a case, and reads the result.
+fn values(case: &Case, program: &mut dyn Program) -> Result<Vec<f32>> {
+    program.run()?;
+    result(case, case.graph.as_ref().map_err(Error::clone)?, program)
 }
 
 /// A case with the contents of its leaves and the results of the reference, for any number of backends.
@@ -127,6 +133,26 @@ impl Judged {
     /// As [`run`].
     pub fn run(&self, backend: &dyn Backend, precision: Precision) -> Result<Outcome> {
         run_with(&self.case, &self.contents, backend, precision)
+    }
+
+    /// Uploads the contents and prepares the case on a backend; `None` if that does not support it.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn prepare(&self, backend: &dyn Backend, precision: Precision) -> Result<Option<Box<dyn Program>>> {
+        let graph = self.case.graph.as_ref().map_err(Error::clone)?;
+        if evaluate::refusal(backend, graph).is_some() {
+            return Ok(None);
+        }
+        evaluate::prepare(backend, graph, &self.contents, precision).map(Some)
+    }
+
+    /// Runs a program of the case, and returns the result.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn values(&self, program: &mut dyn Program) -> Result<Vec<f32>> {
+        values(&self.case, program)
     }
 
     /// Describes a failure of the case on a backend; see [`fault`].

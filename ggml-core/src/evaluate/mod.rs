@@ -113,11 +113,22 @@ pub(crate) fn run(
         let (backend, op) = (backend.device().backend.clone(), t.op().map_or("LEAF", |op| op.name()));
         return Err(Error::Unsupported { backend, op, node: t.name.clone(), reason });
     }
+    let mut program = prepare(backend, graph, data, precision)?;
+    program.run()?;
+    Ok(program)
+}
+
+/// Uploads the contents of a graph that the backend supports, and prepares it.
+pub(crate) fn prepare(
+    backend: &dyn Backend,
+    graph: &Graph,
+    data: &Contents,
+    precision: Precision,
+) -> Result<Box<dyn Program>> {
     let bindings = bind(backend, graph, data)?;
     let plan = Plan::fused(graph, backend, precision)?;
     let mut program = backend.prepare(graph, &plan, &bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), graph, data)?;
-    program.run()?;
     Ok(program)
 }
 

@@ -131,7 +131,7 @@ impl Account {
             }
             Message::Device { device } => backend.fill(&device),
             Message::Progress { .. } | Message::Listed { .. } | Message::RouteDone { .. } => {}
-            Message::Route { name } => record.step = Some(name),
+            Message::Route { name, .. } => record.step = Some(name),
             Message::Case { name } => *case = Some(name),
             Message::CaseDone(report) => {
                 *case = None;

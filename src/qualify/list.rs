@@ -1,0 +1,287 @@
+//! Lists of the checks of each route. Other threads prepare their programs meanwhile.
+
+use super::ahead::{Promise, Workers};
+use super::child::Open;
+use super::programs::prepared;
+use super::scope::is_taken;
+use super::work::{self, Work};
+use crate::isolate::protocol::{ProductShape, RoutesTask};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
+use ggml_core::catalogue::{self, Case, Judged};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::routes::{RouteUse, Routes};
+use ggml_core::{DType, Deadline, Result, Source, TensorId};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Runs of known answers and of the first cases, each in other memory; later cases have two.
+const RUNS: usize = 5;
+
+/// Number of cases with [`RUNS`] runs.
+const REPEATED: usize = 8;
+
+/// Types that most models have. Their cases come first.
+const ESSENTIAL: [&str; 5] = ["F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"];
+
+/// Heads of few models, whose kernels compilers take seconds for.
+const LARGE_HEADS: [&str; 4] = ["d=512", "d=544", "d=552", "d=576"];
+
+/// Route by which kernels are compiled faster. It is checked first; once it is verified, the others are checked with it.
+pub(super) const COMPILES: &str = "vulkan.parallel-compilation";
+
+/// Cases that are compiled at the same time in the check of that route, one of each so many.
+const COMPILED: usize = 16;
+
+/// A product and its columns, or attention.
+type Shape = (Option<ProductShape>, usize);
+
+/// Programs of one work or case, each in other memory.
+pub(super) type Programs = Vec<Box<dyn Program>>;
+
+/// A work with known answers, or with infinities and NaN: then the plain way has a program too.
+pub(super) struct Answer {
+    pub(super) work: Arc<Work>,
+    pub(super) programs: Promise<Programs>,
+    pub(super) plain: Option<Promise<Box<dyn Program>>>,
+}
+
+/// A case of the catalogue.
+pub(super) struct ListedCase {
+    pub(super) name: String,
+    pub(super) precision: Precision,
+    /// `None` if the device does not support it.
+    pub(super) ready: Promise<Option<(Judged, Programs)>>,
+}
+
+/// The checks of a route, and the devices that they compare.
+pub(super) struct Listed {
+    pub(super) plain: Arc<dyn Backend>,
+    pub(super) fast: Arc<dyn Backend>,
+    /// The routes of `plain`.
+    pub(super) below: String,
+    pub(super) answers: Vec<Answer>,
+    /// Large works that take the route; those of a group have the same weights.
+    pub(super) groups: Vec<Vec<Arc<Work>>>,
+    pub(super) cases: Vec<ListedCase>,
+    /// True if some cases were left out.
+    pub(super) partial: bool,
+}
+
+/// Lists the checks of routes.
+pub(super) struct Lister<'a> {
+    pub(super) open: Open<'a>,
+    pub(super) task: &'a RoutesTask,
+    /// The routes of the device.
+    pub(super) rows: &'a [RouteUse],
+    /// Routes of the plain way.
+    pub(super) base: Routes,
+    /// True for an emulated card and a processor: small sizes.
+    pub(super) small: bool,
+    pub(super) workers: &'a Workers,
+    pub(super) deadline: Deadline,
+    opened: Vec<(Routes, Arc<dyn Backend>)>,
+    works: Vec<(Shape, Arc<Work>)>,
+}
+
+impl<'a> Lister<'a> {
+    /// Returns a lister. `plain`: the device without any route.
+    pub(super) fn new(
+        (open, plain): (Open<'a>, &Arc<dyn Backend>),
+        (task, rows): (&'a RoutesTask, &'a [RouteUse]),
+        (base, small): (Routes, bool),
+        (workers, deadline): (&'a Workers, Deadline),
+    ) -> Lister<'a> {
+        let opened = vec![(no_route(), plain.clone())];
+        Lister { open, task, rows, base, small, workers, deadline, opened, works: Vec::new() }
+    }
+
+    /// Opens the devices that a route needs, lists the checks, and queues the preparation of their programs.
+    pub(super) fn list(&mut self, route: &RouteUse) -> Result<Listed> {
+        let mut below = self.base.clone();
+        let mut lower = route.on_top_of.clone();
+        while let Some(name) = lower {
+            below = below.with(&name, true);
+            lower = self.rows.iter().find(|row| row.name == name).and_then(|row| row.on_top_of.clone());
+        }
+        let plain = self.with(&below)?;
+        let fast = self.with(&below.clone().with(&route.name, true))?;
+        let below = format!("{below:?}");
+        let (answers, groups, cases) = (Vec::new(), Vec::new(), Vec::new());
+        let mut listed = Listed { plain, fast, below, answers, groups, cases, partial: false };
+        let is_used = |row: &&RouteUse| row.name == route.name && !row.used;
+        if listed.fast.device().routes.iter().any(|row| is_used(&row)) {
+            return Ok(listed);
+        }
+        if route.name == COMPILES {
+            listed.cases = self.compiled_at_once(&listed);
+            return Ok(listed);
+        }
+        listed.answers = self.answers(&listed)?;
+        listed.groups = self.large(&listed)?;
+        for work in listed.groups.iter().flatten() {
+            self.compile(&listed, work);
+        }
+        (listed.cases, listed.partial) = self.cases(&listed);
+        Ok(listed)
+    }
+
+    /// Returns the device with these routes. Devices stay open: opening takes longer than some checks.
+    fn with(&mut self, routes: &Routes) -> Result<Arc<dyn Backend>> {
+        if let Some((_, known)) = self.opened.iter().find(|(known, _)| known == routes) {
+            return Ok(known.clone());
+        }
+        let backend = (self.open)(routes.clone())?;
+        self.opened.push((routes.clone(), backend.clone()));
+        Ok(backend)
+    }
+
+    /// Lists the works with known answers, and those with infinities and NaN, that take the route.
+    fn answers(&self, listed: &Listed) -> Result<Vec<Answer>> {
+        let mut works = Vec::new();
+        for dtype in [DType::F16, DType::Q8_0] {
+            for columns in work::COUNTS {
+                works.push(work::whole_numbers(dtype, columns)?);
+            }
+            works.push(work::special_values(dtype)?);
+        }
+        works.retain(|work| listed.is_taken(work));
+        let answer = |work: Work| {
+            let work = Arc::new(work);
+            let runs = if work.exact.is_some() { RUNS } else { 1 };
+            let (of, device) = (work.clone(), listed.fast.clone());
+            let programs =
+                self.workers.promise(move || (0..runs).map(|_| prepared(device.as_ref(), &of)).collect());
+            let (of, device) = (work.clone(), listed.plain.clone());
+            let plain =
+                work.exact.is_none().then(|| self.workers.promise(move || prepared(device.as_ref(), &of)));
+            Answer { work, programs, plain }
+        };
+        Ok(works.into_iter().map(answer).collect())
+    }
+
+    /// Returns the large works that take the route.
+    fn large(&mut self, listed: &Listed) -> Result<Vec<Vec<Arc<Work>>>> {
+        let columns = if self.small { [40, 1] } else { [512, 1] };
+        let products = self.products().into_iter().map(|product| columns.map(|n| (Some(product), n)).to_vec());
+        let mut large = Vec::new();
+        for group in products.chain([vec![(None, 0)]]) {
+            let works = group.into_iter().map(|shape| self.work(shape)).collect::<Result<Vec<_>>>()?;
+            let taken: Vec<_> = works.into_iter().filter(|work| listed.is_taken(work)).collect();
+            if !taken.is_empty() {
+                large.push(taken);
+            }
+        }
+        Ok(large)
+    }
+
+    /// Returns the shapes of large products: those of the model, else usual ones.
+    fn products(&self) -> Vec<ProductShape> {
+        let of = |dtype, k, rows| ProductShape { dtype, k, rows };
+        match (self.task.products.as_slice(), self.small) {
+            ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
+            ([], false) => {
+                vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 14336, 4096), of(DType::Q8_0, 4096, 4096)]
+            }
+            (products, _) => products.to_vec(),
+        }
+    }
+
+    fn work(&mut self, shape: Shape) -> Result<Arc<Work>> {
+        if let Some((_, work)) = self.works.iter().find(|(of, _)| *of == shape) {
+            return Ok(work.clone());
+        }
+        let work = Arc::new(match shape {
+            (Some(product), columns) => work::product(product, columns)?,
+            (None, _) if self.small => work::attention(64, 2, 160, 40)?,
+            (None, _) => work::attention(128, 16, 2048, 512)?,
+        });
+        self.works.push((shape, work.clone()));
+        Ok(work)
+    }
+
+    /// Has both devices compile what a work needs. Nothing runs, so all leaves lie in the same memory.
+    fn compile(&self, listed: &Listed, work: &Arc<Work>) {
+        for device in [&listed.fast, &listed.plain] {
+            let (work, device) = (work.clone(), device.clone());
+            // An error shows when the work's programs are prepared.
+            drop(self.workers.promise(move || compile(device.as_ref(), &work)));
+        }
+    }
+
+    /// Lists the cases of the catalogue that take the route, those that most models have first. Others are left out
+    /// unless all are wanted, or there are none of the first kind; then the second value is true.
+    fn cases(&self, listed: &Listed) -> (Vec<ListedCase>, bool) {
+        let devices = [listed.plain.as_ref(), listed.fast.as_ref()];
+        let taken = |case: Case| {
+            let graph = case.graph.as_ref().ok()?;
+            let both = [Precision::Fast, Precision::Exact];
+            let precision = both.into_iter().find(|&precision| is_taken(devices, graph, precision))?;
+            Some((case, precision))
+        };
+        let mut cases: Vec<(Case, Precision)> =
+            catalogue::cases().into_par_iter().filter_map(taken).collect();
+        cases.sort_by_key(|(case, _)| !is_essential(case));
+        let essential = cases.partition_point(|(case, _)| is_essential(case));
+        let partial = !self.task.full && essential > 0 && essential < cases.len();
+        if partial {
+            cases.truncate(essential);
+        }
+        let cases = cases.into_iter().enumerate().map(|(n, (case, precision))| {
+            self.case(&listed.fast, case, precision, if n < REPEATED { RUNS } else { 2 })
+        });
+        (cases.collect(), partial)
+    }
+
+    /// Lists some cases of all kinds for a route that changes no kernel, but how they are compiled.
+    fn compiled_at_once(&self, listed: &Listed) -> Vec<ListedCase> {
+        let cases: Vec<Case> = catalogue::cases().into_iter().filter(is_essential).collect();
+        let every = cases.len().div_ceil(COMPILED).max(1);
+        let some = cases.into_iter().step_by(every);
+        some.map(|case| self.case(&listed.fast, case, Precision::Fast, 1)).collect()
+    }
+
+    fn case(&self, device: &Arc<dyn Backend>, case: Case, precision: Precision, runs: usize) -> ListedCase {
+        let (name, device, deadline) = (case.name.clone(), device.clone(), self.deadline);
+        let ready = self.workers.promise(move || {
+            if deadline.passed() {
+                return Ok(None);
+            }
+            let judged = Judged::new(case, &ReferenceBackend::default())?;
+            let programs = (0..runs).map(|_| judged.prepare(device.as_ref(), precision));
+            let programs: Option<Programs> = programs.collect::<Result<Option<_>>>()?;
+            Ok(programs.map(|programs| (judged, programs)))
+        });
+        ListedCase { name, precision, ready }
+    }
+}
+
+impl Listed {
+    /// True if the route changes the kernels of a work.
+    fn is_taken(&self, work: &Work) -> bool {
+        is_taken([self.plain.as_ref(), self.fast.as_ref()], &work.graph, Precision::Fast)
+    }
+}
+
+/// Returns the choice of no route.
+pub(super) fn no_route() -> Routes {
+    Routes::by(ggml_core::routes::Policy::Plain)
+}
+
+fn is_essential(case: &Case) -> bool {
+    let types = ESSENTIAL.iter().any(|name| case.name.contains(name));
+    types && LARGE_HEADS.iter().all(|heads| !case.name.contains(heads))
+}
+
+fn compile(device: &dyn Backend, work: &Work) -> Result<()> {
+    let graph = &work.graph;
+    let is_stored = |&id: &TensorId| matches!(graph.tensor(id).source, Source::Weight | Source::State);
+    let leaves: Vec<TensorId> = graph.ids().filter(is_stored).collect();
+    let bytes = leaves.iter().map(|&id| graph.tensor(id).span_bytes()).max().unwrap_or(0).max(16);
+    let buffer = device.allocate(bytes, Usage::Weights)?;
+    let slice = |id| (id, Slice { buffer: buffer.clone(), offset: 0 });
+    let bindings = Bindings { leaves: leaves.into_iter().map(slice).collect(), ..Bindings::default() };
+    let plan = Plan::fused(graph, device, Precision::Fast)?;
+    device.prepare(graph, &plan, &bindings, PrepareOptions::default()).map(|_| ())
+}
