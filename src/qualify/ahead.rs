@@ -39,9 +39,8 @@ pub(super) struct Workers {
 
 impl Workers {
     /// Calls a function while threads do the jobs that it queues. Jobs that have not begun when it returns are left out.
-    pub(super) fn during<T>(run: impl FnOnce(&Workers) -> T) -> T {
+    pub(super) fn during<T>(threads: usize, run: impl FnOnce(&Workers) -> T) -> T {
         let workers = Workers::default();
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         std::thread::scope(|scope| {
             let closing = Closing(&workers);
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| workers.work())).collect();
@@ -61,9 +60,23 @@ impl Workers {
         let (sender, receiver) = sync_channel(1);
         // Nobody may want the result any more.
         let job = move || drop(sender.send(prepare()));
-        lock(&self.queue).jobs.push_back(Box::new(job));
-        self.changed.notify_one();
+        self.queue(|jobs| jobs.push_back(Box::new(job)));
         Promise(receiver)
+    }
+
+    /// Has something done before everything else that waits: it takes long.
+    pub(super) fn early(&self, job: impl FnOnce() + Send + 'static) {
+        self.queue(|jobs| jobs.push_front(Box::new(job)));
+    }
+
+    /// Has something done after everything else that waits.
+    pub(super) fn late(&self, job: impl FnOnce() + Send + 'static) {
+        self.queue(|jobs| jobs.push_back(Box::new(job)));
+    }
+
+    fn queue(&self, add: impl FnOnce(&mut VecDeque<Job>)) {
+        add(&mut lock(&self.queue).jobs);
+        self.changed.notify_one();
     }
 
     fn work(&self) {
@@ -111,10 +124,9 @@ mod tests {
     #[test]
     fn results_come_from_other_threads() {
         let here = std::thread::current().id();
-        let sum = Workers::during(|workers| {
-            let promises: Vec<_> = (0..100)
-                .map(|i| workers.promise(move || Ok((i, std::thread::current().id()))))
-                .collect();
+        let sum = Workers::during(2, |workers| {
+            let promises: Vec<_> =
+                (0..100).map(|i| workers.promise(move || Ok((i, std::thread::current().id())))).collect();
             let values = promises.into_iter().map(|promise| promise.wait(&soon()).ok().unwrap());
             values.map(|(i, thread)| if thread == here { 0 } else { i }).sum::<i32>()
         });
@@ -124,7 +136,7 @@ mod tests {
     /// An error, a panic and time that runs out are told apart, and none of them keeps the threads.
     #[test]
     fn whoever_waits_learns_the_reason() {
-        Workers::during(|workers| {
+        Workers::during(2, |workers| {
             let failed = workers.promise(|| Err::<(), _>(Error::argument("a", "b", "c")));
             assert!(matches!(failed.wait(&soon()), Err(Stop::Failed(Error::InvalidArgument { .. }))));
             let panicked = workers.promise(|| -> Result<()> { panic!("planted") });

@@ -1,7 +1,7 @@
 //! The checks of one route: its results against the reference, known answers and the plain way, and its time.
 
 use super::list::{Answer, Listed, ListedCase};
-use super::programs::{prepared, read, run};
+use super::programs::{decoded, prepared, read, run};
 use super::retained::Retained;
 use super::scope::{Checked, Checks, Found, Scope, Stop, same_bits, wrong};
 use super::work;
@@ -18,7 +18,7 @@ const STEPS: usize = 40;
 /// Errors of the device, which say something about the route: a deadline, a lost device.
 pub(super) fn examine(
     scope: &Scope<'_>,
-    listed: Listed,
+    listed: &mut Listed,
     retained: &mut Retained,
     about: &mut dyn FnMut(&str),
 ) -> Result<Verdict> {
@@ -60,11 +60,11 @@ impl Checks<'_> {
     }
 
     /// Runs all checks.
-    fn all(&mut self, mut listed: Listed) -> Checked<()> {
+    fn all(&mut self, listed: &mut Listed) -> Checked<()> {
         for answer in std::mem::take(&mut listed.answers) {
             self.answer(answer)?;
         }
-        self.compare(&listed)?;
+        self.compare(listed)?;
         if self.is_slower() {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Checks<'_> {
         }
         // A mechanism changes no kernel.
         if self.passed == 0 {
-            self.steps(&listed)?;
+            self.steps(listed)?;
         }
         Ok(())
     }
@@ -134,8 +134,7 @@ impl Checks<'_> {
         let (n, layers) = if self.scope.small { (64, 12) } else { (1024, 40) };
         let work = work::chain(n, layers)?;
         self.begin(&work.name)?;
-        let mut programs =
-            [prepared(listed.plain.as_ref(), &work)?, prepared(listed.fast.as_ref(), &work)?];
+        let mut programs = [prepared(listed.plain.as_ref(), &work)?, prepared(listed.fast.as_ref(), &work)?];
         let input = work.graph.ids().find(|&id| work.graph.tensor(id).name == "x").unwrap_or(work.node);
         let mut seconds = [Vec::new(), Vec::new()];
         for step in 0..if self.scope.small { STEPS / 4 } else { 5 * STEPS } {
@@ -145,7 +144,7 @@ impl Checks<'_> {
                 seconds.push(program.run()?.host.as_secs_f64());
                 *result = read(program.as_mut(), &work)?;
             }
-            let [plain, fast] = results;
+            let [plain, fast] = [decoded(&results[0])?, decoded(&results[1])?];
             same_bits(&work.name, step, &plain, &fast)?;
         }
         self.passed += 1;

@@ -3,7 +3,7 @@
 use super::ahead::Workers;
 use super::checks::examine;
 use super::list::{COMPILES, Listed, Lister, no_route};
-use super::retained::Retained;
+use super::retained::{Retained, Sweep};
 use super::scope::Scope;
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
@@ -30,29 +30,23 @@ pub(crate) fn run_routes(
     let device = plain.device().clone();
     let folder: &Path = task.folder.as_ref();
     let (record, _) = Record::read(folder, &device.identity);
-    let (first, rest): (Vec<&RouteUse>, Vec<_>) =
-        device.routes.iter().filter(|route| is_due(task, &record, route)).partition(|r| r.name == COMPILES);
+    let mut due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
+    due.sort_by_key(|route| route.name != COMPILES);
     let emulated = work.backend.parse::<BackendName>().is_ok_and(|name| name.is_emulated());
     let small = emulated || device.arch == "CPU";
     let compiles = record.verdicts.iter().any(compiles_faster);
-    Workers::during(|workers| {
-        let mut child = Child {
-            task,
-            device: &device,
-            record,
-            emulated,
-            small,
-            deadline,
-            workers,
-            retained: Retained::default(),
-            send,
-        };
-        let lister = |base| {
-            Lister::new((open, &plain), (task, &device.routes), (base, small), (workers, deadline))
-        };
-        let compiles = child.routes(&first, lister(no_route()))? || compiles;
-        let base = if compiles { no_route().with(COMPILES, true) } else { no_route() };
-        child.routes(&rest, lister(base))
+    // If a driver cannot compile with several threads, a child that checks routes ahead ends, and the next one finds out.
+    let is_first = due.first().is_some_and(|route| route.name == COMPILES);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = if task.ahead || compiles || is_first { threads } else { 1 };
+    let base = if compiles { no_route().with(COMPILES, true) } else { no_route() };
+    Workers::during(threads, |workers| {
+        let sweep = if small || due.is_empty() { None } else { Sweep::new(&plain) };
+        let retained = Retained::new(sweep);
+        let mut child =
+            Child { task, device: &device, record, emulated, small, deadline, workers, retained, send };
+        let of_device = (task, device.routes.as_slice());
+        child.routes(&due, Lister::new((open, &plain), of_device, (base, small), (workers, deadline)))
     })?;
     Ok(Done::default())
 }
@@ -93,8 +87,8 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Checks routes. Returns true if one of them is that kernels are compiled faster, and it is verified.
-    fn routes(&mut self, routes: &[&RouteUse], mut lister: Lister<'_>) -> Result<bool> {
+    /// Checks routes.
+    fn routes(&mut self, routes: &[&RouteUse], mut lister: Lister<'_>) -> Result<()> {
         if !self.task.ahead || routes.len() < 2 {
             return self.each(routes, Lists::Here(Box::new(lister)));
         }
@@ -112,8 +106,7 @@ impl Child<'_> {
         })
     }
 
-    fn each(&mut self, routes: &[&RouteUse], mut lists: Lists<'_>) -> Result<bool> {
-        let mut compiles = false;
+    fn each(&mut self, routes: &[&RouteUse], mut lists: Lists<'_>) -> Result<()> {
         for (n, route) in routes.iter().enumerate() {
             if self.deadline.passed() {
                 break;
@@ -131,7 +124,6 @@ impl Child<'_> {
                 Ok(verdict) => verdict.clone(),
                 Err(error) => of_error(&route.name, error),
             };
-            compiles |= compiles_faster(&verdict);
             // Checks that did not come to an end take no verdict away.
             let earlier = self.record.verdicts.iter().find(|earlier| earlier.route == route.name);
             let kept = earlier.filter(|earlier| earlier.state.decides() && verdict.state == State::Unknown);
@@ -144,7 +136,7 @@ impl Child<'_> {
                 return Err(error);
             }
         }
-        Ok(compiles)
+        Ok(())
     }
 
     fn put(&self, verdict: Verdict) -> Result<()> {
@@ -156,7 +148,7 @@ impl Child<'_> {
     fn check(&mut self, route: &RouteUse, lists: &mut Lists<'_>) -> Result<Verdict> {
         let late = || Verdict { partial: true, ..Verdict::new(&route.name, State::Unknown, "time ran out") };
         (self.send)(Message::Case { name: "compiling".into() });
-        let listed = match lists {
+        let mut listed = match lists {
             Lists::Here(lister) => lister.list(route)?,
             Lists::Ahead(coming) => match coming.recv_timeout(self.deadline.remaining()) {
                 Ok(listed) => listed?,
@@ -175,7 +167,11 @@ impl Child<'_> {
             workers: self.workers,
         };
         let send = &mut self.send;
-        examine(&scope, listed, &mut self.retained, &mut |what| send(Message::Case { name: what.into() }))
+        let mut about = |what: &str| send(Message::Case { name: what.into() });
+        let verdict = examine(&scope, &mut listed, &mut self.retained, &mut about);
+        // Closing a device takes longer than some checks.
+        self.workers.late(move || drop(listed));
+        verdict
     }
 }
 

@@ -1,11 +1,12 @@
 //! Large products and attention: compared with the plain way, and timed by turns.
 
-use super::ahead::Promise;
+use super::ahead::{Promise, Workers};
 use super::list::{Listed, Programs};
-use super::programs::{of_group, run};
+use super::programs::{decoded, of_group, prepared, run_undecoded};
 use super::retained::{Plain, Sweep};
-use super::scope::{Checked, Checks, Scope, same_bits, wrong};
+use super::scope::{Checked, Checks, Found, Scope, Stop, same_bits, wrong};
 use super::work::Work;
+use ggml_core::Result;
 use ggml_core::backend::{Backend, Program};
 use ggml_core::bound;
 use ggml_core::metrics::{Bound, distance_in_rows};
@@ -13,21 +14,33 @@ use ggml_core::precision::Precision;
 use std::sync::Arc;
 
 /// Programs of a group's works that other threads prepare.
-struct Coming {
-    /// Those of the route, twice in other memory if results are compared.
-    fast: Vec<Promise<Programs>>,
+pub(super) struct Coming {
+    /// Those of the route, then the same again, whose inputs and results are in other memory.
+    fast: Promise<Programs>,
     /// Those of the plain way, unless they are retained.
     plain: Option<Promise<Programs>>,
+}
+
+impl Coming {
+    /// Queues the preparation of a group.
+    pub(super) fn of(workers: &Workers, listed: &Listed, group: &[Arc<Work>], needs_plain: bool) -> Coming {
+        let promise = |device: &Arc<dyn Backend>, times: usize| {
+            let (device, group) = (device.clone(), group.to_vec());
+            workers.promise(move || of_group(device.as_ref(), &group, times))
+        };
+        Coming { fast: promise(&listed.fast, 2), plain: needs_plain.then(|| promise(&listed.plain, 1)) }
+    }
 }
 
 impl Checks<'_> {
     /// Compares large works with the plain way, and measures both by turns. A route that seems slower is measured once
     /// more with everything in other memory.
-    pub(super) fn compare(&mut self, listed: &Listed) -> Checked<()> {
-        self.ratio = self.measured(listed, true)?;
+    pub(super) fn compare(&mut self, listed: &mut Listed) -> Checked<()> {
+        let coming = listed.coming.take();
+        self.ratio = self.measured(listed, coming)?;
         if self.is_slower() {
             self.retained.forget_plain();
-            let again = self.measured(listed, false)?;
+            let again = self.measured(listed, None)?;
             self.ratio = self.ratio.zip(again).map(|(first, again)| first.max(again));
         }
         Ok(())
@@ -35,70 +48,78 @@ impl Checks<'_> {
 
     /// Returns the time of the plain way divided by that of the route, over all large works. The programs of the next
     /// group are prepared while those of one run, so that two groups at most are in memory.
-    fn measured(&mut self, listed: &Listed, first: bool) -> Checked<Option<f64>> {
-        let small = self.scope.small;
-        let (mut plain_s, mut fast_s) = (0.0, 0.0);
-        let sweep = if small || listed.groups.is_empty() { None } else { Sweep::new(&listed.fast) };
+    fn measured(&mut self, listed: &Listed, coming: Option<Coming>) -> Checked<Option<f64>> {
+        let mut seconds = [0.0; 2];
         let mut groups = listed.groups.iter();
-        let mut next = groups.next().map(|group| (group, self.coming(listed, group, first)));
+        let mut next =
+            groups.next().map(|group| (group, coming.unwrap_or_else(|| self.coming(listed, group))));
+        let mut judged = Vec::new();
         while let Some((group, coming)) = next {
-            next = groups.next().map(|group| (group, self.coming(listed, group, first)));
-            let [plain, fast] = self.group(listed, group, coming, &sweep)?;
-            (plain_s, fast_s) = (plain_s + plain, fast_s + fast);
+            next = groups.next().map(|group| (group, self.coming(listed, group)));
+            let of_group = self.group(listed, group, coming, &mut judged)?;
+            seconds = [seconds[0] + of_group[0], seconds[1] + of_group[1]];
         }
-        Ok((fast_s > 0.0).then(|| plain_s / fast_s))
+        for promise in judged {
+            if let Some(what) = promise.wait(&self.scope.deadline)? {
+                return wrong(what);
+            }
+            self.passed += 1;
+        }
+        Ok((seconds[1] > 0.0).then(|| seconds[0] / seconds[1]))
     }
 
-    /// Queues the preparation of a group.
-    fn coming(&self, listed: &Listed, group: &[Arc<Work>], first: bool) -> Coming {
-        let promise = |device: &Arc<dyn Backend>| {
-            let (device, group) = (device.clone(), group.to_vec());
-            self.scope.workers.promise(move || of_group(device.as_ref(), &group))
-        };
+    fn coming(&self, listed: &Listed, group: &[Arc<Work>]) -> Coming {
         let is_retained = group.iter().all(|work| self.retained.has(&listed.below, work));
-        let fast = (0..if first { 2 } else { 1 }).map(|_| promise(&listed.fast)).collect();
-        Coming { fast, plain: (!is_retained).then(|| promise(&listed.plain)) }
+        Coming::of(self.scope.workers, listed, group, !is_retained)
     }
 
-    /// Checks the works of a group. Returns the seconds of the plain way and of the route.
+    /// Runs the works of a group, and has other threads judge the results. Returns the seconds of the plain way and of
+    /// the route.
     fn group(
         &mut self,
         listed: &Listed,
         group: &[Arc<Work>],
         coming: Coming,
-        sweep: &Option<Sweep>,
+        judged: &mut Vec<Promise<Option<String>>>,
     ) -> Checked<[f64; 2]> {
         let deadline = self.scope.deadline;
         if let Some(first) = group.first() {
             self.begin(&first.name)?;
         }
-        let fast = coming.fast.into_iter().map(|promise| promise.wait(&deadline));
-        let mut fast = fast.collect::<Checked<Vec<_>>>()?.into_iter();
-        let (programs, mut others) = (fast.next().unwrap_or_default(), fast.next().map(Vec::into_iter));
+        let mut programs = coming.fast.wait(&deadline)?;
+        let others = programs.split_off(programs.len() / 2);
         let plain = coming.plain.map(|promise| promise.wait(&deadline)).transpose()?;
         let mut plain = plain.unwrap_or_default().into_iter();
-        let of_plain = if self.scope.small { None } else { self.retained.sweep(&listed.below, &listed.plain) };
         let mut seconds = [0.0; 2];
-        for (work, mut fast) in group.iter().zip(programs) {
+        let sweep = self.retained.sweep.clone();
+        for ((work, mut fast), mut other) in group.iter().zip(programs).zip(others) {
             self.begin(&work.name)?;
             let new = plain.next();
-            let of_work = self.retained.plain(&listed.below, work, || {
-                let program = new.map_or_else(|| super::programs::prepared(listed.plain.as_ref(), work), Ok);
-                let mut program = program?;
-                let values = run(program.as_mut(), work)?;
+            let of_plain = self.retained.plain(&listed.below, work, || {
+                let mut program = new.map_or_else(|| prepared(listed.plain.as_ref(), work), Ok)?;
+                let values = Arc::new(run_undecoded(program.as_mut(), work)?);
                 Ok(Plain { program, values })
             })?;
-            if let Some(other) = others.as_mut().and_then(Iterator::next) {
-                let got = run(fast.as_mut(), work)?;
-                same_bits(&work.name, 1, &got, &run({ other }.as_mut(), work)?)?;
-                within_bound(work, &got, &of_work.values)?;
-                self.passed += 1;
-            }
-            let sweeps = [of_plain.as_ref(), sweep.as_ref()];
-            let of_work = by_turns(self.scope, [of_work.program.as_mut(), fast.as_mut()], sweeps)?;
+            let results = [run_undecoded(fast.as_mut(), work)?, run_undecoded(other.as_mut(), work)?];
+            drop(other);
+            let (of_work, want) = (work.clone(), of_plain.values.clone());
+            judged.push(self.scope.workers.promise(move || judge(&of_work, results, &want)));
+            let of_work = by_turns(self.scope, [of_plain.program.as_mut(), fast.as_mut()], sweep.as_deref())?;
             seconds = [seconds[0] + of_work[0], seconds[1] + of_work[1]];
         }
         Ok(seconds)
+    }
+}
+
+/// Compares two results of a route with each other and with the plain way's. Returns a description if they differ.
+fn judge(work: &Work, results: [Vec<u8>; 2], want: &[u8]) -> Result<Option<String>> {
+    let [first, second] = &results;
+    let (got, want) = (decoded(first)?, decoded(want)?);
+    let same = if first == second { Ok(()) } else { same_bits(&work.name, 1, &got, &decoded(second)?) };
+    match same.and_then(|()| within_bound(work, &got, &want)) {
+        Ok(()) | Err(Stop::Found(Found::Late)) => Ok(None),
+        Err(Stop::Found(Found::Wrong(what))) => Ok(Some(what)),
+        Err(Stop::Failed(error)) => Err(error),
     }
 }
 
@@ -119,12 +140,12 @@ fn within_bound(work: &Work, got: &[f32], want: &[f32]) -> Checked<()> {
 fn by_turns(
     scope: &Scope<'_>,
     mut programs: [&mut dyn Program; 2],
-    sweeps: [Option<&Sweep>; 2],
+    sweep: Option<&Sweep>,
 ) -> Checked<[f64; 2]> {
     let mut least = [f64::INFINITY; 2];
     let runs = if scope.emulated { 2 } else { 7 };
     for _ in 0..runs {
-        for ((program, least), sweep) in programs.iter_mut().zip(&mut least).zip(sweeps) {
+        for (program, least) in programs.iter_mut().zip(&mut least) {
             sweep.map_or(Ok(()), Sweep::run)?;
             let timing = program.run()?;
             // The clock of an emulated card is made up.

@@ -2,6 +2,7 @@
 
 use super::ahead::{Promise, Workers};
 use super::child::Open;
+use super::large::Coming;
 use super::programs::prepared;
 use super::scope::is_taken;
 use super::work::{self, Work};
@@ -34,6 +35,9 @@ pub(super) const COMPILES: &str = "vulkan.parallel-compilation";
 /// Cases that are compiled at the same time in the check of that route, one of each so many.
 const COMPILED: usize = 16;
 
+/// Free memory of a device from which the first large works of all routes are prepared at once.
+const MUCH: u64 = 8 << 30;
+
 /// A product and its columns, or attention.
 type Shape = (Option<ProductShape>, usize);
 
@@ -64,6 +68,8 @@ pub(super) struct Listed {
     pub(super) answers: Vec<Answer>,
     /// Large works that take the route; those of a group have the same weights.
     pub(super) groups: Vec<Vec<Arc<Work>>>,
+    /// Programs of the first group, if the device has much memory.
+    pub(super) coming: Option<Coming>,
     pub(super) cases: Vec<ListedCase>,
     /// True if some cases were left out.
     pub(super) partial: bool,
@@ -82,7 +88,7 @@ pub(super) struct Lister<'a> {
     pub(super) workers: &'a Workers,
     pub(super) deadline: Deadline,
     opened: Vec<(Routes, Arc<dyn Backend>)>,
-    works: Vec<(Shape, Arc<Work>)>,
+    works: Vec<Vec<Arc<Work>>>,
 }
 
 impl<'a> Lister<'a> {
@@ -109,7 +115,7 @@ impl<'a> Lister<'a> {
         let fast = self.with(&below.clone().with(&route.name, true))?;
         let below = format!("{below:?}");
         let (answers, groups, cases) = (Vec::new(), Vec::new(), Vec::new());
-        let mut listed = Listed { plain, fast, below, answers, groups, cases, partial: false };
+        let mut listed = Listed { plain, fast, below, answers, groups, coming: None, cases, partial: false };
         let is_used = |row: &&RouteUse| row.name == route.name && !row.used;
         if listed.fast.device().routes.iter().any(|row| is_used(&row)) {
             return Ok(listed);
@@ -118,13 +124,23 @@ impl<'a> Lister<'a> {
             listed.cases = self.compiled_at_once(&listed);
             return Ok(listed);
         }
-        listed.answers = self.answers(&listed)?;
-        listed.groups = self.large(&listed)?;
+        let devices = [listed.plain.as_ref(), listed.fast.as_ref()];
+        let (works, cases) = rayon::join(|| self.large(), || taken(devices));
+        self.works = works?;
+        listed.groups = self.groups(&listed);
         for work in listed.groups.iter().flatten() {
             self.compile(&listed, work);
         }
-        (listed.cases, listed.partial) = self.cases(&listed);
+        listed.answers = self.answers(&listed)?;
+        if let Some(group) = listed.groups.first().filter(|_| self.has_much_memory(&listed)) {
+            listed.coming = Some(Coming::of(self.workers, &listed, group, true));
+        }
+        (listed.cases, listed.partial) = self.cases(&listed, cases);
         Ok(listed)
+    }
+
+    fn has_much_memory(&self, listed: &Listed) -> bool {
+        !self.small && self.task.ahead && listed.fast.free_memory().is_some_and(|free| free >= MUCH)
     }
 
     /// Returns the device with these routes. Devices stay open: opening takes longer than some checks.
@@ -161,19 +177,31 @@ impl<'a> Lister<'a> {
         Ok(works.into_iter().map(answer).collect())
     }
 
-    /// Returns the large works that take the route.
-    fn large(&mut self, listed: &Listed) -> Result<Vec<Vec<Arc<Work>>>> {
-        let columns = if self.small { [40, 1] } else { [512, 1] };
-        let products = self.products().into_iter().map(|product| columns.map(|n| (Some(product), n)).to_vec());
-        let mut large = Vec::new();
-        for group in products.chain([vec![(None, 0)]]) {
-            let works = group.into_iter().map(|shape| self.work(shape)).collect::<Result<Vec<_>>>()?;
-            let taken: Vec<_> = works.into_iter().filter(|work| listed.is_taken(work)).collect();
-            if !taken.is_empty() {
-                large.push(taken);
-            }
+    /// Returns the large works, in groups that have the same weights.
+    fn large(&self) -> Result<Vec<Vec<Arc<Work>>>> {
+        if !self.works.is_empty() {
+            return Ok(self.works.clone());
         }
-        Ok(large)
+        let columns = if self.small { [40, 1] } else { [512, 1] };
+        let products =
+            self.products().into_iter().map(|product| columns.map(|n| (Some(product), n)).to_vec());
+        let groups: Vec<Vec<Shape>> = products.chain([vec![(None, 0)]]).collect();
+        let work = |shape: Shape| {
+            Ok(Arc::new(match shape {
+                (Some(product), columns) => work::product(product, columns)?,
+                (None, _) if self.small => work::attention(64, 2, 160, 40)?,
+                (None, _) => work::attention(128, 16, 2048, 512)?,
+            }))
+        };
+        groups.into_par_iter().map(|group| group.into_par_iter().map(work).collect()).collect()
+    }
+
+    /// Returns the large works that take the route.
+    fn groups(&self, listed: &Listed) -> Vec<Vec<Arc<Work>>> {
+        let of = |works: &Vec<Arc<Work>>| -> Vec<Arc<Work>> {
+            works.iter().filter(|work| listed.is_taken(work)).cloned().collect()
+        };
+        self.works.iter().map(of).filter(|works| !works.is_empty()).collect()
     }
 
     /// Returns the shapes of large products: those of the model, else usual ones.
@@ -188,40 +216,18 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn work(&mut self, shape: Shape) -> Result<Arc<Work>> {
-        if let Some((_, work)) = self.works.iter().find(|(of, _)| *of == shape) {
-            return Ok(work.clone());
-        }
-        let work = Arc::new(match shape {
-            (Some(product), columns) => work::product(product, columns)?,
-            (None, _) if self.small => work::attention(64, 2, 160, 40)?,
-            (None, _) => work::attention(128, 16, 2048, 512)?,
-        });
-        self.works.push((shape, work.clone()));
-        Ok(work)
-    }
-
     /// Has both devices compile what a work needs. Nothing runs, so all leaves lie in the same memory.
     fn compile(&self, listed: &Listed, work: &Arc<Work>) {
         for device in [&listed.fast, &listed.plain] {
             let (work, device) = (work.clone(), device.clone());
             // An error shows when the work's programs are prepared.
-            drop(self.workers.promise(move || compile(device.as_ref(), &work)));
+            self.workers.early(move || drop(compile(device.as_ref(), &work)));
         }
     }
 
-    /// Lists the cases of the catalogue that take the route, those that most models have first. Others are left out
-    /// unless all are wanted, or there are none of the first kind; then the second value is true.
-    fn cases(&self, listed: &Listed) -> (Vec<ListedCase>, bool) {
-        let devices = [listed.plain.as_ref(), listed.fast.as_ref()];
-        let taken = |case: Case| {
-            let graph = case.graph.as_ref().ok()?;
-            let both = [Precision::Fast, Precision::Exact];
-            let precision = both.into_iter().find(|&precision| is_taken(devices, graph, precision))?;
-            Some((case, precision))
-        };
-        let mut cases: Vec<(Case, Precision)> =
-            catalogue::cases().into_par_iter().filter_map(taken).collect();
+    /// Lists cases, those that most models have first. Others are left out unless all are wanted, or there are none of
+    /// the first kind; then the second value is true.
+    fn cases(&self, listed: &Listed, mut cases: Vec<(Case, Precision)>) -> (Vec<ListedCase>, bool) {
         cases.sort_by_key(|(case, _)| !is_essential(case));
         let essential = cases.partition_point(|(case, _)| is_essential(case));
         let partial = !self.task.full && essential > 0 && essential < cases.len();
@@ -267,6 +273,17 @@ impl Listed {
 /// Returns the choice of no route.
 pub(super) fn no_route() -> Routes {
     Routes::by(ggml_core::routes::Policy::Plain)
+}
+
+/// Returns the cases of the catalogue that take the route.
+fn taken(devices: [&dyn Backend; 2]) -> Vec<(Case, Precision)> {
+    let taken = |case: Case| {
+        let graph = case.graph.as_ref().ok()?;
+        let both = [Precision::Fast, Precision::Exact];
+        let precision = both.into_iter().find(|&precision| is_taken(devices, graph, precision))?;
+        Some((case, precision))
+    };
+    catalogue::cases().into_par_iter().filter_map(taken).collect()
 }
 
 fn is_essential(case: &Case) -> bool {

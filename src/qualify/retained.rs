@@ -1,5 +1,6 @@
 //! Programs of the plain way and what they computed: retained from route to route.
 
+use super::scope::Checked;
 use super::work::Work;
 use ggml_core::Result;
 use ggml_core::backend::{Backend, Program, Slice, Usage};
@@ -9,21 +10,20 @@ use std::sync::Arc;
 const SWEEP: usize = 128 << 20;
 
 /// What the plain way made of large works, for the routes that follow.
-#[derive(Default)]
 pub(super) struct Retained {
     /// By routes of the plain way, and name of the work.
     plain: Vec<((String, String), Plain)>,
-    sweeps: Vec<(String, Option<Sweep>)>,
+    /// `None` where caches need not be emptied, and for a device without room.
+    pub(super) sweep: Option<Arc<Sweep>>,
 }
 
-/// Program of the plain way, and its result.
+/// Program of the plain way, and the bytes of its result.
 pub(super) struct Plain {
     pub(super) program: Box<dyn Program>,
-    pub(super) values: Vec<f32>,
+    pub(super) values: Arc<Vec<u8>>,
 }
 
 /// Memory that is copied to empty the caches.
-#[derive(Clone)]
 pub(super) struct Sweep {
     device: Arc<dyn Backend>,
     from: Slice,
@@ -45,6 +45,10 @@ impl Sweep {
 }
 
 impl Retained {
+    pub(super) fn new(sweep: Option<Sweep>) -> Retained {
+        Retained { plain: Vec::new(), sweep: sweep.map(Arc::new) }
+    }
+
     /// True if the plain way has computed a work on a device with the routes `below`.
     pub(super) fn has(&self, below: &str, work: &Work) -> bool {
         self.plain.iter().any(|((of, name), _)| of == below && *name == work.name)
@@ -56,8 +60,8 @@ impl Retained {
         &mut self,
         below: &str,
         work: &Work,
-        make: impl FnOnce() -> super::scope::Checked<Plain>,
-    ) -> super::scope::Checked<&mut Plain> {
+        make: impl FnOnce() -> Checked<Plain>,
+    ) -> Checked<&mut Plain> {
         let at = match self.plain.iter().position(|((of, name), _)| of == below && *name == work.name) {
             Some(at) => at,
             None => {
@@ -71,15 +75,5 @@ impl Retained {
     /// Forgets the programs of the plain way.
     pub(super) fn forget_plain(&mut self) {
         self.plain.clear();
-    }
-
-    /// Returns the memory that empties the caches of the plain way's device; `None` if it has no room for it.
-    pub(super) fn sweep(&mut self, below: &str, device: &Arc<dyn Backend>) -> Option<Sweep> {
-        if let Some((_, sweep)) = self.sweeps.iter().find(|(of, _)| of == below) {
-            return sweep.clone();
-        }
-        let sweep = Sweep::new(device);
-        self.sweeps.push((below.to_string(), sweep.clone()));
-        sweep
     }
 }
