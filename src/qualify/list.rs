@@ -242,7 +242,9 @@ impl<'a> Lister<'a> {
 
     /// Lists some cases of all kinds for a route that changes no kernel, but how they are compiled.
     fn compiled_at_once(&self, listed: &Listed) -> Vec<ListedCase> {
-        let cases: Vec<Case> = catalogue::cases().into_iter().filter(is_essential).collect();
+        // Compilers take longest for attention.
+        let is_quick = |case: &Case| is_essential(case) && !case.name.starts_with("FLASH_ATTN_EXT");
+        let cases: Vec<Case> = catalogue::cases().into_iter().filter(is_quick).collect();
         let every = cases.len().div_ceil(COMPILED).max(1);
         let some = cases.into_iter().step_by(every);
         some.map(|case| self.case(&listed.fast, case, Precision::Fast, 1)).collect()

@@ -82,6 +82,9 @@ impl Device {
         let family = required(&facts, &name)?;
         let raw = create(instance, physical, &facts, family)
             .map_err(|code| failure(&name, Phase::OpenDevice, "vkCreateDevice", code))?;
+        if facts.driver_id == vk::DriverId::NVIDIA_PROPRIETARY {
+            instance.keep_loaded();
+        }
         let (functions, features) = (&instance.raw, facts.support.features);
         let mut device = Device {
             marker: features.marker.then(|| amd::buffer_marker::Device::new(functions, &raw)),

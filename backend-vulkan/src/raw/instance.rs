@@ -8,7 +8,7 @@ use ggml_core::sync::lock;
 use ggml_core::{Missing, Phase, Result, phase};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
@@ -111,6 +111,14 @@ impl Instance {
         })
     }
 
+    /// Keeps the drivers of the instance loaded until the process ends. NVIDIA's libraries need another part of the C
+    /// library's thread-local storage each time they are loaded: in a process that opens and closes devices, the loader
+    /// finds no driver in the end ("cannot allocate memory in static TLS block").
+    pub(crate) fn keep_loaded(self: &Arc<Self>) {
+        // One instance is enough.
+        let _ = LOADED.set(self.clone());
+    }
+
     fn register_messenger(&mut self) -> Result<()> {
         let Some(messages) = &self.messages else { return Ok(()) };
         let debug = ext::debug_utils::Instance::new(&self.entry, &self.raw);
@@ -143,6 +151,9 @@ impl Drop for Instance {
         unsafe { self.raw.destroy_instance(None) };
     }
 }
+
+/// An instance that is never destroyed.
+static LOADED: OnceLock<Arc<Instance>> = OnceLock::new();
 
 /// Held while instances are created and devices enumerated. A virtual card enumerates when its instance is created, and
 /// configures RADV for that through the environment of the whole process: other drivers must not read it meanwhile.
