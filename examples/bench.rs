@@ -113,7 +113,8 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
 
 fn run(args: &Args) -> Result<()> {
     program::set_verbose(args.verbose);
-    let backend = program::open(&args.backend, &program::open_options(args.timeout_s))?;
+    let file = ModelFile::open(&args.model)?;
+    let backend = program::open_for(&file, &args.backend, &program::open_options(args.timeout_s))?;
     let options = BenchOptions::default()
         .with_prompt_tokens(args.prompt_tokens)
         .with_predict(args.predict)
@@ -130,7 +131,6 @@ fn run(args: &Args) -> Result<()> {
                 ),
         );
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.session.clone());
-    let file = ModelFile::open(&args.model)?;
     program::note_left_out(&file);
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
     program::note_division(&model);

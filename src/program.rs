@@ -131,9 +131,22 @@ pub fn open_options(timeout: Option<Duration>) -> OpenOptions {
 /// # Errors
 /// The errors of [`open`](crate::open).
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    open_with(name, options, None)
+}
+
+/// Opens a backend for a model as [`open`] does. A card that is used for the first time is checked with the model's own
+/// products.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for(file: &ModelFile, name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    open_with(name, options, Some(file))
+}
+
+fn open_with(name: &str, options: &OpenOptions, file: Option<&ModelFile>) -> Result<Arc<dyn Backend>> {
     if name.parse::<BackendName>()? != BackendName::Auto {
         advice::set_backend(name);
-        let backend = first_use(name, options, crate::open(name, options)?)?;
+        let backend = first_use(name, options, crate::open(name, options)?, file)?;
         if matches!(name.parse()?, BackendName::Pair(_)) && backend.drivers().is_none() {
             note_alone(backend.as_ref());
         }
@@ -144,16 +157,21 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
         "backend auto is {}",
         if watch::is_verbose() { choice.reason.clone() } else { choice.sentence() }
     ));
-    first_use(&choice.backend, options, backend)
+    first_use(&choice.backend, options, backend, file)
 }
 
 /// Checks the routes of a card that is used for the first time, and opens it again with those that were verified. Cards
 /// that are emulated and processors are left as they are, and so is a device whose routes the user chose.
 #[cfg(feature = "compare")]
-fn first_use(name: &str, options: &OpenOptions, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
-    use crate::qualify::{QualifyOptions, is_due, qualify};
+fn first_use(
+    name: &str,
+    options: &OpenOptions,
+    backend: Arc<dyn Backend>,
+    file: Option<&ModelFile>,
+) -> Result<Arc<dyn Backend>> {
+    use crate::qualify::{QualifyOptions, is_due, products, qualify};
     if let BackendName::Pair(both) = name.parse()? {
-        return first_use_of_both(name, &both, options, backend);
+        return first_use_of_both(name, &both, options, backend, file);
     }
     let device = backend.device();
     let is_card = !name.parse::<BackendName>()?.is_emulated()
@@ -167,9 +185,11 @@ fn first_use(name: &str, options: &OpenOptions, backend: Arc<dyn Backend>) -> Re
     note(format_args!("checking the fast ways of {} for the first time, some seconds", device.name));
     // The checks have the card for themselves, and its memory.
     drop(backend);
-    let folder = options.routes_folder.clone();
-    let library = options.hip_library.clone();
-    match qualify(name, &QualifyOptions::default().with_folder(folder).with_hip_library(library)) {
+    let checks = QualifyOptions::default()
+        .with_folder(options.routes_folder.clone())
+        .with_hip_library(options.hip_library.clone())
+        .with_products(file.map_or_else(Vec::new, products));
+    match qualify(name, &checks) {
         Ok(result) => note(result.sentence()),
         // The plain ways work: the backend was open.
         Err(error) => note(format_args!("the fast ways were not checked: {error}")),
@@ -184,6 +204,7 @@ fn first_use_of_both(
     both: &[BackendName; 2],
     options: &OpenOptions,
     backend: Arc<dyn Backend>,
+    file: Option<&ModelFile>,
 ) -> Result<Arc<dyn Backend>> {
     use crate::qualify::is_due;
     let is_due =
@@ -195,13 +216,18 @@ fn first_use_of_both(
     drop(backend);
     for (half, _) in both.iter().zip(due).filter(|(_, due)| *due) {
         let half = half.to_string();
-        drop(first_use(&half, options, crate::open(&half, options)?)?);
+        drop(first_use(&half, options, crate::open(&half, options)?, file)?);
     }
     crate::open(name, options)
 }
 
 #[cfg(not(feature = "compare"))]
-fn first_use(_: &str, _: &OpenOptions, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
+fn first_use(
+    _: &str,
+    _: &OpenOptions,
+    backend: Arc<dyn Backend>,
+    _: Option<&ModelFile>,
+) -> Result<Arc<dyn Backend>> {
     Ok(backend)
 }
 

@@ -124,7 +124,7 @@ pub(crate) struct RoutesTask {
 }
 
 /// Shape of a product: weights `[k, rows]` of a type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProductShape {
     /// Type of the weights.
     pub dtype: DType,

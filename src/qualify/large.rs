@@ -1,4 +1,4 @@
-//! Large products and attention: compared with the plain way, and timed by turns.
+//! Large products and attention: compared with the reference or the plain way, and timed by turns.
 
 use super::ahead::{Promise, Workers};
 use super::list::{Listed, Programs};
@@ -97,8 +97,9 @@ impl Checks<'_> {
             let new = plain.next();
             let of_plain = self.retained.plain(&listed.below, work, || {
                 let mut program = new.map_or_else(|| prepared(listed.plain.as_ref(), work), Ok)?;
-                let values = Arc::new(run_undecoded(program.as_mut(), work)?);
-                Ok(Plain { program, values })
+                let values =
+                    if work.wanted.is_some() { Vec::new() } else { run_undecoded(program.as_mut(), work)? };
+                Ok(Plain { program, values: Arc::new(values) })
             })?;
             let results = [run_undecoded(fast.as_mut(), work)?, run_undecoded(other.as_mut(), work)?];
             drop(other);
@@ -111,29 +112,29 @@ impl Checks<'_> {
     }
 }
 
-/// Compares two results of a route with each other and with the plain way's. Returns a description if they differ.
-fn judge(work: &Work, results: [Vec<u8>; 2], want: &[u8]) -> Result<Option<String>> {
+/// Compares two results of a route with each other and with the reference's, or with the plain way's where that is not
+/// known. Returns a description if they differ.
+fn judge(work: &Work, results: [Vec<u8>; 2], plain: &[u8]) -> Result<Option<String>> {
     let [first, second] = &results;
-    let (got, want) = (decoded(first)?, decoded(want)?);
+    let got = decoded(first)?;
     let same = if first == second { Ok(()) } else { same_bits(&work.name, 1, &got, &decoded(second)?) };
-    match same.and_then(|()| within_bound(work, &got, &want)) {
-        Ok(()) | Err(Stop::Found(Found::Late)) => Ok(None),
+    let bound = bound::of_node(&work.graph, work.node, Precision::Fast);
+    let (want, bound, of) = match &work.wanted {
+        Some(wanted) => (wanted.values(), bound, "the reference"),
+        // Two results within the bound of a third are within four times the bound of each other.
+        None => (decoded(plain)?, Bound { nmse: 4.0 * bound.nmse, row: 4.0 * bound.row }, "the plain way"),
+    };
+    let distance = distance_in_rows(&got, &want, work.graph.tensor(work.node).ne[0]);
+    match same {
+        Ok(()) if bound.holds(&distance) => Ok(None),
+        Ok(()) => {
+            let what = bound.excess(&distance);
+            Ok(Some(format!("{}: {what} from {of}, worst at {}", work.name, distance.worst)))
+        }
         Err(Stop::Found(Found::Wrong(what))) => Ok(Some(what)),
+        Err(Stop::Found(Found::Late)) => Ok(None),
         Err(Stop::Failed(error)) => Err(error),
     }
-}
-
-/// Compares a result with the plain way's.
-fn within_bound(work: &Work, got: &[f32], want: &[f32]) -> Checked<()> {
-    let bound = bound::of_node(&work.graph, work.node, Precision::Fast);
-    // Two results within the bound of a third are within four times the bound of each other.
-    let bound = Bound { nmse: 4.0 * bound.nmse, row: 4.0 * bound.row };
-    let distance = distance_in_rows(got, want, work.graph.tensor(work.node).ne[0]);
-    if bound.holds(&distance) {
-        return Ok(());
-    }
-    let what = bound.excess(&distance);
-    wrong(format!("{}: {what} from the plain way, worst at {}", work.name, distance.worst))
 }
 
 /// Returns the seconds of the plain way and of the route, the least of several runs by turns, each with empty caches.

@@ -27,6 +27,7 @@ mod checks;
 mod child;
 mod large;
 mod list;
+mod products;
 mod programs;
 mod retained;
 mod scope;
@@ -36,6 +37,7 @@ pub use crate::isolate::protocol::ProductShape;
 pub(crate) use child::run_routes;
 pub use ggml_core::routes::cards::CardReport;
 pub use ggml_core::routes::{RouteUse, State, Verdict};
+pub use products::products;
 
 use crate::backend_name::BackendName;
 use crate::backends;

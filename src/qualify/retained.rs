@@ -17,7 +17,7 @@ pub(super) struct Retained {
     pub(super) sweep: Option<Arc<Sweep>>,
 }
 
-/// Program of the plain way, and the bytes of its result.
+/// Program of the plain way, and the bytes of its result; none where the reference's is known.
 pub(super) struct Plain {
     pub(super) program: Box<dyn Program>,
     pub(super) values: Arc<Vec<u8>>,

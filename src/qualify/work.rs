@@ -2,8 +2,10 @@
 
 use crate::isolate::protocol::ProductShape;
 use ggml_core::encode::encode;
-use ggml_core::evaluate::Contents;
+use ggml_core::evaluate::{Contents, evaluate};
 use ggml_core::op::flash_attn::FlashAttnExt;
+use ggml_core::precision::Precision;
+use ggml_core::reference::ReferenceBackend;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Graph, Result, Source, TensorId};
 
@@ -17,6 +19,28 @@ pub(super) struct Work {
     pub(super) node: TensorId,
     /// Values that the result must have to the bit, if they are known.
     pub(super) exact: Option<Vec<f32>>,
+    /// Values of the reference, if they are known.
+    pub(super) wanted: Option<Repeated>,
+}
+
+/// Result of a large product whose weights and columns repeat: as many values as the reference computes in no time say
+/// what all are.
+pub(super) struct Repeated {
+    /// A row for each distinct column.
+    distinct: Vec<Vec<f32>>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Repeated {
+    /// Returns the whole result.
+    pub(super) fn values(&self) -> Vec<f32> {
+        let mut all = Vec::with_capacity(self.rows * self.columns);
+        for row in self.distinct.iter().cycle().take(self.columns) {
+            all.extend(row.iter().cycle().take(self.rows));
+        }
+        all
+    }
 }
 
 /// Distinct rows of weights; the others repeat them, because encoding is slow. No tile has a multiple of these rows.
@@ -50,7 +74,7 @@ pub(super) fn whole_numbers(dtype: DType, columns: usize) -> Result<Work> {
     let sum = |row: usize, column: usize| (0..LENGTH).map(|k| a(row, k) * b(column, k)).sum::<i64>() as f32;
     let exact = (0..columns).flat_map(|column| (0..ROWS).map(move |row| sum(row, column))).collect();
     let name = format!("whole numbers, {dtype}, {columns} columns");
-    Ok(Work { name, graph, data, node, exact: Some(exact) })
+    Ok(Work { name, graph, data, node, exact: Some(exact), wanted: None })
 }
 
 /// Returns a product of many columns whose 2nd column has an infinity and whose 5th a NaN.
@@ -84,14 +108,24 @@ fn repeated(dtype: DType, n: usize, rows: usize, seed: u64) -> Result<Vec<u8>> {
 /// Returns a product of a model's weights.
 pub(super) fn product(shape: ProductShape, columns: usize) -> Result<Work> {
     let ProductShape { dtype, k, rows } = shape;
+    let small = ProductShape { rows: rows.min(DISTINCT), ..shape };
+    let few = product_of(small, columns.min(DISTINCT))?;
+    let all = evaluate(&ReferenceBackend::default(), &few.graph, &few.data, Precision::Exact)?;
+    let values = all.into_iter().map(|result| result.values()).collect::<Result<Vec<_>>>()?.concat();
+    let distinct = values.chunks(small.rows.max(1)).map(<[f32]>::to_vec).collect();
+    let name = format!("{rows} rows of {k} {dtype}, {columns} columns");
+    Ok(Work { name, wanted: Some(Repeated { distinct, rows, columns }), ..product_of(shape, columns)? })
+}
+
+fn product_of(shape: ProductShape, columns: usize) -> Result<Work> {
+    let ProductShape { dtype, k, rows } = shape;
     let mut graph = Graph::new();
     let w = graph.leaf("w", dtype, [k, rows, 1, 1], Source::Weight)?;
     let x = graph.leaf("x", DType::F32, [k, columns, 1, 1], Source::Input)?;
     let node = graph.mul_mat(w, x)?;
     graph.output(node)?;
     let data = Contents::from([(w, repeated(dtype, k, rows, 1)?), (x, repeated(DType::F32, k, columns, 2)?)]);
-    let name = format!("{rows} rows of {k} {dtype}, {columns} columns");
-    Ok(Work { name, graph, data, node, exact: None })
+    Ok(Work { name: String::new(), graph, data, node, exact: None, wanted: None })
 }
 
 /// Returns attention of a prompt behind a cache of F16: rows of `d` elements, `heads` heads.
@@ -116,7 +150,7 @@ pub(super) fn attention(d: usize, heads: usize, positions: usize, tokens: usize)
         (mask, encode(DType::F16, positions, &masks)?),
     ]);
     let name = format!("attention of {tokens} tokens, {positions} positions, rows of {d}");
-    Ok(Work { name, graph, data, node, exact: None })
+    Ok(Work { name, graph, data, node, exact: None, wanted: None })
 }
 
 /// Returns a chain of products and norms as in decoding: many launches, each of which reads the result before it.
@@ -135,7 +169,7 @@ pub(super) fn chain(n: usize, layers: usize) -> Result<Work> {
         y = graph.add(product, x)?;
     }
     graph.output(y)?;
-    Ok(Work { name: format!("{layers} layers of a step"), graph, data, node: y, exact: None })
+    Ok(Work { name: format!("{layers} layers of a step"), graph, data, node: y, exact: None, wanted: None })
 }
 
 /// Returns the input of a step of [`chain`].
@@ -147,9 +181,6 @@ pub(super) fn chain_input(n: usize, step: usize) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ggml_core::evaluate::evaluate;
-    use ggml_core::precision::Precision;
-    use ggml_core::reference::ReferenceBackend;
 
     fn result(work: &Work) -> Vec<f32> {
         let reference = ReferenceBackend::default();
@@ -169,6 +200,16 @@ mod tests {
         let special = result(&special_values(DType::F16).unwrap());
         let finite = |column: usize| special[column * ROWS..][..ROWS].iter().all(|x| x.is_finite());
         assert_eq!([1, 2, 3, 4, 5, 6].map(finite), [true, false, true, true, false, true]);
+    }
+
+    /// A few values of a large product are all of them.
+    #[test]
+    fn repeated_products_are_known() {
+        for (rows, columns) in [(23, 16), (5, 1), (7, 7), (8, 2)] {
+            let shape = ProductShape { dtype: DType::Q4_K, k: 512, rows };
+            let work = product(shape, columns).unwrap();
+            assert_eq!(result(&work), work.wanted.as_ref().unwrap().values(), "{}", work.name);
+        }
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! The products of a model, for the checks of its first use.
+
+use crate::isolate::protocol::ProductShape;
+use crate::model::ModelFile;
+use ggml_core::DType;
+use ggml_core::encode::encode;
+use std::collections::HashMap;
+
+/// Products that are checked at most: those with the most weights in the model.
+const MOST: usize = 4;
+
+/// Bytes of the weights of a product that is checked: more takes long to upload.
+const LARGEST: usize = 256 << 20;
+
+/// Returns the products of a model that most of its weights are in, those with the most weights first: types, and lengths
+/// and numbers of rows. Mixtures have no plain products but those of their attention and of shared experts.
+pub fn products(file: &ModelFile) -> Vec<ProductShape> {
+    let mut bytes: HashMap<ProductShape, usize> = HashMap::new();
+    for tensor in file.gguf().tensors() {
+        let [k, rows, 1, 1] = tensor.ne else { continue };
+        // Rows of the token table are looked up, and computed with only where it is the output, too.
+        let is_product = rows > 1 && tensor.name.ends_with(".weight") && !tensor.name.starts_with("token_");
+        if is_product && tensor.bytes <= LARGEST && has_encoder(tensor.dtype) {
+            *bytes.entry(ProductShape { dtype: tensor.dtype, k, rows }).or_default() += tensor.bytes;
+        }
+    }
+    let mut shapes: Vec<(ProductShape, usize)> = bytes.into_iter().collect();
+    shapes.sort_by_key(|(shape, bytes)| (std::cmp::Reverse(*bytes), shape.k, shape.rows));
+    shapes.into_iter().map(|(shape, _)| shape).take(MOST).collect()
+}
+
+/// True if rows of a type can be made for the checks.
+fn has_encoder(dtype: DType) -> bool {
+    encode(dtype, dtype.block(), &vec![0.0; dtype.block()]).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthesize::{Shape, bytes};
+    use ggml_core::gguf::GgufFile;
+
+    /// The shapes are those of the matrices of layers, and those that hold most of the weights come first.
+    #[test]
+    fn products_are_those_of_the_layers() {
+        let shape = Shape::small("llama").with_type(DType::Q8_0);
+        let file = ModelFile::from_gguf(GgufFile::from_bytes(bytes(&shape, 1).unwrap()).unwrap()).unwrap();
+        let found = products(&file);
+        assert!((2..=MOST).contains(&found.len()), "{found:?}");
+        assert!(found.iter().all(|product| product.dtype == DType::Q8_0), "{found:?}");
+        let of = |name: &str| file.gguf().require(&format!("blk.0.{name}.weight")).unwrap().ne;
+        let is_listed = |ne: [usize; 4]| found.iter().any(|product| [product.k, product.rows] == ne[..2]);
+        assert!(is_listed(of("ffn_up")) && is_listed(of("ffn_down")), "{found:?}");
+    }
+}
