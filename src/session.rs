@@ -45,6 +45,7 @@
 mod ahead;
 mod append;
 mod cells;
+mod demote;
 mod embed;
 mod inputs;
 mod layout;

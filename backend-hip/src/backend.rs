@@ -1,7 +1,7 @@
 //! The backend: device, memory and programs behind [`Backend`].
 
 use crate::advice::{Advice, Advisor};
-use crate::arch::Profile;
+use crate::arch::{Matrix, Profile};
 use crate::code::kernels::{Embedded, Kernel, KernelSet, Kernels};
 use crate::code::rtc::{Compiled, Job, Origin};
 use crate::driver::Driver;
@@ -11,6 +11,7 @@ use crate::options::HipOptions;
 use crate::program::prepare::{self, Host};
 use crate::program::{HipProgram, load};
 use crate::provider::amd::Amd;
+use crate::route::Route;
 use crate::runtime::copies;
 use crate::runtime::device::{self, Opened, Provider};
 use crate::runtime::memory::{self, Memory};
@@ -28,6 +29,7 @@ use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
+use ggml_core::routes::{self, Table};
 use ggml_core::sync::lock;
 use ggml_core::{DType, Error, Graph, Missing, Phase, Result, Source, TensorId};
 use std::collections::BTreeMap;
@@ -267,11 +269,23 @@ impl Backend for HipBackend {
 
     fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
         let (backend, kernels, profile) = (self.shared.backend(), &self.shared.kernels, &self.shared.profile);
-        let launches = prepare::launches(Host { backend, kernels, profile }, graph, plan)?;
-        let of = |(launch, _): &(Launch, Kernel)| {
-            format!("{} {:?} {:?}", launch.kernel, launch.grid, launch.block)
-        };
-        Ok(launches.iter().flatten().map(of).collect())
+        Ok(names(&prepare::launches(Host { backend, kernels, profile }, graph, plan)?))
+    }
+
+    fn demote(&self, graph: &Graph, plan: &Plan, node: TensorId, error: &Error) -> Vec<String> {
+        let Some(step) = plan.of_step(node) else { return Vec::new() };
+        let shared = &self.shared;
+        routes::demote(shared.options.routes_dir.as_deref(), &shared.info, error, &|left_out| {
+            let is_left_out = |route: Route| left_out == Some(route.row().name);
+            let unit = |route, unit| if is_left_out(route) { Matrix::None } else { unit };
+            let profile = &Profile {
+                matrix: unit(Route::MatrixProducts, shared.profile.matrix),
+                attention_matrix: unit(Route::MatrixAttention, shared.profile.attention_matrix),
+                ..shared.profile.clone()
+            };
+            let host = Host { backend: shared.backend(), kernels: &shared.kernels, profile };
+            Some(names(&prepare::launches(host, graph, &step).ok()?))
+        })
     }
 
     fn stats(&self) -> Stats {
@@ -362,4 +376,10 @@ impl HipBackend {
         let rows = graph.get_rows(w, ids)?;
         Ok([product, rows].iter().all(|&node| self.supports(&graph, node) == Support::Native))
     }
+}
+/// Returns the kernels of launches with everything that distinguishes them.
+fn names(launches: &[Vec<(Launch, Kernel)>]) -> Vec<String> {
+    let of =
+        |(launch, _): &(Launch, Kernel)| format!("{} {:?} {:?}", launch.kernel, launch.grid, launch.block);
+    launches.iter().flatten().map(of).collect()
 }

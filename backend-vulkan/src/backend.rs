@@ -28,7 +28,8 @@ use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::{DType, Deadline, Graph, Phase, Result, TensorId};
+use ggml_core::routes::{self, Table, Used};
+use ggml_core::{DType, Deadline, Error, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -222,6 +223,16 @@ impl Backend for VulkanBackend {
 
     fn kernels(&self, graph: &Graph, plan: &Plan) -> Result<Vec<String>> {
         kernels(&self.target(), graph, plan)
+    }
+
+    fn demote(&self, graph: &Graph, plan: &Plan, node: TensorId, error: &Error) -> Vec<String> {
+        let Some(step) = plan.of_step(node) else { return Vec::new() };
+        routes::demote(self.context.options.routes_dir.as_deref(), &self.info, error, &|left_out| {
+            let used = self.context.profile.routes;
+            let used = Used::those(|route: Route| used.has(route) && left_out != Some(route.row().name));
+            let profile = Profile { routes: used, ..self.context.profile.clone() };
+            kernels(&Target { profile: &profile, ..self.target() }, graph, &step).ok()
+        })
     }
 
     fn stats(&self) -> Stats {

@@ -66,6 +66,24 @@ fn a_route_with_a_fault_is_found_and_left_alone() {
     }
 }
 
+/// A device that is lost in a step whose kernels took a route, long after the checks: the next process does without it.
+#[test]
+fn a_later_loss_takes_the_verdict_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(example("routes"));
+    command.arg(dir.path()).arg(CARD).env("PLANTED_ROUTE", ROUTE);
+    let report = report_of(command.env("PLANTED_FAULT", "lost").env("PLANTED_LATER", "1"));
+    assert_eq!(checked(&report).map(|(state, _)| state).as_deref(), Some("verified"), "{report:#}");
+    assert!(report["error"].as_str().is_some_and(|error| error.contains("device lost")), "{report:#}");
+    let routes = report["routes"].as_array().expect("a list of routes");
+    let of_route = routes.iter().find(|route| route["name"] == ROUTE).expect("the route");
+    assert_eq!((&of_route["used"], &of_route["verdict"]["state"]), (&false.into(), &"crashed".into()));
+    let evidence = of_route["verdict"]["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("outside of the checks: "), "{evidence}");
+    let again = qualified(dir.path(), CARD, ROUTE, "none");
+    assert_eq!((checked(&again), is_used(&again, ROUTE)), (None, false));
+}
+
 /// A driver that hangs when it is asked for its matrices: the check finds it, and nobody else asks.
 #[test]
 fn the_shapes_of_units_are_asked_for_in_a_child() {

@@ -418,6 +418,12 @@ pub trait Backend: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Takes back the verdicts on the routes that the step of a node takes, because the device was lost or hung in it: the
+    /// next process does without them ([`crate::routes::demote`]). Returns their names.
+    fn demote(&self, _graph: &Graph, _plan: &Plan, _node: TensorId, _error: &Error) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Allocates device memory that another driver of the same card can use ([`Backend::adopt`]), in one driver
     /// allocation. `State` memory is zeroed.
     ///

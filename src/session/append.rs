@@ -247,7 +247,7 @@ impl Session {
             }
             let end = count.min(done + self.batch);
             self.assign_cells(items, done, end, all);
-            self.run(want)?;
+            self.run(want).inspect_err(|error| self.demote(error))?;
             done = end;
         }
         // Everything is computed, so the returned value is ignored.

@@ -19,13 +19,22 @@ pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// Changes a result; the length of the longest row of the operands says how large the program is.
     spoil: fn(&mut [f32], usize),
-    /// Acts before a run; it gets the backend and the length of the longest row.
-    before: fn(&str, usize) -> Result<()>,
+    /// Acts before a run.
+    before: fn(&About) -> Result<()>,
+}
+
+/// A program, for its faults.
+struct About {
+    backend: String,
+    /// Length of the longest row.
+    row: usize,
+    /// Name of the first product.
+    product: Option<String>,
 }
 
 fn nothing(_: &mut [f32], _: usize) {}
 
-fn fine(_: &str, _: usize) -> Result<()> {
+fn fine(_: &About) -> Result<()> {
     Ok(())
 }
 
@@ -69,19 +78,19 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "hang",
         spoil: nothing,
-        before: |_, _| loop {
+        before: |_| loop {
             std::thread::sleep(Duration::from_secs(1));
         },
     },
-    Fault { name: "crash", spoil: nothing, before: |_, _| std::process::abort() },
+    Fault { name: "crash", spoil: nothing, before: |_| std::process::abort() },
     Fault {
         name: "lost",
         spoil: nothing,
-        before: |backend, _| {
+        before: |about| {
             Err(Error::DeviceLost {
-                backend: backend.into(),
+                backend: about.backend.clone(),
                 phase: Phase::Compute,
-                node: None,
+                node: about.product.clone(),
                 reason: "planted".into(),
             })
         },
@@ -89,8 +98,8 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "slow",
         spoil: nothing,
-        before: |_, row| {
-            if row >= LARGE {
+        before: |about| {
+            if about.row >= LARGE {
                 std::thread::sleep(Duration::from_millis(500));
             }
             Ok(())
@@ -153,9 +162,16 @@ impl Backend for Faulty {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         let inner = self.inner.prepare(graph, plan, bindings, options)?;
-        let row = graph.ids().map(|id| graph.tensor(id).ne[0]).max().unwrap_or(0);
-        let backend = self.inner.device().backend.clone();
-        Ok(Box::new(FaultyProgram { inner, fault: self.fault, row, backend }))
+        let is_product = |id: &TensorId| graph.tensor(*id).op().is_some_and(|op| op.name() == "MUL_MAT");
+        let about = About {
+            backend: self.inner.device().backend.clone(),
+            row: graph.ids().map(|id| graph.tensor(id).ne[0]).max().unwrap_or(0),
+            product: graph.ids().find(is_product).map(|id| graph.tensor(id).name.clone()),
+        };
+        Ok(Box::new(FaultyProgram { inner, fault: self.fault, about }))
+    }
+    fn demote(&self, graph: &Graph, plan: &Plan, node: TensorId, error: &Error) -> Vec<String> {
+        self.inner.demote(graph, plan, node, error)
     }
     fn stats(&self) -> Stats {
         self.inner.stats()
@@ -165,8 +181,7 @@ impl Backend for Faulty {
 struct FaultyProgram {
     inner: Box<dyn Program>,
     fault: &'static Fault,
-    row: usize,
-    backend: String,
+    about: About,
 }
 
 impl Program for FaultyProgram {
@@ -176,13 +191,13 @@ impl Program for FaultyProgram {
     fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
         self.inner.read(tensor, out)?;
         let mut values: Vec<f32> = out.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-        (self.fault.spoil)(&mut values, self.row);
+        (self.fault.spoil)(&mut values, self.about.row);
         out.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
     }
     fn run(&mut self) -> Result<Timing> {
         let start = std::time::Instant::now();
-        (self.fault.before)(&self.backend, self.row)?;
+        (self.fault.before)(&self.about)?;
         let timing = self.inner.run()?;
         Ok(Timing { host: start.elapsed().max(timing.host), ..timing })
     }

@@ -2,15 +2,20 @@
 //!
 //! `PLANTED_ROUTE=hip.matrix-products PLANTED_FAULT=zeros cargo run -p diptych-checks --example routes -- FOLDER BACKEND`
 //!
-//! Prints the qualification as JSON, then the uses of the routes of the backend opened afterwards.
+//! Prints the qualification as JSON, then the uses of the routes of the backend opened afterwards. With
+//! `PLANTED_LATER=1` the fault is not there when the routes are checked, but when a model computes a prompt afterwards;
+//! its error is printed, too, and the uses of the routes are those after it.
 
 mod backend;
 
 use backend::{FAULTS, Faulty};
 use diptych::compare::child_entry_with;
 use diptych::ggml::backend::Backend;
+use diptych::ggml::gguf::GgufFile;
+use diptych::model::ModelFile;
 use diptych::qualify::{QualifyOptions, qualify};
-use diptych::{OpenOptions, Result, program};
+use diptych::synthesize::{self, Shape};
+use diptych::{DType, Error, Model, OpenOptions, Result, SessionOptions, program};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +24,9 @@ use std::time::Duration;
 /// Variables that name the route with the fault, and the fault.
 const ROUTE: &str = "PLANTED_ROUTE";
 const FAULT: &str = "PLANTED_FAULT";
+
+/// Variable that is set if the fault is planted after the routes were checked.
+const LATER: &str = "PLANTED_LATER";
 
 /// Plants the fault in a device that uses the route.
 fn replace(_: &str, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
@@ -30,7 +38,17 @@ fn replace(_: &str, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
     }
 }
 
-fn run(folder: &Path, name: &str) -> Result<()> {
+/// Computes a prompt with the fault in place, and returns the error.
+fn prompt(folder: &Path, name: &str) -> Result<Option<Error>> {
+    let opened = diptych::open(name, &OpenOptions::default().with_routes_folder(folder.to_path_buf()))?;
+    let bytes = synthesize::bytes(&Shape::small("llama").with_type(DType::F16), 1)?;
+    let file = ModelFile::from_gguf(GgufFile::from_bytes(bytes)?)?;
+    let model = Model::from_file(file, replace(name, opened))?;
+    let mut session = model.session(&SessionOptions::default().with_context(256))?;
+    Ok(session.prefill(&[1; 130]).err())
+}
+
+fn run(folder: &Path, name: &str, later: bool) -> Result<()> {
     let only = std::env::var(ROUTE).map_or_else(|_| Vec::new(), |route| vec![route]);
     let options = QualifyOptions::default()
         .with_folder(folder.to_path_buf())
@@ -38,22 +56,26 @@ fn run(folder: &Path, name: &str) -> Result<()> {
         .with_timeout(Duration::from_secs(5))
         .with_only(only);
     let result = qualify(name, &options)?;
+    let error = if later { prompt(folder, name)? } else { None };
     let backend = diptych::open(name, &OpenOptions::default().with_routes_folder(folder.to_path_buf()))?;
     let report = serde_json::json!({
         "checked": result.checked, "verdicts": result.verdicts, "note": result.note,
-        "routes": backend.device().routes,
+        "routes": backend.device().routes, "error": error.map(|error| error.to_string()),
     });
     program::print(format!("{report:#}\n"))
 }
 
 fn main() -> ExitCode {
-    if let Some(status) = child_entry_with(&replace) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let later = std::env::var_os(LATER).is_some();
+    if let Some(status) =
+        child_entry_with(&|name, backend| if later { backend } else { replace(name, backend) })
+    {
         return status;
     }
-    let args: Vec<String> = std::env::args().skip(1).collect();
     let [folder, backend] = &args[..] else {
         eprintln!("usage: routes FOLDER BACKEND");
         return ExitCode::from(2);
     };
-    program::run(|| run(Path::new(folder), backend))
+    program::run(|| run(Path::new(folder), backend, later))
 }

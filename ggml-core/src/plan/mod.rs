@@ -207,6 +207,12 @@ impl Plan {
         })
     }
 
+    /// Returns the plan of the one step that computes a node; `None` if no step does.
+    pub fn of_step(&self, node: TensorId) -> Option<Plan> {
+        let step = self.steps.iter().find(|step| step.group.nodes().contains(&node))?;
+        Some(Plan { steps: vec![step.clone()], ..self.clone() })
+    }
+
     /// Returns the length of the arena in bytes.
     pub fn arena_bytes(&self) -> usize {
         self.arena.iter().sum()

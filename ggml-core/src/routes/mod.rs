@@ -5,9 +5,11 @@
 //! and from the [`Verdict`]s that were reached on the device itself and kept in a [`Record`].
 
 pub mod cards;
+mod demote;
 mod record;
 mod verdict;
 
+pub use demote::demote;
 pub use record::{Claim, Record, Refused};
 pub use verdict::{Identity, State, Verdict};
 
