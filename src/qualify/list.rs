@@ -210,7 +210,7 @@ impl<'a> Lister<'a> {
         match (self.task.products.as_slice(), self.small) {
             ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
             ([], false) => {
-                vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 14336, 4096), of(DType::Q8_0, 4096, 4096)]
+                vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 6144, 4096), of(DType::Q8_0, 14336, 1024)]
             }
             (products, _) => products.to_vec(),
         }

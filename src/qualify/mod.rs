@@ -299,8 +299,11 @@ impl Run<'_> {
             // Somebody else ended it.
             _ => State::Unknown,
         };
-        let phase = record.phase.as_ref().map_or(String::new(), |phase| format!("in phase {phase}"));
-        let call = record.last_call.as_ref().map_or(String::new(), |call| format!(", {call}"));
+        // Other threads prepare programs until the process dies: its last phase and call may be theirs.
+        let is_known = record.status == Status::Hang;
+        let phase = record.phase.as_ref().filter(|_| is_known).map(|phase| format!("in phase {phase}"));
+        let call = record.last_call.as_ref().filter(|_| is_known).map(|call| format!(", {call}"));
+        let (phase, call) = (phase.unwrap_or_default(), call.unwrap_or_default());
         let case = outcome.case.as_ref().map_or(String::new(), |case| format!(", at {case}"));
         let why = record.message.as_deref().unwrap_or_default();
         let evidence = format!("{phase}{call}{case}: {why}");

@@ -2,7 +2,7 @@
 
 use super::tiles::{Fragment, Streamed, Tiles};
 use super::tuning::{SMALL_STREAMED, Tuning};
-use crate::arch::{Caps, MatrixShape, MatrixTypes};
+use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes};
 use crate::route::Route;
 use ggml_core::DType;
 use ggml_core::precision::Precision;
@@ -106,7 +106,7 @@ impl Profile {
         Tiles {
             fragment,
             tiles,
-            enough: enough_groups,
+            enough: self.enough_groups(),
             lanes: 1,
             subgroup: None,
             shape: None,
@@ -117,6 +117,13 @@ impl Profile {
     /// Returns the number of compute units, or an approximation if it is unknown.
     pub fn units(&self) -> u64 {
         self.caps.compute_units.unwrap_or(self.tuning.enough_groups / 2).into()
+    }
+
+    /// Returns the number of work-groups that keep the device busy: two for each compute unit, or the number of its class
+    /// if the driver does not say how many there are.
+    pub fn enough_groups(&self) -> u32 {
+        let units = self.caps.compute_units.filter(|_| self.caps.arch != ArchClass::Cpu);
+        units.map_or(self.tuning.enough_groups, |units| 2 * units)
     }
 
     /// Returns the work-group size for short rows: about one subgroup.

@@ -77,7 +77,7 @@ pub struct Tuning {
     /// The tile of large products on matrix units that is shared between work-groups; `None` where it was not
     /// measured.
     pub streamed: Option<Streamed>,
-    /// Minimum work-groups that a larger tile must yield: about two per compute unit.
+    /// Minimum work-groups that a larger tile must yield, for a device whose compute units are unknown.
     pub enough_groups: u32,
     /// Attention of few tokens.
     pub flash_vec: FlashVec,
@@ -210,7 +210,8 @@ const NVIDIA: Tuning = Tuning {
     mat_vec_staged: Some(Staged { subgroups: 8, rows: 2, least: 1024, of_unit: 2 }),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
-    int8_tiles: &[],
+    // For cards without tensor cores: matrix units come first.
+    int8_tiles: INT8_TILES,
     matrix_tiles: MATRIX_TILES,
     streamed: Some(NVIDIA_STREAMED),
     // With 4, decoding is 2 to 6 % slower on an H200 with models of 0.5B to 8B.

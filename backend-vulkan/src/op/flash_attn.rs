@@ -243,7 +243,7 @@ struct Distribution {
 /// assuming a split wherever one is possible. Then the positions are split as often as needed.
 /// `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
 fn distribute(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Distribution {
-    let enough = u64::from(profile.tuning.enough_groups);
+    let enough = u64::from(profile.enough_groups());
     // Longer rows need fewer positions for the same work.
     let split = profile.tuning.flash_vec.split * SPLIT_ROW / shape.row().max(SPLIT_ROW);
     let least = split.div_ceil(shape.step());

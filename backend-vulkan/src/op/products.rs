@@ -30,7 +30,7 @@ pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> b
 /// work-groups. Three quarters of the work-groups are enough before rows are reduced: rows that share
 /// activations save more than the last work-groups.
 fn fill(profile: &Profile, shape: &Shape<'_>, most: MatVec) -> MatVec {
-    let (enough, mut t) = (u64::from(profile.tuning.enough_groups), most);
+    let (enough, mut t) = (u64::from(profile.enough_groups()), most);
     let few =
         |t: &MatVec, enough: u64| shape.rows * u64::from(shape.pair) / u64::from(t.rows * t.teams) < enough;
     while few(&t, enough * 3 / 4) && t.rows > shape.pair {
