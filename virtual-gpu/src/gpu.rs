@@ -287,14 +287,21 @@ pub(crate) fn run(
             let n = numbers.at(n);
             machine.run(context, ledger.as_ref(), n, id(n))
         };
-        (0..total)
-            .into_par_iter()
-            .with_min_len((total / 256).clamp(1, 64))
-            .map_init(|| machines.borrow(), one)
-            .try_reduce(Counters::default, |mut a, b| {
-                a += b;
-                Ok(a)
-            })?
+        let sum = |mut a: Counters, b| {
+            a += b;
+            Ok(a)
+        };
+        if rayon::current_num_threads() == 1 {
+            // The calling thread does what the only other one would: it need not wait for that to wake up.
+            let mut machine = machines.borrow();
+            (0..total).try_fold(Counters::default(), |all, n| sum(all, one(&mut machine, n)?))?
+        } else {
+            (0..total)
+                .into_par_iter()
+                .with_min_len((total / 256).clamp(1, 64))
+                .map_init(|| machines.borrow(), one)
+                .try_reduce(Counters::default, sum)?
+        }
     };
     let (conflict, footprint) = ledger.map(Ledger::verdict).unwrap_or_default();
     if let (Some(all), Some(footprint)) = (context.footprint, footprint) {

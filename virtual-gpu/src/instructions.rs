@@ -52,17 +52,41 @@ pub(crate) struct Block {
     pub(crate) last: usize,
     /// Bits of MODE that are 1 and 0 where all short instructions may be executed as such.
     pub(crate) mode: Usual,
-    pub(crate) instructions: Vec<Full>,
+    pub(crate) instructions: Vec<Whole>,
     /// Counts of one execution, without bytes.
     pub(crate) counts: Counters,
 }
 
-/// An instruction in full, and where it stands.
-pub(crate) struct Full {
-    pub(crate) effects: Effects,
+/// Where an instruction stands, and all of it, if it is needed: most are executed in short, and decoding would spend its
+/// time on memory.
+pub(crate) struct Whole {
     /// Its first word in the text.
     pub(crate) word: usize,
+    full: OnceLock<Option<Box<Full>>>,
+}
+
+/// An instruction in full.
+pub(crate) struct Full {
+    pub(crate) effects: Effects,
     pub(crate) inst: Inst,
+}
+
+impl Full {
+    fn new(inst: Inst) -> Box<Full> {
+        Box::new(Full { effects: effects(&inst), inst })
+    }
+}
+
+impl Block {
+    /// Returns an instruction of a text in full.
+    #[inline(always)]
+    pub(crate) fn full(&self, n: usize, text: &Text) -> Option<&Full> {
+        let Whole { word, full } = &self.instructions[n];
+        match full.get() {
+            Some(known) => known.as_deref(),
+            None => full.get_or_init(|| text.at(*word).map(Full::new)).as_deref(),
+        }
+    }
 }
 
 /// A section of a block.
@@ -109,12 +133,14 @@ impl Page {
             count(&inst, &mut block.counts);
             block.mode.add(inst.plan.usual, &short);
             used.add(effects.used);
-            block.short.push(short);
             let at = first + word;
             word += usize::from(inst.words);
             let (ends, ends_section) = (ends_block(&inst), ends_section(&inst));
             block.last = at;
-            block.instructions.push(Full { effects, word: at, inst });
+            let other = matches!(short, Short::Other);
+            let full = if other { Some(Box::new(Full { effects, inst })).into() } else { OnceLock::new() };
+            block.short.push(short);
+            block.instructions.push(Whole { word: at, full });
             if ends || ends_section {
                 let end = block.instructions.len();
                 block.sections.push(Section { end, used: std::mem::take(&mut used) });
@@ -296,8 +322,8 @@ mod tests {
     const END: u32 = 0xbf81_0000;
 
     /// Returns the name of a block's first instruction.
-    fn name(block: &Block) -> &'static str {
-        block.instructions[0].inst.name
+    fn name(block: &Block, text: &Text) -> &'static str {
+        block.full(0, text).map_or("", |full| full.inst.name)
     }
 
     /// Two words: `v_add_f32` with a literal.
@@ -313,12 +339,12 @@ mod tests {
         assert_eq!((long.name, long.words, long.literal), ("v_add_f32", 2, LONG[1]));
         let mut cursor = text.cursor();
         for word in [0, 2 * PAGE, PAGE + 1, 2 * PAGE + 8, 1] {
-            assert_eq!(cursor.at(word).map(name), Some("s_nop"), "{word}");
+            assert_eq!(cursor.at(word).map(|block| name(block, &text)), Some("s_nop"), "{word}");
         }
         assert!(cursor.at(2 * PAGE + 9).is_none(), "the literal is missing");
         assert!(cursor.at(2 * PAGE + 10).is_none() && cursor.at(3 * PAGE).is_none(), "behind the end");
         assert!(cursor.at(usize::MAX).is_none());
-        assert_eq!(cursor.at(0).map(name), Some("s_nop"), "the cursor still works");
+        assert_eq!(cursor.at(0).map(|block| name(block, &text)), Some("s_nop"), "the cursor still works");
         assert_eq!((text.word(2 * PAGE + 9), text.word(2 * PAGE + 10)), (Some(LONG[0]), None));
     }
 

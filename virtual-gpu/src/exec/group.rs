@@ -4,7 +4,7 @@ use super::cross;
 use super::lds::Lds;
 use super::simd::Work;
 use super::sizes::Sizes;
-use super::tally::Tally;
+use super::tally::{Lists, Tally};
 use super::track::Track;
 use super::vector::Unit;
 use super::wave::{Progress, Wave};
@@ -59,7 +59,7 @@ pub(crate) struct Machine {
     lds: Lds,
     unit: Unit,
     own: Own,
-    executions: Vec<u32>,
+    lists: Lists,
 }
 
 /// Machines between two launches. They are large, and many launches are short.
@@ -153,7 +153,7 @@ impl Machine {
             lds: Lds::new(),
             unit: Unit::new(),
             own: Own::new(),
-            executions: Vec::new(),
+            lists: Lists::default(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Machine {
                 lanes: count as u64 * u64::from(context.text.isa().lanes),
                 ..Counters::default()
             },
-            tally: Tally::new(&mut self.executions),
+            tally: Tally::new(&mut self.lists),
             checks: context.checks,
             track: Track::new(
                 [context.checks.waits && context.checks.order, context.barrier_orders_stores()],
@@ -274,6 +274,15 @@ impl<'a> Group<'a> {
         let packed = self.context.text.isa().target.traits().packed_ids;
         let kinds = self.context.descriptor.rsrc2 >> 11 & 3;
         let mut id = [first % x, first / x % y, first / x / y];
+        if id[0] + LANES as u32 <= x {
+            // All in one row, as most are: loops that the host's compiler makes vectors of.
+            let first = id[0] | if packed { id[1] << 10 | id[2] << 20 } else { 0 };
+            wave.vgpr[0] = std::array::from_fn(|lane| first + lane as u32);
+            let others = if packed { 0 } else { kinds as usize };
+            let rows = wave.vgpr[1..].iter_mut().zip(&id[1..]).take(others);
+            rows.for_each(|(register, &id)| *register = [id; LANES]);
+            return;
+        }
         for lane in 0..LANES {
             if packed {
                 wave.vgpr[0][lane] = id[0] | id[1] << 10 | id[2] << 20;
@@ -356,28 +365,29 @@ impl<'a> Group<'a> {
         let mut n = 0;
         for section in &block.sections {
             let early = wave.waits.are_pending(&section.used);
-            while n < section.end {
-                match block.short[n] {
-                    Short::Plain { ref run, names } if usual && !early => unit.short(wave, run, names),
-                    Short::Same { ref run, names, word } if usual && !early => {
-                        unit.short_same(wave, run, names, word);
-                    }
-                    Short::Mixed(ref mixed) if usual && !early => unit.short_mixed(wave, mixed),
-                    Short::Scalar { run, ref step } if !early => run(&mut wave.scalars, step),
-                    Short::Wait(wait) if !early => {
+            for short in &block.short[n..section.end] {
+                match if usual && !early { short } else { short.allowed(early) } {
+                    Short::Plain { run, names } => unit.short(wave, run, *names),
+                    Short::Same { run, names, word } => unit.short_same(wave, run, *names, *word),
+                    Short::Mixed(mixed) => unit.short_mixed(wave, mixed),
+                    Short::Changed(changed) => unit.short_changed(wave, changed),
+                    Short::Scalar { run, step } => run(&mut wave.scalars, step),
+                    &Short::Wait(wait) => {
                         if self.checks.waits {
                             wave.waits.wait(wait);
                         }
                     }
                     Short::Nothing => {}
-                    Short::Branch { control, words } => {
+                    &Short::Branch { control, words } => {
                         if wave.is_taken(control) {
                             wave.pc = wave.pc.wrapping_add_signed(words.into());
                         }
                     }
-                    _ => {
-                        let full = &block.instructions[n];
-                        wave.at = full.word;
+                    Short::Other => {
+                        wave.at = block.instructions[n].word;
+                        let Some(full) = block.full(n, self.context.text) else {
+                            return Err((n, FaultKind::IllegalInstruction(0)));
+                        };
                         let done = self.step(wave, unit, &full.inst, &full.effects, early);
                         done.map_err(|fault| (n, fault))?;
                     }

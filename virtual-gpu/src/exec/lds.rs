@@ -128,7 +128,8 @@ impl Lds {
     fn note_reads(&mut self, at: &[u32; LANES], mask: u64, bytes: u32, pattern: Repeat) -> bool {
         let count = whole(mask);
         let (lanes_read, step) = pattern.different(count);
-        let different = at[..rounds(lanes_read)].iter().copied().step_by(step);
+        // By index: the standard library's steps are not inline.
+        let different = (0..lanes_read / step).map(|n| at[n * step % LANES]);
         let fit = match pattern {
             Repeat::Consecutive => self.fit_consecutive(at[0], bytes, count),
             Repeat::None => self.fit_lanes(at, mask, bytes),

@@ -17,7 +17,7 @@ use crate::isa::op::math::sad_u8;
 use crate::isa::op::matrix::MatrixRow;
 use crate::isa::op::run::{Lanes, Operands, Run};
 use crate::isa::plan::{Carry, Fetch, Finish};
-use crate::isa::short::{Mixed, Word};
+use crate::isa::short::{Changed, Mixed, Word};
 use crate::isa::{Kind, Rate, Row, flag};
 
 /// The vector unit, one for each host thread.
@@ -135,6 +135,27 @@ impl Unit {
         if let Some(register) = mixed.bits {
             wave.set_mask(register.into(), bits & exec);
         }
+    }
+
+    /// Executes an instruction in short that modifiers change sources of.
+    #[inline(always)]
+    pub(crate) fn short_changed(&mut self, wave: &mut Wave, changed: &Changed) {
+        let exec = wave.exec();
+        let mode = Mode { bits: wave.mode, clamp: false, negated: 0 };
+        for (i, copy) in changed.copies.iter().enumerate() {
+            if let Some((row, from)) = *copy {
+                let operands = Operands::short([from, from, from, Name::source(i)[0]]);
+                self.host.compute(&row.run, &mut wave.vgpr, &operands, mode, Lanes::all_of(exec));
+            }
+        }
+        if let Some((i, word)) = changed.other {
+            let (_, [row, _]) = wave.vgpr.with_source(i.into());
+            *row = [word.read(&wave.scalars); LANES];
+        }
+        self.lanes.set(exec);
+        let (operands, vgpr) = (Operands::short(changed.names), &mut wave.vgpr);
+        let same = changed.first.map(|word| [word.read(&wave.scalars); CHUNK]);
+        self.host.compute_same(&changed.run, vgpr, &operands, same.as_ref(), mode, &self.lanes);
     }
 
     /// Executes a matrix instruction.

@@ -94,6 +94,8 @@ pub(crate) struct Plan {
     /// True if that is so for one register, or they are a mask, and all sources are words as they are or masks; and there is
     /// no exchange of lanes.
     pub(crate) plain: bool,
+    /// True if that is so but for modifiers of sources.
+    pub(crate) single: bool,
     /// Modes in which a plain plan holds.
     pub(crate) usual: Usual,
     pub(crate) finish: Finish,
@@ -123,6 +125,7 @@ impl Plan {
         wide: false,
         direct: false,
         plain: false,
+        single: false,
         usual: Usual { ones: 0, zeros: 0 },
         finish: Finish::Nothing,
     };

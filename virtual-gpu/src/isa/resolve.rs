@@ -39,10 +39,11 @@ pub(crate) fn plan(inst: &Inst) -> Plan {
         plan.rounding = if row.dst.is_f32() { 3 } else { 12 };
     }
     result(&mut plan, inst, row);
-    let same = |s: &SourcePlan| !s.modified && !s.wide;
-    let lanes = matches!(inst.form, Form::Short | Form::Long);
     let simple = plan.direct && !plan.wide || plan.finish == (Finish::Mask { exec: false });
-    plan.plain = simple && !plan.separate && lanes && plan.sources.iter().all(same);
+    let lanes = matches!(inst.form, Form::Short | Form::Long | Form::Sdwa(_));
+    plan.single = simple && !plan.separate && lanes && plan.sources.iter().all(|s| !s.wide);
+    let same = plan.sources.iter().all(|s| !s.modified);
+    plan.plain = plan.single && same && !matches!(inst.form, Form::Sdwa(_));
     plan.usual = Usual { ones: plan.source_keeps | plan.keeps, zeros: plan.rounding | MODE_INDEX };
     plan
 }

@@ -1,6 +1,9 @@
 //! Instructions in a few bytes, as far as they need no more: what is executed most.
 
-use super::inst::{Body, Inst, ScalarTable, Wait};
+use super::inst::{Body, Form, Inst, ScalarTable, Wait};
+use super::op::change::{
+    PARTS, absolute, negative, negative_absolute, value_of_high_half, value_of_low_half,
+};
 use super::op::file::Name;
 use super::op::pick::pick;
 use super::op::run::Run;
@@ -53,8 +56,72 @@ pub(crate) struct Mixed {
     pub(crate) bits: Option<u8>,
 }
 
+/// A vector instruction with sources that modifiers change: parts, signs. It works on copies of them.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) run: Run,
+    /// Sources and destination.
+    pub(crate) names: [Name; 4],
+    /// By source: the operation that makes the copy, and of what.
+    pub(crate) copies: [Option<(&'static Row, Name)>; 3],
+    /// The first source, if it is a word, and another one with its number.
+    pub(crate) first: Option<Word>,
+    pub(crate) other: Option<(u8, Word)>,
+}
+
+impl Changed {
+    /// Returns the instruction; `None` if there is more to it.
+    fn of(inst: &Inst, row: &Row) -> Option<Changed> {
+        let (plan, mut names) = (&inst.plan, inst.plan.operands.lo);
+        if plan.carry != Carry::None || plan.finish != Finish::Register || row.carry_out {
+            return None;
+        }
+        let (mut copies, mut first, mut other) = ([None; 3], None, None);
+        for (i, source) in plan.sources.iter().enumerate().filter(|(i, _)| plan.others >> i & 1 != 0) {
+            if source.modified {
+                let change = change(inst, i, source).filter(|_| source.fetch == Fetch::Vector)?;
+                copies[i] = Some((change, names[i]));
+                names[i] = Name::source(i)[0];
+            } else if i == 0 {
+                first = Some(Word::of(source)?);
+            } else if other.is_none() {
+                other = Some((i as u8, Word::of(source)?));
+                names[i] = Name::source(i)[0];
+            } else {
+                return None;
+            }
+        }
+        Some(Changed { run: row.run, names, copies, first, other })
+    }
+}
+
+/// Returns the operation that does what modifiers do to a source, if it is one of the frequent ones.
+fn change(inst: &Inst, i: usize, source: &SourcePlan) -> Option<&'static Row> {
+    let set = |mask: u8| mask >> i & 1 != 0;
+    let signed = match (set(inst.neg), set(inst.abs)) {
+        (true, true) => Some(&negative_absolute),
+        (true, false) => Some(&negative),
+        (false, true) => Some(&absolute),
+        (false, false) => None,
+    };
+    match (source.kind, inst.form) {
+        (Kind::F32 | Kind::F16 | Kind::U32 | Kind::I32 | Kind::U16 | Kind::I16, Form::Sdwa(sdwa))
+            if i < 2 && !set(inst.neg | inst.abs | inst.op_sel) =>
+        {
+            PARTS[usize::from(sdwa.extend[i])].get(usize::from(sdwa.src[i])).copied()
+        }
+        (_, Form::Sdwa(_)) => None,
+        (Kind::F32, _) => signed,
+        (Kind::Mix, _) if !set(inst.op_sel_hi) => signed,
+        (Kind::Mix, _) if signed.is_some() => None,
+        (Kind::Mix, _) if set(inst.op_sel) => Some(&value_of_high_half),
+        (Kind::Mix, _) => Some(&value_of_low_half),
+        _ => None,
+    }
+}
+
 /// An instruction in short.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Short {
     /// A vector instruction whose plan is plain. `names`: sources and destination.
     Plain {
@@ -68,7 +135,8 @@ pub(crate) enum Short {
         word: Word,
     },
     Mixed(Mixed),
-    /// A scalar instruction without effects on EXEC or the program.
+    Changed(Box<Changed>),
+    /// A scalar instruction without effects on the program.
     Scalar {
         run: fn(&mut ScalarFile, &Step),
         step: Step,
@@ -87,10 +155,24 @@ pub(crate) enum Short {
 }
 
 impl Short {
+    /// Returns what may be executed in short where not everything may: vector instructions depend on MODE. `early`:
+    /// registers may be used before memory has filled them, which only instructions in full tell.
+    #[inline(never)]
+    pub(crate) fn allowed(&self, early: bool) -> &Short {
+        match self {
+            Short::Branch { .. } | Short::Nothing => self,
+            Short::Scalar { .. } | Short::Wait(_) if !early => self,
+            _ => &Short::Other,
+        }
+    }
+
     /// Returns an instruction in short.
     pub(crate) fn of(inst: &Inst) -> Short {
         match inst.body {
             Body::Vector(_, row) if inst.plan.plain && !inst.clamp => Short::of_vector(inst, row),
+            Body::Vector(_, row) if inst.plan.single && !inst.clamp => {
+                Changed::of(inst, row).map(|changed| Short::Changed(Box::new(changed)))
+            }
             Body::Scalar(table, row) => Short::of_scalar(inst, table, row),
             _ => None,
         }
@@ -136,7 +218,7 @@ impl Short {
         match row.control {
             // Floats depend on MODE, and some have a literal as a third source.
             Control::None if row.rounds() || row.src[0].is_float() => return None,
-            Control::None if !row.special && row.exec.is_none() => {}
+            Control::None if !row.special => {}
             Control::None if row.special => return None,
             Control::Wait => return Some(Short::Wait(inst.wait)),
             Control::Nothing => return Some(Short::Nothing),
@@ -160,7 +242,7 @@ impl Short {
 impl Usual {
     /// Adds the conditions of an instruction, if there is more of it than these.
     pub(crate) fn add(&mut self, other: Usual, short: &Short) {
-        if matches!(short, Short::Plain { .. } | Short::Same { .. } | Short::Mixed(_)) {
+        if matches!(short, Short::Plain { .. } | Short::Same { .. } | Short::Mixed(_) | Short::Changed(_)) {
             self.ones |= other.ones;
             self.zeros |= other.zeros;
         }

@@ -9,6 +9,7 @@
 //! accesses of wavefronts to it.
 
 mod block;
+mod freed;
 mod limits;
 mod map;
 mod region;
@@ -18,6 +19,7 @@ mod windows;
 use crate::fault::{Access, FaultKind, Range, Space};
 use crate::random::Noise;
 use block::{ALIGN, Block};
+use freed::Freed;
 pub use limits::Window;
 pub(crate) use region::{Region, Span, WeakRegion};
 pub use shared::{MemoryFile, SharedMemory};
@@ -28,17 +30,15 @@ use windows::Windows;
 /// First address of device memory, and the minimum gap between two allocations.
 const BASE: u64 = 0x0100_0000_0000;
 const GAP: u64 = 1 << 32;
-/// Number of freed ranges that are remembered.
-const REMEMBERED: usize = 4096;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Sorted by address. Replaced rather than modified, so that a launch has its own view.
+    /// Sorted by address. A launch keeps its view of them: a change meanwhile makes another list.
     regions: Arc<Vec<Region>>,
     /// The regions that kernels see: the same, but the windows of a region in its place if it has some.
     visible: Arc<Vec<Region>>,
     windows: Windows,
-    freed: Vec<(u64, u64)>,
+    freed: Freed,
     next: u64,
     used: u64,
     /// Number of allocations so far.
@@ -188,26 +188,20 @@ impl Memory {
         let found = state.regions.binary_search_by_key(&address, |r| r.base);
         let Ok(i) = found else {
             let range = Range { space: Space::Global, access: Access::Write, at: address, bytes: 0 };
-            let freed = state.freed.iter().any(|f| f.0 == address);
+            let freed = state.freed.begins_at(address);
             return Err(if freed { FaultKind::FreedMemory(range) } else { FaultKind::OutOfBounds(range) });
         };
-        let mut regions = state.regions.to_vec();
-        let region = regions.remove(i);
-        state.windows.forget(region.base);
-        show(&mut state, regions);
+        state.windows.forget(address);
+        let region = change(&mut state, |regions| regions.remove(i));
         state.used -= if region.is_borrowed() { 0 } else { region.bytes };
-        if state.freed.len() == REMEMBERED {
-            state.freed.remove(0);
-        }
-        state.freed.push((region.base, region.bytes));
+        state.freed.add(region.base, region.bytes);
         Ok(())
     }
 
     /// Returns the fault for an access to unmapped memory.
     pub(crate) fn missing(&self, range: Range) -> FaultKind {
         let state = self.state();
-        let near = |&(base, bytes): &(u64, u64)| range.at.wrapping_sub(base) < bytes;
-        if state.freed.iter().any(near) {
+        if state.freed.contains(range.at) {
             FaultKind::FreedMemory(range)
         } else if find(&state.visible, range.at)
             .is_some_and(|region| region.offset(range.at, range.bytes.into()).is_some())
@@ -286,22 +280,23 @@ fn occupied(state: &State, base: u64, bytes: usize) -> bool {
     state.regions[..after].last().is_some_and(|r| r.base + r.bytes > base)
 }
 
-/// Replaces the regions, and what kernels see of them.
-fn show(state: &mut State, regions: Vec<Region>) {
-    state.regions = Arc::new(regions);
+/// Changes the regions, and what kernels see of them: in place, if no launch has a view of them.
+fn change<T>(state: &mut State, change: impl FnOnce(&mut Vec<Region>) -> T) -> T {
+    // Without windows, kernels see the same list.
+    state.visible = Arc::default();
+    let changed = change(Arc::make_mut(&mut state.regions));
     state.visible = state.windows.visible(&state.regions);
+    changed
 }
 
 fn insert(state: &mut State, region: Region) {
-    let mut regions = state.regions.to_vec();
     let (base, bytes) = (region.base, region.bytes);
-    let at = regions.partition_point(|r| r.base < base);
+    let at = state.regions.partition_point(|r| r.base < base);
     state.used += if region.is_borrowed() { 0 } else { bytes };
     state.made += 1;
-    regions.insert(at, region);
-    show(state, regions);
+    change(state, |regions| regions.insert(at, region));
     // The heap may reuse an address that was freed.
-    state.freed.retain(|&(b, n)| b + n <= base || b >= base + bytes);
+    state.freed.take_out(base, bytes);
 }
 
 #[cfg(test)]

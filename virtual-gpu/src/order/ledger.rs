@@ -44,7 +44,7 @@ struct Packed {
 
 impl Packed {
     fn new(marks: &Marks) -> Packed {
-        let (mut some, mut all) = (0, 0);
+        let (mut some, mut all) = (0u8, 0u8);
         let (mut first, mut end) = (WORDS, 0);
         for (kind, map) in marks.0.iter().enumerate() {
             if map.iter().all(|&word| word == u64::MAX) {
@@ -55,10 +55,12 @@ impl Packed {
                 (first, end) = (first.min(lowest), end.max(highest + 1));
             }
         }
-        let kept = |kind: &usize| some >> kind & 1 != 0;
-        let words =
-            (0..KINDS).filter(kept).flat_map(|kind| marks.0[kind][first..end].iter().copied()).collect();
-        Packed { some, all, first: first.min(WORDS) as u8, words }
+        // As many as there are: a list that grows is copied again and again.
+        let mut words = Vec::with_capacity(some.count_ones() as usize * end.saturating_sub(first));
+        for kind in (0..KINDS).filter(|kind| some >> kind & 1 != 0) {
+            words.extend_from_slice(&marks.0[kind][first..end]);
+        }
+        Packed { some, all, first: first.min(WORDS) as u8, words: words.into() }
     }
 
     fn unpack(&self) -> Marks {

@@ -6,6 +6,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod cdna;
+pub(crate) mod change;
 pub(crate) mod compare;
 pub(crate) mod file;
 pub(crate) mod fp8;

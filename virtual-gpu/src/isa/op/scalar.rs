@@ -131,7 +131,11 @@ macro_rules! salu {
                     )*
                     let $state = step.state::<$r>(file);
                     let outcome: Outcome = $body;
-                    step.finish::<$r>(file, outcome);
+                    match const { marks(&[$(stringify!($mark))?]).1 } {
+                        None => step.finish::<$r>(file, outcome),
+                        Some($crate::isa::op::scalar::SaveExec::Old) => step.finish_exec::<$r>(file, outcome, Some($state.exec)),
+                        Some($crate::isa::op::scalar::SaveExec::New) => step.finish_exec::<$r>(file, outcome, None),
+                    }
                 }
                 step
             },

@@ -128,6 +128,18 @@ impl Step {
         State { scc: file.scc, exec: file.pair(EXEC.into()), old, mode: 0, literal: 0 }
     }
 
+    /// Writes a result of type `R` to EXEC, and to the destination the result, or what EXEC was.
+    #[inline(always)]
+    pub(super) fn finish_exec<R: Scalar>(
+        &self,
+        file: &mut ScalarFile,
+        (bits, scc): Outcome,
+        before: Option<u64>,
+    ) {
+        self.finish::<R>(file, (before.unwrap_or(bits), scc));
+        Step { dst: EXEC as u8, ..*self }.finish::<R>(file, (bits, None));
+    }
+
     /// Writes a result of type `R`.
     #[inline(always)]
     pub(super) fn finish<R: Scalar>(&self, file: &mut ScalarFile, (bits, scc): Outcome) {
