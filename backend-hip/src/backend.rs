@@ -114,7 +114,12 @@ impl HipBackend {
             (true, false) => "pinned host memory",
             (true, true) => "pinned host memory that the device's caches keep",
         };
-        info.features.push(("weights".into(), weights.into()));
+        let first = if !host_weights || options.asks_for_host_weights() {
+            ""
+        } else {
+            "device memory as far as they fit, "
+        };
+        info.features.push(("weights".into(), format!("{first}{weights}")));
         let advisor = Arc::new(Advisor::new(&info.backend, situation));
         let (events, staging) = (Arc::new(events), Mutex::new(Some(staging)));
         let ahead = Mutex::new(ahead);

@@ -113,8 +113,9 @@ pub enum Copies {
 /// Memory in which weights are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostWeights {
-    /// Pinned host memory if host and device share one memory; then weights fit even if the firmware reserves
-    /// little of it for the device. Else, and on gfx942, device memory.
+    /// Device memory. If host and device share one memory, weights that the device's own part does not hold are stored in
+    /// pinned host memory: so they fit even if the firmware reserves little for the device. Not on gfx942, where all of
+    /// the memory is the device's.
     #[default]
     Auto,
     /// Pinned host memory, which the device reads in place.
@@ -317,6 +318,12 @@ impl HipOptions {
     /// Returns true if system paths are those of this machine.
     pub fn is_this_system(&self) -> bool {
         self.system_root == Path::new("/")
+    }
+
+    /// True if weights are to be stored in host memory wherever the device could hold them: the route was asked for by
+    /// name, as checks of it do, or by its option.
+    pub(crate) fn asks_for_host_weights(&self) -> bool {
+        self.chosen_routes().asked(Route::HostWeights.row().name) == Some(true)
     }
 
     /// Returns the choice of routes, with those that other options stand for.

@@ -7,6 +7,7 @@ use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::phase::Deadlines;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
+use ggml_core::routes::Routes;
 use ggml_core::{DType, Error, Graph, Phase, Source};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,10 @@ fn device(integrated: bool) -> Option<(Arc<VirtualDriver>, Faults)> {
         return None;
     }
     let faults = Faults::default().at("hipMemcpyAsync", 0, Injection::Hang);
-    let device = VirtualOptions { integrated, faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
+    // An integrated device has too little memory of its own for weights.
+    let memory = if integrated { 1 << 30 } else { 16 << 30 };
+    let device =
+        VirtualOptions { integrated, memory, faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
     Some((Arc::new(VirtualDriver::new(device)), faults))
 }
 
@@ -114,7 +118,7 @@ fn integrated_devices() {
     let backend = HipBackend::open_driver("hip-integrated", options(), driver.clone()).expect("a device");
     assert_eq!(
         (feature(&backend, "copies"), feature(&backend, "weights")),
-        ("kernel".into(), "pinned host memory".into())
+        ("kernel".into(), "device memory as far as they fit, pinned host memory".into())
     );
     let (device, host) = (faults.count("hipMalloc"), faults.count("hipHostMalloc"));
     let weights = backend.allocate(100_000, Usage::Weights).expect("memory");
@@ -134,8 +138,9 @@ fn integrated_devices() {
 
     // If the host cannot pin more memory, weights go to the device.
     let full = Faults::default().at("hipHostMalloc", 1, Injection::Fail(2));
+    let (integrated, memory) = (true, 1 << 30);
     let device =
-        VirtualOptions { integrated: true, faults: full.clone(), ..VirtualOptions::new(Target::Gfx906) };
+        VirtualOptions { integrated, memory, faults: full.clone(), ..VirtualOptions::new(Target::Gfx906) };
     let full_host = Arc::new(VirtualDriver::new(device));
     let backend = HipBackend::open_driver("hip-integrated", options(), full_host).expect("a device");
     assert_eq!(sum(&backend), wanted());
@@ -154,6 +159,40 @@ fn integrated_devices() {
     let backend = HipBackend::open_driver("hip-integrated", off, driver).expect("a device");
     assert_eq!(feature(&backend, "weights"), "device memory");
     assert_eq!(sum(&backend), wanted());
+}
+
+/// A processor whose firmware reserves much memory for the device stores weights there, unless it is told not to.
+#[test]
+fn integrated_devices_with_memory_of_their_own() {
+    if device(true).is_none() {
+        return;
+    }
+    let named = "+hip.host-weights".parse::<Routes>().expect("a choice");
+    for (host_weights, routes, of_host) in [
+        (HostWeights::Auto, None, false),
+        (HostWeights::On, None, true),
+        // As the checks of routes on top of this one do.
+        (HostWeights::Auto, Some(named), true),
+    ] {
+        let faults = Faults::default();
+        let device = VirtualOptions {
+            integrated: true,
+            memory: 4 << 30,
+            faults: faults.clone(),
+            ..VirtualOptions::new(Target::Gfx906)
+        };
+        let driver = Arc::new(VirtualDriver::new(device));
+        let options = HipOptions { host_weights, routes, ..options() };
+        let backend = HipBackend::open_driver("hip-carve-out", options, driver).expect("a device");
+        let before = faults.count("hipHostMalloc");
+        let weights = backend.allocate(2 << 30, Usage::Weights).expect("memory");
+        assert_eq!(faults.count("hipHostMalloc") > before, of_host, "{host_weights:?}");
+        // The second half would leave nothing to the caches.
+        let more = backend.allocate(3 << 29, Usage::Weights).expect("memory");
+        assert!(faults.count("hipHostMalloc") > before, "{host_weights:?}");
+        drop((weights, more));
+        assert_eq!(sum(&backend), wanted());
+    }
 }
 
 /// A backend whose copy timed out is given up, with advice; the next one of this process does not use DMA.

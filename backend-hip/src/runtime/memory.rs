@@ -136,11 +136,27 @@ pub(crate) fn drain(shared: &Shared) -> Result<()> {
     shared.thread.call(Phase::Compute, limit, move |session| events.drain(session))
 }
 
+/// Device memory that weights leave to caches and intermediate results, on a device that shares the host's memory.
+const LEFT: u64 = 1 << 30;
+
+/// True if weights are stored in host memory: unless the user asks for that, only those that the device's own part of the
+/// memory does not hold. The device's caches always keep that part, and a processor whose firmware reserves most of the
+/// memory for the device has little else.
+fn is_for_host(shared: &Shared, bytes: usize) -> Result<bool> {
+    if !shared.host_weights || shared.options.asks_for_host_weights() {
+        return Ok(shared.host_weights);
+    }
+    let limit = shared.deadlines().allocate;
+    let free = shared.thread.call(Phase::Allocate, limit, |session| Ok(session.free_memory()))?;
+    let needed = (bytes as u64).saturating_add(LEFT);
+    Ok(bytes as u64 > shared.info.limits.max_allocation || free.is_none_or(|free| free < needed))
+}
+
 /// Allocates memory with one call of the driver.
 pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Result<Buffer> {
     let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
     thread.monitor().check(Phase::Allocate)?;
-    let host_weights = usage == Usage::Weights && shared.host_weights;
+    let host_weights = usage == Usage::Weights && is_for_host(shared, bytes)?;
     if usage == Usage::Staging || host_weights {
         let cached = host_weights && shared.cached_weights;
         let coherence = if cached { Coherence::AtLaunches } else { Coherence::Always };
