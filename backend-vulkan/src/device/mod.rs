@@ -162,17 +162,25 @@ fn report_processor(instance: &Instance) {
     }
 }
 
-/// Returns the first device of the best kind. Of several drivers for one card Mesa's comes first.
-fn preferred(all: Vec<Candidate>) -> Option<Candidate> {
-    let cards: Vec<Option<[u32; 3]>> =
-        all.iter().map(|c| c.facts.as_ref().ok().and_then(|f| f.pci)).collect();
-    all.into_iter().filter(|c| c.facts.is_ok()).min_by_key(|c| {
-        let facts = c.facts.as_ref().ok();
-        let kind = facts.map_or(DeviceKind::Other, |f| f.kind);
-        let pci = facts.and_then(|f| f.pci);
-        let card = cards.iter().position(|other| pci.is_some() && *other == pci).unwrap_or(c.index);
-        (kind, card, facts.is_some_and(|f| !f.is_mesas_for_amd()), c.index)
-    })
+/// Properties of a device by which one of several is preferred.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    kind: DeviceKind,
+    /// PCI domain, bus and device.
+    pci: Option<[u32; 3]>,
+    /// True for Mesa's driver of an AMD card.
+    is_mesa: bool,
+}
+
+/// Returns the first device of the best kind; those without a rank cannot be used. Of several drivers for one card Mesa's
+/// comes first.
+fn preferred(ranks: &[Option<Rank>]) -> Option<usize> {
+    let usable = ranks.iter().enumerate().filter_map(|(index, rank)| Some((index, (*rank)?)));
+    let best = usable.min_by_key(|(index, rank)| {
+        let is_same = |other: &Option<Rank>| rank.pci.is_some() && other.is_some_and(|o| o.pci == rank.pci);
+        (rank.kind, ranks.iter().position(is_same).unwrap_or(*index), !rank.is_mesa, *index)
+    });
+    best.map(|(index, _)| index)
 }
 
 /// Returns the device selected by the options.
@@ -181,10 +189,12 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
     let unavailable = |backend: String, missing, reason| {
         Err(Error::Unavailable { backend, phase: Phase::Enumerate, missing, reason })
     };
-    let chosen = match wanted {
-        Some(index) => all.into_iter().nth(index),
-        None => preferred(all),
+    let rank = |candidate: &Candidate| {
+        let facts = candidate.facts.as_ref().ok()?;
+        Some(Rank { kind: facts.kind, pci: facts.pci, is_mesa: facts.is_mesas_for_amd() })
     };
+    let best = || preferred(&all.iter().map(rank).collect::<Vec<_>>());
+    let chosen = wanted.or_else(best).and_then(|index| all.into_iter().nth(index));
     match chosen {
         Some(Candidate { index, physical, facts: Ok(facts) }) => Ok((index, physical, facts)),
         Some(Candidate { index, facts: Err((name, version)), .. }) => {
@@ -387,6 +397,21 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The loader's order does not decide which driver of a card is used, but which of two cards.
+    #[test]
+    fn of_two_drivers_mesas_is_preferred() {
+        let of = |kind, bus, is_mesa| Some(Rank { kind, pci: Some([0, bus, 0]), is_mesa });
+        let card = |bus, is_mesa| of(DeviceKind::Discrete, bus, is_mesa);
+        assert_eq!(preferred(&[card(3, false), card(3, true)]), Some(1));
+        assert_eq!(preferred(&[card(3, true), card(3, false)]), Some(0));
+        assert_eq!(preferred(&[card(3, false), card(9, true)]), Some(0), "another card");
+        assert_eq!(preferred(&[card(3, false), card(9, true), card(3, true)]), Some(2));
+        assert_eq!(preferred(&[of(DeviceKind::Integrated, 3, true), card(9, false)]), Some(1));
+        let nowhere = |is_mesa| Some(Rank { kind: DeviceKind::Discrete, pci: None, is_mesa });
+        assert_eq!(preferred(&[nowhere(false), nowhere(true)]), Some(0));
+        assert_eq!((preferred(&[None, card(3, false)]), preferred(&[None])), (Some(1), None));
     }
 
     #[test]
