@@ -12,6 +12,8 @@
 mod advice;
 mod doing;
 mod output;
+#[cfg(feature = "compare")]
+mod products;
 mod watch;
 
 pub use output::note;
@@ -169,7 +171,7 @@ fn first_use(
     backend: Arc<dyn Backend>,
     file: Option<&ModelFile>,
 ) -> Result<Arc<dyn Backend>> {
-    use crate::qualify::{QualifyOptions, is_due, products, qualify};
+    use crate::qualify::{QualifyOptions, is_due, qualify};
     if let BackendName::Pair(both) = name.parse()? {
         return first_use_of_both(name, &both, options, backend, file);
     }
@@ -188,7 +190,7 @@ fn first_use(
     let checks = QualifyOptions::default()
         .with_folder(options.routes_folder.clone())
         .with_hip_library(options.hip_library.clone())
-        .with_products(file.map_or_else(Vec::new, products));
+        .with_products(file.map_or_else(Vec::new, products::products));
     match qualify(name, &checks) {
         Ok(result) => note(result.sentence()),
         // The plain ways work: the backend was open.

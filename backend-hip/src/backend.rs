@@ -280,7 +280,8 @@ impl Backend for HipBackend {
     fn demote(&self, graph: &Graph, plan: &Plan, node: TensorId, error: &Error) -> Vec<String> {
         let Some(step) = plan.of_step(node) else { return Vec::new() };
         let shared = &self.shared;
-        routes::demote(shared.options.routes_dir.as_deref(), &shared.info, error, &|left_out| {
+        let (info, folder) = (&shared.info, shared.options.routes_dir.as_deref());
+        routes::demote(folder, (&info.identity, &info.routes), error, &|left_out| {
             let is_left_out = |route: Route| left_out == Some(route.row().name);
             let unit = |route, unit| if is_left_out(route) { Matrix::None } else { unit };
             let profile = &Profile {

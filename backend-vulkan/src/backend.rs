@@ -227,7 +227,8 @@ impl Backend for VulkanBackend {
 
     fn demote(&self, graph: &Graph, plan: &Plan, node: TensorId, error: &Error) -> Vec<String> {
         let Some(step) = plan.of_step(node) else { return Vec::new() };
-        routes::demote(self.context.options.routes_dir.as_deref(), &self.info, error, &|left_out| {
+        let (info, folder) = (&self.info, self.context.options.routes_dir.as_deref());
+        routes::demote(folder, (&info.identity, &info.routes), error, &|left_out| {
             let used = self.context.profile.routes;
             let used = Used::those(|route: Route| used.has(route) && left_out != Some(route.row().name));
             let profile = Profile { routes: used, ..self.context.profile.clone() };

@@ -151,7 +151,7 @@ pub(crate) const FLOORS: &[Floors] = &[
         floors: &[
             &["embed", "phases", "profile"],
             &["append", "saved"],
-            &["ahead", "programs"],
+            &["ahead", "demote", "programs"],
             &["inputs", "prepared", "results"],
             &["cells", "layout", "memory"],
         ],

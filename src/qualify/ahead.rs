@@ -1,6 +1,6 @@
 //! Threads that prepare checks while the device runs those before them.
 
-use super::scope::{Checked, Found, Stop};
+use super::found::{Checked, Found, Stop};
 use ggml_core::sync::lock;
 use ggml_core::{Deadline, Error, Result};
 use std::collections::VecDeque;

@@ -1,9 +1,10 @@
 //! The checks of one route: its results against the reference, known answers and the plain way, and its time.
 
-use super::list::{Answer, Listed, ListedCase};
+use super::found::{Checked, Found, Stop, wrong};
+use super::listed::{Answer, Listed, ListedCase};
 use super::programs::{decoded, prepared, read, run};
 use super::retained::Retained;
-use super::scope::{Checked, Checks, Found, Scope, Stop, same_bits, wrong};
+use super::scope::{Checks, Scope, same_bits};
 use super::work;
 use ggml_core::Result;
 use ggml_core::catalogue;

@@ -2,20 +2,17 @@
 
 use super::ahead::Workers;
 use super::checks::examine;
-use super::list::{COMPILES, Listed, Lister, no_route};
+use super::list::{COMPILES, Lister, Open, no_route};
+use super::listed::Listed;
 use super::retained::{Retained, Sweep};
 use super::scope::Scope;
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
-use ggml_core::backend::{Backend, DeviceInfo};
-use ggml_core::routes::{Record, RouteUse, Routes, State, Verdict};
+use ggml_core::backend::DeviceInfo;
+use ggml_core::routes::{Record, RouteUse, State, Verdict};
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-
-/// Function that opens the device with a choice of routes.
-pub(crate) type Open<'a> = &'a (dyn Fn(Routes) -> Result<Arc<dyn Backend>> + Sync);
 
 /// Checks the routes of a task. Each has all the time that is left: what it compiled is in the driver's cache, so the next
 /// process gets further if it ran out.

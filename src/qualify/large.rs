@@ -1,36 +1,18 @@
 //! Large products and attention: compared with the reference or the plain way, and timed by turns.
 
-use super::ahead::{Promise, Workers};
-use super::list::{Listed, Programs};
-use super::programs::{decoded, of_group, prepared, run_undecoded};
+use super::ahead::Promise;
+use super::found::{Checked, Found, Stop, wrong};
+use super::listed::{Coming, Listed};
+use super::programs::{decoded, prepared, run_undecoded};
 use super::retained::{Plain, Sweep};
-use super::scope::{Checked, Checks, Found, Scope, Stop, same_bits, wrong};
+use super::scope::{Checks, Scope, same_bits};
 use super::work::Work;
 use ggml_core::Result;
-use ggml_core::backend::{Backend, Program};
+use ggml_core::backend::Program;
 use ggml_core::bound;
 use ggml_core::metrics::{Bound, distance_in_rows};
 use ggml_core::precision::Precision;
 use std::sync::Arc;
-
-/// Programs of a group's works that other threads prepare.
-pub(super) struct Coming {
-    /// Those of the route, then the same again, whose inputs and results are in other memory.
-    fast: Promise<Programs>,
-    /// Those of the plain way, unless they are retained.
-    plain: Option<Promise<Programs>>,
-}
-
-impl Coming {
-    /// Queues the preparation of a group.
-    pub(super) fn of(workers: &Workers, listed: &Listed, group: &[Arc<Work>], needs_plain: bool) -> Coming {
-        let promise = |device: &Arc<dyn Backend>, times: usize| {
-            let (device, group) = (device.clone(), group.to_vec());
-            workers.promise(move || of_group(device.as_ref(), &group, times))
-        };
-        Coming { fast: promise(&listed.fast, 2), plain: needs_plain.then(|| promise(&listed.plain, 1)) }
-    }
-}
 
 impl Checks<'_> {
     /// Compares large works with the plain way, and measures both by turns. A route that seems slower is measured once

@@ -1,13 +1,12 @@
 //! Lists of the checks of each route. Other threads prepare their programs meanwhile.
 
-use super::ahead::{Promise, Workers};
-use super::child::Open;
-use super::large::Coming;
-use super::programs::prepared;
+use super::ahead::Workers;
+use super::listed::{Answer, Coming, Listed, ListedCase};
+use super::programs::{Programs, prepared};
 use super::scope::is_taken;
 use super::work::{self, Work};
 use crate::isolate::protocol::{ProductShape, RoutesTask};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::catalogue::{self, Case, Judged};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
@@ -38,42 +37,11 @@ const COMPILED: usize = 16;
 /// Free memory of a device from which the first large works of all routes are prepared at once.
 const MUCH: u64 = 8 << 30;
 
+/// Function that opens the device with a choice of routes.
+pub(crate) type Open<'a> = &'a (dyn Fn(Routes) -> Result<Arc<dyn Backend>> + Sync);
+
 /// A product and its columns, or attention.
 type Shape = (Option<ProductShape>, usize);
-
-/// Programs of one work or case, each in other memory.
-pub(super) type Programs = Vec<Box<dyn Program>>;
-
-/// A work with known answers, or with infinities and NaN: then the plain way has a program too.
-pub(super) struct Answer {
-    pub(super) work: Arc<Work>,
-    pub(super) programs: Promise<Programs>,
-    pub(super) plain: Option<Promise<Box<dyn Program>>>,
-}
-
-/// A case of the catalogue.
-pub(super) struct ListedCase {
-    pub(super) name: String,
-    pub(super) precision: Precision,
-    /// `None` if the device does not support it.
-    pub(super) ready: Promise<Option<(Judged, Programs)>>,
-}
-
-/// The checks of a route, and the devices that they compare.
-pub(super) struct Listed {
-    pub(super) plain: Arc<dyn Backend>,
-    pub(super) fast: Arc<dyn Backend>,
-    /// The routes of `plain`.
-    pub(super) below: String,
-    pub(super) answers: Vec<Answer>,
-    /// Large works that take the route; those of a group have the same weights.
-    pub(super) groups: Vec<Vec<Arc<Work>>>,
-    /// Programs of the first group, if the device has much memory.
-    pub(super) coming: Option<Coming>,
-    pub(super) cases: Vec<ListedCase>,
-    /// True if some cases were left out.
-    pub(super) partial: bool,
-}
 
 /// Lists the checks of routes.
 pub(super) struct Lister<'a> {
@@ -262,13 +230,6 @@ impl<'a> Lister<'a> {
             Ok(programs.map(|programs| (judged, programs)))
         });
         ListedCase { name, precision, ready }
-    }
-}
-
-impl Listed {
-    /// True if the route changes the kernels of a work.
-    fn is_taken(&self, work: &Work) -> bool {
-        is_taken([self.plain.as_ref(), self.fast.as_ref()], &work.graph, Precision::Fast)
     }
 }
 

@@ -25,9 +25,10 @@
 mod ahead;
 mod checks;
 mod child;
+mod found;
 mod large;
 mod list;
-mod products;
+mod listed;
 mod programs;
 mod retained;
 mod scope;
@@ -37,7 +38,6 @@ pub use crate::isolate::protocol::ProductShape;
 pub(crate) use child::run_routes;
 pub use ggml_core::routes::cards::CardReport;
 pub use ggml_core::routes::{RouteUse, State, Verdict};
-pub use products::products;
 
 use crate::backend_name::BackendName;
 use crate::backends;

@@ -1,6 +1,5 @@
 //! Programs of works.
 
-use super::list::Programs;
 use super::work::Work;
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
 use ggml_core::evaluate::{bind, write_inputs};
@@ -8,6 +7,9 @@ use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Result};
 use std::sync::Arc;
+
+/// Programs of one work or case, each in other memory, or those of a group of works.
+pub(super) type Programs = Vec<Box<dyn Program>>;
 
 /// Uploads the weights of a work, and prepares it.
 pub(super) fn prepared(backend: &dyn Backend, work: &Work) -> Result<Box<dyn Program>> {

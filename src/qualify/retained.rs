@@ -1,6 +1,6 @@
 //! Programs of the plain way and what they computed: retained from route to route.
 
-use super::scope::Checked;
+use super::found::Checked;
 use super::work::Work;
 use ggml_core::Result;
 use ggml_core::backend::{Backend, Program, Slice, Usage};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Bytes that are copied before each timed run, so that no operand is left in a cache: as much as the largest caches have.
 const SWEEP: usize = 128 << 20;
 
-/// What the plain way made of large works, for the routes that follow.
+/// Results of the plain way and its programs, for the routes that follow.
 pub(super) struct Retained {
     /// By routes of the plain way, and name of the work.
     plain: Vec<((String, String), Plain)>,

@@ -1,11 +1,12 @@
 //! Extent of the checks of a route, and their state.
 
 use super::ahead::Workers;
+use super::found::{Checked, Found, Stop, wrong};
 use super::retained::Retained;
 use ggml_core::backend::Backend;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::{Deadline, Error, Graph};
+use ggml_core::{Deadline, Graph};
 
 /// Part by which a route may be slower before the plain way is used.
 const MARGIN: f64 = 1.05;
@@ -25,32 +26,6 @@ pub(super) struct Scope<'a> {
     pub(super) deadline: Deadline,
     /// Threads that prepare programs.
     pub(super) workers: &'a Workers,
-}
-
-/// Finding of a check that ends the checks.
-pub(super) enum Found {
-    /// Wrong results, described.
-    Wrong(String),
-    /// Time ran out.
-    Late,
-}
-
-pub(super) type Checked<T> = std::result::Result<T, Stop>;
-
-/// Reasons to stop.
-pub(super) enum Stop {
-    Found(Found),
-    Failed(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Failed(error)
-    }
-}
-
-pub(super) fn wrong<T>(what: String) -> Checked<T> {
-    Err(Stop::Found(Found::Wrong(what)))
 }
 
 /// The checks of a route under way.

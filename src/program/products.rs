@@ -1,7 +1,7 @@
-//! The products of a model, for the checks of its first use.
+//! The products of a model, for the checks of a card at its first use.
 
-use crate::isolate::protocol::ProductShape;
 use crate::model::ModelFile;
+use crate::qualify::ProductShape;
 use ggml_core::DType;
 use ggml_core::encode::encode;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ const LARGEST: usize = 256 << 20;
 
 /// Returns the products of a model that most of its weights are in, those with the most weights first: types, and lengths
 /// and numbers of rows. Mixtures have no plain products but those of their attention and of shared experts.
-pub fn products(file: &ModelFile) -> Vec<ProductShape> {
+pub(super) fn products(file: &ModelFile) -> Vec<ProductShape> {
     let mut bytes: HashMap<ProductShape, usize> = HashMap::new();
     for tensor in file.gguf().tensors() {
         let [k, rows, 1, 1] = tensor.ne else { continue };
