@@ -113,8 +113,8 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
 
 fn run(args: &Args) -> Result<()> {
     program::set_verbose(args.verbose);
+    let backend = program::open_for(&args.model, &args.backend, &program::open_options(args.timeout_s))?;
     let file = ModelFile::open(&args.model)?;
-    let backend = program::open_for(&file, &args.backend, &program::open_options(args.timeout_s))?;
     let options = BenchOptions::default()
         .with_prompt_tokens(args.prompt_tokens)
         .with_predict(args.predict)

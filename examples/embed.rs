@@ -129,8 +129,8 @@ fn note_pooling(args: &Args, file: &ModelFile) {
 
 fn run(args: &Args) -> Result<()> {
     program::set_verbose(args.verbose);
+    let backend = program::open_for(&args.model, &args.backend, &program::open_options(args.timeout_s))?;
     let file = ModelFile::open(&args.model)?;
-    let backend = program::open_for(&file, &args.backend, &program::open_options(args.timeout_s))?;
     program::note_left_out(&file);
     note_pooling(args, &file);
     let texts = texts(args, &file)?;

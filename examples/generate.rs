@@ -306,8 +306,8 @@ fn load_options(args: &Args, file: &ModelFile, backend: &dyn Backend) -> Result<
 
 fn run(args: &Args) -> Result<()> {
     program::set_verbose(args.verbose);
+    let backend = program::open_for(&args.model, &args.backend, &program::open_options(args.timeout_s))?;
     let file = ModelFile::open(&args.model)?;
-    let backend = program::open_for(&file, &args.backend, &program::open_options(args.timeout_s))?;
     program::note_left_out(&file);
     program::note_rounding(&file, args.precision);
     let options = load_options(args, &file, backend.as_ref())?;

@@ -45,8 +45,8 @@ struct Args {
 }
 
 fn run(args: &Args) -> Result<()> {
+    let backend = program::open_for(&args.model, &args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
-    let backend = program::open_for(&file, &args.backend, &OpenOptions::default())?;
     program::note_left_out(&file);
     let context = args.tokens.len() + args.predict;
     if context > file.hparams().context {

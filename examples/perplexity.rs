@@ -72,7 +72,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     let text = std::fs::read(&args.text).map_err(|e| Error::io(&args.text, e))?;
     let options = PerplexityOptions::default().with_chunk(args.chunk).with_chunks(args.chunks);
     let chunks = chunks(&file, &text, &options)?;
-    let backend = program::open_for(&file, &args.backend, &OpenOptions::default())?;
+    let backend = program::open_for(&args.model, &args.backend, &OpenOptions::default())?;
     let options = SessionOptions::default()
         .with_context(args.chunk)
         .with_batch(args.batch)

@@ -136,19 +136,19 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     open_with(name, options, None)
 }
 
-/// Opens a backend for a model as [`open`] does. A card that is used for the first time is checked with the model's own
-/// products.
+/// Opens a backend for a model file as [`open`] does. A card that is used for the first time is checked with the model's
+/// own products; the file is read for that only.
 ///
 /// # Errors
-/// As [`open`].
-pub fn open_for(file: &ModelFile, name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
-    open_with(name, options, Some(file))
+/// As [`open`]; none for a file that cannot be read.
+pub fn open_for(model: &Path, name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    open_with(name, options, Some(model))
 }
 
-fn open_with(name: &str, options: &OpenOptions, file: Option<&ModelFile>) -> Result<Arc<dyn Backend>> {
+fn open_with(name: &str, options: &OpenOptions, model: Option<&Path>) -> Result<Arc<dyn Backend>> {
     if name.parse::<BackendName>()? != BackendName::Auto {
         advice::set_backend(name);
-        let backend = first_use(name, options, crate::open(name, options)?, file)?;
+        let backend = first_use(name, options, crate::open(name, options)?, model)?;
         if matches!(name.parse()?, BackendName::Pair(_)) && backend.drivers().is_none() {
             note_alone(backend.as_ref());
         }
@@ -159,7 +159,7 @@ fn open_with(name: &str, options: &OpenOptions, file: Option<&ModelFile>) -> Res
         "backend auto is {}",
         if watch::is_verbose() { choice.reason.clone() } else { choice.sentence() }
     ));
-    first_use(&choice.backend, options, backend, file)
+    first_use(&choice.backend, options, backend, model)
 }
 
 /// Checks the routes of a card that is used for the first time, and opens it again with those that were verified. Cards
@@ -169,11 +169,11 @@ fn first_use(
     name: &str,
     options: &OpenOptions,
     backend: Arc<dyn Backend>,
-    file: Option<&ModelFile>,
+    model: Option<&Path>,
 ) -> Result<Arc<dyn Backend>> {
     use crate::qualify::{QualifyOptions, is_due, qualify};
     if let BackendName::Pair(both) = name.parse()? {
-        return first_use_of_both(name, &both, options, backend, file);
+        return first_use_of_both(name, &both, options, backend, model);
     }
     let device = backend.device();
     let is_card = !name.parse::<BackendName>()?.is_emulated()
@@ -187,10 +187,12 @@ fn first_use(
     note(format_args!("checking the fast ways of {} for the first time, some seconds", device.name));
     // The checks have the card for themselves, and its memory.
     drop(backend);
+    // Whoever opens the model says what is wrong with its file.
+    let file = model.and_then(|path| ModelFile::open(path).ok());
     let checks = QualifyOptions::default()
         .with_folder(options.routes_folder.clone())
         .with_hip_library(options.hip_library.clone())
-        .with_products(file.map_or_else(Vec::new, products::products));
+        .with_products(file.as_ref().map_or_else(Vec::new, products::products));
     match qualify(name, &checks) {
         Ok(result) => note(result.sentence()),
         // The plain ways work: the backend was open.
@@ -206,7 +208,7 @@ fn first_use_of_both(
     both: &[BackendName; 2],
     options: &OpenOptions,
     backend: Arc<dyn Backend>,
-    file: Option<&ModelFile>,
+    model: Option<&Path>,
 ) -> Result<Arc<dyn Backend>> {
     use crate::qualify::is_due;
     let is_due =
@@ -218,7 +220,7 @@ fn first_use_of_both(
     drop(backend);
     for (half, _) in both.iter().zip(due).filter(|(_, due)| *due) {
         let half = half.to_string();
-        drop(first_use(&half, options, crate::open(&half, options)?, file)?);
+        drop(first_use(&half, options, crate::open(&half, options)?, model)?);
     }
     crate::open(name, options)
 }
@@ -228,7 +230,7 @@ fn first_use(
     _: &str,
     _: &OpenOptions,
     backend: Arc<dyn Backend>,
-    _: Option<&ModelFile>,
+    _: Option<&Path>,
 ) -> Result<Arc<dyn Backend>> {
     Ok(backend)
 }
