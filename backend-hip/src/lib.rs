@@ -82,8 +82,8 @@
 //! Bytes reach the device through pinned memory. Either `hipMemcpyAsync` copies them with the DMA engines
 //! (SDMA), or a kernel reads that memory ([`HipOptions::copies`](options::HipOptions::copies)). The kernel is
 //! used on processors that share the host's memory, and after a copy timed out when the device was last open
-//! in this process. On processors that share the host's memory, weights are stored in pinned memory and read
-//! in place ([`HipOptions::host_weights`](options::HipOptions::host_weights)).
+//! in this process. On processors that share the host's memory, weights that the device's own part of it does not hold
+//! are stored in pinned memory and read in place ([`HipOptions::host_weights`](options::HipOptions::host_weights)).
 //!
 //! # Where kernels come from
 //!
