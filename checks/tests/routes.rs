@@ -66,6 +66,23 @@ fn a_route_with_a_fault_is_found_and_left_alone() {
     }
 }
 
+/// A process that dies while it prepares the checks of a later route says nothing about the one that it checks: those that
+/// follow find out which it was.
+#[test]
+fn of_two_routes_the_one_that_crashes_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (later, mut command) = ("hip.matrix-attention", Command::new(example("routes")));
+    command.arg(dir.path()).arg(CARD).env("PLANTED_ROUTE", later).env("PLANTED_ADDITIONAL", ROUTE);
+    let report = report_of(command.env("PLANTED_FAULT", "crash-early"));
+    let state = |route: &str| {
+        let verdicts = report["verdicts"].as_array().expect("a list of verdicts");
+        verdicts.iter().find(|verdict| verdict["route"] == route).map(|verdict| verdict["state"].clone())
+    };
+    assert_eq!(state(ROUTE), Some("verified".into()), "{report:#}");
+    assert_eq!(state(later), Some("crashed".into()), "{report:#}");
+    assert!(is_used(&report, ROUTE) && !is_used(&report, later), "{report:#}");
+}
+
 /// A device that is lost in a step whose kernels took a route, long after the checks: the next process does without it.
 #[test]
 fn a_later_loss_takes_the_verdict_back() {

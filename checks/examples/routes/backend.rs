@@ -44,6 +44,9 @@ static RESULTS: AtomicU32 = AtomicU32::new(0);
 /// Row length from which a fault of large products shows.
 const LARGE: usize = 4096;
 
+/// Name of the fault that ends the process while a program is prepared.
+const CRASH_EARLY: &str = "crash-early";
+
 /// All faults.
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "zeros", spoil: |values, _| values.fill(0.0), before: fine },
@@ -82,6 +85,7 @@ pub(crate) const FAULTS: &[Fault] = &[
             std::thread::sleep(Duration::from_secs(1));
         },
     },
+    Fault { name: CRASH_EARLY, spoil: nothing, before: fine },
     Fault { name: "crash", spoil: nothing, before: |_| std::process::abort() },
     Fault {
         name: "lost",
@@ -161,6 +165,9 @@ impl Backend for Faulty {
         bindings: &Bindings,
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
+        if self.fault.name == CRASH_EARLY {
+            std::process::abort();
+        }
         let inner = self.inner.prepare(graph, plan, bindings, options)?;
         let is_product = |id: &TensorId| graph.tensor(*id).op().is_some_and(|op| op.name() == "MUL_MAT");
         let about = About {

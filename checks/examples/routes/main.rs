@@ -25,6 +25,9 @@ use std::time::Duration;
 const ROUTE: &str = "PLANTED_ROUTE";
 const FAULT: &str = "PLANTED_FAULT";
 
+/// Variable that names another route, which is checked too.
+const ADDITIONAL: &str = "PLANTED_ADDITIONAL";
+
 /// Variable that is set if the fault is planted after the routes were checked.
 const LATER: &str = "PLANTED_LATER";
 
@@ -49,7 +52,8 @@ fn prompt(folder: &Path, name: &str) -> Result<Option<Error>> {
 }
 
 fn run(folder: &Path, name: &str, later: bool) -> Result<()> {
-    let only = std::env::var(ROUTE).map_or_else(|_| Vec::new(), |route| vec![route]);
+    let mut only = std::env::var(ROUTE).map_or_else(|_| Vec::new(), |route| vec![route]);
+    only.extend(std::env::var(ADDITIONAL));
     let options = QualifyOptions::default()
         .with_folder(folder.to_path_buf())
         .with_limit(Duration::from_secs(60))
