@@ -192,6 +192,7 @@ fn first_use(
     let checks = QualifyOptions::default()
         .with_folder(options.routes_folder.clone())
         .with_hip_library(options.hip_library.clone())
+        .with_tune(std::env::var_os(ggml_core::routes::TUNE).is_none_or(|value| value.is_empty()))
         .with_products(file.as_ref().map_or_else(Vec::new, products::products));
     match qualify(name, &checks) {
         Ok(result) => note(result.sentence()),

@@ -4,6 +4,7 @@
 //! `gfx906:sramecc+:xnack-`. Sources of the table: the instructions that LLVM's AMDGPU back end accepts for
 //! each processor, and AMD's GPU specifications.
 
+use ggml_core::routes::Chosen;
 use std::fmt;
 
 /// Processor and its modes.
@@ -106,6 +107,8 @@ pub struct Profile {
     pub max_threads: u32,
     /// Number of compute units (work-group processors on RDNA).
     pub compute_units: u32,
+    /// Values in the tuning that are not those of the family.
+    pub candidates: Chosen,
 }
 
 impl Target {
@@ -212,6 +215,7 @@ impl Profile {
                 lds_bytes: 48 << 10,
                 max_threads: 1024,
                 compute_units: 1,
+                candidates: Chosen::default(),
             });
         }
         let version = target.version()?;
@@ -248,6 +252,7 @@ impl Profile {
             lds_bytes: if version == (9, 5, 0) { 160 << 10 } else { 64 << 10 },
             max_threads: 1024,
             compute_units: 1,
+            candidates: Chosen::default(),
         })
     }
 }

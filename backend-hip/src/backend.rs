@@ -18,6 +18,7 @@ use crate::runtime::memory::{self, Memory};
 use crate::runtime::shared::Shared;
 use crate::runtime::thread::DriverThread;
 use crate::system::available_memory;
+use crate::tuning::CANDIDATES;
 use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
     Support, Timing, Usage,
@@ -29,7 +30,7 @@ use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::routes::{self, Table};
+use ggml_core::routes::{self, RouteUse, Table};
 use ggml_core::sync::lock;
 use ggml_core::{DType, Error, Graph, Missing, Phase, Result, Source, TensorId};
 use std::collections::BTreeMap;
@@ -281,12 +282,14 @@ impl Backend for HipBackend {
         let Some(step) = plan.of_step(node) else { return Vec::new() };
         let shared = &self.shared;
         let (info, folder) = (&shared.info, shared.options.routes_dir.as_deref());
-        routes::demote(folder, (&info.identity, &info.routes), error, &|left_out| {
+        let taken: Vec<RouteUse> = info.routes.iter().chain(&info.candidates).cloned().collect();
+        routes::demote(folder, (&info.identity, &taken), error, &|left_out| {
             let is_left_out = |route: Route| left_out == Some(route.row().name);
             let unit = |route, unit| if is_left_out(route) { Matrix::None } else { unit };
             let profile = &Profile {
                 matrix: unit(Route::MatrixProducts, shared.profile.matrix),
                 attention_matrix: unit(Route::MatrixAttention, shared.profile.attention_matrix),
+                candidates: shared.profile.candidates.without(CANDIDATES, left_out.unwrap_or_default()),
                 ..shared.profile.clone()
             };
             let host = Host { backend: shared.backend(), kernels: &shared.kernels, profile };

@@ -4,7 +4,7 @@ use crate::route::Route;
 use ggml_core::environment;
 use ggml_core::files::Root;
 use ggml_core::phase::Deadlines;
-use ggml_core::routes::{Routes, Table, VARIABLE};
+use ggml_core::routes::{Routes, TUNE, Table, VARIABLE};
 use ggml_core::{Error, Result};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -192,6 +192,9 @@ pub struct HipOptions {
     pub routes: Option<Routes>,
     /// Directory of the verdicts on routes; `None`: none are read.
     pub routes_dir: Option<PathBuf>,
+    /// `off` for the numbers of the tuning table, whatever was measured, or the path of a file with others, see
+    /// [`Routes::tuned_by`].
+    pub tune: Option<String>,
     /// Method of copying between host and device.
     pub copies: Copies,
     /// Memory in which weights are stored.
@@ -230,6 +233,7 @@ impl Default for HipOptions {
             staging_bytes: 32 << 20,
             routes: None,
             routes_dir: None,
+            tune: None,
             copies: Copies::default(),
             host_weights: HostWeights::default(),
             breadcrumbs: Breadcrumbs::default(),
@@ -253,6 +257,7 @@ impl HipOptions {
     /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` in the former, or in `.cache`
     ///   of the latter
     /// * `DIPTYCH_ROUTES`: [`HipOptions::routes`]; [`HipOptions::routes_dir`] is `diptych/routes` beside `diptych/hip`
+    /// * `DIPTYCH_TUNE`: [`HipOptions::tune`]
     /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
     /// * `DIPTYCH_HIP_COPIES` = `auto`, `dma` or `kernel`: [`HipOptions::copies`]
     /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
@@ -295,6 +300,8 @@ impl HipOptions {
             let wrong = |_| Error::argument(name, format!("'{text}'"), Routes::FORMS);
             options.routes = Some(text.parse().map_err(wrong)?);
         }
+        let tune = variables.iter().find(|(name, value)| name == TUNE && !value.is_empty());
+        options.tune = tune.map(|(_, value)| value.clone());
         options.environment = Environment::new(variables);
         Ok(options)
     }
@@ -323,11 +330,22 @@ impl HipOptions {
     /// True if weights are to be stored in host memory wherever the device could hold them: the route was asked for by
     /// name, as checks of it do, or by its option.
     pub(crate) fn asks_for_host_weights(&self) -> bool {
-        self.chosen_routes().asked(Route::HostWeights.row().name) == Some(true)
+        self.named_routes().asked(Route::HostWeights.row().name) == Some(true)
+    }
+
+    /// Returns the choice of routes and candidates, with those that other options stand for.
+    ///
+    /// # Errors
+    /// As [`Routes::tuned_by`].
+    pub(crate) fn chosen_routes(&self) -> Result<Routes> {
+        match &self.tune {
+            Some(value) => self.named_routes().tuned_by(value),
+            None => Ok(self.named_routes()),
+        }
     }
 
     /// Returns the choice of routes, with those that other options stand for.
-    pub(crate) fn chosen_routes(&self) -> Routes {
+    pub(crate) fn named_routes(&self) -> Routes {
         let mut routes = self.routes.clone().unwrap_or_default();
         let mut name = |of: &[Route], is_used: Option<bool>| {
             for (route, is_used) in of.iter().filter_map(|route| Some((route.row().name, is_used?))) {

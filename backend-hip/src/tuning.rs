@@ -6,6 +6,7 @@
 
 use crate::arch::{Dot4, Family, Matrix, Profile};
 use ggml_core::DType;
+use ggml_core::routes::{Candidate, Row};
 
 /// Tile of a matrix product and the kernel that computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,9 +201,40 @@ const RDNA: Tuning = Tuning { compute_units: 30, vec_waves: 4, ..GCN };
 /// further work-groups that would round the same activations again, decoding is 1 to 6 % faster on an H200.
 const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 2, vec_groups: 2, vec_at_once: true, ..GCN };
 
+const VECTOR_GROUPS: &str = "work-groups for each compute unit that products of few tokens keep";
+const VECTOR_WAVES: &str = "wavefronts for each SIMD below which those of such a product share rows";
+const TILE_FROM: &str = "tokens from which products use tiles";
+const TILE_GROUPS: &str = "work-groups for each compute unit that a larger tile leaves";
+const BYTE_TILES: &str = "largest tile of dot products of bytes";
+
+const fn of(name: &'static str, about: &'static str, change: fn(&Tuning) -> Tuning) -> Candidate<Tuning> {
+    Candidate { row: Row { name, about, plain: "the value of the tuning table", on_top_of: None }, change }
+}
+
+/// Other values of the parameters, which are measured on the card itself. Those that equal the table's are left out there.
+pub const CANDIDATES: &[Candidate<Tuning>] = &[
+    of("hip.vector-groups=2", VECTOR_GROUPS, |t| Tuning { vec_groups: 2, ..*t }),
+    of("hip.vector-groups=4", VECTOR_GROUPS, |t| Tuning { vec_groups: 4, ..*t }),
+    of("hip.vector-groups=8", VECTOR_GROUPS, |t| Tuning { vec_groups: 8, ..*t }),
+    of("hip.vector-waves=1", VECTOR_WAVES, |t| Tuning { vec_waves: 1, ..*t }),
+    of("hip.vector-waves=2", VECTOR_WAVES, |t| Tuning { vec_waves: 2, ..*t }),
+    of("hip.vector-waves=4", VECTOR_WAVES, |t| Tuning { vec_waves: 4, ..*t }),
+    of("hip.tile-from=5", TILE_FROM, |t| Tuning { tile_from: 5, ..*t }),
+    of("hip.tile-from=17", TILE_FROM, |t| Tuning { tile_from: 17, ..*t }),
+    of("hip.tile-groups=1", TILE_GROUPS, |t| Tuning { tile_groups: 1, ..*t }),
+    of("hip.tile-groups=4", TILE_GROUPS, |t| Tuning { tile_groups: 4, ..*t }),
+    of("hip.byte-tiles=64x32", BYTE_TILES, |t| Tuning { largest_int8_tile: 0, ..*t }),
+    of("hip.byte-tiles=64x64", BYTE_TILES, |t| Tuning { largest_int8_tile: 1, ..*t }),
+];
+
 impl Tuning {
-    /// Returns the parameters for a profile.
+    /// Returns the parameters for a profile: those of its family, with the candidates that it uses.
     pub fn of(profile: &Profile) -> Tuning {
+        profile.candidates.apply(Tuning::table(profile), CANDIDATES)
+    }
+
+    /// Returns the parameters of a profile's family.
+    pub(crate) fn table(profile: &Profile) -> Tuning {
         let int8 = match profile.dot4 {
             Dot4::Software if profile.packed_half => Int8::Pairs,
             Dot4::Software => Int8::None,
@@ -261,6 +293,15 @@ mod tests {
             assert_eq!(tuning.int8 == Int8::Dot4, profile.dot4 != Dot4::Software, "{name}");
             profile.compute_units = 7;
             assert_eq!(tuning.units(&profile), 7);
+            for candidate in CANDIDATES {
+                let changed = (candidate.change)(&tuning);
+                assert!(changed.vec_groups > 0 && changed.vec_waves > 0 && changed.tile_groups > 0);
+                assert!(changed.largest_int8_tile <= tuning.largest_int8_tile && changed.tile_from > 1);
+            }
+        }
+        assert!(CANDIDATES.len() <= 64, "a set has 64 bits");
+        for candidate in CANDIDATES {
+            assert!(candidate.row.name.starts_with("hip.") && candidate.number() != candidate.row.name);
         }
     }
 }

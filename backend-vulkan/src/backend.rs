@@ -3,6 +3,7 @@
 use crate::context::{Counters, DeviceContext};
 use crate::deadline::guarded;
 use crate::device;
+use crate::device::candidates::CANDIDATES;
 use crate::device::cost::Model;
 use crate::device::probe;
 use crate::device::profile::Profile;
@@ -28,7 +29,7 @@ use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::routes::{self, Table, Used};
+use ggml_core::routes::{self, RouteUse, Table, Used};
 use ggml_core::{DType, Deadline, Error, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,9 +72,9 @@ impl VulkanBackend {
         let lanes = probe::run(&device, &pool, deadline)?;
         let mut caps = device.facts.caps.clone();
         caps.subgroup = lanes.ops;
-        let (profile, routes) = choice.decide(caps);
+        let (profile, [routes, candidates]) = choice.decide(caps);
         let info = device::info(&device, &profile, &lanes, pool.largest(), &options);
-        let info = DeviceInfo { routes, identity: choice.identity, ..info };
+        let info = DeviceInfo { routes, candidates, identity: choice.identity, ..info };
         let disk = options.pipeline_cache_dir.as_ref().map(|dir| DiskCache::new(dir, &device.facts));
         let pipelines =
             PipelineSet::new(&device, disk, Capture::Nothing, profile.uses(Route::ParallelCompilation));
@@ -228,10 +229,13 @@ impl Backend for VulkanBackend {
     fn demote(&self, graph: &Graph, plan: &Plan, node: TensorId, error: &Error) -> Vec<String> {
         let Some(step) = plan.of_step(node) else { return Vec::new() };
         let (info, folder) = (&self.info, self.context.options.routes_dir.as_deref());
-        routes::demote(folder, (&info.identity, &info.routes), error, &|left_out| {
+        let taken: Vec<RouteUse> = info.routes.iter().chain(&info.candidates).cloned().collect();
+        routes::demote(folder, (&info.identity, &taken), error, &|left_out| {
             let used = self.context.profile.routes;
             let used = Used::those(|route: Route| used.has(route) && left_out != Some(route.row().name));
-            let profile = Profile { routes: used, ..self.context.profile.clone() };
+            let candidates =
+                self.context.profile.candidates.without(CANDIDATES, left_out.unwrap_or_default());
+            let profile = Profile { routes: used, ..self.context.profile.clone() }.tuned(candidates);
             kernels(&Target { profile: &profile, ..self.target() }, graph, &step).ok()
         })
     }

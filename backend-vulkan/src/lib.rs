@@ -81,7 +81,7 @@ mod tests;
 pub use arch::{Matrices, SharedTiles};
 pub use backend::VulkanBackend;
 pub use device::{DeviceSummary, PCI_ADDRESS, enumerate};
-pub use device::{profile, tuning};
+pub use device::{candidates, profile, tuning};
 pub use options::{MemoryBudget, VulkanOptions};
 pub use pipeline::PipelineSpec;
 pub use program::{ProgramStats, VulkanProgram};

@@ -4,7 +4,7 @@ use crate::arch::{ArchClass, Matrices, SharedTiles};
 use crate::environment::environment;
 use crate::route::Route;
 use ggml_core::phase::Deadlines;
-use ggml_core::routes::{Routes, Table, VARIABLE};
+use ggml_core::routes::{Routes, TUNE, Table, VARIABLE};
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -227,7 +227,13 @@ impl VulkanOptions {
         };
         let mut routes = match &self.routes {
             Some(routes) => routes.clone(),
-            None => environment().parsed(VARIABLE, Routes::FORMS)?.unwrap_or_default(),
+            None => {
+                let routes: Routes = environment().parsed(VARIABLE, Routes::FORMS)?.unwrap_or_default();
+                match environment().value(TUNE).filter(|value| !value.is_empty()) {
+                    Some(value) => routes.tuned_by(value)?,
+                    None => routes,
+                }
+            }
         };
         let units = |matrices: Matrices| matrices != Matrices::Off;
         routes = named(

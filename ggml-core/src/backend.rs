@@ -216,6 +216,9 @@ pub struct DeviceInfo {
     /// The backend's routes beyond the plain ways, and which of them the device uses.
     #[serde(default)]
     pub routes: Vec<RouteUse>,
+    /// Other values of the numbers in the backend's tuning table, and which of them the device uses.
+    #[serde(default)]
+    pub candidates: Vec<RouteUse>,
     /// Identity of the device for verdicts on routes; empty if the backend has no routes.
     #[serde(default)]
     pub identity: Identity,

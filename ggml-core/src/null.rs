@@ -183,6 +183,7 @@ impl NullBackend {
             overrides: Vec::new(),
             limits: Limits { max_allocation: largest, max_binding: u64::MAX, alignment: 64 },
             routes: Vec::new(),
+            candidates: Vec::new(),
             identity: Identity::default(),
         };
         Ok(NullBackend { shared, device })

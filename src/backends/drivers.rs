@@ -82,7 +82,8 @@ pub(super) fn hip_kfd(target: VirtualTarget, options: &OpenOptions) -> Result<Hi
 fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOptions> {
     let mut base = HipOptions::from_env()?;
     if options.routes.is_some() {
-        // Variables that name single routes do not change what an application chose.
+        // Variables that name single routes and numbers do not change what an application chose.
+        base.tune = None;
         base.matrix_units = Default::default();
         base.graphs = Default::default();
         base.copies = Default::default();

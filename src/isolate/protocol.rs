@@ -119,6 +119,8 @@ pub(crate) struct RoutesTask {
     pub(crate) done: Vec<String>,
     /// Products of the model at hand.
     pub(crate) products: Vec<ProductShape>,
+    /// True to measure candidates of the tuning table, too.
+    pub(crate) tune: bool,
     /// True to prepare the checks of later routes while those of a route run.
     pub(crate) ahead: bool,
 }

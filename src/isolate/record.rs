@@ -37,7 +37,7 @@ pub struct BackendReport {
     pub uuid: Option<String>,
     /// Overrides that the backend found in effect.
     pub overrides: Vec<(String, String)>,
-    /// The backend's routes, and which of them it used.
+    /// The backend's routes, and which of them it used; then the values that it used in place of its tuning table's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteUse>,
 }
@@ -51,7 +51,8 @@ impl BackendReport {
         self.arch = device.arch.clone();
         self.uuid = device.uuid.clone();
         self.overrides = device.overrides.clone();
-        self.routes = device.routes.clone();
+        let tuned = device.candidates.iter().filter(|candidate| candidate.used);
+        self.routes = device.routes.iter().chain(tuned).cloned().collect();
     }
 
     /// Returns the backend's view of its device.

@@ -1,6 +1,7 @@
 //! The checks of one route: its results against the reference, known answers and the plain way, and its time.
 
 use super::found::{Checked, Found, Stop, wrong};
+use super::list::list_cases;
 use super::listed::{Answer, Listed, ListedCase};
 use super::programs::{decoded, prepared, read, run};
 use super::retained::Retained;
@@ -23,22 +24,27 @@ pub(super) fn examine(
     retained: &mut Retained,
     about: &mut dyn FnMut(&str),
 ) -> Result<Verdict> {
-    let mut checks = Checks { scope, retained, about, passed: 0, cases: 0, ratio: None };
+    let mut checks = Checks { scope, retained, about, passed: 0, cases: 0, ratio: None, spread: 0.0 };
     let verdict = |state, evidence: String| Verdict::new(scope.route, state, evidence);
-    let partial = listed.partial;
     match checks.all(listed) {
         Ok(()) => {
-            let seen = checks.seen();
-            let gain = checks.ratio;
-            let state = match checks.is_slower() {
-                _ if checks.passed == 0 => State::Unknown,
-                true => State::Slower,
-                false => State::Verified,
+            let (state, seen) = match () {
+                _ if checks.passed == 0 => (State::Unknown, "no check takes it".into()),
+                _ if scope.tunes && checks.is_noisy() => {
+                    let spread = 100.0 * checks.spread;
+                    (
+                        State::Unknown,
+                        format!("times of the same kernels differ by {spread:.0} % on this card now"),
+                    )
+                }
+                _ if scope.tunes && !checks.is_faster() => (State::NotFaster, checks.seen()),
+                _ if !scope.tunes && checks.is_slower() => (State::Slower, checks.seen()),
+                _ => (State::Verified, checks.seen()),
             };
-            let seen = if checks.passed == 0 { "no check takes it".into() } else { seen };
             // An emulated card has no speed.
-            let gain = gain.filter(|_| !scope.emulated || state == State::Slower);
-            Ok(Verdict { gain, partial: partial && state != State::Slower, ..verdict(state, seen) })
+            let gain = checks.ratio.filter(|_| !scope.emulated || scope.tunes || state == State::Slower);
+            let partial = listed.partial && state == State::Verified;
+            Ok(Verdict { gain: gain.filter(|_| state != State::Unknown), partial, ..verdict(state, seen) })
         }
         Err(Stop::Found(Found::Wrong(what))) => Ok(verdict(State::Wrong, what)),
         Err(Stop::Found(Found::Late)) => {
@@ -66,14 +72,17 @@ impl Checks<'_> {
             self.answer(answer)?;
         }
         self.compare(listed)?;
-        if self.is_slower() {
-            return Ok(());
+        match self.scope.tunes {
+            false if self.is_slower() => return Ok(()),
+            true if self.is_noisy() || !self.is_faster() => return Ok(()),
+            true => list_cases(self.scope, listed),
+            false => {}
         }
         for case in std::mem::take(&mut listed.cases) {
             self.case(case)?;
         }
         // A mechanism changes no kernel.
-        if self.passed == 0 {
+        if self.passed == 0 && !self.scope.tunes {
             self.steps(listed)?;
         }
         Ok(())

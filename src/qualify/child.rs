@@ -9,7 +9,7 @@ use super::scope::Scope;
 use crate::backend_name::BackendName;
 use crate::isolate::protocol::{Done, Message, RoutesTask, Work};
 use ggml_core::backend::DeviceInfo;
-use ggml_core::routes::{Record, RouteUse, State, Verdict};
+use ggml_core::routes::{Record, RouteUse, State, Verdict, number};
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -27,23 +27,40 @@ pub(crate) fn run_routes(
     let device = plain.device().clone();
     let folder: &Path = task.folder.as_ref();
     let (record, _) = Record::read(folder, &device.identity);
-    let mut due: Vec<&RouteUse> = device.routes.iter().filter(|route| is_due(task, &record, route)).collect();
-    due.sort_by_key(|route| route.name != COMPILES);
+    let due = |rows: &'_ [RouteUse]| rows.iter().filter(|row| is_due(task, &record, row)).cloned().collect();
+    let mut routes: Vec<RouteUse> = due(&device.routes);
+    routes.sort_by_key(|route| route.name != COMPILES);
     let emulated = work.backend.parse::<BackendName>().is_ok_and(|name| name.is_emulated());
     let small = emulated || device.arch == "CPU";
+    // Times of an emulated card say nothing, so its candidates are measured only if they are named.
+    let tunes = task.tune && (!emulated || !task.only.is_empty());
+    let candidates: Vec<RouteUse> = if tunes { due(&device.candidates) } else { Vec::new() };
     let compiles = record.verdicts.iter().any(compiles_faster);
     // If a driver cannot compile with several threads, a child that checks routes ahead ends, and the next one finds out.
-    let is_first = due.first().is_some_and(|route| route.name == COMPILES);
+    let is_first = routes.first().is_some_and(|route| route.name == COMPILES);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let threads = if task.ahead || compiles || is_first { threads } else { 1 };
     let base = if compiles { no_route().with(COMPILES, true) } else { no_route() };
     Workers::during(threads, |workers| {
-        let sweep = if small || due.is_empty() { None } else { Sweep::new(&plain) };
+        let is_idle = routes.is_empty() && candidates.is_empty();
+        let sweep = if small || is_idle { None } else { Sweep::new(&plain) };
         let retained = Retained::new(sweep);
-        let mut child =
-            Child { task, device: &device, record, emulated, small, deadline, workers, retained, send };
+        let mut child = Child {
+            task,
+            device: &device,
+            record,
+            emulated,
+            small,
+            tunes: false,
+            deadline,
+            workers,
+            retained,
+            send,
+        };
         let of_device = (task, device.routes.as_slice());
-        child.routes(&due, Lister::new((open, &plain), of_device, (base, small), (workers, deadline)))
+        let opened = (open, (no_route(), plain));
+        child.routes(&routes, Lister::new(opened, of_device, (base, small, false), (workers, deadline)))?;
+        child.candidates(&candidates, open)
     })?;
     Ok(Done::default())
 }
@@ -55,7 +72,8 @@ fn compiles_faster(verdict: &Verdict) -> bool {
 
 /// True if a route has to be checked.
 fn is_due(task: &RoutesTask, record: &Record, route: &RouteUse) -> bool {
-    let wanted = task.only.is_empty() || task.only.contains(&route.name);
+    let names = [route.name.as_str(), number(&route.name)];
+    let wanted = task.only.is_empty() || task.only.iter().any(|name| names.contains(&name.as_str()));
     let known = record.verdicts.iter().find(|verdict| verdict.route == route.name);
     let open = known.is_none_or(|verdict| {
         task.again || verdict.partial && (task.full || verdict.state == State::Unknown)
@@ -77,6 +95,8 @@ struct Child<'a> {
     record: Record,
     emulated: bool,
     small: bool,
+    /// True for candidates of the tuning table, false for routes.
+    tunes: bool,
     deadline: Deadline,
     workers: &'a Workers,
     retained: Retained,
@@ -84,8 +104,26 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Checks routes.
-    fn routes(&mut self, routes: &[&RouteUse], mut lister: Lister<'_>) -> Result<()> {
+    /// Measures candidates of the tuning table on the device with the routes that are verified by now.
+    fn candidates(&mut self, candidates: &[RouteUse], open: Open<'_>) -> Result<()> {
+        if candidates.is_empty() || self.deadline.passed() {
+            return Ok(());
+        }
+        let folder: &Path = self.task.folder.as_ref();
+        (self.record, _) = Record::read(folder, &self.device.identity);
+        let is_route = |name: &str| self.device.routes.iter().any(|route| route.name == name);
+        let verified =
+            self.record.verdicts.iter().filter(|v| v.state == State::Verified && is_route(&v.route));
+        let base = verified.fold(no_route(), |base, verdict| base.with(&verdict.route, true));
+        let opened = (open, (base.clone(), open(base.clone())?));
+        let (small, shared) = (self.small, (self.workers, self.deadline));
+        self.tunes = true;
+        let of_device = (self.task, self.device.routes.as_slice());
+        self.routes(candidates, Lister::new(opened, of_device, (base, small, true), shared))
+    }
+
+    /// Checks routes or candidates.
+    fn routes(&mut self, routes: &[RouteUse], mut lister: Lister<'_>) -> Result<()> {
         if !self.task.ahead || routes.len() < 2 {
             return self.each(routes, Lists::Here(Box::new(lister)));
         }
@@ -103,7 +141,7 @@ impl Child<'_> {
         })
     }
 
-    fn each(&mut self, routes: &[&RouteUse], mut lists: Lists<'_>) -> Result<()> {
+    fn each(&mut self, routes: &[RouteUse], mut lists: Lists<'_>) -> Result<()> {
         for (n, route) in routes.iter().enumerate() {
             if self.deadline.passed() {
                 break;
@@ -152,14 +190,14 @@ impl Child<'_> {
                 Err(_) => return Ok(late()),
             },
         };
-        let used = listed.fast.device().routes.iter().find(|other| other.name == route.name);
-        if let Some(used) = used.filter(|used| !used.used) {
+        if let Some(used) = listed.use_of(&route.name).filter(|used| !used.used) {
             return Ok(Verdict::new(&route.name, State::Unknown, used.why.clone()));
         }
         let scope = Scope {
             route: &route.name,
             small: self.small,
             emulated: self.emulated,
+            tunes: self.tunes,
             deadline: self.deadline,
             workers: self.workers,
         };

@@ -12,21 +12,24 @@ use ggml_core::backend::Program;
 use ggml_core::bound;
 use ggml_core::metrics::{Bound, distance_in_rows};
 use ggml_core::precision::Precision;
+use ggml_core::routes::GAIN;
 use std::sync::Arc;
 
 impl Checks<'_> {
-    /// Compares large works with the plain way, and measures both by turns. A route that seems slower is measured once
-    /// more with everything in other memory.
+    /// Compares large works with the plain way, and measures both by turns. A route that seems slower, and a candidate that
+    /// seems faster, is measured once more with everything in other memory.
     pub(super) fn compare(&mut self, listed: &mut Listed) -> Checked<()> {
         let coming = listed.coming.take();
+        let tunes = self.scope.tunes;
         self.ratio = self.measured(listed, coming)?;
-        if self.is_slower() {
+        if !tunes && self.is_slower() || tunes && self.is_faster() && !self.is_noisy() {
             self.retained.forget_plain();
             let passed = self.passed;
             let again = self.measured(listed, None)?;
             // The same checks again count once.
             self.passed = passed;
-            self.ratio = self.ratio.zip(again).map(|(first, again)| first.max(again));
+            let better = if tunes { f64::min } else { f64::max };
+            self.ratio = self.ratio.zip(again).map(|(first, again)| better(first, again));
         }
         Ok(())
     }
@@ -34,15 +37,14 @@ impl Checks<'_> {
     /// Returns the time of the plain way divided by that of the route, over all large works. The programs of the next
     /// group are prepared while those of one run, so that two groups at most are in memory.
     fn measured(&mut self, listed: &Listed, coming: Option<Coming>) -> Checked<Option<f64>> {
-        let mut seconds = [0.0; 2];
+        let mut times = Vec::new();
         let mut groups = listed.groups.iter();
         let mut next =
             groups.next().map(|group| (group, coming.unwrap_or_else(|| self.coming(listed, group))));
         let mut judged = Vec::new();
         while let Some((group, coming)) = next {
             next = groups.next().map(|group| (group, self.coming(listed, group)));
-            let of_group = self.group(listed, group, coming, &mut judged)?;
-            seconds = [seconds[0] + of_group[0], seconds[1] + of_group[1]];
+            times.extend(self.group(listed, group, coming, &mut judged)?);
         }
         for promise in judged {
             if let Some(what) = promise.wait(&self.scope.deadline)? {
@@ -50,7 +52,11 @@ impl Checks<'_> {
             }
             self.passed += 1;
         }
-        Ok((seconds[1] > 0.0).then(|| seconds[0] / seconds[1]))
+        let sum = |of: &dyn Fn(&Times) -> f64| times.iter().map(of).sum::<f64>();
+        let least = sum(&|times| times.least[0]);
+        self.spread = (sum(&|times| times.middle) / least - 1.0).max(self.spread);
+        let ratio = if self.scope.tunes { gain(&times) } else { least / sum(&|times| times.least[1]) };
+        Ok((!times.is_empty()).then_some(ratio))
     }
 
     fn coming(&self, listed: &Listed, group: &[Arc<Work>]) -> Coming {
@@ -58,15 +64,14 @@ impl Checks<'_> {
         Coming::of(self.scope.workers, listed, group, !is_retained)
     }
 
-    /// Runs the works of a group, and has other threads judge the results. Returns the seconds of the plain way and of
-    /// the route.
+    /// Runs the works of a group, and has other threads judge the results. Returns the times of each work.
     fn group(
         &mut self,
         listed: &Listed,
         group: &[Arc<Work>],
         coming: Coming,
         judged: &mut Vec<Promise<Option<String>>>,
-    ) -> Checked<[f64; 2]> {
+    ) -> Checked<Vec<Times>> {
         let deadline = self.scope.deadline;
         if let Some(first) = group.first() {
             self.begin(&first.name)?;
@@ -75,7 +80,7 @@ impl Checks<'_> {
         let others = programs.split_off(programs.len() / 2);
         let plain = coming.plain.map(|promise| promise.wait(&deadline)).transpose()?;
         let mut plain = plain.unwrap_or_default().into_iter();
-        let mut seconds = [0.0; 2];
+        let mut times = Vec::new();
         let sweep = self.retained.sweep.clone();
         for ((work, mut fast), mut other) in group.iter().zip(programs).zip(others) {
             self.begin(&work.name)?;
@@ -91,9 +96,9 @@ impl Checks<'_> {
             let (of_work, want) = (work.clone(), of_plain.values.clone());
             judged.push(self.scope.workers.promise(move || judge(&of_work, results, &want)));
             let of_work = by_turns(self.scope, [of_plain.program.as_mut(), fast.as_mut()], sweep.as_deref())?;
-            seconds = [seconds[0] + of_work[0], seconds[1] + of_work[1]];
+            times.push(of_work);
         }
-        Ok(seconds)
+        Ok(times)
     }
 }
 
@@ -122,22 +127,50 @@ fn judge(work: &Work, results: [Vec<u8>; 2], plain: &[u8]) -> Result<Option<Stri
     }
 }
 
-/// Returns the seconds of the plain way and of the route, the least of several runs by turns, each with empty caches.
-fn by_turns(
-    scope: &Scope<'_>,
-    mut programs: [&mut dyn Program; 2],
-    sweep: Option<&Sweep>,
-) -> Checked<[f64; 2]> {
-    let mut least = [f64::INFINITY; 2];
+/// Seconds of a work.
+struct Times {
+    /// The least of the plain way and of the route.
+    least: [f64; 2],
+    /// The median of the plain way.
+    middle: f64,
+}
+
+/// Returns the mean gain of a candidate. It is the gain of the slowest work if that is slower than with the table's value
+/// by more than a candidate has to be faster.
+fn gain(times: &[Times]) -> f64 {
+    let gains = || times.iter().map(|times| times.least[0] / times.least[1]);
+    let mean = (gains().map(f64::ln).sum::<f64>() / times.len() as f64).exp();
+    let slowest = gains().fold(f64::INFINITY, f64::min);
+    if slowest * GAIN < 1.0 { slowest } else { mean }
+}
+
+/// Returns the seconds of the plain way and of the route in several runs by turns, each with empty caches.
+fn by_turns(scope: &Scope<'_>, mut programs: [&mut dyn Program; 2], sweep: Option<&Sweep>) -> Checked<Times> {
+    let mut seconds = [Vec::new(), Vec::new()];
     let runs = if scope.emulated { 2 } else { 7 };
     for _ in 0..runs {
-        for (program, least) in programs.iter_mut().zip(&mut least) {
+        for (program, seconds) in programs.iter_mut().zip(&mut seconds) {
             sweep.map_or(Ok(()), Sweep::run)?;
             let timing = program.run()?;
             // The clock of an emulated card is made up.
             let device = timing.device.filter(|_| !scope.emulated);
-            *least = least.min(device.unwrap_or(timing.host).as_secs_f64());
+            seconds.push(device.unwrap_or(timing.host).as_secs_f64());
         }
     }
-    Ok(least)
+    seconds.iter_mut().for_each(|seconds| seconds.sort_by(f64::total_cmp));
+    let [plain, fast] = seconds;
+    Ok(Times { least: [plain[0], fast[0]], middle: plain[runs / 2] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_candidate_gains_where_no_work_loses() {
+        let of = |plain: f64, fast: f64| Times { least: [plain, fast], middle: plain };
+        assert!((gain(&[of(4.0, 2.0), of(8.0, 8.0)]) - 2f64.sqrt()).abs() < 1e-9);
+        assert!((gain(&[of(1.0, 1.04), of(2.0, 1.0)]) - (2.0 / 1.04f64).sqrt()).abs() < 1e-9);
+        assert_eq!(gain(&[of(1.0, 1.25), of(8.0, 1.0)]), 0.8);
+    }
 }

@@ -1,32 +1,19 @@
 //! Lists of the checks of each route. Other threads prepare their programs meanwhile.
 
 use super::ahead::Workers;
-use super::listed::{Answer, Coming, Listed, ListedCase};
-use super::programs::{Programs, prepared};
-use super::scope::is_taken;
+use super::listed::{Answer, Coming, Listed, ListedCase, RUNS, is_essential};
+use super::programs::prepared;
+use super::scope::{Scope, is_taken};
 use super::work::{self, Work};
 use crate::isolate::protocol::{ProductShape, RoutesTask};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
-use ggml_core::catalogue::{self, Case, Judged};
+use ggml_core::catalogue::{self, Case};
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
-use ggml_core::reference::ReferenceBackend;
 use ggml_core::routes::{RouteUse, Routes};
 use ggml_core::{DType, Deadline, Result, Source, TensorId};
 use rayon::prelude::*;
 use std::sync::Arc;
-
-/// Runs of known answers and of the first cases, each in other memory; later cases have two.
-const RUNS: usize = 5;
-
-/// Number of cases with [`RUNS`] runs.
-const REPEATED: usize = 8;
-
-/// Types that most models have. Their cases come first.
-const ESSENTIAL: [&str; 5] = ["F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"];
-
-/// Heads of few models, whose kernels compilers take seconds for.
-const LARGE_HEADS: [&str; 4] = ["d=512", "d=544", "d=552", "d=576"];
 
 /// Route by which kernels are compiled faster. It is checked first; once it is verified, the others are checked with it.
 pub(super) const COMPILES: &str = "vulkan.parallel-compilation";
@@ -53,6 +40,8 @@ pub(super) struct Lister<'a> {
     pub(super) base: Routes,
     /// True for an emulated card and a processor: small sizes.
     pub(super) small: bool,
+    /// True to list the checks of candidates of the tuning table.
+    pub(super) tunes: bool,
     pub(super) workers: &'a Workers,
     pub(super) deadline: Deadline,
     opened: Vec<(Routes, Arc<dyn Backend>)>,
@@ -60,15 +49,15 @@ pub(super) struct Lister<'a> {
 }
 
 impl<'a> Lister<'a> {
-    /// Returns a lister. `plain`: the device without any route.
+    /// Returns a lister. `opened`: a device that is open, with its routes.
     pub(super) fn new(
-        (open, plain): (Open<'a>, &Arc<dyn Backend>),
+        (open, opened): (Open<'a>, (Routes, Arc<dyn Backend>)),
         (task, rows): (&'a RoutesTask, &'a [RouteUse]),
-        (base, small): (Routes, bool),
+        (base, small, tunes): (Routes, bool, bool),
         (workers, deadline): (&'a Workers, Deadline),
     ) -> Lister<'a> {
-        let opened = vec![(no_route(), plain.clone())];
-        Lister { open, task, rows, base, small, workers, deadline, opened, works: Vec::new() }
+        let opened = vec![opened];
+        Lister { open, task, rows, base, small, tunes, workers, deadline, opened, works: Vec::new() }
     }
 
     /// Opens the devices that a route needs, lists the checks, and queues the preparation of their programs.
@@ -80,12 +69,13 @@ impl<'a> Lister<'a> {
             lower = self.rows.iter().find(|row| row.name == name).and_then(|row| row.on_top_of.clone());
         }
         let plain = self.with(&below)?;
-        let fast = self.with(&below.clone().with(&route.name, true))?;
+        let of_route = below.clone().with(&route.name, true);
+        // Nobody needs the device of a candidate again.
+        let fast = if self.tunes { (self.open)(of_route)? } else { self.with(&of_route)? };
         let below = format!("{below:?}");
         let (answers, groups, cases) = (Vec::new(), Vec::new(), Vec::new());
         let mut listed = Listed { plain, fast, below, answers, groups, coming: None, cases, partial: false };
-        let is_used = |row: &&RouteUse| row.name == route.name && !row.used;
-        if listed.fast.device().routes.iter().any(|row| is_used(&row)) {
+        if let Some(false) = listed.use_of(&route.name).map(|of_route| of_route.used) {
             return Ok(listed);
         }
         if route.name == COMPILES {
@@ -93,7 +83,8 @@ impl<'a> Lister<'a> {
             return Ok(listed);
         }
         let devices = [listed.plain.as_ref(), listed.fast.as_ref()];
-        let (works, cases) = rayon::join(|| self.large(), || taken(devices));
+        let cases = || if self.tunes { Vec::new() } else { taken(devices) };
+        let (works, cases) = rayon::join(|| self.large(), cases);
         self.works = works?;
         listed.groups = self.groups(&listed);
         for work in listed.groups.iter().flatten() {
@@ -103,7 +94,9 @@ impl<'a> Lister<'a> {
         if let Some(group) = listed.groups.first().filter(|_| self.has_much_memory(&listed)) {
             listed.coming = Some(Coming::of(self.workers, &listed, group, true));
         }
-        (listed.cases, listed.partial) = self.cases(&listed, cases);
+        if !self.tunes {
+            listed.add_cases(cases, self.task.full, self.workers, self.deadline);
+        }
         Ok(listed)
     }
 
@@ -150,14 +143,21 @@ impl<'a> Lister<'a> {
         if !self.works.is_empty() {
             return Ok(self.works.clone());
         }
-        let columns = if self.small { [40, 1] } else { [512, 1] };
-        let products =
-            self.products().into_iter().map(|product| columns.map(|n| (Some(product), n)).to_vec());
-        let groups: Vec<Vec<Shape>> = products.chain([vec![(None, 0)]]).collect();
+        let columns: &[usize] = match (self.small, self.tunes) {
+            (true, false) => &[40, 1],
+            (true, true) => &[40, 12, 6, 1],
+            (false, false) => &[512, 1],
+            (false, true) => &[512, 64, 12, 6, 1],
+        };
+        let of_product = |product| columns.iter().map(|&n| (Some(product), n)).collect();
+        let tokens: &[usize] = if self.tunes { &[40, 1] } else { &[40] };
+        let attention = tokens.iter().map(|&tokens| (None, tokens)).map(|shape| vec![shape]);
+        let groups: Vec<Vec<Shape>> = self.products().into_iter().map(of_product).chain(attention).collect();
         let work = |shape: Shape| {
             Ok(Arc::new(match shape {
                 (Some(product), columns) => work::product(product, columns)?,
-                (None, _) if self.small => work::attention(64, 2, 160, 40)?,
+                (None, tokens) if self.small => work::attention(64, 2, 160, tokens)?,
+                (None, 1) => work::attention(128, 16, 4096, 1)?,
                 (None, _) => work::attention(128, 16, 2048, 512)?,
             }))
         };
@@ -175,7 +175,16 @@ impl<'a> Lister<'a> {
     /// Returns the shapes of large products: those of the model, else usual ones.
     fn products(&self) -> Vec<ProductShape> {
         let of = |dtype, k, rows| ProductShape { dtype, k, rows };
+        let few_bits = of(DType::IQ3_S, 4096, 4096);
         match (self.task.products.as_slice(), self.small) {
+            ([], false) if self.tunes => {
+                vec![
+                    of(DType::Q4_K, 4096, 14336),
+                    of(DType::Q8_0, 14336, 1024),
+                    of(DType::F16, 6144, 4096),
+                    few_bits,
+                ]
+            }
             ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
             ([], false) => {
                 vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 6144, 4096), of(DType::Q8_0, 14336, 1024)]
@@ -193,21 +202,6 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// Lists cases, those that most models have first. Others are left out unless all are wanted, or there are none of
-    /// the first kind; then the second value is true.
-    fn cases(&self, listed: &Listed, mut cases: Vec<(Case, Precision)>) -> (Vec<ListedCase>, bool) {
-        cases.sort_by_key(|(case, _)| !is_essential(case));
-        let essential = cases.partition_point(|(case, _)| is_essential(case));
-        let partial = !self.task.full && essential > 0 && essential < cases.len();
-        if partial {
-            cases.truncate(essential);
-        }
-        let cases = cases.into_iter().enumerate().map(|(n, (case, precision))| {
-            self.case(&listed.fast, case, precision, if n < REPEATED { RUNS } else { 2 })
-        });
-        (cases.collect(), partial)
-    }
-
     /// Lists some cases of all kinds for a route that changes no kernel, but how they are compiled.
     fn compiled_at_once(&self, listed: &Listed) -> Vec<ListedCase> {
         // Compilers take longest for attention.
@@ -215,27 +209,19 @@ impl<'a> Lister<'a> {
         let cases: Vec<Case> = catalogue::cases().into_iter().filter(is_quick).collect();
         let every = cases.len().div_ceil(COMPILED).max(1);
         let some = cases.into_iter().step_by(every);
-        some.map(|case| self.case(&listed.fast, case, Precision::Fast, 1)).collect()
-    }
-
-    fn case(&self, device: &Arc<dyn Backend>, case: Case, precision: Precision, runs: usize) -> ListedCase {
-        let (name, device, deadline) = (case.name.clone(), device.clone(), self.deadline);
-        let ready = self.workers.promise(move || {
-            if deadline.passed() {
-                return Ok(None);
-            }
-            let judged = Judged::new(case, &ReferenceBackend::default())?;
-            let programs = (0..runs).map(|_| judged.prepare(device.as_ref(), precision));
-            let programs: Option<Programs> = programs.collect::<Result<Option<_>>>()?;
-            Ok(programs.map(|programs| (judged, programs)))
-        });
-        ListedCase { name, precision, ready }
+        some.map(|case| listed.case(case, Precision::Fast, 1, (self.workers, self.deadline))).collect()
     }
 }
 
 /// Returns the choice of no route.
 pub(super) fn no_route() -> Routes {
     Routes::by(ggml_core::routes::Policy::Plain)
+}
+
+/// Lists the cases that take a candidate.
+pub(super) fn list_cases(scope: &Scope<'_>, listed: &mut Listed) {
+    let cases = taken([listed.plain.as_ref(), listed.fast.as_ref()]);
+    listed.add_cases(cases, false, scope.workers, scope.deadline);
 }
 
 /// Returns the cases of the catalogue that take the route.
@@ -247,11 +233,6 @@ fn taken(devices: [&dyn Backend; 2]) -> Vec<(Case, Precision)> {
         Some((case, precision))
     };
     catalogue::cases().into_par_iter().filter_map(taken).collect()
-}
-
-fn is_essential(case: &Case) -> bool {
-    let types = ESSENTIAL.iter().any(|name| case.name.contains(name));
-    types && LARGE_HEADS.iter().all(|heads| !case.name.contains(heads))
 }
 
 fn compile(device: &dyn Backend, work: &Work) -> Result<()> {

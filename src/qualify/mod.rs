@@ -48,7 +48,7 @@ use crate::isolate::recorder::ChildOutcome;
 use crate::isolate::results::Status;
 use ggml_core::backend::{Backend, DeviceInfo};
 use ggml_core::files::TemporaryFolder;
-use ggml_core::routes::{Claim, Identity, Record, Refused};
+use ggml_core::routes::{Claim, Identity, Record, Refused, number};
 use ggml_core::{Error, Phase, Result, setters};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -64,9 +64,12 @@ pub struct QualifyOptions {
     pub timeout: Duration,
     /// True to run the cases of all types, not only those of the types that most models have.
     pub full: bool,
+    /// True to measure other values of the numbers in the tuning table, too, once the routes are checked.
+    pub tune: bool,
     /// True to check routes again that have a verdict.
     pub again: bool,
-    /// Names of the routes to check; empty for all.
+    /// Names of the routes to check, of candidates ("vulkan.vectors=256x4x4") and of their numbers ("vulkan.vectors");
+    /// empty for all.
     pub only: Vec<String>,
     /// Products of the model at hand; empty for usual ones.
     pub products: Vec<ProductShape>,
@@ -82,6 +85,7 @@ impl Default for QualifyOptions {
             limit: Duration::from_secs(3),
             timeout: Duration::from_secs(20),
             full: false,
+            tune: true,
             again: false,
             only: Vec::new(),
             products: Vec::new(),
@@ -95,6 +99,7 @@ setters!(QualifyOptions {
     with_limit => limit: Duration,
     with_timeout => timeout: Duration,
     with_full => full: bool,
+    with_tune => tune: bool,
     with_again => again: bool,
     with_only => only: Vec<String>,
     with_products => products: Vec<ProductShape>,
@@ -125,8 +130,12 @@ pub struct Qualification {
 impl Qualification {
     /// Returns the result in a sentence.
     pub fn sentence(&self) -> String {
+        // Of other values of the tuning table, those that failed are named, and those that are used from now on.
+        let is_named = |verdict: &&Verdict| {
+            !is_candidate(verdict) || !matches!(verdict.state, State::NotFaster | State::Unknown)
+        };
         let of = |state: State| -> Vec<&str> {
-            let of_state = self.checked.iter().filter(|verdict| verdict.state == state);
+            let of_state = self.checked.iter().filter(|verdict| verdict.state == state).filter(is_named);
             of_state.map(|verdict| verdict.route.as_str()).collect()
         };
         let states =
@@ -135,7 +144,9 @@ impl Qualification {
             let routes = of(state);
             (!routes.is_empty()).then(|| format!("{}: {}", state.name(), routes.join(", ")))
         });
-        let parts: Vec<String> = parts.collect();
+        let measured = self.checked.iter().filter(|verdict| is_candidate(verdict)).count();
+        let tuning = (measured > 0).then(|| format!("{measured} other values of the tuning table measured"));
+        let parts: Vec<String> = parts.chain(tuning).collect();
         let checked = if parts.is_empty() { "no route was checked".into() } else { parts.join("; ") };
         let note = self.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
         format!("{}: {checked}{note}", self.backend)
@@ -147,18 +158,23 @@ impl fmt::Display for Qualification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({}), {:.1} s", self.backend, self.device, self.elapsed.as_secs_f64())?;
         for verdict in &self.verdicts {
-            writeln!(f, "  {:<28} {}", verdict.route, verdict.sentence())?;
+            writeln!(f, "  {:<30} {}", verdict.route, verdict.sentence())?;
         }
         self.note.as_ref().map_or(Ok(()), |note| writeln!(f, "  {note}"))
     }
 }
 
-/// True if a device has routes that it could use and that were never checked to an end: a qualification may make it
-/// faster.
+/// True for the verdict on another value of the tuning table.
+fn is_candidate(verdict: &Verdict) -> bool {
+    number(&verdict.route) != verdict.route
+}
+
+/// True if a device has routes that it could use, or other values of its tuning table, that were never checked to an end: a
+/// qualification may make it faster.
 pub fn is_due(device: &DeviceInfo) -> bool {
     let is_open = |verdict: &Verdict| verdict.partial && verdict.state == State::Unknown;
     let of = |route: &RouteUse| route.lacks.is_none() && route.verdict.as_ref().is_none_or(is_open);
-    device.routes.iter().any(of)
+    device.routes.iter().chain(&device.candidates).any(of)
 }
 
 /// Checks the routes of a device that have no verdict yet, and writes the verdicts. It takes some seconds the first time,
@@ -252,6 +268,7 @@ impl Run<'_> {
             folder: self.folder.into(),
             limit: self.options.limit.saturating_sub(self.start.elapsed()),
             full: self.options.full,
+            tune: self.options.tune,
             again: self.options.again,
             only: self.options.only.clone(),
             done: self.checked.iter().map(|verdict| verdict.route.clone()).collect(),

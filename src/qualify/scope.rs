@@ -6,13 +6,17 @@ use super::retained::Retained;
 use ggml_core::backend::Backend;
 use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
+use ggml_core::routes::GAIN;
 use ggml_core::{Deadline, Graph};
 
 /// Part by which a route may be slower before the plain way is used.
 const MARGIN: f64 = 1.05;
 
-/// The same for an emulated card, whose times say little.
+/// The same for an emulated card, whose times say little, and there the speed from which on a candidate is used.
 const EMULATED_MARGIN: f64 = 4.0;
+
+/// Part by which times of the same kernels may differ: somebody else uses the card if it is more.
+const NOISE: f64 = 0.1;
 
 /// Extent of the checks of a route.
 pub(super) struct Scope<'a> {
@@ -22,6 +26,8 @@ pub(super) struct Scope<'a> {
     pub(super) small: bool,
     /// True for an emulated card.
     pub(super) emulated: bool,
+    /// True for a candidate of the tuning table.
+    pub(super) tunes: bool,
     /// Time for the checks.
     pub(super) deadline: Deadline,
     /// Threads that prepare programs.
@@ -38,6 +44,8 @@ pub(super) struct Checks<'a> {
     pub(super) cases: usize,
     /// Time of the plain way divided by that of the route.
     pub(super) ratio: Option<f64>,
+    /// Part by which times of the same kernels differ.
+    pub(super) spread: f64,
 }
 
 impl Checks<'_> {
@@ -45,6 +53,17 @@ impl Checks<'_> {
     pub(super) fn is_slower(&self) -> bool {
         let margin = if self.scope.emulated { EMULATED_MARGIN } else { MARGIN };
         self.ratio.is_some_and(|ratio| ratio * margin < 1.0)
+    }
+
+    /// True if a candidate is faster than the table's value by so much that it is worth leaving the table.
+    pub(super) fn is_faster(&self) -> bool {
+        let gain = if self.scope.emulated { EMULATED_MARGIN } else { GAIN };
+        self.ratio.is_some_and(|ratio| ratio > gain)
+    }
+
+    /// True if times of the same kernels differ so much that they say nothing about others.
+    pub(super) fn is_noisy(&self) -> bool {
+        !self.scope.emulated && self.spread > NOISE
     }
 
     pub(super) fn begin(&mut self, what: &str) -> Checked<()> {

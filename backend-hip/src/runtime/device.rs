@@ -123,10 +123,10 @@ pub(crate) fn open(
         situation: &situation,
         profile: &profile,
     };
-    let (used, uses) = ability.choose(&info.identity)?;
-    info.routes = uses;
+    let routes::Choice { routes: used, candidates, uses } = ability.choose(&info.identity)?;
+    [info.routes, info.candidates] = uses;
     let graphs = routes::graphs(used);
-    routes::apply(used, options, &mut profile, &mut situation);
+    routes::apply((used, candidates), options, &mut profile, &mut situation);
     let (copy_by_kernel, host_weights) = (used.has(Route::KernelCopies), used.has(Route::HostWeights));
     // Advice depends on the ways in which the device is used.
     info.features.retain(|(name, _)| name != "advice");
@@ -447,7 +447,7 @@ fn info(
         _ => p.memory,
     };
     let mut features = features(options, p);
-    if graphs != options.graphs && options.chosen_routes().asked(Route::Graphs.row().name).is_none() {
+    if graphs != options.graphs && options.named_routes().asked(Route::Graphs.row().name).is_none() {
         let text = "off: they are reported to fail with this version of the runtime on this processor";
         features.push(("graphs".into(), text.into()));
     }
@@ -464,6 +464,7 @@ fn info(
         overrides,
         limits: Limits { max_allocation: largest, max_binding: largest, alignment: ALIGNMENT },
         routes: Vec::new(),
+        candidates: Vec::new(),
         identity: Identity::default(),
     };
     (info, situation)

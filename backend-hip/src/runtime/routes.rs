@@ -7,9 +7,12 @@ use crate::driver::{Driver, Properties};
 use crate::options::{Graphs, HipOptions, StreamMode};
 use crate::provider::nvidia;
 use crate::route::Route;
+use crate::tuning::{CANDIDATES, Tuning};
 use ggml_core::Result;
 use ggml_core::backend::DeviceInfo;
-use ggml_core::routes::{Able, Identity, Record, RouteUse, Table, Used, cards, choose};
+use ggml_core::routes::{
+    Able, Chosen, Identity, Record, RouteUse, Table, Used, cards, choose, choose_candidates,
+};
 
 /// Abilities of a device and its runtime that routes need.
 pub(super) struct Ability<'a> {
@@ -22,16 +25,27 @@ pub(super) struct Ability<'a> {
     pub(super) profile: &'a Profile,
 }
 
+/// The routes and candidates that a device uses, and the use of each.
+pub(super) struct Choice {
+    pub(super) routes: Used<Route>,
+    pub(super) candidates: Chosen,
+    pub(super) uses: [Vec<RouteUse>; 2],
+}
+
 impl Ability<'_> {
-    /// Chooses the routes of the device, by the verdicts on the identity in `info`.
+    /// Chooses the routes and candidates of the device, by the verdicts on the identity in `info`.
     ///
     /// # Errors
     /// [`InvalidArgument`](ggml_core::Error::InvalidArgument) for an unknown route.
-    pub(super) fn choose(&self, identity: &Identity) -> Result<(Used<Route>, Vec<RouteUse>)> {
-        let routes = self.options.chosen_routes();
-        routes.check::<Route>()?;
+    pub(super) fn choose(&self, identity: &Identity) -> Result<Choice> {
+        let routes = self.options.chosen_routes()?;
+        routes.check::<Route>(CANDIDATES.iter().map(|candidate| candidate.row.name))?;
         let verdicts = Record::verdicts(self.options.routes_dir.as_deref(), identity, self.backend);
-        Ok(choose(&routes, |route| self.able(route), &verdicts))
+        let (used, of_routes) = choose(&routes, |route| self.able(route), &verdicts);
+        let table = Tuning::table(self.profile);
+        let (candidates, of_candidates) =
+            choose_candidates((&table, CANDIDATES), (|_: &Tuning| true, |_: &str| true), &routes, &verdicts);
+        Ok(Choice { routes: used, candidates, uses: [of_routes, of_candidates] })
     }
 
     fn able(&self, route: Route) -> Able {
@@ -108,9 +122,9 @@ pub(super) fn graphs(used: Used<Route>) -> Graphs {
     }
 }
 
-/// Notes the chosen routes in the profile, by which kernels are chosen, and in the facts that advice depends on.
+/// Notes the chosen routes and candidates in the profile, by which kernels are chosen, and in the facts that advice depends on.
 pub(super) fn apply(
-    used: Used<Route>,
+    (used, candidates): (Used<Route>, Chosen),
     options: &HipOptions,
     profile: &mut Profile,
     situation: &mut Situation,
@@ -119,6 +133,7 @@ pub(super) fn apply(
     let unit_of = |route| if used.has(route) { unit } else { Matrix::None };
     profile.matrix = unit_of(Route::MatrixProducts);
     profile.attention_matrix = unit_of(Route::MatrixAttention);
+    profile.candidates = candidates;
     let graphs = graphs(used);
     situation.dma_copies = !used.has(Route::KernelCopies);
     situation.graphs = graphs != Graphs::Off || options.graphs == Graphs::On;

@@ -1,5 +1,6 @@
 //! Enumeration, selection and reporting of devices.
 
+pub mod candidates;
 pub(crate) mod cost;
 mod mat_vec;
 pub(crate) mod probe;
@@ -291,6 +292,7 @@ pub(crate) fn info(
             alignment: caps.binding_alignment.max(ARENA_ALIGNMENT) as usize,
         },
         routes: Vec::new(),
+        candidates: Vec::new(),
         identity: Identity::default(),
     }
 }

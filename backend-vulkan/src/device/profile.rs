@@ -1,12 +1,13 @@
 //! The profile of a device: its properties, the tuning of its class, and the routes that it uses.
 
+use super::candidates::CANDIDATES;
 use super::tiles::{Fragment, Streamed, Tiles};
 use super::tuning::{SMALL_STREAMED, Tuning};
 use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes};
 use crate::route::Route;
 use ggml_core::DType;
 use ggml_core::precision::Precision;
-use ggml_core::routes::Used;
+use ggml_core::routes::{Chosen, Used};
 
 /// Device properties and tuning, as seen by operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +18,23 @@ pub struct Profile {
     pub tuning: Tuning,
     /// The routes that the device uses. Kernels are chosen by them, not by the capabilities.
     pub routes: Used<Route>,
+    /// Values in the tuning that are not those of the class.
+    pub candidates: Chosen,
 }
 
 impl Profile {
     /// Creates the profile of a device that uses every route it is capable of.
     pub fn new(caps: Caps) -> Profile {
         let tuning = Tuning::of(caps.arch);
-        let mut profile = Profile { caps, tuning, routes: Used::none() };
+        let mut profile = Profile { caps, tuning, routes: Used::none(), candidates: Chosen::default() };
         profile.routes = Used::those(|route| lacks(&profile, route).is_none());
         profile
+    }
+
+    /// Returns the profile with other values in the tuning of its class.
+    pub(crate) fn tuned(self, candidates: Chosen) -> Profile {
+        let tuning = candidates.apply(Tuning::of(self.caps.arch), CANDIDATES);
+        Profile { tuning, candidates, ..self }
     }
 
     /// True if the device uses a route.
@@ -119,11 +128,21 @@ impl Profile {
         self.caps.compute_units.unwrap_or(self.tuning.enough_groups / 2).into()
     }
 
-    /// Returns the number of work-groups that keep the device busy: two for each compute unit, or the number of its class
+    /// Returns the number of work-groups that keep the device busy: some for each compute unit, or the number of its class
     /// if the driver does not say how many there are.
     pub fn enough_groups(&self) -> u32 {
         let units = self.caps.compute_units.filter(|_| self.caps.arch != ArchClass::Cpu);
-        units.map_or(self.tuning.enough_groups, |units| 2 * units)
+        units.map_or(self.tuning.enough_groups, |units| self.tuning.groups_of_unit * units)
+    }
+
+    /// Returns the sizes that subgroups of matrix-vector kernels and of attention of few tokens may have, from the smallest
+    /// to the largest, and the size that they require.
+    pub fn vector_lanes(&self) -> (u32, u32, Option<u32>) {
+        let smallest = self.caps.subgroup_min.max(1);
+        match self.tuning.vector_lanes {
+            Some(lanes) => (lanes, lanes, Some(lanes)),
+            None => (smallest, self.caps.subgroup_max.max(smallest), None),
+        }
     }
 
     /// Returns the work-group size for short rows: about one subgroup.

@@ -1,6 +1,8 @@
 //! The routes of a device: what each needs, which are used, and what verdicts on them depend on.
 
+use super::candidates::{CANDIDATES, fits};
 use super::profile::{NO_SHAPES, Profile, lacks};
+use super::tuning::Tuning;
 use crate::arch::{ArchClass, Caps};
 use crate::environment::environment;
 use crate::options::VulkanOptions;
@@ -9,7 +11,9 @@ use crate::route::Route;
 use ggml_core::Result;
 use ggml_core::environment::{VULKAN, is_recorded};
 use ggml_core::files::Root;
-use ggml_core::routes::{Able, Identity, Record, RouteUse, Routes, Table, Used, Verdict, cards, choose};
+use ggml_core::routes::{
+    Able, Identity, Record, RouteUse, Routes, Table, Used, Verdict, cards, choose, choose_candidates,
+};
 
 /// Variables of this project that change what a device computes.
 const OWN: [&str; 5] = [
@@ -39,7 +43,7 @@ impl Choice {
     /// [`InvalidArgument`](ggml_core::Error::InvalidArgument) for an unknown route.
     pub(crate) fn read(facts: &Facts, options: &VulkanOptions) -> Result<Choice> {
         let routes = options.chosen_routes()?;
-        routes.check::<Route>()?;
+        routes.check::<Route>(CANDIDATES.iter().map(|candidate| candidate.row.name))?;
         let identity = identity(facts);
         let verdicts = Record::verdicts(options.routes_dir.as_deref(), &identity, &facts.name);
         let may_have_matrices = facts.support.features.matrices;
@@ -57,8 +61,8 @@ impl Choice {
         self.may_have_matrices && used != Used::none()
     }
 
-    /// Returns the profile of a device, and the use of each route.
-    pub(crate) fn decide(&self, caps: Caps) -> (Profile, Vec<RouteUse>) {
+    /// Returns the profile of a device, and the use of each route and of each candidate.
+    pub(crate) fn decide(&self, caps: Caps) -> (Profile, [Vec<RouteUse>; 2]) {
         let all = Profile::new(caps);
         let units = |route| matches!(route, Route::MatrixProducts | Route::MatrixAttention);
         let able = |route| match lacks(&all, route) {
@@ -78,7 +82,12 @@ impl Choice {
                 (of_it.used, of_it.why) = (false, what.into());
             }
         }
-        (Profile { routes: used, ..all }, uses)
+        let profile = Profile { routes: used, ..all };
+        let has = |name: &str| Route::ALL.iter().any(|route| used.has(*route) && route.row().name == name);
+        let of_device = (|tuning: &Tuning| fits(&profile.caps, tuning), has);
+        let (candidates, of_candidates) =
+            choose_candidates((&profile.tuning, CANDIDATES), of_device, &self.routes, &self.verdicts);
+        (profile.tuned(candidates), [uses, of_candidates])
     }
 }
 
@@ -152,7 +161,7 @@ mod tests {
     fn units_of_amd_need_a_verdict() {
         let units = [Route::MatrixProducts, Route::MatrixAttention];
         let used = |class, text: &str, verdicts: &[(Route, State)]| {
-            let (profile, uses) = choice(text, verdicts).decide(caps(class));
+            let (profile, [uses, _]) = choice(text, verdicts).decide(caps(class));
             assert_eq!(
                 uses.iter().filter(|u| u.used).count(),
                 Route::ALL.iter().filter(|r| profile.routes.has(**r)).count()
@@ -175,16 +184,16 @@ mod tests {
     #[test]
     fn a_wanted_route_without_its_shapes_is_not_used() {
         let without = Caps { matrices: Vec::new(), ..caps(ArchClass::AmdRdna3) };
-        let (_, uses) = choice("", &[]).decide(without.clone());
+        let (_, [uses, _]) = choice("", &[]).decide(without.clone());
         assert_eq!((uses[0].used, &uses[0].lacks), (false, &None));
         assert_eq!(uses[0].why, "not verified on this device");
         // What else is missing is said, whether the shapes are known or not.
-        let (_, uses) = choice("", &[]).decide(Caps { fp16: false, ..without.clone() });
+        let (_, [uses, _]) = choice("", &[]).decide(Caps { fp16: false, ..without.clone() });
         assert_eq!(uses[0].lacks.as_deref(), Some("shaders cannot compute in F16"));
         // Shared tiles are part of the units: a device that could have these could have them too.
-        let (_, uses) = choice("", &[]).decide(Caps { matrices: Vec::new(), ..caps(ArchClass::Nvidia) });
+        let (_, [uses, _]) = choice("", &[]).decide(Caps { matrices: Vec::new(), ..caps(ArchClass::Nvidia) });
         assert_eq!((uses[2].name.as_str(), &uses[2].lacks), ("vulkan.shared-tiles", &None));
-        let (profile, uses) = choice("all", &[]).decide(without);
+        let (profile, [uses, _]) = choice("all", &[]).decide(without);
         assert!(!uses[0].used && !profile.routes.has(Route::MatrixProducts));
         assert_eq!(uses[0].why, "the device has no suitable cooperative matrices");
     }

@@ -42,12 +42,14 @@ struct VecShape {
     /// Maximum subgroups and maximum heads of a work-group.
     subgroups: u32,
     heads: u32,
+    /// Required subgroup size, if any.
+    required: Option<u32>,
 }
 
 impl VecShape {
     /// Chooses the distribution for a number of positions and rows of up to `length` elements.
     fn new(profile: &Profile, length: u32, positions: u32) -> VecShape {
-        let (t, smallest) = (profile.tuning.flash_vec, profile.caps.subgroup_min.max(1));
+        let (t, (smallest, largest, required)) = (profile.tuning.flash_vec, profile.vector_lanes());
         let wanted = if positions <= t.short { 2 * t.workgroup } else { t.workgroup };
         let lanes = length.div_ceil(8).next_power_of_two().min(smallest);
         let chunks = length.div_ceil(8 * lanes);
@@ -55,12 +57,11 @@ impl VecShape {
         let most = VEC_SUMS / (8 * lanes * chunks);
         // Subgroups are whole, whatever their size: the kernel adds over all their lanes, and those of an incomplete one
         // are undefined.
-        let largest = profile.caps.subgroup_max.max(smallest);
         let room = (most * smallest / largest * largest).max(largest);
         let workgroup = profile.workgroup(wanted).min(room);
         let subgroups = workgroup.div_ceil(smallest);
         let heads = (most / subgroups).clamp(1, t.heads);
-        VecShape { workgroup, lanes, chunks, keys: (t.keys / chunks).max(1), subgroups, heads }
+        VecShape { workgroup, lanes, chunks, keys: (t.keys / chunks).max(1), subgroups, heads, required }
     }
 
     /// Returns the positions of a step.
@@ -75,7 +76,7 @@ impl VecShape {
 
     fn spec(&self, variant: &'static str, heads: u32) -> PipelineSpec {
         let constants = [self.workgroup, heads, self.keys, self.lanes, self.chunks, self.subgroups];
-        pipeline("flash_attn_vec", variant, &constants)
+        PipelineSpec { subgroup: self.required, ..pipeline("flash_attn_vec", variant, &constants) }
     }
 }
 

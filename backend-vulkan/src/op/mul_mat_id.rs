@@ -7,7 +7,7 @@ use super::products::{accepts, even, fit_windows, rounds, shapes, vec_spec};
 use super::row_ranges::{Rows, split_rows};
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
+use super::{Context, Dispatch, Operand, Refusal, dispatch};
 use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
@@ -125,7 +125,7 @@ fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<D
 }
 
 fn vec_pipeline(spec: &VecSpec, bits: u32) -> PipelineSpec {
-    pipeline("mul_mat_id_vec", spec.variant, &[&spec.constants[..], &[bits]].concat())
+    spec.pipeline("mul_mat_id_vec", [&spec.constants[..], &[bits]].concat())
 }
 
 /// Returns the bits for the operations after the products of a group, for the kernel's constant.

@@ -4,7 +4,7 @@
 use super::grid::cover;
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, pipeline, staged};
+use super::{Context, Dispatch, Operand, Refusal, staged};
 use crate::device::profile::Profile;
 use crate::device::tuning::MatVec;
 use crate::pipeline::PipelineSpec;
@@ -57,7 +57,7 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     most.workgroup = profile.workgroup(most.workgroup);
     most.rows = if shape.weights.piece == 32 { most.rows_of_32 } else { most.rows };
     // A team is one subgroup or more for any subgroup size that the driver may choose.
-    let (smallest, largest) = (profile.caps.subgroup_min.max(1), profile.caps.subgroup_max.max(1));
+    let (smallest, largest, required) = profile.vector_lanes();
     if variant != "lds" {
         most.teams = most.teams.min(most.workgroup / largest).max(1);
     }
@@ -85,6 +85,7 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
         rows: t.rows * t.teams / shape.pair,
         columns,
         passes: 1,
+        subgroup: required.filter(|_| variant != "lds"),
     }
 }
 
@@ -216,7 +217,7 @@ pub(super) fn product(
     }
     operands.extend(weights.table());
     Ok(Dispatch {
-        pipeline: pipeline("mul_mat_vec", spec.variant, &spec.of_products(p.parts, used)),
+        pipeline: spec.pipeline("mul_mat_vec", spec.of_products(p.parts, used)),
         operands,
         written: MATRICES,
         params: bytemuck::bytes_of(p).to_vec(),
@@ -258,7 +259,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let glu = ProductsParams::NORM | ProductsParams::GLU;
     let of = |shape: &Shape<'_>, parts: u32, used: u32| {
         let spec = vec_spec(profile, shape);
-        pipeline("mul_mat_vec", spec.variant, &spec.of_products(parts, used))
+        spec.pipeline("mul_mat_vec", spec.of_products(parts, used))
     };
     let mut all = Vec::new();
     for shape in shapes(profile) {

@@ -40,6 +40,7 @@ pub(super) fn spec(profile: &Profile, shape: &Shape<'_>) -> Option<VecSpec> {
         constants,
         rows: each,
         columns: 1,
+        subgroup: None,
         passes: groups.div_ceil(profile.units() * u64::from(t.of_unit)).min(u64::from(u32::MAX)) as u32,
     })
 }

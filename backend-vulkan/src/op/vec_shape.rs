@@ -1,6 +1,7 @@
 //! Shapes and specifications of matrix-vector kernels (`mat_vec.glsl`).
 
 use super::weights::Weights;
+use crate::pipeline::PipelineSpec;
 
 /// The properties of a product that select a matrix-vector kernel.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +40,17 @@ pub(super) struct VecSpec {
     pub(super) columns: u32,
     /// Number of times that a work-group computes its rows, one set after the other.
     pub(super) passes: u32,
+    /// Required subgroup size, if any.
+    pub(super) subgroup: Option<u32>,
 }
 
 impl VecSpec {
+    /// Returns the kernel of a shader with these constants.
+    pub(super) fn pipeline(&self, shader: &'static str, constants: Vec<u32>) -> PipelineSpec {
+        let (variant, specialization) = (self.variant, constants);
+        PipelineSpec { shader, variant, specialization, subgroup: self.subgroup }
+    }
+
     /// Returns the constants of the kernel with up to three matrices, `used` of which exist, and the fused
     /// operations in `parts`.
     pub(super) fn of_products(&self, parts: u32, used: u32) -> Vec<u32> {

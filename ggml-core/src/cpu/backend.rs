@@ -121,6 +121,7 @@ fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
             alignment: ALIGNMENT,
         },
         routes: Vec::new(),
+        candidates: Vec::new(),
         identity: Identity::default(),
     }
 }

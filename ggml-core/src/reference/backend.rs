@@ -151,6 +151,7 @@ impl ReferenceBackend {
                 alignment: 64,
             },
             routes: Vec::new(),
+            candidates: Vec::new(),
             identity: Default::default(),
         };
         ReferenceBackend { device, deadlines, stats: Arc::default() }

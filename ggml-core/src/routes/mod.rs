@@ -4,13 +4,17 @@
 //! computes correctly. Which routes a device uses follows from what it can do, from the user's choice ([`Routes`]),
 //! and from the [`Verdict`]s that were reached on the device itself and kept in a [`Record`].
 
+mod candidate;
 pub mod cards;
 mod demote;
 mod record;
+mod tune;
 mod verdict;
 
+pub use candidate::{Candidate, Chosen, GAIN, choose_candidates, number};
 pub use demote::demote;
 pub use record::{Claim, Record, Refused};
+pub use tune::TUNE;
 pub use verdict::{Identity, State, Verdict};
 
 use crate::error::Error;
@@ -100,21 +104,23 @@ pub const VARIABLE: &str = "DIPTYCH_ROUTES";
 /// Drivers that have routes: what a route's name begins with.
 const DRIVERS: [&str; 2] = ["vulkan", "hip"];
 
-/// The user's choice of routes: a policy, and routes that are used or left out by name.
+/// The user's choice of routes: a policy, and routes and [candidates](Candidate) that are used or left out by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     /// The policy for all other routes.
     pub policy: Policy,
+    /// True to use the numbers of the tuning table, whatever was measured on the device.
+    pub untuned: bool,
     named: Vec<(String, bool)>,
 }
 
 impl Routes {
     /// Accepted forms, for messages.
-    pub const FORMS: &str = "verified, plain or all, then +ROUTE or -ROUTE for single routes, separated by commas ('verified,-hip.graphs')";
+    pub const FORMS: &str = "verified, plain or all, untuned for the numbers of the tuning table, then +ROUTE or -ROUTE for single routes, separated by commas ('verified,-hip.graphs')";
 
     /// Returns the choice by a policy alone.
     pub fn by(policy: Policy) -> Routes {
-        Routes { policy, named: Vec::new() }
+        Routes { policy, untuned: false, named: Vec::new() }
     }
 
     /// Returns the choice with one route used or left out. It replaces an earlier word about the same route.
@@ -134,12 +140,13 @@ impl Routes {
         self.named.iter().find(|(name, _)| name == route).map(|(_, is_used)| *is_used)
     }
 
-    /// Checks that the named routes of a driver are in its table.
+    /// Checks that the named routes of a driver are in its table, and the candidates in its list.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with the unknown name and the names of the table.
-    pub fn check<R: Table>(&self) -> Result<(), Error> {
-        let names: Vec<&str> = R::ALL.iter().map(|route| route.row().name).collect();
+    /// [`Error::InvalidArgument`] with the unknown name and the names that there are.
+    pub fn check<R: Table>(&self, candidates: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+        let routes = R::ALL.iter().map(|route| route.row().name);
+        let names: Vec<&str> = routes.chain(candidates).collect();
         let driver = |name: &str| name.split('.').next().unwrap_or_default().to_string();
         let own = names.first().map(|name| driver(name)).unwrap_or_default();
         let unknown =
@@ -174,6 +181,7 @@ impl FromStr for Routes {
                     }
                     routes = routes.with(name, is_used);
                 }
+                ("untuned", _) => routes.untuned = true,
                 ("verified", _) => routes.policy = Policy::Verified,
                 ("plain", _) => routes.policy = Policy::Plain,
                 ("all", _) => routes.policy = Policy::All,
@@ -191,6 +199,9 @@ impl fmt::Display for Routes {
             Policy::Plain => "plain",
             Policy::All => "all",
         })?;
+        if self.untuned {
+            f.write_str(",untuned")?;
+        }
         for (name, is_used) in &self.named {
             write!(f, ",{}{name}", if *is_used { '+' } else { '-' })?;
         }
@@ -320,7 +331,9 @@ mod tests {
 
     #[test]
     fn choices_are_read_back() {
-        for text in ["verified", "plain", "all,-hip.graphs", "plain,+vulkan.matrix-products,-hip.graphs"] {
+        for text in
+            ["verified", "plain", "all,-hip.graphs", "plain,untuned,+vulkan.matrix-products,-hip.graphs"]
+        {
             assert_eq!(text.parse::<Routes>().unwrap().to_string(), text);
         }
         assert_eq!(" -hip.graphs ,".parse::<Routes>().unwrap().to_string(), "verified,-hip.graphs");
@@ -330,12 +343,16 @@ mod tests {
             let error = wrong.parse::<Routes>().unwrap_err().to_string();
             assert!(error.contains("+ROUTE"), "{wrong}: {error}");
         }
-        let unknown = "-hip.graph,+vulkan.any".parse::<Routes>().unwrap().check::<Trick>().unwrap_err();
+        let unknown = "-hip.graph,+vulkan.any".parse::<Routes>().unwrap().check::<Trick>([]).unwrap_err();
         assert_eq!(
             unknown.to_string(),
             "route: 'hip.graph'; expected one of hip.units, hip.shared, hip.dots"
         );
-        assert!("-hip.dots,+vulkan.any".parse::<Routes>().unwrap().check::<Trick>().is_ok());
+        assert!("-hip.dots,+vulkan.any".parse::<Routes>().unwrap().check::<Trick>([]).is_ok());
+        let value = "+hip.rows=4".parse::<Routes>().unwrap();
+        assert!(
+            value.check::<Trick>(["hip.rows=4"]).is_ok() && value.check::<Trick>(["hip.rows=2"]).is_err()
+        );
     }
 
     #[test]

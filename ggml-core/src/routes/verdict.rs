@@ -19,6 +19,9 @@ pub enum State {
     Hung,
     /// The results are right, but the plain way is faster.
     Slower,
+    /// The first results are right, but a [candidate](super::Candidate) is not faster enough than the table's value, which
+    /// stays in use.
+    NotFaster,
     /// The checks did not come to an end, for a reason that says nothing about the route: time ran out, or memory was
     /// short.
     Unknown,
@@ -34,6 +37,7 @@ impl State {
             State::Crashed => "crashed",
             State::Hung => "hung",
             State::Slower => "slower",
+            State::NotFaster => "not faster",
             State::Unknown => "unknown",
         }
     }
