@@ -13,8 +13,12 @@ use common::{floats, open, options, values};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case, Judged};
 use ggml_core::evaluate::{Contents, compare_backends, evaluate};
+#[cfg(feature = "virtual")]
+use ggml_core::plan::Plan;
 use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
+#[cfg(feature = "virtual")]
+use ggml_core::routes::{Policy, Routes};
 use ggml_core::{DType, Error, Graph, Source};
 
 fn backends() -> Vec<VulkanBackend> {
@@ -90,6 +94,36 @@ fn tiles_of_all_sizes_agree() {
             let all = compare_backends(&[&reference, &backend], &graph, &data, Precision::Fast);
             for found in all.expect("a run") {
                 assert!(found.agrees(), "{} {dtype} {extents:?}: {found}", backend.device().name);
+            }
+        }
+    }
+}
+
+/// Checks the larger tiles that are measured on cards, with products of enough matrices for them.
+#[cfg(feature = "virtual")]
+#[test]
+fn larger_tiles_agree() {
+    let reference = ReferenceBackend::default();
+    for (candidate, form, constants) in [
+        ("vulkan.byte-tiles=64x128:8x4", Matrices::Off, "[256, 64, 128, 32, 8, 4,"),
+        ("vulkan.byte-tiles=64x128:8x8", Matrices::Off, "[128, 64, 128, 32, 8, 8,"),
+        ("vulkan.matrix-tiles=128x128", Matrices::Emulated, ", 128, 128, 64, 32, 64,"),
+    ] {
+        let card = VulkanOptions::for_name("vulkan-virtual:vega20").expect("a name");
+        let routes = Some(Routes::by(Policy::All).with(candidate, true));
+        let Some(backend) = open(VulkanOptions { matrices: Some(form), routes, ..card }) else { return };
+        let used = backend.device().candidates.iter().find(|other| other.name == candidate);
+        assert!(used.is_some_and(|used| used.used), "{candidate}");
+        let extents = if form == Matrices::Off { [256, 66, 130, 33] } else { [256, 127, 125, 48] };
+        for dtype in [DType::Q8_0, DType::Q4_K] {
+            let graph = product(dtype, extents).expect("a graph");
+            let plan = Plan::fused(&graph, &backend, Precision::Fast).expect("a plan");
+            let kernels = backend.kernels(&graph, &plan).expect("kernels");
+            assert!(kernels.iter().any(|kernel| kernel.contains(constants)), "{candidate}: {kernels:?}");
+            let data = contents(&graph);
+            let all = compare_backends(&[&reference, &backend], &graph, &data, Precision::Fast);
+            for found in all.expect("a run") {
+                assert!(found.agrees(), "{candidate} {dtype} {extents:?}: {found}");
             }
         }
     }

@@ -9,6 +9,10 @@ use std::process::Command;
 const CARD: &str = "hip-virtual:gfx1100";
 const ROUTE: &str = "hip.matrix-products";
 
+/// Numbers of Vulkan's tuning table.
+const VULKAN: &str = "vulkan.dot-vectors,vulkan.vectors,vulkan.float-vectors,vulkan.vector-columns,vulkan.vector-lanes,\
+                      vulkan.half-tiles,vulkan.attention-part";
+
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
     let profile = test.parent().and_then(|deps| deps.parent()).expect("it lies in a profile's deps");
@@ -35,10 +39,11 @@ fn checked(report: &Value) -> Option<(String, String)> {
     Some((verdict["state"].as_str()?.to_string(), verdict["evidence"].as_str()?.to_string()))
 }
 
-/// Returns the use of the route by the backend that was opened afterwards.
+/// Returns the use of the route or candidate by the backend that was opened afterwards.
 fn is_used(report: &Value, route: &str) -> bool {
-    let routes = report["routes"].as_array().expect("a list of routes");
-    routes.iter().find(|of_device| of_device["name"] == route).expect("the route")["used"] == true
+    let lists = ["routes", "candidates"].map(|list| report[list].as_array().expect("a list"));
+    let mut all = lists.into_iter().flatten();
+    all.find(|of_device| of_device["name"] == route).expect("the route")["used"] == true
 }
 
 #[test]
@@ -63,6 +68,74 @@ fn a_route_with_a_fault_is_found_and_left_alone() {
         // The next start neither tries it nor uses it, whether the fault is still there or not.
         let again = qualified(dir.path(), CARD, ROUTE, "none");
         assert_eq!((checked(&again), is_used(&again, ROUTE)), (None, false), "{fault}: {again:#}");
+    }
+}
+
+/// A candidate of the tuning table that is faster than the table's value is used from then on, but not if it is wrong or
+/// crashes; then it is never tried again.
+#[test]
+fn a_faster_value_of_the_table_is_used_if_it_is_right() {
+    let value = "hip.tile-from=5";
+    let without = |dir: &Path, fault: &str| {
+        let mut command = Command::new(example("routes"));
+        command.arg(dir).arg(CARD).env("PLANTED_ROUTE", value).env("PLANTED_FAULT", fault);
+        report_of(command.env("PLANTED_WITHOUT", "1"))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let report = without(dir.path(), "slow");
+    assert_eq!(checked(&report).map(|(state, _)| state).as_deref(), Some("verified"), "{report:#}");
+    assert!(is_used(&report, value) && report["checked"][0]["gain"].as_f64().unwrap() > 4.0, "{report:#}");
+    let again = without(dir.path(), "slow");
+    assert_eq!((checked(&again), is_used(&again, value)), (None, true));
+    // With its own results wrong, lost or late.
+    for (fault, state) in [
+        ("zeros", "wrong"),
+        ("large", "wrong"),
+        ("crash", "crashed"),
+        ("lost", "crashed"),
+        ("none", "not_faster"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = qualified(dir.path(), CARD, value, fault);
+        let (found, why) = checked(&report).unwrap_or_else(|| panic!("{fault}: {report:#}"));
+        assert_eq!(found, state, "{fault}: {why}");
+        assert!(!is_used(&report, value), "{fault}: {report:#}");
+        let again = qualified(dir.path(), CARD, value, "none");
+        assert_eq!((checked(&again), is_used(&again, value)), (None, false), "{fault}: {again:#}");
+    }
+}
+
+/// Every candidate of emulated cards computes correctly, and takes checks.
+#[test]
+fn other_values_of_the_tables_compute_correctly() {
+    for (card, numbers) in [
+        ("vulkan-virtual:vega20", VULKAN),
+        ("vulkan-virtual:navi31", VULKAN),
+        ("hip-virtual:gfx906", "hip.tile-from"),
+        ("hip-virtual:gfx1100", "hip.tile-from"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(example("routes"));
+        let output = command.arg(dir.path()).arg(card).env("PLANTED_ADDITIONAL", numbers).output();
+        let output = output.expect("the example was built");
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if text.is_empty() && said.contains("RADV") {
+            eprintln!("skipped: {said}");
+            continue;
+        }
+        let report: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"));
+        let checked = report["checked"].as_array().expect("a list of verdicts");
+        let state = |verdict: &Value| verdict["state"].as_str().unwrap_or_default().to_string();
+        for verdict in checked {
+            // Times of an emulated card say nothing: it may seem faster.
+            assert!(
+                ["not_faster", "verified", "unknown"].contains(&state(verdict).as_str()),
+                "{card}: {verdict:#}"
+            );
+        }
+        let taken = checked.iter().filter(|verdict| state(verdict) != "unknown").count();
+        assert!(taken >= 2 && taken + 3 >= checked.len(), "{card}: {report:#}");
     }
 }
 

@@ -115,11 +115,14 @@ impl Child<'_> {
         let verified =
             self.record.verdicts.iter().filter(|v| v.state == State::Verified && is_route(&v.route));
         let base = verified.fold(no_route(), |base, verdict| base.with(&verdict.route, true));
+        let is_there = |name: &String| base.asked(name) == Some(true);
+        let able = candidates.iter().filter(|c| c.on_top_of.as_ref().is_none_or(is_there));
+        let candidates: Vec<RouteUse> = able.cloned().collect();
         let opened = (open, (base.clone(), open(base.clone())?));
         let (small, shared) = (self.small, (self.workers, self.deadline));
         self.tunes = true;
         let of_device = (self.task, self.device.routes.as_slice());
-        self.routes(candidates, Lister::new(opened, of_device, (base, small, true), shared))
+        self.routes(&candidates, Lister::new(opened, of_device, (base, small, true), shared))
     }
 
     /// Checks routes or candidates.

@@ -174,7 +174,9 @@ fn is_candidate(verdict: &Verdict) -> bool {
 pub fn is_due(device: &DeviceInfo) -> bool {
     let is_open = |verdict: &Verdict| verdict.partial && verdict.state == State::Unknown;
     let of = |route: &RouteUse| route.lacks.is_none() && route.verdict.as_ref().is_none_or(is_open);
-    device.routes.iter().chain(&device.candidates).any(of)
+    let is_used = |name: &String| device.routes.iter().any(|route| route.used && route.name == *name);
+    let candidates = device.candidates.iter().filter(|c| c.on_top_of.as_ref().is_none_or(is_used));
+    device.routes.iter().chain(candidates).any(of)
 }
 
 /// Checks the routes of a device that have no verdict yet, and writes the verdicts. It takes some seconds the first time,

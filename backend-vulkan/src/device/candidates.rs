@@ -4,17 +4,25 @@
 //! Each number here is one that cards are known to disagree about.
 
 use super::tiles::{Fragment, Warptile};
-use super::tuning::{FlashVec, MATRIX_TILES, MatVec, Tuning, matrix_tile, tile, vec};
+use super::tuning::{FlashVec, INT8_TILES, MATRIX_TILES, MatVec, Tuning, matrix_tile, tile, vec};
 use crate::arch::Caps;
 use ggml_core::routes::{Candidate, Row};
 
-/// Byte tiles with a larger one, whose work-group of 256 reads each weight for as many columns, but half of the columns.
-const LONG_BYTE_TILES: &[Warptile] =
-    &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 4, 1), tile(128, 64, 32, 8, 4, 4, 1)];
+/// Byte tiles with a larger one: twice the columns, so weights are unpacked half as often.
+const WIDE_BYTE_TILES: &[Warptile] = &byte_tiles(tile(64, 128, 32, 8, 4, 4, 1));
 
-/// The tiles of the table with a larger one; RADV's users measured it faster on Strix Halo (llama.cpp PR 18749).
+/// The same with 8 x 8 sums: four reads of workgroup-shared memory for 64 dot products in place of three for 32, which is
+/// what limits GCN, but twice the registers.
+const SQUARE_BYTE_TILES: &[Warptile] = &byte_tiles(tile(64, 128, 32, 8, 8, 4, 1));
+
+const fn byte_tiles(largest: Warptile) -> [Warptile; 3] {
+    [INT8_TILES[0], INT8_TILES[1], largest]
+}
+
+/// The tiles of the table with a larger one of eight subgroups; RADV's users measured it faster on Strix Halo (llama.cpp
+/// PR 18749). With 64 x 64 of four subgroups, registers spill on RDNA3.
 const LARGE_MATRIX_TILES: &[Warptile] =
-    &[MATRIX_TILES[0], MATRIX_TILES[1], MATRIX_TILES[2], MATRIX_TILES[3], matrix_tile(128, 128, 64, 64, 1)];
+    &[MATRIX_TILES[0], MATRIX_TILES[1], MATRIX_TILES[2], MATRIX_TILES[3], matrix_tile(128, 128, 32, 64, 1)];
 
 /// The tiles of the table without the largest.
 const SMALL_MATRIX_TILES: &[Warptile] = &[MATRIX_TILES[0], MATRIX_TILES[1], MATRIX_TILES[2]];
@@ -23,7 +31,7 @@ const VECTORS: &str = "shape of products of one token by dot products of bytes: 
 const FLOAT_VECTORS: &str = "shape of products of one token in F32: work-group x teams x rows";
 const COLUMNS: &str = "tokens up to which products are computed without tiles";
 const LANES: &str = "size of the subgroups in products of few tokens, and in attention of few";
-const BYTE_TILES: &str = "largest tile of dot products of bytes";
+const BYTE_TILES: &str = "largest tile of dot products of bytes, rows x columns, and sums of an invocation";
 const MATRIX_TILES_ABOUT: &str = "largest tile on matrix units";
 const HALF_TILES: &str = "packed F16 in tiles of few-bit weights";
 const GROUPS: &str = "work-groups for each compute unit that keep the device busy";
@@ -57,10 +65,8 @@ pub const CANDIDATES: &[Candidate<Tuning>] = &[
     free("vulkan.vector-columns=16", COLUMNS, |t| Tuning { vec_columns: 16, ..*t }),
     free("vulkan.vector-lanes=32", LANES, |t| Tuning { vector_lanes: Some(32), ..*t }),
     free("vulkan.vector-lanes=64", LANES, |t| Tuning { vector_lanes: Some(64), ..*t }),
-    of("vulkan.byte-tiles=128x64", BYTE_TILES, DOT_TILES, |t| match t.int8_tiles {
-        [] => *t,
-        _ => Tuning { int8_tiles: LONG_BYTE_TILES, ..*t },
-    }),
+    of("vulkan.byte-tiles=64x128:8x4", BYTE_TILES, DOT_TILES, |t| int8_tiles(t, WIDE_BYTE_TILES)),
+    of("vulkan.byte-tiles=64x128:8x8", BYTE_TILES, DOT_TILES, |t| int8_tiles(t, SQUARE_BYTE_TILES)),
     of("vulkan.matrix-tiles=64x64", MATRIX_TILES_ABOUT, MATRIX_PRODUCTS, |t| {
         matrix_tiles(t, SMALL_MATRIX_TILES)
     }),
@@ -87,6 +93,10 @@ fn vectors(t: &Tuning, shape: MatVec) -> Tuning {
 fn float_vectors(t: &Tuning, shape: MatVec) -> Tuning {
     let [_, two, four, eight] = t.mat_vec;
     Tuning { mat_vec: [shape, two, four, eight], ..*t }
+}
+
+fn int8_tiles(t: &Tuning, tiles: &'static [Warptile]) -> Tuning {
+    if t.int8_tiles.is_empty() { *t } else { Tuning { int8_tiles: tiles, ..*t } }
 }
 
 fn matrix_tiles(t: &Tuning, tiles: &'static [Warptile]) -> Tuning {

@@ -113,7 +113,7 @@ const GCN_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 
 const RDNA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 8, 4, 1, 1)];
 /// 8 x 4 by 16 bytes of four rows at a time: three reads of workgroup-shared memory for 32 dot products.
 /// Steps are blocks of 32.
-const INT8_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 4, 1)];
+pub(super) const INT8_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 4, 1)];
 const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 4, 4), tile(64, 64, 16, 8, 4, 8, 1)];
 const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 1, 1)];
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.

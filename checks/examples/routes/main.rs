@@ -1,10 +1,11 @@
-//! The program `qualify` with faults planted in one route of the device: the checks must find them.
+//! The program `qualify` with faults planted in one route or candidate of the device: the checks must find them.
 //!
 //! `PLANTED_ROUTE=hip.matrix-products PLANTED_FAULT=zeros cargo run -p diptych-checks --example routes -- FOLDER BACKEND`
 //!
 //! Prints the qualification as JSON, then the uses of the routes of the backend opened afterwards. With
 //! `PLANTED_LATER=1` the fault is not there when the routes are checked, but when a model computes a prompt afterwards;
-//! its error is printed, too, and the uses of the routes are those after it.
+//! its error is printed, too, and the uses of the routes are those after it. With `PLANTED_WITHOUT=1` it is planted in the
+//! devices that do not use the route.
 
 mod backend;
 
@@ -25,18 +26,23 @@ use std::time::Duration;
 const ROUTE: &str = "PLANTED_ROUTE";
 const FAULT: &str = "PLANTED_FAULT";
 
-/// Variable that names another route, which is checked too.
+/// Variable that names other routes, separated by commas, which are checked too.
 const ADDITIONAL: &str = "PLANTED_ADDITIONAL";
 
 /// Variable that is set if the fault is planted after the routes were checked.
 const LATER: &str = "PLANTED_LATER";
 
-/// Plants the fault in a device that uses the route.
+/// Variable that is set if the fault is planted in the devices without the route.
+const WITHOUT: &str = "PLANTED_WITHOUT";
+
+/// Plants the fault in a device that uses the route, or in one that does not.
 fn replace(_: &str, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
     let (Ok(route), Ok(name)) = (std::env::var(ROUTE), std::env::var(FAULT)) else { return backend };
-    let uses = backend.device().routes.iter().any(|of_device| of_device.used && of_device.name == route);
+    let device = backend.device();
+    let mut all = device.routes.iter().chain(&device.candidates);
+    let uses = all.any(|of_device| of_device.used && of_device.name == route);
     match FAULTS.iter().find(|fault| fault.name == name) {
-        Some(fault) if uses => Arc::new(Faulty::new(backend, fault)),
+        Some(fault) if uses != std::env::var_os(WITHOUT).is_some() => Arc::new(Faulty::new(backend, fault)),
         _ => backend,
     }
 }
@@ -53,7 +59,8 @@ fn prompt(folder: &Path, name: &str) -> Result<Option<Error>> {
 
 fn run(folder: &Path, name: &str, later: bool) -> Result<()> {
     let mut only = std::env::var(ROUTE).map_or_else(|_| Vec::new(), |route| vec![route]);
-    only.extend(std::env::var(ADDITIONAL));
+    let additional = std::env::var(ADDITIONAL).unwrap_or_default();
+    only.extend(additional.split(',').filter(|name| !name.is_empty()).map(String::from));
     let options = QualifyOptions::default()
         .with_folder(folder.to_path_buf())
         .with_limit(Duration::from_secs(60))
@@ -64,7 +71,7 @@ fn run(folder: &Path, name: &str, later: bool) -> Result<()> {
     let backend = diptych::open(name, &OpenOptions::default().with_routes_folder(folder.to_path_buf()))?;
     let report = serde_json::json!({
         "checked": result.checked, "verdicts": result.verdicts, "note": result.note,
-        "routes": backend.device().routes, "error": error.map(|error| error.to_string()),
+        "routes": backend.device().routes, "candidates": backend.device().candidates, "error": error.map(|error| error.to_string()),
     });
     program::print(format!("{report:#}\n"))
 }
