@@ -49,6 +49,9 @@ struct Args {
     /// says how to send it.
     #[arg(long, value_name = "FILE")]
     card_report: Option<PathBuf>,
+    /// Write the values that are used in place of the tuning table's to this file, for DIPTYCH_TUNE.
+    #[arg(long, value_name = "FILE")]
+    pins: Option<PathBuf>,
     /// Print each check before it begins, with the seconds so far.
     #[arg(long)]
     verbose: bool,
@@ -85,6 +88,10 @@ fn run(args: &Args) -> Result<ExitCode> {
     if let Some(file) = &args.card_report {
         let cards: Vec<CardReport> = results.iter().filter_map(|result| result.card.clone()).collect();
         write(file, &cards)?;
+    }
+    if let Some(file) = &args.pins {
+        let pins: String = results.iter().map(Qualification::pins).collect();
+        std::fs::write(file, pins).map_err(|error| diptych::Error::io(file, error))?;
     }
     if args.json {
         let of = |result: &Qualification| {

@@ -3,11 +3,13 @@
 use crate::common;
 
 use backend_hip::Route as HipRoute;
+use backend_hip::tuning::CANDIDATES as HIP_CANDIDATES;
 use backend_vulkan::Route as VulkanRoute;
+use backend_vulkan::candidates::CANDIDATES as VULKAN_CANDIDATES;
 use common::tiny;
 use diptych::ggml::backend::Backend;
 use diptych::ggml::routes::cards::{self, CardReport};
-use diptych::ggml::routes::{Identity, Record, Row, State, Table, Verdict};
+use diptych::ggml::routes::{self, Identity, Record, Row, State, Table, Verdict};
 use diptych::{DType, Error, OpenOptions, Policy, Routes, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,12 +45,48 @@ fn the_documentation_has_every_route() {
     let line = |row: &Row| format!("| `{}` | {} | {} |", row.name, row.about, row.plain);
     let vulkan = VulkanRoute::ALL.iter().map(|route| route.row());
     let rows: Vec<String> = vulkan.chain(HipRoute::ALL.iter().map(|route| route.row())).map(line).collect();
-    for row in &rows {
+    let number = |row: &Row| format!("| `{}` | {} |", routes::number(row.name), row.about);
+    let candidates = VULKAN_CANDIDATES.iter().map(|candidate| &candidate.row);
+    let candidates = candidates.chain(HIP_CANDIDATES.iter().map(|candidate| &candidate.row));
+    let mut numbers: Vec<String> = candidates.map(number).collect();
+    numbers.dedup();
+    for row in rows.iter().chain(&numbers) {
         assert!(text.contains(row.as_str()), "docs/routes.md lacks\n{row}");
     }
     let listed =
         text.lines().filter(|line| line.starts_with("| `vulkan.") || line.starts_with("| `hip.")).count();
-    assert_eq!(listed, rows.len());
+    assert_eq!(listed, rows.len() + numbers.len());
+}
+
+/// A value of the tuning table that is verified and fast enough is used, unless the user wants the table's or another one.
+#[test]
+fn a_measured_number_is_used() {
+    let (card, fast, other) = ("hip-virtual:gfx906", "hip.vector-groups=8", "hip.vector-groups=2");
+    let dir = tempfile::tempdir().unwrap();
+    let options = || OpenOptions::default().with_routes_folder(dir.path().to_path_buf());
+    let Some(backend) = open(card, options()) else { return };
+    let used = |backend: &dyn Backend| -> Vec<String> {
+        let used = backend.device().candidates.iter().filter(|candidate| candidate.used);
+        used.map(|candidate| candidate.name.clone()).collect()
+    };
+    assert_eq!(used(backend.as_ref()), [""; 0]);
+    for (gain, expected) in [(1.04, vec![]), (1.2, vec![fast])] {
+        let verdict = Verdict { gain: Some(gain), ..Verdict::new(fast, State::Verified, "as tested") };
+        Record::put(dir.path(), &backend.device().identity, verdict).unwrap();
+        assert_eq!(used(open(card, options()).unwrap().as_ref()), expected);
+    }
+    for (text, expected) in [
+        ("verified", vec![fast]),
+        ("verified,untuned", vec![]),
+        ("plain", vec![]),
+        ("verified,+hip.vector-groups=2", vec![other]),
+    ] {
+        let routes: Routes = text.parse().unwrap();
+        assert_eq!(used(open(card, options().with_routes(routes)).unwrap().as_ref()), expected, "{text}");
+    }
+    let unknown = OpenOptions::default().with_routes("+hip.vector-groups=3".parse::<Routes>().unwrap());
+    let error = diptych::open(card, &unknown).err().expect("no such value");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
 }
 
 #[test]

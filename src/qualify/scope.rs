@@ -16,7 +16,7 @@ const MARGIN: f64 = 1.05;
 const EMULATED_MARGIN: f64 = 4.0;
 
 /// Part by which times of the same kernels may differ: somebody else uses the card if it is more.
-const NOISE: f64 = 0.1;
+pub(super) const NOISE: f64 = 0.1;
 
 /// Extent of the checks of a route.
 pub(super) struct Scope<'a> {
