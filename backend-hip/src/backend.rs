@@ -259,7 +259,7 @@ impl Backend for HipBackend {
         let ready = self.shared.thread.monitor().check(Phase::Prepare);
         let loaded = ready.and_then(|()| load::load(&self.shared, graph, plan, bindings, options.stepwise));
         let loaded = self.advisor.advise(loaded)?;
-        let program = HipProgram::new(&self.shared, graph, loaded, !bindings.compute.is_empty());
+        let program = HipProgram::new(&self.shared, graph, loaded);
         Ok(Box::new(Advised { program, advisor: self.advisor.clone() }))
     }
 

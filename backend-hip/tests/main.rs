@@ -14,6 +14,7 @@ mod copies;
 #[cfg(feature = "virtual")]
 mod fragments;
 mod groups;
+mod inputs;
 #[cfg(feature = "virtual")]
 mod matrix_units;
 mod missing;

@@ -32,7 +32,7 @@ const FUNCTIONS: [(&str, usize); 23] = [
     ("hipStreamCreateWithFlags", 1),
     ("hipEventCreateWithFlags", 2),
     ("hipMemsetAsync", 2),
-    ("hipMemcpyAsync", 3),
+    ("hipMemcpyAsync", 2),
     ("hipEventRecord", 3),
     ("hipEventQuery", 3),
     ("hipModuleLoadData", 1),
@@ -266,8 +266,8 @@ fn a_kernel_that_never_ends_is_named() {
         return;
     }
     for (function, n, phase, node) in [
-        ("hipModuleLaunchKernel", 1, Phase::FirstCompute, "scaled 1"),
-        ("hipGraphLaunch", 1, Phase::Compute, "scaled 3"),
+        ("hipModuleLaunchKernel", 1, Phase::FirstCompute, "scaled 0"),
+        ("hipGraphLaunch", 1, Phase::Compute, "scaled 2"),
     ] {
         let faults = Faults::default().at(function, n, Injection::Stall);
         match work(&driver(faults), SHORT) {

@@ -1,6 +1,7 @@
 //! Loading of programs onto a device: allocates memory, uploads constants and counters, loads code objects,
 //! lays out arguments.
 
+use super::inputs::Inputs;
 use super::prepare::{Addressed, Draft, Host, Storage};
 use super::results::Results;
 use crate::driver::Shape;
@@ -27,6 +28,8 @@ pub(crate) struct Loaded {
     pub(crate) own: Option<Buffer>,
     /// The launches.
     pub(crate) launches: Launches,
+    /// Inputs, some of which the first launches read.
+    pub(crate) inputs: Inputs,
     /// Outputs that the launches copy to the host.
     pub(crate) results: Option<Results>,
 }
@@ -111,8 +114,15 @@ pub(crate) fn load(
         }
     }
     let address = |buffer: &Buffer| Ok(Memory::of(buffer, shared)?.address());
-    let (storage, mut addressed) = draft.place(bindings, own.as_ref(), &address, stepwise)?;
-    let of_steps = addressed.len();
+    let (storage, of_steps) = draft.place(bindings, own.as_ref(), &address, stepwise)?;
+    let mut inputs = Inputs::new(shared, graph, !bindings.compute.is_empty());
+    let mut addressed = match of_steps.first() {
+        Some(first) if !stepwise => inputs.launches(shared, graph, &storage, first.step)?,
+        _ => Vec::new(),
+    };
+    let of_inputs = addressed.len();
+    addressed.extend(of_steps);
+    let of_steps = of_inputs..addressed.len();
     let mut results = None;
     if let (Some(last), false) = (addressed.last(), stepwise) {
         results = Results::new(shared, graph, &storage, last.step)?.map(|(results, gathering)| {
@@ -124,17 +134,19 @@ pub(crate) fn load(
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
     let infos: Vec<LaunchInfo> =
-        addressed[..of_steps].iter().map(|launch| LaunchInfo::of(plan, launch)).collect();
-    // The launches that copy results to the host come last.
-    let mut positions = positions(&infos);
-    positions.resize(addressed.len(), graphs::GraphPosition { level: usize::MAX, branch: 0 });
-    let mut launches = compile(shared, (addressed, of_steps, positions), names, start, graphs)?;
+        addressed[of_steps.clone()].iter().map(|launch| LaunchInfo::of(plan, launch)).collect();
+    // The launches that read inputs come first, those that copy results to the host last.
+    let level = |level: usize| graphs::GraphPosition { level, branch: 0 };
+    let mut all = vec![level(usize::MAX - 1); of_inputs];
+    all.extend(positions(&infos));
+    all.resize(addressed.len(), level(usize::MAX));
+    let mut launches = compile(shared, (addressed, of_steps, all), names, start, graphs)?;
     launches.alone = stepwise;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;
     stats.recordings += 1;
     drop(stats);
-    Ok(Loaded { storage, own, launches, results })
+    Ok(Loaded { storage, own, launches, inputs, results })
 }
 
 /// Maximum number of branches of a level.
@@ -174,11 +186,11 @@ fn positions(launches: &[LaunchInfo]) -> Vec<graphs::GraphPosition> {
     positions
 }
 
-/// Loads code objects, finds kernels, lays out arguments. The launches after the first `of_steps` are left
-/// out when a single step is run.
+/// Loads code objects, finds kernels, lays out arguments. The launches other than `of_steps` are left out when a single step
+/// is run.
 fn compile(
     shared: &Arc<Shared>,
-    (addressed, of_steps, positions): (Vec<Addressed>, usize, Vec<graphs::GraphPosition>),
+    (addressed, of_steps, positions): (Vec<Addressed>, Range<usize>, Vec<graphs::GraphPosition>),
     names: Arc<[String]>,
     start: Instant,
     graphs: Option<Graphs>,
@@ -203,7 +215,7 @@ fn compile(
             let at = launches.ready.len();
             launches.ready.push(ready);
             launches.step.push(*step);
-            if at < of_steps {
+            if of_steps.contains(&at) {
                 let range = &mut launches.of_step[*step];
                 *range = if range.start == range.end { at..at + 1 } else { range.start..at + 1 };
             }

@@ -6,22 +6,22 @@ use crate::options::Breadcrumbs;
 use crate::runtime::events::MARKS;
 use crate::runtime::memory::Memory;
 use crate::runtime::session::{GraphId, Location};
-use crate::runtime::shared::{PinnedRange, Shared};
-use crate::runtime::staging::ALIGNMENT;
+use crate::runtime::shared::Shared;
 use ggml_core::backend::{Buffer, Program, Timing};
 use ggml_core::sync::lock;
 use ggml_core::{Error, Graph, Phase, Result, Source, TensorId, phase};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 mod execution;
+mod inputs;
 pub(crate) mod load;
 pub(crate) mod prepare;
 mod results;
 
 use execution::Execution;
+use inputs::Inputs;
 use load::{Launches, Loaded};
 use prepare::{Storage, no_storage};
 use results::Results;
@@ -48,56 +48,17 @@ enum Begun {
     Started(Arc<Execution>),
 }
 
-/// Inputs that were written; the next run copies them to the device.
-#[derive(Debug, Default)]
-struct Inputs {
-    pinned: Option<PinnedRange>,
-    ranges: HashMap<TensorId, (usize, usize)>,
-    written: Vec<TensorId>,
-    /// True if another program may have used the arena since the last run, so that all inputs are copied
-    /// again.
-    shared_arena: bool,
-}
-
-impl Inputs {
-    fn new(shared: &Arc<Shared>, graph: &Graph, shared_arena: bool) -> Inputs {
-        let mut inputs = Inputs { shared_arena, ..Inputs::default() };
-        let mut bytes = 0;
-        for id in graph.ids() {
-            let tensor = graph.tensor(id);
-            if tensor.source == Source::Input && tensor.root == id {
-                inputs.ranges.insert(id, (bytes, tensor.dense_bytes()));
-                bytes += tensor.dense_bytes().next_multiple_of(ALIGNMENT);
-            }
-        }
-        inputs.pinned = shared.reserve_pinned(bytes);
-        inputs
-    }
-
-    /// Stores an input for the next run; `false` if there is no room for it.
-    fn store(&mut self, id: TensorId, data: &[u8]) -> bool {
-        let (Some(pinned), Some(&(at, bytes))) = (&self.pinned, self.ranges.get(&id)) else { return false };
-        if bytes != data.len() || !pinned.write(at, data) {
-            return false;
-        }
-        if !self.written.contains(&id) {
-            self.written.push(id);
-        }
-        true
-    }
-}
-
 impl HipProgram {
-    /// Creates a program from loaded parts. `shared_arena`: true if the arena is the caller's.
-    pub(crate) fn new(shared: &Arc<Shared>, graph: &Graph, loaded: Loaded, shared_arena: bool) -> HipProgram {
-        let Loaded { storage, own, launches, results } = loaded;
+    /// Creates a program from loaded parts.
+    pub(crate) fn new(shared: &Arc<Shared>, graph: &Graph, loaded: Loaded) -> HipProgram {
+        let Loaded { storage, own, launches, inputs, results } = loaded;
         HipProgram {
             shared: shared.clone(),
             graph: graph.clone(),
             storage,
             _own: own,
             launches: Arc::new(launches),
-            inputs: Inputs::new(shared, graph, shared_arena),
+            inputs,
             results,
             ran: false,
             begun: None,
@@ -120,21 +81,13 @@ impl HipProgram {
         Ok((Memory::of(&place.buffer, &self.shared)?, at))
     }
 
-    /// Returns the copies of the written inputs.
-    fn input_copies(&self) -> Result<Vec<(Location, Location, usize)>> {
-        let Some(pinned) = &self.inputs.pinned else { return Ok(Vec::new()) };
-        let copy = |id: &TensorId| {
-            let (at, bytes) = self.inputs.ranges.get(id).copied().unwrap_or_default();
-            let (memory, to) = self.window(*id, bytes)?;
-            Ok((memory.location(to), pinned.location(at), bytes))
+    /// Returns the copies of the written inputs. `by_launches`: true to leave out those that launches read.
+    fn input_copies(&self, by_launches: bool) -> Result<Vec<(Location, Location, usize)>> {
+        let copy = |(id, from, bytes)| {
+            let (memory, to) = self.window(id, bytes)?;
+            Ok((memory.location(to), from, bytes))
         };
-        self.inputs.written.iter().map(copy).collect()
-    }
-
-    fn mark_inputs_copied(&mut self) {
-        if !self.inputs.shared_arena {
-            self.inputs.written.clear();
-        }
+        self.inputs.copied(by_launches).into_iter().map(copy).collect()
     }
 
     fn phase(&self) -> Phase {
@@ -167,10 +120,11 @@ impl HipProgram {
         };
         let graphs = self.has_graphs() && range.len() == self.launches.ready.len();
         let (launches, events) = (self.launches.clone(), self.shared.events.clone());
-        let run = Execution { launches, events, copies: self.input_copies()?, graphs, range, every };
+        let copies = self.input_copies(true)?;
+        let run = Execution { launches, events, copies, graphs, range, every };
         let device =
             self.shared.thread.call(phase, self.shared.deadlines().compute, move |s| run.execute(s))?;
-        self.mark_inputs_copied();
+        self.inputs.mark_copied();
         lock(&self.shared.stats).submissions += 1;
         Ok(Timing { host: start.elapsed(), device })
     }
@@ -190,11 +144,11 @@ impl Program for HipProgram {
             let what = format!("tensor '{}'", self.graph.tensor(tensor).name);
             return Err(Error::argument(what, "a weight", "an input or a state"));
         }
-        if !self.inputs.store(tensor, data) {
+        if !self.inputs.store(root, self.graph.tensor(tensor).offset, data) {
             self.set_results_fresh(false);
             // A whole input that was written earlier must not overwrite a later partial write.
             self.flush(root)?;
-            self.inputs.written.retain(|&written| written != root);
+            self.inputs.forget(root);
             let (memory, at) = self.window(tensor, data.len())?;
             return self.shared.upload(Phase::Upload, memory, at, data);
         }
@@ -233,7 +187,7 @@ impl Program for HipProgram {
         self.set_results_fresh(false);
         let _span = phase::enter(Phase::Compute, self.shared.backend());
         let (launches, range) = (self.launches.clone(), 0..self.launches.ready.len());
-        let copies = self.input_copies()?;
+        let copies = self.input_copies(true)?;
         let run = Arc::new(Execution { launches, events, copies, range, every: 1, graphs: true });
         let of_thread = run.clone();
         let limit = self.shared.deadlines().compute;
@@ -242,7 +196,7 @@ impl Program for HipProgram {
             self.shared.release_events(&run.events);
         }
         started?;
-        self.mark_inputs_copied();
+        self.inputs.mark_copied();
         lock(&self.shared.stats).submissions += 1;
         self.begun = Some(Begun::Started(run));
         Ok(())
@@ -284,17 +238,17 @@ impl Program for HipProgram {
 impl HipProgram {
     /// Copies the inputs immediately, if this one is waiting for the next run.
     fn flush(&mut self, root: TensorId) -> Result<()> {
-        if !self.inputs.written.contains(&root) {
+        if !self.inputs.waits(root) {
             return Ok(());
         }
-        let (copies, events) = (self.input_copies()?, self.shared.events.clone());
+        let (copies, events) = (self.input_copies(false)?, self.shared.events.clone());
         self.shared.thread.call(Phase::Upload, self.shared.deadlines().transfer, move |session| {
             for (to, from, bytes) in &copies {
                 session.upload(to, from, *bytes)?;
             }
             events.drain(session)
         })?;
-        self.mark_inputs_copied();
+        self.inputs.mark_copied();
         Ok(())
     }
 }
