@@ -99,12 +99,12 @@ fn nodes_that_write_into_an_input_are_not_undone() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [8, 4, 1, 1], Source::Input).unwrap();
     let rows = g.leaf("rows", DType::F32, [8, 1, 1, 1], Source::Input).unwrap();
-    let ids = g.leaf("ids", DType::I64, [1, 1, 1, 1], Source::Input).unwrap();
+    let ids = g.leaf("ids", DType::I32, [1, 1, 1, 1], Source::Input).unwrap();
     let written = g.set_rows(x, rows, ids).unwrap();
     g.output(written).unwrap();
     let mut program = program(&backend, &g);
     write(&mut *program, x, &[0.0; 32]);
-    for (round, id) in [2i64, 0].into_iter().enumerate() {
+    for (round, id) in [2i32, 0].into_iter().enumerate() {
         write(&mut *program, rows, &[1.0 + round as f32; 8]);
         program.write(ids, bytemuck::bytes_of(&id)).unwrap();
         program.run().unwrap();
