@@ -24,7 +24,8 @@ pub(super) fn examine(
     retained: &mut Retained,
     about: &mut dyn FnMut(&str),
 ) -> Result<Verdict> {
-    let mut checks = Checks { scope, retained, about, passed: 0, cases: 0, ratio: None, spread: 0.0 };
+    let mut checks =
+        Checks { scope, retained, about, passed: 0, cases: 0, ratio: None, bandwidth: None, spread: 0.0 };
     let verdict = |state, evidence: String| Verdict::new(scope.route, state, evidence);
     match checks.all(listed) {
         Ok(()) => {
@@ -44,7 +45,9 @@ pub(super) fn examine(
             // An emulated card has no speed.
             let gain = checks.ratio.filter(|_| !scope.emulated || scope.tunes || state == State::Slower);
             let partial = listed.partial && state == State::Verified;
-            Ok(Verdict { gain: gain.filter(|_| state != State::Unknown), partial, ..verdict(state, seen) })
+            let gain = gain.filter(|_| state != State::Unknown);
+            let bandwidth = checks.bandwidth.filter(|_| !scope.emulated && !scope.tunes && gain.is_some());
+            Ok(Verdict { gain, bandwidth, partial, ..verdict(state, seen) })
         }
         Err(Stop::Found(Found::Wrong(what))) => Ok(verdict(State::Wrong, what)),
         Err(Stop::Found(Found::Late)) => {
@@ -160,6 +163,9 @@ impl Checks<'_> {
         self.passed += 1;
         let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
         self.ratio = Some(least(&seconds[0]) / least(&seconds[1]));
-        Ok(())
+        match &listed.single {
+            Some(work) => self.memory(listed, work),
+            None => Ok(()),
+        }
     }
 }

@@ -55,8 +55,25 @@ impl Checks<'_> {
         let sum = |of: &dyn Fn(&Times) -> f64| times.iter().map(of).sum::<f64>();
         let least = sum(&|times| times.least[0]);
         self.spread = (sum(&|times| times.middle) / least - 1.0).max(self.spread);
+        self.bandwidth = bandwidth(&times);
         let ratio = if self.scope.tunes { gain(&times) } else { least / sum(&|times| times.least[1]) };
         Ok((!times.is_empty()).then_some(ratio))
+    }
+
+    /// Measures how fast both ways read the weights of a product of one column.
+    pub(super) fn memory(&mut self, listed: &Listed, work: &Work) -> Checked<()> {
+        self.begin(&work.name)?;
+        let mut programs = [prepared(listed.plain.as_ref(), work)?, prepared(listed.fast.as_ref(), work)?];
+        let [plain, fast] = &mut programs;
+        let results = [run_undecoded(plain.as_mut(), work)?, run_undecoded(fast.as_mut(), work)?];
+        if let Some(what) = judge(work, results, &[])? {
+            return wrong(what);
+        }
+        let sweep = self.retained.sweep.clone();
+        let times = by_turns(self.scope, [plain.as_mut(), fast.as_mut()], sweep.as_deref())?;
+        self.bandwidth = bandwidth(&[Times { bytes: work.read_bytes().unwrap_or(0), ..times }]);
+        self.passed += 1;
+        Ok(())
     }
 
     fn coming(&self, listed: &Listed, group: &[Arc<Work>]) -> Coming {
@@ -104,7 +121,7 @@ impl Checks<'_> {
                     of_work = timed()?;
                 }
             }
-            times.push(of_work);
+            times.push(Times { bytes: work.read_bytes().unwrap_or(0), ..of_work });
         }
         Ok(times)
     }
@@ -141,6 +158,8 @@ struct Times {
     least: [f64; 2],
     /// The median of the plain way.
     middle: f64,
+    /// Bytes of the weights, of a product of one column; else 0.
+    bytes: u64,
 }
 
 impl Times {
@@ -148,6 +167,14 @@ impl Times {
     fn spread(&self) -> f64 {
         self.middle / self.least[0] - 1.0
     }
+}
+
+/// Returns the weights that products of one column read in the plain way and with the route, in GB/s.
+fn bandwidth(times: &[Times]) -> Option<[f64; 2]> {
+    let of_one = || times.iter().filter(|times| times.bytes > 0);
+    let bytes = of_one().map(|times| times.bytes as f64).sum::<f64>();
+    let read = |i: usize| bytes / of_one().map(|times| times.least[i]).sum::<f64>() / 1e9;
+    of_one().next().map(|_| [0, 1].map(read))
 }
 
 /// Returns the mean gain of a candidate. It is the gain of the slowest work if that is slower than with the table's value
@@ -174,7 +201,7 @@ fn by_turns(scope: &Scope<'_>, mut programs: [&mut dyn Program; 2], sweep: Optio
     }
     seconds.iter_mut().for_each(|seconds| seconds.sort_by(f64::total_cmp));
     let [plain, fast] = seconds;
-    Ok(Times { least: [plain[0], fast[0]], middle: plain[runs / 2] })
+    Ok(Times { least: [plain[0], fast[0]], middle: plain[runs / 2], bytes: 0 })
 }
 
 #[cfg(test)]
@@ -183,9 +210,19 @@ mod tests {
 
     #[test]
     fn a_candidate_gains_where_no_work_loses() {
-        let of = |plain: f64, fast: f64| Times { least: [plain, fast], middle: plain };
+        let of = |plain: f64, fast: f64| Times { least: [plain, fast], middle: plain, bytes: 0 };
         assert!((gain(&[of(4.0, 2.0), of(8.0, 8.0)]) - 2f64.sqrt()).abs() < 1e-9);
         assert!((gain(&[of(1.0, 1.04), of(2.0, 1.0)]) - (2.0 / 1.04f64).sqrt()).abs() < 1e-9);
         assert_eq!(gain(&[of(1.0, 1.25), of(8.0, 1.0)]), 0.8);
+    }
+
+    #[test]
+    fn bandwidth_is_that_of_single_columns() {
+        let of = |bytes: u64, plain: f64| Times { least: [plain, plain / 2.0], middle: plain, bytes };
+        assert_eq!(
+            bandwidth(&[of(3_000_000_000, 1.0), of(0, 9.0), of(1_000_000_000, 1.0)]),
+            Some([2.0, 4.0])
+        );
+        assert_eq!(bandwidth(&[of(0, 1.0)]), None);
     }
 }

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Route by which kernels are compiled faster. It is checked first; once it is verified, the others are checked with it.
 pub(super) const COMPILES: &str = "vulkan.parallel-compilation";
 
+/// Routes that change where weights lie, but no kernel: products of one token say how fast that memory is.
+const OF_MEMORY: [&str; 2] = ["hip.host-weights", "hip.cached-weights"];
+
 /// Cases that are compiled at the same time in the check of that route, one of each so many.
 const COMPILED: usize = 16;
 
@@ -74,7 +77,8 @@ impl<'a> Lister<'a> {
         let fast = if self.tunes { (self.open)(of_route)? } else { self.with(&of_route)? };
         let below = format!("{below:?}");
         let (answers, groups, cases) = (Vec::new(), Vec::new(), Vec::new());
-        let mut listed = Listed { plain, fast, below, answers, groups, coming: None, cases, partial: false };
+        let mut listed =
+            Listed { plain, fast, below, answers, groups, single: None, coming: None, cases, partial: false };
         if let Some(false) = listed.use_of(&route.name).map(|of_route| of_route.used) {
             return Ok(listed);
         }
@@ -87,6 +91,10 @@ impl<'a> Lister<'a> {
         let (works, cases) = rayon::join(|| self.large(), cases);
         self.works = works?;
         listed.groups = self.groups(&listed);
+        if OF_MEMORY.contains(&route.name.as_str()) {
+            let of_one = self.works.iter().flatten().filter(|work| work.read_bytes().is_some());
+            listed.single = of_one.max_by_key(|work| work.read_bytes()).cloned();
+        }
         for work in listed.groups.iter().flatten() {
             self.compile(&listed, work);
         }

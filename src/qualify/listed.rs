@@ -54,6 +54,8 @@ pub(super) struct Listed {
     pub(super) answers: Vec<Answer>,
     /// Large works that take the route; those of a group have the same weights.
     pub(super) groups: Vec<Vec<Arc<Work>>>,
+    /// Product of one token that says how fast the memory of the weights is, for a route that changes it.
+    pub(super) single: Option<Arc<Work>>,
     /// Programs of the first group, if the device has much memory.
     pub(super) coming: Option<Coming>,
     pub(super) cases: Vec<ListedCase>,

@@ -44,6 +44,8 @@ pub(super) struct Checks<'a> {
     pub(super) cases: usize,
     /// Time of the plain way divided by that of the route.
     pub(super) ratio: Option<f64>,
+    /// Weights that products of one token read in the plain way and with the route, in GB/s.
+    pub(super) bandwidth: Option<[f64; 2]>,
     /// Part by which times of the same kernels differ.
     pub(super) spread: f64,
 }

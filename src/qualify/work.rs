@@ -23,6 +23,15 @@ pub(super) struct Work {
     pub(super) wanted: Option<Repeated>,
 }
 
+impl Work {
+    /// Returns the bytes of the weights of a large product of one column.
+    pub(super) fn read_bytes(&self) -> Option<u64> {
+        let is_of_one = self.wanted.as_ref().is_some_and(|wanted| wanted.columns == 1);
+        let weights = self.graph.ids().filter(|&id| self.graph.tensor(id).source == Source::Weight);
+        is_of_one.then(|| weights.map(|id| self.graph.tensor(id).dense_bytes() as u64).sum())
+    }
+}
+
 /// Result of a large product whose weights and columns repeat: as many values as the reference computes in no time say
 /// what all are.
 pub(super) struct Repeated {

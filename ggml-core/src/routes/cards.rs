@@ -77,7 +77,9 @@ fn number(text: &str) -> &str {
 
 /// Returns a verdict without evidence that holds a path, its gain rounded.
 fn impersonal(verdict: Verdict) -> Verdict {
-    let verdict = Verdict { gain: verdict.gain.map(|gain| (gain * 100.0).round() / 100.0), ..verdict };
+    let gain = verdict.gain.map(|gain| (gain * 100.0).round() / 100.0);
+    let bandwidth = verdict.bandwidth.map(|both| both.map(f64::round));
+    let verdict = Verdict { gain, bandwidth, ..verdict };
     if !has_path(&verdict.evidence) {
         return verdict;
     }

@@ -60,6 +60,10 @@ pub struct Verdict {
     /// Time of the plain way divided by that of the route, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
+    /// Weights that products of one token read in the plain way and with the route, in GB/s (10^9 bytes), if that was
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<[f64; 2]>,
     /// True if checks were left out for lack of time.
     #[serde(default)]
     pub partial: bool,
@@ -68,12 +72,23 @@ pub struct Verdict {
 impl Verdict {
     /// Creates a verdict without a gain.
     pub fn new(route: &str, state: State, evidence: impl Into<String>) -> Verdict {
-        Verdict { route: route.into(), state, evidence: evidence.into(), gain: None, partial: false }
+        Verdict {
+            route: route.into(),
+            state,
+            evidence: evidence.into(),
+            gain: None,
+            bandwidth: None,
+            partial: false,
+        }
     }
 
     /// Returns state, gain and evidence, as a reason.
     pub fn sentence(&self) -> String {
         let gain = self.gain.map_or(String::new(), |gain| format!(", {gain:.2} times the speed"));
+        let read = self.bandwidth.map_or(String::new(), |[plain, route]| {
+            format!(" (weights of one token at {route:.0} GB/s, {plain:.0} without it)")
+        });
+        let gain = gain + &read;
         let evidence = match self.state {
             State::Begun => "an earlier check did not come to an end",
             _ => self.evidence.as_str(),
