@@ -180,6 +180,8 @@ fn first_use(
         && !device.features.contains(&("kind".to_string(), "cpu".to_string()));
     // NVIDIA's driver compiles HIP's kernels for tens of seconds, and all routes are known to work on its cards.
     let is_card = is_card && !matches!(name.parse()?, BackendName::HipNvidia(_));
+    // Under an emulated kernel driver, AMD's own runtime lists emulated cards.
+    let is_card = is_card && !crate::virtual_kfd::is_loaded();
     let is_chosen = options.routes.is_some() || std::env::var_os(ggml_core::routes::VARIABLE).is_some();
     if !is_card || is_chosen || !is_due(device) || !crate::isolate::has_children() {
         return Ok(backend);

@@ -48,7 +48,7 @@ pub(crate) fn environment(target: VirtualTarget) -> Vec<(String, String)> {
 }
 
 /// Returns true if this process has the library.
-#[cfg(feature = "virtual")]
+#[cfg(any(feature = "virtual", feature = "compare"))]
 pub(crate) fn is_loaded() -> bool {
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains(LIBRARY))
 }

@@ -85,6 +85,8 @@ impl Ability<'_> {
             Route::CachedWeights if driver.name() == nvidia::NAME => {
                 no("the runtime has one kind of host memory")
             }
+            // Weights are not there unless somebody asks for it.
+            Route::CachedWeights if !copies::host_weights(p) => against("the device has memory of its own"),
             Route::CachedWeights => Able::Unproven,
         }
     }
