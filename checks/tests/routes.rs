@@ -156,6 +156,21 @@ fn of_two_routes_the_one_that_crashes_is_found() {
     assert!(is_used(&report, ROUTE) && !is_used(&report, later), "{report:#}");
 }
 
+/// Memory that the programs of several routes need at a time: alone, each of them has enough.
+#[test]
+fn what_has_no_memory_is_checked_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (later, mut command) = ("hip.matrix-attention", Command::new(example("routes")));
+    command.arg(dir.path().join("routes")).arg(CARD).env("PLANTED_ROUTE", ROUTE);
+    command.env("PLANTED_ADDITIONAL", later).env("PLANTED_SEEN", dir.path().join("seen"));
+    let report = report_of(command.env("PLANTED_FAULT", "memory-once"));
+    assert!(dir.path().join("seen").is_file(), "the fault was met");
+    let verdicts = report["verdicts"].as_array().expect("a list of verdicts");
+    let states: Vec<&str> = verdicts.iter().filter_map(|verdict| verdict["state"].as_str()).collect();
+    assert_eq!(states, ["verified"; 2], "{report:#}");
+    assert!(is_used(&report, ROUTE) && is_used(&report, later), "{report:#}");
+}
+
 /// A device that is lost in a step whose kernels took a route, long after the checks: the next process does without it.
 #[test]
 fn a_later_loss_takes_the_verdict_back() {

@@ -113,8 +113,11 @@ pub struct Traits<'a> {
     pub waves_per_simd: Option<u32>,
     /// True if the dot product of packed bytes of mixed signs is implemented in hardware.
     pub int_dot_mixed: bool,
-    /// True if the driver is Mesa's and lists cooperative matrices.
+    /// True if the driver lists cooperative matrices. AMD's drivers other than Mesa's list them for chips without matrix units,
+    /// too (llama.cpp 11074).
     pub matrices: bool,
+    /// True if the driver is Mesa's for AMD.
+    pub is_radv: bool,
 }
 
 const AMD: u32 = 0x1002;
@@ -157,7 +160,7 @@ fn classify_amd(device: Traits<'_>) -> ArchClass {
     }
     if numbered(&GFX12) || named(&["GFX12", "NAVI4"]) {
         ArchClass::AmdRdna4
-    } else if device.matrices || device.int_dot_mixed {
+    } else if device.is_radv && device.matrices || device.int_dot_mixed {
         ArchClass::AmdRdna3
     } else if device.waves_per_simd == Some(20) {
         ArchClass::AmdRdna1
@@ -213,6 +216,9 @@ mod tests {
     /// gfx11 and gfx12 on a Mesa without cooperative matrices for them.
     const WITHOUT_MATRICES: Chip = amd(32, 16, true, false);
 
+    /// gfx103 under AMD's other drivers, which list matrices that no unit computes.
+    const EMULATED_MATRICES: Chip = amd(32, 16, false, true);
+
     /// Names, device IDs and properties as RADV (with "(RADV ...)"), AMDVLK and the other drivers report
     /// them.
     const CARDS: &[(&str, u32, Chip, ArchClass)] = &[
@@ -241,6 +247,7 @@ mod tests {
         ("AMD Radeon RX 5500 XT (RADV NAVI14)", 0x7340, GFX101, ArchClass::AmdRdna1),
         ("AMD Radeon RX 5700 XT", 0x731f, GFX101, ArchClass::AmdRdna1),
         ("AMD BC-250 (RADV GFX1013)", 0x13fe, GFX101, ArchClass::AmdRdna1),
+        ("AMD Radeon RX 6900 XT", 0x73bf, EMULATED_MATRICES, ArchClass::AmdRdna2),
         ("AMD Radeon RX 6900 XT (RADV NAVI21)", 0x73bf, GFX103, ArchClass::AmdRdna2),
         ("AMD Radeon RX 6600 XT (RADV NAVI23)", 0x73ff, GFX103, ArchClass::AmdRdna2),
         ("AMD Radeon RX 6400 (RADV NAVI24)", 0x743f, GFX103, ArchClass::AmdRdna2),
@@ -277,6 +284,7 @@ mod tests {
                 waves_per_simd: chip.waves,
                 int_dot_mixed: chip.int_dot_mixed,
                 matrices: chip.matrices,
+                is_radv: name.contains("(RADV "),
             };
             assert_eq!(classify(traits), class, "{name}, {device:#x}");
         }
@@ -294,6 +302,7 @@ mod tests {
             waves_per_simd: None,
             int_dot_mixed: false,
             matrices: false,
+            is_radv: false,
         };
         assert_eq!(classify(llvmpipe), ArchClass::Cpu);
     }

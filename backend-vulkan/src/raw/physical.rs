@@ -337,8 +337,8 @@ fn caps(p: &Properties, features: &Features) -> Caps {
             subgroup_max: max,
             waves_per_simd,
             int_dot_mixed,
-            // Drivers other than Mesa's list the extension for chips without matrix units, too (llama.cpp 11074).
-            matrices: features.matrices && p.v12.driver_id == vk::DriverId::MESA_RADV,
+            matrices: features.matrices,
+            is_radv: p.v12.driver_id == vk::DriverId::MESA_RADV,
         }),
         subgroup_min: min,
         subgroup_max: max,

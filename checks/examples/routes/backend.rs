@@ -9,8 +9,9 @@ use diptych::ggml::phase::Deadlines;
 use diptych::ggml::plan::Plan;
 use diptych::ggml::{Graph, Phase, TensorId};
 use diptych::{DType, Error, Precision, Result};
-use std::sync::Arc;
+use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A fault: what it does to the results of a program, and before each run.
@@ -46,6 +47,15 @@ const LARGE: usize = 4096;
 
 /// Name of the fault that ends the process while a program is prepared.
 const CRASH_EARLY: &str = "crash-early";
+
+/// Name of the fault by which there is no memory for programs in the first process that has it.
+const MEMORY_ONCE: &str = "memory-once";
+
+/// Variable with the path of a file that the first process makes.
+const SEEN: &str = "PLANTED_SEEN";
+
+/// True in the first process.
+static FIRST: OnceLock<bool> = OnceLock::new();
 
 /// All faults.
 pub(crate) const FAULTS: &[Fault] = &[
@@ -86,6 +96,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         },
     },
     Fault { name: CRASH_EARLY, spoil: nothing, before: fine },
+    Fault { name: MEMORY_ONCE, spoil: nothing, before: fine },
     Fault { name: "crash", spoil: nothing, before: |_| std::process::abort() },
     Fault {
         name: "lost",
@@ -167,6 +178,16 @@ impl Backend for Faulty {
     ) -> Result<Box<dyn Program>> {
         if self.fault.name == CRASH_EARLY {
             std::process::abort();
+        }
+        let is_first = || std::env::var_os(SEEN).is_some_and(|path| File::create_new(path).is_ok());
+        if self.fault.name == MEMORY_ONCE && *FIRST.get_or_init(is_first) {
+            return Err(Error::OutOfMemory {
+                backend: self.inner.device().backend.clone(),
+                heap: "planted".into(),
+                asked: 1,
+                free: None,
+                driver: None,
+            });
         }
         let inner = self.inner.prepare(graph, plan, bindings, options)?;
         let is_product = |id: &TensorId| graph.tensor(*id).op().is_some_and(|op| op.name() == "MUL_MAT");
