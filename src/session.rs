@@ -156,7 +156,7 @@ impl Model {
 impl Session {
     fn new(model: Model, options: &SessionOptions) -> Result<Session> {
         options.check(model.hparams())?;
-        phases::decide(&model, options)?;
+        phases::decide(&model, options);
         Session::undecided(model, options)
     }
 

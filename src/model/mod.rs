@@ -27,10 +27,12 @@
 
 use ggml_core::backend::{Backend, Slice};
 use ggml_core::schedule::{Fallback, Placement};
-use ggml_core::{MemoryNeed, Result};
+use ggml_core::sync::lock_until;
+use ggml_core::{Deadline, MemoryNeed, Phase, Result};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 mod architecture;
 mod attention;
@@ -98,6 +100,9 @@ pub(crate) use session_options::default_cache;
 
 use division::Division;
 
+/// Longest time in which somebody else decides on the drivers of the phases; each of its calls has a deadline of its own.
+const DECIDED: Duration = Duration::from_secs(120);
+
 /// Model with its weights on a backend, and on the host as far as the host computes. Clones share the
 /// weights, also between threads.
 #[derive(Clone)]
@@ -121,6 +126,8 @@ struct Inner {
     later: Mutex<Vec<Fallback>>,
     /// Drivers of the phases, and how they were measured.
     phases: Mutex<(Option<Phases>, Option<PhaseTable>)>,
+    /// Held while they are decided on.
+    deciding: Mutex<()>,
 }
 
 impl Inner {
@@ -139,6 +146,7 @@ impl Inner {
             pooled: Once::new(),
             later: Mutex::default(),
             phases: Mutex::default(),
+            deciding: Mutex::default(),
         }
     }
 }
@@ -288,7 +296,18 @@ impl Model {
         self.decision().1.clone()
     }
 
-    /// Decides on the drivers of the phases. Prepared programs stay where they are.
+    /// Decides on the drivers of the phases, unless that is decided. Whoever comes while another thread decides waits for it:
+    /// a session of its own would disturb the measurement, and would see what is tried and not what is decided.
+    pub(crate) fn decide_phases(&self, decide: impl FnOnce() -> (Phases, Option<PhaseTable>)) {
+        let deadline = Deadline::new(Phase::Compute, DECIDED);
+        let Some(_deciding) = lock_until(&self.inner.deciding, &deadline) else { return };
+        if self.decided().is_none() {
+            let (phases, table) = decide();
+            self.set_phases(phases, table);
+        }
+    }
+
+    /// Sets the drivers of the phases. Prepared programs stay where they are.
     pub(crate) fn set_phases(&self, phases: Phases, table: Option<PhaseTable>) {
         *self.decision() = (Some(phases), table);
     }

@@ -8,7 +8,7 @@ use super::{Item, Session, SessionOptions, Want, greedy, no_best};
 use crate::backends::cache_folder;
 use crate::json;
 use crate::model::{Model, PhaseSpeed, PhaseTable, Phases};
-use ggml_core::backend::DeviceInfo;
+use ggml_core::backend::{DeviceInfo, Drivers};
 use ggml_core::files::{read_cached, write_cached};
 use ggml_core::hash::Fnv1a;
 use ggml_core::{Error, Result};
@@ -39,23 +39,24 @@ struct Entry {
 ///
 /// Emulated cards have no speed: there the exporter runs decode steps and the importer prompts. A driver that goes on alone
 /// runs both.
-pub(super) fn decide(model: &Model, options: &SessionOptions) -> Result<()> {
-    let Some(drivers) = model.backend().drivers().filter(|_| model.decided().is_none()) else {
-        return Ok(());
-    };
+pub(super) fn decide(model: &Model, options: &SessionOptions) {
+    let Some(drivers) = model.backend().drivers() else { return };
+    model.decide_phases(|| decision(model, drivers, options));
+}
+
+/// Returns the drivers of the phases, and how they were measured.
+fn decision(model: &Model, drivers: &dyn Drivers, options: &SessionOptions) -> (Phases, Option<PhaseTable>) {
     let infos = [0, 1].map(|index| drivers.driver(index).device().clone());
     let is_alone = infos[0].backend == infos[1].backend;
     let is_emulated = infos.iter().any(|info| info.backend.contains("virtual"));
     if is_alone || is_emulated || !model.hparams().causal {
-        model.set_phases(Phases::DEFAULT, None);
-        return Ok(());
+        return (Phases::DEFAULT, None);
     }
     let file = cache_folder().map(|folder| folder.join("phases.json"));
     let key = key(model, &infos);
     let table = table(file.as_deref(), &key, &infos, &mut |index| measure(model, options, index));
     tracing::info!(target: "diptych::pair", "{table}");
-    model.set_phases(table.phases, Some(table));
-    Ok(())
+    (table.phases, Some(table))
 }
 
 /// Returns the table that was kept for a key, or measures and keeps one.
@@ -149,8 +150,40 @@ fn measure(model: &Model, options: &SessionOptions, index: usize) -> Result<(f64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelFile;
+    use crate::synthesize::{self, Shape};
     use ggml_core::backend::Backend as _;
+    use ggml_core::gguf::GgufFile;
     use ggml_core::null::{NullBackend, NullOptions};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// Of threads that begin sessions at the same time one decides, and the others see nothing before that.
+    #[test]
+    fn one_thread_decides() {
+        let shape = Shape::small("llama");
+        let bytes = synthesize::bytes(&shape, 1).unwrap();
+        let file = ModelFile::from_gguf(GgufFile::from_bytes(bytes).unwrap()).unwrap();
+        let backend = Arc::new(NullBackend::open(NullOptions::default()).unwrap());
+        let model = Model::from_file(file, backend).unwrap();
+        let decisions = AtomicUsize::new(0);
+        let [tried, decided] = [[1, 1], [1, 0]].map(|[prompts, steps]| Phases { prompts, steps });
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    model.decide_phases(|| {
+                        decisions.fetch_add(1, Ordering::SeqCst);
+                        model.set_phases(tried, None);
+                        std::thread::sleep(Duration::from_millis(30));
+                        (decided, None)
+                    });
+                    assert_eq!(model.decided(), Some(decided));
+                });
+            }
+        });
+        assert_eq!(decisions.into_inner(), 1);
+    }
 
     /// Measured speeds are kept by key; a driver that failed is measured again next time.
     #[test]
