@@ -10,8 +10,8 @@ const CARD: &str = "hip-virtual:gfx1100";
 const ROUTE: &str = "hip.matrix-products";
 
 /// Numbers of Vulkan's tuning table.
-const VULKAN: &str = "vulkan.dot-vectors,vulkan.vectors,vulkan.float-vectors,vulkan.vector-columns,vulkan.vector-lanes,\
-                      vulkan.half-tiles,vulkan.attention-part";
+const VULKAN: &str = "vulkan.dot-vectors,vulkan.vectors,vulkan.q8_0-vectors,vulkan.float-vectors,vulkan.vector-columns,\
+                      vulkan.vector-lanes,vulkan.half-tiles,vulkan.attention-part";
 
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
@@ -87,14 +87,8 @@ fn a_faster_value_of_the_table_is_used_if_it_is_right() {
     assert!(is_used(&report, value) && report["checked"][0]["gain"].as_f64().unwrap() > 4.0, "{report:#}");
     let again = without(dir.path(), "slow");
     assert_eq!((checked(&again), is_used(&again, value)), (None, true));
-    // With its own results wrong, lost or late.
-    for (fault, state) in [
-        ("zeros", "wrong"),
-        ("large", "wrong"),
-        ("crash", "crashed"),
-        ("lost", "crashed"),
-        ("none", "not_faster"),
-    ] {
+    // With wrong results of its own, and where it ends the process; without a fault it gains nothing.
+    for (fault, state) in [("zeros", "wrong"), ("crash", "crashed"), ("none", "not_faster")] {
         let dir = tempfile::tempdir().unwrap();
         let report = qualified(dir.path(), CARD, value, fault);
         let (found, why) = checked(&report).unwrap_or_else(|| panic!("{fault}: {report:#}"));

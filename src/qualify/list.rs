@@ -193,6 +193,10 @@ impl<'a> Lister<'a> {
                     few_bits,
                 ]
             }
+            ([], true) if self.tunes => {
+                let few_bits = ProductShape { rows: 24, ..few_bits };
+                vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40), of(DType::Q8_0, 4096, 24), few_bits]
+            }
             ([], true) => vec![of(DType::Q4_K, 4096, 64), of(DType::F16, 4096, 40)],
             ([], false) => {
                 vec![of(DType::Q4_K, 4096, 14336), of(DType::F16, 6144, 4096), of(DType::Q8_0, 14336, 1024)]

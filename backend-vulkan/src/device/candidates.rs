@@ -28,6 +28,7 @@ const LARGE_MATRIX_TILES: &[Warptile] =
 const SMALL_MATRIX_TILES: &[Warptile] = &[MATRIX_TILES[0], MATRIX_TILES[1], MATRIX_TILES[2]];
 
 const VECTORS: &str = "shape of products of one token by dot products of bytes: work-group x teams x rows";
+const Q8_0_VECTORS: &str = "arithmetic of products of few tokens with weights of Q8_0";
 const FLOAT_VECTORS: &str = "shape of products of one token in F32: work-group x teams x rows";
 const COLUMNS: &str = "tokens up to which products are computed without tiles";
 const LANES: &str = "size of the subgroups in products of few tokens, and in attention of few";
@@ -57,6 +58,7 @@ pub const CANDIDATES: &[Candidate<Tuning>] = &[
     of("vulkan.vectors=256x4x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 4, 4))),
     of("vulkan.vectors=256x8x2", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 8, 2))),
     of("vulkan.vectors=64x1x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(64, 1, 4))),
+    of("vulkan.q8_0-vectors=floats", Q8_0_VECTORS, DOT_VECTORS, |t| Tuning { q8_0_floats: true, ..*t }),
     free("vulkan.float-vectors=64x1x4", FLOAT_VECTORS, |t| float_vectors(t, vec(64, 1, 4))),
     free("vulkan.float-vectors=64x1x2", FLOAT_VECTORS, |t| float_vectors(t, vec(64, 1, 2))),
     free("vulkan.float-vectors=256x4x4", FLOAT_VECTORS, |t| float_vectors(t, vec(256, 4, 4))),

@@ -55,6 +55,9 @@ pub struct Tuning {
     /// A matrix-vector kernel that also reads weights through workgroup-shared memory, for one column of long
     /// rows, on devices with enough registers for steps in flight.
     pub mat_vec_staged: Option<Staged>,
+    /// True if products of few columns with weights of Q8_0 are computed in F32 although the device has integer dot products:
+    /// they unpack little, so rounding gains least there.
+    pub q8_0_floats: bool,
     /// Activations rounded to 8 bits, over all columns, that a work-group holds in workgroup-shared memory.
     /// Eight activations need nine bytes, or eleven with the sums that some types need. A multiple of 512 for
     /// each column.
@@ -189,6 +192,7 @@ const GCN: Tuning = Tuning {
     mat_vec: [vec(64, 1, 4), vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2)],
     mat_vec_int8: Some(GCN_INT8),
     mat_vec_staged: None,
+    q8_0_floats: false,
     vec_chunk: 16384,
     vec_quads: 4,
     vec_columns: 16,
@@ -236,6 +240,7 @@ const CPU: Tuning = Tuning {
     mat_vec: [vec(32, 1, 2); 4],
     mat_vec_int8: None,
     mat_vec_staged: None,
+    q8_0_floats: false,
     vec_chunk: 16384,
     vec_quads: 4,
     vec_columns: 2,

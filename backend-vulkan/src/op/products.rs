@@ -23,7 +23,8 @@ const MATRICES: usize = 3;
 
 /// Returns true if products with quantised weights round their activations to 8 bits.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
-    precision == Precision::Fast && dtype.is_quantized() && profile.uses(Route::DotVectors)
+    let in_floats = profile.tuning.q8_0_floats && dtype == DType::Q8_0;
+    precision == Precision::Fast && dtype.is_quantized() && !in_floats && profile.uses(Route::DotVectors)
 }
 
 /// Reduces the rows of a work-group, then gives each row more invocations, until there are enough
