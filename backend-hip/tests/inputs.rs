@@ -92,7 +92,7 @@ fn parts_of_inputs_are_written_in_order() {
     assert_eq!(read(&mut *program, y, 8), [5.0; 8]);
 }
 
-/// What a node writes into an input is there in the next run.
+/// A node writes into an input; the next run finds what it wrote.
 #[test]
 fn nodes_that_write_into_an_input_are_not_undone() {
     let Some((backend, _)) = device() else { return };

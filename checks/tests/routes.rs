@@ -103,7 +103,6 @@ fn a_faster_value_of_the_table_is_used_if_it_is_right() {
 #[test]
 fn other_values_of_the_tables_compute_correctly() {
     for (card, numbers) in [
-        ("vulkan-virtual:vega20", VULKAN),
         ("vulkan-virtual:navi31", VULKAN),
         ("hip-virtual:gfx906", "hip.tile-from"),
         ("hip-virtual:gfx1100", "hip.tile-from"),

@@ -159,7 +159,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    /// Of threads that begin sessions at the same time one decides, and the others see nothing before that.
+    /// One of the threads that begin sessions at the same time decides; the others see nothing before that.
     #[test]
     fn one_thread_decides() {
         let shape = Shape::small("llama");

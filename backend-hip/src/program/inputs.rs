@@ -20,7 +20,7 @@ const LARGEST: usize = 64 << 10;
 
 /// An input in pinned memory.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct PinnedInput {
     /// Offset and size in bytes.
     at: usize,
     bytes: usize,
@@ -32,7 +32,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     pinned: Option<PinnedRange>,
-    places: HashMap<TensorId, Place>,
+    ranges: HashMap<TensorId, PinnedInput>,
     written: Vec<TensorId>,
     /// True if another program may have used the arena since the last run, so that all inputs are copied again.
     shared_arena: bool,
@@ -47,9 +47,9 @@ impl Inputs {
         for id in graph.ids() {
             let tensor = graph.tensor(id);
             if tensor.source == Source::Input && tensor.root == id {
-                let place = Place { at: bytes, bytes: tensor.dense_bytes(), launched: false };
-                inputs.places.insert(id, place);
-                bytes += place.bytes.next_multiple_of(ALIGNMENT);
+                let input = PinnedInput { at: bytes, bytes: tensor.dense_bytes(), launched: false };
+                inputs.ranges.insert(id, input);
+                bytes += input.bytes.next_multiple_of(ALIGNMENT);
             }
         }
         inputs.pinned = shared.reserve_pinned(bytes);
@@ -77,26 +77,26 @@ impl Inputs {
             graph.ids().any(writes)
         };
         let mut arrays = Vec::new();
-        for (&id, place) in &mut self.places {
-            let fits = (1..=LARGEST).contains(&place.bytes) && place.bytes.is_multiple_of(WORD);
+        for (&id, input) in &mut self.ranges {
+            let fits = (1..=LARGEST).contains(&input.bytes) && input.bytes.is_multiple_of(WORD);
             let Some(slice) = storage.get(&id).filter(|_| fits && !is_written(id)) else { continue };
             let base = Memory::of(&slice.buffer, shared)?.address();
-            if !slice.offset.is_multiple_of(WORD) || (slice.offset + place.bytes) / WORD > u32::MAX as usize {
+            if !slice.offset.is_multiple_of(WORD) || (slice.offset + input.bytes) / WORD > u32::MAX as usize {
                 continue;
             }
-            place.launched = true;
-            arrays.push((base, slice.offset, *place));
+            input.launched = true;
+            arrays.push((base, slice.offset, *input));
         }
         arrays.sort_by_key(|&(base, offset, _)| (base, offset));
         let of_buffers = arrays.chunk_by(|a, b| a.0 == b.0).flat_map(|of_buffer| of_buffer.chunks(GATHERED));
         let launches = of_buffers.map(|arrays| {
-            let words = |&(_, offset, place): &(u64, usize, Place)| {
-                ((place.bytes / WORD) as u32, (offset / WORD) as u32)
+            let words = |&(_, offset, input): &(u64, usize, PinnedInput)| {
+                ((input.bytes / WORD) as u32, (offset / WORD) as u32)
             };
             let launch = gather(&arrays.iter().map(words).collect::<Vec<_>>());
             let array = |i: usize| arrays.get(i).unwrap_or(&arrays[0]).2;
-            let from = (0..GATHERED).map(array).map(|place| pinned.pointer(place.at, place.bytes));
-            let end = arrays.iter().map(|(_, offset, place)| offset + place.bytes).max().unwrap_or(0);
+            let from = (0..GATHERED).map(array).map(|input| pinned.pointer(input.at, input.bytes));
+            let end = arrays.iter().map(|(_, offset, input)| offset + input.bytes).max().unwrap_or(0);
             let pointers = from.chain([Pointer { address: arrays[0].0, bytes: end }]).collect();
             Addressed { step, launch, kernel: kernel.clone(), pointers }
         });
@@ -106,10 +106,10 @@ impl Inputs {
     /// Stores bytes `offset ..` of an input for the next run. False if it must be written to the device: there is no room
     /// for it, or it is a part of an input that the runtime copies whole.
     pub(super) fn store(&mut self, root: TensorId, offset: usize, data: &[u8]) -> bool {
-        let (Some(pinned), Some(place)) = (&self.pinned, self.places.get(&root)) else { return false };
-        let is_whole = offset == 0 && data.len() == place.bytes;
-        let is_inside = offset.checked_add(data.len()).is_some_and(|end| end <= place.bytes);
-        if !(is_whole || place.launched && is_inside) || !pinned.write(place.at + offset, data) {
+        let (Some(pinned), Some(input)) = (&self.pinned, self.ranges.get(&root)) else { return false };
+        let is_whole = offset == 0 && data.len() == input.bytes;
+        let is_inside = offset.checked_add(data.len()).is_some_and(|end| end <= input.bytes);
+        if !(is_whole || input.launched && is_inside) || !pinned.write(input.at + offset, data) {
             return false;
         }
         if !self.written.contains(&root) {
@@ -133,8 +133,8 @@ impl Inputs {
     pub(super) fn copied(&self, by_launches: bool) -> Vec<(TensorId, Location, usize)> {
         let Some(pinned) = &self.pinned else { return Vec::new() };
         let of = |id: &TensorId| {
-            let place = self.places.get(id).filter(|place| !(by_launches && place.launched))?;
-            Some((*id, pinned.location(place.at), place.bytes))
+            let input = self.ranges.get(id).filter(|input| !(by_launches && input.launched))?;
+            Some((*id, pinned.location(input.at), input.bytes))
         };
         self.written.iter().filter_map(of).collect()
     }

@@ -15,7 +15,7 @@ pub(super) struct Order {
     changes: AtomicU64,
 }
 
-/// What each driver does, by its index.
+/// Turns and waiting threads of each driver, by its index.
 #[derive(Debug, Default)]
 struct Turns {
     /// Turns that have not ended.
