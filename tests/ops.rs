@@ -113,7 +113,7 @@ fn every_operation_agrees_on_emulated_cards() {
 }
 
 /// A kernel that never completes, on an emulated card: phase, case and advice are in the record, and a new
-/// child process continues with the next case. The third launch of every child process stalls.
+/// child process continues with the next case. The fifth launch of every child process stalls.
 #[test]
 fn a_stalled_kernel_is_blamed() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn a_stalled_kernel_is_blamed() {
     command
         .args(["--ops", "SCALE,REGLU", "--timeout-s", "1", "--backends", CARDS[0], "--out"])
         .arg(dir.path());
-    let output = command.env("DIPTYCH_VIRTUAL_FAULTS", "stall@hipModuleLaunchKernel:2").output().unwrap();
+    let output = command.env("DIPTYCH_VIRTUAL_FAULTS", "stall@hipModuleLaunchKernel:4").output().unwrap();
     let result = result(dir.path());
     if is_skipped(&result, CARDS[0]) {
         return;
@@ -129,8 +129,8 @@ fn a_stalled_kernel_is_blamed() {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     let cases = nodes(&result, CARDS[0]);
     let (ok, hung) = (names_of(cases, "ok").len(), names_of(cases, "hang").len());
-    // A case makes two launches, its kernel and one that gathers the results, so the third belongs to the
-    // second case.
+    // A case makes three launches: one reads the inputs, then comes its kernel, then one gathers the results. So the fifth is
+    // the kernel of the second case.
     assert_eq!((ok + hung, hung), (cases.len(), cases.len() / 2), "{cases:?}");
     for r in case_records(&result, CARDS[0]) {
         assert_eq!((&r["status"], &r["phase"]), (&"hang".into(), &"first_compute".into()), "{r}");
