@@ -75,39 +75,56 @@ DEVICE VecArguments arguments_here([[maybe_unused]] const VecArguments &known) {
 #endif
 }
 
+// Reads one of the elements of an array among the arguments again: one load in place of choosing between all of them.
+template <class T, u32 COUNT> DEVICE T one_of([[maybe_unused]] const VecArguments &known, const T (&all)[COUNT], u32 which) {
+#if DEVICE_AMD
+    auto at = (const IN_CONSTANT u8 *)__builtin_amdgcn_kernarg_segment_ptr();
+    __asm__ volatile("" : "+s"(at));
+    at += (const u8 *)&all - (const u8 *)&known;
+    if constexpr (sizeof(T) == 8) {
+        return (T)(const IN_GLOBAL u8 *)((const IN_CONSTANT u64 *)at)[which];
+    } else {
+        return ((const IN_CONSTANT T *)at)[which];
+    }
+#else
+    T one = all[0];
+    UNROLL for (u32 i = 1; i < COUNT; i++) one = which == i ? all[i] : one;
+    return one;
+#endif
+}
+
 // ---- Work of a work-group: the same in all lanes ----
 
 // Rows `row` .. `row` + of_wave of a matrix of m rows, for a GLU also of the second matrix: the rows of a wavefront in a pass,
-// out of the R rows whose sums it computes.
+// out of the R rows whose sums it computes. `which`: the matrix. Its arguments are read again where they are needed, because
+// they would take scalar registers throughout the loop over k.
 struct Rows {
-    const u8 *a[2];
-    const float *bias[2];
-    float *d;
-    // Offsets of the matrices in blocks: gate and up may be halves of one matrix.
-    u32 off[2];
+    u32 which, m, first, row, of_wave;
     // The rows of a work-group start at `first`.
-    u32 m, first, row, of_wave, parts;
-    DEVICE Rows of_group(const VecOperands &o, const VecParams &p, u32 most, u32 pass) {
-        u32 group = group_x(), parts = p.p.parts, waves = VEC_WAVES >> p.v.split;
-        bool glu = parts & PART_GLU, second = group >= p.v.begin[0], third = group >= p.v.begin[1];
+    DEVICE Rows of_group(const VecArguments &known, u32 most, u32 pass) {
+        const VecParams &p = known.p;
+        u32 group = group_x(), waves = VEC_WAVES >> p.v.split;
         Rows r;
-        r.a[0] = third ? o.a[2] : second ? o.a[1] : o.a[0];
-        r.bias[0] = third ? o.bias[2] : second ? o.bias[1] : o.bias[0];
-        r.d = third ? o.d[2] : second ? o.d[1] : o.d[0];
-        r.m = third ? p.p.m[2] : second ? p.p.m[1] : p.p.m[0];
-        r.parts = third ? parts >> 2 : second ? parts >> 1 : parts;
-        r.a[1] = glu ? o.a[1] : r.a[0];
-        r.bias[0] += third ? p.p.offb[2] : second ? p.p.offb[1] : p.p.offb[0];
-        r.bias[1] = o.bias[1] + p.p.offb[1];
-        r.off[0] = third ? p.p.off0[2] : second ? p.p.off0[1] : p.p.off0[0];
-        r.off[1] = p.p.off0[1];
-        r.of_wave = glu ? most / 2 : most;
-        u32 groups = group - (third ? p.v.begin[1] : second ? p.v.begin[0] : 0);
-        r.first = (groups * p.v.passes + pass) * waves * r.of_wave;
+        r.which = (group >= p.v.begin[0]) + (group >= p.v.begin[1]);
+        r.m = one_of(known, p.p.m, r.which);
+        r.of_wave = p.p.parts & PART_GLU ? most / 2 : most;
+        u32 begin = r.which == 2 ? p.v.begin[1] : r.which ? p.v.begin[0] : 0;
+        r.first = ((group - begin) * p.v.passes + pass) * waves * r.of_wave;
         r.row = r.first + (wave_id() >> p.v.split) * r.of_wave;
         return r;
     }
     INLINED bool done() const { return first >= m; }
+    // The memory of the matrix and its offset there in blocks; `second`: of the second one, which may be another part of the
+    // same memory.
+    INLINED const u8 *memory(const VecArguments &known, bool second) const {
+        return second ? known.o.a[1] : one_of(known, known.o.a, which);
+    }
+    INLINED u32 offset(const VecArguments &known, bool second) const {
+        return second ? known.p.p.off0[1] : one_of(known, known.p.p.off0, which);
+    }
+    INLINED const float *bias(const VecArguments &known) const {
+        return one_of(known, known.o.bias, which) + one_of(known, known.p.p.offb, which);
+    }
 };
 
 // Planes of the input and of the weights.
@@ -129,12 +146,18 @@ DEVICE u32 quotient(u32 n, u32 d) {
 }
 
 DEVICE Plane plane(u32 number, u32 ne2, u32 r2, u32 r3) {
+    if (number == 0) return {0, 0, 0, 0};
     u32 i3 = quotient(number, ne2), i2 = number - i3 * ne2;
     return {i2, i3, quotient(i2, r2), quotient(i3, r3)};
 }
 
 DEVICE u64 plane_of_matrix(const VecParams &p, const Plane &z) {
-    return (u64)z.a2 * p.p.nb0[1] + (u64)z.a3 * p.v.nb03;
+    return (z.a2 | z.a3) == 0 ? 0 : (u64)z.a2 * p.p.nb0[1] + (u64)z.a3 * p.v.nb03;
+}
+
+// Offset of a plane of the input.
+DEVICE u64 plane_of_input(const VecParams &p, const Plane &z) {
+    return (z.i2 | z.i3) == 0 ? 0 : (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
 }
 
 // ---- Columns ----
@@ -229,7 +252,7 @@ template <int N> struct FromMemoryF32 {
     struct Shared {};
     const float *at;
     INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
-        at = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
+        at = (const float *)o.b + plane_of_input(p, z);
     }
     template <bool> INLINED void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
     INLINED Column column(const VecParams &p, Shared *, u32 n) const {
@@ -262,8 +285,7 @@ template <class FORM, int N> struct FromLds {
     float squares[N];
     INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
         UNROLL for (u32 n = 0; n < N; n++) {
-            x[n] = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13 +
-                   (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
+            x[n] = (const float *)o.b + plane_of_input(p, z) + (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
             squares[n] = 0.0f;
         }
     }
@@ -344,9 +366,10 @@ template <class W, class C, int N, int R> struct MatVec {
         k = spread(offset_here(k));
         UNROLL for (int i = 0; i < COUNT; i++) {
             u32 skip = PAIR ? 0 : i * E * WAVE, further = PAIR ? i * W::APART : 0, inner = k + further;
-            u64 block = (base + skip) / W::BLOCK;
+            // The second piece is at a constant distance, which the loads have for nothing.
+            u64 block = base / W::BLOCK;
             UNROLL for (int r = 0; r < R; r++) {
-                a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES, inner);
+                a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES + skip / W::BLOCK * W::BYTES, inner);
                 if constexpr (W::BLOCK > 1) W::settle(&a[i][r], known + further);
             }
             if constexpr (!C::IS_LDS) {
@@ -369,14 +392,20 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // Rows after the last are computed as the last one, and not stored.
-    INLINED void begin(const Rows &of, const VecParams &p, const Plane &z) {
+    // Rows after the last are computed as the last one, and not stored. The rows of a matrix follow each other, so that only
+    // the first needs a product.
+    INLINED void begin(const VecArguments &here, const Rows &of, const Plane &z) {
+        const VecParams &p = here.p;
         bool glu = p.p.parts & PART_GLU;
+        u32 last = of.m - 1, first = minimum(of.row, last);
+        u64 step = (u64)p.p.nb0[0] * W::BYTES, begin = first * (u64)p.p.nb0[0] + plane_of_matrix(p, z);
         UNROLL for (int r = 0; r < R; r++) {
-            bool second = glu && r >= R / 2;
-            u32 at = minimum(of.row + (second ? r - R / 2 : r), of.m - 1);
-            u64 block = (u64)at * p.p.nb0[0] + plane_of_matrix(p, z) + (second ? of.off[1] : of.off[0]);
-            row[r] = (second ? of.a[1] : of.a[0]) + block * W::BYTES;
+            if (r == 0 || (r == R / 2 && glu)) {
+                row[r] = of.memory(here, r > 0) + (begin + of.offset(here, r > 0)) * W::BYTES;
+            } else {
+                u32 before = of.row + (r > R / 2 && glu ? r - R / 2 : r) - 1;
+                row[r] = row[r - 1] + (before < last ? step : 0);
+            }
             UNROLL for (int n = 0; n < N; n++) sum[r][n] = 0.0f;
         }
     }
@@ -465,16 +494,18 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
     weights.start(known, SOURCE::CHUNK);
     NO_UNROLL for (u32 pass = 0; pass < known.p.v.passes; pass++) {
         float x = 0.0f;
+        Rows rows = Rows::of_group(N > 4 ? arguments_here(known) : known, R, pass);
+        if (rows.done()) return;
         NO_UNROLL for (u32 use = 0; use < (known.p.v.summed ? known.p.v.summed : 1); use++) {
             MatVec<W, typename SOURCE::Column, N, R> t;
+            Plane z;
             {
-                auto [o, p] = arguments_here(known);
-                Rows rows = Rows::of_group(o, p, R, pass);
-                Plane z = plane_of_use(o, p, use);
-                if (rows.done()) return;
+                VecArguments here = arguments_here(known);
+                const auto &[o, p] = here;
+                z = plane_of_use(o, p, use);
                 // Zeros.
                 if (p.v.experts && z.a2 == p.v.experts) continue;
-                t.begin(rows, p, z);
+                t.begin(here, rows, z);
                 SOURCE source;
                 source.begin(o, p, z);
                 UNROLL for (u32 n = 0; n < N; n++) t.column[n] = source.column(p, &shared->source, n);
@@ -486,23 +517,29 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
                     weights.template run<W::BLOCK == 1 ? 8 : SOURCE::WIDE>(known, t, p, chunk, SOURCE::CHUNK, count);
                 }
             }
-            auto [o, p] = arguments_here(known);
-            Rows rows = Rows::of_group(o, p, R, pass);
-            Plane z = plane_of_use(o, p, use);
+            VecArguments here = arguments_here(known);
+            const auto &[o, p] = here;
+            // The pointers of many columns leave no registers for them.
+            if constexpr (N > 4) {
+                rows = Rows::of_group(here, R, pass);
+                z = plane_of_use(o, p, use);
+            }
             u32 lane = offset_here(lane_id());
             float up = 0.0f, scale = SOURCE::scale(p, &shared->source, minimum(lane / R, N - 1));
             float y = t.finish(p.v.split, shared->scratch, &up) * scale;
             u64 at = (u64)z.a2 * rows.m + minimum(rows.row + lane % R, rows.m - 1);
-            if (rows.parts & PART_BIAS) y += rows.bias[0][at];
+            u32 parts = p.p.parts >> rows.which;
+            if (parts & PART_BIAS) y += rows.bias(here)[at];
             if (p.p.parts & PART_GLU) {
                 up *= scale;
-                if (rows.parts & PART_BIAS << 1) up += rows.bias[1][at];
+                if (parts & PART_BIAS << 1) up += (o.bias[1] + p.p.offb[1])[at];
                 y = gated_by_sigmoid(p.p, y, up);
             }
             x += p.v.summed ? y * o.factor[(u64)z.i2 * p.v.nbf[0] + (u64)z.i3 * p.v.nbf[1]] : y;
         }
-        auto [o, p] = arguments_here(known);
-        Rows rows = Rows::of_group(o, p, R, pass);
+        VecArguments here = arguments_here(known);
+        const auto &[o, p] = here;
+        if constexpr (N > 4) rows = Rows::of_group(here, R, pass);
         u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
         bool mine = wave_id() % (1u << p.v.split) == 0 && lane < N * R && lane % R < rows.of_wave;
         if (mine && row < rows.m && column < p.p.n) {
@@ -510,7 +547,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
             u64 first = (u64)group_z() * p.p.n + group_y() * N;
             column -= group_y() * N;
             if (p.p.parts & PART_RESIDUAL) x += (o.residual + first * p.p.nbr)[column * p.p.nbr + row];
-            (rows.d + first * rows.m)[column * rows.m + row] = x;
+            (one_of(here, here.o.d, rows.which) + first * rows.m)[column * rows.m + row] = x;
         }
     }
 }

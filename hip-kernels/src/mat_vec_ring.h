@@ -56,7 +56,7 @@ template <class W, int R> struct Ring {
         const VecParams &p = known.p;
         u32 uses = p.v.summed ? p.v.summed : 1;
         NO_UNROLL for (; pass < passes; pass++, use = 0) {
-            Rows rows = Rows::of_group(o, p, R, pass);
+            Rows rows = Rows::of_group(known, R, pass);
             if (rows.done()) break;
             NO_UNROLL for (; use < uses; use++) {
                 u64 of_plane = plane;
@@ -68,8 +68,8 @@ template <class W, int R> struct Ring {
                 u32 r = lane_id() / LANES;
                 bool second = (p.p.parts & PART_GLU) && r >= R / 2;
                 u32 at = minimum(rows.row + (second ? r - R / 2 : r), rows.m - 1);
-                u64 block = (u64)at * p.p.nb0[0] + of_plane + (second ? rows.off[1] : rows.off[0]);
-                row = (second ? rows.a[1] : rows.a[0]) + block * W::BYTES;
+                u64 block = (u64)at * p.p.nb0[0] + of_plane + rows.offset(known, second);
+                row = rows.memory(known, second) + block * W::BYTES;
                 return;
             }
         }
