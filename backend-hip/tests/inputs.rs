@@ -1,35 +1,8 @@
 //! Small inputs that the first launch of a run reads from pinned memory: the runtime copies nothing.
 
-use backend_hip::virtual_gpu::{Faults, Target, VirtualDriver, VirtualOptions};
-use backend_hip::{HipBackend, HipOptions};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
-use ggml_core::plan::Plan;
-use ggml_core::precision::Precision;
+use crate::results::{device, program, read};
+use ggml_core::backend::Program;
 use ggml_core::{DType, Graph, Source, TensorId};
-use std::sync::Arc;
-
-/// Creates a device that counts calls. `None` if no code for it was built in.
-fn device() -> Option<(HipBackend, Faults)> {
-    if !hip_kernels::targets().contains(&"gfx906") {
-        eprintln!("skipped: no code objects for gfx906 were built in");
-        return None;
-    }
-    let faults = Faults::default();
-    let device = VirtualOptions { faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
-    let driver = Arc::new(VirtualDriver::new(device));
-    Some((HipBackend::open_driver("hip-inputs", HipOptions::default(), driver).unwrap(), faults))
-}
-
-fn program(backend: &HipBackend, graph: &Graph) -> Box<dyn Program> {
-    let plan = Plan::new(graph, backend.device().limits.alignment, Precision::Exact).unwrap();
-    backend.prepare(graph, &plan, &Bindings::default(), PrepareOptions::default()).unwrap()
-}
-
-fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
-    let mut out = vec![0f32; count];
-    program.read(id, bytemuck::cast_slice_mut(&mut out)).unwrap();
-    out
-}
 
 fn write(program: &mut dyn Program, id: TensorId, values: &[f32]) {
     program.write(id, bytemuck::cast_slice(values)).unwrap();
@@ -49,7 +22,7 @@ fn small_inputs_come_with_the_run() {
         g.output(y).unwrap();
         nodes.push((x, y, n));
     }
-    let mut program = program(&backend, &g);
+    let mut program = program(&backend, &g, false);
     let mut values: Vec<Vec<f32>> = nodes.iter().map(|&(_, _, n)| vec![0.0; n]).collect();
     for round in 0..6 {
         for (i, &(x, _, n)) in nodes.iter().enumerate() {
@@ -77,7 +50,7 @@ fn parts_of_inputs_are_written_in_order() {
     let row = g.view(x, [4, 1, 1, 1], [4, 16, 16, 16], 16).unwrap();
     let y = g.scale(x, 1.0, 0.0).unwrap();
     g.output(y).unwrap();
-    let mut program = program(&backend, &g);
+    let mut program = program(&backend, &g, false);
     write(&mut *program, x, &[1.0; 8]);
     program.run().unwrap();
     write(&mut *program, row, &[3.0; 4]);
@@ -102,7 +75,7 @@ fn nodes_that_write_into_an_input_are_not_undone() {
     let ids = g.leaf("ids", DType::I32, [1, 1, 1, 1], Source::Input).unwrap();
     let written = g.set_rows(x, rows, ids).unwrap();
     g.output(written).unwrap();
-    let mut program = program(&backend, &g);
+    let mut program = program(&backend, &g, false);
     write(&mut *program, x, &[0.0; 32]);
     for (round, id) in [2i32, 0].into_iter().enumerate() {
         write(&mut *program, rows, &[1.0 + round as f32; 8]);

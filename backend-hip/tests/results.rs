@@ -9,7 +9,7 @@ use ggml_core::{DType, Graph, Source, TensorId};
 use std::sync::Arc;
 
 /// Creates a device that counts calls. `None` if no code for it was built in.
-fn device() -> Option<(HipBackend, Faults)> {
+pub(crate) fn device() -> Option<(HipBackend, Faults)> {
     if !hip_kernels::targets().contains(&"gfx906") {
         eprintln!("skipped: no code objects for gfx906 were built in");
         return None;
@@ -17,17 +17,17 @@ fn device() -> Option<(HipBackend, Faults)> {
     let faults = Faults::default();
     let device = VirtualOptions { faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
     let driver = Arc::new(VirtualDriver::new(device));
-    Some((HipBackend::open_driver("hip-results", HipOptions::default(), driver).unwrap(), faults))
+    Some((HipBackend::open_driver("hip-counted", HipOptions::default(), driver).unwrap(), faults))
 }
 
-fn program(backend: &HipBackend, graph: &Graph, stepwise: bool) -> Box<dyn Program> {
+pub(crate) fn program(backend: &HipBackend, graph: &Graph, stepwise: bool) -> Box<dyn Program> {
     let plan = Plan::new(graph, backend.device().limits.alignment, Precision::Exact).unwrap();
     backend
         .prepare(graph, &plan, &Bindings::default(), PrepareOptions { stepwise, ..PrepareOptions::default() })
         .unwrap()
 }
 
-fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
+pub(crate) fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
     let mut out = vec![0f32; count];
     program.read(id, bytemuck::cast_slice_mut(&mut out)).unwrap();
     out

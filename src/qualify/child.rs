@@ -201,6 +201,7 @@ impl Child<'_> {
             small: self.small,
             emulated: self.emulated,
             tunes: self.tunes,
+            full: self.task.full,
             deadline: self.deadline,
             workers: self.workers,
         };

@@ -233,7 +233,7 @@ pub(super) fn no_route() -> Routes {
 /// Lists the cases that take a candidate.
 pub(super) fn list_cases(scope: &Scope<'_>, listed: &mut Listed) {
     let cases = taken([listed.plain.as_ref(), listed.fast.as_ref()]);
-    listed.add_cases(cases, false, scope.workers, scope.deadline);
+    listed.add_cases(cases, scope.full, scope.workers, scope.deadline);
 }
 
 /// Returns the cases of the catalogue that take the route.

@@ -48,7 +48,7 @@ use crate::isolate::recorder::ChildOutcome;
 use crate::isolate::results::Status;
 use ggml_core::backend::{Backend, DeviceInfo};
 use ggml_core::files::TemporaryFolder;
-use ggml_core::routes::{Claim, GAIN, Identity, Record, Refused, number};
+use ggml_core::routes::{Claim, Identity, Record, Refused, is_fastest, number};
 use ggml_core::{Error, Phase, Result, setters};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -131,12 +131,7 @@ impl Qualification {
     /// Returns the other values of the tuning table that are used on the card, one in each line, for
     /// [`DIPTYCH_TUNE`](ggml_core::routes::TUNE).
     pub fn pins(&self) -> String {
-        let gain = |verdict: &Verdict| verdict.gain.filter(|_| verdict.state == State::Verified);
-        let is_used = |verdict: &&Verdict| {
-            let others = self.verdicts.iter().filter(|other| number(&other.route) == number(&verdict.route));
-            let best = others.filter_map(gain).fold(GAIN, f64::max);
-            is_candidate(verdict) && gain(verdict).is_some_and(|gain| gain >= best && gain > GAIN)
-        };
+        let is_used = |verdict: &&Verdict| is_candidate(verdict) && is_fastest(verdict, &self.verdicts);
         let used = self.verdicts.iter().filter(is_used);
         let lines = used.map(|verdict| format!("# {}\n{}\n", verdict.sentence(), verdict.route));
         format!("# {}\n{}", self.device, lines.collect::<String>())

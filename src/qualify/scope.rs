@@ -28,6 +28,8 @@ pub(super) struct Scope<'a> {
     pub(super) emulated: bool,
     /// True for a candidate of the tuning table.
     pub(super) tunes: bool,
+    /// True to run cases of all types.
+    pub(super) full: bool,
     /// Time for the checks.
     pub(super) deadline: Deadline,
     /// Threads that prepare programs.

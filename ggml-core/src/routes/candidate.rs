@@ -67,7 +67,6 @@ pub fn choose_candidates<T: PartialEq>(
         let row = &candidate.row;
         let of = |name: &str| verdicts.iter().find(|verdict| verdict.route == name);
         let others = list.iter().filter(|other| other.number() == candidate.number());
-        let best = others.clone().filter_map(|other| gain(of(other.row.name)?)).fold(GAIN, f64::max);
         let asked = others.filter_map(|other| routes.asked(other.row.name)).any(|is_used| is_used);
         let base = row.on_top_of.filter(|base| !has(base));
         let taken = uses.iter().any(|u| u.used && number(&u.name) == candidate.number());
@@ -79,9 +78,7 @@ pub fn choose_candidates<T: PartialEq>(
             _ if routes.untuned || routes.policy != Policy::Verified => {
                 (false, "the table's value is used, as asked".into())
             }
-            (None, None, Some(verdict)) => {
-                (!taken && gain(verdict).is_some_and(|g| g >= best), verdict.sentence())
-            }
+            (None, None, Some(verdict)) => (!taken && is_fastest(verdict, verdicts), verdict.sentence()),
             (None, None, None) => (false, "not measured on this device".into()),
         };
         if used {
@@ -99,6 +96,13 @@ pub fn choose_candidates<T: PartialEq>(
         });
     }
     (chosen, uses)
+}
+
+/// True for the verdict on the candidate of a number that is used: the fastest of those that are verified and fast enough.
+pub fn is_fastest(verdict: &Verdict, verdicts: &[Verdict]) -> bool {
+    let others = verdicts.iter().filter(|other| number(&other.route) == number(&verdict.route));
+    let best = others.filter_map(gain).fold(GAIN, f64::max);
+    gain(verdict).is_some_and(|gain| gain >= best)
 }
 
 /// Returns the gain of a candidate that was verified and is fast enough to be used.

@@ -11,7 +11,7 @@ mod record;
 mod tune;
 mod verdict;
 
-pub use candidate::{Candidate, Chosen, GAIN, choose_candidates, number};
+pub use candidate::{Candidate, Chosen, GAIN, choose_candidates, is_fastest, number};
 pub use demote::demote;
 pub use record::{Claim, Record, Refused};
 pub use tune::TUNE;
