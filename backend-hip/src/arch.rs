@@ -199,6 +199,12 @@ impl fmt::Display for Target {
 }
 
 impl Profile {
+    /// Returns true if one instruction adds the products of two pairs of F16 (`v_dot2_f32_f16`): AMD's
+    /// processors that have dot products of bytes.
+    pub fn has_pairs(&self) -> bool {
+        matches!(self.dot4, Dot4::Sdot4 | Dot4::Sudot4)
+    }
+
     /// Derives the profile from a target's name. Returns `None` for a processor of an unknown family.
     pub fn of(target: &Target) -> Option<Profile> {
         if target.processor.starts_with("sm_") {

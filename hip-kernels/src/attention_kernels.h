@@ -1,11 +1,13 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones;
-// `flash_attn_tile_*` for many; `flash_attn_matrix_*` for many if products may be rounded and the target has matrix units
-// (`flash_attn_matrix_*_long` for long rows); `flash_attn_any_*` for row lengths that the others do not support. See the
+// `flash_attn_tile_*` for many; `flash_attn_half_*` for many if products may be rounded and the target multiplies pairs of F16;
+// `flash_attn_matrix_*` for many if products may be rounded and the target has matrix units (`flash_attn_matrix_*_long` for long
+// rows); `flash_attn_any_*` for row lengths that the others do not support. See the
 // headers. Operands: q, k, v, mask and sinks (q again if there are none), sums, statistics. The last two are scratch, or the
 // result twice if the positions are not split. The kernels with `split` join the sums themselves: they also have counters, and
 // always the result. Soft-max, products and sums are F32.
 #pragma once
 #include "attention_any.h"
+#include "attention_half.h"
 #include "attention_latent.h"
 #include "attention_long.h"
 #include "attention_matrix.h"
@@ -40,6 +42,18 @@
         LDS TileShared shared; \
         attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
+
+#if HAS_DOT2
+#define HALF(type, KV, D) \
+    WAVES_PER_SIMD(WAVE == 64 ? 2 : 8) KERNEL(HALF_THREADS) flash_attn_half_##type##_d##D(ATTENTION_OPERANDS) { \
+        typedef HalfKernel<KV, D> K; \
+        LDS K::Shared shared; \
+        attention_half<K>({{q, k, v, mask, sinks, out, stats}, p}, &shared); \
+    }
+#define HALVES(type, KV) HALF(type, KV, 64) HALF(type, KV, 128) HALF(type, KV, 256)
+#else
+#define HALVES(type, KV)
+#endif
 
 // A SIMD that holds four wavefronts of 32 lanes has 256 registers for each. With fewer wavefronts they have no more, but the
 // compiler then spilled three on gfx1102 and gfx1103.

@@ -166,30 +166,47 @@ template <class A> struct ScoresOfWave {
     }
 };
 
-// True if any row of the work-group sees one of THREADS positions from `first` on. Heads that share a mask are checked once.
-template <u32 THREADS, u32 ROWS>
-DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 first, u32 end, float *scratch) {
-    u32 step = p.mask_ne[0] == 1 ? h.per_kv : 1;
-    u64 at = mask_of_batch(p, h) + minimum(first + thread_id(), end - 1);
-    float most = -infinity();
-    _Pragma("unroll 4") for (u32 r = 0; r < ROWS + step - 1; r += step) {
-        float x = mask_at(mask, p.mask_type, at + mask_of_row(p, query(h, row0 + minimum(r, ROWS - 1))));
-        // A NaN is not hidden.
-        most = is_hidden(x) ? most : 0.0f;
+// True if any of ROWS query rows from `row0` on sees a position. Heads that share a mask are checked once.
+template <u32 ROWS> DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 position) {
+    u32 last = minimum(row0 + ROWS, h.rows) - 1, hidden = p.mask_type & 1 ? 0xff800000u : 0xfc00u, seen = 0;
+    u32 first = row0, count = last - row0 + 1;
+    u64 at = mask_of_batch(p, h) + position;
+    bool shared = p.mask_ne[0] == 1;
+    if (shared) {
+        first = row0 / h.per_kv;
+        count = last / h.per_kv - first + 1;
+        at += (u64)first * p.nbm[0];
     }
-    return !is_hidden(group_reduce<Max, THREADS>(most, scratch));
+    NO_UNROLL for (u32 i = 0; i < count; i++) {
+        seen |= mask_bits(mask, p.mask_type, shared ? at : at + mask_of_row(p, query(h, first + i))) ^ hidden;
+        if (shared) at += p.nbm[0];
+    }
+    return seen != 0;
 }
 
-// Excludes positions at the beginning and at the end that the mask hides from all rows.
-template <u32 THREADS, u32 ROWS>
+// Excludes positions at the beginning and at the end that the mask hides from all rows, in steps of STEP positions from
+// `begin` on. THREADS positions are checked at a time: first from the beginning to the first one that is seen, then from the end.
+template <u32 THREADS, u32 ROWS, u32 STEP = MATRIX_POSITIONS>
 DEVICE void skip_hidden(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 &begin, u32 &end,
                         float (*scratch)[THREADS / WAVE]) {
     if ((p.mask_type & 3) == 0) return;
-    u32 turn = 0;
-    for (; begin < end && !is_seen<THREADS, ROWS>(mask, p, h, row0, begin, end, scratch[turn]); begin += THREADS) turn ^= 1;
-    turn ^= 1;
-    while (begin + THREADS < end && !is_seen<THREADS, ROWS>(mask, p, h, row0, end - THREADS, end, scratch[turn])) {
-        end -= THREADS;
-        turn ^= 1;
+    u32 from = begin, turn = 0;
+    bool back = false;
+    NO_UNROLL while (from < end) {
+        u32 thread = thread_id(), number = back ? thread + 1 : THREADS - thread;
+        bool seen = from + thread < end && is_seen<ROWS>(mask, p, h, row0, from + thread);
+        u32 found = uniform((u32)group_reduce<Max, THREADS>(seen ? (float)number : 0.0f, scratch[turn ^= 1]));
+        if (back && found > 0) {
+            end = minimum(end, from + (found + STEP - 1) / STEP * STEP);
+            return;
+        }
+        if (!back && found > 0) {
+            back = true;
+            begin = from + (THREADS - found) / STEP * STEP;
+            from = begin + (end - begin - 1) / THREADS * THREADS;
+        } else {
+            from = back ? from - THREADS : from + THREADS;
+        }
     }
+    begin = end;
 }

@@ -19,6 +19,8 @@
 
 // Weights are multiplied by 2 to this power.
 #define WEIGHT_EXPONENT 15.0f
+// Weights of a new maximum are smaller by 2 to this power, which leaves room for scores that are larger still.
+#define HEADROOM 8.0f
 // Initial value of maxima, below all scores: the difference of two maxima is always a number.
 #define LOWEST -1.0e38f
 #define LN_2 0.693147180559945309417f
@@ -78,22 +80,28 @@ template <class K> struct AttentionOfWave {
         UNROLL for (u32 c = 0; c < K::RESULTS; c++) total[c] = 0.0f;
     }
 
-    // Updates the maxima; rescales the sums if a maximum has changed.
+    // Updates the maxima and rescales the sums if a score is above a maximum. The new maximum is 2^HEADROOM times that of the
+    // weights, so that most steps find no score above it.
     INLINED void rescale(const typename K::Sums *s) {
-        float factor[A::ROWS];
+        float top[A::ROWS];
         bool same = true;
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
-            float top = max[r];
-            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
-                if (A::row(i) == r) top = larger(top, larger(s[j][i], s[j][i + 1]));
+            top[r] = max[r];
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN == 1 ? 1 : 2) {
+                if (A::row(i) != r) continue;
+                top[r] = larger(top[r], A::RUN == 1 ? s[j][i] : larger(s[j][i], s[j][i + 1]));
             }
-            top = A::template reduce<Max>(top);
-            factor[r] = exp2_hw(max[r] - top);
-            same = same && factor[r] == 1.0f;
-            max[r] = top;
-            sum[r] *= factor[r];
+            same = same && top[r] == max[r];
         }
         if (in_all_lanes(same)) return;
+        float factor[A::ROWS];
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            top[r] = A::template reduce<Max>(top[r]);
+            if (top[r] > max[r]) top[r] += HEADROOM;
+            factor[r] = exp2_hw(max[r] - top[r]);
+            max[r] = top[r];
+            sum[r] *= factor[r];
+        }
         UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
             total[c][i] *= factor[A::row(i)];
         }

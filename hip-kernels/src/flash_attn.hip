@@ -21,6 +21,7 @@ LONG(f32, WeightF32)
 LONG(f16, WeightF16)
 ANY(f32, WeightF32)
 ANY(f16, WeightF16)
+HALVES(f16, WeightF16)
 MATRICES(f16, WeightF16)
 LONG_MATRIX(f16, WeightF16)
 #if HAS_MATRIX

@@ -14,9 +14,10 @@
 #pragma once
 #include "halves.h"
 
-// 0: none. With HAS_MATRIX all types have kernels, with dot2 alone only F16 (for blocks, bytes are faster).
+// True if one instruction adds the products of two pairs of F16 (v_dot2_f32_f16), and if there are matrix units. With
+// HAS_MATRIX all types have tiles of F16, with HAS_DOT2 alone only F16 itself (for blocks, bytes are faster).
+#define HAS_DOT2 (DEVICE_AMD && HAS_DOT4)
 #define HAS_MATRIX 0
-#define HAS_DOT2 0
 #if !DEVICE_AMD
 #if __CUDA_ARCH__ >= 800
 #undef HAS_MATRIX
@@ -26,9 +27,6 @@
     defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
 #undef HAS_MATRIX
 #define HAS_MATRIX 1
-#elif HAS_DOT4
-#undef HAS_DOT2
-#define HAS_DOT2 1
 #endif
 
 typedef f16 f16x4 __attribute__((ext_vector_type(4)));
@@ -167,6 +165,12 @@ template <class INSTRUCTION> struct MmaFragment {
     DEVICE u32 n(u32 i) { return lane() / 4 + i / 2 % 2 * 8; }
 };
 
+#if HAS_DOT2
+struct Dot2 {
+    DEVICE float of(f16x2 a, f16x2 b, float c) { return __builtin_amdgcn_fdot2(a, b, c, false); }
+};
+#endif
+
 // FLUSHES: true if the matrix unit treats F16 numbers below 2^-14 as zeros, which AMD documents for gfx90a only.
 #if !DEVICE_AMD && HAS_MATRIX
 struct Mma {
@@ -226,8 +230,5 @@ struct Mfma {
 };
 typedef MatrixFragment<LayoutMfma, Mfma> Fragment;
 #elif HAS_DOT2
-struct Dot2 {
-    DEVICE float of(f16x2 a, f16x2 b, float c) { return __builtin_amdgcn_fdot2(a, b, c, false); }
-};
 typedef LaneFragment<Dot2> Fragment;
 #endif

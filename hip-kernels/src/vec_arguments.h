@@ -1,5 +1,6 @@
 // Arguments and rows of the kernels for products with few columns (mat_vec.h): what is the same in all lanes.
 #pragma once
+#include "arguments.h"
 #include "index.h"
 #include "params.h"
 
@@ -31,27 +32,7 @@ struct VecOperands {
         float *d2, VecParams p
 #define VEC_OPERANDS {{a0, a1, a2}, b, w, {bias0, bias1, bias2}, residual, ids, factor, {d0, d1, d2}}
 
-// The arguments of a kernel in their order in memory.
-struct VecArguments {
-    VecOperands o;
-    VecParams p;
-};
-
-// Reads the arguments again: they are too many to stay in scalar registers throughout the loop over k.
-DEVICE VecArguments arguments_here([[maybe_unused]] const VecArguments &known) {
-#if DEVICE_AMD
-    auto at = (const IN_CONSTANT u64 *)__builtin_amdgcn_kernarg_segment_ptr();
-    __asm__ volatile("" : "+s"(at));
-    struct { u64 of[sizeof(VecOperands) / 8]; } pointers;
-    struct { u32 of[sizeof(VecParams) / 4]; } words;
-    constexpr u32 POINTERS = sizeof(pointers) / 8, WORDS = sizeof(words) / 4;
-    UNROLL for (u32 i = 0; i < POINTERS; i++) pointers.of[i] = (u64)(const u8 *)(const IN_GLOBAL u8 *)at[i];
-    UNROLL for (u32 i = 0; i < WORDS; i++) words.of[i] = ((const IN_CONSTANT u32 *)(at + POINTERS))[i];
-    return {__builtin_bit_cast(VecOperands, pointers), __builtin_bit_cast(VecParams, words)};
-#else
-    return known;
-#endif
-}
+typedef Arguments<VecOperands, VecParams> VecArguments;
 
 // Reads one of the elements of an array among the arguments again: one load in place of choosing between all of them.
 template <class T, u32 COUNT> DEVICE T one_of([[maybe_unused]] const VecArguments &known, const T (&all)[COUNT], u32 which) {

@@ -310,8 +310,8 @@ fn targets_have_the_same_kernels() {
     for (stem, sets) in all {
         let most = match stem {
             stem if stem.starts_with("mul_mat_int8_") || stem.starts_with("mul_mat_id_") => 3,
-            "mul_mat_half" => 3,
-            "mul_mat_id" | "flash_attn" | "flash_attn_blocks" => 2,
+            "mul_mat_half" | "flash_attn" => 3,
+            "mul_mat_id" | "flash_attn_blocks" => 2,
             stem if stem.starts_with("mul_mat_half_") => 2,
             _ => 1,
         };
@@ -340,6 +340,21 @@ fn is_dot4(target: &str, word: u32) -> bool {
     }
 }
 
+/// Returns the number of `v_dot2_f32_f16` of a kernel, also in the short form of CDNA, RDNA2 and RDNA3.
+fn dots_of_pairs(image: &[u8], name: &str) -> usize {
+    let is_dot2 = |word: &&u32| matches!(*word >> 16, 0xd3a3 | 0xcc13) || matches!(*word >> 25, 0x37 | 0x02);
+    words(image, name).iter().filter(is_dot2).count()
+}
+
+/// Returns the products of pairs in attention with rows of up to `row` elements: for scores of 64 elements of k, for
+/// a piece of v, and twice (in the plain and in the careful pass) for sums of weights.
+fn pairs_of_attention(row: usize) -> usize {
+    let rows = if row == 256 { 2 } else { 4 };
+    let scores = rows * 4 * 64 / 2;
+    let values = rows * row / 16 * (2048 / row);
+    2 * scores + values + 2 * rows * 2
+}
+
 /// Tiles and attention multiply with matrix units if a target has them, bytes with dot4. Each instruction of
 /// a step occurs once in the loop: as many as the tile's products of 32 elements need.
 #[test]
@@ -353,7 +368,9 @@ fn tiles_use_the_units_of_their_target() {
             let size = size.and_then(|(rows, columns)| Some((rows.parse().ok()?, columns.parse().ok()?)));
             let (rows, columns): (usize, usize) = size.unwrap_or((64, 32));
             let products = rows * columns * 32;
-            if let Some((upper, each)) = matrix_instruction(target).filter(|_| name.contains("_half_")) {
+            if let Some((upper, each)) =
+                matrix_instruction(target).filter(|_| name.starts_with("mat_tile") && name.contains("_half_"))
+            {
                 let count = words(image, name).iter().filter(|&word| word >> 16 == upper).count();
                 let waves = threads / kernel.number(".wavefront_size") as usize;
                 assert_eq!(count * waves * each, products, "{target} {name}: {count} matrix instructions");
@@ -374,6 +391,10 @@ fn tiles_use_the_units_of_their_target() {
                     "{target} {name}: {count} matrix instructions"
                 );
                 attention += 1;
+            }
+            if let Some(row) = name.strip_prefix("flash_attn_half_f16_d") {
+                let (count, expected) = (dots_of_pairs(image, name), pairs_of_attention(row.parse().unwrap()));
+                assert_eq!(count, expected, "{target} {name}: products of pairs");
             }
             let has_dot4 =
                 target != "gfx900" && target != "gfx902" && target != "gfx90c" && target != "gfx1010";

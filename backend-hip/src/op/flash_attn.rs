@@ -19,7 +19,10 @@ const THREADS: u32 = 128;
 /// Maximum query rows (tokens times the heads that share a head of k) for the few-row kernels.
 const FEW: u64 = 8;
 /// Query rows per work-group of the many-row kernels.
-const TILE_ROWS: u32 = 32;
+const TILE_ROWS: u64 = 32;
+/// Threads and positions of a step of the many-row kernels that multiply pairs of F16.
+const HALF_THREADS: u32 = 256;
+const HALF_POSITIONS: u64 = 64;
 /// Query rows per work-group of the many-row kernels on matrix units: 16 for each of four wavefronts. With
 /// long rows the wavefronts share 16.
 const MATRIX_ROWS: u64 = 64;
@@ -44,8 +47,9 @@ const LONG_ROWS: u64 = 4;
 const LONG_FEW: u64 = 128;
 
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: for few query rows (one for each of
-/// [`GROUPS`]), many query rows, and many query rows on matrix units (if no row is longer; none for F32, and
-/// none of 256 for blocks). Also kernels for rows of up to [`LONG`], on matrix units for F16 only, and one
+/// [`GROUPS`]), many query rows, many query rows by dot products of pairs of F16 (for F16 only, if no row is
+/// longer), and many query rows on matrix units (if no row is longer; none for F32, and none of 256 for
+/// blocks). Also kernels for rows of up to [`LONG`], on matrix units for F16 only, and one
 /// for rows of any length.
 struct Kernels {
     /// Stem of their source.
@@ -54,6 +58,7 @@ struct Kernels {
     /// Number of [`GROUPS`] with a kernel.
     groups: usize,
     many: [&'static str; 3],
+    half: [&'static str; 3],
     matrix: [&'static str; 3],
     long: &'static str,
     long_matrix: &'static str,
@@ -84,6 +89,11 @@ macro_rules! kernels {
                 concat!("flash_attn_tile_", $t, "_d64"),
                 concat!("flash_attn_tile_", $t, "_d128"),
                 concat!("flash_attn_tile_", $t, "_d256"),
+            ],
+            half: [
+                concat!("flash_attn_half_", $t, "_d64"),
+                concat!("flash_attn_half_", $t, "_d128"),
+                concat!("flash_attn_half_", $t, "_d256"),
             ],
             matrix: [
                 concat!("flash_attn_matrix_", $t, "_d64"),
@@ -137,16 +147,41 @@ fn tile_span(positions: u32, groups: u64, concurrent: u64) -> u32 {
     }
 }
 
-/// Returns the many-row work-groups that a compute unit runs at a time. Their registers limit it: AMD's
-/// kernels bound them with `WAVES_PER_SIMD` in their sources, NVIDIA's on matrix units with `MATRIX_GROUPS`.
-fn resident(profile: &Profile, on_units: bool) -> u64 {
-    match (profile.family, on_units) {
-        (Family::Nvidia, true) => 2,
-        (Family::Nvidia, false) => 3,
-        (_, true) if profile.wave == 64 => 2,
-        (_, true) => 4,
-        (_, false) if profile.wave == 64 => 4,
-        (_, false) => 2,
+/// A many-row kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Many {
+    kernel: &'static str,
+    /// Threads of a work-group, and its query rows.
+    threads: u32,
+    rows: u64,
+    /// Work-groups that a compute unit runs at a time. Registers and LDS limit them: AMD's kernels bound them
+    /// with `WAVES_PER_SIMD` in their sources, NVIDIA's on matrix units with `MATRIX_GROUPS`.
+    resident: u64,
+}
+
+impl Many {
+    fn tile(profile: &Profile, kernel: &'static str) -> Many {
+        let resident = match profile.family {
+            Family::Nvidia => 3,
+            _ if profile.wave == 64 => 4,
+            _ => 2,
+        };
+        Many { kernel, threads: THREADS, rows: TILE_ROWS, resident }
+    }
+
+    /// `size`: index of the row length.
+    fn pairs(kernels: &Kernels, size: usize) -> Many {
+        let rows = if size < 2 { 64 } else { 32 };
+        Many { kernel: kernels.half[size], threads: HALF_THREADS, rows, resident: 2 }
+    }
+
+    fn units(profile: &Profile, kernel: &'static str, rows: u64) -> Many {
+        let resident = match profile.family {
+            Family::Nvidia => 2,
+            _ if profile.wave == 64 => 2,
+            _ => 4,
+        };
+        Many { kernel, threads: 4 * profile.wave, rows, resident }
     }
 }
 
@@ -182,10 +217,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let matrix = matrix_kernel(c, &p, &kernels);
-    let resident = resident(c.profile, matrix.is_some());
-    let Choice { kernel, threads, few, splits, groups, span } =
-        choose(c.profile, &p, &kernels, matrix, resident)?;
+    let rounded = matrix_kernel(c, &p, &kernels).or_else(|| pair_kernel(c, &p, &kernels));
+    let Choice { kernel, threads, few, splits, groups, span } = choose(c.profile, &p, &kernels, rounded)?;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
@@ -231,7 +264,7 @@ fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
 /// Returns the matrix unit kernel for many query rows, if activations may be rounded. The byte stride of rows
 /// of k and v must fit 32 bits. For rows of F16 NVIDIA's kernels load 16 bytes at a time, aligned to 16;
 /// blocks, and rows on AMD, need no alignment.
-fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<&'static str> {
+fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
     let operands = c.graph.operands(c.node);
     let longest = longest_on_units(c.profile.attention_matrix, operands[1].dtype);
     let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
@@ -244,7 +277,22 @@ fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Opt
     let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
     let able = longest > 0 && operands[1].dtype == DType::F16;
     let long = able && wanted && fits && is_long(p);
-    row.and_then(size_class).map(|size| kernels.matrix[size]).or(long.then_some(kernels.long_matrix))
+    let of_row = row.and_then(size_class).map(|size| (kernels.matrix[size], MATRIX_ROWS));
+    let (kernel, rows) = of_row.or(long.then_some((kernels.long_matrix, LONG_MATRIX_ROWS)))?;
+    Some(Many::units(c.profile, kernel, rows))
+}
+
+/// Returns the kernel for many query rows that multiplies pairs of F16, if activations may be rounded. The bytes
+/// of a step of k or v, and those of the mask, must fit 32 bits.
+fn pair_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
+    let operands = c.graph.operands(c.node);
+    let able = c.profile.has_pairs() && c.precision == Precision::Fast && operands[1].dtype == DType::F16;
+    let row = p.d[0].max(p.d[1]);
+    let in_eights = row > 0 && p.d.iter().all(|d| *d > 0 && d.is_multiple_of(8));
+    let fits = |bytes: u64| u32::try_from(bytes).is_ok();
+    let steps = operands[1..3].iter().all(|t| fits((t.nb[1] as u64).saturating_mul(HALF_POSITIONS)));
+    let mask = operands.get(3).is_none_or(|mask| fits(mask.span_bytes() as u64));
+    size_class(row).filter(|_| able && in_eights && steps && mask).map(|size| Many::pairs(kernels, size))
 }
 
 /// Returns true if only the long-row kernels support the node.
@@ -266,14 +314,13 @@ struct Choice {
 }
 
 /// Chooses the kernel and the grid. Rows that share a work-group read k and v once. If that leaves compute
-/// units idle, as with short caches, the time is that of one work-group, so each row gets its own. `matrix`:
-/// the matrix unit kernel for many rows; `resident`: many-row work-groups that a compute unit runs at a time.
+/// units idle, as with short caches, the time is that of one work-group, so each row gets its own. `rounded`:
+/// the kernel for many rows if products may be rounded.
 fn choose(
     profile: &Profile,
     p: &FlashAttnParams,
     kernels: &Kernels,
-    matrix: Option<&'static str>,
-    resident: u64,
+    rounded: Option<Many>,
 ) -> Result<Choice, Refusal> {
     let [d, dv] = p.d;
     let all = p.kv[0];
@@ -284,15 +331,15 @@ fn choose(
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
     let long_of_few = in_eights && d > 256 && d <= LONG[0] && (1..=256).contains(&dv) && rows <= FEW;
-    let on_units = matrix.filter(|_| rows > LONG_FEW || !is_long(p));
-    if long_of_few || is_long(p) && on_units.is_none() {
+    let rounded = rounded.filter(|_| rows > LONG_FEW || !is_long(p));
+    if long_of_few || is_long(p) && rounded.is_none() {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
         let (kernel, threads) = (kernels.long, span(profile));
         return Ok(Choice { kernel, threads, few: true, splits, groups, span: all });
     }
-    let of_values = size_class(dv).filter(|_| in_eights).map(|of_values| kernels.many[of_values]);
-    let kernel = match on_units.or(of_values) {
+    let tile = size_class(dv).filter(|_| in_eights).map(|size| Many::tile(profile, kernels.many[size]));
+    let many = match rounded.or(tile) {
         Some(many) => many,
         None if dv <= MAX_VALUES => {
             let (kernel, threads) = (kernels.any, THREADS);
@@ -316,161 +363,12 @@ fn choose(
         let kernel = kernels.few[size][class];
         return Ok(Choice { kernel, threads: span(profile), few: true, splits, groups, span: all });
     }
-    let (threads, of_group) = match on_units {
-        Some(_) if is_long(p) => (4 * profile.wave, LONG_MATRIX_ROWS),
-        Some(_) => (4 * profile.wave, MATRIX_ROWS),
-        None => (THREADS, TILE_ROWS.into()),
-    };
-    let groups = rows.div_ceil(of_group);
-    let concurrent = resident * Tuning::of(profile).units(profile);
+    let groups = rows.div_ceil(many.rows);
+    let concurrent = many.resident * Tuning::of(profile).units(profile);
     let span = tile_span(all, groups.saturating_mul(heads), concurrent);
-    Ok(Choice { kernel, threads, few: false, splits: all.div_ceil(span).into(), groups, span })
+    let splits = all.div_ceil(span).into();
+    Ok(Choice { kernel: many.kernel, threads: many.threads, few: false, splits, groups, span })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arch::{Profile, Target};
-    use crate::code::kernels::{Embedded, KernelSet, Kernels as Code};
-    use ggml_core::op::flash_attn::{CACHE_TYPES, FlashAttnExt};
-    use ggml_core::precision::Precision;
-    use ggml_core::{Graph, Source};
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
-
-    #[test]
-    fn spans_fill_the_device_and_bound_the_scratch() {
-        assert_eq!(tile_span(8192, 4000, 396), 8192, "enough work-groups without");
-        assert_eq!(tile_span(500, 8, 396), 500, "few positions");
-        assert_eq!(tile_span(4608, 112, 396), 1536, "336 work-groups in a round, for 112");
-        assert_eq!(tile_span(4608, 140, 264), 1536, "420 in two rounds, for 140 in one that idles");
-        assert_eq!(tile_span(4608, 256, 264), 4608, "a round");
-        assert_eq!(tile_span(131072, 8, 396), 2688, "49 splits of 8 work-groups");
-        assert_eq!(tile_span(131072, 1, 240), 576, "a round of 228 splits");
-        let longest = u32::MAX - 31;
-        assert!(u64::from(longest.div_ceil(tile_span(longest, 1, 1 << 20))) <= MAX_SPLITS);
-    }
-
-    /// All kernels exist and declare the arguments that launches pass.
-    #[test]
-    fn kernels_fit_the_code_objects() {
-        for name in Embedded.targets() {
-            let target = Target::parse(name).unwrap();
-            let profile = Profile::of(&target).unwrap();
-            let code = Code::new(Arc::new(Embedded), &target);
-            let (mut met, mut on_units) = (BTreeSet::new(), BTreeSet::new());
-            for &dtype in CACHE_TYPES {
-                for (d, tokens) in
-                    [64, 128, 256, 512, 608].iter().flat_map(|&d| [1, 4, 8, 160].map(|tokens| (d, tokens)))
-                {
-                    let mut graph = Graph::new();
-                    let mut leaf =
-                        |name: &str, dtype, n| graph.leaf(name, dtype, [d, n, 1, 1], Source::Input).unwrap();
-                    let q = leaf("q", DType::F32, tokens);
-                    let (k, v) = (leaf("k", dtype, 1 << 17), leaf("v", dtype, 1 << 17));
-                    let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
-                    let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
-                    let launches = [Precision::Exact, Precision::Fast].map(|precision| {
-                        let context = Context { graph: &graph, node, profile: &profile, precision };
-                        code.plan(&context).unwrap_or_else(|why| panic!("{name} {dtype}: {why:?}"))
-                    });
-                    met.extend(launches[0].iter().map(|(launch, _)| launch.kernel));
-                    on_units.extend(launches[1].iter().map(|(launch, _)| launch.kernel));
-                }
-            }
-            let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
-            assert_eq!(met.len(), few + 5 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
-            let units: BTreeSet<&str> = on_units.difference(&met).copied().collect();
-            let sizes = |blocks: bool| match profile.matrix {
-                Matrix::None => 0,
-                Matrix::Tensor if !blocks => 3,
-                Matrix::Tensor | Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 2,
-            };
-            let types = [DType::F16, DType::Q8_0, DType::Q4_0];
-            let of_type = |t: DType| kernels(t).unwrap().matrix[..sizes(t != DType::F16)].to_vec();
-            let long = (profile.matrix != Matrix::None).then(|| kernels(DType::F16).unwrap().long_matrix);
-            let expected: BTreeSet<&str> = types.iter().flat_map(|&t| of_type(t)).chain(long).collect();
-            assert_eq!(units, expected, "{name}");
-        }
-    }
-
-    /// Matrix units accept rows of a multiple of eight elements that are not too long: on NVIDIA rows of F16
-    /// must be aligned to 16 bytes, others need no alignment.
-    #[test]
-    fn matrix_units_are_used_for_loadable_rows() {
-        let chosen = |target: &str, dtype: DType, d: usize, shift: usize, precision| {
-            let profile = Profile::of(&Target::parse(target).unwrap()).unwrap();
-            let mut graph = Graph::new();
-            let q = graph.leaf("q", DType::F32, [d, 64, 1, 1], Source::Input).unwrap();
-            let [k, v] = ["k", "v"].map(|name| {
-                let cells = graph.leaf(name, dtype, [d, 50, 1, 1], Source::Input).unwrap();
-                graph.view(cells, [d, 40, 1, 1], graph.tensor(cells).nb, shift).unwrap()
-            });
-            let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
-            let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
-            let p = FlashAttnParams::new(&graph, node, &[]).unwrap();
-            let context = Context { graph: &graph, node, profile: &profile, precision };
-            matrix_kernel(&context, &p, &kernels(dtype).unwrap())
-        };
-        let (exact, fast) = (Precision::Exact, Precision::Fast);
-        for (target, longest) in [("sm_80", 256), ("gfx908", 128), ("gfx1100", 128), ("gfx1200", 128)] {
-            assert_eq!(chosen(target, DType::F16, 64, 0, fast), Some("flash_attn_matrix_f16_d64"));
-            assert_eq!(chosen(target, DType::Q8_0, 96, 0, fast), Some("flash_attn_matrix_q8_0_d128"));
-            assert_eq!(chosen(target, DType::Q4_0, 128, 18, fast), Some("flash_attn_matrix_q4_0_d128"));
-            let long = chosen(target, DType::F16, 200, 0, fast);
-            assert_eq!(long, Some("flash_attn_matrix_f16_d256").filter(|_| longest == 256), "{target}");
-            assert_eq!(chosen(target, DType::F16, 512, 0, fast), Some("flash_attn_matrix_f16_long"));
-            let anywhere = chosen(target, DType::F16, 64, 8, fast).is_some();
-            assert_eq!(anywhere, target != "sm_80", "{target}");
-            for none in [
-                chosen(target, DType::F32, 64, 0, fast),
-                chosen(target, DType::Q8_0, 64, 0, exact),
-                chosen(target, DType::F16, 100, 0, fast),
-                chosen(target, DType::F16, 580, 0, fast),
-                chosen(target, DType::Q8_0, 512, 0, fast),
-                chosen(target, DType::F16, 512, 0, exact),
-                chosen(target, DType::Q8_0, 160, 0, fast),
-                chosen(target, DType::Q4_0, 256, 0, fast),
-            ] {
-                assert_eq!(none, None, "{target}");
-            }
-        }
-        assert_eq!(chosen("gfx906", DType::F16, 64, 0, fast), None);
-    }
-
-    #[test]
-    fn kernels_suit_the_shape() {
-        let chosen_of = |matrix, d, dv, tokens, positions| {
-            let p = FlashAttnParams {
-                d: [d, dv],
-                ne: [tokens, 8, 1],
-                kv: [positions, 2],
-                ..FlashAttnParams::default()
-            };
-            let profile = Profile::of(&Target::parse("gfx906").unwrap()).unwrap();
-            let profile = Profile { compute_units: 60, ..profile };
-            let choice = choose(&profile, &p, &kernels(DType::F16).unwrap(), matrix, 4);
-            choice.map(|c| (c.kernel, c.splits, c.groups))
-        };
-        let chosen = |d, dv, tokens, positions| chosen_of(None, d, dv, tokens, positions);
-        assert_eq!(chosen(128, 128, 1, 4000), Ok(("flash_attn_split_f16_d128_g4", 32, 1)));
-        assert_eq!(chosen(128, 128, 2, 4000), Ok(("flash_attn_split_f16_d128_g8", 32, 1)));
-        // Larger groups would leave the device idle.
-        assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g1", 8, 4)));
-        assert_eq!(chosen(128, 128, 2, 2000), Ok(("flash_attn_split_f16_d128_g4", 16, 2)));
-        assert_eq!(chosen(128, 128, 64, 100), Ok(("flash_attn_tile_f16_d128", 1, 8)));
-        assert_eq!(chosen(320, 64, 1, 100), Ok(("flash_attn_split_f16_long", 4, 1)));
-        assert_eq!(chosen(100, 100, 3, 9), Ok(("flash_attn_any_f16", 1, 12)));
-        assert_eq!(chosen(320, 64, 3, 100), Ok(("flash_attn_tile_f16_d64", 1, 1)));
-        assert_eq!(chosen(584, 512, 1, 9), Ok(("flash_attn_any_f16", 1, 4)));
-        assert_eq!(chosen(576, 512, 1, 9), Ok(("flash_attn_split_f16_long", 1, 1)));
-        assert_eq!(chosen(512, 512, 1, 1000), Ok(("flash_attn_split_f16_long", 32, 1)));
-        assert_eq!(chosen(512, 512, 7, 10_000), Ok(("flash_attn_split_f16_long", 18, 7)));
-        assert_eq!(chosen(576, 512, 200, 10_000), Ok(("flash_attn_split_f16_long", 1, 200)));
-        let on_units = |tokens| chosen_of(Some("of units"), 576, 512, tokens, 10_000);
-        assert_eq!(on_units(32), Ok(("flash_attn_split_f16_long", 4, 32)), "128 rows");
-        assert_eq!(on_units(33), Ok(("of units", 13, 9)), "234 of 240 work-groups");
-        assert_eq!(on_units(2000), Ok(("of units", 1, 500)));
-        assert!(chosen(64, 1032, 1, 9).is_err());
-    }
-}
+mod tests;
