@@ -26,7 +26,9 @@ struct Heads {
 
 DEVICE Heads heads(const FlashAttnParams &p) {
     Heads h;
-    h.batch = group_z() / p.kv[1];
+    h.batch = 0;
+    // A division takes some 20 instructions, most graphs have one batch.
+    if (p.ne[2] > 1) h.batch = group_z() / p.kv[1];
     h.kv_head = group_z() - h.batch * p.kv[1];
     h.per_kv = p.ne[1] / p.kv[1];
     h.rows = p.ne[0] * h.per_kv;
@@ -50,7 +52,7 @@ DEVICE u64 query_offset(const FlashAttnParams &p, const Heads &h, Query q) {
     return row_offset(p.off[0], p.nbq, q.token, q.head, h.batch);
 }
 DEVICE u64 mask_of_batch(const FlashAttnParams &p, const Heads &h) {
-    return p.off[3] + (u64)(h.batch % p.mask_ne[1]) * p.nbm[2];
+    return h.batch == 0 ? p.off[3] : p.off[3] + (u64)(h.batch % p.mask_ne[1]) * p.nbm[2];
 }
 DEVICE u32 mask_of_row(const FlashAttnParams &p, Query q) {
     return q.token * p.nbm[0] + q.head % p.mask_ne[0] * p.nbm[1];

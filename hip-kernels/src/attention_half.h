@@ -1,9 +1,9 @@
-// FLASH_ATTN_EXT for many query rows by dot products of pairs of F16 (v_dot2_f32_f16), for rows of up to DIM elements of F16 and
-// processors that use no matrix units. The soft-max, the sums and the result are F32.
+// FLASH_ATTN_EXT for many query rows by dot products of pairs of F16 (v_dot2_f32_f16), for rows of up to DIM elements of F16
+// and processors that use no matrix units. The soft-max, the sums and the result are F32.
 //
-// A work-group of 256 threads takes 64 query rows (32 if DIM is 256) and steps through the positions 64 at a time. Thread (x, y)
-// of 16 x 16 has the scores of rows 4y .. 4y + 4 and positions x, x + 16, x + 32, x + 48, and the results of the same rows for
-// columns x, x + 16 ... So factors for rescaling never leave the registers.
+// A work-group of 256 threads takes 64 query rows (32 if DIM is 256) and steps through the positions 64 at a time. Thread
+// (x, y) of 16 x 16 has the scores of rows 4y .. 4y + 4 and positions x, x + 16, x + 32, x + 48, and the results of the same
+// rows for columns x, x + 16 ... So factors for rescaling never leave the registers.
 //
 //   * An instruction multiplies two pairs: half of the instructions of F32. For scores, pairs are along a row. For results they
 //     are two positions that are 16 apart, because a thread has the weights of both. v is paired on its way into LDS: one
@@ -18,8 +18,8 @@
 //   * As with matrix units (attention_matrix.h): scores are in base 2; results are rescaled only if a score is far above the
 //     others; positions at both ends that the mask hides are skipped; a result that is not finite is computed again, carefully.
 //
-// LDS: 32 KiB with rows of 128, 28 with 256, 24 with 64. So two work-groups share 64 KiB: two wavefronts on each SIMD, as many as
-// the registers allow.
+// LDS: 32 KiB with rows of 128, 28 with 256, 24 with 64. So two work-groups share 64 KiB: two wavefronts on each SIMD, as many
+// as the registers allow.
 #pragma once
 #include "arguments.h"
 #include "attention_wave.h"
@@ -29,7 +29,8 @@
 #define HALF_THREADS 256u
 #define HALF_POSITIONS 64u
 
-// Index of the thread. Values that depend on it are computed at each use: kept throughout the loop, they would occupy registers.
+// Index of the thread. Values that depend on it are computed at each use: kept throughout the loop, they would occupy
+// registers.
 DEVICE u32 half_thread() { return offset_here(thread_id()); }
 
 // Lanes of scores, for attention_wave.h: 16 lanes have 16 positions or columns, each of them of ROWS adjacent query rows.

@@ -1,16 +1,18 @@
-// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones;
-// `flash_attn_tile_*` for many; `flash_attn_half_*` for many if products may be rounded and the target multiplies pairs of F16;
-// `flash_attn_matrix_*` for many if products may be rounded and the target has matrix units (`flash_attn_matrix_*_long` for long
-// rows); `flash_attn_any_*` for row lengths that the others do not support. See the
-// headers. Operands: q, k, v, mask and sinks (q again if there are none), sums, statistics. The last two are scratch, or the
-// result twice if the positions are not split. The kernels with `split` join the sums themselves: they also have counters, and
-// always the result. Soft-max, products and sums are F32.
+// The kernels of FLASH_ATTN_EXT, by type of k and v; see the headers. `flash_attn_split_*` are for few query rows and for long
+// ones, `flash_attn_tile_*` for many. If products may be rounded, there are others: on targets that multiply pairs of F16
+// `flash_attn_split_half_*` for few and `flash_attn_half_*` for many, with matrix units `flash_attn_matrix_*` for many
+// (`flash_attn_matrix_*_long` for long rows). `flash_attn_any_*` are for row lengths that the others do not support.
+//
+// Operands: q, k, v, mask and sinks (q again if there are none), sums, statistics. The last two are scratch, or the result twice
+// if the positions are not split. The kernels with `split` join the sums themselves: they also have counters, and always the
+// result. Soft-max and sums are F32.
 #pragma once
 #include "attention_any.h"
 #include "attention_half.h"
 #include "attention_latent.h"
 #include "attention_long.h"
 #include "attention_matrix.h"
+#include "attention_split_half.h"
 #include "attention_tile.h"
 
 #define ATTENTION_OPERANDS \
@@ -19,6 +21,9 @@
 #define SPLIT_OPERANDS \
     const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *sums, float *stats, \
         u32 *counters, float *out, FlashAttnParams p
+#define SPLIT_HALF_OPERANDS \
+    const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *sums, float *stats, \
+        u32 *counters, float *out, FlashAttnPieces p
 
 #define SPLIT(type, KV, D, G) \
     KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(SPLIT_OPERANDS) { \
@@ -50,7 +55,14 @@
         LDS K::Shared shared; \
         attention_half<K>({{q, k, v, mask, sinks, out, stats}, p}, &shared); \
     }
-#define HALVES(type, KV) HALF(type, KV, 64) HALF(type, KV, 128) HALF(type, KV, 256)
+#define SPLIT_HALF(type, KV, D, G) \
+    WAVES_PER_SIMD(WAVE == 64 ? 2 : 4) KERNEL(SPLIT_THREADS) flash_attn_split_half_##type##_d##D##_g##G(SPLIT_HALF_OPERANDS) { \
+        typedef SplitHalf<D, G> S; \
+        LDS SplitHalfShared<S> shared; \
+        attention_split_half<S>({{q, k, v, mask, sinks, sums, stats, counters, out}, p}, &shared); \
+    }
+#define HALVES_OF(type, KV, D) HALF(type, KV, D) SPLIT_HALF(type, KV, D, 1) SPLIT_HALF(type, KV, D, 4)
+#define HALVES(type, KV) HALVES_OF(type, KV, 64) HALVES_OF(type, KV, 128) HALVES_OF(type, KV, 256)
 #else
 #define HALVES(type, KV)
 #endif

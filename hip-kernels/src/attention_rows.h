@@ -185,7 +185,7 @@ template <u32 ROWS> DEVICE bool is_seen(const void *mask, const FlashAttnParams 
 }
 
 // Excludes positions at the beginning and at the end that the mask hides from all rows, in steps of STEP positions from
-// `begin` on. THREADS positions are checked at a time: first from the beginning to the first one that is seen, then from the end.
+// `begin` on. THREADS positions are checked at a time: from the beginning to the first that is seen, then from the end.
 template <u32 THREADS, u32 ROWS, u32 STEP = MATRIX_POSITIONS>
 DEVICE void skip_hidden(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 &begin, u32 &end,
                         float (*scratch)[THREADS / WAVE]) {

@@ -136,21 +136,6 @@ DEVICE u32 count_up(u32 *counter, u32 last) {
     return before;
 }
 
-// Returns true in the last of `count` work-groups that call it; that one then sees what the others have written. The counter is
-// 0 before the first call and after the last. All threads take part; `scratch` is a word of LDS.
-//
-// On AMD's processors every thread releases its own writes before the barrier: on gfx90a, gfx942 and on gfx10 in CU mode a
-// barrier does not wait for writes, and a release by thread 0 waits for those of its own wavefront only.
-DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
-#if DEVICE_AMD
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
-#endif
-    memory_barrier();
-    if (thread_id() == 0) *scratch = count_up(counter, count - 1);
-    memory_barrier();
-    return uniform(*scratch) == count - 1;
-}
-
 // No instruction is moved across this line: the loads before it are in flight together when the arithmetic after it starts.
 // Without it the compiler delays loads to save registers, and their latencies add up. NVIDIA's driver compiles PTX; for it only
 // a barrier of the wavefront's active lanes keeps loads in place.
@@ -174,6 +159,24 @@ DEVICE void lanes_barrier() {
 #else
 #define ONE_BY_ONE() ((void)0)
 #endif
+
+// Returns true in the last of `count` work-groups that call it; that one then sees what the others have written. The counter is
+// 0 before the first call and after the last. All threads take part; `scratch` is a word of LDS.
+//
+// On AMD's processors every thread releases its own writes before the barrier: on gfx90a, gfx942 and on gfx10 in CU mode a
+// barrier does not wait for writes, and a release by thread 0 waits for those of its own wavefront only.
+DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
+    // Nothing but waits stands in front of the barrier, which a test of the machine code checks.
+    ONE_BY_ONE();
+#if DEVICE_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
+    memory_barrier();
+    ONE_BY_ONE();
+    if (thread_id() == 0) *scratch = count_up(counter, count - 1);
+    memory_barrier();
+    return uniform(*scratch) == count - 1;
+}
 
 // Returns its argument. In a loop this keeps the conversion of a lane's 32-bit offset next to the loads that use it, where it
 // is part of their addressing (scalar base and 32-bit lane offset). If it were moved out of the loop, each address would take

@@ -46,6 +46,10 @@ const LONG_ROWS: u64 = 4;
 /// 512 tokens, at 11.7, 15.7 and 16.8 Tflop/s with these kernels, at 7.0, 27.7 and 48.8 with matrix units.
 const LONG_FEW: u64 = 128;
 
+/// Shortest split of the few-row kernels that multiply pairs of F16, in positions: combining shorter ones takes one
+/// work-group as long as computing them takes all others.
+const FEW_HALF_SPAN: u32 = 256;
+
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: for few query rows (one for each of
 /// [`GROUPS`]), many query rows, many query rows by dot products of pairs of F16 (for F16 only, if no row is
 /// longer), and many query rows on matrix units (if no row is longer; none for F32, and none of 256 for
@@ -55,6 +59,8 @@ struct Kernels {
     /// Stem of their source.
     module: &'static str,
     few: [[&'static str; 3]; 3],
+    /// The same by dot products of pairs of F16, for rows of exactly this length and the first [`HALF_GROUPS`].
+    few_half: [[&'static str; 2]; 3],
     /// Number of [`GROUPS`] with a kernel.
     groups: usize,
     many: [&'static str; 3],
@@ -67,6 +73,9 @@ struct Kernels {
 
 /// Query rows per work-group of the few-row kernels.
 const GROUPS: [u64; 3] = [1, 4, 8];
+/// How many of them have kernels that multiply pairs of F16. Eight rows would need as many instructions as twice
+/// four, and more registers than there are.
+const HALF_GROUPS: usize = 2;
 
 /// Returns the threads and positions per work-group of the few-row kernels.
 fn span(profile: &Profile) -> u32 {
@@ -83,6 +92,11 @@ macro_rules! kernels {
                 kernels!(few $t, "64", $last),
                 kernels!(few $t, "128", $last),
                 kernels!(few $t, "256", $last),
+            ],
+            few_half: [
+                kernels!(few_half $t, "64"),
+                kernels!(few_half $t, "128"),
+                kernels!(few_half $t, "256"),
             ],
             groups: $groups,
             many: [
@@ -104,6 +118,12 @@ macro_rules! kernels {
             long_matrix: concat!("flash_attn_matrix_", $t, "_long"),
             any: concat!("flash_attn_any_", $t),
         }
+    };
+    (few_half $t:literal, $d:literal) => {
+        [
+            concat!("flash_attn_split_half_", $t, "_d", $d, "_g1"),
+            concat!("flash_attn_split_half_", $t, "_d", $d, "_g4"),
+        ]
     };
     (few $t:literal, $d:literal, $last:literal) => {
         [
@@ -194,7 +214,7 @@ fn long_span(positions: u32, groups: u64) -> u32 {
     }
 }
 
-/// Parameters of the many-row kernels: `FlashAttnPieces` of `attention.h`.
+/// Parameters of kernels that the host tells the length of splits: `FlashAttnPieces` of `attention.h`.
 #[repr(C)]
 #[derive(Clone, Copy, NoUninit)]
 struct SplitParams {
@@ -217,17 +237,22 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let rounded = matrix_kernel(c, &p, &kernels).or_else(|| pair_kernel(c, &p, &kernels));
-    let Choice { kernel, threads, few, splits, groups, span } = choose(c.profile, &p, &kernels, rounded)?;
+    let pairs = can_multiply_pairs(c, &p);
+    let rounded = matrix_kernel(c, &p, &kernels).or_else(|| pair_kernel(&p, &kernels).filter(|_| pairs));
+    let choice = match few_by_pairs(c.profile, &p, &kernels).filter(|_| pairs) {
+        Some(choice) => choice,
+        None => choose(c.profile, &p, &kernels, rounded)?,
+    };
+    let Choice { kernel, threads, few, splits, groups, span } = choice;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
     let attention = |written: &[Operand]| {
         let operands = [&read[..], written].concat();
         let (kernel, groups) = ((kernels.module, kernel), [splits, groups, heads]);
-        let launch = match few {
-            true => launch(c, kernel, operands, &p, groups, threads)?,
-            false => launch(c, kernel, operands, &SplitParams { p, span }, groups, threads)?,
+        let launch = match span {
+            None => launch(c, kernel, operands, &p, groups, threads)?,
+            Some(span) => launch(c, kernel, operands, &SplitParams { p, span }, groups, threads)?,
         };
         Ok::<Launch, Refusal>(Launch { written: written.len(), ..launch })
     };
@@ -246,7 +271,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         return Ok(vec![attention(&[sums, stats, Operand::Counters(sets), result])?]);
     }
     let joined = vec![sums, stats, result];
-    let (second, p) = (("flash_attn", "flash_attn_combine"), SplitParams { p, span });
+    let (second, p) =
+        (("flash_attn", "flash_attn_combine"), SplitParams { p, span: span.unwrap_or(p.kv[0]) });
     let second = launch(c, second, joined, &p, [all_rows, 1, 1], THREADS)?;
     Ok(vec![attention(&[sums, stats])?, second])
 }
@@ -282,17 +308,53 @@ fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Opt
     Some(Many::units(c.profile, kernel, rows))
 }
 
-/// Returns the kernel for many query rows that multiplies pairs of F16, if activations may be rounded. The bytes
-/// of a step of k or v, and those of the mask, must fit 32 bits.
-fn pair_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
+/// Returns true if products may be computed from pairs of F16, which rounds activations. The bytes of a step of k or v,
+/// and those of the mask, must fit 32 bits.
+fn can_multiply_pairs(c: &Context<'_>, p: &FlashAttnParams) -> bool {
     let operands = c.graph.operands(c.node);
     let able = c.profile.has_pairs() && c.precision == Precision::Fast && operands[1].dtype == DType::F16;
-    let row = p.d[0].max(p.d[1]);
-    let in_eights = row > 0 && p.d.iter().all(|d| *d > 0 && d.is_multiple_of(8));
+    let in_eights = p.d.iter().all(|d| *d > 0 && d.is_multiple_of(8));
     let fits = |bytes: u64| u32::try_from(bytes).is_ok();
     let steps = operands[1..3].iter().all(|t| fits((t.nb[1] as u64).saturating_mul(HALF_POSITIONS)));
     let mask = operands.get(3).is_none_or(|mask| fits(mask.span_bytes() as u64));
-    size_class(row).filter(|_| able && in_eights && steps && mask).map(|size| Many::pairs(kernels, size))
+    able && in_eights && steps && mask
+}
+
+/// Returns the kernel for many query rows that multiplies pairs of F16.
+fn pair_kernel(p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
+    size_class(p.d[0].max(p.d[1])).map(|size| Many::pairs(kernels, size))
+}
+
+/// Returns the positions of a split of the few-row kernels that multiply pairs of F16, as long as there is a work-group
+/// for each of `units`; `others` work-groups read each position. Long splits spread the cost of a work-group.
+fn few_half_span(positions: u32, others: u64, units: u64) -> u32 {
+    let mut span = FEW_HALF_SPAN;
+    while span < positions && others * u64::from(positions.div_ceil(2 * span)) >= units {
+        span *= 2;
+    }
+    span
+}
+
+/// Chooses a few-row kernel that multiplies pairs of F16, if there is one of the row length. Four query rows share a
+/// work-group unless that leaves half of the compute units idle.
+fn few_by_pairs(profile: &Profile, p: &FlashAttnParams, kernels: &Kernels) -> Option<Choice> {
+    let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
+    let size = [64, 128, 256].iter().position(|&size| p.d == [size, size]).filter(|_| rows <= FEW)?;
+    let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
+    let units = Tuning::of(profile).units(profile);
+    let splits = u64::from(p.kv[0].div_ceil(FEW_HALF_SPAN));
+    let shared = rows > 1 && 2 * rows.div_ceil(GROUPS[1]) * splits * heads >= units;
+    let class = if shared { HALF_GROUPS - 1 } else { 0 };
+    let groups = rows.div_ceil(GROUPS[class]);
+    let span = few_half_span(p.kv[0], groups.saturating_mul(heads), units);
+    Some(Choice {
+        kernel: kernels.few_half[size][class],
+        threads: THREADS,
+        few: true,
+        splits: p.kv[0].div_ceil(span).into(),
+        groups,
+        span: Some(span),
+    })
 }
 
 /// Returns true if only the long-row kernels support the node.
@@ -302,7 +364,7 @@ fn is_long(p: &FlashAttnParams) -> bool {
 }
 
 /// Chosen kernel and grid: the kernel and its threads, true if it is a few-row kernel, the number of splits
-/// of the positions, the number of groups of query rows, and for many query rows the positions of a split.
+/// of the positions, the number of groups of query rows, and the positions of a split if it is a parameter.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kernel: &'static str,
@@ -310,7 +372,7 @@ struct Choice {
     few: bool,
     splits: u64,
     groups: u64,
-    span: u32,
+    span: Option<u32>,
 }
 
 /// Chooses the kernel and the grid. Rows that share a work-group read k and v once. If that leaves compute
@@ -336,14 +398,14 @@ fn choose(
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
         let (kernel, threads) = (kernels.long, span(profile));
-        return Ok(Choice { kernel, threads, few: true, splits, groups, span: all });
+        return Ok(Choice { kernel, threads, few: true, splits, groups, span: None });
     }
     let tile = size_class(dv).filter(|_| in_eights).map(|size| Many::tile(profile, kernels.many[size]));
     let many = match rounded.or(tile) {
         Some(many) => many,
         None if dv <= MAX_VALUES => {
             let (kernel, threads) = (kernels.any, THREADS);
-            return Ok(Choice { kernel, threads, few: false, splits: 1, groups: rows, span: all });
+            return Ok(Choice { kernel, threads, few: false, splits: 1, groups: rows, span: Some(all) });
         }
         None => {
             return Err(Refusal(format!(
@@ -361,13 +423,13 @@ fn choose(
         }
         let groups = rows.div_ceil(GROUPS[class]);
         let kernel = kernels.few[size][class];
-        return Ok(Choice { kernel, threads: span(profile), few: true, splits, groups, span: all });
+        return Ok(Choice { kernel, threads: span(profile), few: true, splits, groups, span: None });
     }
     let groups = rows.div_ceil(many.rows);
     let concurrent = many.resident * Tuning::of(profile).units(profile);
     let span = tile_span(all, groups.saturating_mul(heads), concurrent);
     let splits = all.div_ceil(span).into();
-    Ok(Choice { kernel: many.kernel, threads: many.threads, few: false, splits, groups, span })
+    Ok(Choice { kernel: many.kernel, threads: many.threads, few: false, splits, groups, span: Some(span) })
 }
 
 #[cfg(test)]

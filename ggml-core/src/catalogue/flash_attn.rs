@@ -313,6 +313,15 @@ pub(super) fn cases() -> Vec<Case> {
         case_with_sinks(extents(128, 128, 21, 64, 8, 2, 1), DType::Q4_0),
         case_with_hidden_cells(extents(128, 128, 19, 45, 4, 1, 1), DType::Q4_0, false),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), DType::Q4_0, f32, 150),
+        // Few tokens of many heads, which may share work-groups, and rows of all lengths: positions in several
+        // splits of several chunks, the last of them incomplete.
+        case(extents(128, 128, 1, 1030, 32, 8, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 2, 700, 24, 8, 1), f16, Some(f32), 8.0, 5.0),
+        case(extents(256, 256, 1, 530, 32, 16, 1), f16, None, 0.0, 0.0),
+        case(extents(128, 128, 1, 300, 3, 3, 1), f16, Some(f32), 8.0, 5.0),
+        case(extents(256, 256, 2, 300, 2, 1, 2), f16, Some(f16), 0.0, 0.0),
+        case_with_hidden_cells(extents(128, 128, 1, 300, 64, 16, 1), f16, true),
+        case_with_hidden_cells(extents(256, 256, 1, 300, 2, 2, 1), f16, false),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let cells = Fill::Uniform(-1.0, 1.0).but([(64 * 70..64 * 900, f32::NAN)]);

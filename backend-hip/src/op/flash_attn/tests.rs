@@ -61,11 +61,12 @@ fn kernels_fit_the_code_objects() {
         let of_type = |t: DType| kernels(t).unwrap().matrix[..sizes(t != DType::F16)].to_vec();
         let of_f16 = kernels(DType::F16).unwrap();
         let long = (profile.matrix != Matrix::None).then_some(of_f16.long_matrix);
+        let few_half = of_f16.few_half.into_iter().flatten().filter(|_| profile.has_pairs());
         let longest = longest_on_units(profile.matrix, DType::F16);
         let lengths = [64, 128, 256].into_iter().zip(of_f16.half);
         let pairs = lengths.filter(|(row, _)| profile.has_pairs() && *row > longest).map(|(_, name)| name);
         let of_types = types.iter().flat_map(|&t| of_type(t));
-        let expected: BTreeSet<&str> = of_types.chain(long).chain(pairs).collect();
+        let expected: BTreeSet<&str> = of_types.chain(long).chain(pairs).chain(few_half).collect();
         assert_eq!(units, expected, "{name}");
     }
 }
@@ -130,7 +131,8 @@ fn pairs_are_multiplied_where_they_fit() {
         let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
         let p = FlashAttnParams::new(&graph, node, &[]).unwrap();
         let context = Context { graph: &graph, node, profile: &profile, precision };
-        pair_kernel(&context, &p, &kernels(dtype).unwrap()).map(|many| many.kernel)
+        let many = pair_kernel(&p, &kernels(dtype).unwrap()).filter(|_| can_multiply_pairs(&context, &p));
+        many.map(|many| many.kernel)
     };
     let (exact, fast) = (Precision::Exact, Precision::Fast);
     for target in ["gfx906", "gfx1030", "gfx90a", "gfx1100", "gfx1201"] {
@@ -194,7 +196,32 @@ fn kernels_suit_the_shape() {
         Ok(("flash_attn_half_f16_d128", 3, 32)),
         "192 work-groups in two rounds"
     );
-    assert_eq!(by_pairs(256, 2, 3), Ok(("flash_attn_half_f16_d256", 30, 1)), "12 rows");
+    assert_eq!(by_pairs(256, 2, 3), Ok(("flash_attn_half_f16_d256", 32, 1)), "12 rows");
     assert_eq!(by_pairs(64, 0, 2), Ok(("flash_attn_split_f16_d64_g8", 64, 1)), "few rows");
     assert!(chosen(64, 1032, 1, 9).is_err());
+}
+
+#[test]
+fn few_rows_by_pairs_suit_the_device() {
+    let profile = Profile::of(&Target::parse("gfx906").unwrap()).unwrap();
+    let profile = Profile { compute_units: 60, ..profile };
+    let chosen = |[d, dv]: [u32; 2], [heads, kv_heads]: [u32; 2], tokens, positions| {
+        let (ne, kv) = ([tokens, heads, 1], [positions, kv_heads]);
+        let p = FlashAttnParams { d: [d, dv], ne, kv, ..FlashAttnParams::default() };
+        few_by_pairs(&profile, &p, &kernels(DType::F16).unwrap())
+            .map(|c| (c.kernel, c.splits, c.groups, c.span))
+    };
+    let kernel = |name, splits, groups, span| Some((name, splits, groups, Some(span)));
+    assert_eq!(chosen([128; 2], [8, 2], 1, 4096), kernel("flash_attn_split_half_f16_d128_g4", 16, 1, 256));
+    assert_eq!(chosen([128; 2], [8, 2], 2, 4096), kernel("flash_attn_split_half_f16_d128_g4", 16, 2, 256));
+    assert_eq!(chosen([128; 2], [8, 8], 1, 4096), kernel("flash_attn_split_half_f16_d128_g1", 8, 1, 512));
+    assert_eq!(chosen([64; 2], [32, 8], 1, 32768), kernel("flash_attn_split_half_f16_d64_g4", 8, 1, 4096));
+    assert_eq!(
+        chosen([256; 2], [8, 2], 1, 300),
+        kernel("flash_attn_split_half_f16_d256_g1", 2, 4, 256),
+        "idle"
+    );
+    for (rows, heads, tokens) in [([96, 96], 8, 1), ([128, 64], 8, 1), ([128, 128], 8, 3)] {
+        assert_eq!(chosen(rows, [heads, 2], tokens, 4096), None);
+    }
 }
