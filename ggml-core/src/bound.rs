@@ -85,7 +85,7 @@ mod tests {
                 assert_eq!(bound, of_node(graph, case.node, precision), "{}", case.name);
                 let is = |names: &[&str]| names.iter().any(|name| case.name.starts_with(name));
                 let stores = is(&["SET_ROWS(Q", "SET_ROWS(F16"]);
-                let rounds = is(&["MUL_MAT"]) && precision == Fast;
+                let rounds = is(&["MUL_MAT", "FLASH_ATTN_EXT"]) && precision == Fast;
                 let copies =
                     is(&["CPY", "CONT", "SET_ROWS(F32", "GET_ROWS", "RESHAPE"]) && bound == Bound::EQUAL;
                 let plain = bound == Bound::plain(precision);

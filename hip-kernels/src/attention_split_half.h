@@ -418,10 +418,12 @@ DEVICE bool split_pass(const SplitArguments &known, u32 row0, u32 splits, SplitH
 template <class S> DEVICE void attention_split_half(const SplitArguments &known, SplitHalfShared<S> *shared) {
     u32 row0 = group_y() * S::G, splits = (known.p.kv[0] + known.p.span - 1) / known.p.span;
     split_queries<S>(known.o.q, known.p, heads(known.p), row0, shared);
-    if (thread_id() == 0) shared->again[0] = 0;
-    if (!split_pass<false>(known, row0, splits, shared)) shared->again[0] = 1;
+    bool finite = in_all_lanes(split_pass<false>(known, row0, splits, shared));
+    if (lane_id() == 0) shared->again[wave_id()] = !finite;
     barrier();
-    if (uniform(shared->again[0])) split_pass<true>(known, row0, splits, shared);
+    u32 again = 0;
+    UNROLL for (u32 w = 0; w < SPLIT_WAVES; w++) again |= shared->again[w];
+    if (uniform(again)) split_pass<true>(known, row0, splits, shared);
     if (splits == 1) return;
     SplitArguments here = arguments_here(known);
     Heads h = heads(here.p);
