@@ -189,9 +189,15 @@ template <class S> struct SplitWave {
     // Adds the mask; hides positions after the last.
     template <class T> INLINED void load_mask(const SplitRows &rows, u32 base, u32 last, u32 of_row, u32 *bits) const {
         const T *from = (const T *)rows.mask + (rows.batch + base);
-        u32 first = place();
-        UNROLL for (u32 n = 0; n < S::SCORES; n++) {
-            bits[n] = *(const T *)((const u8 *)from + (of_row + minimum(first + n * S::APART, last)) * (u32)sizeof(T));
+        u32 first = of_row + place();
+        if (last >= WAVE - 1) {
+            const u8 *at = (const u8 *)from + first * (u32)sizeof(T);
+            UNROLL for (u32 n = 0; n < S::SCORES; n++) bits[n] = *(const T *)(at + n * S::APART * sizeof(T));
+        } else {
+            UNROLL for (u32 n = 0; n < S::SCORES; n++) {
+                u32 at = minimum(first + n * S::APART, of_row + last);
+                bits[n] = *(const T *)((const u8 *)from + at * (u32)sizeof(T));
+            }
         }
     }
     INLINED void add_mask(const SplitRows &rows, u32 base, u32 last, const SplitHalfShared<S> *shared) {
