@@ -73,8 +73,8 @@ struct Kernels {
 
 /// Query rows per work-group of the few-row kernels.
 const GROUPS: [u64; 3] = [1, 4, 8];
-/// How many of them have kernels that multiply pairs of F16. Eight rows would need as many instructions as twice
-/// four, and more registers than there are.
+/// Number of [`GROUPS`] with kernels that multiply pairs of F16. Eight rows would need as many instructions as
+/// twice four, and more registers than there are.
 const HALF_GROUPS: usize = 2;
 
 /// Returns the threads and positions per work-group of the few-row kernels.
