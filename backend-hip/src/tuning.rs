@@ -6,7 +6,7 @@
 
 use crate::arch::{Dot4, Family, Matrix, Profile};
 use ggml_core::DType;
-use ggml_core::routes::{Candidate, Row};
+use ggml_core::routes::Candidate;
 
 /// Tile of a matrix product and the kernel that computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ const TILE_GROUPS: &str = "work-groups for each compute unit that a larger tile 
 const BYTE_TILES: &str = "largest tile of dot products of bytes";
 
 const fn of(name: &'static str, about: &'static str, change: fn(&Tuning) -> Tuning) -> Candidate<Tuning> {
-    Candidate { row: Row { name, about, plain: "the value of the tuning table", on_top_of: None }, change }
+    Candidate::new(name, about, None, change)
 }
 
 /// Other values of the parameters, which are measured on the card itself. Those that equal the table's are left out there.

@@ -451,7 +451,9 @@ fn logits_agree_with_the_formulas() {
                 for precision in [Precision::Exact, Precision::Fast] {
                     let got = model.session(&options(precision)).unwrap().logits(&TOKENS).unwrap();
                     let rough = precision == Precision::Fast && dtype == DType::Q8_0;
-                    let nmse = error(&got, &want, rough && may_flip(&shape));
+                    // At the last position of `qwen35moe` in F16 two experts are nearly equal.
+                    let rounds = precision == Precision::Fast && dtype != DType::F32;
+                    let nmse = error(&got, &want, rounds && may_flip(&shape));
                     let bound = match (name, precision) {
                         ("reference", _) => 1e-12,
                         (_, Precision::Exact) => 1e-10,

@@ -11,7 +11,7 @@ use crate::tuning::{CANDIDATES, Tuning};
 use ggml_core::Result;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::routes::{
-    Able, Chosen, Identity, Record, RouteUse, Table, Used, cards, choose, choose_candidates,
+    Able, Chosen, Identity, Record, RouteUse, Table, Used, cards, choose, choose_candidates, digest_of,
 };
 
 /// Abilities of a device and its runtime that routes need.
@@ -109,6 +109,9 @@ pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&
     }
     add("release of the kernel", options.root().line("/proc/sys/kernel/osrelease").unwrap_or_default());
     add("code", format!("{} {}", hip_kernels::digest(), target.unwrap_or("none")));
+    // Candidates are compared with it.
+    let profile = target.and_then(Target::parse).and_then(|target| Profile::of(&target));
+    add("tuning table", profile.map_or(String::new(), |profile| digest_of(&Tuning::table(&profile))));
     for (name, value) in options.environment.variables().iter().chain(options.environment.emulated()) {
         add(name, value.clone());
     }

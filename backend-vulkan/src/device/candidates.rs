@@ -6,7 +6,7 @@
 use super::tiles::{Fragment, Warptile};
 use super::tuning::{FlashVec, INT8_TILES, MATRIX_TILES, MatVec, Tuning, matrix_tile, tile, vec};
 use crate::arch::Caps;
-use ggml_core::routes::{Candidate, Row};
+use ggml_core::routes::Candidate;
 
 /// Byte tiles with a larger one: twice the columns, so weights are unpacked half as often.
 const WIDE_BYTE_TILES: &[Warptile] = &byte_tiles(tile(64, 128, 32, 8, 4, 4, 1));
@@ -38,27 +38,21 @@ const HALF_TILES: &str = "packed F16 in tiles of few-bit weights";
 const GROUPS: &str = "work-groups for each compute unit that keep the device busy";
 const SPLIT: &str = "smallest part of the positions in attention of few tokens";
 
-const fn of(
-    name: &'static str,
-    about: &'static str,
-    on_top_of: Option<&'static str>,
-    change: fn(&Tuning) -> Tuning,
-) -> Candidate<Tuning> {
-    Candidate { row: Row { name, about, plain: "the value of the tuning table", on_top_of }, change }
-}
-
 const fn free(name: &'static str, about: &'static str, change: fn(&Tuning) -> Tuning) -> Candidate<Tuning> {
-    of(name, about, None, change)
+    Candidate::new(name, about, None, change)
 }
 
 /// The candidates. Values that equal the table's, and those that do not fit a device, are left out there.
 pub const CANDIDATES: &[Candidate<Tuning>] = &[
-    of("vulkan.vectors=512x8x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(512, 8, 4))),
-    of("vulkan.vectors=256x8x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 8, 4))),
-    of("vulkan.vectors=256x4x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 4, 4))),
-    of("vulkan.vectors=256x8x2", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 8, 2))),
-    of("vulkan.vectors=64x1x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(64, 1, 4))),
-    of("vulkan.q8_0-vectors=floats", Q8_0_VECTORS, DOT_VECTORS, |t| Tuning { q8_0_floats: true, ..*t }),
+    Candidate::new("vulkan.vectors=512x8x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(512, 8, 4))),
+    Candidate::new("vulkan.vectors=256x8x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 8, 4))),
+    Candidate::new("vulkan.vectors=256x4x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 4, 4))),
+    Candidate::new("vulkan.vectors=256x8x2", VECTORS, DOT_VECTORS, |t| vectors(t, vec(256, 8, 2))),
+    Candidate::new("vulkan.vectors=64x1x4", VECTORS, DOT_VECTORS, |t| vectors(t, vec(64, 1, 4))),
+    Candidate::new("vulkan.q8_0-vectors=floats", Q8_0_VECTORS, DOT_VECTORS, |t| Tuning {
+        q8_0_floats: true,
+        ..*t
+    }),
     free("vulkan.float-vectors=64x1x4", FLOAT_VECTORS, |t| float_vectors(t, vec(64, 1, 4))),
     free("vulkan.float-vectors=64x1x2", FLOAT_VECTORS, |t| float_vectors(t, vec(64, 1, 2))),
     free("vulkan.float-vectors=256x4x4", FLOAT_VECTORS, |t| float_vectors(t, vec(256, 4, 4))),
@@ -67,12 +61,14 @@ pub const CANDIDATES: &[Candidate<Tuning>] = &[
     free("vulkan.vector-columns=16", COLUMNS, |t| Tuning { vec_columns: 16, ..*t }),
     free("vulkan.vector-lanes=32", LANES, |t| Tuning { vector_lanes: Some(32), ..*t }),
     free("vulkan.vector-lanes=64", LANES, |t| Tuning { vector_lanes: Some(64), ..*t }),
-    of("vulkan.byte-tiles=64x128:8x4", BYTE_TILES, DOT_TILES, |t| int8_tiles(t, WIDE_BYTE_TILES)),
-    of("vulkan.byte-tiles=64x128:8x8", BYTE_TILES, DOT_TILES, |t| int8_tiles(t, SQUARE_BYTE_TILES)),
-    of("vulkan.matrix-tiles=64x64", MATRIX_TILES_ABOUT, MATRIX_PRODUCTS, |t| {
+    Candidate::new("vulkan.byte-tiles=64x128:8x4", BYTE_TILES, DOT_TILES, |t| int8_tiles(t, WIDE_BYTE_TILES)),
+    Candidate::new("vulkan.byte-tiles=64x128:8x8", BYTE_TILES, DOT_TILES, |t| {
+        int8_tiles(t, SQUARE_BYTE_TILES)
+    }),
+    Candidate::new("vulkan.matrix-tiles=64x64", MATRIX_TILES_ABOUT, MATRIX_PRODUCTS, |t| {
         matrix_tiles(t, SMALL_MATRIX_TILES)
     }),
-    of("vulkan.matrix-tiles=128x128", MATRIX_TILES_ABOUT, MATRIX_PRODUCTS, |t| {
+    Candidate::new("vulkan.matrix-tiles=128x128", MATRIX_TILES_ABOUT, MATRIX_PRODUCTS, |t| {
         matrix_tiles(t, LARGE_MATRIX_TILES)
     }),
     free("vulkan.half-tiles=off", HALF_TILES, |t| Tuning { f16_tiles: &[], ..*t }),

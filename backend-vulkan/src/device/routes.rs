@@ -13,6 +13,7 @@ use ggml_core::environment::{VULKAN, is_recorded};
 use ggml_core::files::Root;
 use ggml_core::routes::{
     Able, Identity, Record, RouteUse, Routes, Table, Used, Verdict, cards, choose, choose_candidates,
+    digest_of,
 };
 
 /// Variables of this project that change what a device computes.
@@ -114,6 +115,8 @@ fn identity(facts: &Facts) -> Identity {
     }
     add("class", facts.caps.arch.name().into());
     add("code", shaders::digest().into());
+    // Candidates are compared with it.
+    add("tuning table", digest_of(&Tuning::of(facts.caps.arch)));
     for (name, value) in &environment().overrides {
         if is_recorded(name, &[VULKAN, &OWN]) {
             add(name, value.clone());

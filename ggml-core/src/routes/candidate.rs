@@ -19,6 +19,16 @@ pub struct Candidate<T: 'static> {
 }
 
 impl<T> Candidate<T> {
+    /// Creates a candidate; `on_top_of`: the route that it is part of.
+    pub const fn new(
+        name: &'static str,
+        about: &'static str,
+        on_top_of: Option<&'static str>,
+        change: fn(&T) -> T,
+    ) -> Candidate<T> {
+        Candidate { row: Row { name, about, plain: "the value of the tuning table", on_top_of }, change }
+    }
+
     /// Returns the name of the number ("vulkan.vectors").
     pub fn number(&self) -> &'static str {
         number(self.row.name)

@@ -15,7 +15,7 @@ pub use candidate::{Candidate, Chosen, GAIN, choose_candidates, is_fastest, numb
 pub use demote::demote;
 pub use record::{Claim, Record, Refused};
 pub use tune::TUNE;
-pub use verdict::{Identity, State, Verdict};
+pub use verdict::{Identity, State, Verdict, digest_of};
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};

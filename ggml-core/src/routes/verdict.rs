@@ -2,6 +2,7 @@
 
 use crate::hash::Fnv1a;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// State of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +106,11 @@ impl Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity(pub Vec<(String, String)>);
 
+/// Returns a digest of a backend's tuning table, for an identity.
+pub fn digest_of(table: &impl fmt::Debug) -> String {
+    format!("{:016x}", Fnv1a::of(format!("{table:?}").as_bytes()))
+}
+
 impl Identity {
     /// Returns the name of the record's file.
     pub fn file_name(&self) -> String {
@@ -121,6 +127,16 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_have_digests() {
+        #[derive(Debug)]
+        struct Table {
+            _rows: u32,
+        }
+        let [one, two] = [1, 2].map(|rows| digest_of(&Table { _rows: rows }));
+        assert!(one != two && one == digest_of(&Table { _rows: 1 }));
+    }
 
     #[test]
     fn sentences() {
