@@ -416,15 +416,17 @@ fn options(precision: Precision) -> SessionOptions {
     SessionOptions::default().with_context(CONTEXT).with_precision(precision)
 }
 
-/// Returns the NMSE of the logits; with `of_middle` the median over the positions.
-fn error(got: &[f32], want: &[f32], of_middle: bool) -> f64 {
-    if !of_middle {
-        return distance(got, want).nmse;
+/// Returns the NMSE of the logits; if positions may have other experts, the largest NMSE of a position without `flips` of
+/// them, where that is less.
+fn error(got: &[f32], want: &[f32], flips: usize) -> f64 {
+    let whole = distance(got, want).nmse;
+    if flips == 0 {
+        return whole;
     }
     let n = want.len() / TOKENS.len();
     let mut all: Vec<f64> = got.chunks(n).zip(want.chunks(n)).map(|(a, b)| distance(a, b).nmse).collect();
     all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
+    all[all.len() - 1 - flips].min(whole)
 }
 
 /// Returns true if rounded activations may select other experts at a position, which also affects later
@@ -452,8 +454,13 @@ fn logits_agree_with_the_formulas() {
                     let got = model.session(&options(precision)).unwrap().logits(&TOKENS).unwrap();
                     let rough = precision == Precision::Fast && dtype == DType::Q8_0;
                     // At the last position of `qwen35moe` in F16 two experts are nearly equal.
-                    let rounds = precision == Precision::Fast && dtype != DType::F32;
-                    let nmse = error(&got, &want, rounds && may_flip(&shape));
+                    let flips = match dtype {
+                        _ if precision == Precision::Exact || !may_flip(&shape) => 0,
+                        DType::F32 => 0,
+                        DType::F16 => 1,
+                        _ => TOKENS.len() / 2,
+                    };
+                    let nmse = error(&got, &want, flips);
                     let bound = match (name, precision) {
                         ("reference", _) => 1e-12,
                         (_, Precision::Exact) => 1e-10,

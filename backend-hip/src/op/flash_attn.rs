@@ -328,11 +328,13 @@ fn pair_kernel(p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
 /// Returns the positions of a split of the few-row kernels that multiply pairs of F16, as long as there is a work-group
 /// for each of `units`; `others` work-groups read each position. Long splits spread the cost of a work-group.
 fn few_half_span(positions: u32, others: u64, units: u64) -> u32 {
-    let mut span = FEW_HALF_SPAN;
-    while span < positions && others * u64::from(positions.div_ceil(2 * span)) >= units {
+    let mut span = u64::from(FEW_HALF_SPAN);
+    let positions = u64::from(positions);
+    while span < positions && others.saturating_mul(positions.div_ceil(2 * span)) >= units {
         span *= 2;
     }
-    span
+    // One split of all positions, however many.
+    u32::try_from(span).unwrap_or(u32::MAX)
 }
 
 /// Chooses a few-row kernel that multiplies pairs of F16, if there is one of the row length. Four query rows share a
@@ -343,7 +345,8 @@ fn few_by_pairs(profile: &Profile, p: &FlashAttnParams, kernels: &Kernels) -> Op
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let units = Tuning::of(profile).units(profile);
     let splits = u64::from(p.kv[0].div_ceil(FEW_HALF_SPAN));
-    let shared = rows > 1 && 2 * rows.div_ceil(GROUPS[1]) * splits * heads >= units;
+    let sharing = rows.div_ceil(GROUPS[1]) * splits;
+    let shared = rows > 1 && sharing.saturating_mul(2 * heads.min(units)) >= units;
     let class = if shared { HALF_GROUPS - 1 } else { 0 };
     let groups = rows.div_ceil(GROUPS[class]);
     let span = few_half_span(p.kv[0], groups.saturating_mul(heads), units);

@@ -221,6 +221,7 @@ fn few_rows_by_pairs_suit_the_device() {
         kernel("flash_attn_split_half_f16_d256_g1", 2, 4, 256),
         "idle"
     );
+    assert_eq!(few_half_span(u32::MAX, u64::MAX, 60), u32::MAX, "one split");
     for (rows, heads, tokens) in [([96, 96], 8, 1), ([128, 64], 8, 1), ([128, 128], 8, 3)] {
         assert_eq!(chosen(rows, [heads, 2], tokens, 4096), None);
     }
