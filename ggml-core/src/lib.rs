@@ -55,6 +55,7 @@ pub mod schedule;
 pub mod shape;
 pub mod sync;
 pub mod tensor;
+pub mod threads;
 
 pub use deadline::Deadline;
 pub use dtype::DType;

@@ -5,12 +5,16 @@
 
 use crate::arch::{Family, Profile, Target};
 use crate::code::elf::{self, CodeObject, KernelInfo};
+use crate::code::part::Part;
 use crate::code::ptx;
+use crate::driver::Module;
 use crate::op::{self, Context, Launch, Refusal};
 use crate::tuning::GIVEN_LDS;
 use ggml_core::fuse::Group;
 use ggml_core::sync::lock;
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Source of code objects, and planner of launches.
@@ -63,15 +67,32 @@ pub(crate) struct Kernel {
     pub(crate) module: &'static str,
     /// Symbol.
     pub(crate) name: &'static str,
-    /// The whole code object.
-    pub(crate) image: &'static [u8],
+    /// Code that is loaded for it.
+    pub(crate) code: Code,
     /// The kernel's metadata; `None` for code of an unknown format.
     pub(crate) info: Option<KernelInfo>,
 }
 
+/// Code that is loaded for a kernel.
+#[derive(Clone, Debug)]
+pub(crate) enum Code {
+    /// A code object with all kernels of a stem.
+    Object(&'static [u8]),
+    /// One kernel of a text.
+    Part(Arc<Part>),
+}
+
+/// Contents of a stem's code.
+#[derive(Debug)]
+struct Read {
+    object: CodeObject,
+    /// Each kernel's part, if the code is text.
+    parts: Vec<Arc<Part>>,
+}
+
 /// Result of reading a stem's code object: the object, `None` if its format has no metadata, or the reason
 /// why it is unusable.
-type Reading = Result<Option<Arc<CodeObject>>, String>;
+type Reading = Result<Option<Arc<Read>>, String>;
 
 /// Kernels of one device.
 pub(crate) struct Kernels {
@@ -158,32 +179,58 @@ impl Kernels {
             .ok_or_else(|| Refusal(format!("{module} has no code object for {target}")))?;
         let object = lock(&self.read).entry(module).or_insert_with(|| examine(image, target)).clone();
         let object = object.map_err(|why| Refusal(format!("code object {module} for {target} {why}")))?;
-        let info = match object {
-            None => None,
-            Some(object) => {
-                let info = object.kernels.iter().find(|k| k.name == name).cloned();
-                let missing = || Refusal(format!("code object {module} for {target} has no kernel {name}"));
-                Some(info.ok_or_else(missing)?)
-            }
+        let Some(read) = object else {
+            return Ok(Kernel { module, name, code: Code::Object(image), info: None });
         };
-        Ok(Kernel { module, name, image, info })
+        let at = read.object.kernels.iter().position(|k| k.name == name);
+        let missing = || Refusal(format!("code object {module} for {target} has no kernel {name}"));
+        let at = at.ok_or_else(missing)?;
+        let code = read.parts.get(at).map_or(Code::Object(image), |part| Code::Part(part.clone()));
+        Ok(Kernel { module, name, code, info: Some(read.object.kernels[at].clone()) })
     }
 }
 
 /// Reads a code object; `None` if its format has no metadata.
-fn examine(image: &'static [u8], target: &str) -> Result<Option<Arc<CodeObject>>, String> {
-    let object = match image {
-        image if elf::is_elf(image) => elf::read(image)?,
+fn examine(image: &'static [u8], target: &str) -> Reading {
+    let (object, spans) = match image {
+        image if elf::is_elf(image) => (elf::read(image)?, Vec::new()),
         image if ptx::is_ptx(image) => ptx::read(image)?,
         _ => return Ok(None),
     };
     if let Some(target) = Target::parse(target).filter(|target| target.processor.starts_with("gfx")) {
         object.suits(&target)?;
     }
-    Ok(Some(Arc::new(object)))
+    let spans: Arc<[Range<usize>]> = spans.into();
+    let parts = (0..spans.len()).map(|kernel| Arc::new(Part::new(image, &spans, kernel))).collect();
+    Ok(Some(Arc::new(Read { object, parts })))
 }
 
 impl Kernel {
+    /// Returns the name of the module that contains the kernel once it is loaded: the stem, and the kernel if it is a
+    /// module of its own.
+    pub(crate) fn module(&self) -> (&'static str, Option<&'static str>) {
+        match self.code {
+            Code::Object(_) => (self.module, None),
+            Code::Part(_) => (self.module, Some(self.name)),
+        }
+    }
+
+    /// Returns the module, if it was loaded by another thread than the session's.
+    pub(crate) fn loaded(&self) -> Option<Module> {
+        match &self.code {
+            Code::Object(_) => None,
+            Code::Part(part) => part.module(),
+        }
+    }
+
+    /// Returns the image of the module.
+    pub(crate) fn image(&self) -> Cow<'_, [u8]> {
+        match &self.code {
+            Code::Object(image) => Cow::Borrowed(image),
+            Code::Part(part) => Cow::Owned(part.text()),
+        }
+    }
+
     /// Returns an error unless a launch passes the arguments that the kernel declares and its work-group
     /// fits.
     fn accepts(&self, launch: &Launch, profile: &Profile) -> Result<(), Refusal> {

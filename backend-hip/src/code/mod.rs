@@ -2,5 +2,6 @@
 
 pub mod elf;
 pub(crate) mod kernels;
+pub(crate) mod part;
 pub(crate) mod ptx;
 pub mod rtc;

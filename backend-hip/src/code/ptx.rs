@@ -1,11 +1,13 @@
 //! Contents of PTX: its target and, for each kernel, arguments, shared memory, threads of a block.
 //!
 //! PTX is text that the driver compiles when it is loaded. Like a code object it is read first, so that
-//! launches can be checked against the declared arguments. Source: NVIDIA's "Parallel Thread Execution ISA",
-//! chapters "Syntax", "State Spaces, Types, and Variables" and "Directives".
+//! launches can be checked against the declared arguments, and the text of one kernel can be compiled without
+//! the others. Source: NVIDIA's "Parallel Thread Execution ISA", chapters "Syntax", "State Spaces, Types, and
+//! Variables" and "Directives".
 
 use crate::arch::Target;
 use crate::code::elf::{CodeObject, KernelInfo};
+use std::ops::Range;
 
 /// Returns true if an image is PTX: text whose first directive is `.version`.
 pub(crate) fn is_ptx(image: &[u8]) -> bool {
@@ -13,19 +15,48 @@ pub(crate) fn is_ptx(image: &[u8]) -> bool {
     Tokens { text: &String::from_utf8_lossy(head) }.next() == Some(".version")
 }
 
-/// Reads PTX. The error describes the defect.
-pub(crate) fn read(image: &[u8]) -> Result<CodeObject, String> {
+/// Ranges in bytes of the kernels in a text, in order.
+pub(crate) type Spans = Vec<Range<usize>>;
+
+/// Returns a text with kernel number `kernel` only. All other declarations stay: target, variables, functions.
+pub(crate) fn excerpt(image: &[u8], kernels: &[Range<usize>], kernel: usize) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut from = 0;
+    for (i, span) in kernels.iter().enumerate() {
+        let end = if i == kernel { span.end } else { span.start };
+        text.extend_from_slice(image.get(from..end).unwrap_or_default());
+        from = span.end;
+    }
+    text.extend_from_slice(image.get(from..).unwrap_or_default());
+    text
+}
+
+/// Reads PTX: its contents, and where each kernel stands. The error describes the defect.
+pub(crate) fn read(image: &[u8]) -> Result<(CodeObject, Spans), String> {
     let text = std::str::from_utf8(image).map_err(|_| "is neither ELF nor text".to_string())?;
-    let mut reader =
-        Reader { tokens: Tokens { text }, target: None, shared: Vec::new(), kernels: Vec::new() };
+    let mut reader = Reader {
+        tokens: Tokens { text },
+        bytes: text.len(),
+        target: None,
+        shared: Vec::new(),
+        kernels: Vec::new(),
+        spans: Vec::new(),
+    };
+    // Offset of the word that says who may use what is declared next.
+    let mut linkage = None;
     while let Some(token) = reader.tokens.next() {
-        reader.directive(token)?;
+        let at = reader.offset() - token.len();
+        let begin = linkage.take().unwrap_or(at);
+        match token {
+            ".visible" | ".weak" => linkage = Some(at),
+            token => reader.directive(token, begin)?,
+        }
     }
     let target = reader.target.ok_or("has no .target")?;
     if reader.kernels.is_empty() {
         return Err("contains no kernel".into());
     }
-    Ok(CodeObject { target: Some(target), abi_version: 0, kernels: reader.kernels })
+    Ok((CodeObject { target: Some(target), abi_version: 0, kernels: reader.kernels }, reader.spans))
 }
 
 /// Iterator over words, numbers and punctuation, without comments and strings.
@@ -73,14 +104,23 @@ struct Variable<'a> {
 
 struct Reader<'a> {
     tokens: Tokens<'a>,
+    /// Size of the text.
+    bytes: usize,
     target: Option<Target>,
     /// Shared memory declared outside kernels.
     shared: Vec<Variable<'a>>,
     kernels: Vec<KernelInfo>,
+    spans: Spans,
 }
 
 impl<'a> Reader<'a> {
-    fn directive(&mut self, token: &'a str) -> Result<(), String> {
+    /// Returns the offset of what was not read yet.
+    fn offset(&self) -> usize {
+        self.bytes - self.tokens.text.len()
+    }
+
+    /// Reads a declaration that begins at an offset; `token` is its first word after the linkage.
+    fn directive(&mut self, token: &'a str, begin: usize) -> Result<(), String> {
         match token {
             ".target" => {
                 let name = self.expect_word("a target")?;
@@ -99,6 +139,7 @@ impl<'a> Reader<'a> {
             ".entry" => {
                 let kernel = self.kernel()?;
                 self.kernels.push(kernel);
+                self.spans.push(begin..self.offset());
             }
             // A function: its body contains nothing relevant.
             "{" => _ = self.body()?,
@@ -257,13 +298,31 @@ mod tests {
         assert!(
             is_ptx(SAMPLE.as_bytes()) && !is_ptx(b"\x7fELF") && !is_ptx(b"") && !is_ptx(b".target sm_70")
         );
-        let object = read(SAMPLE.as_bytes()).unwrap();
+        let (object, spans) = read(SAMPLE.as_bytes()).unwrap();
+        let texts: Vec<&str> = spans.iter().map(|span| &SAMPLE[span.clone()]).collect();
+        assert!(texts[0].starts_with(".visible .entry norm(") && texts[0].ends_with("%f10;\n}"), "{texts:?}");
+        assert_eq!(texts[1], ".entry empty() { ret; }");
         assert_eq!(object.target.unwrap().processor, "sm_70");
         let [norm, empty] = &object.kernels[..] else { panic!("two kernels") };
         assert_eq!((norm.name.as_str(), norm.max_threads, norm.wave), ("norm", 256, 32));
         assert_eq!(norm.arguments, [(0, 8), (8, 8), (16, 60), (76, 1)]);
         assert_eq!(norm.lds_bytes, 256 + 32 + 24);
         assert_eq!((empty.arguments.len(), empty.lds_bytes, empty.max_threads), (0, 0, 0));
+    }
+
+    /// The text of one kernel has everything but the other kernels.
+    #[test]
+    fn a_kernel_stands_alone() {
+        let (object, spans) = read(SAMPLE.as_bytes()).unwrap();
+        for (i, kernel) in object.kernels.iter().enumerate() {
+            let text = String::from_utf8(excerpt(SAMPLE.as_bytes(), &spans, i)).unwrap();
+            let (alone, _) = read(text.as_bytes()).unwrap();
+            assert_eq!((&alone.kernels[..], &alone.target), (&[kernel.clone()][..], &object.target));
+            assert!(text.contains("outside[]") && text.contains("helper()"), "{text}");
+        }
+        let bytes: usize = (0..2).map(|i| excerpt(SAMPLE.as_bytes(), &spans, i).len()).sum();
+        let kernels: usize = spans.iter().map(Range::len).sum();
+        assert_eq!(bytes, 2 * SAMPLE.len() - kernels);
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub struct Event(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Module(pub u64);
 
+/// Handle of a library: code that any thread may load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Library(pub u64);
+
 /// Handle of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function(pub u64);
@@ -146,8 +150,8 @@ pub(crate) const WRONG_LIBRARY: &str = "wrong library";
 
 /// HIP implementation.
 ///
-/// All calls come from one thread, the one that called [`Driver::attach`]. A call may block forever, so
-/// callers with a deadline wait on another thread.
+/// All calls come from one thread, the one that called [`Driver::attach`], except those of
+/// [`Driver::load_library`]. A call may block forever, so callers with a deadline wait on another thread.
 ///
 /// # Safety of calling
 ///
@@ -292,6 +296,26 @@ pub trait Driver: Send + Sync {
     /// # Safety
     /// The image must be a whole code object (the call is not given its length) and outlive the module.
     unsafe fn load_module(&self, image: &[u8]) -> Reply<Module>;
+
+    /// Returns true if [`Driver::load_library`] works.
+    fn has_libraries(&self) -> bool {
+        false
+    }
+
+    /// `hipLibraryLoadData`, and the library's module on the attached device. Several threads may call this at once: a
+    /// driver whose images are text compiles in this call, and compiles one at a time in [`Driver::load_module`]. `None`
+    /// if it fails; loading the module then returns the reason.
+    fn load_library(&self, _image: &[u8]) -> Option<(Library, Module)> {
+        None
+    }
+
+    /// `hipLibraryUnload`. The library's module ends with it.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn unload_library(&self, _library: Library) -> Reply<()> {
+        Err(codes::NOT_SUPPORTED)
+    }
 
     /// `hipModuleUnload`.
     ///

@@ -4,6 +4,7 @@
 use super::inputs::Inputs;
 use super::prepare::{Addressed, Draft, Host, Storage};
 use super::results::Results;
+use crate::code::kernels::Code;
 use crate::driver::Shape;
 use crate::op::Operand;
 use crate::options::{Breadcrumbs, Graphs};
@@ -14,7 +15,7 @@ use crate::runtime::shared::Shared;
 use ggml_core::backend::{Bindings, Buffer, Usage};
 use ggml_core::plan::Plan;
 use ggml_core::sync::lock;
-use ggml_core::{Graph, Phase, Result, phase};
+use ggml_core::{Deadline, Graph, Phase, Result, phase};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -186,6 +187,25 @@ fn positions(launches: &[LaunchInfo]) -> Vec<graphs::GraphPosition> {
     positions
 }
 
+/// Loads kernels that are text with several threads, in which the driver compiles them.
+fn load_parts(
+    shared: &Arc<Shared>,
+    addressed: &[Addressed],
+    names: &[String],
+    deadline: &Deadline,
+) -> Result<()> {
+    let Some(loader) = &shared.loader else { return Ok(()) };
+    let start = Instant::now();
+    let part = |launch: &Addressed| match &launch.kernel.code {
+        Code::Part(part) => Some((part.clone(), names.get(launch.step).cloned().unwrap_or_default())),
+        Code::Object(_) => None,
+    };
+    let parts = addressed.iter().filter_map(part).collect();
+    let loaded = loader.load(shared.backend(), parts, deadline);
+    lock(&shared.stats).compile_time += start.elapsed();
+    loaded.map_err(|node| deadline.missed(shared.backend(), node))
+}
+
 /// Loads code objects, finds kernels, lays out arguments. The launches other than `of_steps` are left out when a single step
 /// is run.
 fn compile(
@@ -197,6 +217,7 @@ fn compile(
 ) -> Result<Launches> {
     let _span = phase::enter(Phase::Compile, shared.backend());
     let limit = shared.deadlines().prepare;
+    load_parts(shared, &addressed, &names, &Deadline::new(Phase::Compile, limit).after(start.elapsed()))?;
     shared.thread.call_after(Phase::Compile, limit, start.elapsed(), move |session| {
         let mut launches = Launches {
             ready: Vec::new(),

@@ -10,6 +10,7 @@ use super::thread::bounded;
 use crate::advice::{self, Situation};
 use crate::arch::{Profile, Target};
 use crate::code::kernels::{KernelSet, Kernels};
+use crate::code::part::Loader;
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
 use crate::driver::{Driver, Properties, WRONG_LIBRARY};
@@ -36,6 +37,8 @@ pub(crate) struct Opened {
     pub(crate) profile: Profile,
     /// Built-in kernels.
     pub(crate) kernels: Kernels,
+    /// Loader of kernels that are text.
+    pub(crate) loader: Option<Loader>,
     /// Compilation at run time, if it is needed. Its kernels replace `kernels`.
     pub(crate) job: Option<Job>,
     /// Facts about the system that advice depends on.
@@ -136,6 +139,7 @@ pub(crate) fn open(
         info,
         profile,
         kernels,
+        loader: Loader::of(&driver, &session.libraries()),
         job,
         situation,
         copy_by_kernel,

@@ -6,6 +6,7 @@ use super::staging::{ALIGNMENT, Staging};
 use super::thread::DriverThread;
 use crate::arch::Profile;
 use crate::code::kernels::Kernels;
+use crate::code::part::Loader;
 use crate::options::HipOptions;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::phase::Deadlines;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) profile: Profile,
     /// Kernels of the device.
     pub(crate) kernels: Kernels,
+    /// Loader of kernels that are text.
+    pub(crate) loader: Option<Loader>,
     /// Options it was opened with.
     pub(crate) options: HipOptions,
     /// True if weights are stored in pinned host memory.

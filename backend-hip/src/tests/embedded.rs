@@ -101,8 +101,12 @@ fn ptx_is_like_the_code_objects() {
                 assert!(ptx::read(text).unwrap_err().contains("no kernel"), "{target} {stem}");
                 continue;
             }
-            let object = ptx::read(text).unwrap_or_else(|why| panic!("{target} {stem} {why}"));
+            let (object, spans) = ptx::read(text).unwrap_or_else(|why| panic!("{target} {stem} {why}"));
             assert_eq!(object.target.unwrap().to_string(), *target);
+            for (i, kernel) in object.kernels.iter().enumerate() {
+                let (alone, _) = ptx::read(&ptx::excerpt(text, &spans, i)).unwrap();
+                assert_eq!(alone.kernels, [kernel.clone()], "{target} {stem}");
+            }
             for word in std::str::from_utf8(text).unwrap().split_whitespace() {
                 let exact = match word.split('.').next() {
                     Some("add" | "sub" | "mul" | "fma" | "div" | "sqrt" | "rcp")

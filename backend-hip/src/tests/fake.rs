@@ -2,10 +2,11 @@
 //! call fails or hangs on request.
 
 use crate::code::kernels::KernelSet;
+use crate::code::ptx;
 use crate::driver::codes::{Call, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Arguments, Code, Coherence, Direction, Driver, Event, Function, Module, Properties, Reply,
-    Shape, Stream, WRONG_LIBRARY,
+    Address, Arguments, Code, Coherence, Direction, Driver, Event, Function, Library, Module, Properties,
+    Reply, Shape, Stream, WRONG_LIBRARY,
 };
 use crate::op::{Context, Launch, Operand, Refusal};
 use ggml_core::Op;
@@ -34,6 +35,15 @@ pub(crate) enum Fault {
     Break(Code),
 }
 
+/// Result of loading a library.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Libraries {
+    Load,
+    Fail,
+    /// As `Load`, after [`Fake::release`].
+    Hang,
+}
+
 #[derive(Debug, Default)]
 struct State {
     device: BTreeMap<Address, Vec<u8>>,
@@ -42,6 +52,8 @@ struct State {
     events: HashMap<u64, usize>,
     streams: usize,
     modules: usize,
+    /// Names of the kernels of the libraries that were loaded, and the number of those that still are.
+    libraries: (Vec<String>, usize),
     functions: Vec<String>,
     next: u64,
     calls: HashMap<&'static str, usize>,
@@ -65,6 +77,8 @@ pub(crate) struct Fake {
     pub(crate) version: Option<&'static str>,
     /// Name of the driver.
     pub(crate) name: &'static str,
+    /// Result of loading a library, if there are libraries.
+    pub(crate) libraries: Option<Libraries>,
     /// A contradiction between the library's name and its version.
     pub(crate) wrong: Option<&'static str>,
 }
@@ -98,6 +112,7 @@ impl Default for Fake {
             properties: Mutex::new(properties),
             memory: 1 << 30,
             version: None,
+            libraries: None,
             wrong: None,
             name: "fake",
         }
@@ -128,6 +143,27 @@ impl Fake {
         [s.device.len(), s.host.len(), s.events.len(), s.streams, s.modules]
     }
 
+    /// Returns a fake of an NVIDIA device.
+    pub(crate) fn nvidia(libraries: Libraries) -> Fake {
+        let fake = Fake { libraries: Some(libraries), ..Fake::default() };
+        let properties = Properties { arch: "sm_90".into(), wave: 32, ..lock(&fake.properties).clone() };
+        *lock(&fake.properties) = properties;
+        fake
+    }
+
+    /// Returns the names of the kernels whose libraries were to be loaded, sorted, and the number of those that are.
+    pub(crate) fn libraries(&self) -> (Vec<String>, usize) {
+        let (mut names, live) = lock(&self.state).libraries.clone();
+        names.sort();
+        (names, live)
+    }
+
+    fn wait_for_release(&self) {
+        while !self.released.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Returns true if work was submitted to the NULL stream.
     pub(crate) fn used_null_stream(&self) -> bool {
         lock(&self.state).used_null_stream
@@ -145,9 +181,7 @@ impl Fake {
         match fault {
             Some(Fault::Fail(code)) => Err(code),
             Some(Fault::Hang) => {
-                while !self.released.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
+                self.wait_for_release();
                 Err(999)
             }
             Some(Fault::Slow(time)) => {
@@ -393,12 +427,37 @@ impl Driver for Fake {
 
     unsafe fn load_module(&self, image: &[u8]) -> Reply<Module> {
         self.enter(Call::LoadModule)?;
-        if image.as_ptr().align_offset(4096) != 0 || image != IMAGE {
+        let is_text = self.libraries.is_some() && ptx::is_ptx(image);
+        if image.as_ptr().align_offset(4096) != 0 || image != IMAGE && !is_text {
             return Err(200);
         }
         let mut state = lock(&self.state);
         state.modules += 1;
         Ok(Module(Fake::handle(&mut state)))
+    }
+
+    fn has_libraries(&self) -> bool {
+        self.libraries.is_some()
+    }
+
+    fn load_library(&self, image: &[u8]) -> Option<(Library, Module)> {
+        let (object, _) = ptx::read(image).ok()?;
+        let [kernel] = &object.kernels[..] else { return None };
+        lock(&self.state).libraries.0.push(kernel.name.clone());
+        match self.libraries? {
+            Libraries::Load => {}
+            Libraries::Fail => return None,
+            Libraries::Hang => self.wait_for_release(),
+        }
+        let mut state = lock(&self.state);
+        state.libraries.1 += 1;
+        let handle = Fake::handle(&mut state);
+        Some((Library(handle), Module(handle)))
+    }
+
+    unsafe fn unload_library(&self, _library: Library) -> Reply<()> {
+        lock(&self.state).libraries.1 -= 1;
+        Ok(())
     }
 
     unsafe fn unload_module(&self, _module: Module) -> Reply<()> {
@@ -441,11 +500,30 @@ impl Driver for Fake {
 /// Code object of [`FakeKernels`].
 const IMAGE: &[u8] = b"not an ELF file, so nothing is known of its kernels";
 
+/// Returns the text with the kernels of [`FakeKernels`].
+fn text() -> &'static [u8] {
+    let mut text = ".version 8.0\n.target sm_90\n.address_size 64\n".to_string();
+    let kernels = [
+        ("add", 3, size_of::<BinaryParams>()),
+        ("scale", 2, size_of::<UnaryParams>()),
+        ("double", 2, size_of::<NormParams>()),
+        ("halve", 2, size_of::<NormParams>()),
+        ("constant", 4, size_of::<RopeParams>()),
+    ];
+    for (name, operands, params) in kernels {
+        let operands: String = (0..operands).map(|i| format!(".param .u64 p{i}, ")).collect();
+        text += &format!(".visible .entry {name}({operands}.param .align 4 .b8 p[{params}]) {{ ret; }}\n");
+    }
+    text.leak().as_bytes()
+}
+
 /// Kernels that [`Fake`] computes: ADD, SCALE, RMS_NORM (the identity, through scratch), ROPE (its constant).
 #[derive(Debug, Default)]
 pub(crate) struct FakeKernels {
     /// Targets; "gfx906" if empty.
     pub(crate) targets: Vec<&'static str>,
+    /// True for kernels that are text.
+    pub(crate) is_text: bool,
 }
 
 impl KernelSet for FakeKernels {
@@ -454,7 +532,7 @@ impl KernelSet for FakeKernels {
     }
 
     fn code_object(&self, _target: &str, stem: &str) -> Option<&'static [u8]> {
-        (stem == "fake").then_some(IMAGE)
+        (stem == "fake").then(|| if self.is_text { text() } else { IMAGE })
     }
 
     fn plan(&self, c: &Context<'_>, _group: &Group) -> Result<Vec<Launch>, Refusal> {

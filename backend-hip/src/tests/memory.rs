@@ -149,7 +149,7 @@ fn weights_in_host_memory_are_cached_after_a_verdict() {
         lock(&fake.properties).integrated = true;
         let driver: Arc<dyn Driver> = fake.clone();
         let options = HipOptions { routes: Some(text.parse().unwrap()), ..options() };
-        let kernels = FakeKernels { targets: Vec::new() };
+        let kernels = FakeKernels { targets: Vec::new(), ..FakeKernels::default() };
         let backend =
             HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(kernels)).unwrap();
         let buffer = backend.allocate(1000, Usage::Weights).unwrap();

@@ -5,6 +5,7 @@ mod fake;
 mod faults;
 mod memory;
 mod opening;
+mod parts;
 mod prepare;
 mod programs;
 mod rtc;

@@ -183,7 +183,7 @@ fn an_override_does_not_hide_what_is_known_of_the_chip() {
             properties.wave = 32;
         }
         let driver: Arc<dyn Driver> = Arc::new(fake);
-        let kernels = FakeKernels { targets: vec!["gfx1100", "gfx1151"] };
+        let kernels = FakeKernels { targets: vec!["gfx1100", "gfx1151"], ..FakeKernels::default() };
         let options = HipOptions { system_root: root.path().into(), ..options() };
         let backend =
             HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(kernels)).unwrap();
@@ -223,7 +223,7 @@ fn no_permission() {
 fn no_kernels_for_the_target() {
     let fake: Arc<Fake> = Arc::default();
     let driver: Arc<dyn Driver> = fake.clone();
-    let set = Arc::new(FakeKernels { targets: vec!["gfx900", "gfx1100"] });
+    let set = Arc::new(FakeKernels { targets: vec!["gfx900", "gfx1100"], ..FakeKernels::default() });
     let error = HipBackend::open_with("hip", options(), Box::new(move |_| Ok(driver)), set).unwrap_err();
     let (what, phase, reason) = missing(&error);
     assert_eq!((what, phase), (Missing::Feature, Phase::OpenDevice));
@@ -332,7 +332,7 @@ fn graphs_of_a_runtime_that_is_known_to_fail() {
         lock(&fake.properties).arch = "gfx942:sramecc+:xnack-".into();
         let fake = Arc::new(fake);
         let driver: Arc<dyn Driver> = fake.clone();
-        let kernels = FakeKernels { targets: vec!["gfx942"] };
+        let kernels = FakeKernels { targets: vec!["gfx942"], ..FakeKernels::default() };
         let options = HipOptions { graphs, ..options() };
         let backend =
             HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(kernels)).unwrap();

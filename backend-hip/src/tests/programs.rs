@@ -13,26 +13,26 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-fn write(program: &mut dyn Program, id: TensorId, values: &[f32]) {
+pub(super) fn write(program: &mut dyn Program, id: TensorId, values: &[f32]) {
     program.write(id, bytemuck::cast_slice(values)).unwrap();
 }
 
-fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
+pub(super) fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {
     let mut bytes = vec![0; count * 4];
     program.read(id, &mut bytes).unwrap();
     floats(&bytes)
 }
 
 /// Graph of `(x * 2 + 1) + w`, with `w` a weight at an odd offset, then the identity through scratch.
-struct Sample {
-    graph: Graph,
-    x: TensorId,
+pub(super) struct Sample {
+    pub(super) graph: Graph,
+    pub(super) x: TensorId,
     w: TensorId,
     scaled: TensorId,
-    sum: TensorId,
+    pub(super) sum: TensorId,
 }
 
-fn sample() -> Sample {
+pub(super) fn sample() -> Sample {
     let mut graph = Graph::new();
     let w = graph.leaf("w", DType::F32, [64, 1, 1, 1], Source::Weight).unwrap();
     let x = graph.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
@@ -43,7 +43,7 @@ fn sample() -> Sample {
     Sample { graph, x, w, scaled, sum }
 }
 
-fn bind(backend: &dyn Backend, s: &Sample) -> Bindings {
+pub(super) fn bind(backend: &dyn Backend, s: &Sample) -> Bindings {
     let buffer = backend.allocate(1024, Usage::Weights).unwrap();
     backend.upload(&buffer, 260, bytemuck::cast_slice(&[0.5f32; 64])).unwrap();
     let mut bindings = Bindings::default();

@@ -11,11 +11,12 @@ use crate::raw::device::Device;
 use crate::raw::pipeline::{Capture, DriverCache, Layout, Pipeline, Recipe, Statistic};
 use cache::DiskCache;
 use ggml_core::sync::lock;
+use ggml_core::threads::{self, Undone};
 use ggml_core::{Deadline, Error, Phase, Result, phase};
 use modules::Modules;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Layouts, by the element counts of their bindings and the bytes of their push constants.
@@ -39,9 +40,6 @@ pub(crate) struct PipelineSet {
 
 /// Compile time after which the disk cache is written immediately rather than at the end.
 const SAVE_AFTER: Duration = Duration::from_secs(2);
-
-/// Stack size in bytes of a thread that compiles.
-const COMPILER_STACK: usize = 16 << 20;
 
 impl PipelineSet {
     /// Creates an empty set. `capture`: compiler output to retain for each pipeline. `is_parallel`: several threads
@@ -159,43 +157,21 @@ impl PipelineSet {
         let _span = phase::enter(Phase::Compile, &self.device.name);
         let deadline = deadline.as_phase(Phase::Compile);
         let start = Instant::now();
-        let total = missing.len();
         let threads =
             if self.is_parallel { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { 1 };
-        let threads = threads.min(total);
-        let (work, next) = (Arc::new(missing), Arc::new(AtomicUsize::new(0)));
-        let (sender, receiver) = mpsc::channel();
-        for _ in 0..threads {
-            let (set, work, next, sender) = (self.clone(), work.clone(), next.clone(), sender.clone());
-            let run = move || {
-                while let Some((spec, node)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let done = set.compile(spec).map(|_| ()).map_err(|e| e.with_node(node));
-                    if sender.send(done).is_err() {
-                        return;
-                    }
-                }
-            };
-            let name = format!("{} compile", self.device.name);
-            // Compilers recurse deeply.
-            let thread = std::thread::Builder::new().name(name).stack_size(COMPILER_STACK);
-            if let Err(error) = thread.spawn(run) {
-                return Err(broken(&self.device.name, Phase::Compile, "thread::spawn", error.to_string()));
+        let (work, set) = (Arc::new(missing), self.clone());
+        let compile = move |(spec, node): &(PipelineSpec, String)| {
+            set.compile(spec).map(|_| ()).map_err(|e| e.with_node(node))
+        };
+        let name = format!("{} compile", self.device.name);
+        threads::for_each(&name, threads, &work, &deadline, compile).map_err(|undone| match undone {
+            Undone::Failed(error) => error,
+            Undone::Late => {
+                let first = work.iter().find(|(spec, _)| !lock(&self.compiled).contains_key(spec));
+                deadline.missed(&self.device.name, first.map(|(_, node)| node.clone()))
             }
-        }
-        drop(sender);
-        for _ in 0..total {
-            match receiver.recv_timeout(deadline.remaining()) {
-                Ok(done) => done?,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    let first = work.iter().find(|(spec, _)| !lock(&self.compiled).contains_key(spec));
-                    return Err(deadline.missed(&self.device.name, first.map(|(_, node)| node.clone())));
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    let what = "a compilation thread ended without a result".to_string();
-                    return Err(broken(&self.device.name, Phase::Compile, "vkCreateComputePipelines", what));
-                }
-            }
-        }
+            Undone::NoThread(why) => broken(&self.device.name, Phase::Compile, "thread::spawn", why),
+        })?;
         let nanoseconds = start.elapsed().as_nanos() as u64;
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         if self.unsaved.fetch_add(nanoseconds, Ordering::Relaxed) + nanoseconds > SAVE_AFTER.as_nanos() as u64

@@ -12,7 +12,7 @@ use super::external::Functions;
 use super::ffi::{self, check, handle, same_calls};
 use crate::driver::codes::{INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Code, Coherence, Direction, Driver, External, Module, Properties, Reply, Stream,
+    Address, Code, Coherence, Direction, Driver, External, Library, Module, Properties, Reply, Stream,
 };
 use crate::options::HipOptions;
 use crate::sys::library::{Found, Wanted, search};
@@ -43,11 +43,18 @@ pub struct Nvidia {
     symbols: Symbols,
     path: PathBuf,
     found: String,
-    /// Device whose primary context is retained.
-    attached: Mutex<Option<c_int>>,
+    /// Device whose primary context is retained, and that context.
+    attached: Mutex<Option<(c_int, Context)>>,
     /// Compiler log of the last refused image, and the code that came with it.
     log: Mutex<Option<(Code, String)>>,
 }
+
+/// Handle of a context.
+#[derive(Clone, Copy, Debug)]
+struct Context(ffi::Handle);
+
+// SAFETY: CUDA allows any thread to make a context current; this program never reads what the handle points at.
+unsafe impl Send for Context {}
 
 /// Returns the library to search: in the loader's path, or in the directory that Windows provides to Linux
 /// guests.
@@ -168,7 +175,7 @@ impl Nvidia {
 
 impl Drop for Nvidia {
     fn drop(&mut self) {
-        if let Some(device) = lock(&self.attached).take() {
+        if let Some((device, _)) = lock(&self.attached).take() {
             // SAFETY: the context was retained by `attach` and is released once. Nothing of this driver is
             // used afterwards: it is being dropped.
             unsafe { (self.symbols.cuDevicePrimaryCtxRelease_v2)(device) };
@@ -276,7 +283,7 @@ impl Driver for Nvidia {
         let mut attached = lock(&self.attached);
         // SAFETY: writes one handle.
         check(unsafe { (self.symbols.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
-        if let Some(former) = attached.replace(device) {
+        if let Some((former, _)) = attached.replace((device, Context(context))) {
             // SAFETY: this context was retained by an earlier call and is released once.
             unsafe { (self.symbols.cuDevicePrimaryCtxRelease_v2)(former) };
         }
@@ -349,6 +356,43 @@ impl Driver for Nvidia {
         // A zero byte would end the text early.
         let text = CString::new(image).map_err(|_| INVALID_IMAGE)?;
         self.load_text(&text)
+    }
+
+    fn has_libraries(&self) -> bool {
+        let symbols = &self.symbols;
+        symbols.cuLibraryLoadData.is_some()
+            && symbols.cuLibraryGetModule.is_some()
+            && symbols.cuLibraryUnload.is_some()
+    }
+
+    fn load_library(&self, image: &[u8]) -> Option<(Library, Module)> {
+        let text = CString::new(image).ok()?;
+        let (_, context) = (*lock(&self.attached))?;
+        let load = self.symbols.cuLibraryLoadData?;
+        let (mut library, mut module) = (null_mut(), null_mut());
+        let (no_names, no_values) = (null_mut(), null_mut());
+        // SAFETY: the context is retained until this driver is dropped.
+        check(unsafe { (self.symbols.cuCtxSetCurrent)(context.0) }).ok()?;
+        // SAFETY: writes one handle; the image is a C string, which the call copies; there are no options.
+        let loaded = check(unsafe {
+            load(&mut library, text.as_ptr().cast(), no_names, no_values, 0, no_names, no_values, 0)
+        });
+        loaded.ok()?;
+        let library = Library(library as usize as u64);
+        // SAFETY: writes one handle; the library was just loaded.
+        let found = check(unsafe { (self.symbols.cuLibraryGetModule?)(&mut module, handle(library.0)) });
+        if found.is_err() {
+            // SAFETY: the library was just loaded, and nothing of it is used.
+            let _ = unsafe { self.unload_library(library) };
+            return None;
+        }
+        Some((library, Module(module as usize as u64)))
+    }
+
+    unsafe fn unload_library(&self, library: Library) -> Reply<()> {
+        let unload = self.symbols.cuLibraryUnload.ok_or(NOT_SUPPORTED)?;
+        // SAFETY: the caller guarantees a library of `load_library` that was not unloaded.
+        check(unsafe { unload(handle(library.0)) })
     }
 
     same_calls! {

@@ -79,6 +79,15 @@ function_table! {
         cuDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
         /// Function, attribute, value. CUDA 9.
         cuFuncSetAttribute: fn(Handle, c_int, c_int) -> c_int;
+        /// Library, image; options of the compiler, their values, their number; options of the library, their values,
+        /// their number. CUDA 12, as the next two; any thread may load one.
+        cuLibraryLoadData: fn(
+            *mut Handle, *const c_void, *mut c_int, *mut *mut c_void, c_uint, *mut c_int, *mut *mut c_void, c_uint
+        ) -> c_int;
+        /// Module in the calling thread's context, library.
+        cuLibraryGetModule: fn(*mut Handle, Handle) -> c_int;
+        /// Library.
+        cuLibraryUnload: fn(Handle) -> c_int;
         /// Milliseconds, from, to.
         cuEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
         /// Memory, its description. CUDA 10, as the next two.

@@ -8,6 +8,9 @@ use crate::provider::ffi::Handle;
 use std::ffi::{c_char, c_uint};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+/// Held by a test that retains contexts.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Number of retained contexts.
 static CONTEXTS: AtomicI32 = AtomicI32::new(0);
 
@@ -99,6 +102,43 @@ extern "C" fn load(
     218
 }
 
+/// Number of loaded libraries.
+static LIBRARIES: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn load_library(
+    to: *mut Handle,
+    image: *const c_void,
+    names: *mut c_int,
+    _values: *mut *mut c_void,
+    count: c_uint,
+    _library_names: *mut c_int,
+    _library_values: *mut *mut c_void,
+    library_count: c_uint,
+) -> c_int {
+    assert!(names.is_null() && (count, library_count) == (0, 0));
+    // SAFETY: the provider passes the address of a handle and a C string.
+    unsafe {
+        *to = match CStr::from_ptr(image.cast()).to_bytes() {
+            b"good" => 0xd as Handle,
+            b"no module" => 0xe as Handle,
+            _ => return 218,
+        }
+    };
+    LIBRARIES.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+extern "C" fn module_of(to: *mut Handle, library: Handle) -> c_int {
+    // SAFETY: the provider passes the address of a handle.
+    unsafe { *to = 0xb as Handle };
+    if library as usize == 0xd { 0 } else { 200 }
+}
+
+extern "C" fn unload_library(_library: Handle) -> c_int {
+    LIBRARIES.fetch_sub(1, Ordering::Relaxed);
+    0
+}
+
 extern "C" fn error_name(code: c_int, to: *mut *const c_char) -> c_int {
     let name = match code {
         2 => c"CUDA_ERROR_OUT_OF_MEMORY",
@@ -127,6 +167,9 @@ fn provider() -> Nvidia {
             b"cuCtxSetCurrent" => set_current as *mut c_void,
             b"cuEventQuery" => query as *mut c_void,
             b"cuModuleLoadDataEx" => load as *mut c_void,
+            b"cuLibraryLoadData" => load_library as *mut c_void,
+            b"cuLibraryGetModule" => module_of as *mut c_void,
+            b"cuLibraryUnload" => unload_library as *mut c_void,
             b"cuGetErrorName" => error_name as *mut c_void,
             name if REQUIRED.iter().any(|r| r.as_bytes() == name) => unused as *mut c_void,
             _ => null_mut(),
@@ -151,6 +194,7 @@ fn the_device_is_described() {
 
 #[test]
 fn contexts_are_given_back() {
+    let _alone = lock(&ALONE);
     let nvidia = provider();
     nvidia.attach(1).unwrap();
     nvidia.attach(1).unwrap();
@@ -183,4 +227,23 @@ fn codes_and_the_compilers_log() {
     assert_eq!(describe(218), said);
     assert_eq!(describe(218), "CUDA_ERROR_INVALID_PTX (218)", "said once");
     assert_eq!(module(b"go\0od"), Err(200), "text ends at a zero byte");
+}
+
+/// Any thread may load a library.
+#[test]
+fn libraries_are_loaded_on_any_thread() {
+    let _alone = lock(&ALONE);
+    let nvidia = provider();
+    assert!(nvidia.has_libraries());
+    assert_eq!(nvidia.load_library(b"good"), None, "no device is attached");
+    nvidia.attach(1).unwrap();
+    let of_thread = |text: &'static [u8]| {
+        std::thread::scope(|threads| threads.spawn(|| nvidia.load_library(text)).join().unwrap())
+    };
+    assert_eq!(of_thread(b"good"), Some((Library(0xd), Module(0xb))));
+    assert_eq!([of_thread(b"bad"), of_thread(b"go\0od"), of_thread(b"no module")], [None; 3]);
+    assert_eq!(LIBRARIES.load(Ordering::Relaxed), 1);
+    // SAFETY: the library was loaded above.
+    unsafe { nvidia.unload_library(Library(0xd)) }.unwrap();
+    assert_eq!(LIBRARIES.load(Ordering::Relaxed), 0);
 }

@@ -5,6 +5,7 @@
 //! removed when it is destroyed, and a range is within one allocation because every copy checks it.
 
 use crate::code::kernels::{self, Kernel};
+use crate::code::part::Libraries;
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
 use crate::driver::{
     Address, Arguments, Code, Coherence, Driver, Event, External, Function, Module, Reply, Shape, Stream,
@@ -99,7 +100,8 @@ pub(crate) struct Session {
     imported: HashMap<Address, External>,
     host: Vec<Arc<HostBlock>>,
     events: Vec<Event>,
-    modules: HashMap<&'static str, Loaded>,
+    modules: HashMap<(&'static str, Option<&'static str>), Loaded>,
+    libraries: Libraries,
     functions: Vec<Function>,
     function_ids: HashMap<(&'static str, &'static str), FunctionId>,
     graphs: graphs::Graphs,
@@ -127,6 +129,7 @@ impl Session {
             host: Vec::new(),
             events: Vec::new(),
             modules: HashMap::new(),
+            libraries: Libraries::default(),
             functions: Vec::new(),
             function_ids: HashMap::new(),
             graphs: graphs::Graphs::default(),
@@ -299,16 +302,25 @@ impl Session {
         result
     }
 
+    /// Returns the list of the libraries that are loaded on the device: they are unloaded when the session closes.
+    pub(crate) fn libraries(&self) -> Libraries {
+        self.libraries.clone()
+    }
+
     /// Loads a kernel's code object, unless it is loaded.
     pub(crate) fn load(&mut self, kernel: &Kernel) -> Result<Module> {
-        if let Some(loaded) = self.modules.get(kernel.module) {
+        // Such a module lives as long as its library.
+        if let Some(module) = kernel.loaded() {
+            return Ok(module);
+        }
+        if let Some(loaded) = self.modules.get(&kernel.module()) {
             return Ok(loaded.module);
         }
-        let image = Image::new(kernel.image);
+        let image = Image::new(&kernel.image());
         // SAFETY: the image is a whole code object (`Kernels` has read its headers to the end) and lives as
         // long as the module: moving an `Image` does not move its bytes.
         let module = self.call(Call::LoadModule, |d| unsafe { d.load_module(image.get()) })?;
-        self.modules.insert(kernel.module, Loaded { module, _image: image });
+        self.modules.insert(kernel.module(), Loaded { module, _image: image });
         Ok(module)
     }
 
@@ -412,6 +424,11 @@ impl Session {
         for (_, loaded) in std::mem::take(&mut self.modules) {
             // SAFETY: the module was just removed from the table, and none of its functions is in use.
             result = result.and(self.call(Call::UnloadModule, |d| unsafe { d.unload_module(loaded.module) }));
+        }
+        let libraries = std::mem::take(&mut *lock(&self.libraries));
+        for library in libraries {
+            // SAFETY: the library was just removed from the list, and none of its functions is in use.
+            result = result.and(self.call(Call::UnloadModule, |d| unsafe { d.unload_library(library) }));
         }
         for event in std::mem::take(&mut self.events) {
             // SAFETY: the event was just removed from the table.
