@@ -27,6 +27,8 @@ impl<T> Promise<T> {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// Jobs that are done after all others, even once the queue is closed.
+    late: Vec<Job>,
     closed: bool,
 }
 
@@ -38,7 +40,8 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Calls a function while threads do the jobs that it queues. Jobs that have not begun when it returns are left out.
+    /// Calls a function while threads do the jobs that it queues. Jobs that have not begun when it returns are left out,
+    /// except late ones.
     pub(super) fn during<T>(threads: usize, run: impl FnOnce(&Workers) -> T) -> T {
         let workers = Workers::default();
         std::thread::scope(|scope| {
@@ -57,11 +60,19 @@ impl Workers {
         &self,
         prepare: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Promise<T> {
-        let (sender, receiver) = sync_channel(1);
-        // Nobody may want the result any more.
-        let job = move || drop(sender.send(prepare()));
-        self.queue(|jobs| jobs.push_back(Box::new(job)));
-        Promise(receiver)
+        let (job, promise) = promised(prepare);
+        self.queue(|jobs| jobs.push_back(job));
+        promise
+    }
+
+    /// Has something prepared before everything else that waits: it is needed first.
+    pub(super) fn promise_first<T: Send + 'static>(
+        &self,
+        prepare: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Promise<T> {
+        let (job, promise) = promised(prepare);
+        self.queue(|jobs| jobs.push_front(job));
+        promise
     }
 
     /// Has something done before everything else that waits: it takes long.
@@ -69,9 +80,10 @@ impl Workers {
         self.queue(|jobs| jobs.push_front(Box::new(job)));
     }
 
-    /// Has something done after everything else that waits.
+    /// Has something done after everything else that waits, by several threads at the end at the latest.
     pub(super) fn late(&self, job: impl FnOnce() + Send + 'static) {
-        self.queue(|jobs| jobs.push_back(Box::new(job)));
+        lock(&self.queue).late.push(Box::new(job));
+        self.changed.notify_one();
     }
 
     fn queue(&self, add: impl FnOnce(&mut VecDeque<Job>)) {
@@ -88,15 +100,20 @@ impl Workers {
     fn next(&self) -> Option<Job> {
         let mut queue = lock(&self.queue);
         loop {
-            if queue.closed {
-                return None;
-            }
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
+            let job = queue.jobs.pop_front().or_else(|| queue.late.pop());
+            if job.is_some() || queue.closed {
+                return job;
             }
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Returns a job that prepares something, and where its result arrives.
+fn promised<T: Send + 'static>(prepare: impl FnOnce() -> Result<T> + Send + 'static) -> (Job, Promise<T>) {
+    let (sender, receiver) = sync_channel(1);
+    // Nobody may want the result any more.
+    (Box::new(move || drop(sender.send(prepare()))), Promise(receiver))
 }
 
 /// Closes the queue when it is dropped.
@@ -131,6 +148,41 @@ mod tests {
             values.map(|(i, thread)| if thread == here { 0 } else { i }).sum::<i32>()
         });
         assert_eq!(sum, 4950);
+    }
+
+    /// Returns the order in which a single thread does jobs.
+    fn in_order() -> std::sync::Arc<Mutex<Vec<u32>>> {
+        Workers::during(1, |workers| {
+            let (go, begin) = sync_channel::<()>(0);
+            let order = std::sync::Arc::new(Mutex::new(Vec::new()));
+            let note = |n: u32| {
+                let order = order.clone();
+                move || {
+                    lock(&order).push(n);
+                    Ok(())
+                }
+            };
+            // Keeps the only thread until everything is queued.
+            let held = workers.promise(move || {
+                begin.recv().unwrap();
+                Ok(())
+            });
+            let late = order.clone();
+            workers.late(move || lock(&late).push(3));
+            let (one, two) = (workers.promise(note(1)), workers.promise(note(2)));
+            let first = workers.promise_first(note(0));
+            go.send(()).unwrap();
+            for promise in [held, one, two, first] {
+                promise.wait(&soon()).ok().unwrap();
+            }
+            order
+        })
+    }
+
+    #[test]
+    fn what_is_needed_first_is_done_first() {
+        let order = in_order();
+        assert_eq!(*lock(&order), [0, 1, 2, 3], "late jobs are done although the queue was closed");
     }
 
     /// An error, a panic and time that runs out are told apart, and none of them keeps the threads.

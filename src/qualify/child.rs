@@ -133,8 +133,9 @@ impl Child<'_> {
         std::thread::scope(|threads| {
             let (sender, receiver) = channel();
             threads.spawn(move || {
-                for route in routes {
-                    let listed = if lister.deadline.passed() { break } else { lister.list(route) };
+                for (n, route) in routes.iter().enumerate() {
+                    let listed =
+                        if lister.deadline.passed() { break } else { lister.list(route, &routes[n + 1..]) };
                     if sender.send(listed).is_err() {
                         break;
                     }
@@ -153,7 +154,7 @@ impl Child<'_> {
             self.put(Verdict::new(&route.name, State::Begun, ""))?;
             let is_alone = matches!(lists, Lists::Here(_)) || n + 1 == routes.len();
             (self.send)(Message::Route { name: route.name.clone(), is_alone });
-            let checked = self.check(route, &mut lists);
+            let checked = self.check((route, &routes[n + 1..]), &mut lists);
             // The programs of later routes take memory, too: alone, it may have enough.
             if let (false, Err(error @ Error::OutOfMemory { .. })) = (is_alone, &checked) {
                 return Err(error.clone());
@@ -183,11 +184,11 @@ impl Child<'_> {
     }
 
     /// Gets the list of a route's checks, and runs them.
-    fn check(&mut self, route: &RouteUse, lists: &mut Lists<'_>) -> Result<Verdict> {
+    fn check(&mut self, (route, later): (&RouteUse, &[RouteUse]), lists: &mut Lists<'_>) -> Result<Verdict> {
         let late = || Verdict { partial: true, ..Verdict::new(&route.name, State::Unknown, "time ran out") };
         (self.send)(Message::Case { name: "compiling".into() });
         let mut listed = match lists {
-            Lists::Here(lister) => lister.list(route)?,
+            Lists::Here(lister) => lister.list(route, later)?,
             Lists::Ahead(coming) => match coming.recv_timeout(self.deadline.remaining()) {
                 Ok(listed) => listed?,
                 Err(_) => return Ok(late()),
@@ -209,7 +210,8 @@ impl Child<'_> {
         let mut about = |what: &str| send(Message::Case { name: what.into() });
         let verdict = examine(&scope, &mut listed, &mut self.retained, &mut about);
         // Closing a device takes longer than some checks.
-        self.workers.late(move || drop(listed));
+        let retained = if listed.is_plain_later { Vec::new() } else { self.retained.take(&listed.below) };
+        self.workers.late(move || drop((retained, listed)));
         verdict
     }
 }

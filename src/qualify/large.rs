@@ -111,7 +111,7 @@ impl Checks<'_> {
             let results = [run_undecoded(fast.as_mut(), work)?, run_undecoded(other.as_mut(), work)?];
             drop(other);
             let (of_work, want) = (work.clone(), of_plain.values.clone());
-            judged.push(self.scope.workers.promise(move || judge(&of_work, results, &want)));
+            judged.push(self.scope.workers.promise_first(move || judge(&of_work, results, &want)));
             let mut timed =
                 || by_turns(self.scope, [of_plain.program.as_mut(), fast.as_mut()], sweep.as_deref());
             let mut of_work = timed()?;

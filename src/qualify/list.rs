@@ -63,22 +63,31 @@ impl<'a> Lister<'a> {
         Lister { open, task, rows, base, small, tunes, workers, deadline, opened, works: Vec::new() }
     }
 
-    /// Opens the devices that a route needs, lists the checks, and queues the preparation of their programs.
-    pub(super) fn list(&mut self, route: &RouteUse) -> Result<Listed> {
+    /// Returns the routes of the plain way that a route is compared with, and those together with the route.
+    fn ways(&self, route: &RouteUse) -> [Routes; 2] {
         let mut below = self.base.clone();
         let mut lower = route.on_top_of.clone();
         while let Some(name) = lower {
             below = below.with(&name, true);
             lower = self.rows.iter().find(|row| row.name == name).and_then(|row| row.on_top_of.clone());
         }
-        let plain = self.with(&below)?;
         let of_route = below.clone().with(&route.name, true);
-        // Nobody needs the device of a candidate again.
-        let fast = if self.tunes { (self.open)(of_route)? } else { self.with(&of_route)? };
+        [below, of_route]
+    }
+
+    /// Opens the devices that a route needs, lists the checks, and queues the preparation of their programs. Devices that
+    /// none of the `later` routes needs are closed once this route is checked.
+    pub(super) fn list(&mut self, route: &RouteUse, later: &[RouteUse]) -> Result<Listed> {
+        let [below, of_route] = self.ways(route);
+        let (plain, fast) = (self.with(&below)?, self.with(&of_route)?);
+        let later: Vec<[Routes; 2]> = later.iter().map(|route| self.ways(route)).collect();
+        self.opened.retain(|(known, _)| later.iter().flatten().any(|way| way == known));
+        let is_plain_later = later.iter().any(|[plain, _]| *plain == below);
         let below = format!("{below:?}");
         let (answers, groups, cases) = (Vec::new(), Vec::new(), Vec::new());
+        let (single, coming, partial) = (None, None, false);
         let mut listed =
-            Listed { plain, fast, below, answers, groups, single: None, coming: None, cases, partial: false };
+            Listed { plain, fast, below, is_plain_later, answers, groups, single, coming, cases, partial };
         if let Some(false) = listed.use_of(&route.name).map(|of_route| of_route.used) {
             return Ok(listed);
         }

@@ -51,6 +51,8 @@ pub(super) struct Listed {
     pub(super) fast: Arc<dyn Backend>,
     /// The routes of `plain`.
     pub(super) below: String,
+    /// True if a later route is compared with the same plain way.
+    pub(super) is_plain_later: bool,
     pub(super) answers: Vec<Answer>,
     /// Large works that take the route; those of a group have the same weights.
     pub(super) groups: Vec<Vec<Arc<Work>>>,
@@ -132,7 +134,8 @@ impl Coming {
     pub(super) fn of(workers: &Workers, listed: &Listed, group: &[Arc<Work>], needs_plain: bool) -> Coming {
         let promise = |device: &Arc<dyn Backend>, times: usize| {
             let (device, group) = (device.clone(), group.to_vec());
-            workers.promise(move || of_group(device.as_ref(), &group, times))
+            // The cases that were queued before are needed after all groups.
+            workers.promise_first(move || of_group(device.as_ref(), &group, times))
         };
         Coming { fast: promise(&listed.fast, 2), plain: needs_plain.then(|| promise(&listed.plain, 1)) }
     }

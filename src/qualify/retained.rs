@@ -72,6 +72,12 @@ impl Retained {
         Ok(&mut self.plain[at].1)
     }
 
+    /// Takes the programs of the plain way on a device with the routes `below` out: no later route needs them.
+    pub(super) fn take(&mut self, below: &str) -> Vec<Plain> {
+        let of_it = self.plain.extract_if(.., |((of, _), _)| of == below);
+        of_it.map(|(_, plain)| plain).collect()
+    }
+
     /// Forgets the programs of the plain way.
     pub(super) fn forget_plain(&mut self) {
         self.plain.clear();
