@@ -79,8 +79,16 @@ impl<'a> Lister<'a> {
     /// none of the `later` routes needs are closed once this route is checked.
     pub(super) fn list(&mut self, route: &RouteUse, later: &[RouteUse]) -> Result<Listed> {
         let [below, of_route] = self.ways(route);
-        let (plain, fast) = (self.with(&below)?, self.with(&of_route)?);
         let later: Vec<[Routes; 2]> = later.iter().map(|route| self.ways(route)).collect();
+        // The devices of the next route are opened at the same time, and large works made: opening is waiting.
+        let of_next = later.first().filter(|_| self.task.ahead).into_iter().flatten();
+        let ways = [&below, &of_route].into_iter().chain(of_next);
+        let needs_works = route.name != COMPILES || later.first().is_some_and(|_| self.task.ahead);
+        let works = || if needs_works { self.large() } else { Ok(Vec::new()) };
+        let (opened, works) = rayon::join(|| self.missing(ways), works);
+        self.opened.extend(opened);
+        self.works = works?;
+        let (plain, fast) = (self.with(&below)?, self.with(&of_route)?);
         self.opened.retain(|(known, _)| later.iter().flatten().any(|way| way == known));
         let is_plain_later = later.iter().any(|[plain, _]| *plain == below);
         let below = format!("{below:?}");
@@ -96,9 +104,7 @@ impl<'a> Lister<'a> {
             return Ok(listed);
         }
         let devices = [listed.plain.as_ref(), listed.fast.as_ref()];
-        let cases = || if self.tunes { Vec::new() } else { taken(devices) };
-        let (works, cases) = rayon::join(|| self.large(), cases);
-        self.works = works?;
+        let cases = if self.tunes { Vec::new() } else { taken(devices) };
         listed.groups = self.groups(&listed);
         if OF_MEMORY.contains(&route.name.as_str()) {
             let of_one = self.works.iter().flatten().filter(|work| work.read_bytes().is_some());
@@ -119,6 +125,18 @@ impl<'a> Lister<'a> {
 
     fn has_much_memory(&self, listed: &Listed) -> bool {
         !self.small && self.task.ahead && listed.fast.free_memory().is_some_and(|free| free >= MUCH)
+    }
+
+    /// Opens the devices with these routes that are not open. An error shows when the device is needed.
+    fn missing<'b>(&self, ways: impl Iterator<Item = &'b Routes>) -> Vec<(Routes, Arc<dyn Backend>)> {
+        let mut missing: Vec<&Routes> = Vec::new();
+        for way in ways {
+            if !missing.contains(&way) && self.opened.iter().all(|(known, _)| known != way) {
+                missing.push(way);
+            }
+        }
+        let open = |way: &Routes| (self.open)(way.clone()).ok().map(|device| (way.clone(), device));
+        missing.into_par_iter().filter_map(open).collect()
     }
 
     /// Returns the device with these routes. Devices stay open: opening takes longer than some checks.
