@@ -32,6 +32,7 @@ pub(crate) const FLOORS: &[Floors] = &[
                 "rng",
                 "routes",
                 "sync",
+                "threads",
             ],
             &["deadline", "dtype"],
             &["error"],

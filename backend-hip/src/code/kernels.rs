@@ -5,7 +5,7 @@
 
 use crate::arch::{Family, Profile, Target};
 use crate::code::elf::{self, CodeObject, KernelInfo};
-use crate::code::part::Part;
+use crate::code::excerpt::Excerpt;
 use crate::code::ptx;
 use crate::driver::Module;
 use crate::op::{self, Context, Launch, Refusal};
@@ -79,15 +79,15 @@ pub(crate) enum Code {
     /// A code object with all kernels of a stem.
     Object(&'static [u8]),
     /// One kernel of a text.
-    Part(Arc<Part>),
+    Excerpt(Arc<Excerpt>),
 }
 
 /// Contents of a stem's code.
 #[derive(Debug)]
 struct Read {
     object: CodeObject,
-    /// Each kernel's part, if the code is text.
-    parts: Vec<Arc<Part>>,
+    /// Each kernel's excerpt, if the code is text.
+    excerpts: Vec<Arc<Excerpt>>,
 }
 
 /// Result of reading a stem's code object: the object, `None` if its format has no metadata, or the reason
@@ -185,7 +185,8 @@ impl Kernels {
         let at = read.object.kernels.iter().position(|k| k.name == name);
         let missing = || Refusal(format!("code object {module} for {target} has no kernel {name}"));
         let at = at.ok_or_else(missing)?;
-        let code = read.parts.get(at).map_or(Code::Object(image), |part| Code::Part(part.clone()));
+        let code =
+            read.excerpts.get(at).map_or(Code::Object(image), |excerpt| Code::Excerpt(excerpt.clone()));
         Ok(Kernel { module, name, code, info: Some(read.object.kernels[at].clone()) })
     }
 }
@@ -201,8 +202,8 @@ fn examine(image: &'static [u8], target: &str) -> Reading {
         object.suits(&target)?;
     }
     let spans: Arc<[Range<usize>]> = spans.into();
-    let parts = (0..spans.len()).map(|kernel| Arc::new(Part::new(image, &spans, kernel))).collect();
-    Ok(Some(Arc::new(Read { object, parts })))
+    let excerpts = (0..spans.len()).map(|kernel| Arc::new(Excerpt::new(image, &spans, kernel))).collect();
+    Ok(Some(Arc::new(Read { object, excerpts })))
 }
 
 impl Kernel {
@@ -211,7 +212,7 @@ impl Kernel {
     pub(crate) fn module(&self) -> (&'static str, Option<&'static str>) {
         match self.code {
             Code::Object(_) => (self.module, None),
-            Code::Part(_) => (self.module, Some(self.name)),
+            Code::Excerpt(_) => (self.module, Some(self.name)),
         }
     }
 
@@ -219,7 +220,7 @@ impl Kernel {
     pub(crate) fn loaded(&self) -> Option<Module> {
         match &self.code {
             Code::Object(_) => None,
-            Code::Part(part) => part.module(),
+            Code::Excerpt(excerpt) => excerpt.module(),
         }
     }
 
@@ -227,7 +228,7 @@ impl Kernel {
     pub(crate) fn image(&self) -> Cow<'_, [u8]> {
         match &self.code {
             Code::Object(image) => Cow::Borrowed(image),
-            Code::Part(part) => Cow::Owned(part.text()),
+            Code::Excerpt(excerpt) => Cow::Owned(excerpt.text()),
         }
     }
 

@@ -317,7 +317,7 @@ mod tests {
         for (i, kernel) in object.kernels.iter().enumerate() {
             let text = String::from_utf8(excerpt(SAMPLE.as_bytes(), &spans, i)).unwrap();
             let (alone, _) = read(text.as_bytes()).unwrap();
-            assert_eq!((&alone.kernels[..], &alone.target), (&[kernel.clone()][..], &object.target));
+            assert_eq!((&alone.kernels[..], &alone.target), (std::slice::from_ref(kernel), &object.target));
             assert!(text.contains("outside[]") && text.contains("helper()"), "{text}");
         }
         let bytes: usize = (0..2).map(|i| excerpt(SAMPLE.as_bytes(), &spans, i).len()).sum();

@@ -188,7 +188,7 @@ fn positions(launches: &[LaunchInfo]) -> Vec<graphs::GraphPosition> {
 }
 
 /// Loads kernels that are text with several threads, in which the driver compiles them.
-fn load_parts(
+fn load_excerpts(
     shared: &Arc<Shared>,
     addressed: &[Addressed],
     names: &[String],
@@ -196,12 +196,14 @@ fn load_parts(
 ) -> Result<()> {
     let Some(loader) = &shared.loader else { return Ok(()) };
     let start = Instant::now();
-    let part = |launch: &Addressed| match &launch.kernel.code {
-        Code::Part(part) => Some((part.clone(), names.get(launch.step).cloned().unwrap_or_default())),
+    let excerpt = |launch: &Addressed| match &launch.kernel.code {
+        Code::Excerpt(excerpt) => {
+            Some((excerpt.clone(), names.get(launch.step).cloned().unwrap_or_default()))
+        }
         Code::Object(_) => None,
     };
-    let parts = addressed.iter().filter_map(part).collect();
-    let loaded = loader.load(shared.backend(), parts, deadline);
+    let excerpts = addressed.iter().filter_map(excerpt).collect();
+    let loaded = loader.load(shared.backend(), excerpts, deadline);
     lock(&shared.stats).compile_time += start.elapsed();
     loaded.map_err(|node| deadline.missed(shared.backend(), node))
 }
@@ -217,7 +219,7 @@ fn compile(
 ) -> Result<Launches> {
     let _span = phase::enter(Phase::Compile, shared.backend());
     let limit = shared.deadlines().prepare;
-    load_parts(shared, &addressed, &names, &Deadline::new(Phase::Compile, limit).after(start.elapsed()))?;
+    load_excerpts(shared, &addressed, &names, &Deadline::new(Phase::Compile, limit).after(start.elapsed()))?;
     shared.thread.call_after(Phase::Compile, limit, start.elapsed(), move |session| {
         let mut launches = Launches {
             ready: Vec::new(),

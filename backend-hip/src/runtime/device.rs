@@ -9,8 +9,8 @@ use super::staging::{ALIGNMENT, Staging};
 use super::thread::bounded;
 use crate::advice::{self, Situation};
 use crate::arch::{Profile, Target};
+use crate::code::excerpt::Loader;
 use crate::code::kernels::{KernelSet, Kernels};
-use crate::code::part::Loader;
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error, refuses_code};
 use crate::driver::{Driver, Properties, WRONG_LIBRARY};
@@ -117,7 +117,8 @@ pub(crate) fn open(
     info.versions.extend(refusal.map(|why| ("code objects refused".into(), why)));
     let compiler = kernels.target().filter(|_| job.is_none()).and_then(hip_kernels::compiler);
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
-    info.identity = routes::identity(&info, options, kernels.target().filter(|_| job.is_none()));
+    let target = kernels.target().filter(|_| job.is_none());
+    info.identity = routes::identity(&info, options, target, &profile);
     let ability = Ability {
         options,
         backend: &monitor.backend,

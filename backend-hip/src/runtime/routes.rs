@@ -92,8 +92,14 @@ impl Ability<'_> {
     }
 }
 
-/// Returns what verdicts on a device depend on. The versions are those of the runtime and of everything below it.
-pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&str>) -> Identity {
+/// Returns what verdicts on a device depend on. The versions are those of the runtime and of everything below it. `target`:
+/// the built-in code that is used, `profile`: the device, for which code is compiled at run time where there is none.
+pub(super) fn identity(
+    info: &DeviceInfo,
+    options: &HipOptions,
+    target: Option<&str>,
+    profile: &Profile,
+) -> Identity {
     let mut all = vec![("driver".to_string(), "hip".to_string())];
     let mut add = |name: &str, value: String| all.push((name.into(), value));
     add("device", info.name.clone());
@@ -110,8 +116,8 @@ pub(super) fn identity(info: &DeviceInfo, options: &HipOptions, target: Option<&
     add("release of the kernel", options.root().line("/proc/sys/kernel/osrelease").unwrap_or_default());
     add("code", format!("{} {}", hip_kernels::digest(), target.unwrap_or("none")));
     // Candidates are compared with it.
-    let profile = target.and_then(Target::parse).and_then(|target| Profile::of(&target));
-    add("tuning table", profile.map_or(String::new(), |profile| digest_of(&Tuning::table(&profile))));
+    let of_code = target.and_then(Target::parse).and_then(|target| Profile::of(&target));
+    add("tuning table", digest_of(&Tuning::table(of_code.as_ref().unwrap_or(profile))));
     for (name, value) in options.environment.variables().iter().chain(options.environment.emulated()) {
         add(name, value.clone());
     }

@@ -105,7 +105,7 @@ fn ptx_is_like_the_code_objects() {
             assert_eq!(object.target.unwrap().to_string(), *target);
             for (i, kernel) in object.kernels.iter().enumerate() {
                 let (alone, _) = ptx::read(&ptx::excerpt(text, &spans, i)).unwrap();
-                assert_eq!(alone.kernels, [kernel.clone()], "{target} {stem}");
+                assert_eq!(alone.kernels, std::slice::from_ref(kernel), "{target} {stem}");
             }
             for word in std::str::from_utf8(text).unwrap().split_whitespace() {
                 let exact = match word.split('.').next() {

@@ -1,6 +1,7 @@
 //! Allocation and transfers.
 
-use super::fake::{Fake, FakeKernels, Fault};
+use super::fake::{Fake, Fault};
+use super::fake_kernels::FakeKernels;
 use super::{open, options, pair};
 use crate::HipBackend;
 use crate::driver::codes::Call;

@@ -1,11 +1,12 @@
 //! The backend over the fake driver: memory, transfers, programs, deadlines, errors.
 
 mod embedded;
+mod excerpts;
 mod fake;
+mod fake_kernels;
 mod faults;
 mod memory;
 mod opening;
-mod parts;
 mod prepare;
 mod programs;
 mod rtc;
@@ -13,7 +14,8 @@ mod rtc;
 use crate::HipBackend;
 use crate::driver::Driver;
 use crate::options::{Copies, HipOptions};
-use fake::{Fake, FakeKernels};
+use fake::Fake;
+use fake_kernels::FakeKernels;
 use ggml_core::Result;
 use ggml_core::phase::Deadlines;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Opening: the reports, and the distinction of everything that may be missing.
 
-use super::fake::{Fake, FakeKernels, Fault};
+use super::fake::{Fake, Fault};
+use super::fake_kernels::FakeKernels;
 use super::{SHORT, SOON, open, options, pair, short};
 use crate::HipBackend;
 use crate::driver::Driver;

@@ -1,6 +1,6 @@
 //! Preparation without a device: launches, addresses and layout from given properties.
 
-use super::fake::FakeKernels;
+use super::fake_kernels::FakeKernels;
 use crate::arch::{Profile, Target};
 use crate::code::kernels::Kernels;
 use crate::driver::Address;

@@ -325,7 +325,7 @@ fn no_compiler() {
     let why = reason(open(none.clone()).unwrap_err(), Phase::OpenDevice);
     assert!(why.contains("libhiprtc was not loaded: ") && why.contains("opt/rocm/lib"), "{why}");
     let driver: Arc<dyn Driver> = Arc::new(Fake::default());
-    let set = super::fake::FakeKernels { targets: vec!["gfx900", "gfx1100"], ..Default::default() };
+    let set = super::fake_kernels::FakeKernels { targets: vec!["gfx900", "gfx1100"], ..Default::default() };
     let auto = HipOptions { rtc: RtcMode::Auto, ..none };
     let error = HipBackend::open_with("hip", auto, Box::new(move |_| Ok(driver)), Arc::new(set)).unwrap_err();
     let why = reason(error, Phase::OpenDevice);

@@ -4,8 +4,8 @@
 //! upholds the safety contracts of [`Driver`]'s unsafe methods: a handle in a table is live because it is
 //! removed when it is destroyed, and a range is within one allocation because every copy checks it.
 
+use crate::code::excerpt::Libraries;
 use crate::code::kernels::{self, Kernel};
-use crate::code::part::Libraries;
 use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
 use crate::driver::{
     Address, Arguments, Code, Coherence, Driver, Event, External, Function, Module, Reply, Shape, Stream,

@@ -1,4 +1,4 @@
-//! Parts of a driver's text that are compiled alone.
+//! Excerpts of a driver's text that are compiled alone.
 //!
 //! NVIDIA's driver compiles PTX when it loads it, all kernels of a text one after the other: 13 seconds for attention
 //! with all head sizes on an H200. A program needs a few of them. So each kernel is a text of its own, and several threads
@@ -12,9 +12,9 @@ use ggml_core::threads::{self, Undone};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// A kernel in a text.
+/// A text without all its kernels but one.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct Excerpt {
     text: &'static [u8],
     kernels: Arc<[Range<usize>]>,
     kernel: usize,
@@ -22,10 +22,10 @@ pub(crate) struct Part {
     loaded: OnceLock<Option<Module>>,
 }
 
-impl Part {
-    /// Creates the part of a text with kernel number `kernel`.
-    pub(crate) fn new(text: &'static [u8], kernels: &Arc<[Range<usize>]>, kernel: usize) -> Part {
-        Part { text, kernels: kernels.clone(), kernel, loaded: OnceLock::new() }
+impl Excerpt {
+    /// Creates the excerpt with kernel number `kernel` of a text.
+    pub(crate) fn new(text: &'static [u8], kernels: &Arc<[Range<usize>]>, kernel: usize) -> Excerpt {
+        Excerpt { text, kernels: kernels.clone(), kernel, loaded: OnceLock::new() }
     }
 
     /// Returns the text with this kernel only.
@@ -50,7 +50,7 @@ impl Part {
 /// Libraries that are loaded on a device. The session that owns the device unloads them.
 pub(crate) type Libraries = Arc<Mutex<Vec<Library>>>;
 
-/// Loader of a device's parts. It does not keep the driver open.
+/// Loader of a device's excerpts. It does not keep the driver open.
 pub(crate) struct Loader {
     driver: Weak<dyn Driver>,
     libraries: Libraries,
@@ -71,7 +71,7 @@ impl Loader {
         works.then(|| Loader { driver, libraries: libraries.clone(), threads })
     }
 
-    /// Loads the parts that are not loaded yet, each with the name of a node that needs it. Threads that do not start
+    /// Loads the excerpts that are not loaded yet, each with the name of a node that needs it. Threads that do not start
     /// are no error: what is not loaded here is loaded by the session.
     ///
     /// # Errors
@@ -79,26 +79,28 @@ impl Loader {
     pub(crate) fn load(
         &self,
         name: &str,
-        parts: Vec<(Arc<Part>, String)>,
+        excerpts: Vec<(Arc<Excerpt>, String)>,
         deadline: &Deadline,
     ) -> Result<(), Option<String>> {
-        let is_open = |(part, _): &(Arc<Part>, String)| part.loaded.get().is_none();
-        let mut open: Vec<_> = parts.into_iter().filter(is_open).collect();
-        open.sort_by_key(|(part, _)| Arc::as_ptr(part).addr());
+        let is_open = |(excerpt, _): &(Arc<Excerpt>, String)| excerpt.loaded.get().is_none();
+        let mut open: Vec<_> = excerpts.into_iter().filter(is_open).collect();
+        open.sort_by_key(|(excerpt, _)| Arc::as_ptr(excerpt).addr());
         open.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
         // The longest text first: nothing waits for it at the end.
-        open.sort_by_key(|(part, _)| part.kernels.get(part.kernel).map_or(0, Range::len));
+        open.sort_by_key(|(excerpt, _)| excerpt.kernels.get(excerpt.kernel).map_or(0, Range::len));
         open.reverse();
         let (open, driver, libraries) = (Arc::new(open), self.driver.clone(), self.libraries.clone());
-        let load = move |(part, _): &(Arc<Part>, String)| {
+        let load = move |(excerpt, _): &(Arc<Excerpt>, String)| {
             if let Some(driver) = driver.upgrade() {
-                part.load(&*driver, &libraries);
+                excerpt.load(&*driver, &libraries);
             }
             Ok(())
         };
         match threads::for_each(&format!("{name} compile"), self.threads, &open, deadline, load) {
             Ok(()) => Ok(()),
-            Err(Undone::Late) => Err(open.iter().find(|part| is_open(part)).map(|(_, node)| node.clone())),
+            Err(Undone::Late) => {
+                Err(open.iter().find(|excerpt| is_open(excerpt)).map(|(_, node)| node.clone()))
+            }
             Err(Undone::Failed(_) | Undone::NoThread(_)) => {
                 tracing::warn!(target: "diptych::hip", "kernels of {name} are compiled one by one");
                 Ok(())

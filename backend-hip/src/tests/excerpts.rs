@@ -1,6 +1,7 @@
 //! Kernels that are text: several threads load those of a program, each once.
 
-use super::fake::{Fake, FakeKernels, Libraries};
+use super::fake::{Fake, Libraries};
+use super::fake_kernels::FakeKernels;
 use super::programs::{bind, read, sample, write};
 use super::{SOON, options, short};
 use crate::HipBackend;
