@@ -204,7 +204,7 @@ const GCN: Tuning = Tuning {
     enough_groups: 128,
     groups_of_unit: 2,
     vector_lanes: None,
-    flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, split: 256 },
+    flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 4, split: 256 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 

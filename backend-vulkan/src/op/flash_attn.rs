@@ -61,7 +61,10 @@ impl VecShape {
         let workgroup = profile.workgroup(wanted).min(room);
         let subgroups = workgroup.div_ceil(smallest);
         let heads = (most / subgroups).clamp(1, t.heads);
-        VecShape { workgroup, lanes, chunks, keys: (t.keys / chunks).max(1), subgroups, heads, required }
+        // Adjacent lanes get the scores of as many positions.
+        let keys = (t.keys / chunks).max(1).min(lanes);
+        let keys = 1 << keys.ilog2();
+        VecShape { workgroup, lanes, chunks, keys, subgroups, heads, required }
     }
 
     /// Returns the positions of a step.
@@ -74,8 +77,11 @@ impl VecShape {
         8 * self.lanes * self.chunks
     }
 
-    fn spec(&self, variant: &'static str, heads: u32) -> PipelineSpec {
-        let constants = [self.workgroup, heads, self.keys, self.lanes, self.chunks, self.subgroups];
+    /// Returns the pipeline for `heads` heads and rows of `d` elements of keys and values.
+    fn spec(&self, variant: &'static str, heads: u32, d: [u32; 2]) -> PipelineSpec {
+        let is_whole = d == [self.row(); 2];
+        let constants =
+            [self.workgroup, heads, self.keys, self.lanes, self.chunks, self.subgroups, is_whole.into()];
         PipelineSpec { subgroup: self.required, ..pipeline("flash_attn_vec", variant, &constants) }
     }
 }
@@ -313,9 +319,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
     let eights =
         dtype != DType::F16 || [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
-    let shuffles = c.profile.caps.subgroup.shuffle;
+    let sub = c.profile.caps.subgroup;
+    let exchanges = sub.shuffle && sub.ballot;
     let few =
-        tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && eights && shuffles;
+        tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && eights && exchanges;
     let per_kv = heads / heads_kv;
     let sets = u64::from(heads_kv) * u64::from(tokens) * u64::from(batch);
     // Heads that share a work-group share a mask.
@@ -327,7 +334,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         let groups = heads_kv * per_kv.div_ceil(shared);
         let grid = checked([per_kv.div_ceil(shared), heads_kv, (splits * tokens).saturating_mul(batch)])?;
         let sets = u64::from(groups) * u64::from(tokens) * u64::from(batch);
-        let mut dispatch = dispatch(shape.spec(variant, shared), operands, &p, grid);
+        let mut dispatch = dispatch(shape.spec(variant, shared, p.d), operands, &p, grid);
         dispatch.operands.extend(work(splits, sets));
         return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
@@ -365,8 +372,9 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             let shapes = [short, u32::MAX].map(|positions| VecShape::new(profile, dv, positions));
             let specs = shapes[usize::from(short == 0)..]
                 .iter()
-                .flat_map(|shape| [1, shape.heads].map(|heads| shape.spec(variant, heads)));
-            all.extend(specs.filter(|_| profile.caps.subgroup.shuffle));
+                .flat_map(|shape| [1, shape.heads].map(|heads| shape.spec(variant, heads, [dv; 2])));
+            let sub = profile.caps.subgroup;
+            all.extend(specs.filter(|_| sub.shuffle && sub.ballot));
             if dv < VEC_ROW {
                 all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
             }

@@ -5,14 +5,18 @@
 //
 // A set of LANES adjacent lanes of a subgroup has a position: each lane has PIECES pieces of eight elements of its key and its
 // value, so that a set reads contiguous rows. KEYS positions of a set are in flight at a time, keys, values and mask together:
-// nothing waits for memory twice. Products are added over the set by shuffles, and every lane of it has the scores. Each set
-// has its own maximum, sum of weights and sums of values (online soft-max), and waits for no other before all positions are
-// done. Then those of a subgroup are combined by shuffles, the subgroups through shared memory.
+// nothing waits for memory twice. Products are added over the set by shuffles that turn them: of KEYS adjacent lanes each ends
+// with the score of one of the positions, so mask, exponential and sum are computed once and not in all lanes. The weights
+// then return to all lanes by shuffles. Each set has its own sum of weights and sums of values (online soft-max); a subgroup has
+// one maximum, and waits for no other before all positions are done. It rescales its sums only if a score exceeds the maximum by
+// HEADROOM, which a ballot tells: a weight may be that far above one. Then the sets of a subgroup are added by shuffles, and the
+// subgroups combined through shared memory.
 //
 // A position is hidden from all heads of a work-group or from none, so HEADS is 1 if heads have masks of their own.
 //
-// Specialisation: work-group size, HEADS, KEYS, LANES (a power of two, not above the smallest subgroup), PIECES (1 unless rows
-// are long and subgroups small), SUBGROUPS (the largest number in a work-group).
+// Specialisation: work-group size, HEADS, KEYS (1, 2 or 4, not above LANES), LANES (a power of two, not above the smallest
+// subgroup), PIECES (1 unless rows are long and subgroups small), SUBGROUPS (the largest number in a work-group), WHOLE (true if
+// the rows of keys and values have as many elements as a set has room for).
 // Variants: type of k and v. d and dv are multiples of 8; offsets and strides of q, and of k and v in F32, are multiples of 4,
 // of k and v in F16 of 8.
 // Shared memory: 4 * SUBGROUPS * HEADS * (8 * LANES * PIECES + 2) bytes: with 8 subgroups, 2 heads and rows of 128, 8.1 KiB.
@@ -20,6 +24,7 @@
 #include "common.glsl"
 
 #extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 
 layout(constant_id = 1) const uint HEADS = 1;
@@ -27,6 +32,7 @@ layout(constant_id = 2) const uint KEYS = 4;
 layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint PIECES = 1;
 layout(constant_id = 5) const uint SUBGROUPS = 1;
+layout(constant_id = 6) const bool WHOLE = false;
 
 #include "flash_attn.glsl"
 
@@ -91,11 +97,44 @@ void join(uint row, uint count, uint parts) {
     }
 }
 
-// Sum over a set, in all its lanes. All lanes of a half have the same sum, so any lane of the other half serves: the mirrored
-// one, which AMD's adders can read directly.
-float over_set(float x) {
-    [[unroll]] for (uint lanes = 1; lanes < LANES; lanes *= 2) {
-        x += subgroupShuffleXor(x, 2 * lanes - 1);
+// Distance of a score to the maximum from which on sums are rescaled: weights stay below e^8, far from the limits of F32.
+const float HEADROOM = 8.0;
+
+// x of the lane whose number differs in the bit `lanes`. AMD's adders read lanes of a quad, and mirrored ones, directly: that
+// with bit 2 changed is the mirrored one of eight of the mirrored one of four.
+float other(float x, uint lanes) {
+    return lanes == 4 ? subgroupShuffleXor(subgroupShuffleXor(x, 3), 7) : subgroupShuffleXor(x, lanes);
+}
+
+// Adds KEYS numbers over a set: a lane gets the sum of number lane % KEYS.
+float turned_sum(float x[KEYS]) {
+    const uint lane = gl_SubgroupInvocationID;
+    [[unroll]] for (uint level = 1; level < KEYS; level *= 2) {
+        const bool upper = (lane & level) != 0;
+        [[unroll]] for (uint j = 0; j < KEYS / (2 * level); j++) {
+            const float kept = upper ? x[2 * j + 1] : x[2 * j];
+            const float given = upper ? x[2 * j] : x[2 * j + 1];
+            x[j] = kept + other(given, level);
+        }
+    }
+    float sum = x[0];
+    [[unroll]] for (uint lanes = KEYS; lanes < LANES; lanes *= 2) {
+        sum += other(sum, lanes);
+    }
+    return sum;
+}
+
+// Gives all lanes the numbers of KEYS adjacent ones.
+void spread(float x, out float all[KEYS]) {
+    [[unroll]] for (uint j = 0; j < KEYS; j++) {
+        all[j] = KEYS == 1 ? x : subgroupShuffle(x, (gl_SubgroupInvocationID & ~(KEYS - 1)) + j);
+    }
+}
+
+// Largest number of a subgroup.
+float largest_of_all(float x) {
+    for (uint lanes = 1; lanes < gl_SubgroupSize; lanes *= 2) {
+        x = max(x, subgroupShuffleXor(x, lanes));
     }
     return x;
 }
@@ -126,9 +165,10 @@ void main() {
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         const uint head = head_kv * per_kv + min(first_head + h, per_kv - 1);
         slope[h] = alibi_slope(p.max_bias, head, p.heads_log2);
-        const float sink = part == 0 && set == 0 ? sink_of(head) : MINUS_INFINITY;
+        const float sink = part == 0 ? sink_of(head) : MINUS_INFINITY;
         largest[h] = max(LOWEST, sink);
-        sum[h] = exp(sink - largest[h]);
+        // The lanes of a set have the weights of different positions; one lane has that of the sink.
+        sum[h] = set == 0 && lane % KEYS == 0 ? exp(sink - largest[h]) : 0.0;
         const uint row = (p.off_0 + token * p.nbq_0 + head * p.nbq_1 + batch * p.nbq_2) / 4;
         [[unroll]] for (uint i = 0; i < PIECES; i++) {
             const uint piece = lane + i * LANES;
@@ -147,56 +187,84 @@ void main() {
     const uint steps = (p.kv_0 + STEP - 1) / STEP;
     const uint part_keys = (steps + parts - 1) / parts * STEP;
     const uint end_key = min(p.kv_0, (part + 1) * part_keys);
+    const uint pieces_k = p.d_0 / 8;
+    const uint pieces_v = p.d_1 / 8;
+    const uint of_set_k = set * p.nbk_0;
+    const uint of_set_v = set * p.nbv_0;
     for (uint first_key = part * part_keys; first_key < end_key; first_key += STEP) {
-        float bias[KEYS];
-        bool seen[KEYS];
-        vec4 k_lo[KEYS * PIECES], k_hi[KEYS * PIECES], v_lo[KEYS * PIECES], v_hi[KEYS * PIECES];
+        // Lanes after the end of a row read its beginning, multiplied by zero.
+        Piece k_pieces[KEYS * PIECES], v_pieces[KEYS * PIECES];
         [[unroll]] for (uint j = 0; j < KEYS; j++) {
-            const uint key = min(first_key + set + j * SETS, p.kv_0 - 1);
-            bias[j] = mask_at(base_mask + key);
-            seen[j] = first_key + set + j * SETS < p.kv_0 && bias[j] != MINUS_INFINITY;
+            // The last position in place of those after it: all sets' products are scalars, and each has its own once.
+            const uint key = min(first_key + j * SETS, p.kv_0 - 1);
+            const uint after = p.kv_0 - 1 - key;
+            const uint row_k = base_k + key * p.nbk_0 + min(of_set_k, after * p.nbk_0);
+            const uint row_v = base_v + key * p.nbv_0 + min(of_set_v, after * p.nbv_0);
             [[unroll]] for (uint i = 0; i < PIECES; i++) {
-                // Lanes after the end of a row read its beginning, multiplied by zero.
                 const uint piece = lane + i * LANES;
-                const uint piece_k = piece < p.d_0 / 8 ? piece : 0;
-                const uint piece_v = piece < p.d_1 / 8 ? piece : 0;
-                const bool of_k = seen[j] && piece < p.d_0 / 8;
-                k_piece(base_k + key * p.nbk_0, piece_k, of_k, k_lo[j * PIECES + i], k_hi[j * PIECES + i]);
-                v_piece(base_v + key * p.nbv_0, piece_v, seen[j], v_lo[j * PIECES + i], v_hi[j * PIECES + i]);
+                k_pieces[j * PIECES + i] = k_piece(row_k, WHOLE || piece < pieces_k ? piece : 0);
+                v_pieces[j * PIECES + i] = v_piece(row_v, WHOLE || piece < pieces_v ? piece : 0);
             }
         }
-        [[unroll]] for (uint h = 0; h < HEADS; h++) {
-            float scores[KEYS];
-            [[unroll]] for (uint j = 0; j < KEYS; j++) {
-                float product = 0.0;
-                [[unroll]] for (uint i = 0; i < PIECES; i++) {
-                    product += dot(k_lo[j * PIECES + i], q_lo[h * PIECES + i]) + dot(k_hi[j * PIECES + i], q_hi[h * PIECES + i]);
-                }
-                scores[j] = over_set(product) * p.scale;
+        // The position whose scores this lane gets.
+        const uint own_key = first_key + set + lane % KEYS * SETS;
+        const float bias = mask_at(base_mask + min(own_key, p.kv_0 - 1));
+        const bool seen = own_key < p.kv_0 && bias != MINUS_INFINITY;
+
+        float products[HEADS * KEYS];
+        [[unroll]] for (uint j = 0; j < KEYS; j++) {
+            [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                products[h * KEYS + j] = 0.0;
             }
-            if (p.logit_softcap != 0.0) {
-                [[unroll]] for (uint j = 0; j < KEYS; j++) {
-                    scores[j] = capped(scores[j]);
-                }
-            }
-            float now = largest[h];
-            [[unroll]] for (uint j = 0; j < KEYS; j++) {
-                scores[j] = mix(MINUS_INFINITY, scores[j] + slope[h] * bias[j], seen[j]);
-                now = max(now, scores[j]);
-            }
-            const float factor = exp(largest[h] - now);
-            largest[h] = now;
-            sum[h] *= factor;
             [[unroll]] for (uint i = 0; i < PIECES; i++) {
-                out_lo[h * PIECES + i] *= factor;
-                out_hi[h * PIECES + i] *= factor;
+                vec4 lo, hi;
+                numbers_of(k_pieces[j * PIECES + i], lane + i * LANES, WHOLE || lane + i * LANES < pieces_k, lo, hi);
+                [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                    // One sum, not two that are added.
+                    [[unroll]] for (uint e = 0; e < 4; e++) {
+                        products[h * KEYS + j] += lo[e] * q_lo[h * PIECES + i][e];
+                    }
+                    [[unroll]] for (uint e = 0; e < 4; e++) {
+                        products[h * KEYS + j] += hi[e] * q_hi[h * PIECES + i][e];
+                    }
+                }
             }
+        }
+        float weights[HEADS * KEYS];
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            float of_head[KEYS];
             [[unroll]] for (uint j = 0; j < KEYS; j++) {
-                const float w = exp(scores[j] - now);
-                sum[h] += w;
+                of_head[j] = products[h * KEYS + j];
+            }
+            float score = turned_sum(of_head) * p.scale;
+            [[dont_flatten]] if (p.logit_softcap != 0.0) {
+                score = capped(score);
+            }
+            score = seen ? score + slope[h] * bias : MINUS_INFINITY;
+            if (subgroupBallot(score > largest[h] + HEADROOM) != uvec4(0)) {
+                const float now = max(largest[h], largest_of_all(score));
+                const float factor = exp(largest[h] - now);
+                largest[h] = now;
+                sum[h] *= factor;
                 [[unroll]] for (uint i = 0; i < PIECES; i++) {
-                    out_lo[h * PIECES + i] += w * v_lo[j * PIECES + i];
-                    out_hi[h * PIECES + i] += w * v_hi[j * PIECES + i];
+                    out_lo[h * PIECES + i] *= factor;
+                    out_hi[h * PIECES + i] *= factor;
+                }
+            }
+            const float weight = exp(score - largest[h]);
+            sum[h] += weight;
+            spread(seen ? weight : HIDDEN, of_head);
+            [[unroll]] for (uint j = 0; j < KEYS; j++) {
+                weights[h * KEYS + j] = of_head[j];
+            }
+        }
+        [[unroll]] for (uint j = 0; j < KEYS; j++) {
+            [[unroll]] for (uint i = 0; i < PIECES; i++) {
+                vec4 lo, hi;
+                numbers_of(v_pieces[j * PIECES + i], lane + i * LANES, !is_hidden(weights[j]), lo, hi);
+                [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                    out_lo[h * PIECES + i] += weights[h * KEYS + j] * lo;
+                    out_hi[h * PIECES + i] += weights[h * KEYS + j] * hi;
                 }
             }
         }
@@ -204,18 +272,15 @@ void main() {
 
     // The sets of a subgroup, whose lanes have the same columns.
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
-        float now = largest[h];
-        for (uint lanes = LANES; lanes < gl_SubgroupSize; lanes *= 2) {
-            now = max(now, subgroupShuffleXor(now, lanes));
+        [[unroll]] for (uint lanes = 1; lanes < KEYS; lanes *= 2) {
+            sum[h] += other(sum[h], lanes);
         }
-        const float factor = exp(largest[h] - now);
-        sum[h] *= factor;
         for (uint lanes = LANES; lanes < gl_SubgroupSize; lanes *= 2) {
             sum[h] += subgroupShuffleXor(sum[h], lanes);
         }
         [[unroll]] for (uint i = 0; i < PIECES; i++) {
-            vec4 lo = out_lo[h * PIECES + i] * factor;
-            vec4 hi = out_hi[h * PIECES + i] * factor;
+            vec4 lo = out_lo[h * PIECES + i];
+            vec4 hi = out_hi[h * PIECES + i];
             for (uint lanes = LANES; lanes < gl_SubgroupSize; lanes *= 2) {
                 lo += subgroupShuffleXor(lo, lanes);
                 hi += subgroupShuffleXor(hi, lanes);
@@ -229,7 +294,7 @@ void main() {
             }
         }
         if (gl_SubgroupInvocationID == 0) {
-            stats[gl_SubgroupID * HEADS + h] = vec2(now, sum[h]);
+            stats[gl_SubgroupID * HEADS + h] = vec2(largest[h], sum[h]);
         }
     }
     barrier();
@@ -237,28 +302,28 @@ void main() {
     // The subgroups.
     const uint row = (batch * p.ne_0 + token) * heads + head_kv * per_kv + first_head;
     const uint count = min(HEADS, per_kv - first_head);
-    for (uint h = 0; h < count; h++) {
-        for (uint column = gl_LocalInvocationIndex; column < p.d_1; column += WG) {
-            float all_largest = stats[h].x;
-            for (uint s = 1; s < gl_NumSubgroups; s++) {
-                all_largest = max(all_largest, stats[s * HEADS + h].x);
-            }
-            float all_sum = 0.0;
-            float value = 0.0;
-            for (uint s = 0; s < gl_NumSubgroups; s++) {
-                const float factor = exp(stats[s * HEADS + h].x - all_largest);
-                all_sum += factor * stats[s * HEADS + h].y;
-                value += factor * values[(s * HEADS + h) * ROW + column];
-            }
-            if (parts == 1) {
-                d[p.off_5 + (row + h) * p.d_1 + column] = all_sum == 0.0 ? 0.0 : value / all_sum;
-            } else {
-                scratch[((row + h) * parts + part) * p.d_1 + column] = value;
-                if (column == 0) {
-                    const uint at = place_of_stats(row + h, part, parts);
-                    scratch[at] = all_largest;
-                    scratch[at + 1] = all_sum;
-                }
+    for (uint i = gl_LocalInvocationIndex; i < count * p.d_1; i += WG) {
+        const uint h = i / p.d_1;
+        const uint column = i - h * p.d_1;
+        float all_largest = stats[h].x;
+        for (uint s = 1; s < gl_NumSubgroups; s++) {
+            all_largest = max(all_largest, stats[s * HEADS + h].x);
+        }
+        float all_sum = 0.0;
+        float value = 0.0;
+        for (uint s = 0; s < gl_NumSubgroups; s++) {
+            const float factor = exp(stats[s * HEADS + h].x - all_largest);
+            all_sum += factor * stats[s * HEADS + h].y;
+            value += factor * values[(s * HEADS + h) * ROW + column];
+        }
+        if (parts == 1) {
+            d[p.off_5 + row * p.d_1 + i] = all_sum == 0.0 ? 0.0 : value / all_sum;
+        } else {
+            scratch[((row + h) * parts + part) * p.d_1 + column] = value;
+            if (column == 0) {
+                const uint at = place_of_stats(row + h, part, parts);
+                scratch[at] = all_largest;
+                scratch[at + 1] = all_sum;
             }
         }
     }

@@ -89,26 +89,56 @@ vec4 from_block(uvec2 w, uint piece, uint scale) {
 QUAD_READER(k_quad, k4, k)
 QUAD_READER(v_quad, v4, v)
 
-// k_piece, v_piece: both quads of a piece, in F16 with one load; rows are multiples of eight there.
-#ifdef KV_F16
+// k_piece, v_piece: piece `piece` of the row that starts at element (for blocks: at block) `row` as it lies in memory, in F16 with
+// one load: rows are multiples of eight there. numbers_of: its elements; zeros unless `there`, as with the quads.
+#ifdef KV_BLOCKS
+struct Piece {
+    uvec4 halves;
+    uint scale;
+};
+#define PIECE_LOADER(name, blocks)                                                                                     \
+    Piece name(uint row, uint piece) {                                                                                 \
+        const uint block = (row + piece / 4) * BLOCK_HALVES;                                                           \
+        const uint at = block + HALVES_OF(piece);                                                                      \
+        return Piece(uvec4(blocks[at], blocks[at + 1], blocks[at + 2], blocks[at + 3]), uint(blocks[block]));          \
+    }
+PIECE_LOADER(k_piece, k)
+PIECE_LOADER(v_piece, v)
+void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
+    const uint scale = there ? w.scale : 0;
+    lo = from_block(w.halves.xy, piece, scale);
+    hi = from_block(w.halves.zw, piece, scale);
+}
+#elif defined(KV_F16)
 layout(set = 0, binding = 1, std430) readonly buffer K8 { uvec4 k8[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V8 { uvec4 v8[]; };
-#define PIECE_READER(name, quads, eights)                                                                              \
-    void name(uint row, uint piece, bool seen, out vec4 lo, out vec4 hi) {                                             \
-        const uvec4 whole = eights[row / 8 + piece];                                                                   \
-        const uvec4 chosen = seen ? whole : uvec4(0);                                                                  \
-        lo = vec4(unpackHalf2x16(chosen.x), unpackHalf2x16(chosen.y));                                                 \
-        hi = vec4(unpackHalf2x16(chosen.z), unpackHalf2x16(chosen.w));                                                 \
-    }
+#define Piece uvec4
+Piece k_piece(uint row, uint piece) {
+    return k8[row / 8 + piece];
+}
+Piece v_piece(uint row, uint piece) {
+    return v8[row / 8 + piece];
+}
+void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
+    const uvec4 chosen = there ? w : uvec4(0);
+    lo = vec4(unpackHalf2x16(chosen.x), unpackHalf2x16(chosen.y));
+    hi = vec4(unpackHalf2x16(chosen.z), unpackHalf2x16(chosen.w));
+}
 #else
-#define PIECE_READER(name, quads, eights)                                                                              \
-    void name(uint row, uint piece, bool seen, out vec4 lo, out vec4 hi) {                                             \
-        lo = quads(row, piece, 0, seen);                                                                               \
-        hi = quads(row, piece, 1, seen);                                                                               \
-    }
+struct Piece {
+    vec4 lo, hi;
+};
+Piece k_piece(uint row, uint piece) {
+    return Piece(k4[row / 4 + 2 * piece], k4[row / 4 + 2 * piece + 1]);
+}
+Piece v_piece(uint row, uint piece) {
+    return Piece(v4[row / 4 + 2 * piece], v4[row / 4 + 2 * piece + 1]);
+}
+void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
+    lo = there ? w.lo : vec4(0.0);
+    hi = there ? w.hi : vec4(0.0);
+}
 #endif
-PIECE_READER(k_piece, k_quad, k8)
-PIECE_READER(v_piece, v_quad, v8)
 
 layout(set = 0, binding = 3, std430) readonly buffer Mask { float mask[]; };
 layout(set = 0, binding = 3, std430) readonly buffer Mask16 { float16_t mask16[]; };
