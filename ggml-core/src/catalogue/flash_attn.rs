@@ -193,8 +193,27 @@ fn case_with_window(s: Extents, kv_type: DType, mask_type: DType, window: usize)
     })
 }
 
+/// Creates a case whose scores rise by 90 from the first position to the last, so that each running maximum is exceeded
+/// again and again.
+fn case_with_rising_scores(s: Extents, kv_type: DType) -> Case {
+    let Extents { d, dv, tokens, kv, heads, heads_kv, .. } = s;
+    let name = format!(
+        "FLASH_ATTN_EXT(rising scores: d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type})"
+    );
+    Case::new(name, |g, c| {
+        let any = || Fill::Uniform(-1.0, 1.0);
+        let q = c.leaf(g, "q", DType::F32, [d, tokens, heads, 1], any())?;
+        let k = c.leaf(g, "k", kv_type, [d, kv, heads_kv, 1], any())?;
+        let v = c.leaf(g, "v", kv_type, [dv, kv, heads_kv, 1], any())?;
+        let rising = (0..tokens * kv).map(|i| (i % kv) as f32 * 90.0 / kv as f32 - 90.0).collect();
+        let mask = c.leaf(g, "mask", DType::F32, [kv, tokens, 1, 1], Fill::Values(rising))?;
+        let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        g.flash_attn_ext(op, q, k, v, Some(mask))
+    })
+}
+
 /// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi,
-/// soft-caps, sinks, NaN, and any contents of cells that the mask hides.
+/// soft-caps, sinks, NaN, rising scores, and any contents of cells that the mask hides.
 pub(super) fn cases() -> Vec<Case> {
     let extents =
         |d, dv, tokens, kv, heads, heads_kv, batch| Extents { d, dv, tokens, kv, heads, heads_kv, batch };
@@ -322,6 +341,9 @@ pub(super) fn cases() -> Vec<Case> {
         case(extents(256, 256, 2, 300, 2, 1, 2), f16, Some(f16), 0.0, 0.0),
         case_with_hidden_cells(extents(128, 128, 1, 300, 64, 16, 1), f16, true),
         case_with_hidden_cells(extents(256, 256, 1, 300, 2, 2, 1), f16, false),
+        case_with_rising_scores(extents(128, 128, 1, 700, 8, 2, 1), f16),
+        case_with_rising_scores(extents(64, 32, 3, 300, 2, 2, 1), DType::Q8_0),
+        case_with_rising_scores(extents(64, 64, 21, 700, 4, 2, 1), f16),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let cells = Fill::Uniform(-1.0, 1.0).but([(64 * 70..64 * 900, f32::NAN)]);
